@@ -1,0 +1,5 @@
+"""Claim-level scores for text summaries."""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"

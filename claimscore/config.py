@@ -1,0 +1,120 @@
+"""Frozen settings of a run. The only reader of TOML settings and of the environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from claimscore.errors import ConfigError
+
+Granularity = Literal["sentence", "summary"]
+Units = Literal["claims", "sentences"]
+DType = Literal["float32", "bfloat16", "float16"]
+
+TASK_NAMES = ("decompose", "paraphrase", "negate", "facts")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LLMConfig:
+    """Where the language model is and how it may be used."""
+
+    model: str = "builtin"
+    base_url: str | None = None
+    rpm: float | None = None
+    tpm: float | None = None
+    max_concurrency: int = 64
+    timeout_s: float = 120.0
+    max_attempts: int = 8
+    max_samples: int = 3
+    allow_http_key: bool = False
+    cache_namespace: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("rpm", "tpm"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"--{name} must be above zero, not {value}")
+        for name in ("max_concurrency", "max_attempts", "max_samples"):
+            if getattr(self, name) < 1:
+                option = name.replace("_", "-")
+                raise ConfigError(f"--{option} must be at least 1, not {getattr(self, name)}")
+        if not self.timeout_s > 0:
+            raise ConfigError(f"--timeout-s must be above zero, not {self.timeout_s}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EncoderConfig:
+    """Which models judge, and where they run."""
+
+    nli: str = "embedded"
+    token_encoder: str = "embedded"
+    token_layer: int | None = None
+    rescale_with_baseline: bool = True
+    device: str = "auto"
+    dtype: DType = "float32"
+    batch_tokens: int = 4096
+    offline: bool = False
+
+    def __post_init__(self) -> None:
+        if self.batch_tokens < 1:
+            raise ConfigError(f"batch_tokens must be at least 1, not {self.batch_tokens}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunConfig:
+    """Everything that one `claimscore run` was asked for."""
+
+    input: str
+    out: Path
+    metrics: tuple[str, ...] = ("caspr", "ds", "bs-inverse")
+    tasks: tuple[str, ...] = ()
+    prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    prompts_dir: Path | None = None
+    granularity: Granularity = "sentence"
+    units: Units = "claims"
+    llm: LLMConfig = dataclasses.field(default_factory=LLMConfig)
+    encoders: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
+    cache_dir: Path | None = None
+    chunk_records: int = 64
+    seed: int = 0
+    retry_failed: bool = False
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.tasks if name not in TASK_NAMES]
+        if unknown:
+            raise ConfigError(
+                f"unknown task {', '.join(unknown)}; known tasks: {', '.join(TASK_NAMES)}"
+            )
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file as a dict; `ConfigError` with file and line where it is broken."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
+        raise ConfigError(f"{path}: {exc}") from exc
+
+
+def api_key() -> str | None:
+    """OPENAI_API_KEY, or None where it is unset or empty."""
+    return os.environ.get("OPENAI_API_KEY") or None
+
+
+def api_base_url() -> str | None:
+    """OPENAI_BASE_URL, or None where it is unset or empty."""
+    return os.environ.get("OPENAI_BASE_URL") or None
+
+
+def user_cache_dir() -> Path:
+    """Where paid answers are kept: CLAIMSCORE_CACHE_DIR, else the XDG cache folder."""
+    named = os.environ.get("CLAIMSCORE_CACHE_DIR")
+    if named:
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "claimscore"

@@ -1,0 +1,172 @@
+"""The schema of every Parquet table, as code next to its description.
+
+`docs/tables.md` is written from here. A table is a folder of parts, one a chunk of
+records; rows keep the order of the input.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import polars as pl
+
+#: Columns of every row that an LLM made.
+LLM_PROVENANCE: dict[str, pl.DataType] = {
+    "request_key": pl.String(),
+    "prompt": pl.String(),
+    "prompt_version": pl.String(),
+    "prompt_digest": pl.String(),
+    "model": pl.String(),
+}
+
+#: Columns of every row that an encoder made.
+MODEL_PROVENANCE: dict[str, pl.DataType] = {
+    "model": pl.String(),
+    "revision": pl.String(),
+    "dtype": pl.String(),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Name, columns and meaning of one table."""
+
+    name: str
+    description: str
+    schema: dict[str, pl.DataType]
+
+    def frame(self, rows: list[dict[str, object]]) -> pl.DataFrame:
+        """Rows (dicts, missing columns are null) as a frame of exactly this schema."""
+        return pl.DataFrame(rows, schema=self.schema)
+
+    def empty(self) -> pl.DataFrame:
+        return pl.DataFrame(schema=self.schema)
+
+
+CLAIMS = Table(
+    "claims",
+    "Single claims of a text, in order; `sentence` is the sentence they come from.",
+    {
+        "id": pl.String(),
+        "side": pl.String(),
+        "sentence_index": pl.Int32(),
+        "claim_index": pl.Int32(),
+        "text": pl.String(),
+        "sentence": pl.String(),
+        **LLM_PROVENANCE,
+    },
+)
+
+PARAPHRASES = Table(
+    "paraphrases",
+    "A paraphrase of each sentence (or of the whole text: sentence_index is null).",
+    {
+        "id": pl.String(),
+        "side": pl.String(),
+        "sentence_index": pl.Int32(),
+        "original": pl.String(),
+        "text": pl.String(),
+        **LLM_PROVENANCE,
+    },
+)
+
+NEGATIONS = Table(
+    "negations",
+    "level `claim`: the negation of one claim; level `sentence`: the negated claims of "
+    "one sentence joined again into a complex sentence (claim_index is null).",
+    {
+        "id": pl.String(),
+        "side": pl.String(),
+        "level": pl.String(),
+        "sentence_index": pl.Int32(),
+        "claim_index": pl.Int32(),
+        "original": pl.String(),
+        "text": pl.String(),
+        **LLM_PROVENANCE,
+    },
+)
+
+FACTS = Table(
+    "facts",
+    "FactSim's tuples: a subject and a description of one word.",
+    {
+        "id": pl.String(),
+        "side": pl.String(),
+        "index": pl.Int32(),
+        "subject": pl.String(),
+        "description": pl.String(),
+        **LLM_PROVENANCE,
+    },
+)
+
+NLI = Table(
+    "nli",
+    "Probabilities of an NLI model for every claim of one side with every claim of the "
+    "other, in both directions; indices are positions among the side's claims.",
+    {
+        "id": pl.String(),
+        "premise_side": pl.String(),
+        "premise_index": pl.Int32(),
+        "hypothesis_side": pl.String(),
+        "hypothesis_index": pl.Int32(),
+        "direction": pl.String(),
+        "entailment": pl.Float32(),
+        "neutral": pl.Float32(),
+        "contradiction": pl.Float32(),
+        **MODEL_PROVENANCE,
+    },
+)
+
+TOKEN_SCORES = Table(
+    "token_scores",
+    "BERTScore of a candidate text against a reference text: precision, recall and F1 "
+    "as the model gives them, and the model's baseline (null where it has none).",
+    {
+        "id": pl.String(),
+        "candidate_side": pl.String(),
+        "reference_side": pl.String(),
+        "precision": pl.Float64(),
+        "recall": pl.Float64(),
+        "f1": pl.Float64(),
+        "baseline_precision": pl.Float64(),
+        "baseline_recall": pl.Float64(),
+        "baseline_f1": pl.Float64(),
+        "layer": pl.Int32(),
+        **MODEL_PROVENANCE,
+    },
+)
+
+FAILURES = Table(
+    "failures",
+    "What could not be done, with the reason; `raw` is the last answer that was refused.",
+    {
+        "id": pl.String(),
+        "stage": pl.String(),
+        "side": pl.String(),
+        "index": pl.Int32(),
+        "kind": pl.String(),
+        "message": pl.String(),
+        "attempts": pl.Int32(),
+        "request_key": pl.String(),
+        "raw": pl.String(),
+    },
+)
+
+SCORES = Table(
+    "scores",
+    "One value a record and metric; `reason` says why a value is null; `components` is "
+    "a JSON object of the metric's parts.",
+    {
+        "id": pl.String(),
+        "metric": pl.String(),
+        "value": pl.Float64(),
+        "reason": pl.String(),
+        "components": pl.String(),
+        "signature": pl.String(),
+    },
+)
+
+TABLES: dict[str, Table] = {
+    table.name: table
+    for table in (CLAIMS, PARAPHRASES, NEGATIONS, FACTS, NLI, TOKEN_SCORES, FAILURES, SCORES)
+}
