@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -21,10 +20,10 @@ from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import BertModel, BertTokenizerFast
+from transformers import BertConfig, BertModel, BertTokenizerFast
 
 from claimscore.errors import ConfigError
 
@@ -147,15 +146,14 @@ def check_backbone(folder: Path) -> Path:
 def load_backbone(folder: Path) -> tuple[BertModel, BertTokenizerFast]:
     """Return the backbone in float32 and evaluation mode with its fast tokenizer.
 
-    ``folder`` comes from ``find_backbone``; nothing is fetched and no remote code is run.
+    ``folder`` comes from ``find_backbone``; nothing is fetched, no remote code is run, and the
+    random numbers of the caller are left alone.
     """
-    bert = BertModel.from_pretrained(
-        folder,
-        add_pooling_layer=False,
-        use_safetensors=True,
-        local_files_only=True,
-        dtype=torch.float32,
-    )
+    config = BertConfig.from_pretrained(folder, local_files_only=True)
+    with torch.random.fork_rng(devices=[]):
+        bert = BertModel(config, add_pooling_layer=False)
+    weights = load_file(folder / "model.safetensors")
+    bert.load_state_dict({name: weights[name].float() for name in bert.state_dict()})
     tokenizer = BertTokenizerFast.from_pretrained(folder, local_files_only=True)
     return bert.eval(), tokenizer
 
@@ -166,11 +164,12 @@ def load_embedded_nli(
     """Return the embedded NLI model in evaluation mode, and its tokenizer."""
     bert, tokenizer = load_backbone(find_backbone(folder, offline=offline))
     content = read_adapter(adapter)
-    model = EmbeddedNLI(
-        bert,
-        temperature=float(content.metadata.get("temperature", "1.0")),
-        revision=adapter_revision(adapter),
-    )
+    with torch.random.fork_rng(devices=[]):
+        model = EmbeddedNLI(
+            bert,
+            temperature=float(content.metadata.get("temperature", "1.0")),
+            revision=adapter_revision(adapter),
+        )
     apply_adapter(model, content)
     return model.eval(), tokenizer
 
@@ -257,10 +256,9 @@ def unpack(packed: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return named
 
 
-def write_adapter(path: Path, tensors: dict[str, Tensor], metadata: Mapping[str, object]) -> None:
-    """Write an adapter file through a temporary name; values of ``metadata`` become JSON."""
-    described = {key: json.dumps(value, sort_keys=True) for key, value in metadata.items()}
-    described |= {"format": ADAPTER_FORMAT, "backbone_sha256": BACKBONE_SHA256}
+def write_adapter(path: Path, tensors: dict[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write an adapter file through a temporary name, marked with its format and backbone."""
+    described = {**metadata, "format": ADAPTER_FORMAT, "backbone_sha256": BACKBONE_SHA256}
     temporary = path.with_name(path.name + ".tmp")
     save_file(tensors, temporary, metadata=described)
     temporary.replace(path)

@@ -1,0 +1,104 @@
+"""Files that are either whole or not there.
+
+A writer fills a temporary file in the same folder; it is synced, renamed over the
+target, and the folder is synced too. After a crash, of the process or of the machine,
+a reader finds the old file or the new one, never a part. The price is two syncs a file,
+and a temporary file may be left behind by a kill (`remove_leftovers` takes it away).
+
+This is also the one place where an operating system's refusal becomes a `ConfigError`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from claimscore.errors import ConfigError
+
+_ADVICE = {
+    errno.ENOSPC: "the disk is full; free some space and run the same command again",
+    errno.EDQUOT: "the disk quota is used up; free some space and run the same command again",
+    errno.EROFS: "the file system is read-only; choose another folder",
+    errno.EACCES: "permission denied; choose a folder that you may write to",
+    errno.EPERM: "permission denied; choose a folder that you may write to",
+    errno.ENOTDIR: "a part of the path is a file, not a folder",
+    errno.EISDIR: "it is a folder, not a file",
+}
+
+
+def reason(error: OSError) -> str:
+    """What went wrong and what to do, without Python's `[Errno 28]`."""
+    if error.errno is None:
+        return " ".join(str(error).split()) or type(error).__name__
+    return _ADVICE.get(error.errno) or error.strerror or os.strerror(error.errno)
+
+
+@contextlib.contextmanager
+def os_errors(path: Path) -> Iterator[None]:
+    """Map `OSError` to a `ConfigError` of one line that names the path and the reason."""
+    try:
+        yield
+    except OSError as exc:
+        raise ConfigError(f"{path}: {reason(exc)}") from exc
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename within the folder survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+
+
+@contextlib.contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A temporary path to write to, for writers that want a path.
+
+    When the block ends the file takes `path`'s place; when it raises, `path` is as before.
+    """
+    temporary = _temporary(path)
+    with os_errors(path):
+        try:
+            yield temporary
+            with temporary.open("rb") as written:
+                os.fsync(written.fileno())
+            temporary.replace(path)
+            sync_folder(path.parent)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """A binary file that takes `path`'s place when the block ends without an error."""
+    with atomic_path(path) as temporary, temporary.open("xb") as stream:
+        yield stream
+
+
+def write_bytes(path: Path, data: bytes | memoryview) -> None:
+    """Replace `path` by `data`, wholly or not at all."""
+    with atomic_file(path) as stream:
+        stream.write(data)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace `path` by `text` as UTF-8, wholly or not at all."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete temporary files that a killed process left; only its owner may call this."""
+    with os_errors(folder):
+        for leftover in folder.glob(".*.tmp"):
+            leftover.unlink(missing_ok=True)

@@ -1,0 +1,250 @@
+"""What people see in a terminal: progress while a run works, and its result as a table.
+
+Progress goes to standard error, as bars in a terminal and as plain lines otherwise;
+results go to standard output.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.table import Table
+
+    from claimscore.pipeline.plan import Plan
+    from claimscore.pipeline.progress import Progress
+    from claimscore.pipeline.stages import ChunkTodo
+    from claimscore.training.evaluate_nli import NLITrainingResult
+    from claimscore.training.nli import Progress as TrainingProgress
+
+#: Seconds between two plain lines where there is no terminal.
+LINE_INTERVAL_S = 10.0
+
+
+@contextmanager
+def progress_display(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
+    """Something to call with the state of a run: bars, lines, or None when quiet."""
+    if quiet:
+        yield None
+    elif sys.stderr.isatty():
+        with _bars() as show:
+            yield show
+    else:
+        yield _lines()
+
+
+def _lines() -> Callable[[Progress], None]:
+    last_phase, last_time = "", 0.0
+
+    def show(progress: Progress) -> None:
+        nonlocal last_phase, last_time
+        now = time.monotonic()
+        if progress.phase == last_phase and now - last_time < LINE_INTERVAL_S:
+            return
+        last_phase, last_time = progress.phase, now
+        text = _numbers(progress) if progress.phase == "running" else ""
+        print(f"claimscore: {progress.phase} {text}".rstrip(), file=sys.stderr, flush=True)
+
+    return show
+
+
+@contextmanager
+def _bars() -> Iterator[Callable[[Progress], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    with Bars(
+        TextColumn("{task.description:<14}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}"),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bars:
+        llm = bars.add_task("language model", note="", visible=False)
+        models = bars.add_task("NLI, encoders", note="", visible=False)
+        phase = bars.add_task("reading", total=None, note="")
+
+        def show(progress: Progress) -> None:
+            running = progress.phase == "running"
+            bars.update(phase, description=progress.phase, visible=not running)
+            bars.update(
+                llm,
+                total=progress.llm_chunks_todo,
+                completed=progress.llm_chunks_done,
+                visible=running and progress.llm_chunks_todo > 0,
+                note=llm_note(progress),
+            )
+            bars.update(
+                models,
+                total=progress.model_chunks_todo,
+                completed=progress.model_chunks_done,
+                visible=running and progress.model_chunks_todo > 0,
+                note=f"{model_note(progress)} {_left(progress)}".strip(),
+            )
+
+        yield show
+
+
+def _numbers(progress: Progress) -> str:
+    parts = [
+        f"LLM chunks {progress.llm_chunks_done}/{progress.llm_chunks_todo}",
+        llm_note(progress),
+        f"model chunks {progress.model_chunks_done}/{progress.model_chunks_todo}",
+        model_note(progress),
+        _left(progress),
+    ]
+    return " | ".join(part for part in parts if part)
+
+
+def llm_note(progress: Progress) -> str:
+    """Requests, cache hits, rate, tokens and failures so far."""
+    engine = progress.engine
+    if engine is None:
+        return ""
+    rate = engine.sent / max(progress.elapsed_s, 1e-9)
+    tokens = engine.prompt_tokens + engine.completion_tokens
+    parts = [f"{engine.sent:,} requests", f"{rate:,.0f}/s", f"{engine.hits:,} cached"]
+    parts += [f"{tokens:,} tokens"] if tokens else []
+    parts += [f"{engine.retries:,} retries"] if engine.retries else []
+    parts += [f"{engine.failed:,} failed"] if engine.failed else []
+    return ", ".join(parts)
+
+
+def model_note(progress: Progress) -> str:
+    """Text pairs judged so far, and how fast."""
+    if not progress.model_chunks_todo:
+        return ""
+    rate = progress.pairs_done / max(progress.elapsed_s, 1e-9)
+    return f"{progress.pairs_done:,} pairs, {rate:,.0f}/s"
+
+
+def _left(progress: Progress) -> str:
+    remaining = progress.remaining_s()
+    return f"about {duration(remaining)} left" if remaining is not None else ""
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: `42 s`, `3 min 5 s`, `2 h 10 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"
+
+
+def print_result(summary: Mapping[str, Any], out: str) -> None:
+    """The table of metrics, counts that add up, and where things are."""
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=False)
+    console.print(metrics_table(summary["metrics"]))
+    records = summary["records"]
+    print(f"{records['total']} records: {records['done']} done, {records['failed']} with failures")
+    for failure in summary["failures"]:
+        print(f"  {failure['count']} x {failure['stage']}: {failure['kind']}")
+    call = summary["last_call"]
+    print(
+        f"{call['requests']:,} requests, {call['cache_hits']:,} from the cache, "
+        f"{call['nli_pairs']:,} text pairs in {duration(call['seconds'])}"
+    )
+    print(f"scores: {out}/scores.parquet   report: {out}/report.html")
+
+
+def metrics_table(metrics: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Mean, 95 % interval and counts of each metric."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("metric")
+    for column in ("mean", "95 % interval", "n", "null"):
+        table.add_column(column, justify="right")
+    for name, row in metrics.items():
+        if row["mean"] is None:
+            reasons = "; ".join(f"{count} x {why}" for why, count in row["reasons"].items())
+            table.add_row(name, "none", reasons, "0", str(row["null"]))
+        else:
+            interval = f"{row['low']:.2f} to {row['high']:.2f}"
+            table.add_row(name, f"{row['mean']:.2f}", interval, str(row["n"]), str(row["null"]))
+    return table
+
+
+def print_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Plain columns, aligned, for people and for `cut`."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    for row in (header, *rows):
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())
+
+
+def print_plan(plan: Plan, todo: Sequence[ChunkTodo]) -> None:
+    """What `score` is about to do, on standard error."""
+    lines = [f"metrics: {', '.join(metric.name for metric in plan.metrics)}"]
+    if not todo:
+        lines.append("nothing is missing: no LLM and no model is asked")
+    for name in {planned.task.name: None for item in todo for planned in item.tasks}:
+        chunks = sum(any(p.task.name == name for p in item.tasks) for item in todo)
+        lines.append(f"LLM task {name}: {chunks} chunks of records")
+    for name in ("nli", "token_scores"):
+        chunks = sum(bool(getattr(item, name)) for item in todo)
+        if chunks:
+            lines.append(f"model pass {name}: {chunks} chunks of records")
+    print("\n".join(f"claimscore: {line}" for line in lines), file=sys.stderr)
+
+
+def training_display(quiet: bool) -> Callable[[TrainingProgress], None]:
+    """Plain lines about a training, one every few seconds."""
+    last_time = 0.0
+
+    def show(progress: TrainingProgress) -> None:
+        nonlocal last_time
+        now = time.monotonic()
+        if quiet or now - last_time < LINE_INTERVAL_S:
+            return
+        last_time = now
+        line = f"step {progress.step:,} of {progress.steps:,}, loss {progress.loss:.4f}"
+        print(f"claimscore: {line}", file=sys.stderr, flush=True)
+
+    return show
+
+
+def print_training(result: NLITrainingResult, as_json: bool) -> None:
+    """Where the adapter is, and its accuracy on each dev set."""
+    if as_json:
+        print(json.dumps({**dataclasses.asdict(result), "adapter": str(result.adapter)}))
+        return
+    rows = [
+        (dev.name, f"{dev.pairs:,}", f"{100 * dev.accuracy:.1f}", f"{100 * dev.ece:.1f}")
+        for dev in result.dev
+    ]
+    print_rows(("set", "pairs", "accuracy", "calibration error"), rows)
+    print(f"adapter: {result.adapter}   temperature: {result.temperature:.3f}")
+
+
+def print_status(state: Mapping[str, Any]) -> None:
+    """What is done, failed and left of a run."""
+    chunks = state["chunks"]
+    print(f"{state['out']}: {'complete' if state['complete'] else 'not complete'}")
+    print(f"{state['records']:,} records in {chunks['total']:,} chunks: {chunks['done']:,} done")
+    if chunks["left"]:
+        print(
+            f"left: {state['llm_chunks_left']:,} chunks for the language model, "
+            f"{state['model_chunks_left']:,} for the encoders"
+        )
+    print("rows: " + ", ".join(f"{n:,} {name}" for name, n in sorted(state["rows"].items())))
+    for failure in state["failures"]:
+        print(f"failed: {failure['count']} x {failure['stage']}: {failure['kind']}")

@@ -1,0 +1,93 @@
+"""DS, the Distinctiveness Score: the share of words that two or three summaries do not share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import combinations
+
+from claimscore.metrics.base import ChunkTables, Metric, Needs, Score, scored, unscored
+from claimscore.text import RULES_VERSION, ds_tokens
+
+REFERENCE = (
+    "Iso et al. 2022, Comparative Opinion Summarization via Collaborative Decoding "
+    "(Findings of ACL), Distinctiveness Score; evaluate.py of megagonlabs/cocosum"
+)
+
+_NAMES = ("a", "b", "common")
+_COLUMNS = ("summary_a", "summary_b", "summary_common")
+
+
+def distinctiveness(texts: Sequence[str], splitter: str = "rules") -> float:
+    """DS of two or three texts over multisets of stemmed tokens (`claimscore.text.ds_tokens`).
+
+    Two: 100·(1 − |A∩B| / |A∪B|). Three: 100·(1 − (|A∩B| + |A∩C| + |B∩C| − 2·|A∩B∩C|) / |A∪B∪C|).
+    Iso et al. 2022; ∩ takes the smaller count of a token, ∪ the larger. In [0, 100], 0 for the
+    same text, 100 where nothing is shared, so also where only one text has any token.
+    `ValueError` where none has: 0/0. The score of a data set is the mean over its records.
+    """
+    if len(texts) not in (2, 3):
+        raise ValueError(f"distinctiveness compares two or three texts, not {len(texts)}")
+    overlap, union = _overlap_and_union([Counter(ds_tokens(text, splitter)) for text in texts])
+    if not union:
+        raise ValueError("distinctiveness is not defined where no text has a token (0/0)")
+    return _value(overlap, union)
+
+
+def _overlap_and_union(bags: Sequence[Counter[str]]) -> tuple[int, int]:
+    """Numerator and denominator of the shared part, for two bags of tokens or three."""
+    shared = sum((first & second).total() for first, second in combinations(bags, 2))
+    union: Counter[str] = Counter()
+    for bag in bags:
+        union |= bag
+    if len(bags) == 3:
+        shared -= 2 * (bags[0] & bags[1] & bags[2]).total()
+    return shared, union.total()
+
+
+def _value(overlap: int, union: int) -> float:
+    return 100 * (1 - overlap / union)
+
+
+def _scorer(columns: tuple[str, ...]) -> Callable[[ChunkTables], list[Score]]:
+    """The score function over those columns of the records."""
+
+    def score(tables: ChunkTables) -> list[Score]:
+        rows = tables.records.select("id", *columns).iter_rows()
+        return [_score_record(record, columns, texts) for record, *texts in rows]
+
+    return score
+
+
+def _score_record(record: str, columns: tuple[str, ...], texts: Sequence[str | None]) -> Score:
+    bags = [Counter(ds_tokens(text or "")) for text in texts]
+    components: dict[str, object] = {
+        f"n_{name}": bag.total() for name, bag in zip(_NAMES, bags, strict=False)
+    }
+    empty = next((column for column, bag in zip(columns, bags, strict=True) if not bag), None)
+    if empty:
+        return unscored(record, f"no text in {empty}", components)
+    overlap, union = _overlap_and_union(bags)
+    return scored(record, _value(overlap, union), components | {"overlap": overlap, "union": union})
+
+
+def _metric(name: str, n_texts: int, description: str) -> Metric:
+    columns = _COLUMNS[:n_texts]
+    return Metric(
+        name=name,
+        version="v1",
+        needs=Needs(columns=columns),
+        score=_scorer(columns),
+        signature_keys=("claimscore",),
+        higher_is="fewer shared words",
+        range=(0.0, 100.0),
+        description=description,
+        reference=REFERENCE,
+        facts=(("splitter", RULES_VERSION), ("stems", "rouge-1.5.5")),
+    )
+
+
+DS = _metric("ds", 2, "Share of the stemmed words that the two summaries do not have in common")
+DS3 = _metric(
+    "ds3", 3, "Share of the stemmed words that only one of the three summaries has (a, b, common)"
+)

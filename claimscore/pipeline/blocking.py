@@ -1,0 +1,44 @@
+"""Async work from a plain call: one event loop, wherever the caller is."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import anyio
+
+
+def run_blocking(work: Callable[..., Awaitable[None]], *args: Any) -> None:
+    """Run `work` to its end and raise its own error, not a group of one.
+
+    In a notebook, where a loop runs in this thread already, a thread of its own is used.
+    """
+    if _in_event_loop():
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(_run, work, *args).result()
+    else:
+        _run(work, *args)
+
+
+def _run(work: Callable[..., Awaitable[None]], *args: Any) -> None:
+    try:
+        anyio.run(work, *args)
+    except BaseExceptionGroup as group:
+        raise first_error(group) from None
+
+
+def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error in a nested group: what went wrong before the rest was cancelled."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _in_event_loop() -> bool:
+    try:
+        anyio.get_current_task()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""The model stage: NLI probabilities and BERTScore, in batches, from pinned models."""

@@ -1,0 +1,310 @@
+"""From a name in the settings to a model in memory: where it is, which version, on what device.
+
+Only safetensors weights are read and no code from a model's repository is run. Whatever is wrong
+with a model is said in one line that names what to do, before anything is spent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from claimscore.config import DType
+from claimscore.errors import ConfigError, UnknownModelError
+
+if TYPE_CHECKING:
+    import torch
+
+EMBEDDED = "embedded"
+
+_HUB_NAME = re.compile(r"[\w.-]+(?:/[\w.-]+)?")
+_WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json")
+_PICKLED = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "tf_model.h5", "flax_model.msgpack")
+#: Everything else that a model's numbers depend on.
+_TEXTS = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "*.model",
+)
+_NO_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
+
+
+class Source(NamedTuple):
+    """A model's folder on this disk, the name it was asked for by, and its exact version."""
+
+    name: str
+    folder: Path
+    revision: str
+
+
+def find_model(spec: str, *, offline: bool) -> Source:
+    """Return where ``HF_ID[@REV]`` or a folder is, fetched from the hub if need be.
+
+    Raises `UnknownModelError` where there is no such model, `ConfigError` where it cannot be used.
+    """
+    path = Path(spec).expanduser()
+    if path.is_dir():
+        source = Source(spec, path, "")
+        check_files(source)
+        return source._replace(revision=folder_digest(path))
+    if path.exists():
+        raise ConfigError(f"{spec} is a file; name the folder that holds the model")
+    name, _, revision = spec.partition("@")
+    if spec.startswith((".", "/", "~")) or not _HUB_NAME.fullmatch(name):
+        raise UnknownModelError(f"{spec}: there is no such folder, and no hub model is named so")
+    source = _from_hub(name, revision or None, offline=offline)
+    check_files(source)
+    return source
+
+
+def check_files(source: Source) -> None:
+    """Raise `ConfigError` unless the folder holds a config and safetensors weights."""
+    folder = source.folder
+    if not (folder / "config.json").is_file():
+        raise ConfigError(
+            f"{source.name}: {folder} has no config.json; name a folder written by save_pretrained"
+        )
+    if any(True for pattern in _WEIGHTS[:2] for _ in folder.glob(pattern)):
+        return
+    if any(True for pattern in _PICKLED for _ in folder.glob(pattern)):
+        raise ConfigError(
+            f"{source.name} has only pickled weights, which could run code and are never read; "
+            "convert them once with save_pretrained, which writes model.safetensors"
+        )
+    raise ConfigError(
+        f"{source.name} has no weights as safetensors (model.safetensors); name a model or "
+        "revision that has them"
+    )
+
+
+def folder_digest(folder: Path) -> str:
+    """Return 12 hex digits of the SHA-256 over names and bytes of config, tokenizer, weights.
+
+    Why: a folder has no commit, and the same path may hold another model tomorrow.
+    """
+    files = {path for pattern in (*_TEXTS, *_WEIGHTS) for path in folder.glob(pattern)}
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        digest.update(f"{path.name} {content}\n".encode())
+    return digest.hexdigest()[:12]
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device of that name; "auto" is CUDA where there is one, else the CPU.
+
+    float32 stays float32 there: TF32 would change scores by 1e-3, so it is never on.
+    """
+    import torch
+
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"unknown device {name!r}; known: auto, cpu, cuda, cuda:N") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device {name!r} is not supported; known: auto, cpu, cuda, cuda:N")
+    if device.type == "cuda":
+        if (device.index or 0) >= torch.cuda.device_count():
+            raise ConfigError(
+                f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA "
+                "devices; use --device cpu, or install torch with CUDA"
+            )
+        torch.set_float32_matmul_precision("highest")
+    return device
+
+
+def resolve_dtype(name: DType, device: torch.device) -> torch.dtype:
+    """Return torch's dtype; float16 needs a GPU, since on a CPU it is slow and overflows."""
+    import torch
+
+    known = {
+        "float32": torch.float32,
+        "bfloat16": torch.bfloat16,
+        "float16": torch.float16,
+    }
+    if name not in known:
+        raise ConfigError(f"unknown dtype {name!r}; known: {', '.join(known)}")
+    if name == "float16" and device.type == "cpu":
+        raise ConfigError("float16 is not for the CPU; use --dtype float32 or bfloat16")
+    return known[name]
+
+
+def load_config(source: Source) -> Any:  # transformers' config classes share no typed fields
+    """Return the model's configuration."""
+    from transformers import AutoConfig
+
+    with usable(source), quiet():
+        return AutoConfig.from_pretrained(
+            source.folder, local_files_only=True, trust_remote_code=False
+        )
+
+
+def load_tokenizer(source: Source) -> Any:  # the Auto classes return an untyped union
+    """Return the model's tokenizer; one without a padding token cannot be batched."""
+    from transformers import AutoTokenizer
+
+    with usable(source), quiet():
+        tokenizer = AutoTokenizer.from_pretrained(
+            source.folder, local_files_only=True, trust_remote_code=False
+        )
+    if tokenizer.pad_token_id is None:
+        raise ConfigError(f"{source.name}: its tokenizer has no padding token; name another model")
+    return tokenizer
+
+
+def load_weights(
+    source: Source,
+    auto_class: Any,  # an Auto class of transformers; they have no common typed base
+    config: Any,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    may_lack: Callable[[str], bool] = lambda name: False,
+) -> Any:
+    """Return the model in evaluation mode on the device, every parameter from the checkpoint.
+
+    A parameter that the checkpoint lacks would be random, and so would the scores be: refused,
+    except where ``may_lack`` says that it is not used.
+    """
+    with usable(source), quiet():
+        model, info = auto_class.from_pretrained(
+            source.folder,
+            config=config,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            dtype=dtype,
+            output_loading_info=True,
+        )
+    missing = sorted(name for name in info["missing_keys"] if not may_lack(name))
+    if missing:
+        raise ConfigError(
+            f"{source.name} has no weights for {', '.join(missing[:3])}"
+            f"{' and more' if len(missing) > 3 else ''}: it was not trained for this task; "
+            "name another model"
+        )
+    with usable(source):
+        return model.to(device).eval()
+
+
+def token_limit(tokenizer: Any, config: Any, model: Any) -> int:  # untyped, as above
+    """Return how many tokens the model can read, its special tokens included.
+
+    The tokenizer's own limit may be missing (a huge number). RoBERTa and its kin count positions
+    from the padding index on, so that many of the position embeddings are no tokens.
+    """
+    limit = min(int(tokenizer.model_max_length), 10**6)
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is None or positions <= 0:
+        return limit
+    for name, module in model.named_modules():
+        padding_index = getattr(module, "padding_idx", None)
+        if name.endswith("position_embeddings") and padding_index is not None:
+            positions -= padding_index + 1
+            break
+    return min(limit, int(positions))
+
+
+def is_out_of_memory(exc: BaseException) -> bool:
+    """Whether the exception says that memory ran out, on a GPU or on the CPU.
+
+    CUDA has a class for it; the CPU allocator of torch raises a plain `RuntimeError`, of which
+    only the text tells.
+    """
+    import torch
+
+    if isinstance(exc, MemoryError | torch.cuda.OutOfMemoryError):
+        return True
+    return isinstance(exc, RuntimeError) and any(text in str(exc).lower() for text in _NO_MEMORY)
+
+
+def free_memory(device: torch.device) -> None:
+    """Give cached blocks back to the GPU, so that a smaller batch finds room in one piece."""
+    if device.type == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()
+
+
+@contextlib.contextmanager
+def usable(source: Source) -> Iterator[None]:
+    """Turn what transformers raises about a broken model into one line of `ConfigError`."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as exc:
+        lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
+        reason = lines[0] if lines else type(exc).__name__
+        raise ConfigError(f"{source.name} cannot be loaded: {reason}") from exc
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers' loading reports and bars off the terminal; restore them afterwards."""
+    from transformers.utils import logging
+
+    transformers_logging: Any = logging  # the bars' functions have no types
+    verbosity = transformers_logging.get_verbosity()
+    bars = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity(transformers_logging.CRITICAL)
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        if bars:
+            transformers_logging.enable_progress_bar()
+
+
+def _from_hub(name: str, revision: str | None, *, offline: bool) -> Source:
+    """Return the hub's snapshot folder; its name is the commit."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    asked = f"{name}@{revision}" if revision else name
+    try:
+        folder = Path(
+            snapshot_download(
+                name,
+                revision=revision,
+                allow_patterns=[*_TEXTS, *_WEIGHTS],
+                ignore_patterns=["*/*"],
+                local_files_only=offline,
+            )
+        )
+    except GatedRepoError as exc:
+        raise ConfigError(f"{asked} is gated: accept its terms on the hub and log in") from exc
+    except (RepositoryNotFoundError, RevisionNotFoundError, HFValidationError) as exc:
+        raise UnknownModelError(
+            f"{asked}: the model hub has no such model or revision, and there is no such folder"
+        ) from exc
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled) as exc:
+        raise UnknownModelError(
+            f"{asked} is not in the local model cache and "
+            f"{'--offline is set' if offline else 'the model hub cannot be reached'}; "
+            "fetch it once with a network, name a folder, or use 'embedded'"
+        ) from exc
+    except OSError as exc:
+        raise ConfigError(f"{asked} cannot be fetched: {exc}") from exc
+    return Source(asked, folder, folder.name)

@@ -1,0 +1,1 @@
+"""The async fan-out: an engine around a provider of answers."""

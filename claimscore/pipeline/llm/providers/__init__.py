@@ -1,0 +1,1 @@
+"""Where answers come from: one file a family, one method a provider."""

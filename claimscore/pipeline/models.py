@@ -1,0 +1,13 @@
+"""The models that can be named without looking anything up."""
+
+from __future__ import annotations
+
+MODEL_CHOICES: tuple[tuple[str, str, str], ...] = (
+    ("--llm", "builtin", "rules in place of a language model: a baseline, no key needed"),
+    ("--llm", "openai:MODEL", "any OpenAI-compatible server (--base-url, OPENAI_API_KEY)"),
+    ("--nli", "embedded", "all-MiniLM-L6-v2 with an adapter trained here (extra: offline)"),
+    ("--nli", "ORG/NAME[@REVISION]", "a sequence classifier from the model hub, e.g. one for MNLI"),
+    ("--nli", "PATH", "the same from a folder on disk"),
+    ("--token-encoder", "embedded", "all-MiniLM-L6-v2, with its own baseline (extra: offline)"),
+    ("--token-encoder", "ORG/NAME or PATH", "any encoder; published baselines where there are any"),
+)

@@ -1,0 +1,40 @@
+"""What a run is doing, as plain numbers; whoever wants to draws them."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+from claimscore.pipeline.llm.engine import EngineStats
+
+
+@dataclasses.dataclass
+class Progress:
+    """The state of a run. Counts are of this invocation unless they say `total`."""
+
+    phase: str = "reading"
+    records_total: int = 0
+    chunks_total: int = 0
+    llm_chunks_todo: int = 0
+    llm_chunks_done: int = 0
+    model_chunks_todo: int = 0
+    model_chunks_done: int = 0
+    pairs_done: int = 0
+    engine: EngineStats | None = None
+    started: float = dataclasses.field(default_factory=time.monotonic)
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self.started
+
+    def remaining_s(self) -> float | None:
+        """Seconds to the end at the pace so far of the slower stage; None before there is one."""
+        estimates = [
+            self.elapsed_s / done * (todo - done)
+            for done, todo in (
+                (self.llm_chunks_done, self.llm_chunks_todo),
+                (self.model_chunks_done, self.model_chunks_todo),
+            )
+            if todo and done
+        ]
+        return max(estimates, default=None)

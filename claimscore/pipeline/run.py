@@ -1,0 +1,303 @@
+"""A run from input to scores. Running again is resuming."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+
+import anyio
+import polars as pl
+
+from claimscore import __version__
+from claimscore.cache.store import DiskCache
+from claimscore.config import RunConfig, user_cache_dir
+from claimscore.errors import ConfigError
+from claimscore.pipeline.blocking import run_blocking
+from claimscore.pipeline.encoders.base import load_pair_classifier, load_token_encoder
+from claimscore.pipeline.llm.engine import Engine
+from claimscore.pipeline.llm.providers.base import Provider, load_provider
+from claimscore.pipeline.plan import Plan, load_metrics, make_plan, required_columns
+from claimscore.pipeline.progress import Progress
+from claimscore.pipeline.scoring import score_run
+from claimscore.pipeline.settings import (
+    config_from,
+    model_settings,
+    options_of,
+    result_settings,
+    signature_facts,
+)
+from claimscore.pipeline.stages import ChunkTodo, Models, Stages, find_todo
+from claimscore.records import prepare
+from claimscore.rundir import RunDirectory
+from claimscore.types import JSON
+
+OnProgress = Callable[[Progress], None]
+OnPlan = Callable[[Plan, list[ChunkTodo]], None]
+
+#: Seconds between two calls of `on_progress`.
+PROGRESS_INTERVAL_S = 0.2
+
+#: Exit status of a run that was stopped and can be taken up again.
+EXIT_STOPPED = 75
+
+
+@dataclasses.dataclass(frozen=True)
+class RunResult:
+    """What a finished run says of itself: the content of `summary.json`."""
+
+    out: Path
+    summary: JSON
+
+    @property
+    def failed_records(self) -> int:
+        failed: int = self.summary["records"]["failed"]
+        return failed
+
+
+def run(
+    config: RunConfig, *, stdin: BinaryIO | None = None, on_progress: OnProgress | None = None
+) -> RunResult:
+    """Score the records of `config.input` into the folder `config.out`.
+
+    Finished parts are kept: after an interrupt, a crash or a kill, the same call goes on
+    where it was and asks no LLM for what it already answered. Raises `ConfigError` for
+    wrong input or settings (before anything is spent) and `StoppedEarly` when stopped.
+    """
+    required = required_columns(load_metrics(config.metrics))
+    tell = _Teller(Progress(), on_progress)
+    with RunDirectory(config.out) as directory:
+        tell.phase("reading")
+        dataset = prepare(config.input, spool=directory.state, required=required, stdin=stdin)
+        records = {"digest": dataset.digest, "count": dataset.n_records}
+        plan = make_plan(config, list(dataset.columns))
+        work = _Work(config, directory, plan, _provider(config, plan), dataset.n_records, tell)
+        directory.check_settings(result_settings(config, plan, work.provider, records))
+        for chunk, frame in enumerate(dataset.chunks(config.chunk_records)):
+            if not directory.has(chunk, "records"):
+                directory.write_parts(chunk, "records", {"records": frame})
+        return work.finish(work.todo())
+
+
+def score(
+    out: Path,
+    metrics: tuple[str, ...],
+    *,
+    on_plan: OnPlan | None = None,
+    on_progress: OnProgress | None = None,
+) -> RunResult:
+    """Add metrics to a run: only the stages that are missing are done, the rest is read.
+
+    `on_plan` hears beforehand what will be done. Raises as `run` does.
+    """
+    stored = RunDirectory.reader(out).options()
+    with RunDirectory(out) as directory:
+        config = config_from(stored, out)
+        wanted = tuple(dict.fromkeys((*config.metrics, *metrics)))
+        config = dataclasses.replace(config, metrics=wanted, retry_failed=False)
+        plan = make_plan(config, directory.read("records", 0).columns)
+        _check_columns(directory, required_columns(plan.metrics))
+        records = directory.settings["records"]
+        tell = _Teller(Progress(), on_progress)
+        work = _Work(config, directory, plan, _provider(config, plan), records["count"], tell)
+        directory.check_settings(result_settings(config, plan, work.provider, records))
+        todo = work.todo()
+        if on_plan is not None:
+            on_plan(plan, todo)
+        return work.finish(todo)
+
+
+def _provider(config: RunConfig, plan: Plan) -> Provider | None:
+    return load_provider(config.llm) if plan.needs_llm else None
+
+
+def _check_columns(directory: RunDirectory, required: Mapping[str, tuple[str, ...]]) -> None:
+    """`ConfigError` where a column that a metric needs is missing or null in some record."""
+    records = directory.scan("records")
+    present = records.collect_schema().names()
+    for metric, columns in required.items():
+        for column in columns:
+            if column not in present:
+                raise ConfigError(
+                    f"{metric} needs the column {column}; the records of {directory.path} "
+                    f"have: {', '.join(present)}"
+                )
+            missing = records.filter(pl.col(column).is_null()).select("id").head(1).collect()
+            if missing.height:
+                raise ConfigError(
+                    f"{metric} needs the column {column}; it is missing in record "
+                    f"{missing['id'][0]!r} of {directory.path}"
+                )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Teller:
+    """The state of the run, and whoever wants to hear of it."""
+
+    progress: Progress
+    listener: OnProgress | None
+
+    def phase(self, name: str) -> None:
+        self.progress.phase = name
+        if self.listener is not None:
+            self.listener(self.progress)
+
+    async def keep_telling(self) -> None:
+        while self.listener is not None:
+            self.listener(self.progress)
+            await anyio.sleep(PROGRESS_INTERVAL_S)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Work:
+    """All that one invocation works with."""
+
+    config: RunConfig
+    directory: RunDirectory
+    plan: Plan
+    provider: Provider | None
+    n_records: int
+    tell: _Teller
+
+    @property
+    def n_chunks(self) -> int:
+        return -(-self.n_records // self.config.chunk_records)
+
+    def todo(self) -> list[ChunkTodo]:
+        """The chunks with missing steps."""
+        return find_todo(self.plan, self.directory, self.n_chunks, self.config.retry_failed)
+
+    def finish(self, todo: list[ChunkTodo]) -> RunResult:
+        """Do what is missing, then score everything."""
+        directory, progress = self.directory, self.tell.progress
+        progress.records_total, progress.chunks_total = self.n_records, self.n_chunks
+        progress.llm_chunks_todo = sum(bool(item.tasks) for item in todo)
+        progress.model_chunks_todo = sum(item.needs_models for item in todo)
+        directory.write_options(options_of(self.config))
+        models = self._load_models(todo)
+        directory.check_settings({**_fixed(directory.settings), "additive": model_settings(models)})
+        directory.event("started", records=self.n_records, chunks_todo=len(todo))
+        if todo:
+            self._run_stages(todo, models)
+        self.tell.phase("scoring")
+        facts = signature_facts(directory.settings)
+        scores = score_run(directory, self.n_chunks, self.plan.metrics, facts, self.config.seed)
+        summary = self._summary(scores)
+        directory.write_summary(summary)
+        directory.event("finished", **spent(progress))
+        self.tell.phase("done")
+        return RunResult(self.config.out, summary)
+
+    def _load_models(self, todo: list[ChunkTodo]) -> Models:
+        """The encoders that a missing step needs; before the LLM stage, so that a wrong name
+        costs nothing."""
+        encoders = self.config.encoders
+        needs_pairs = any(item.nli for item in todo)
+        needs_tokens = any(item.token_scores for item in todo)
+        if needs_pairs or needs_tokens:
+            self.tell.phase("loading models")
+        return Models(
+            pairs=load_pair_classifier(encoders) if needs_pairs else None,
+            tokens=load_token_encoder(encoders) if needs_tokens else None,
+        )
+
+    def _run_stages(self, todo: list[ChunkTodo], models: Models) -> None:
+        self.tell.phase("running")
+        try:
+            run_blocking(self._stages, todo, models)
+        except BaseException as exc:
+            why = f"{type(exc).__name__}: {exc}"
+            self.directory.event("stopped", reason=why, **spent(self.tell.progress))
+            raise
+
+    async def _stages(self, todo: list[ChunkTodo], models: Models) -> None:
+        progress = self.tell.progress
+        async with contextlib.AsyncExitStack() as stack:
+            engine = None
+            if self.provider is not None:
+                engine = await stack.enter_async_context(_engine(self.config, self.provider))
+                progress.engine = engine.stats
+            stages = Stages(self.config, self.directory, todo, engine, models, progress)
+            async with anyio.create_task_group() as background:
+                background.start_soon(_watch_signals, stages)
+                background.start_soon(self.tell.keep_telling)
+                await stages.run()
+                background.cancel_scope.cancel()
+
+    def _summary(self, scores: dict[str, JSON]) -> JSON:
+        failures = self.directory.scan("failures").select("id", "stage", "kind").collect()
+        by_kind = failures.group_by("stage", "kind").len("count").sort("stage", "kind")
+        failed = failures["id"].n_unique()
+        progress = self.tell.progress
+        return {
+            "claimscore": __version__,
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            "input": self.config.input,
+            "records": {
+                "total": self.n_records,
+                "done": self.n_records - failed,
+                "failed": failed,
+            },
+            "metrics": scores,
+            "failures": by_kind.to_dicts(),
+            "last_call": {"seconds": round(progress.elapsed_s, 3), **spent(progress)},
+        }
+
+
+def _fixed(settings: Mapping[str, object]) -> dict[str, object]:
+    """The stored settings without those that may grow."""
+    return {key: value for key, value in settings.items() if key != "additive"}
+
+
+@contextlib.asynccontextmanager
+async def _engine(config: RunConfig, provider: Provider) -> AsyncIterator[Engine]:
+    cache = DiskCache(config.cache_dir or user_cache_dir())
+    llm = config.llm
+    try:
+        async with Engine(
+            provider,
+            cache,
+            rpm=llm.rpm,
+            tpm=llm.tpm,
+            max_concurrency=llm.max_concurrency,
+            max_attempts=llm.max_attempts,
+            max_samples=llm.max_samples,
+            timeout_s=llm.timeout_s,
+            retry_failed=config.retry_failed,
+        ) as engine:
+            yield engine
+    finally:
+        with anyio.CancelScope(shield=True):
+            await provider.aclose()
+        cache.close()
+
+
+async def _watch_signals(stages: Stages) -> None:
+    """First Ctrl-C or SIGTERM: stop in good order. Second: at once; what is done is on disk."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        stopping = False
+        async for _ in signals:
+            if stopping:
+                os._exit(EXIT_STOPPED)
+            stopping = True
+            stages.stop()
+
+
+def spent(progress: Progress) -> JSON:
+    """What this invocation asked for and used, as far as servers said."""
+    engine = progress.engine
+    return {
+        "requests": engine.sent if engine else 0,
+        "cache_hits": engine.hits if engine else 0,
+        "prompt_tokens": engine.prompt_tokens if engine else 0,
+        "completion_tokens": engine.completion_tokens if engine else 0,
+        "nli_pairs": progress.pairs_done,
+    }

@@ -1,0 +1,104 @@
+"""From tables to `scores.parquet` and `summary.json`: chunk by chunk, no model, no LLM."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from claimscore.metrics.base import ChunkTables, Metric, signature
+from claimscore.metrics.bootstrap import mean_interval
+from claimscore.rundir import RunDirectory
+from claimscore.tables import SCORES
+from claimscore.types import JSON
+
+
+def chunk_tables(run: RunDirectory, chunk: int) -> ChunkTables:
+    """The tables of one chunk, as the metrics read them."""
+    return ChunkTables(
+        records=run.read("records", chunk),
+        claims=run.read("claims", chunk),
+        nli=run.read("nli", chunk),
+        token_scores=run.read("token_scores", chunk),
+        failures=run.read("failures", chunk),
+    )
+
+
+def score_chunk(
+    tables: ChunkTables, metrics: Sequence[Metric], signatures: Mapping[str, str]
+) -> pl.DataFrame:
+    """The scores of one chunk: record by record, the metrics of each in the order given."""
+    per_metric = [
+        [
+            {
+                "id": score.id,
+                "metric": metric.name,
+                "value": score.value,
+                "reason": score.reason,
+                "components": json.dumps(score.components, ensure_ascii=False),
+                "signature": signatures[metric.name],
+            }
+            for score in metric.score(tables)
+        ]
+        for metric in metrics
+    ]
+    return SCORES.frame([row for rows in zip(*per_metric, strict=True) for row in rows])
+
+
+def score_run(
+    run: RunDirectory,
+    n_chunks: int,
+    metrics: Sequence[Metric],
+    facts: Mapping[str, str],
+    seed: int,
+) -> dict[str, JSON]:
+    """Write `scores.parquet`; return each metric's mean, interval, counts and signature."""
+    signatures = {metric.name: signature(metric, facts) for metric in metrics}
+    values: dict[str, list[float]] = {metric.name: [] for metric in metrics}
+    reasons: dict[str, Counter[str]] = {metric.name: Counter() for metric in metrics}
+
+    def frames() -> Iterator[pl.DataFrame]:
+        for chunk in range(n_chunks):
+            scores = score_chunk(chunk_tables(run, chunk), metrics, signatures)
+            for metric, value, reason in scores.select("metric", "value", "reason").iter_rows():
+                if value is None:
+                    reasons[metric][_reason_class(reason)] += 1
+                else:
+                    values[metric].append(value)
+            yield scores
+
+    run.write_scores(frames())
+    return {
+        metric.name: _summary(metric, values[metric.name], reasons[metric.name], seed)
+        | {"signature": signatures[metric.name]}
+        for metric in metrics
+    }
+
+
+def _summary(metric: Metric, values: list[float], reasons: Counter[str], seed: int) -> JSON:
+    summary: dict[str, Any] = {
+        "n": len(values),
+        "null": sum(reasons.values()),
+        "reasons": dict(sorted(reasons.items())),
+        "mean": None,
+        "half_width": None,
+        "low": None,
+        "high": None,
+    }
+    if values:
+        interval = mean_interval(values, seed=seed)
+        summary |= {
+            "mean": interval.mean,
+            "half_width": interval.half_width,
+            "low": interval.low,
+            "high": interval.high,
+        }
+    return summary
+
+
+def _reason_class(reason: str) -> str:
+    """The reason without what is particular to one record (after the colon)."""
+    return reason.partition(":")[0]

@@ -1,0 +1,144 @@
+"""What a run directory knows: the settings that determine results, and how it was called last.
+
+The settings are compared when a run is taken up again; the options only say how it was
+called, so that `score` and `report` need no more than the folder. No secret is in either.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from claimscore import __version__
+from claimscore.config import EncoderConfig, LLMConfig, RunConfig
+from claimscore.pipeline.llm.providers.base import Provider
+from claimscore.pipeline.plan import Plan
+from claimscore.pipeline.stages import Models
+from claimscore.types import JSON
+
+_PATHS = ("out", "prompts_dir", "cache_dir")
+
+
+def result_settings(
+    config: RunConfig, plan: Plan, provider: Provider | None, records: Mapping[str, object]
+) -> JSON:
+    """Everything that determines a score, as far as this plan needs it.
+
+    What stands under `additive` may be joined by more (another metric, the model that it
+    needs) and is compared where both runs name it.
+    """
+    additive: JSON = {
+        "metrics": [metric.name for metric in plan.metrics],
+        "tasks": [planned.task.name for planned in plan.tasks],
+    }
+    if provider is not None:
+        additive["llm"] = {
+            "provider": provider.family,
+            "namespace": provider.namespace,
+            "model": provider.model,
+        }
+        additive["prompts"] = {
+            planned.task.name: {
+                "name": planned.prompt.name,
+                "version": planned.prompt.version,
+                "digest": planned.prompt.digest,
+            }
+            for planned in plan.tasks
+            if planned.prompt is not None
+        }
+    arithmetic = {"dtype": config.encoders.dtype, "batch_tokens": config.encoders.batch_tokens}
+    if plan.nli:
+        additive["nli"] = {"name": config.encoders.nli, **arithmetic}
+    if plan.token_scores:
+        rescale = config.encoders.rescale_with_baseline
+        additive["token_encoder"] = {
+            "name": config.encoders.token_encoder,
+            "rescale_with_baseline": rescale,
+            **arithmetic,
+        }
+    return {
+        "records": dict(records),
+        "chunk_records": config.chunk_records,
+        "granularity": config.granularity,
+        "units": config.units,
+        "seed": config.seed,
+        "additive": additive,
+    }
+
+
+def model_settings(models: Models) -> JSON:
+    """What is known only once the models are loaded, for `additive`: revisions, the layer."""
+    settings: JSON = {}
+    if models.pairs is not None:
+        settings["nli"] = {"revision": models.pairs.info.revision}
+    if models.tokens is not None:
+        settings["token_encoder"] = {
+            "revision": models.tokens.info.revision,
+            "layer": models.tokens.layer,
+            "baseline": models.tokens.baseline is not None,
+        }
+    return settings
+
+
+def signature_facts(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The settings as the short texts that signatures are made of."""
+    facts = {
+        "granularity": settings["granularity"],
+        "units": settings["units"],
+        "seed": str(settings["seed"]),
+        "claimscore": __version__,
+    }
+    additive = settings["additive"]
+    if "llm" in additive:
+        llm = additive["llm"]
+        builtin = llm["provider"] == "builtin"
+        facts["llm"] = llm["model"] if builtin else f"{llm['provider']}:{llm['model']}"
+    for task, prompt in additive.get("prompts", {}).items():
+        facts[task] = f"{prompt['name']}={prompt['version']}@{prompt['digest']}"
+    if "nli" in additive:
+        facts["nli"] = _model_fact(additive["nli"])
+        facts["dtype"] = additive["nli"]["dtype"]
+    if "token_encoder" in additive:
+        encoder = additive["token_encoder"]
+        facts["token_encoder"] = _model_fact(encoder)
+        facts["layer"] = str(encoder["layer"])
+        rescaled = encoder["rescale_with_baseline"] and encoder["baseline"]
+        facts["baseline"] = "rescaled" if rescaled else "none"
+        facts.setdefault("dtype", encoder["dtype"])
+    return facts
+
+
+def _model_fact(model: Mapping[str, Any]) -> str:
+    return f"{model['name']}@{model['revision']}"
+
+
+def options_of(config: RunConfig) -> JSON:
+    """The call as a table for `run.toml`: plain values, what is None left out."""
+    values = dataclasses.asdict(config)
+    for name in _PATHS:
+        values[name] = str(values[name]) if values[name] is not None else None
+    del values["out"], values["retry_failed"]
+    return _without_none(values)
+
+
+def config_from(options: Mapping[str, Any], out: Path) -> RunConfig:
+    """The call again, from `options_of`."""
+    values = dict(options)
+    for name in ("prompts_dir", "cache_dir"):
+        if name in values:
+            values[name] = Path(values[name])
+    for name in ("metrics", "tasks"):
+        values[name] = tuple(values.get(name, ()))
+    values["llm"] = LLMConfig(**values["llm"])
+    values["encoders"] = EncoderConfig(**values["encoders"])
+    return RunConfig(out=out, **values)
+
+
+def _without_none(table: Mapping[str, Any]) -> JSON:
+    return {
+        key: _without_none(value) if isinstance(value, Mapping) else value
+        for key, value in table.items()
+        if value is not None
+    }

@@ -1,0 +1,233 @@
+"""The two stages of a run, working at the same time.
+
+The LLM stage has several chunks open and shares one engine; a chunk whose tasks are done
+goes through a bounded stream to the model stage, which is one worker thread. A full stream
+holds the LLM stage back. Every finished step of a chunk stands in the run directory's
+manifest, so running again is resuming.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import threading
+from collections.abc import Sequence
+
+import anyio
+import anyio.to_thread
+import polars as pl
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from claimscore.config import RunConfig
+from claimscore.errors import StoppedEarly
+from claimscore.pipeline.encoder_stage import PassResult, nli_pass, token_pass
+from claimscore.pipeline.encoders.base import PairClassifier, TokenEncoder
+from claimscore.pipeline.llm.engine import Engine
+from claimscore.pipeline.llm_stage import run_task
+from claimscore.pipeline.plan import Plan, PlannedTask, SidePair
+from claimscore.pipeline.progress import Progress
+from claimscore.rundir import RunDirectory
+
+#: Chunks that may wait between the stages.
+QUEUED_CHUNKS = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class ChunkTodo:
+    """What is missing of one chunk."""
+
+    chunk: int
+    tasks: tuple[PlannedTask, ...] = ()
+    nli: tuple[SidePair, ...] = ()
+    token_scores: tuple[SidePair, ...] = ()
+
+    @property
+    def needs_models(self) -> bool:
+        return bool(self.nli or self.token_scores)
+
+
+@dataclasses.dataclass(frozen=True)
+class Models:
+    """The encoders that a run needs; None where no step needs one."""
+
+    pairs: PairClassifier | None = None
+    tokens: TokenEncoder | None = None
+
+
+def pass_step(table: str, sides: SidePair) -> str:
+    """The name of a model pass over one chunk in the manifest."""
+    return "-".join((table, *sides))
+
+
+def find_todo(
+    plan: Plan, directory: RunDirectory, n_chunks: int, retry_failed: bool
+) -> list[ChunkTodo]:
+    """The chunks with missing steps, in order.
+
+    With `retry_failed`, the steps that left failures are forgotten first, and with them
+    the steps that were made from their rows.
+    """
+    todo = []
+    for chunk in range(n_chunks):
+        if retry_failed:
+            _forget_failed(plan, directory, chunk)
+        item = _chunk_todo(plan, directory, chunk)
+        if item.tasks or item.needs_models:
+            todo.append(item)
+    return todo
+
+
+def _chunk_todo(plan: Plan, directory: RunDirectory, chunk: int) -> ChunkTodo:
+    steps = directory.steps(chunk)
+    return ChunkTodo(
+        chunk,
+        tuple(part for task in plan.tasks if (part := _missing_sides(task, steps))),
+        tuple(sides for sides in plan.nli if pass_step("nli", sides) not in steps),
+        tuple(s for s in plan.token_scores if pass_step("token_scores", s) not in steps),
+    )
+
+
+def _missing_sides(planned: PlannedTask, steps: frozenset[str]) -> PlannedTask | None:
+    """The task for the sides that no finished step covers; None where all are covered."""
+    done = {
+        side
+        for step in steps
+        if step.partition("-")[0] == planned.task.name
+        for side in step.split("-")[1:]
+    }
+    sides = tuple(side for side in planned.sides if side not in done)
+    return dataclasses.replace(planned, sides=sides) if sides else None
+
+
+def _forget_failed(plan: Plan, directory: RunDirectory, chunk: int) -> None:
+    stages = set(directory.read("failures", chunk)["stage"].unique())
+    if not stages:
+        return
+    for planned in plan.tasks:
+        if stages.intersection(planned.task.after):
+            stages.add(planned.task.name)
+    if "decompose" in stages:
+        stages.add("nli")
+    for step in directory.steps(chunk):
+        if step.partition("-")[0] in stages:
+            directory.forget(chunk, step)
+
+
+class Stages:
+    """Runs the missing steps of a run. One use: `await Stages(...).run()`."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        directory: RunDirectory,
+        todo: Sequence[ChunkTodo],
+        engine: Engine | None,
+        models: Models,
+        progress: Progress,
+    ) -> None:
+        self._config = config
+        self._directory = directory
+        self._todo = todo
+        self._engine = engine
+        self._models = models
+        self._progress = progress
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """Ask for a stop: no new requests, no new batches; what is done stays done."""
+        self._stopping.set()
+        if self._engine is not None:
+            self._engine.stop()
+
+    async def run(self) -> None:
+        """Do all that is missing; `StoppedEarly` after `stop`."""
+        send, receive = anyio.create_memory_object_stream[ChunkTodo](QUEUED_CHUNKS)
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._model_stage, receive)
+                async with send:
+                    await self._llm_stage(send)
+        except BaseException:
+            self._stopping.set()  # the model thread must not go on for a run that has ended
+            raise
+        if self._stopping.is_set():
+            raise StoppedEarly("interrupted")
+
+    async def _llm_stage(self, send: MemoryObjectSendStream[ChunkTodo]) -> None:
+        """Open chunks in order, so many at a time that the engine's workers never starve."""
+        wanted = math.ceil(2 * self._config.llm.max_concurrency / self._config.chunk_records)
+        slots = anyio.Semaphore(max(2, wanted))
+        async with anyio.create_task_group() as group:
+            for item in self._todo:
+                await slots.acquire()
+                if self._stopping.is_set():
+                    return
+                group.start_soon(self._llm_chunk, item, send, slots)
+
+    async def _llm_chunk(
+        self, item: ChunkTodo, send: MemoryObjectSendStream[ChunkTodo], slots: anyio.Semaphore
+    ) -> None:
+        """All tasks of one chunk; the slot is held until the model stage has taken it."""
+        try:
+            for wave in (False, True):
+                async with anyio.create_task_group() as group:
+                    for planned in item.tasks:
+                        if bool(planned.task.after) == wave:
+                            group.start_soon(self._task_step, item.chunk, planned)
+            if item.tasks:
+                self._progress.llm_chunks_done += 1
+            if item.needs_models:
+                await send.send(item)
+        finally:
+            slots.release()
+
+    async def _task_step(self, chunk: int, planned: PlannedTask) -> None:
+        records = self._directory.read("records", chunk)
+        tables = {"claims": self._directory.read("claims", chunk)} if planned.task.after else {}
+        result = await run_task(planned, records, tables, self._engine, self._config.granularity)
+        frames = {planned.task.table.name: result.rows, "failures": result.failures}
+        await anyio.to_thread.run_sync(self._directory.write_parts, chunk, planned.step, frames)
+
+    async def _model_stage(self, receive: MemoryObjectReceiveStream[ChunkTodo]) -> None:
+        worker = anyio.CapacityLimiter(1)
+        async with receive:
+            async for item in receive:
+                await anyio.to_thread.run_sync(self._model_chunk, item, limiter=worker)
+
+    def _model_chunk(self, item: ChunkTodo) -> None:
+        """All model passes of one chunk, in the worker thread."""
+        chunk = item.chunk
+        records = self._directory.read("records", chunk)
+        for sides in item.nli:
+            self._write_pass(chunk, "nli", sides, self._nli(chunk, records, sides))
+        for sides in item.token_scores:
+            assert self._models.tokens is not None
+            result = token_pass(self._models.tokens, sides, records, self._on_batch)
+            self._write_pass(chunk, "token_scores", sides, result)
+        self._progress.model_chunks_done += 1
+
+    def _nli(self, chunk: int, records: pl.DataFrame, sides: SidePair) -> PassResult:
+        assert self._models.pairs is not None
+        return nli_pass(
+            self._models.pairs,
+            sides,
+            records["id"].to_list(),
+            self._directory.read("claims", chunk),
+            self._broken(chunk, sides),
+            self._on_batch,
+        )
+
+    def _broken(self, chunk: int, sides: SidePair) -> frozenset[str]:
+        """The records whose decomposition failed on one of the sides."""
+        failures = self._directory.read("failures", chunk)
+        of_sides = (pl.col("stage") == "decompose") & pl.col("side").is_in(list(sides))
+        return frozenset(failures.filter(of_sides)["id"])
+
+    def _write_pass(self, chunk: int, table: str, sides: SidePair, result: PassResult) -> None:
+        frames = {table: result.rows, "failures": result.failures}
+        self._directory.write_parts(chunk, pass_step(table, sides), frames)
+
+    def _on_batch(self, pairs: int) -> None:
+        self._progress.pairs_done += pairs
+        if self._stopping.is_set():
+            raise StoppedEarly("interrupted")

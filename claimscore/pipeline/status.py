@@ -1,0 +1,37 @@
+"""What is done, failed and left of a run, from its folder alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from claimscore.pipeline.plan import make_plan
+from claimscore.pipeline.settings import config_from
+from claimscore.pipeline.stages import find_todo
+from claimscore.rundir import RunDirectory
+from claimscore.types import JSON
+
+
+def run_status(out: Path) -> JSON:
+    """Chunks done and left, rows by table, failures by stage and kind, spending so far.
+
+    Reads only the manifest and the settings, so it is quick and may be called while the
+    run works. Raises `ConfigError` where `out` is not a run directory.
+    """
+    directory = RunDirectory.reader(out)
+    config = config_from(directory.options(), out)
+    records = directory.settings["records"]["count"]
+    n_chunks = -(-records // config.chunk_records)
+    plan = make_plan(config, directory.read("records", 0).columns)
+    todo = find_todo(plan, directory, n_chunks, retry_failed=False)
+    failures = directory.scan("failures").select("id", "stage", "kind").collect()
+    by_kind = failures.group_by("stage", "kind").len("count").sort("stage", "kind")
+    return {
+        "out": str(out),
+        "records": records,
+        "chunks": {"total": n_chunks, "done": n_chunks - len(todo), "left": len(todo)},
+        "llm_chunks_left": sum(bool(item.tasks) for item in todo),
+        "model_chunks_left": sum(item.needs_models for item in todo),
+        "rows": directory.counts(),
+        "failures": by_kind.to_dicts(),
+        "complete": not todo and (out / "scores.parquet").is_file(),
+    }

@@ -1,0 +1,133 @@
+"""What a task is: which questions it asks about a chunk of records, which rows the answers make."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from claimscore.config import Granularity
+from claimscore.tables import Table
+from claimscore.text import split_sentences
+
+#: The column of the records that each side is taken from.
+SIDE_COLUMNS: dict[str, str] = {
+    "a": "summary_a",
+    "b": "summary_b",
+    "common": "summary_common",
+    "summary": "summary",
+}
+SOURCE_SIDE = "source"
+
+#: What a prompt of these tasks may use: the text asked about, and the whole text it is part of.
+FIELDS = ("text", "summary")
+
+
+class SideText(NamedTuple):
+    """One text of one record."""
+
+    id: str
+    side: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unit:
+    """One question: a text of a record, or a sentence or claim of it, by its position."""
+
+    id: str
+    side: str
+    text: str
+    summary: str
+    sentence_index: int | None = None
+    claim_index: int | None = None
+
+    def fields(self, wanted: frozenset[str]) -> dict[str, str]:
+        """The values of the placeholders that a prompt uses."""
+        return {name: getattr(self, name) for name in FIELDS if name in wanted}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TaskInput:
+    """What a task sees: the chunk's texts, and the tables of the tasks before it."""
+
+    texts: Sequence[SideText]
+    granularity: Granularity
+    tables: Mapping[str, pl.DataFrame]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Task:
+    """A record of functions; the engine between `units` and `rows` is the same for all.
+
+    `check` raises `ParseError` for an answer of the right types that says nothing. `rows`
+    gets each unit with its checked answer (the columns of the prompt's `[output]`) and
+    returns rows of `table` without provenance. `join`, where there is one, sees all rows
+    of a chunk and numbers them or adds rows made from neighbours.
+    """
+
+    name: str
+    table: Table
+    columns: tuple[str, ...]
+    units: Callable[[TaskInput], list[Unit]]
+    check: Callable[[Mapping[str, Any]], None]
+    rows: Callable[[Unit, Mapping[str, Any]], list[dict[str, Any]]]
+    sides: Callable[[Sequence[str]], tuple[str, ...]]
+    after: tuple[str, ...] = ()
+    join: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] | None = None
+
+
+def side_texts(records: pl.DataFrame, sides: Sequence[str]) -> list[SideText]:
+    """The texts of the named sides, record by record, sides in the order given.
+
+    Several sources of one record are several texts of the side `source`. A record without
+    the text (null) has none.
+    """
+    return [
+        SideText(row["id"], side, text)
+        for row in records.iter_rows(named=True)
+        for side in sides
+        for text in _texts_of(row, side)
+    ]
+
+
+def _texts_of(row: Mapping[str, Any], side: str) -> Iterator[str]:
+    if side != SOURCE_SIDE:
+        text = row.get(SIDE_COLUMNS[side])
+        if text is not None:
+            yield text
+        return
+    for column in ("source", "sources"):
+        value = row.get(column)
+        if isinstance(value, str):
+            yield value
+        elif value is not None:
+            yield from value
+
+
+def sides_in(columns: Sequence[str]) -> tuple[str, ...]:
+    """The summary sides for which the records have a column."""
+    return tuple(side for side, column in SIDE_COLUMNS.items() if column in columns)
+
+
+def sides_and_source_in(columns: Sequence[str]) -> tuple[str, ...]:
+    """The summary sides, and the source where the records have one."""
+    source = ("source" in columns) or ("sources" in columns)
+    return (*sides_in(columns), SOURCE_SIDE) if source else sides_in(columns)
+
+
+def text_units(given: TaskInput) -> list[Unit]:
+    """One unit a sentence, or one a whole text, as the granularity says. Blank texts have none."""
+    if given.granularity == "summary":
+        return [
+            Unit(item.id, item.side, item.text, item.text)
+            for item in given.texts
+            if item.text.strip()
+        ]
+    return [
+        Unit(item.id, item.side, sentence, item.text, sentence_index=index)
+        for item in given.texts
+        for index, sentence in enumerate(split_sentences(item.text))
+    ]

@@ -1,0 +1,61 @@
+"""Claims: each sentence (or the whole summary) broken into statements that say one thing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from claimscore.errors import ParseError
+from claimscore.pipeline.tasks.base import SideText, Task, Unit, sides_in, text_units
+from claimscore.tables import CLAIMS
+from claimscore.text import split_sentences
+
+
+def _check(answer: Mapping[str, Any]) -> None:
+    if not all(claim.strip() for claim in answer["claims"]):
+        raise ParseError("a claim is empty")
+
+
+def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": unit.id,
+            "side": unit.side,
+            "sentence_index": unit.sentence_index,
+            "claim_index": index,
+            "text": claim.strip(),
+            "sentence": unit.text if unit.sentence_index is not None else None,
+        }
+        for index, claim in enumerate(answer["claims"])
+    ]
+
+
+DECOMPOSE = Task(
+    name="decompose",
+    table=CLAIMS,
+    columns=("claims",),
+    units=text_units,
+    check=_check,
+    rows=_rows,
+    sides=sides_in,
+)
+
+
+def sentences_as_claims(texts: Sequence[SideText]) -> pl.DataFrame:
+    """The claims table with each sentence as one claim: `--units sentences`, no LLM asked."""
+    return CLAIMS.frame(
+        [
+            {
+                "id": item.id,
+                "side": item.side,
+                "sentence_index": index,
+                "claim_index": 0,
+                "text": sentence,
+                "sentence": sentence,
+            }
+            for item in texts
+            for index, sentence in enumerate(split_sentences(item.text))
+        ]
+    )

@@ -1,0 +1,82 @@
+"""Negations: each claim negated, and the negated claims of one sentence joined again."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from claimscore.errors import ParseError
+from claimscore.pipeline.llm.rules.negation import rejoin
+from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, sides_in
+from claimscore.tables import NEGATIONS
+
+
+def _units(given: TaskInput) -> list[Unit]:
+    """One unit a claim of the sides asked about (METRICS: decompose first, then negate)."""
+    whole = {(item.id, item.side): item.text for item in given.texts}
+    return [
+        Unit(
+            row["id"],
+            row["side"],
+            row["text"],
+            whole[row["id"], row["side"]],
+            sentence_index=row["sentence_index"],
+            claim_index=row["claim_index"],
+        )
+        for row in given.tables["claims"].iter_rows(named=True)
+        if (row["id"], row["side"]) in whole
+    ]
+
+
+def _check(answer: Mapping[str, Any]) -> None:
+    if not answer["negation"].strip():
+        raise ParseError("the negation is empty")
+
+
+def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": unit.id,
+            "side": unit.side,
+            "level": "claim",
+            "sentence_index": unit.sentence_index,
+            "claim_index": unit.claim_index,
+            "original": unit.text,
+            "text": answer["negation"].strip(),
+        }
+    ]
+
+
+def _join_sentences(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, and after those of each sentence one row of level `sentence`."""
+    joined: list[dict[str, Any]] = []
+    for _, group in itertools.groupby(
+        rows, key=lambda row: (row["id"], row["side"], row["sentence_index"])
+    ):
+        claims = list(group)
+        joined += claims
+        joined.append(
+            {
+                **claims[0],
+                "level": "sentence",
+                "claim_index": None,
+                "original": None,
+                "text": rejoin([row["text"] for row in claims]),
+                "request_key": None,
+            }
+        )
+    return joined
+
+
+NEGATE = Task(
+    name="negate",
+    table=NEGATIONS,
+    columns=("negation",),
+    units=_units,
+    check=_check,
+    rows=_rows,
+    sides=sides_in,
+    after=("decompose",),
+    join=_join_sentences,
+)

@@ -1,0 +1,38 @@
+"""Paraphrases: each sentence, or the whole summary, in other words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from claimscore.errors import ParseError
+from claimscore.pipeline.tasks.base import Task, Unit, sides_in, text_units
+from claimscore.tables import PARAPHRASES
+
+
+def _check(answer: Mapping[str, Any]) -> None:
+    if not answer["paraphrase"].strip():
+        raise ParseError("the paraphrase is empty")
+
+
+def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": unit.id,
+            "side": unit.side,
+            "sentence_index": unit.sentence_index,
+            "original": unit.text,
+            "text": answer["paraphrase"].strip(),
+        }
+    ]
+
+
+PARAPHRASE = Task(
+    name="paraphrase",
+    table=PARAPHRASES,
+    columns=("paraphrase",),
+    units=text_units,
+    check=_check,
+    rows=_rows,
+    sides=sides_in,
+)

@@ -1,0 +1,106 @@
+"""What an answer must look like: `[output]` of a prompt as a JSON schema and as a strict check.
+
+A type is a name ("string", "number", "integer", "boolean"), a list of one type, or a
+table of named types; the answer is always one JSON object with exactly these columns.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from claimscore.errors import ConfigError, ParseError
+from claimscore.types import JSON
+
+_SCALARS: dict[str, tuple[JSON, type]] = {
+    "string": ({"type": "string"}, str),
+    "number": ({"type": "number"}, float),
+    "integer": ({"type": "integer"}, int),
+    "boolean": ({"type": "boolean"}, bool),
+}
+
+_FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
+
+
+def json_schema(output: Mapping[str, Any], where: str) -> JSON:
+    """The JSON schema of the object; `ConfigError` naming `where` for an unknown type."""
+    return _table_schema(output, where)
+
+
+def _table_schema(columns: Mapping[str, Any], where: str) -> JSON:
+    return {
+        "type": "object",
+        "properties": {
+            name: _type_schema(kind, f"{where}.{name}") for name, kind in columns.items()
+        },
+        "required": list(columns),
+        "additionalProperties": False,
+    }
+
+
+def _type_schema(kind: Any, where: str) -> JSON:
+    if isinstance(kind, str) and kind in _SCALARS:
+        return dict(_SCALARS[kind][0])
+    if isinstance(kind, list) and len(kind) == 1:
+        return {"type": "array", "items": _type_schema(kind[0], where)}
+    if isinstance(kind, Mapping) and kind:
+        return _table_schema(kind, where)
+    raise ConfigError(
+        f"{where}: unknown type {kind!r}; a type is one of {', '.join(_SCALARS)}, "
+        "a list of one type, or a table of types"
+    )
+
+
+def parse_answer(text: str, output: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer as a dict of exactly the columns of `output`.
+
+    One code fence around the whole answer is taken off; nothing else is mended.
+    Raises `ParseError` with the place and the reason.
+    """
+    from pydantic import ValidationError
+
+    body = text.strip()
+    if not body:
+        raise ParseError("the answer is empty")
+    fenced = _FENCE.match(body)
+    try:
+        model = _model(json.dumps(output))
+        parsed = model.model_validate_json(fenced.group(1) if fenced else body, strict=True)
+    except ValidationError as exc:
+        first = exc.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "answer"
+        raise ParseError(f"{place}: {first['msg']}") from None
+    answer: dict[str, Any] = parsed.model_dump(by_alias=True)
+    return answer
+
+
+@functools.lru_cache(maxsize=256)
+def _model(output: str) -> Any:
+    """A strict pydantic model of the output columns (given as JSON, so that it can be kept)."""
+    return _pydantic_model("Answer", json.loads(output))
+
+
+def _pydantic_model(name: str, columns: Mapping[str, Any]) -> Any:
+    import pydantic
+
+    config = pydantic.ConfigDict(extra="forbid", strict=True)
+    # Columns may have names that pydantic reserves ("json", "copy"): they go in as aliases.
+    fields: Any = {
+        f"column_{index}": (
+            _pydantic_type(f"{name}_{index}", kind),
+            pydantic.Field(alias=column, serialization_alias=column),
+        )
+        for index, (column, kind) in enumerate(columns.items())
+    }
+    return pydantic.create_model(name, __config__=config, **fields)
+
+
+def _pydantic_type(name: str, kind: Any) -> Any:
+    if isinstance(kind, str):
+        return _SCALARS[kind][1]
+    if isinstance(kind, list):
+        return list[_pydantic_type(name, kind[0])]  # type: ignore[misc]  # built at run time
+    return _pydantic_model(name, kind)

@@ -1,0 +1,7 @@
+"""Records: what goes in. Validated once as a stream, then read again chunk by chunk."""
+
+from __future__ import annotations
+
+from claimscore.records.dataset import Dataset, prepare
+
+__all__ = ["Dataset", "prepare"]

@@ -1,0 +1,257 @@
+"""Columns: what the known ones must hold, and which type the others turn out to have."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from claimscore.records.readers import Record, decode_json
+
+Parser = Callable[[Any], Any]
+
+TEXT_COLUMNS = ("summary_a", "summary_b", "summary_common", "summary")
+LIST_COLUMNS = ("sources", "references")
+
+#: A metric that needs one of these is served by either.
+ALTERNATIVES = {"source": ("source", "sources"), "sources": ("sources", "source")}
+
+#: Sorted keys and full Unicode: the one form of a value for digests and kept JSON text.
+CANONICAL = json.JSONEncoder(
+    ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=str
+).encode
+
+_I64 = 2**63
+_EXACT_FLOAT = 2**53
+
+
+class ColumnError(ValueError):
+    """A value that its column cannot hold; the caller knows file and line."""
+
+    def __init__(self, column: str, message: str) -> None:
+        super().__init__(message)
+        self.column = column
+
+
+def kind(value: object) -> str:
+    """A value's JSON kind, for messages."""
+    names = {bool: "a boolean", int: "a number", float: "a number", str: "text", list: "a list"}
+    return names.get(type(value), "an object" if isinstance(value, dict) else "null")
+
+
+# The known columns
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise ValueError(f"must be text, not {kind(value)}")
+    return value
+
+
+def _identifier(value: Any) -> str:
+    if type(value) is int:
+        return str(value)
+    if type(value) is not str:
+        raise ValueError(f"must be text or an integer, not {kind(value)}")
+    if not value:
+        raise ValueError("is empty; give every record an id, or leave the column out")
+    return value
+
+
+def _system(value: Any) -> str:
+    return str(value) if type(value) is int else _text(value)
+
+
+def _texts(value: Any) -> list[str]:
+    if type(value) is not list:
+        raise ValueError(f"must be a list of texts, not {kind(value)}")
+    for position, item in enumerate(value, start=1):
+        if type(item) is not str:
+            raise ValueError(f"must be a list of texts, but item {position} is {kind(item)}")
+    return value
+
+
+def _text_or_texts(value: Any) -> str | list[str]:
+    if type(value) is list:
+        return _texts(value)
+    if type(value) is not str:
+        raise ValueError(f"must be text or a list of texts, not {kind(value)}")
+    return value
+
+
+def _ratings(value: Any) -> dict[str, float | None]:
+    if not isinstance(value, dict):
+        raise ValueError(f"must be an object of numbers, not {kind(value)}")
+    ratings: dict[str, float | None] = {}
+    for name, rating in value.items():
+        if rating is not None and type(rating) not in (int, float):
+            raise ValueError(f"must be an object of numbers, but {name} is {kind(rating)}")
+        try:
+            ratings[name] = None if rating is None else float(rating)
+        except OverflowError:
+            raise ValueError(f"holds a number that is too large: {name}") from None
+    return ratings
+
+
+_JSON_PARSERS: dict[str, Parser] = {
+    "id": _identifier,
+    **dict.fromkeys(TEXT_COLUMNS, _text),
+    "source": _text_or_texts,
+    **dict.fromkeys(LIST_COLUMNS, _texts),
+    "system": _system,
+    "ratings": _ratings,
+}
+
+KNOWN_COLUMNS = frozenset(_JSON_PARSERS)
+
+
+def _json_cell(parser: Parser) -> Parser:
+    def parse(cell: str) -> Any:
+        try:
+            value = decode_json(cell)
+        except ValueError as exc:
+            raise ValueError(f"must be JSON in a CSV file: {exc}") from None
+        return None if value is None else parser(value)
+
+    return parse
+
+
+_CELL_PARSERS: dict[str, Parser] = {
+    **_JSON_PARSERS,
+    "source": _text,
+    **{name: _json_cell(_JSON_PARSERS[name]) for name in (*LIST_COLUMNS, "ratings")},
+}
+
+#: An empty CSV cell is an empty text here (and an empty id, which is refused); null elsewhere.
+_EMPTY_IS_TEXT = frozenset(("id", "source", *TEXT_COLUMNS))
+
+
+def parse_record(record: Record, *, cells: bool) -> Record:
+    """The record's values, known columns checked and in their type; nulls are left out.
+
+    `cells`: the values are CSV cells, all text.
+    """
+    parsers = _CELL_PARSERS if cells else _JSON_PARSERS
+    parsed = {}
+    for name, value in record.items():
+        if value is None or (cells and not value and name not in _EMPTY_IS_TEXT):
+            continue
+        parser = parsers.get(name)
+        if parser is not None:
+            try:
+                value = parser(value)
+            except ValueError as exc:
+                raise ColumnError(name, str(exc)) from None
+            if value is None:
+                continue
+        parsed[name] = value
+    return parsed
+
+
+# The types of the other columns
+
+
+class Column(NamedTuple):
+    """A column of the chunks: its type, and how a parsed value becomes one of that type."""
+
+    name: str
+    dtype: pl.DataType
+    convert: Callable[[Any], Any] | None = None
+
+    def series(self, values: Iterable[Any]) -> pl.Series:
+        convert = self.convert
+        if convert is not None:
+            values = [None if value is None else convert(value) for value in values]
+        return pl.Series(self.name, values, dtype=self.dtype, strict=True)
+
+
+_INTEGER_CELL = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_FLOAT_CELL = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?")
+_BOOLEAN_CELLS = {"true": True, "True": True, "false": False, "False": False}
+
+
+def _cell_kind(cell: str) -> type:
+    """What a CSV cell looks like; `007` and `1e9999` are text, so that nothing is lost."""
+    if cell[0] not in "-0123456789tTfF":
+        return str
+    if _INTEGER_CELL.fullmatch(cell):
+        return int
+    if _FLOAT_CELL.fullmatch(cell):
+        return float
+    return bool if cell in _BOOLEAN_CELLS else str
+
+
+class TypeFinder:
+    """Sees every record once and then knows a type for every column."""
+
+    def __init__(self, *, cells: bool) -> None:
+        self._cells = cells
+        self._kinds: dict[str, set[object]] = {}
+        self._ratings: dict[str, None] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """All columns seen, in order of first sight."""
+        return list(self._kinds)
+
+    def new_names(self, record: Record) -> Iterable[str]:
+        """Columns that no record before had."""
+        known = self._kinds
+        return () if record.keys() <= known.keys() else [n for n in record if n not in known]
+
+    def add_name(self, name: str) -> None:
+        self._kinds[name] = set()
+
+    def see(self, parsed: Record) -> None:
+        """Take note of one parsed record; its names were added before."""
+        for name, value in parsed.items():
+            kinds = self._kinds[name]
+            found = type(value)
+            if self._cells and name not in _CELL_PARSERS:
+                if str in kinds:
+                    continue
+                found = _cell_kind(value)
+                if found is int:
+                    value = int(value)
+            kinds.add(found)
+            if found is int and not -_EXACT_FLOAT <= value <= _EXACT_FLOAT:
+                kinds.add("wide" if -_I64 <= value < _I64 else "huge")
+        if "ratings" in parsed:
+            self._ratings.update(dict.fromkeys(parsed["ratings"]))
+
+    def columns(self) -> list[Column]:
+        """id first, then the order of the input."""
+        others = [self._column(name) for name in self._kinds if name != "id"]
+        return [Column("id", pl.String()), *others]
+
+    def _column(self, name: str) -> Column:
+        kinds = self._kinds[name]
+        if name in LIST_COLUMNS or (name == "source" and list in kinds):
+            return Column(name, pl.List(pl.String()), _as_list)
+        if name == "ratings" and self._ratings:
+            return _ratings_column(name, list(self._ratings))
+        if name in _JSON_PARSERS or not kinds:
+            return Column(name, pl.String(), CANONICAL if name == "ratings" else None)
+        if kinds <= {int, "wide"}:
+            return Column(name, pl.Int64(), int if self._cells else None)
+        if kinds <= {int, float}:
+            return Column(name, pl.Float64(), float)
+        if kinds == {bool}:
+            return Column(name, pl.Boolean(), _BOOLEAN_CELLS.get if self._cells else None)
+        if self._cells or kinds == {str}:
+            return Column(name, pl.String())
+        return Column(name, pl.String(), CANONICAL)
+
+
+def _as_list(value: str | list[str]) -> list[str]:
+    return [value] if type(value) is str else list(value)
+
+
+def _ratings_column(name: str, fields: list[str]) -> Column:
+    def fill(ratings: Mapping[str, float | None]) -> dict[str, float | None]:
+        return {field: ratings.get(field) for field in fields}
+
+    return Column(name, pl.Struct({field: pl.Float64() for field in fields}), fill)

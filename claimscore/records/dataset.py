@@ -1,0 +1,300 @@
+"""`prepare`: one pass that refuses what cannot be used; `Dataset`: the records, in chunks.
+
+The first pass finds the number of records, the columns' types and the digest; chunks are
+then read from the files again, so memory holds one chunk whatever the input's size.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO, NoReturn
+
+import polars as pl
+
+from claimscore.atomic import atomic_file, os_errors
+from claimscore.errors import InputError
+from claimscore.records.columns import (
+    ALTERNATIVES,
+    CANONICAL,
+    KNOWN_COLUMNS,
+    Column,
+    ColumnError,
+    TypeFinder,
+    parse_record,
+)
+from claimscore.records.files import InputFile, find_files, input_file
+from claimscore.records.ids import IdIndex
+from claimscore.records.readers import Record, header, place, read
+
+MAX_COLUMNS = 10_000
+
+Required = Mapping[str, Sequence[str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """Validated records; nothing of them is in memory until `chunks` is iterated.
+
+    Not promised: that the digest is the same for the same records in another format,
+    beyond texts, lists and ratings (a CSV cell is text, a JSON number is not).
+    """
+
+    source: str
+    files: tuple[InputFile, ...]
+    n_records: int
+    columns: dict[str, pl.DataType]
+    digest: str
+    _columns: tuple[Column, ...] = dataclasses.field(repr=False)
+    _has_ids: bool = True
+
+    def chunk_count(self, size: int) -> int:
+        """How many chunks of `size` records there are; the last may be shorter."""
+        return -(-self.n_records // _positive(size))
+
+    def chunks(self, size: int) -> Iterator[pl.DataFrame]:
+        """Frames of `size` records in the input's order, all of the schema `columns`.
+
+        `InputError` when a file is no longer what was validated.
+        """
+        rows: list[Record] = []
+        number = 0
+        for file in self.files:
+            file.check_unchanged()
+            cells = file.format in ("csv", "tsv")
+            for _, record in read(file):
+                parsed = parse_record(record, cells=cells)
+                if not self._has_ids:
+                    parsed["id"] = str(number)
+                number += 1
+                rows.append(parsed)
+                if len(rows) == _positive(size):
+                    yield self._frame(rows)
+                    rows = []
+            file.check_unchanged()
+        if rows:
+            yield self._frame(rows)
+
+    def _frame(self, rows: list[Record]) -> pl.DataFrame:
+        return pl.DataFrame(
+            [column.series([row.get(column.name) for row in rows]) for column in self._columns]
+        )
+
+
+def prepare(
+    source: str,
+    *,
+    spool: Path,
+    required: Required,
+    stdin: BinaryIO | None = None,
+    kept: Sequence[str] = (),
+) -> Dataset:
+    """Validate every record of `source` in one streaming pass.
+
+    `source` is a file, a glob, or "-" for JSONL on standard input, which is first copied
+    to `spool`. `required` says which columns each chosen metric needs. `kept` names other
+    columns that must be there, say to group by. The first record that cannot be used
+    raises `InputError` naming file, line or row, column and what was wrong.
+    """
+    with os_errors(spool):
+        spool.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files = (_spooled(spool, stdin),) if source == "-" else find_files(source)
+    return _Validation(source, files, required, kept).run(spool)
+
+
+def _spooled(spool: Path, stdin: BinaryIO | None) -> InputFile:
+    target = spool / "stdin.jsonl"
+    with atomic_file(target) as stream:
+        shutil.copyfileobj(stdin or sys.stdin.buffer, stream, 1 << 20)
+    return input_file(target, name="standard input")
+
+
+def _positive(size: int) -> int:
+    if size < 1:
+        raise ValueError(f"a chunk holds at least one record, not {size}")
+    return size
+
+
+def _listed(names: Sequence[str], limit: int = 20) -> str:
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(_shown(name) for name in names[:limit]) + more
+
+
+def _shown(name: str) -> str:
+    """A name or id from the input as part of a message of one line."""
+    return name if name.isprintable() and len(name) <= 80 else json.dumps(name[:80])
+
+
+class _Validation:
+    """The state of the first pass."""
+
+    def __init__(
+        self, source: str, files: tuple[InputFile, ...], required: Required, kept: Sequence[str]
+    ) -> None:
+        self._source = source
+        self._files = files
+        self._cells = files[0].format in ("csv", "tsv")
+        self._types = TypeFinder(cells=self._cells)
+        self._kept = kept
+        self._has_ids: bool | None = None
+        self._needs: dict[str, list[str]] = {}
+        for metric, columns in required.items():
+            for column in columns:
+                self._needs.setdefault(column, []).append(metric)
+        self._accepted = [(name, ALTERNATIVES.get(name, (name,))) for name in self._needs]
+
+    def run(self, spool: Path) -> Dataset:
+        digest = hashlib.sha256()
+        count = 0
+        for file in self._files:
+            self._check_header(file)
+        with IdIndex(spool) as ids:
+            for number, file in enumerate(self._files):
+                for line, record in read(file):
+                    parsed = self._checked(file, line, record)
+                    if not self._has_ids:
+                        parsed["id"] = str(count)
+                    else:
+                        ids.add(parsed["id"], number, line)
+                    digest.update(self._canonical(file, line, parsed))
+                    count += 1
+                file.check_unchanged()
+            self._check_duplicates(ids)
+        if not count:
+            names = _listed([file.name for file in self._files])
+            raise InputError(f"{names}: the input is empty; there are no records in it")
+        self._check_kept()
+        columns = tuple(self._types.columns())
+        return Dataset(
+            source=self._source,
+            files=self._files,
+            n_records=count,
+            columns={column.name: column.dtype for column in columns},
+            digest=digest.hexdigest(),
+            _columns=columns,
+            _has_ids=bool(self._has_ids),
+        )
+
+    def _checked(self, file: InputFile, line: int, record: Record) -> Record:
+        for name in self._types.new_names(record):
+            self._add_column(file, line, name)
+        try:
+            parsed = parse_record(record, cells=self._cells)
+        except ColumnError as exc:
+            need = self._needed_by(exc.column)
+            raise InputError(f"{place(file, line)}: {exc.column} {exc}{need}") from None
+        if ("id" in record) is not self._has_ids or (self._has_ids and record["id"] is None):
+            self._check_id(file, line, record)
+        for column, accepted in self._accepted:
+            if not any(name in parsed for name in accepted):
+                self._refuse_missing(file, line, record, column)
+        self._types.see(parsed)
+        return parsed
+
+    def _add_column(self, file: InputFile, line: int, name: str) -> None:
+        if len(self._types.names) >= MAX_COLUMNS:
+            raise InputError(
+                f"{place(file, line)}: more than {MAX_COLUMNS} different columns; put varying "
+                "names into one object"
+            )
+        if not name.isascii():
+            try:
+                name.encode()
+            except UnicodeEncodeError:
+                raise InputError(
+                    f"{place(file, line)}: the column name {json.dumps(name)} holds half of a "
+                    "surrogate pair, which is not text"
+                ) from None
+        self._types.add_name(name)
+
+    def _check_id(self, file: InputFile, line: int, record: Record) -> None:
+        if "id" in record and record["id"] is None:
+            raise InputError(
+                f"{place(file, line)}: id is null; give every record an id, or leave the column out"
+            )
+        if self._has_ids is None:
+            self._has_ids = "id" in record
+        elif self._has_ids:
+            raise InputError(f"{place(file, line)}: no id, though records before it have one")
+        else:
+            raise InputError(f"{place(file, line)}: an id, though records before it have none")
+
+    def _refuse_missing(self, file: InputFile, line: int, record: Record, column: str) -> NoReturn:
+        need = self._needed_by(column)
+        if column in record:
+            raise InputError(f"{place(file, line)}: {column} is null or empty{need}")
+        raise InputError(
+            f"{place(file, line)}: no column {column}{need}; "
+            f"the record has: {_listed(list(record)) or 'nothing'}{_similar(column, record)}"
+        )
+
+    def _needed_by(self, column: str) -> str:
+        metrics = [m for name in ALTERNATIVES.get(column, (column,)) for m in self._metrics(name)]
+        return f" (needed by {', '.join(metrics)})" if metrics else ""
+
+    def _metrics(self, column: str) -> list[str]:
+        return self._needs.get(column, [])
+
+    def _canonical(self, file: InputFile, line: int, parsed: Record) -> bytes:
+        try:
+            return CANONICAL(parsed).encode() + b"\n"
+        except UnicodeEncodeError:
+            column = next(name for name, value in parsed.items() if _is_broken(value))
+            raise InputError(
+                f"{place(file, line)}: {_shown(column)} holds half of a surrogate pair, which "
+                "is not text; write the whole character, or U+FFFD in its place"
+            ) from None
+        except RecursionError:
+            raise InputError(f"{place(file, line)}: objects are nested too deeply") from None
+
+    def _check_header(self, file: InputFile) -> None:
+        names = header(file)
+        if names is None:
+            return
+        for column, accepted in self._accepted:
+            if not set(accepted) & set(names):
+                where = f"{file.name}, line 1" if self._cells else file.name
+                raise InputError(
+                    f"{where}: no column {column}{self._needed_by(column)}; the columns are: "
+                    f"{_listed(names)}{_similar(column, names)}"
+                )
+
+    def _check_kept(self) -> None:
+        names = self._types.names
+        for name in self._kept:
+            if name not in names and name != "id":
+                raise InputError(
+                    f"{self._source}: no record has a column {name}; the columns are: "
+                    f"{_listed(names)}{_similar(name, names)}"
+                )
+
+    def _check_duplicates(self, ids: IdIndex) -> None:
+        found = ids.duplicate()
+        if found is None:
+            return
+        first, second = (place(self._files[n], line) for n, line in (found.first, found.second))
+        raise InputError(
+            f"{second}: id {_shown(found.id)} stands at {first} already; "
+            "every record needs an id of its own"
+        )
+
+
+def _similar(column: str, names: Mapping[str, object] | Sequence[str]) -> str:
+    """A slip such as `Summary_B`; a column with a meaning of its own is no slip."""
+    lowered = {name.lower(): name for name in names if name not in KNOWN_COLUMNS}
+    close = difflib.get_close_matches(column.lower(), lowered, n=1, cutoff=0.75)
+    return f"; is {_shown(lowered[close[0]])} meant?" if close else ""
+
+
+def _is_broken(value: object) -> bool:
+    try:
+        CANONICAL(value).encode()
+    except UnicodeEncodeError:
+        return True
+    return False

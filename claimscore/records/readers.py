@@ -1,0 +1,260 @@
+"""Readers: a file as a stream of (line or row, record). They know formats, not columns.
+
+Nothing here holds more than one record (JSONL, CSV) or one batch of rows (Parquet).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import io
+import json
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, NamedTuple, TextIO
+
+import polars as pl
+
+from claimscore.atomic import reason
+from claimscore.errors import InputError
+from claimscore.records.files import Format, InputFile
+
+PARQUET_BATCH_ROWS = 2_000
+
+Record = dict[str, Any]
+
+
+class Located(NamedTuple):
+    """A record and the physical line it starts on (JSONL, CSV) or its row (Parquet), from 1."""
+
+    line: int
+    record: Record
+
+
+def place(file: InputFile, line: int) -> str:
+    """`pairs.jsonl, line 3`: how every message names a record."""
+    return f"{file.name}, {'row' if file.format == 'parquet' else 'line'} {line}"
+
+
+def read(file: InputFile) -> Iterator[Located]:
+    """The file's records in order."""
+    return _READERS[file.format](file)
+
+
+def header(file: InputFile) -> list[str] | None:
+    """Column names where the format states them ahead of the records, else None."""
+    if file.format == "jsonl":
+        return None
+    if file.format == "parquet":
+        with _errors(file):
+            return pl.scan_parquet(file.path, glob=False).collect_schema().names()
+    with _errors(file), _open_text(file) as text:
+        return _csv_header(file, _csv_rows(file, text))
+
+
+@contextlib.contextmanager
+def _errors(file: InputFile) -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
+        raise InputError(f"{file.name}: broken gzip file: {exc}") from exc
+    except OSError as exc:
+        raise InputError(f"{file.name}: {reason(exc)}") from exc
+    except pl.exceptions.PolarsError as exc:
+        first = str(exc).strip().partition("\n")[0]
+        raise InputError(f"{file.name}: not a readable Parquet file: {first}") from exc
+
+
+@contextlib.contextmanager
+def _open(file: InputFile) -> Iterator[BinaryIO]:
+    with contextlib.ExitStack() as stack:
+        raw: BinaryIO = stack.enter_context(file.path.open("rb", buffering=1 << 20))
+        if file.compressed:
+            raw = stack.enter_context(io.BufferedReader(gzip.GzipFile(fileobj=raw), 1 << 20))
+        yield raw
+
+
+def _wide_encoding(file: InputFile, start: bytes) -> None:
+    if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise InputError(f"{file.name}, line 1: the file is UTF-16; save it as UTF-8")
+
+
+def _bad_utf8(file: InputFile, line: int, offset: int, exc: UnicodeDecodeError) -> InputError:
+    return InputError(
+        f"{file.name}, line {line}: not UTF-8: byte 0x{exc.object[exc.start]:02x} at offset "
+        f"{offset + exc.start} of the file; save the file as UTF-8"
+    )
+
+
+# JSONL
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> Record:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {json.dumps(repeated)} occurs twice in one object")
+    return value
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_no_repeats)
+
+
+def decode_json(text: str) -> Any:
+    """A JSON value; `ValueError` says what is broken and at which character."""
+    try:
+        return _DECODER.decode(text)
+    except json.JSONDecodeError as exc:
+        raise ValueError(f"{exc.msg} at character {exc.pos + 1}") from exc
+    except RecursionError:
+        raise ValueError("objects are nested too deeply") from None
+
+
+def _read_jsonl(file: InputFile) -> Iterator[Located]:
+    offset = 0
+    with _errors(file), _open(file) as stream:
+        for line, raw in enumerate(stream, start=1):
+            start, offset = offset, offset + len(raw)
+            if line == 1:
+                _wide_encoding(file, raw)
+                raw = raw.removeprefix(b"\xef\xbb\xbf")
+                start = offset - len(raw)
+            if not raw or raw.isspace():
+                continue
+            try:
+                record = decode_json(raw.decode("utf-8"))
+            except UnicodeDecodeError as exc:
+                raise _bad_utf8(file, line, start, exc) from None
+            except ValueError as exc:
+                hint = _array_hint(line, raw)
+                raise InputError(f"{place(file, line)}: broken JSON: {exc}{hint}") from None
+            if type(record) is not dict:
+                raise InputError(
+                    f"{place(file, line)}: a JSON {_json_kind(record)}, not an object"
+                    f"{_array_hint(line, raw)}"
+                )
+            yield Located(line, record)
+
+
+def _json_kind(value: object) -> str:
+    kinds = {list: "array", str: "string", bool: "boolean", type(None): "null"}
+    return kinds.get(type(value), "number")
+
+
+def _array_hint(line: int, raw: bytes) -> str:
+    if line == 1 and raw.lstrip().startswith(b"["):
+        return "; JSONL has one object a line and no array around them"
+    return ""
+
+
+# CSV
+
+
+@contextlib.contextmanager
+def _open_text(file: InputFile) -> Iterator[TextIO]:
+    with _open(file) as binary, io.TextIOWrapper(binary, "utf-8-sig", newline="") as text:
+        yield text
+
+
+def _csv_rows(file: InputFile, text: TextIO) -> Iterator[tuple[int, list[str]]]:
+    """Rows with the physical line each starts on; blank lines are left out."""
+    csv.field_size_limit(sys.maxsize)  # a long document is no error
+    rows = csv.reader(text, delimiter="\t" if file.format == "tsv" else ",", strict=True)
+    while True:
+        line = rows.line_num + 1
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except UnicodeDecodeError:
+            raise _locate_bad_utf8(file) from None
+        except csv.Error as exc:
+            raise InputError(
+                f"{place(file, line)}: broken CSV in the record that starts here: {exc}; a field "
+                'with quotes or line breaks stands in "...", a quote within it is written ""'
+            ) from None
+        if row:
+            yield line, row
+
+
+def _locate_bad_utf8(file: InputFile) -> InputError:
+    """The decoder knows only its buffer; read the bytes again to name line and offset."""
+    offset = 0
+    with _open(file) as stream:
+        for line, raw in enumerate(stream, start=1):
+            if line == 1 and raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+                return InputError(f"{file.name}, line 1: the file is UTF-16; save it as UTF-8")
+            try:
+                raw.decode("utf-8")
+            except UnicodeDecodeError as exc:
+                return _bad_utf8(file, line, offset, exc)
+            offset += len(raw)
+    return InputError(f"{file.name}: not UTF-8; save the file as UTF-8")
+
+
+def _csv_header(file: InputFile, rows: Iterator[tuple[int, list[str]]]) -> list[str]:
+    line, names = next(rows, (1, []))
+    names = [name.strip() for name in names]
+    if not names:
+        raise InputError(f"{file.name}: the file is empty; there are no records in it")
+    for position, name in enumerate(names, start=1):
+        if not name:
+            raise InputError(
+                f"{place(file, line)}: column {position} of the header has no name; "
+                "the first line must name every column"
+            )
+        if names.count(name) > 1:
+            raise InputError(
+                f"{place(file, line)}: the header names column {json.dumps(name)} twice"
+            )
+    return names
+
+
+def _read_csv(file: InputFile) -> Iterator[Located]:
+    with _errors(file), _open_text(file) as text:
+        rows = _csv_rows(file, text)
+        names = _csv_header(file, rows)
+        for line, row in rows:
+            if len(row) != len(names):
+                raise InputError(
+                    f"{place(file, line)}: {len(row)} fields where the header names "
+                    f"{len(names)} columns; a field with commas or line breaks needs quotes"
+                )
+            yield Located(line, dict(zip(names, row, strict=True)))
+
+
+# Parquet
+
+
+def _plain(name: str, dtype: pl.DataType) -> pl.Expr:
+    """A column with values that JSON knows: dates, decimals and categories as text."""
+    column = pl.col(name)
+    if isinstance(dtype, pl.Binary):
+        return column.bin.encode("base64")
+    if isinstance(dtype, pl.Duration):
+        return column.dt.to_string("iso")
+    if dtype.is_temporal() or isinstance(dtype, pl.Decimal | pl.Categorical | pl.Enum):
+        return column.cast(pl.String)
+    return column
+
+
+def _read_parquet(file: InputFile) -> Iterator[Located]:
+    row = 0
+    with _errors(file):
+        scan = pl.scan_parquet(file.path, glob=False)
+        plain = scan.select(_plain(name, dtype) for name, dtype in scan.collect_schema().items())
+        for frame in plain.collect_batches(chunk_size=PARQUET_BATCH_ROWS, maintain_order=True):
+            for record in frame.iter_rows(named=True):
+                row += 1
+                yield Located(row, record)
+
+
+_READERS: dict[Format, Callable[[InputFile], Iterator[Located]]] = {
+    "jsonl": _read_jsonl,
+    "csv": _read_csv,
+    "tsv": _read_csv,
+    "parquet": _read_parquet,
+}

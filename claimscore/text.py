@@ -1,0 +1,220 @@
+"""Sentences and stemmed tokens of a text, without any download.
+
+The home of nltk and regex. Both are imported inside functions: nltk's package file imports
+scipy and scikit-learn where they are installed, which costs about a second.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from claimscore.errors import ConfigError
+
+#: Version of the rules splitter; in the signature of every score that depends on its cuts.
+RULES_VERSION = "rules-1"
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+#: Words whose full stop does not end the sentence, without that stop and in lower case.
+_ABBREVIATIONS = _words(
+    "dr mr mrs ms mx prof st ste mt ft jr sr rev hon fr gov gen col maj capt lt sgt cmdr adm "
+    "sen supt messrs mme mlle vs v cf al approx ca e.g i.e eg viz a.m p.m a.d b.c b.c.e c.e u.s "
+    "u.k u.s.a u.n e.u d.c l.a n.y ph.d m.d b.a m.a dept univ inc ltd co corp bros est assn ave "
+    "blvd rd jan feb mar apr jun jul aug sept oct nov dec etc incl excl min mins hr hrs max eds "
+    "trans z.b d.h u.a bzw usw str sra srta"
+)
+
+#: Abbreviations only before a number, because they are words too: "room no. 5".
+_BEFORE_NUMBERS = _words("no nos nr p pp fig figs vol ch sec eq art apt rm bldg hwy tel ext ed av")
+
+#: Capitalised after an abbreviation, these begin a sentence: "in the U.S. The rooms".
+_SENTENCE_STARTERS = _words(
+    "the a an this that these those there here it its he she they we i you his her their our my "
+    "your in on at by for from with of to as if when while although though because since after "
+    "before during despite once and but or so yet nor however also both all some many most "
+    "several each every no not nothing none everything everyone overall additionally moreover "
+    "furthermore therefore thus then finally first second unfortunately fortunately what who how "
+    "why where which only even other others another"
+)
+
+_SENTENCE_ENDS = (".", "?", "!", "؟", "۔", "।", "॥", "։", "።", "။")
+
+#: Where a sentence ends whatever comes before: a line's end; CJK punctuation, which no space
+#: follows (but 「良い！」でした goes on); an ellipsis, or an abbreviation that often ends a
+#: sentence, before a capitalised word. Runs are taken whole, so long ones cost no backtracking.
+_ALWAYS_CUT = r"""
+    [\n\r\u2028\u2029\x85]
+    | (?<![。！？｡]) [。！？｡]++
+      (?: [」』）】”’"')\]]++ (?=\s|\Z|[「『（【“]) | (?![」』）】”’"')\]]) )
+    | (?: (?<!\.)\.{3,}+ | … | \b(?:etc|[ap]\.m|mins?|hrs?|max)\. ) [”’"')\]]*+
+      (?= \s++ (?! (?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day ) \p{Lu}(?:\p{Ll}|\s) )
+"""
+
+#: No end before a small letter: `"Is it good?" he asked`, `(really!) and`.
+_QUOTED_QUESTION = r"""[?!] ["'”’»)\]]++ \Z"""
+
+#: No sentence of its own: the `1.` of a list.
+_LIST_MARK = r"\(? (?:\d{1,3}|\p{L}) [.)] \Z"
+
+
+class _Span(NamedTuple):
+    start: int
+    end: int
+
+
+class _Orthography(dict[str, int]):
+    """Punkt's orthographic evidence; unlike its own defaultdict, asking does not fill it."""
+
+    def __missing__(self, word: str) -> int:
+        return 0
+
+
+def split_sentences(text: str, splitter: str = "rules") -> list[str]:
+    """The sentences of `text`: slices of it, stripped, none empty.
+
+    "rules" is nltk's Punkt algorithm (Kiss and Strunk 2006) with word lists of our own in
+    place of its trained data, so nothing has to be downloaded, and with line ends as
+    boundaries. "punkt" is nltk's trained English model, `ConfigError` where it is missing.
+    """
+    try:
+        spans = _SPLITTERS[splitter]
+    except KeyError:
+        known = ", ".join(_SPLITTERS)
+        raise ConfigError(f"unknown sentence splitter {splitter}; known: {known}") from None
+    sentences = (text[span.start : span.end].strip() for span in spans(text))
+    return [sentence for sentence in sentences if sentence]
+
+
+def ds_tokens(text: str, splitter: str = "rules") -> list[str]:
+    """The tokens that the Distinctiveness Score counts (Iso et al. 2022, cocosum evaluate.py).
+
+    Sentences are cut in the original text, because rules miss boundaries that are lower-cased;
+    then each is lower-cased and tokenised by nltk's NLTKWordTokenizer. With "punkt" the text is
+    lower-cased first, as the reference code does. Punctuation stays. A token longer than three
+    characters becomes its entry in ROUGE-1.5.5's exception table, else its stem by the
+    original Porter algorithm.
+    """
+    words = _word_tokenizer()
+    original = text.lower() if splitter == "punkt" else text
+    return [
+        stem(token)
+        for sentence in split_sentences(original, splitter)
+        for token in words(sentence.lower())
+    ]
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def stem(token: str) -> str:
+    """ROUGE-1.5.5's stem of one lower-case token; three characters or fewer stay as they are."""
+    if len(token) <= 3:
+        return token
+    exception = _stem_exceptions().get(token)
+    return exception if exception is not None else _porter()(token)
+
+
+def _punkt_spans(text: str) -> Iterator[_Span]:
+    return itertools.starmap(_Span, _trained_punkt().span_tokenize(text))
+
+
+def _rule_spans(text: str) -> Iterator[_Span]:
+    """Punkt's cuts inside the pieces between the certain ones, without those where it errs."""
+    punkt = _punkt_with_our_words()
+    for piece in _pieces(text):
+        cuts = punkt.span_tokenize(text[piece.start : piece.end])
+        spans = [_Span(piece.start + start, piece.start + end) for start, end in cuts]
+        yield from _joined(text, spans)
+
+
+def _pieces(text: str) -> Iterator[_Span]:
+    start = 0
+    for match in _compile(_ALWAYS_CUT).finditer(text):
+        yield _Span(start, match.end())
+        start = match.end()
+    yield _Span(start, len(text))
+
+
+def _joined(text: str, spans: list[_Span]) -> Iterator[_Span]:
+    """The spans, those that go on taken together with their successor."""
+    first = 0
+    for index, span in enumerate(spans):
+        if index + 1 == len(spans) or not _goes_on(text, span, spans[index + 1]):
+            yield _Span(spans[first].start, span.end)
+            first = index + 1
+
+
+def _goes_on(text: str, span: _Span, following: _Span) -> bool:
+    if text[following.start].islower() and _compile(_QUOTED_QUESTION).search(text, *span):
+        return True
+    return _compile(_LIST_MARK).match(text, *span) is not None
+
+
+_SPLITTERS: dict[str, Callable[[str], Iterator[_Span]]] = {
+    "rules": _rule_spans,
+    "punkt": _punkt_spans,
+}
+
+
+@functools.cache
+def _compile(pattern: str) -> Any:
+    import regex  # type: ignore[import-untyped] # no type hints published
+
+    return regex.compile(pattern, regex.VERBOSE)
+
+
+@functools.cache
+def _punkt_with_our_words() -> Any:
+    from nltk.tokenize import punkt
+
+    class LanguageVars(punkt.PunktLanguageVars):  # type: ignore[misc] # nltk has no types
+        sent_end_chars = _SENTENCE_ENDS
+
+    words = punkt.PunktParameters()
+    words.abbrev_types = set(_ABBREVIATIONS)
+    words.collocations = {(word, "##number##") for word in _BEFORE_NUMBERS}
+    words.sent_starters = set(_SENTENCE_STARTERS)
+    seen_in_both_cases = punkt._ORTHO_BEG_UC | punkt._ORTHO_MID_LC
+    words.ortho_context = _Orthography.fromkeys(_SENTENCE_STARTERS - {"i"}, seen_in_both_cases)
+    return punkt.PunktSentenceTokenizer(words, lang_vars=LanguageVars())
+
+
+@functools.cache
+def _trained_punkt() -> Any:
+    from nltk.tokenize.punkt import PunktTokenizer
+
+    try:
+        return PunktTokenizer("english")
+    except LookupError:
+        raise ConfigError(
+            "splitter punkt: nltk's punkt_tab data is not installed; run "
+            "`python -m nltk.downloader punkt_tab`, or use the splitter rules"
+        ) from None
+
+
+@functools.cache
+def _word_tokenizer() -> Callable[[str], list[str]]:
+    from nltk.tokenize.destructive import NLTKWordTokenizer
+
+    tokenize: Callable[[str], list[str]] = NLTKWordTokenizer().tokenize
+    return tokenize
+
+
+@functools.cache
+def _porter() -> Callable[[str], str]:
+    from nltk.stem.porter import PorterStemmer
+
+    stem_word: Callable[[str], str] = PorterStemmer(PorterStemmer.ORIGINAL_ALGORITHM).stem
+    return stem_word
+
+
+@functools.cache
+def _stem_exceptions() -> dict[str, str]:
+    table = importlib.resources.files("claimscore") / "metrics/data/rouge_stem_exceptions.tsv"
+    lines = table.read_text(encoding="utf-8").splitlines()
+    return dict(line.split("\t") for line in lines)

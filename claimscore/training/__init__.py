@@ -1,0 +1,1 @@
+"""Training of the small models that claimscore ships or fits; each trainer is a library."""

@@ -1,0 +1,171 @@
+"""Measure and calibrate an NLI model on labelled sentence pairs.
+
+Accuracy counts the largest of the three logits, also on sets that use two labels only (MED, MoNLI,
+the sentiment set), so that numbers of different models compare. Calibration is one temperature,
+the standard remedy of Guo et al. 2017 (https://arxiv.org/abs/1706.04599): it changes no label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import BertTokenizerFast
+
+from claimscore.errors import ConfigError
+from claimscore.pipeline.encoders.embedded import (
+    ID2LABEL,
+    Adapter,
+    EmbeddedNLI,
+    load_embedded_nli,
+    read_adapter,
+    write_adapter,
+)
+from claimscore.training.nli import (
+    Examples,
+    NLITrainingConfig,
+    Progress,
+    make_batch,
+    pair_lengths,
+    read_pairs,
+    tokenize,
+    train,
+)
+
+CALIBRATION_SETS = ("dev_snli", "dev_mnli_matched")
+MAX_LENGTH = 256
+ECE_BINS = 15
+
+
+@dataclass(frozen=True)
+class DevResult:
+    """How a model does on one set; ``confusion`` rows are true labels, columns predicted ones."""
+
+    name: str
+    pairs: int
+    accuracy: float
+    ece: float
+    nll: float
+    confusion: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class NLITrainingResult:
+    """What ``train_nli`` made: the adapter, its temperature, and how it does on each set."""
+
+    adapter: Path
+    temperature: float
+    dev: tuple[DevResult, ...]
+
+
+def train_nli(
+    config: NLITrainingConfig, progress: Callable[[Progress], None] = lambda _: None
+) -> NLITrainingResult:
+    """Train an adapter, fit its temperature and evaluate it: what `claimscore train nli` does.
+
+    The sets are the ``dev_*.parquet`` in the folders of ``config.data``; where the calibration
+    sets are not among them, the temperature stays 1.
+    """
+    path = train(config, progress)
+    files = dev_files(config.data)
+    calibration = [file for file in files if file.stem in CALIBRATION_SETS]
+    temperature = calibrate(path, calibration, config.backbone) if calibration else 1.0
+    model, tokenizer = load_embedded_nli(config.backbone, adapter=path)
+    return NLITrainingResult(path, temperature, tuple(evaluate(model, tokenizer, files)))
+
+
+def dev_files(data: Sequence[Path]) -> list[Path]:
+    """Return the evaluation sets in the folders of ``data``, by name."""
+    return sorted(file for path in data if path.is_dir() for file in path.glob("dev_*.parquet"))
+
+
+def evaluate(
+    model: EmbeddedNLI, tokenizer: BertTokenizerFast, files: Sequence[Path]
+) -> list[DevResult]:
+    """Return one result for each file of labelled pairs, in float32."""
+    results = []
+    for file in files:
+        examples = tokenize(read_pairs([file]), tokenizer, MAX_LENGTH)
+        logits = predict_logits(model, tokenizer, examples)
+        results.append(measure(file.stem, logits, torch.from_numpy(examples.labels)))
+    return results
+
+
+def measure(name: str, logits: Tensor, labels: Tensor) -> DevResult:
+    """Return accuracy, calibration error and confusion of some logits; no pairs are an error."""
+    if not len(labels):
+        raise ConfigError(f"the evaluation set {name} is empty")
+    confidence, predicted = logits.softmax(dim=-1).max(dim=-1)
+    counts = torch.bincount(labels * len(ID2LABEL) + predicted, minlength=len(ID2LABEL) ** 2)
+    rows = counts.reshape(len(ID2LABEL), len(ID2LABEL)).tolist()
+    right = predicted == labels
+    return DevResult(
+        name=name,
+        pairs=len(labels),
+        accuracy=float(right.double().mean()),
+        ece=expected_calibration_error(confidence, right),
+        nll=float(F.cross_entropy(logits, labels)),
+        confusion=tuple(tuple(int(cell) for cell in row) for row in rows),
+    )
+
+
+def expected_calibration_error(confidence: Tensor, right: Tensor) -> float:
+    """Return the mean gap of confidence and accuracy over 15 equal bins, weighted by size."""
+    bins = (confidence * ECE_BINS).long().clamp(max=ECE_BINS - 1)
+    gaps = torch.zeros(ECE_BINS, dtype=torch.float64)
+    gaps.index_add_(0, bins, confidence.double() - right.double())
+    return float(gaps.abs().sum() / len(right))
+
+
+@torch.inference_mode()
+def predict_logits(
+    model: EmbeddedNLI, tokenizer: BertTokenizerFast, examples: Examples, batch_size: int = 64
+) -> Tensor:
+    """Return the logits of each pair in the order given, computed in batches of like lengths."""
+    model.eval()
+    order = np.argsort(pair_lengths(examples), kind="stable")
+    logits = torch.zeros(len(order), len(ID2LABEL))
+    for begin in range(0, len(order), batch_size):
+        indices = order[begin : begin + batch_size]
+        batch = make_batch(examples, indices, tokenizer, MAX_LENGTH)
+        rows = model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        logits[torch.from_numpy(indices)] = rows.float()
+    return logits
+
+
+def calibrate(adapter: Path, files: Sequence[Path], backbone: Path | None = None) -> float:
+    """Fit the temperature on the pairs of ``files``, write it into the adapter, return it."""
+    model, tokenizer = load_embedded_nli(backbone, adapter=adapter)
+    examples = tokenize(read_pairs(files), tokenizer, MAX_LENGTH)
+    logits = predict_logits(model, tokenizer, examples) * model.temperature
+    temperature = fit_temperature(logits, torch.from_numpy(examples.labels))
+    content = read_adapter(adapter)
+    metadata = Adapter(content.tensors, {**content.metadata, "temperature": repr(temperature)})
+    write_adapter(adapter, metadata.tensors, metadata.metadata)
+    return temperature
+
+
+def fit_temperature(logits: Tensor, labels: Tensor) -> float:
+    """Return the temperature of least negative log-likelihood, by golden section on its log.
+
+    The likelihood has a single optimum in the temperature, so the search needs no gradient and
+    no start; the result is rounded to four digits to be the same everywhere.
+    """
+    low, high = -3.0, 3.0
+    ratio = (5**0.5 - 1) / 2
+    for _ in range(60):
+        left, right = high - ratio * (high - low), low + ratio * (high - low)
+        if _nll(logits, labels, left) < _nll(logits, labels, right):
+            high = right
+        else:
+            low = left
+    return round(float(np.exp((low + high) / 2)), 4)
+
+
+def _nll(logits: Tensor, labels: Tensor, log_temperature: float) -> float:
+    return float(F.cross_entropy(logits.double() / float(np.exp(log_temperature)), labels))

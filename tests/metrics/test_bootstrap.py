@@ -1,0 +1,96 @@
+"""Bootstrap intervals of means."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from claimscore.metrics import bootstrap
+from claimscore.metrics.bootstrap import mean_interval
+from claimscore.metrics.ds import distinctiveness
+from tests.shared_data import shared
+
+
+def test_one_value_has_no_width():
+    """n = 1 gives the value itself and a half width of 0."""
+    assert mean_interval([42.5]) == (42.5, 0.0, 42.5, 42.5, 1)
+
+
+def test_width_agrees_with_the_analytic_one():
+    """1.96 · standard deviation (ddof 0) / √n, within the noise of 10,000 samples."""
+    values = np.random.default_rng(1).normal(50, 10, 200)
+    interval = mean_interval(values)
+    analytic = 1.96 * values.std() / np.sqrt(values.size)
+    assert interval.half_width == pytest.approx(analytic, rel=0.03)
+    assert interval.mean == pytest.approx(values.mean())
+    assert interval.low == interval.mean - interval.half_width
+    assert interval.high == interval.mean + interval.half_width
+
+
+def test_paper_interval_is_reproduced():
+    """DS of the reference summaries is 73.6 ± 0.9 (CASPR paper, Table 3)."""
+    lines = shared("data/caspr/comparisons.jsonl").read_text().splitlines()
+    rows = [row for row in map(json.loads, lines) if row["comparison"] == "ref_contrastive"]
+    interval = mean_interval([distinctiveness([row["text_a"], row["text_b"]]) for row in rows])
+    assert (round(interval.mean, 1), round(interval.half_width, 1)) == (73.6, 0.9)
+    assert interval.half_width == pytest.approx(0.911, abs=0.02)
+
+
+def test_seed_decides():
+    """The same seed gives the same interval, another seed another."""
+    values = [1.0, 5.0, 2.0, 8.0]
+    assert mean_interval(values, seed=3) == mean_interval(values, seed=3)
+    assert mean_interval(values, seed=3) != mean_interval(values, seed=4)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20))
+@settings(max_examples=30)
+def test_interval_holds_the_mean(values):
+    """low ≤ mean ≤ high, and the width is never negative."""
+    interval = mean_interval(values, samples=50)
+    assert interval.half_width >= 0
+    assert interval.low <= interval.mean <= interval.high
+
+
+def test_equal_values_have_no_width():
+    """A constant has no spread, not a rounding error's."""
+    assert mean_interval([0.1] * 7).half_width == 0.0
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param([], id="empty"),
+        pytest.param([1.0, float("nan")], id="nan"),
+        pytest.param([1.0, float("inf")], id="infinite"),
+        pytest.param([1.0, None], id="null"),
+        pytest.param([[1.0], [2.0]], id="two-dimensional"),
+    ],
+)
+def test_values_without_a_mean_are_refused(values):
+    """No values, or one that is no number, is an error rather than a figure."""
+    with pytest.raises(ValueError, match="an interval needs"):
+        mean_interval(values)
+
+
+def test_samples_must_be_positive():
+    """No samples, no interval."""
+    with pytest.raises(ValueError, match="samples must be at least 1"):
+        mean_interval([1.0, 2.0], samples=0)
+
+
+def test_memory_does_not_grow_with_the_samples(monkeypatch):
+    """Draws are made in blocks: 2,000 samples of 5,000 values need a few MiB, not 80."""
+    monkeypatch.setattr(bootstrap, "_DRAWS", 1 << 17)
+    tracemalloc.start()
+    try:
+        mean_interval(np.arange(5000.0), samples=2000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * 2**20

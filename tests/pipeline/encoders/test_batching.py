@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from claimscore.pipeline.encoders.batching import (
+    Batch,
+    BudgetedRunner,
+    RowOutOfMemoryError,
+    distinct,
+    longest_first,
+    pad,
+    plan,
+)
+
+LENGTHS = st.lists(st.integers(1, 200), max_size=60)
+BUDGET = st.integers(1, 1000)
+
+
+class OutOfMemory(RuntimeError):
+    """What the fake device raises."""
+
+
+class Device:
+    """Computes batches of at most `most_tokens` tokens and keeps a record of them."""
+
+    def __init__(self, most_tokens: int) -> None:
+        self.most_tokens = most_tokens
+        self.done: list[Batch] = []
+        self.failed = 0
+
+    def __call__(self, batch: Batch) -> None:
+        if batch.tokens > self.most_tokens:
+            self.failed += 1
+            raise OutOfMemory
+        self.done.append(batch)
+
+
+def runner(budget: int) -> BudgetedRunner:
+    return BudgetedRunner(budget, is_out_of_memory=lambda exc: isinstance(exc, OutOfMemory))
+
+
+def descending(lengths: list[int]) -> list[int]:
+    return sorted(lengths, reverse=True)
+
+
+@given(st.lists(st.sampled_from("abcde"), max_size=30))
+def test_distinct_keeps_each_item_once_and_gives_the_input_back(items: list[str]) -> None:
+    """Nothing is computed twice and nothing is lost."""
+    unique = distinct(items)
+    assert unique.items == list(dict.fromkeys(items))
+    assert [unique.items[i] for i in unique.inverse] == items
+    assert unique.counts.tolist() == [items.count(item) for item in unique.items]
+
+
+def test_positions_are_the_places_in_the_input() -> None:
+    """A distinct item knows all the inputs that it stands for."""
+    assert distinct(["x", "y", "x"]).positions(0) == (0, 2)
+
+
+@given(LENGTHS)
+def test_longest_first_is_a_permutation_sorted_downwards_and_stable(lengths: list[int]) -> None:
+    """Order is a function of the lengths alone; ties keep the order of the input."""
+    order = longest_first(lengths).tolist()
+    assert order == sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+
+
+@given(LENGTHS, BUDGET)
+def test_every_row_is_in_exactly_one_batch(lengths: list[int], budget: int) -> None:
+    """Batches cover the rows without gap or overlap."""
+    batches = list(plan(descending(lengths), budget))
+    assert [row for b in batches for row in range(b.start, b.stop)] == list(range(len(lengths)))
+
+
+@given(LENGTHS, BUDGET)
+def test_padded_tokens_stay_within_the_budget(lengths: list[int], budget: int) -> None:
+    """Only a single row that is longer than the budget may exceed it."""
+    lengths = descending(lengths)
+    for batch in plan(lengths, budget):
+        assert batch.width == max(lengths[batch.start : batch.stop])
+        assert batch.tokens <= budget or batch.rows == 1
+
+
+@given(LENGTHS, BUDGET)
+def test_no_batch_could_take_another_row(lengths: list[int], budget: int) -> None:
+    """A budget is used up before a new batch is begun."""
+    lengths = descending(lengths)
+    for batch in plan(lengths, budget):
+        assert batch.stop == len(lengths) or (batch.rows + 1) * batch.width > budget
+
+
+@pytest.mark.parametrize(
+    ("left", "expected"),
+    [
+        pytest.param(False, [[1, 2, 3], [4, 0, 0]], id="right"),
+        pytest.param(True, [[1, 2, 3], [0, 0, 4]], id="left"),
+    ],
+)
+def test_pad_fills_rows_up_on_the_side_asked_for(left: bool, expected: list[list[int]]) -> None:
+    """Rows become one array of the batch's width."""
+    assert pad([[1, 2, 3], [4]], 3, 0, left=left).tolist() == expected
+    assert pad([], 3, 0, left=left).dtype == np.int64
+
+
+@given(LENGTHS.filter(bool), BUDGET, st.integers(200, 1000))
+def test_a_smaller_device_computes_the_same_rows(
+    lengths: list[int], budget: int, most_tokens: int
+) -> None:
+    """Running out of memory costs time, never a row."""
+    device = Device(most_tokens)
+    yielded = list(runner(budget).run(descending(lengths), device))
+    assert yielded == device.done
+    assert [i for b in device.done for i in range(b.start, b.stop)] == list(range(len(lengths)))
+
+
+def test_the_lower_budget_is_remembered(caplog: pytest.LogCaptureFixture) -> None:
+    """A device says once how much it can hold; later calls start from there."""
+    device, budgeted = Device(100), runner(350)
+    with caplog.at_level(logging.WARNING, logger="claimscore"):
+        list(budgeted.run([10] * 70, device))
+        assert (device.failed, budgeted.budget) == (2, 85)
+        list(budgeted.run([10] * 70, device))
+    assert device.failed == 2
+    assert [record.getMessage() for record in caplog.records] == [
+        "out of memory at 350 tokens (35 rows): the token budget is now 175",
+        "out of memory at 170 tokens (17 rows): the token budget is now 85",
+    ]
+
+
+def test_memory_is_freed_before_the_next_attempt() -> None:
+    """A smaller batch needs the cached blocks of the failed one."""
+    freed: list[bool] = []
+    budgeted = BudgetedRunner(
+        64,
+        is_out_of_memory=lambda exc: isinstance(exc, OutOfMemory),
+        free=lambda: freed.append(True),
+    )
+    list(budgeted.run([8] * 8, Device(32)))
+    assert freed == [True]
+
+
+def test_a_single_row_that_does_not_fit_is_named() -> None:
+    """There is nothing left to halve: the row is reported, no number is made up."""
+    with pytest.raises(RowOutOfMemoryError, match="150 tokens") as caught:
+        list(runner(400).run([150, 20, 20], Device(100)))
+    assert caught.value.row == 0
+
+
+def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
+    """A shape mismatch must not be retried with smaller batches."""
+
+    def broken(batch: Batch) -> None:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    with pytest.raises(RuntimeError, match="shapes"):
+        list(runner(10).run([1, 1], broken))

@@ -1,0 +1,99 @@
+"""Doubles for the engine's tests: a clock, a provider, and a parser."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+from anyio import lowlevel
+
+from claimscore.errors import ParseError
+from claimscore.types import Completion, Request, Usage
+
+
+class VirtualClock:
+    """Time that passes when somebody sleeps, and only then."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slept: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+        await lowlevel.checkpoint()
+
+
+class FakeProvider:
+    """Answers by a function of the request; remembers what it was asked."""
+
+    family = "fake"
+    namespace = "here"
+    model = "fake-1"
+
+    def __init__(self, answer: Callable[[Request], Awaitable[Completion]] | None = None) -> None:
+        self.asked: list[Request] = []
+        self._answer = answer or self.echo
+        self.busy = 0
+        self.most_busy = 0
+
+    async def echo(self, request: Request) -> Completion:
+        await lowlevel.checkpoint()
+        return completion(f"{request.messages[-1].content}/{request.sample_index}")
+
+    async def complete(self, request: Request) -> Completion:
+        self.asked.append(request)
+        self.busy += 1
+        self.most_busy = max(self.most_busy, self.busy)
+        try:
+            return await self._answer(request)
+        finally:
+            self.busy -= 1
+
+    async def aclose(self) -> None:
+        pass
+
+
+class Gate:
+    """An answer function that waits until it is opened."""
+
+    def __init__(self, n_expected: int = 1) -> None:
+        self.n_expected = n_expected
+        self.full = anyio.Event()
+        self.open = anyio.Event()
+        self._n = 0
+
+    async def __call__(self, request: Request) -> Completion:
+        self._n += 1
+        if self._n == self.n_expected:
+            self.full.set()
+        await self.open.wait()
+        return completion(request.messages[-1].content)
+
+
+def scripted(*steps: Completion | Exception) -> Callable[[Request], Awaitable[Completion]]:
+    """An answer function that gives or raises one step after the other."""
+    left = list(steps)
+
+    async def answer(request: Request) -> Completion:
+        await lowlevel.checkpoint()
+        step = left.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+    return answer
+
+
+def completion(text: str, finish_reason: str = "stop") -> Completion:
+    return Completion(text, "fake-1", finish_reason, Usage(10, 5))
+
+
+def text(answer: Completion) -> str:
+    """A parser that takes everything but "bad..."."""
+    if answer.text.startswith("bad"):
+        raise ParseError(f"{answer.text} is bad")
+    return answer.text

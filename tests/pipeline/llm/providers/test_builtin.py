@@ -1,0 +1,122 @@
+"""The builtin provider: the four tasks by rules, behind the interface of a model."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anyio
+import pytest
+
+from claimscore.config import LLMConfig
+from claimscore.errors import ConfigError
+from claimscore.pipeline.llm.providers.base import load_provider
+from claimscore.pipeline.llm.providers.builtin import BuiltinProvider, input_text
+from claimscore.types import Completion, Message, OutputSchema, Request, Usage
+
+
+def request(content: str, task: str | None, **settings: Any) -> Request:
+    output = None if task is None else OutputSchema(task, {"type": "object"})
+    messages = (
+        Message("system", "You break a text into claims."),
+        Message("user", "An example, and it is long."),
+        Message("assistant", '{"claims": []}'),
+        Message("user", content),
+    )
+    return Request("builtin", "builtin", "builtin-rules-1", messages, output=output, **settings)
+
+
+def complete(asked: Request) -> Completion:
+    return anyio.run(BuiltinProvider().complete, asked)
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "answer"),
+    [
+        pytest.param(
+            "decompose",
+            "The bar is loud and dark.",
+            {"claims": ["The bar is loud.", "The bar is dark."]},
+            id="decompose",
+        ),
+        pytest.param(
+            "decompose",
+            "The bar is loud. We left.",
+            {"claims": ["The bar is loud.", "We left."]},
+            id="decompose-a-text",
+        ),
+        pytest.param("decompose", "", {"claims": []}, id="decompose-nothing"),
+        pytest.param(
+            "paraphrase",
+            "Paraphrase this:\nThey offer tea.",
+            {"paraphrase": "They provide tea."},
+            id="paraphrase-without-its-instruction",
+        ),
+        pytest.param("negate", "The bar is open.", {"negation": "The bar is closed."}, id="negate"),
+        pytest.param(
+            "facts",
+            "The bar is not open.",
+            {"facts": [{"subject": "bar", "description": "closed"}]},
+            id="facts",
+        ),
+    ],
+)
+def test_each_task_is_answered_as_its_prompt_asks(task: str, text: str, answer: Any) -> None:
+    """The JSON object of the task's output schema; no tokens are claimed."""
+    completion = complete(request(text, task))
+    assert json.loads(completion.text) == answer
+    assert completion.model == "builtin-rules-1"
+    assert completion.finish_reason == "stop"
+    assert completion.usage == Usage(None, None)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        pytest.param("  plain ", "plain", id="no-block"),
+        pytest.param("Do it:\n<text>\nhere\n</text>\nThanks", "here", id="block"),
+        pytest.param("<text>a </text> b</text>", "a </text> b", id="text-with-the-tag"),
+        pytest.param("<text>open", "<text>open", id="never-closed"),
+    ],
+)
+def test_the_text_is_found_in_the_last_user_message(content: str, text: str) -> None:
+    """A `<text>` block counts where there is one, up to its last closing tag."""
+    assert input_text(request(content, "negate")) == text
+
+
+def test_a_request_without_a_user_message_has_no_text() -> None:
+    """Nothing to do is no error."""
+    empty = Request("builtin", "builtin", "m", (Message("system", "s"),))
+    assert input_text(empty) == ""
+
+
+@pytest.mark.parametrize("task", [None, "summarise"])
+def test_an_unknown_task_is_refused_with_the_known_ones(task: str | None) -> None:
+    """The message says what builtin can do and what to use for the rest."""
+    with pytest.raises(ConfigError, match=r"decompose, paraphrase, negate, facts.*openai:MODEL"):
+        complete(request("Text.", task))
+
+
+def test_the_same_request_gets_the_same_bytes() -> None:
+    """Whatever the temperature and the sample."""
+    first = complete(request("Über-clean rooms and a pool.", "decompose"))
+    again = complete(
+        request("Über-clean rooms and a pool.", "decompose", temperature=0.9, sample_index=2)
+    )
+    assert first == again
+    assert "Über" in first.text
+
+
+def test_it_is_loaded_by_name_and_closed_twice() -> None:
+    """`--llm builtin` names it; closing is harmless."""
+    provider = load_provider(LLMConfig(model="builtin"))
+    assert isinstance(provider, BuiltinProvider)
+    assert (provider.family, provider.namespace) == ("builtin", "builtin")
+    anyio.run(provider.aclose)
+    anyio.run(provider.aclose)
+
+
+def test_an_unknown_builtin_model_is_refused() -> None:
+    """There is one."""
+    with pytest.raises(ConfigError, match="builtin"):
+        BuiltinProvider.from_config(LLMConfig(model="builtin:other"))

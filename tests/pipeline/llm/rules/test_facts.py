@@ -1,0 +1,80 @@
+"""FactSim's tuples."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from claimscore.pipeline.llm.rules.facts import facts, opposite
+
+PAPER = [
+    ("The car is not good, it is not fast at all", [("car", "bad"), ("car", "slow")]),
+    ("The car is good, it is very fast", [("car", "good"), ("car", "fast")]),
+    ("The car is bad, it is slow", [("car", "bad"), ("car", "slow")]),
+    ("The car is great, it is quick", [("car", "great"), ("car", "quick")]),
+    ("The car is fast", [("car", "fast")]),
+    ("The car is not slow", [("car", "fast")]),
+    ("The car is quick", [("car", "quick")]),
+    ("The car is pretty fast around the corners", [("car", "fast")]),
+    ("The car is slow", [("car", "slow")]),
+    ("The car is not fast", [("car", "slow")]),
+    ("The car is sluggish", [("car", "sluggish")]),
+    ("The car is pretty slow around the corners", [("car", "slow")]),
+]
+
+
+@pytest.mark.parametrize(("text", "tuples"), PAPER)
+def test_the_papers_examples_come_out_exactly(text: str, tuples: list[tuple[str, str]]) -> None:
+    """Tables 1 and 2 of the FactSim paper."""
+    assert facts(text) == tuples
+
+
+@pytest.mark.parametrize(
+    ("text", "tuples"),
+    [
+        pytest.param("We ate great pasta.", [("pasta", "great")], id="attributive"),
+        pytest.param(
+            "The inn has a warm lounge and offers a spacious attic.",
+            [("lounge", "warm"), ("attic", "spacious")],
+            id="has-and-offers",
+        ),
+        pytest.param("The tutors were not patient.", [("tutors", "impatient")], id="negated"),
+        pytest.param("The plot was not quirky.", [("plot", "unquirky")], id="no-antonym"),
+        pytest.param(
+            "We loved the sauna. It is hot.", [("sauna", "loved"), ("sauna", "hot")], id="it"
+        ),
+        pytest.param("There is no lift.", [("lift", "missing")], id="missing"),
+        pytest.param(
+            "The soup and the bread were great.",
+            [("soup", "great"), ("bread", "great")],
+            id="two-heads",
+        ),
+        pytest.param("The cook's soup was cold.", [("soup", "cold")], id="possessive"),
+        pytest.param("The staff at the desk were rude.", [("staff", "rude")], id="head-before-at"),
+        pytest.param("The radio doesn't work.", [("radio", "broken")], id="verb"),
+        pytest.param("It is sturdy.", [("product", "sturdy")], id="nothing-named"),
+        pytest.param("We arrived on Monday.", [], id="none"),
+        pytest.param("", [], id="empty"),
+    ],
+)
+def test_subjects_and_descriptions_of_one_word(text: str, tuples: list[tuple[str, str]]) -> None:
+    """The head of the subject with each description, negations put in."""
+    assert facts(text) == tuples
+
+
+@given(st.text(max_size=80))
+@settings(max_examples=150, deadline=None)
+def test_tuples_are_lower_case_words(text: str) -> None:
+    """Whatever the text."""
+    for subject, description in facts(text):
+        assert (subject, description) == (subject.lower(), description.lower())
+        assert [len(word.split()) for word in (subject, description)] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("word", "other"), [("good", "bad"), ("unsteady", "steady"), ("crimson", "uncrimson")]
+)
+def test_the_opposite_is_one_word(word: str, other: str) -> None:
+    """The antonym, else the word with "un"."""
+    assert opposite(word) == other

@@ -1,0 +1,164 @@
+"""A made-up run for the report's tests: real sentences, random labels, some failures."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+import pytest
+
+from claimscore import tables
+from claimscore.report import DetailChunk, MetricFacts, ReportTables, RunFacts
+
+SENTENCES: tuple[tuple[str, ...], ...] = (  # a sentence, then its claims
+    (
+        "The rooms are large, quiet and spotlessly clean.",
+        "The rooms are large.",
+        "The rooms are quiet.",
+        "The rooms are spotlessly clean.",
+    ),
+    (
+        "Breakfast was included but ended far too early.",
+        "Breakfast was included.",
+        "Breakfast ended far too early.",
+    ),
+    (
+        "The staff were rude and did not help with the late checkout.",
+        "The staff were rude.",
+        "The staff did not help with the late checkout.",
+    ),
+    ("It is five minutes to the old town.", "The hotel is five minutes from the old town."),
+    (
+        "Parking costs $20 a night, i.e. more than the room's minibar.",
+        "Parking costs $20 a night.",
+        "Parking costs more than the room's minibar.",
+    ),
+    ("The beds are super comfortable.", "The beds are super comfortable."),
+    (
+        "The pool is really worth checking out, as well as the hot tub.",
+        "The pool is worth checking out.",
+        "The hot tub is worth checking out.",
+    ),
+    ("No one answered the phone after ten.", "No one answered the phone after ten."),
+)
+FACTS = (
+    MetricFacts(
+        "caspr",
+        half_width=5.21,
+        description="Contrast of claims by natural language inference",
+        higher_is="more contrastive",
+        range=(0.0, 100.0),
+    ),
+    MetricFacts("ds", 2.08, "Stemmed tokens not shared", "more contrastive", (0.0, 100.0)),
+    MetricFacts("bs-inverse", 1.4, "One minus rescaled BERTScore", "more contrastive", (0, 100)),
+)
+REASON = "decompose failed for summary_b: no JSON object in the answer"
+
+
+class MadeUp:
+    """Rows of a run; every eleventh record failed to decompose its second summary."""
+
+    def __init__(self, sentences: int, seed: int) -> None:
+        self.sentences = sentences
+        self.random = random.Random(seed)
+        self.chunks: list[DetailChunk] = []
+        self.scores: list[dict[str, object]] = []
+        self.failures: list[dict[str, object]] = []
+
+    def add_chunk(self, start: int, stop: int) -> None:
+        records, claims, nli = [], [], []
+        for number in range(start, stop):
+            record_id, failed = f"hotel-{number:04d}", number % 11 == 10
+            record: dict[str, object] = {"id": record_id, "system": f"system {number % 3}"}
+            sides: dict[str, list[str]] = {}
+            for side in "ab":
+                chosen = self.random.choices(SENTENCES, k=self.sentences)
+                record[f"summary_{side}"] = " ".join(sentence for sentence, *_ in chosen)
+                rows = [] if failed and side == "b" else claim_rows(record_id, side, chosen)
+                sides[side] = [str(row["text"]) for row in rows]
+                claims += rows
+            records.append(record)
+            nli += self.nli_rows(record_id, sides)
+            self.score(record_id, failed, sides)
+        frame = pl.DataFrame(records)
+        self.chunks.append(DetailChunk(frame, tables.CLAIMS.frame(claims), tables.NLI.frame(nli)))
+
+    def nli_rows(self, record_id: str, sides: dict[str, list[str]]) -> list[dict[str, object]]:
+        rows = []
+        for premise, hypothesis in ("ab", "ba"):
+            for i, one in enumerate(sides[premise]):
+                for j, two in enumerate(sides[hypothesis]):
+                    p = [self.random.random() ** power for power in (5, 1, 3)]
+                    p[0] += 20.0 if one == two else 0.0
+                    row = (record_id, premise, i, hypothesis, j, premise + hypothesis)
+                    values = (*row, *(value / sum(p) for value in p))
+                    rows.append(dict(zip(tables.NLI.schema, values, strict=False)))
+        return rows
+
+    def score(self, record_id: str, failed: bool, sides: dict[str, list[str]]) -> None:
+        parts = {
+            f"scores_{side}": [self.random.choice((-1, 1)) for _ in claims]
+            for side, claims in sides.items()
+        }
+        for metric, mean in (("caspr", 76), ("ds", 66), ("bs-inverse", 84)):
+            null = failed and metric == "caspr"
+            self.scores.append(
+                {
+                    "id": record_id,
+                    "metric": metric,
+                    "value": None if null else min(100.0, self.random.gauss(mean, 9)),
+                    "reason": REASON if null else None,
+                    "components": json.dumps(parts if metric == "caspr" else {"shared": 11}),
+                    "signature": f"{metric}|v1|decompose:v1@12ab|llm:builtin-rules-1",
+                }
+            )
+        if failed:
+            values = (record_id, "decompose", "b", 0, "parse", "no JSON object in the answer", 3)
+            self.failures.append(dict(zip(tables.FAILURES.schema, values, strict=False)))
+
+
+def claim_rows(
+    record_id: str, side: str, sentences: list[tuple[str, ...]]
+) -> list[dict[str, object]]:
+    """Rows of the table claims for sentences given with their claims."""
+    rows: list[dict[str, object]] = []
+    for index, (sentence, *claims) in enumerate(sentences):
+        for claim in claims:
+            values = (record_id, side, index, len(rows), claim, sentence)
+            rows.append(dict(zip(tables.CLAIMS.schema, values, strict=False)))
+    return rows
+
+
+def make_run(n: int, *, sentences: int = 4, seed: int = 0, **changes: Any) -> ReportTables:
+    """A run of `n` records in chunks of 64."""
+    made = MadeUp(sentences, seed)
+    for start in range(0, n, 64):
+        made.add_chunk(start, min(start + 64, n))
+    run = RunFacts(
+        title="hotels.jsonl",
+        input="examples/hotels.jsonl",
+        n_records=n,
+        llm="builtin",
+        models={"NLI model": "embedded@1f2e3d4 (float32)", "Token encoder": "embedded"},
+        version="0.1.0",
+        finished="2026-11-21 00:41 UTC",
+        counts={"Duration": "14 s", "Requests sent": 1_180, "Answers from cache": 96},
+        settings={"metrics": ["caspr", "ds"], "llm": {"model": "builtin", "rpm": None}},
+    )
+    fields: dict[str, Any] = {
+        "run": run,
+        "metrics": FACTS,
+        "scores": tables.SCORES.frame(made.scores),
+        "failures": tables.FAILURES.frame(made.failures),
+        "chunks": lambda: iter(made.chunks),
+    }
+    return ReportTables(**{**fields, **changes})
+
+
+@pytest.fixture
+def made_up() -> Callable[..., ReportTables]:
+    """`made_up(n, **fields of ReportTables)`."""
+    return make_run

@@ -1,0 +1,233 @@
+"""What the report holds: matrices, sentences, histograms, blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+import pytest
+
+from claimscore import tables as schemas
+from claimscore.report import MetricFacts, ReportTables
+from claimscore.report.data import (
+    BLOCK_RECORDS,
+    Histogram,
+    RecordList,
+    _segments,
+    claim_scores,
+    detail_blocks,
+    overview,
+)
+from claimscore.report.matrix import ALPHABET, MISSING, Matrices
+
+MakeUp = Callable[..., ReportTables]
+E, N, C = (0.8, 0.15, 0.05), (0.1, 0.7, 0.2), (0.0, 0.1, 0.9)
+
+
+def nli(rows: list[tuple[str, str, int, str, int, tuple[float, float, float]]]) -> pl.DataFrame:
+    return schemas.NLI.frame(
+        [
+            {
+                "id": record,
+                "premise_side": premise,
+                "premise_index": i,
+                "hypothesis_side": hypothesis,
+                "hypothesis_index": j,
+                "entailment": p[0],
+                "neutral": p[1],
+                "contradiction": p[2],
+            }
+            for record, premise, i, hypothesis, j, p in rows
+        ]
+    )
+
+
+def decode(code: str) -> list[int]:
+    """What the script does: two characters a number."""
+    return [
+        ALPHABET.index(code[at]) * 64 + ALPHABET.index(code[at + 1])
+        for at in range(0, len(code), 2)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("there", "back", "expected"),
+    [
+        pytest.param(N, N, "N", id="both neutral"),
+        pytest.param(C, N, "C", id="one contradicts"),
+        pytest.param(N, C, "C", id="the other contradicts"),
+        pytest.param(C, C, "C", id="both contradict"),
+        pytest.param(E, N, "E", id="one entails"),
+        pytest.param(E, E, "E", id="both entail"),
+        pytest.param(E, C, "N", id="they disagree"),
+        pytest.param(C, E, "N", id="they disagree the other way"),
+    ],
+)
+def test_label_of_a_pair(
+    there: tuple[float, float, float], back: tuple[float, float, float], expected: str
+) -> None:
+    """The label of a pair follows METRICS section 3."""
+    frame = nli([("x", "a", 0, "b", 0, there), ("x", "b", 0, "a", 0, back)])
+    (matrix,) = Matrices(["x"], frame).of(0)
+    assert matrix["labels"] == expected
+
+
+def test_matrix_puts_every_row_in_its_cell() -> None:
+    """Rows are claims of a, columns of b, both directions in the same cell, in any order."""
+    rows = [
+        ("x", "b", 1, "a", 0, C),
+        ("y", "a", 0, "b", 0, E),
+        ("x", "a", 0, "b", 1, N),
+        ("x", "a", 1, "b", 2, E),
+    ]
+    matrices = Matrices(["w", "x", "y"], nli(rows))
+    assert matrices.of(0) == []
+    (matrix,) = matrices.of(1)
+    assert (matrix["rows"], matrix["columns"], matrix["size"]) == ("a", "b", [2, 3])
+    assert matrix["labels"] == "-C----"
+    missing = [MISSING, MISSING]
+    assert decode(matrix["forward"]) == [
+        *missing, 100, 200, *missing, *missing, *missing, 800, 50
+    ]  # fmt: skip
+    assert decode(matrix["backward"]) == [*missing, 0, 900, *(missing * 4)]
+    (other,) = matrices.of(2)
+    assert (other["labels"], other["backward"]) == ("E", None)
+
+
+def test_matrix_of_one_direction_uses_its_labels() -> None:
+    """Where a metric asks for one direction only, that direction's label is the pair's."""
+    rows = [("x", "source", i, "summary", 0, p) for i, p in enumerate((E, N, C))]
+    (matrix,) = Matrices(["x"], nli(rows)).of(0)
+    assert (matrix["rows"], matrix["columns"], matrix["labels"]) == ("source", "summary", "ENC")
+
+
+def test_huge_matrix_is_named_but_not_held() -> None:
+    """A matrix that nobody could read takes no place in the file."""
+    (matrix,) = Matrices(["x"], nli([("x", "a", 200, "b", 200, E)])).of(0)
+    assert matrix == {"rows": "a", "columns": "b", "size": [201, 201]}
+
+
+def test_probabilities_add_up_to_a_thousand() -> None:
+    """Neutral is what entailment and contradiction leave: never below zero."""
+    for entailment in np.linspace(0, 1, 41):
+        p = (float(entailment), 0.0, float(1 - entailment))
+        (matrix,) = Matrices(["x"], nli([("x", "a", 0, "b", 0, p)])).of(0)
+        assert 999 <= sum(decode(matrix["forward"])) <= 1001
+
+
+def claim(sentence: str | None, index: int) -> dict[str, object]:
+    return {"sentence": sentence, "sentence_index": index, "text": "x"}
+
+
+@pytest.mark.parametrize(
+    ("text", "claims", "expected"),
+    [
+        pytest.param(
+            "One. Two.  Three.",
+            [claim("One.", 0), claim("One.", 0), claim("Three.", 2)],
+            [["One.", [0, 1]], ["Two.", []], ["Three.", [2]]],
+            id="a sentence without claims stays",
+        ),
+        pytest.param(
+            "So. So.",
+            [claim("So.", 0), claim("So.", 1)],
+            [["So.", [0]], ["So.", [1]]],
+            id="the same sentence twice",
+        ),
+        pytest.param(
+            "One.", [claim("Other.", 0)], [["Other.", [0]], ["One.", []]], id="not in the text"
+        ),
+        pytest.param("One.", [claim(None, 0)], [["", [0]], ["One.", []]], id="no sentence"),
+        pytest.param("", [], [], id="empty"),
+    ],
+)
+def test_text_is_cut_where_its_sentences_are(
+    text: str, claims: list[dict[str, object]], expected: list[object]
+) -> None:
+    """All of the text is shown once and in order, each sentence with its claims."""
+    assert _segments(text, claims) == expected
+
+
+@pytest.mark.parametrize(
+    ("components", "expected"),
+    [
+        pytest.param([None, {"scores_a": [1, -1]}], [1, -1], id="key with the side's name"),
+        pytest.param([{"sentence_scores": {"a": [1, -1]}}], [1, -1], id="a map of sides"),
+        pytest.param([{"scores_a": [1]}], None, id="another number of claims"),
+        pytest.param([{"labels_a": ["E", "N"]}], None, id="no numbers"),
+        pytest.param([{"scores_b": [1, -1]}], None, id="the other side"),
+    ],
+)
+def test_scores_of_claims_are_found(
+    components: list[dict[str, object] | None], expected: list[float] | None
+) -> None:
+    """Only as many numbers as there are claims are taken for their scores."""
+    assert claim_scores(components, "a", 2) == expected
+
+
+def scores(values: list[float]) -> pl.DataFrame:
+    return schemas.SCORES.frame(
+        [{"id": str(i), "metric": "m", "value": value} for i, value in enumerate(values)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "bounds", "expected"),
+    [
+        pytest.param([0.0, 100.0, 99.9], (0.0, 100.0), (0.0, 100.0), id="the metric's range"),
+        pytest.param([50.0, 104.0], (0.0, 100.0), (0.0, 120.0), id="wider than the range"),
+        pytest.param([84.0, 104.0], (0.0, float("inf")), (0.0, 120.0), id="one bound"),
+        pytest.param([-0.3, 0.2], None, (-0.3, 0.2), id="no range"),
+        pytest.param([7.0, 7.0], None, (7.0, 8.0), id="one value"),
+        pytest.param([0.0], None, (0.0, 0.1), id="zero"),
+        pytest.param([1e-9, 2e12], None, (0.0, 2e12), id="many orders"),
+    ],
+)
+def test_histogram_holds_every_value(
+    made_up: MakeUp,
+    values: list[float],
+    bounds: tuple[float, float] | None,
+    expected: tuple[float, float],
+) -> None:
+    """Bins cover all values, also those outside of a metric's range."""
+    tables = made_up(0, metrics=[MetricFacts("m", range=bounds)], scores=scores(values))
+    (metric,) = overview(tables)
+    histogram = metric.histogram
+    assert isinstance(histogram, Histogram)
+    assert sum(histogram.counts) == len(values)
+    assert (histogram.low, histogram.high) == pytest.approx(expected)
+
+
+def test_blocks_are_full_and_in_the_input_order(made_up: MakeUp) -> None:
+    """Chunks of any size become blocks of a hundred, and the list is complete at the end."""
+    tables = made_up(230)
+    listed = RecordList(["caspr", "ds", "bs-inverse"])
+    blocks = list(detail_blocks(tables, listed))
+    assert [len(block) for block in blocks] == [BLOCK_RECORDS, BLOCK_RECORDS, 30]
+    assert listed.ids == [f"hotel-{number:04d}" for number in range(230)]
+    assert all(len(values) == 3 for values in listed.values)
+
+
+def test_chunks_after_the_cap_are_not_read(made_up: MakeUp) -> None:
+    """Details of a million records cost no more than those of the first few."""
+    tables = made_up(200)
+    read = []
+
+    def counted() -> object:
+        for chunk in tables.chunks():
+            read.append(chunk.records.height)
+            yield chunk
+
+    capped = made_up(200, chunks=counted, max_details=64)
+    assert sum(map(len, detail_blocks(capped, RecordList([])))) == 64
+    assert read == [64]
+
+
+def test_metrics_that_nobody_announced_are_shown_too(made_up: MakeUp) -> None:
+    """The scores table decides what is shown; the facts only say more about it."""
+    assert [metric.facts.name for metric in overview(made_up(2, metrics=()))] == [
+        "caspr",
+        "ds",
+        "bs-inverse",
+    ]

@@ -1,0 +1,146 @@
+"""What may import what, and where foreign packages have their one home."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import claimscore
+
+PACKAGE = Path(claimscore.__file__).parent
+BASE = {"errors", "types", "config", "tables", "atomic", "__init__"}
+
+#: For each part (longest matching prefix), the parts it may import besides itself.
+MAY_IMPORT: dict[str, set[str]] = {
+    "__init__": set(),
+    "__main__": {"cli"},
+    "errors": set(),
+    "types": {"errors"},
+    "config": {"errors", "types"},
+    "tables": {"errors", "types"},
+    "atomic": {"errors"},
+    "text": BASE,
+    "prompts": BASE,
+    "cache": BASE,
+    "records": BASE,
+    "rundir": BASE,
+    "metrics": BASE | {"text"},
+    "pipeline.encoders": BASE,
+    "pipeline.llm": BASE | {"cache", "text"},
+    "pipeline.tasks": BASE | {"text", "pipeline.llm"},
+    "pipeline": BASE
+    | {"cache", "text", "prompts", "records", "rundir", "metrics"}
+    | {"pipeline.llm", "pipeline.encoders", "pipeline.tasks"},
+    "report": BASE | {"metrics", "rundir"},
+    "training": BASE | {"pipeline.encoders"},
+    "console": {"__init__"},
+    "cli": BASE
+    | {"console", "cache", "prompts", "pipeline", "report", "training", "rundir", "records"},
+}
+
+#: Packages that only one place may import.
+HOMES: dict[str, tuple[str, ...]] = {
+    "openai": ("pipeline.llm.providers.openai",),
+    "httpx2": ("pipeline.llm.providers.openai",),
+    "torch": ("pipeline.encoders", "training"),
+    "transformers": ("pipeline.encoders", "training"),
+    "huggingface_hub": ("pipeline.encoders",),
+    "safetensors": ("pipeline.encoders", "training"),
+    "diskcache": ("cache.store",),
+    "tenacity": ("pipeline.llm.retry",),
+    "nltk": ("text",),
+    "rich": ("console",),
+    "click": ("cli",),
+    "pydantic": ("prompts.output",),
+    "asyncio": (),
+    "pickle": (),
+}
+
+
+def modules() -> list[str]:
+    """Every module of the package, without the leading `claimscore.`."""
+    names = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        names.append(".".join(parts[:-1] if parts[-1] == "__init__" and parts[:-1] else parts))
+    return names
+
+
+def source(module: str) -> str:
+    path = PACKAGE.joinpath(*module.split("."))
+    return (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
+
+
+@functools.cache
+def imports(module: str) -> list[str]:
+    """The modules that a module imports when it runs, inside functions too."""
+    return list(_imported(ast.parse(source(module))))
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+            continue
+        if isinstance(child, ast.Import):
+            yield from (alias.name for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, "imports are absolute"
+            yield child.module or ""
+        else:
+            yield from _imported(child)
+
+
+def part(module: str) -> str:
+    """The part of the table that a module belongs to."""
+    fitting = [name for name in MAY_IMPORT if module == name or module.startswith(name + ".")]
+    return max(fitting, key=len)
+
+
+@pytest.mark.parametrize("module", modules())
+def test_imports_point_downwards(module: str) -> None:
+    """A part imports itself and what the table names, nothing else of ours."""
+    own = part(module)
+    for imported in imports(module):
+        if imported.partition(".")[0] != "claimscore":
+            continue
+        target = part(imported.partition(".")[2] or "__init__")
+        assert target == own or target in MAY_IMPORT[own], f"{module} imports {imported}"
+
+
+@pytest.mark.parametrize("module", modules())
+def test_foreign_packages_have_one_home(module: str) -> None:
+    """What may change under us is met in one place."""
+    for imported in imports(module):
+        homes = HOMES.get(imported.partition(".")[0])
+        if homes is not None:
+            at_home = any(module == home or module.startswith(home + ".") for home in homes)
+            assert at_home, f"{module} imports {imported}, which belongs to {homes or 'nobody'}"
+
+
+@pytest.mark.parametrize("module", modules())
+def test_the_environment_is_read_in_one_place(module: str) -> None:
+    """`os.environ` belongs to config.py."""
+    if module != "config":
+        assert "os.environ" not in source(module)
+        assert "getenv" not in source(module)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["-c", "import claimscore"], ["-m", "claimscore", "--help"]],
+    ids=["import", "help"],
+)
+def test_starting_up_loads_nothing_heavy(arguments: list[str]) -> None:
+    """`import claimscore` and `claimscore --help` load neither torch nor openai nor polars."""
+    result = subprocess.run(
+        [sys.executable, "-X", "importtime", *arguments], capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    loaded = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
+    assert loaded.isdisjoint({"torch", "openai", "transformers", "polars", "nltk", "numpy"})

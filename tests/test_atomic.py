@@ -1,0 +1,132 @@
+"""Files are whole or not there, and a refusal of the system is one clear line."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from claimscore.atomic import (
+    atomic_file,
+    atomic_path,
+    os_errors,
+    remove_leftovers,
+    write_bytes,
+    write_text,
+)
+from claimscore.errors import ConfigError
+
+
+def names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+def test_write_replaces_the_file(tmp_path: Path) -> None:
+    """The new content is there, and no temporary file."""
+    path = tmp_path / "a.json"
+    write_text(path, "old")
+    write_bytes(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert names(tmp_path) == ["a.json"]
+
+
+def test_error_in_the_block_leaves_the_old_file(tmp_path: Path) -> None:
+    """A writer that raises changes nothing, and its own error comes through."""
+    path = tmp_path / "a.json"
+    write_text(path, "old")
+
+    def fail() -> None:
+        with atomic_file(path) as stream:
+            stream.write(b"half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["a.json"]
+
+
+def test_file_is_not_there_before_the_block_ends(tmp_path: Path) -> None:
+    """A reader cannot see a file that is being written."""
+    path = tmp_path / "a.parquet"
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(b"x")
+        assert not path.exists()
+        assert temporary.parent == path.parent
+    assert path.read_bytes() == b"x"
+
+
+def test_file_and_folder_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Content is synced before the rename, the folder after it."""
+    order: list[str] = []
+    replace = Path.replace
+    monkeypatch.setattr(os, "fsync", lambda _: order.append("sync"))
+
+    def renamed(path: Path, target: Path) -> Path:
+        order.append("rename")
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", renamed)
+    write_bytes(tmp_path / "a", b"x")
+    assert order == ["sync", "rename", "sync"]
+
+
+def test_permissions_follow_the_umask(tmp_path: Path) -> None:
+    """A file is as readable as any other that the user writes."""
+    before = os.umask(0o027)
+    try:
+        write_bytes(tmp_path / "a", b"x")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        pytest.param(errno.ENOSPC, "the disk is full", id="disk-full"),
+        pytest.param(errno.EDQUOT, "the disk quota is used up", id="quota"),
+        pytest.param(errno.EROFS, "the file system is read-only", id="read-only"),
+        pytest.param(errno.EACCES, "permission denied", id="no-permission"),
+        pytest.param(errno.EIO, "Input/output error", id="any-other"),
+    ],
+)
+def test_refusals_are_config_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, expected: str
+) -> None:
+    """The message names the path and the reason, and the old file stays."""
+
+    def refuse(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    path = tmp_path / "a"
+    path.write_text("old")
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(ConfigError) as caught:
+        write_bytes(path, b"new")
+    assert str(caught.value).startswith(f"{path}: {expected}")
+    assert "\n" not in str(caught.value)
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["a"]
+
+
+def test_real_full_device(tmp_path: Path) -> None:
+    """What the kernel says of a full device is understood."""
+    with pytest.raises(ConfigError, match="x: the disk is full"), os_errors(Path("x")):
+        Path("/dev/full").write_text("x")
+
+
+def test_missing_folder(tmp_path: Path) -> None:
+    """The folder is the caller's business; its absence is named."""
+    with pytest.raises(ConfigError, match="gone/a: No such file or directory"):
+        write_bytes(tmp_path / "gone" / "a", b"x")
+
+
+def test_leftovers_are_removed(tmp_path: Path) -> None:
+    """What a killed writer left goes; everything else stays."""
+    (tmp_path / ".a.parquet.0123abcd.tmp").write_text("half")
+    (tmp_path / "keep.tmp").write_text("mine")
+    remove_leftovers(tmp_path)
+    assert names(tmp_path) == ["keep.tmp"]

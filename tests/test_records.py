@@ -1,0 +1,326 @@
+"""Records come out as they went in: every format, every chunk size, types and digest."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from claimscore.errors import InputError
+from claimscore.records import Dataset, prepare
+
+PAIRS: list[dict[str, Any]] = [
+    {"id": "a", "summary_a": "Clean, quiet.", "summary_b": "Dirty\nand “loud”."},
+    {"id": "b", "summary_a": "", "summary_b": 'He said "no".'},
+    {"id": "c", "summary_a": "naïve 🏨", "summary_b": "x\u0000y"},
+]
+NEEDS = {"caspr": ("summary_a", "summary_b")}
+
+Write = Callable[[str, str | bytes], str]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write_file(name: str, content: str | bytes) -> str:
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return str(path)
+
+    return write_file
+
+
+def lines(records: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def ready(source: str, tmp_path: Path, **options: Any) -> Dataset:
+    return prepare(source, spool=tmp_path / "spool", **{"required": {}, **options})
+
+
+def rows(dataset: Dataset, size: int = 100) -> list[dict[str, Any]]:
+    return pl.concat(list(dataset.chunks(size))).to_dicts()
+
+
+def as_parquet(frame: pl.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer)
+    return buffer.getvalue()
+
+
+CONTENTS: dict[str, Callable[[], str | bytes]] = {
+    "r.jsonl": lambda: lines(PAIRS),
+    "r.NDJSON": lambda: lines(PAIRS).replace("\n", "\r\n"),
+    "bom.jsonl": lambda: b"\xef\xbb\xbf" + lines(PAIRS).encode(),
+    "noend.jsonl": lambda: lines(PAIRS).rstrip("\n"),
+    "blank.jsonl": lambda: "\n  \n" + lines(PAIRS).replace("\n", "\n\r\n"),
+    "r.jsonl.gz": lambda: gzip.compress(lines(PAIRS).encode()),
+    "r.csv": lambda: pl.DataFrame(PAIRS).write_csv(),
+    "crlf.csv": lambda: pl.DataFrame(PAIRS).write_csv(line_terminator="\r\n"),
+    "bom.csv": lambda: b"\xef\xbb\xbf" + pl.DataFrame(PAIRS).write_csv().encode(),
+    "r.csv.gz": lambda: gzip.compress(pl.DataFrame(PAIRS).write_csv().encode()),
+    "r.tsv": lambda: pl.DataFrame(PAIRS).write_csv(separator="\t"),
+    "r.parquet": lambda: as_parquet(pl.DataFrame(PAIRS)),
+}
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_every_format_gives_the_same_records(write: Write, tmp_path: Path, name: str) -> None:
+    """Values, order and digest do not depend on the format."""
+    dataset = ready(write(name, CONTENTS[name]()), tmp_path, required=NEEDS)
+    assert rows(dataset) == PAIRS
+    assert dataset.n_records == 3
+    assert list(dataset.columns) == ["id", "summary_a", "summary_b"]
+    assert dataset.digest == ready(write("same.jsonl", lines(PAIRS)), tmp_path).digest
+    assert list((tmp_path / "spool").iterdir()) == []
+
+
+def test_standard_input_is_spooled(tmp_path: Path) -> None:
+    """It can be read twice, for it is kept in the spool folder."""
+    dataset = ready("-", tmp_path, stdin=io.BytesIO(lines(PAIRS).encode()), required=NEEDS)
+    assert rows(dataset) == rows(dataset) == PAIRS
+    assert (tmp_path / "spool" / "stdin.jsonl").is_file()
+
+
+def test_glob_reads_files_in_order(write: Write, tmp_path: Path) -> None:
+    """By name; ids are unique over all of them, row numbers count through."""
+    write("p2.jsonl", lines([{"summary": "two"}]))
+    write("p1.jsonl", lines([{"summary": "zero"}, {"summary": "one"}]))
+    dataset = ready(str(tmp_path / "p*.jsonl"), tmp_path)
+    assert rows(dataset) == [
+        {"id": "0", "summary": "zero"},
+        {"id": "1", "summary": "one"},
+        {"id": "2", "summary": "two"},
+    ]
+
+
+def test_a_file_with_brackets_in_its_name_is_no_pattern(write: Write, tmp_path: Path) -> None:
+    """A name that exists is taken as it is, also by the Parquet reader."""
+    source = write("r[1].parquet", as_parquet(pl.DataFrame(PAIRS)))
+    assert ready(source, tmp_path).n_records == 3
+
+
+def test_integers_are_ids(write: Write, tmp_path: Path) -> None:
+    """They become strings."""
+    dataset = ready(write("r.jsonl", lines([{"id": 7}, {"id": -1}])), tmp_path)
+    assert [row["id"] for row in rows(dataset)] == ["7", "-1"]
+
+
+def test_id_comes_first_then_the_input_order(write: Write, tmp_path: Path) -> None:
+    """A column that only a later record has comes last."""
+    source = write("r.jsonl", lines([{"z": 1, "id": "a"}, {"id": "b", "new": "x", "z": 2}]))
+    assert list(ready(source, tmp_path).columns) == ["id", "z", "new"]
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "expected"),
+    [
+        pytest.param([1, None, -2], pl.Int64(), [1, None, -2], id="integers"),
+        pytest.param([1, 2.5], pl.Float64(), [1.0, 2.5], id="numbers"),
+        pytest.param([True, False], pl.Boolean(), [True, False], id="booleans"),
+        pytest.param(["1", "x"], pl.String(), ["1", "x"], id="texts"),
+        pytest.param([None, None], pl.String(), [None, None], id="nothing"),
+        pytest.param([1, "1"], pl.String(), ["1", '"1"'], id="mixed"),
+        pytest.param([True, 1], pl.String(), ["true", "1"], id="boolean-and-number"),
+        pytest.param([2**63, 1], pl.String(), ["9223372036854775808", "1"], id="huge-integer"),
+        pytest.param([2**53 + 1, 0.5], pl.String(), ["9007199254740993", "0.5"], id="no-rounding"),
+        pytest.param([{"b": [1], "a": "ü"}], pl.String(), ['{"a":"ü","b":[1]}'], id="nested"),
+    ],
+)
+def test_other_columns_get_a_type(
+    write: Write, tmp_path: Path, values: list[Any], dtype: pl.DataType, expected: list[Any]
+) -> None:
+    """One type over the whole input, found in the first pass, in every chunk."""
+    dataset = ready(write("r.jsonl", lines([{"extra": v} for v in values])), tmp_path)
+    assert dataset.columns["extra"] == dtype
+    frames = list(dataset.chunks(1))
+    assert all(frame.schema == dataset.columns for frame in frames)
+    assert pl.concat(frames)["extra"].to_list() == expected
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        pytest.param(["1", "", "-20"], [1, None, -20], id="integers"),
+        pytest.param(["1", "2.50", "-1e3"], [1.0, 2.5, -1000.0], id="numbers"),
+        pytest.param(["true", "False"], [True, False], id="booleans"),
+        pytest.param(["007", "1"], ["007", "1"], id="leading-zero-is-text"),
+        pytest.param(["1", "x"], ["1", "x"], id="mixed-is-text"),
+        pytest.param(["true", "1"], ["true", "1"], id="boolean-and-number"),
+        pytest.param(["9" * 30], ["9" * 30], id="long-number-is-text"),
+        pytest.param(["nan", "-"], ["nan", "-"], id="words"),
+    ],
+)
+def test_cells_get_a_type(
+    write: Write, tmp_path: Path, cells: list[str], expected: list[Any]
+) -> None:
+    """A CSV cell is a number only where no digit is lost by it."""
+    dataset = ready(write("r.csv", "extra,x\n" + "".join(f"{c},y\n" for c in cells)), tmp_path)
+    assert [row["extra"] for row in rows(dataset)] == expected
+
+
+def test_lists_ratings_and_system(write: Write, tmp_path: Path) -> None:
+    """Columns of the contract have one type whatever the format."""
+    records: list[dict[str, Any]] = [
+        {"source": "one", "references": ["r"], "ratings": {"fluency": 3}, "system": 7},
+        {"source": ["two", "three"], "references": [], "ratings": {"coverage": 1.5}},
+    ]
+    dataset = ready(write("r.jsonl", lines(records)), tmp_path)
+    assert dataset.columns == {
+        "id": pl.String(),
+        "source": pl.List(pl.String()),
+        "references": pl.List(pl.String()),
+        "ratings": pl.Struct({"fluency": pl.Float64(), "coverage": pl.Float64()}),
+        "system": pl.String(),
+    }
+    assert rows(dataset) == [
+        {
+            "id": "0",
+            "source": ["one"],
+            "references": ["r"],
+            "ratings": {"fluency": 3.0, "coverage": None},
+            "system": "7",
+        },
+        {
+            "id": "1",
+            "source": ["two", "three"],
+            "references": [],
+            "ratings": {"fluency": None, "coverage": 1.5},
+            "system": None,
+        },
+    ]
+
+
+def test_lists_in_csv_are_json(write: Write, tmp_path: Path) -> None:
+    """An empty cell and `null` are null there; `source` is always one text."""
+    content = 'source,references,ratings\n"[1] x","[""a"", ""b""]","{""q"": 2}"\ny,null,\n'
+    dataset = ready(write("r.csv", content), tmp_path)
+    assert rows(dataset) == [
+        {"id": "0", "source": "[1] x", "references": ["a", "b"], "ratings": {"q": 2.0}},
+        {"id": "1", "source": "y", "references": None, "ratings": None},
+    ]
+
+
+def test_sources_serve_a_metric_that_needs_source(write: Write, tmp_path: Path) -> None:
+    """`source` or `sources`, as the contract says."""
+    source = write("r.jsonl", lines([{"sources": ["x"]}]))
+    assert ready(source, tmp_path, required={"summac-zs": ("source",)}).n_records == 1
+
+
+def test_parquet_types_become_plain(write: Write, tmp_path: Path) -> None:
+    """Dates, durations, categories and bytes are kept as text; the order is kept."""
+    frame = pl.DataFrame({"n": range(5000)}).with_columns(
+        day=pl.date(2020, 1, 1),
+        span=pl.duration(hours=1),
+        kind=pl.lit("x").cast(pl.Categorical),
+        raw=pl.lit(b"\xff"),
+    )
+    dataset = ready(write("r.parquet", as_parquet(frame)), tmp_path)
+    out = rows(dataset, size=999)
+    assert [row["n"] for row in out] == list(range(5000))
+    assert out[4999] == {
+        "id": "4999",
+        "n": 4999,
+        "day": "2020-01-01",
+        "span": "PT1H",
+        "kind": "x",
+        "raw": "/w==",
+    }
+
+
+def test_chunk_count(write: Write, tmp_path: Path) -> None:
+    """As many as `chunks` yields; a size below one is a bug."""
+    dataset = ready(write("r.jsonl", lines(PAIRS)), tmp_path)
+    for size, count in ((1, 3), (2, 2), (3, 1), (100, 1)):
+        assert dataset.chunk_count(size) == count == len(list(dataset.chunks(size)))
+    with pytest.raises(ValueError, match="at least one record"):
+        dataset.chunk_count(0)
+
+
+def test_changed_file_is_noticed(write: Write, tmp_path: Path) -> None:
+    """Between the passes, and while the second goes on."""
+    dataset = ready(write("r.jsonl", lines(PAIRS)), tmp_path)
+    chunks = dataset.chunks(1)
+    next(chunks)
+    write("r.jsonl", lines(PAIRS) + "\n")
+    with pytest.raises(InputError, match=r"r\.jsonl: the file changed while it was being used"):
+        list(chunks)
+    with pytest.raises(InputError, match="the file changed"):
+        next(dataset.chunks(1))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"summary_a": "Clean, quiet"}, id="text"),
+        pytest.param({"extra": 1.5}, id="other-column"),
+        pytest.param({"extra": {"deep": [1, 3]}}, id="nested"),
+        pytest.param({"id": "A"}, id="id"),
+    ],
+)
+def test_digest_changes_with_any_value(
+    write: Write, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    """Also the order of records counts, the order of columns and blank lines do not."""
+    base = [{**PAIRS[0], "extra": {"deep": [1, 2]}}, PAIRS[1]]
+
+    def digest(records: list[dict[str, Any]]) -> str:
+        return ready(write("r.jsonl", lines(records)), tmp_path).digest
+
+    assert digest([{**base[0], **change}, base[1]]) != digest(base)
+    assert digest(base[::-1]) != digest(base)
+    assert digest([dict(reversed(record.items())) for record in base]) == digest(base)
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+plain = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | texts
+record = st.fixed_dictionaries(
+    {"summary_a": texts, "summary_b": texts},
+    optional={"sources": st.lists(texts, max_size=3), "extra": plain, "ключ\n": texts},
+)
+
+
+@settings(deadline=None)
+@given(st.lists(record, min_size=1, max_size=12), st.integers(1, 13))
+def test_round_trip_in_chunks_of_any_size(
+    tmp_path_factory: pytest.TempPathFactory, records: list[dict[str, Any]], size: int
+) -> None:
+    """Known columns come back unchanged, and chunk sizes do not change the concatenation."""
+    folder = tmp_path_factory.mktemp("r")
+    (folder / "r.jsonl").write_text(lines(records))
+    dataset = ready(str(folder / "r.jsonl"), folder, required=NEEDS)
+    frames = list(dataset.chunks(size))
+    assert len(frames) == dataset.chunk_count(size)
+    assert all(frame.schema == dataset.columns for frame in frames)
+    whole = pl.concat(frames)
+    assert whole.equals(next(dataset.chunks(1000)))
+    for number, (read, given_record) in enumerate(zip(whole.to_dicts(), records, strict=True)):
+        assert read["id"] == str(number)
+        for name in ("summary_a", "summary_b", "sources", "ключ\n"):
+            assert read.get(name) == given_record.get(name)
+
+
+csv_texts = st.text(st.characters(codec="utf-8"), max_size=12)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(csv_texts, csv_texts), min_size=1, max_size=8))
+def test_csv_round_trip(
+    tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]]
+) -> None:
+    """Quotes, commas, line ends of any kind within fields."""
+    import csv
+
+    folder = tmp_path_factory.mktemp("r")
+    with (folder / "r.csv").open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, quoting=csv.QUOTE_ALL)
+        writer.writerows([("summary_a", "summary_b"), *pairs])
+    dataset = ready(str(folder / "r.csv"), folder, required=NEEDS)
+    assert [(r["summary_a"], r["summary_b"]) for r in rows(dataset)] == pairs

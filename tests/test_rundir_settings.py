@@ -1,0 +1,131 @@
+"""run.toml holds what determines the results; other settings for the same folder are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from claimscore.errors import ConfigError
+from claimscore.rundir import RunDirectory
+from claimscore.rundir.settings import as_stored, merge
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[RunDirectory]:
+    with RunDirectory(tmp_path / "run") as opened:
+        yield opened
+
+
+SETTINGS = {
+    "version": "0.1",
+    "seed": 0,
+    "llm": {"model": "builtin", "rpm": None, "temperature": 0.5},
+    "input": {"files": ("a.jsonl", "b.jsonl")},
+    "additive": {"metrics": ("caspr",), "tasks": (), "prompts": {"decompose": "v1"}},
+}
+
+
+def test_settings_are_kept_as_toml(run: RunDirectory) -> None:
+    """Tuples become lists, None is left out, and the same settings are welcome again."""
+    run.check_settings(SETTINGS)
+    before = (run.path / "run.toml").stat().st_mtime_ns
+    run.check_settings(SETTINGS)
+    assert (run.path / "run.toml").stat().st_mtime_ns == before
+    assert run.settings["llm"] == {"model": "builtin", "temperature": 0.5}
+    assert run.settings["input"] == {"files": ["a.jsonl", "b.jsonl"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        pytest.param({"seed": 1}, "seed: was 0, now 1;", id="number"),
+        pytest.param({"seed": False}, "seed: was 0, now false;", id="false-is-not-zero"),
+        pytest.param({"seed": None}, "seed: was 0, now not set;", id="removed"),
+        pytest.param({"new": "x"}, 'new: was not set, now "x";', id="added"),
+        pytest.param(
+            {"llm": {"model": "openai:m", "temperature": 0.5}},
+            'llm.model: was "builtin", now "openai:m";',
+            id="nested",
+        ),
+        pytest.param(
+            {"input": {"files": ["b.jsonl"]}},
+            'input.files: was [ "a.jsonl", "b.jsonl", ], now [ "b.jsonl", ];',
+            id="list",
+        ),
+        pytest.param(
+            {"additive": {"prompts": {"decompose": "v2"}}},
+            'additive.prompts.decompose: was "v1", now "v2";',
+            id="a-value-that-may-not-change-in-additive",
+        ),
+    ],
+)
+def test_other_settings_are_refused(
+    run: RunDirectory, change: dict[str, object], expected: str
+) -> None:
+    """Each difference is shown, and run.toml stays as it was."""
+    run.check_settings(SETTINGS)
+    before = (run.path / "run.toml").read_bytes()
+    with pytest.raises(ConfigError) as caught:
+        run.check_settings({**SETTINGS, **change})
+    assert expected in str(caught.value)
+    assert "name another --out, or go back to the old settings" in str(caught.value)
+    assert (run.path / "run.toml").read_bytes() == before
+
+
+def test_additive_value_of_another_kind(run: RunDirectory) -> None:
+    """A table cannot become a word."""
+    run.check_settings(SETTINGS)
+    with pytest.raises(ConfigError, match=r'additive\.prompts: was a table, now "v1"'):
+        run.check_settings({**SETTINGS, "additive": {"prompts": "v1"}})
+
+
+def test_setting_that_toml_cannot_hold_is_a_bug(run: RunDirectory) -> None:
+    """Said before anything is written."""
+    with pytest.raises(TypeError, match="a setting cannot be a PosixPath"):
+        run.check_settings({"out": run.path})
+    assert run.settings == {}
+
+
+def test_all_differences_are_listed(run: RunDirectory) -> None:
+    """One error is enough to put everything right."""
+    run.check_settings(SETTINGS)
+    with pytest.raises(ConfigError, match=r"seed: was 0, now 1; llm\.model: was"):
+        run.check_settings({**SETTINGS, "seed": 1, "llm": {"model": "x", "temperature": 0.5}})
+
+
+def test_metrics_may_grow(run: RunDirectory) -> None:
+    """The union is stored: old first, then new; fewer are no difference."""
+    run.check_settings(SETTINGS)
+    run.check_settings({**SETTINGS, "additive": {"metrics": ["ds"], "prompts": {"facts": "v1"}}})
+    run.check_settings(SETTINGS)
+    assert run.settings["additive"] == {
+        "metrics": ["caspr", "ds"],
+        "tasks": [],
+        "prompts": {"decompose": "v1", "facts": "v1"},
+    }
+
+
+def test_broken_run_toml_is_named(run: RunDirectory) -> None:
+    """A file that somebody edited badly is no traceback."""
+    (run.path / "run.toml").write_text("seed = \n")
+    with pytest.raises(ConfigError, match=r"run\.toml: "):
+        run.check_settings(SETTINGS)
+
+
+values = st.recursive(
+    st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text().filter(lambda k: k != "additive"), values, max_size=4))
+def test_settings_survive_toml(given_settings: dict[str, object]) -> None:
+    """What was written differs in nothing from what was asked for."""
+    stored = as_stored(given_settings)
+    assert stored == given_settings
+    assert merge(stored, as_stored(stored)) == (stored, [])
