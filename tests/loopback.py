@@ -28,6 +28,7 @@ from anyio.abc import SocketAttribute, SocketStream, TaskStatus
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from claimscore.errors import ClaimscoreError
 from claimscore.types import Completion, Message, OutputSchema, Request, Usage
 
 Body = dict[str, Any]
@@ -166,7 +167,12 @@ class Loopback:
                 extra["retry-after-ms"] = str(round(float(argument) * 1000))
             await stream.send(_response(int(fault), _error("scripted"), extra))
             return True
-        reply = _response(200, await self._completion(body, number))
+        try:
+            reply = _response(200, await self._completion(body, number))
+        except ClaimscoreError as exc:
+            self._note(number, content, "400")
+            await stream.send(_response(400, _error(str(exc))))
+            return True
         if fault == "malformed":
             reply = _raw_response(200, b'{"choices": [{"mess')
         elif fault == "truncated":

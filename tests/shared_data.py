@@ -10,7 +10,7 @@ _REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 def shared(path: str) -> Path:
-    """A file of `shared/`, beside the repository or inside it; skips the test where it is absent."""
+    """A file of `shared/`, beside the repository or inside it; without it the test is skipped."""
     for folder in (_REPOSITORY.parent / "shared", _REPOSITORY / "shared"):
         if (folder / path).exists():
             return folder / path

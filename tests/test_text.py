@@ -6,7 +6,7 @@ import json
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimscore.errors import ConfigError
@@ -69,6 +69,7 @@ def test_boundaries_without_a_space(text, sentences):
 
 
 @given(st.text(alphabet="aB1. !?\n\"')…。」etc", max_size=60))
+@settings(max_examples=40, deadline=None)
 def test_sentences_are_slices_and_nothing_is_lost(text):
     """In order, stripped, none empty, and together all that is not space."""
     sentences = split_sentences(text)
@@ -141,7 +142,7 @@ def test_stems(token, stemmed):
 def test_tokens_keep_punctuation_and_cut_before_lower_casing():
     """Every sentence's final stop is a token, which needs the boundary to be seen."""
     text = "The rooms weren't clean. He asked."
-    expected = ["the", "room", "were", "n't", "clean", ".", "he", "ask", "."]
+    expected = ["the", "room", "be", "n't", "clean", ".", "he", "ask", "."]
     assert ds_tokens(text) == expected
 
 

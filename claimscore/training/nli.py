@@ -49,12 +49,17 @@ class NLITrainingConfig:
     ``data`` are Parquet files, or folders whose ``train*.parquet`` are taken. A source weight of
     2.0 shows that source's pairs twice a pass, 0.5 every other pass; names are prefixes of the
     ``source`` column, the first match counts, others weigh 1, and 0 leaves a source out.
+
+    The learning rate falls slowly, as if to reach 0 at ``horizon`` samples, and over the last
+    ``cooldown`` share of ``samples`` straight to 0. So runs of different length share their
+    beginning, and the length can be chosen late.
     """
 
     data: tuple[Path, ...]
     out: Path
     backbone: Path | None = None
-    samples: int = 360_000
+    samples: int = 240_000
+    horizon: int = 360_000
     seed: int = 0
     batch_size: int = 64
     max_length: int = 128
@@ -62,6 +67,7 @@ class NLITrainingConfig:
     head_lr: float = 1e-3
     weight_decay: float = 0.01
     warmup: float = 0.05
+    cooldown: float = 0.3
     dropout: float = 0.1
     frozen_layers: int = 1
     bf16: bool = True
@@ -78,13 +84,18 @@ class NLITrainingConfig:
     def __post_init__(self) -> None:
         if min(self.samples, self.batch_size, self.checkpoint_every) < 1:
             raise ConfigError("samples, batch_size and checkpoint_every must be positive")
-        if not 0.0 <= self.warmup < 1.0:
-            raise ConfigError("warmup is a share of the steps, from 0 to below 1")
+        if not (0.0 <= self.warmup < 1.0 and 0.0 < self.cooldown <= 1.0):
+            raise ConfigError("warmup and cooldown are shares of the steps, at most 1")
 
     @property
     def steps(self) -> int:
         """Number of optimiser steps."""
         return math.ceil(self.samples / self.batch_size)
+
+    @property
+    def horizon_steps(self) -> int:
+        """Number of steps that the slow part of the learning rate is laid out for."""
+        return max(self.steps, math.ceil(self.horizon / self.batch_size))
 
     def recipe(self) -> dict[str, object]:
         """Return the settings that determine the result, without paths, for the adapter file."""
@@ -225,12 +236,14 @@ def sample_plan(examples: Examples, config: NLITrainingConfig) -> list[np.ndarra
     """Return each step's example numbers: seeded, weighted by source, similar lengths together.
 
     Windows of 50 batches are sorted by length and cut into batches, whose order is drawn again,
-    so padding is small and the order stays random.
+    so padding is small and the order stays random. The plan is laid out for the horizon: a longer
+    run takes the same steps first.
     """
     rng = np.random.default_rng(config.seed)
     weights = np.array([source_weight(name, config.source_weights) for name in examples.sources])
     lengths = pair_lengths(examples)
-    order = np.concatenate(list(_passes(weights, config.samples, rng)))[: config.samples]
+    samples = config.horizon_steps * config.batch_size
+    order = np.concatenate(list(_passes(weights, samples, rng)))[:samples]
     plan: list[np.ndarray] = []
     window = 50 * config.batch_size
     for begin in range(0, len(order), window):
@@ -239,7 +252,7 @@ def sample_plan(examples: Examples, config: NLITrainingConfig) -> list[np.ndarra
         cuts = range(0, len(part), config.batch_size)
         batches = [part[cut : cut + config.batch_size] for cut in cuts]
         plan += [batches[number] for number in rng.permutation(len(batches))]
-    return plan
+    return plan[: config.steps]
 
 
 def _passes(weights: np.ndarray, samples: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
@@ -295,11 +308,14 @@ def make_optimizer(model: EmbeddedNLI, config: NLITrainingConfig) -> torch.optim
 
 
 def schedule(step: int, config: NLITrainingConfig) -> float:
-    """Return the share of the peak learning rate at a step: linear up, then linear down to 0."""
-    warm = max(1, round(config.warmup * config.steps))
+    """Return the share of the peak learning rate at a step: up, slowly down, then down to 0."""
+    horizon = config.horizon_steps
+    warm = max(1, round(config.warmup * horizon))
+    turn = round(config.steps * (1.0 - config.cooldown))
     if step < warm:
         return (step + 1) / warm
-    return (config.steps - step) / max(1, config.steps - warm)
+    slow = (horizon - min(step, turn)) / max(1, horizon - warm)
+    return slow if step < turn else slow * (config.steps - step) / (config.steps - turn)
 
 
 def training_step(

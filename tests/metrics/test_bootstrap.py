@@ -49,7 +49,7 @@ def test_seed_decides():
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20))
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 def test_interval_holds_the_mean(values):
     """low ≤ mean ≤ high, and the width is never negative."""
     interval = mean_interval(values, samples=50)

@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimscore.metrics.caspr import (
@@ -87,6 +87,7 @@ def test_pair_label_of_two_directions(there, back, label):
 
 
 @given(matrices())
+@settings(max_examples=40, deadline=None)
 def test_swapping_the_summaries_changes_nothing(pair):
     """CASPR(A, B) = CASPR(B, A)."""
     forward, backward = pair
@@ -94,12 +95,14 @@ def test_swapping_the_summaries_changes_nothing(pair):
 
 
 @given(matrices())
+@settings(max_examples=40, deadline=None)
 def test_value_is_within_the_range(pair):
     """CASPR lies in [0, 100]."""
     assert 0 <= caspr_from_labels(*pair) <= 100
 
 
 @given(matrices())
+@settings(max_examples=40, deadline=None)
 def test_probabilities_give_what_their_labels_give(pair):
     """Only the largest probability of a row counts."""
     forward, backward = pair
@@ -107,6 +110,7 @@ def test_probabilities_give_what_their_labels_give(pair):
 
 
 @given(matrices(), st.randoms())
+@settings(max_examples=40, deadline=None)
 def test_order_of_claims_is_irrelevant(pair, rng):
     """Claims of A in another order give the same value."""
     forward, backward = pair
@@ -139,6 +143,7 @@ def test_matrices_that_do_not_fit_are_refused(forward, backward, message):
 
 
 @given(st.lists(matrices(), min_size=1, max_size=4), st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
 def test_order_of_table_rows_is_irrelevant(pairs, seed):
     """Shuffled NLI and claim rows give the scores of the plain function, record by record."""
     claims = [r for k, (f, b) in enumerate(pairs) for r in claim_rows(str(k), len(f), len(b))]

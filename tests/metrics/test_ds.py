@@ -158,6 +158,7 @@ def test_undefined_is_an_error(compared, message):
 
 
 @given(st.lists(texts, min_size=2, max_size=3))
+@settings(max_examples=40, deadline=None)
 def test_value_is_within_the_range_and_symmetric(compared):
     """DS lies in [0, 100] whatever the order of the texts."""
     value = distinctiveness(compared)
@@ -166,12 +167,14 @@ def test_value_is_within_the_range_and_symmetric(compared):
 
 
 @given(texts, st.integers(2, 3))
+@settings(max_examples=40, deadline=None)
 def test_identical_texts_are_not_distinct(text, n):
     """The same text two or three times gives 0."""
     assert distinctiveness([text] * n) == pytest.approx(0)
 
 
 @given(st.lists(words, min_size=1, max_size=8), texts, st.randoms())
+@settings(max_examples=40, deadline=None)
 def test_order_of_words_is_irrelevant(some, other, rng):
     """Bags of words, not sequences."""
     shuffled = random.Random(rng.random()).sample(some, len(some))

@@ -146,7 +146,7 @@ class PairTokenizer:
         of_text = np.array([len(row) for row in ids], dtype=np.int64)
         places = texts.inverse.reshape(-1, 2)
         lengths = of_text[places].sum(axis=1) + template.n_special
-        
+
         def row(i: int) -> Row:
             first, second = places[i].tolist()
             return template.join(ids[first], ids[second])

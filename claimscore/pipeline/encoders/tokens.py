@@ -336,10 +336,10 @@ def choose_layer(name: str, asked: int | None, default: int | None, n_layers: in
     if layer is None:
         raise ConfigError(
             f"{name} has no published layer for BERTScore; name one of its {n_layers} layers "
-            "with token_layer"
+            "with --token-layer"
         )
     if not 0 <= layer <= n_layers:
-        raise ConfigError(f"{name} has layers 0 to {n_layers}; token_layer {layer} is not there")
+        raise ConfigError(f"{name} has layers 0 to {n_layers}; --token-layer {layer} is not there")
     return layer
 
 

@@ -4,7 +4,7 @@ import logging
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from claimscore.pipeline.encoders.batching import (
@@ -17,6 +17,8 @@ from claimscore.pipeline.encoders.batching import (
     plan,
 )
 
+#: No time limits: tests share their cores with other work.
+steady = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 LENGTHS = st.lists(st.integers(1, 200), max_size=60)
 BUDGET = st.integers(1, 1000)
 
@@ -48,6 +50,7 @@ def descending(lengths: list[int]) -> list[int]:
     return sorted(lengths, reverse=True)
 
 
+@steady
 @given(st.lists(st.sampled_from("abcde"), max_size=30))
 def test_distinct_keeps_each_item_once_and_gives_the_input_back(items: list[str]) -> None:
     """Nothing is computed twice and nothing is lost."""
@@ -62,6 +65,7 @@ def test_positions_are_the_places_in_the_input() -> None:
     assert distinct(["x", "y", "x"]).positions(0) == (0, 2)
 
 
+@steady
 @given(LENGTHS)
 def test_longest_first_is_a_permutation_sorted_downwards_and_stable(lengths: list[int]) -> None:
     """Order is a function of the lengths alone; ties keep the order of the input."""
@@ -69,6 +73,7 @@ def test_longest_first_is_a_permutation_sorted_downwards_and_stable(lengths: lis
     assert order == sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
 
 
+@steady
 @given(LENGTHS, BUDGET)
 def test_every_row_is_in_exactly_one_batch(lengths: list[int], budget: int) -> None:
     """Batches cover the rows without gap or overlap."""
@@ -76,6 +81,7 @@ def test_every_row_is_in_exactly_one_batch(lengths: list[int], budget: int) -> N
     assert [row for b in batches for row in range(b.start, b.stop)] == list(range(len(lengths)))
 
 
+@steady
 @given(LENGTHS, BUDGET)
 def test_padded_tokens_stay_within_the_budget(lengths: list[int], budget: int) -> None:
     """Only a single row that is longer than the budget may exceed it."""
@@ -85,6 +91,7 @@ def test_padded_tokens_stay_within_the_budget(lengths: list[int], budget: int) -
         assert batch.tokens <= budget or batch.rows == 1
 
 
+@steady
 @given(LENGTHS, BUDGET)
 def test_no_batch_could_take_another_row(lengths: list[int], budget: int) -> None:
     """A budget is used up before a new batch is begun."""
@@ -106,6 +113,7 @@ def test_pad_fills_rows_up_on_the_side_asked_for(left: bool, expected: list[list
     assert pad([], 3, 0, left=left).dtype == np.int64
 
 
+@steady
 @given(LENGTHS.filter(bool), BUDGET, st.integers(200, 1000))
 def test_a_smaller_device_computes_the_same_rows(
     lengths: list[int], budget: int, most_tokens: int

@@ -6,7 +6,12 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 import torch
-from huggingface_hub.errors import LocalEntryNotFoundError
+from huggingface_hub.errors import (
+    GatedRepoError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from claimscore.errors import ConfigError, UnknownModelError
@@ -94,6 +99,32 @@ def test_a_model_that_is_not_in_the_cache_says_what_to_do(
         find_model("org/name", offline=offline)
     assert "\n" not in str(caught.value)
     assert "name a folder" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "message"),
+    [
+        pytest.param(RepositoryNotFoundError, UnknownModelError, "no such model", id="model"),
+        pytest.param(RevisionNotFoundError, UnknownModelError, "or revision", id="revision"),
+        pytest.param(GatedRepoError, ConfigError, "accept its terms", id="gated"),
+        pytest.param(OSError, ConfigError, "cannot be fetched", id="disk full"),
+    ],
+)
+def test_what_the_hub_answers_becomes_one_of_our_errors(
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[Exception],
+    expected: type[ConfigError],
+    message: str,
+) -> None:
+    """The user learns what to do, whatever the hub's own classes are."""
+
+    def snapshot_download(*_: object, **__: object) -> str:
+        raise error.__new__(error)  # their constructors want a whole HTTP response
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    with pytest.raises(expected, match=message) as caught:
+        find_model("org/name@v1", offline=False)
+    assert type(caught.value) is expected
 
 
 @pytest.mark.parametrize("spec", ["/no/such/folder", "./none", "~/none", "two words", "a/b/c"])
@@ -250,6 +281,18 @@ def test_a_cuda_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ConfigError, match="sees 1 CUDA"):
         resolve_device("cuda:1")
+
+
+def test_cuda_keeps_float32_exact_and_gives_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TF32 is off on a GPU; a CPU has no cached blocks to free."""
+    precisions: list[str] = []
+    freed: list[bool] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", precisions.append)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append(True))
+    loading.free_memory(resolve_device("cuda"))
+    loading.free_memory(CPU)
+    assert (precisions, freed) == (["highest"], [True])
 
 
 def test_dtypes_by_name() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
@@ -34,6 +34,8 @@ from claimscore.pipeline.encoders.tokens import (
 from tests.shared_data import shared
 from tests.tiny_models import TEXTS, save_tiny_encoder, save_tiny_nli
 
+#: No time limits: tests share their cores with other work.
+steady = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 Folders = Callable[..., Path]
 
 FAMILIES = ("bert", "distilbert", "electra", "roberta", "deberta", "xlm-roberta", "albert")
@@ -178,7 +180,7 @@ def test_info_names_model_revision_and_dtype(tiny: Folders) -> None:
 @pytest.mark.parametrize("layer", [-1, 3])
 def test_a_layer_that_is_not_there_is_refused(tiny: Folders, layer: int) -> None:
     """The message says which layers there are."""
-    with pytest.raises(ConfigError, match=f"layers 0 to 2; token_layer {layer}"):
+    with pytest.raises(ConfigError, match=f"layers 0 to 2; --token-layer {layer}"):
         load(config(tiny(), layer))
 
 
@@ -197,6 +199,7 @@ def test_an_encoder_decoder_is_refused(tmp_path: Path) -> None:
 UNIT = st.lists(st.floats(-1, 1), min_size=3, max_size=3).filter(lambda v: sum(map(abs, v)) > 0.1)
 
 
+@steady
 @given(st.lists(UNIT, min_size=1, max_size=5), st.lists(UNIT, min_size=1, max_size=5))
 def test_exchanging_the_texts_exchanges_precision_and_recall(
     first: list[list[float]], second: list[list[float]]
@@ -270,6 +273,7 @@ def test_a_small_window_gives_the_same_numbers(
 SIDES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=20)
 
 
+@steady
 @given(SIDES, st.lists(st.integers(1, 30), min_size=10, max_size=10), st.integers(1, 100))
 def test_windows_cover_the_pairs_within_the_limit(
     pairs: list[tuple[int, int]], lengths: list[int], most: int

@@ -38,7 +38,8 @@ from claimscore.pipeline.llm.rules.words import (
 )
 
 _TOGETHER = word_set(
-    "between both either neither nor mix mixture combination blend among balance contrast including such"
+    "between both either neither nor mix mixture combination blend among balance contrast "
+    "including such"
 )
 _PLACES = word_set("in on at near close next within opposite by beside right just from")
 _ADVERSATIVE = word_set("but yet though although while albeit")

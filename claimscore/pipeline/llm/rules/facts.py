@@ -36,6 +36,7 @@ Fact = tuple[str, str]
 
 PRODUCT = "product"
 _MISSING = "missing"
+_NOT_MISSED = frozenset(("one", "longer", "time", "doubt", "matter"))
 _THINGS = word_set("it this that they these those he she")
 _PEOPLE = word_set("i we you one who")
 _NOT = word_set("not n't never")
@@ -241,7 +242,7 @@ def _missing(tokens: Tokens) -> Iterator[Fact]:
         if token.low not in ("no", "without") and not lacking:
             continue
         at = i + 1 + (low_at(tokens, i + 1) in DETERMINERS)
-        if is_noun(low_at(tokens, at)) and low_at(tokens, at) not in ("one", "longer"):
+        if is_noun(low_at(tokens, at)) and low_at(tokens, at) not in _NOT_MISSED:
             while is_noun(low_at(tokens, at + 1)) and not is_participle(low_at(tokens, at + 1)):
                 at += 1
             yield tokens[at].low, _MISSING

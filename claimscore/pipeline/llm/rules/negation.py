@@ -170,6 +170,10 @@ def nearness(tokens: Tokens) -> Tokens | None:
     for i in range(verb + 1, min(verb + 5, len(tokens))):
         low = tokens[i].low
         degree = all(is_adverb(t.low) or is_participle(t.low) for t in tokens[verb + 1 : i])
+        if low == "far" and degree:
+            end = i + 1 + (low_at(tokens, i + 1) == "away")
+            if low_at(tokens, end) == "from":
+                return replaced(tokens, i, end + 1, "close to")
         if low in ("close", "near") and degree:
             end = i + 1 + (low_at(tokens, i + 1) == "to")
             if low == "close" and end == i + 1:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -411,6 +413,26 @@ async def test_a_server_without_a_key_works_without_one():
         await provider.aclose()
     assert got.text == "fine"
     assert "authorization" not in server.headers[0]
+
+
+async def test_the_loopback_answers_by_the_rules_and_keeps_a_log(tmp_path: Path):
+    """End-to-end tests of other parts rest on it: real answers, every request on record."""
+    request = dataclasses.replace(
+        REQUEST,
+        messages=(Message("user", "<text>The staff was kind and the room was clean.</text>"),),
+        output=dataclasses.replace(SCHEMA, name="decompose"),
+    )
+    with Loopback(log=tmp_path / "log.jsonl") as server:
+        provider = OpenAIProvider("m", base_url=server.base_url)
+        got = await provider.complete(request)
+        await provider.complete(request)
+        with pytest.raises(RejectedError, match="free text"):
+            await provider.complete(dataclasses.replace(request, output=None))
+        await provider.aclose()
+    assert json.loads(got.text) == {"claims": ["The staff was kind.", "The room was clean."]}
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["outcome"] for line in lines] == ["200", "200", "400"]
+    assert list(server.paid.values()) == [2]
 
 
 async def test_a_server_that_is_not_there_is_transient():

@@ -105,6 +105,36 @@ SPLITS = [
         ["Lower floors are cheap.", "They can be loud."],
         id="as-with-a-pronoun",
     ),
+    pytest.param(
+        "The trail is great for runners and for families.",
+        ["The trail is great for runners.", "The trail is great for families."],
+        id="repeated-preposition",
+    ),
+    pytest.param(
+        "The inn has a garden with a pond and a barn.",
+        ["The inn has a garden with a pond.", "The inn has a barn."],
+        id="object-of-the-verb",
+    ),
+    pytest.param(
+        "They serve cakes and offer tours.",
+        ["They serve cakes.", "They offer tours."],
+        id="carried-subject-plural",
+    ),
+    pytest.param(
+        "It will be repaired and cleaned.",
+        ["It will be repaired.", "It will be cleaned."],
+        id="passives",
+    ),
+    pytest.param(
+        "The tower was tall, which is great, and the guide spoke well.",
+        ["The tower was tall.", "This is great.", "The guide spoke well."],
+        id="which-after-an-adjective",
+    ),
+    pytest.param(
+        "Nice place but the bar was loud.",
+        ["Nice place.", "The bar was loud."],
+        id="fragment-and-clause",
+    ),
     pytest.param("Overall, we slept well.", ["We slept well."], id="overall"),
     pytest.param("Also the tea was cold.", ["The tea was cold."], id="also-without-comma"),
     pytest.param("However, it was late.", ["It was late."], id="however"),
@@ -164,6 +194,7 @@ def test_a_sentence_is_split_into_its_claims(sentence: str, claims: list[str]) -
         pytest.param("He said the soup was vegan and the bread was fresh.", id="reported"),
         pytest.param("The staff helped us as much as they could.", id="as-much-as"),
         pytest.param("Zimmer sauber und ruhig.", id="another-language"),
+        pytest.param("The lamp can't be dimmed but cheap.", id="no-verb-without-its-not"),
         pytest.param("It was “old but charming” to us.", id="quotation"),
     ],
 )

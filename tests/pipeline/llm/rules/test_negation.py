@@ -22,6 +22,29 @@ NEGATIONS = [
         "The lodge is very far away from the lake.",
         id="close",
     ),
+    pytest.param("It is far from town.", "It is close to town.", id="far"),
+    pytest.param("No problem.", "A problem.", id="no-fragment"),
+    pytest.param(
+        "There are no good restaurants nearby.",
+        "There are good restaurants nearby.",
+        id="there-are-no",
+    ),
+    pytest.param("It is no longer open.", "It is still open.", id="no-longer"),
+    pytest.param("They hardly slept.", "They slept.", id="hardly"),
+    pytest.param("Do not touch it.", "Touch it.", id="do-not-command"),
+    pytest.param("Not a good place.", "A good place.", id="not-fragment"),
+    pytest.param("Is it clean?", "Is it not clean?", id="question"),
+    pytest.param(
+        "If it rains, take a taxi.", "If it rains, do not take a taxi.", id="condition-and-command"
+    ),
+    pytest.param(
+        "The tiles in the hall impress.", "The tiles in the hall do not impress.", id="late-verb"
+    ),
+    pytest.param("Nothing works.", "Everything works.", id="nothing"),
+    pytest.param("There are birds.", "There are no birds.", id="there-are"),
+    pytest.param("It is near the port.", "It is far away from the port.", id="near"),
+    pytest.param("She is not yet ready.", "She is already ready.", id="not-yet"),
+    pytest.param("We did not see anyone.", "We saw someone.", id="anyone"),
     pytest.param("Everyone was kind.", "No one was kind.", id="everyone"),
     pytest.param("All the doors lock.", "Not all the doors lock.", id="all"),
     pytest.param("The waiters always smile.", "The waiters never smile.", id="always"),
