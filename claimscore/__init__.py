@@ -1,5 +1,73 @@
-"""Claim-level scores for text summaries."""
+"""Claim-level scores for text summaries.
+
+    import claimscore
+
+    config = claimscore.RunConfig(input="pairs.jsonl", out=Path("runs/first"))
+    result = claimscore.run(config)
+    result.summary["metrics"]["caspr"]["mean"]
+
+Names are loaded when they are first used: importing claimscore loads neither torch nor
+openai.
+"""
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from claimscore.cache.store import DiskCache, MemoryCache
+    from claimscore.config import EncoderConfig, LLMConfig, RunConfig
+    from claimscore.errors import ClaimscoreError
+    from claimscore.pipeline.llm.engine import Answer, Engine
+    from claimscore.pipeline.llm.providers.base import load_provider
+    from claimscore.pipeline.run import RunResult, run, score
+    from claimscore.prompts import Prompt, load_prompt, load_prompt_file
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Answer",
+    "ClaimscoreError",
+    "DiskCache",
+    "EncoderConfig",
+    "Engine",
+    "LLMConfig",
+    "MemoryCache",
+    "Prompt",
+    "RunConfig",
+    "RunResult",
+    "load_prompt",
+    "load_prompt_file",
+    "load_provider",
+    "run",
+    "score",
+]
+
+_HOMES = {
+    "Answer": "claimscore.pipeline.llm.engine",
+    "ClaimscoreError": "claimscore.errors",
+    "DiskCache": "claimscore.cache.store",
+    "EncoderConfig": "claimscore.config",
+    "Engine": "claimscore.pipeline.llm.engine",
+    "LLMConfig": "claimscore.config",
+    "MemoryCache": "claimscore.cache.store",
+    "Prompt": "claimscore.prompts",
+    "RunConfig": "claimscore.config",
+    "RunResult": "claimscore.pipeline.run",
+    "load_prompt": "claimscore.prompts",
+    "load_prompt_file": "claimscore.prompts",
+    "load_provider": "claimscore.pipeline.llm.providers.base",
+    "run": "claimscore.pipeline.run",
+    "score": "claimscore.pipeline.run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'claimscore' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -18,7 +18,7 @@ BASE = {"errors", "types", "config", "tables", "atomic", "__init__"}
 
 #: For each part (longest matching prefix), the parts it may import besides itself.
 MAY_IMPORT: dict[str, set[str]] = {
-    "__init__": set(),
+    "__init__": {"errors", "config", "cache", "prompts", "pipeline", "pipeline.llm"},
     "__main__": {"cli"},
     "errors": set(),
     "types": {"errors"},

@@ -49,8 +49,8 @@ def write_records(path: Path, n: int) -> Path:
         for i in range(n):
             record = {
                 "id": f"r{i}",
-                "summary_a": f"Room {i} is clean and quiet. The staff of floor {i} is kind. It is big.",
-                "summary_b": f"Room {i} is dirty but cheap. The pool of wing {i} is warm. It is old.",
+                "summary_a": f"Room {i} is clean and quiet. Floor {i} is loud. Bar {i} is big.",
+                "summary_b": f"Bed {i} is hard but cheap. Pool {i} is warm. House {i} is old.",
             }
             stream.write(json.dumps(record) + "\n")
     return path
@@ -160,7 +160,7 @@ class TestOnAServer:
             theirs, ours = (table(tmp_path / d, "claims")[columns] for d in ("s", "b"))
             assert theirs.equals(ours)
             asked = server.n_requests
-            assert asked == ours.select("id", "side", "sentence_index").n_unique()
+            assert asked == table(tmp_path / "b", "claims")["sentence"].n_unique()
             assert claimscore("run", EXAMPLES, "--out", tmp_path / "s2", *WORDS_ONLY, *llm) == 0
             assert server.n_requests == asked
 
@@ -183,7 +183,8 @@ class TestOnAServer:
             llm = ("--llm", "openai:rules", "--base-url", server.base_url)
             options = ("--granularity", "summary", *WORDS_ONLY, *llm, "--quiet")
             assert claimscore("run", EXAMPLES, "--out", tmp_path / "run", *options) == 0
-            assert server.n_requests == 24
+            lines = [json.loads(line) for line in EXAMPLES.read_text().splitlines()]
+            assert server.n_requests == len({line[f"summary_{s}"] for line in lines for s in "ab"})
 
     def test_rubbish_answers_are_failure_rows_and_exit_3(self, tmp_path: Path) -> None:
         """Nothing is invented: CASPR is null with the reason, the raw answer is kept."""
@@ -220,7 +221,7 @@ class TestOnAServer:
             llm = ("--llm", "openai:m", "--base-url", server.base_url)
             arguments = ("run", EXAMPLES, "--out", out, "--metrics", "caspr", *llm, "--quiet")
             assert claimscore(*arguments) == 3
-            failed = table(out, "failures").height
+            failed = table(out, "failures")["request_key"].n_unique()
             rubbish["on"], asked = False, server.n_requests
             assert claimscore(*arguments, "--retry-failed") == 0
             assert server.n_requests == asked + failed
@@ -230,7 +231,7 @@ class TestOnAServer:
         ("status", "message"),
         [
             pytest.param("401", "key", id="wrong-key"),
-            pytest.param("404", "rules", id="unknown-model"),
+            pytest.param("404", "HTTP 404", id="wrong-url"),
         ],
     )
     def test_a_refused_key_or_model_stops_at_once(

@@ -299,12 +299,24 @@ def windows(
 
 
 def load(config: EncoderConfig) -> BatchedTokenEncoder:
-    """Load the encoder that ``config.token_encoder`` names, up to the layer that is asked for."""
+    """Load the encoder that ``config.token_encoder`` names, up to the layer that is asked for.
+
+    Without ``config.rescale_with_baseline`` it has no baseline; where one was asked for and
+    there is none, a warning says that scores stay as the model gives them.
+    """
     device = resolve_device(config.device)
     dtype = resolve_dtype(config.dtype, device)
-    if config.token_encoder == EMBEDDED:
-        return _load_embedded(config, device, dtype)
-    return _load_stock(config, device, dtype)
+    embedded = config.token_encoder == EMBEDDED
+    encoder = (_load_embedded if embedded else _load_stock)(config, device, dtype)
+    if not config.rescale_with_baseline:
+        encoder.baseline = None
+    elif encoder.baseline is None:
+        LOGGER.warning(
+            "no published baseline for %s, layer %d: its BERTScore is not rescaled",
+            config.token_encoder,
+            encoder.layer,
+        )
+    return encoder
 
 
 @cache
