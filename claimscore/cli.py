@@ -371,7 +371,7 @@ def train() -> None:
 )
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
 @click.option("--backbone", type=_DIR, help="A folder with all-MiniLM-L6-v2.")
-@click.option("--samples", type=int, help="Training pairs in all; the default made the shipped one.")
+@click.option("--samples", type=int, help="Pairs in all; the default is the shipped adapter's.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @_output_options
 def train_nli(out: Path, quiet: bool, as_json: bool, **options: Any) -> None:

@@ -27,7 +27,6 @@ columns, `id` first.
 """
 
 
-
 def tables_doc() -> str:
     parts = [HEAD]
     for table in TABLES.values():

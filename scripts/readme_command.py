@@ -1,7 +1,7 @@
 """Print one of the README's commands, so that CI runs what people paste.
 
-    python scripts/readme_command.py run
-    python scripts/readme_command.py test
+python scripts/readme_command.py run
+python scripts/readme_command.py test
 """
 
 from __future__ import annotations

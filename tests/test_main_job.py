@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +59,11 @@ class TestOffline:
     """The README's command: built-in rules and the embedded model."""
 
     @pytest.fixture(scope="class")
-    def out(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    def out(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
         out = tmp_path_factory.mktemp("offline") / "run"
         cache = out.parent / "cache"
         assert claimscore("run", EXAMPLES, "--out", out, "--cache-dir", cache, "--quiet") == 0
-        yield out
+        return out
 
     def test_every_record_has_every_score(self, out: Path) -> None:
         """Twelve pairs, three metrics, in the order of the input; no value without a signature."""
@@ -151,7 +150,7 @@ class TestOnAServer:
     """`--llm openai:MODEL --base-url URL`."""
 
     def test_a_server_with_the_same_answers_gives_the_same_claims(self, tmp_path: Path) -> None:
-        """What the answers are made of does not depend on the way they came; then nothing is sent."""
+        """The way the answers came leaves no trace; asked again, nothing is sent."""
         with Loopback() as server:
             llm = ("--llm", "openai:rules", "--base-url", server.base_url)
             assert claimscore("run", EXAMPLES, "--out", tmp_path / "s", *WORDS_ONLY, *llm) == 0
@@ -238,7 +237,7 @@ class TestOnAServer:
         self, tmp_path: Path, capsys: Any, status: str, message: str
     ) -> None:
         """Exit 2 and one line, after a handful of requests, not after all of them."""
-        script = {number: status for number in range(1, 1000)}
+        script = dict.fromkeys(range(1, 1000), status)
         with Loopback(script=script) as server:
             llm = ("--llm", "openai:rules", "--base-url", server.base_url, "--max-concurrency", "2")
             assert claimscore("run", EXAMPLES, "--out", tmp_path / "r", *WORDS_ONLY, *llm) == 2

@@ -15,26 +15,23 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import BertTokenizerFast
+from transformers import BertTokenizer
 
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.embedded import (
     ID2LABEL,
-    Adapter,
     EmbeddedNLI,
     load_embedded_nli,
     read_adapter,
     write_adapter,
 )
-from claimscore.training.nli import (
+from claimscore.training.nli import NLITrainingConfig, Progress, train, two_phases
+from claimscore.training.nli_data import (
     Examples,
-    NLITrainingConfig,
-    Progress,
     make_batch,
     pair_lengths,
     read_pairs,
     tokenize,
-    train,
 )
 
 CALIBRATION_SETS = ("dev_snli", "dev_mnli_matched")
@@ -66,17 +63,20 @@ class NLITrainingResult:
 def train_nli(
     config: NLITrainingConfig, progress: Callable[[Progress], None] = lambda _: None
 ) -> NLITrainingResult:
-    """Train an adapter, fit its temperature and evaluate it: what `claimscore train nli` does.
+    """Train in two phases, fit the temperature and evaluate: `claimscore train nli`.
 
-    The sets are the ``dev_*.parquet`` in the folders of ``config.data``; where the calibration
-    sets are not among them, the temperature stays 1.
+    The sets are the ``dev_*.parquet`` in the data folders; where the calibration sets are not
+    among them, the temperature stays 1. Called again after an interruption it goes on from the
+    last checkpoint. The first phase's adapter stays beside the result.
     """
-    path = train(config, progress)
+    for phase in two_phases(config):
+        train(phase, progress)
     files = dev_files(config.data)
     calibration = [file for file in files if file.stem in CALIBRATION_SETS]
-    temperature = calibrate(path, calibration, config.backbone) if calibration else 1.0
-    model, tokenizer = load_embedded_nli(config.backbone, adapter=path)
-    return NLITrainingResult(path, temperature, tuple(evaluate(model, tokenizer, files)))
+    temperature = calibrate(config.out, calibration, config.backbone) if calibration else 1.0
+    model, tokenizer = load_embedded_nli(config.backbone, adapter=config.out)
+    results = evaluate(model, tokenizer, files)
+    return NLITrainingResult(config.out, temperature, tuple(results))
 
 
 def dev_files(data: Sequence[Path]) -> list[Path]:
@@ -85,7 +85,7 @@ def dev_files(data: Sequence[Path]) -> list[Path]:
 
 
 def evaluate(
-    model: EmbeddedNLI, tokenizer: BertTokenizerFast, files: Sequence[Path]
+    model: EmbeddedNLI, tokenizer: BertTokenizer, files: Sequence[Path]
 ) -> list[DevResult]:
     """Return one result for each file of labelled pairs, in float32."""
     results = []
@@ -124,7 +124,7 @@ def expected_calibration_error(confidence: Tensor, right: Tensor) -> float:
 
 @torch.inference_mode()
 def predict_logits(
-    model: EmbeddedNLI, tokenizer: BertTokenizerFast, examples: Examples, batch_size: int = 64
+    model: EmbeddedNLI, tokenizer: BertTokenizer, examples: Examples, batch_size: int = 64
 ) -> Tensor:
     """Return the logits of each pair in the order given, computed in batches of like lengths."""
     model.eval()
@@ -145,8 +145,7 @@ def calibrate(adapter: Path, files: Sequence[Path], backbone: Path | None = None
     logits = predict_logits(model, tokenizer, examples) * model.temperature
     temperature = fit_temperature(logits, torch.from_numpy(examples.labels))
     content = read_adapter(adapter)
-    metadata = Adapter(content.tensors, {**content.metadata, "temperature": repr(temperature)})
-    write_adapter(adapter, metadata.tensors, metadata.metadata)
+    write_adapter(adapter, content.tensors, {**content.metadata, "temperature": repr(temperature)})
     return temperature
 
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,20 +26,49 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import BertTokenizerFast
+from transformers import BertTokenizer
 
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.embedded import (
     ID2LABEL,
     EmbeddedNLI,
+    apply_adapter,
+    file_sha256,
     find_backbone,
     load_backbone,
     make_adapter,
+    read_adapter,
     write_adapter,
 )
+from claimscore.training.monotone import monotone_pairs
+from claimscore.training.nli_data import (
+    Batch,
+    Examples,
+    make_batch,
+    pair_lengths,
+    read_pairs,
+    sample_plan,
+    tokenize,
+    training_files,
+)
 
-LABEL2ID = {label: index for index, label in ID2LABEL.items()}
-COLUMNS = ("premise", "hypothesis", "label", "source")
+FIRST_PHASE = 192 / 282  # the first phase's share of the samples
+FIRST_WEIGHTS = (
+    ("joci_", 0.0),
+    ("mpe_", 0.0),
+    ("synthetic_review", 0.6),
+    ("help_", 2.0),
+    ("monli_", 3.0),
+    ("fw_negation", 2.0),
+)
+SECOND_WEIGHTS = (
+    ("joci_", 0.0),
+    ("mpe_", 0.0),
+    ("synthetic_review", 0.4),
+    ("help_", 1.5),
+    ("monli_", 3.0),
+    ("fw_negation", 2.0),
+)
 
 
 @dataclass(frozen=True)
@@ -51,14 +80,17 @@ class NLITrainingConfig:
     ``source`` column, the first match counts, others weigh 1, and 0 leaves a source out.
 
     The learning rate falls slowly, as if to reach 0 at ``horizon`` samples, and over the last
-    ``cooldown`` share of ``samples`` straight to 0. So runs of different length share their
-    beginning, and the length can be chosen late.
+    ``cooldown`` share of ``samples`` straight to 0. ``start`` is an adapter to go on from: a second
+    phase of training. ``monotone_pairs`` of the rule-made kind (``training/monotone.py``) are added
+    to the data.
     """
 
     data: tuple[Path, ...]
     out: Path
     backbone: Path | None = None
-    samples: int = 240_000
+    start: Path | None = None
+    monotone_pairs: int = 0
+    samples: int = 282_000
     horizon: int = 360_000
     seed: int = 0
     batch_size: int = 64
@@ -72,19 +104,12 @@ class NLITrainingConfig:
     frozen_layers: int = 1
     bf16: bool = True
     checkpoint_every: int = 500
-    source_weights: tuple[tuple[str, float], ...] = (
-        ("joci_", 0.0),
-        ("mpe_", 0.0),
-        ("synthetic_review", 0.6),
-        ("help_", 2.0),
-        ("monli_", 3.0),
-        ("fw_negation", 2.0),
-    )
+    source_weights: tuple[tuple[str, float], ...] = FIRST_WEIGHTS
 
     def __post_init__(self) -> None:
         if min(self.samples, self.batch_size, self.checkpoint_every) < 1:
             raise ConfigError("samples, batch_size and checkpoint_every must be positive")
-        if not (0.0 <= self.warmup < 1.0 and 0.0 < self.cooldown <= 1.0):
+        if not (0.0 <= self.warmup < 1.0 and 0.0 <= self.cooldown <= 1.0):
             raise ConfigError("warmup and cooldown are shares of the steps, at most 1")
 
     @property
@@ -99,8 +124,35 @@ class NLITrainingConfig:
 
     def recipe(self) -> dict[str, object]:
         """Return the settings that determine the result, without paths, for the adapter file."""
-        paths = {"data", "out", "backbone", "checkpoint_every"}
-        return {name: value for name, value in asdict(self).items() if name not in paths}
+        paths = {"data", "out", "backbone", "start", "checkpoint_every"}
+        settings = {name: value for name, value in asdict(self).items() if name not in paths}
+        return settings | {"start_sha256": file_sha256(self.start) if self.start else None}
+
+
+def two_phases(config: NLITrainingConfig) -> tuple[NLITrainingConfig, NLITrainingConfig]:
+    """Return the two phases that made the shipped adapter, scaled to ``config.samples``.
+
+    The first learns from the files alone. The second starts from it with rule-made pairs on
+    narrower and wider phrases, which the files hold too few of, while the learning rate falls
+    from half its peak to 0.
+    """
+    middle = config.out.with_name(f"{config.out.stem}.phase1.safetensors")
+    first = max(1, round(config.samples * FIRST_PHASE))
+    learn = replace(config, out=middle, samples=first, horizon=round(first * 1.875), cooldown=0.0)
+    settle = replace(
+        config,
+        start=middle,
+        samples=max(1, config.samples - first),
+        horizon=1,
+        cooldown=1.0,
+        warmup=0.03,
+        encoder_lr=config.encoder_lr / 2,
+        head_lr=config.head_lr / 2,
+        monotone_pairs=24_000,
+        seed=config.seed + 1,
+        source_weights=SECOND_WEIGHTS,
+    )
+    return learn, settle
 
 
 class Progress(NamedTuple):
@@ -111,39 +163,21 @@ class Progress(NamedTuple):
     loss: float
 
 
-class Examples(NamedTuple):
-    """Tokenised pairs: ids of each side without special tokens, and the label's number."""
-
-    premises: list[list[int]]
-    hypotheses: list[list[int]]
-    labels: np.ndarray
-    sources: list[str]
-
-
-class Batch(NamedTuple):
-    """One padded batch, in the layout of ``EmbeddedNLI.forward``, with its labels."""
-
-    input_ids: Tensor
-    attention_mask: Tensor
-    token_type_ids: Tensor
-    labels: Tensor
-
-
-def train(
-    config: NLITrainingConfig, progress: Callable[[Progress], None] = lambda _: None
-) -> Path:
+def train(config: NLITrainingConfig, progress: Callable[[Progress], None] = lambda _: None) -> Path:
     """Train an adapter, write it to ``config.out`` and return that path.
 
     Checkpoints lie beside it and are removed at the end; calling again with the same
-    configuration after an interruption goes on from the last one.
+    configuration after an interruption goes on from the last one, and an adapter that this very
+    configuration and data have made already is left as it is.
     """
     model, tokenizer = new_model(config)
-    backbone = {name: value.detach().clone() for name, value in model.bert.named_parameters()}
-    examples = tokenize(read_pairs(training_files(config.data)), tokenizer, config.max_length)
-    plan = sample_plan(examples, config)
+    examples = tokenize(training_pairs(config), tokenizer, config.max_length)
+    identity = run_identity(config, examples)
+    if is_made(config.out, identity):
+        return config.out
+    plan = training_plan(examples, config)
     optimizer = make_optimizer(model, config)
     checkpoint = config.out.with_name(config.out.name + ".checkpoint")
-    identity = run_identity(config, examples)
     start = load_checkpoint(checkpoint, identity, model, optimizer)
     model.train()
     for step in range(start, config.steps):
@@ -158,14 +192,17 @@ def train(
         "temperature": "1.0",
         "labels": json.dumps(list(ID2LABEL.values())),
         "recipe": json.dumps(config.recipe(), sort_keys=True),
+        "identity": identity,
     }
-    write_adapter(config.out, make_adapter(model.eval(), backbone), metadata)
+    backbone, _ = load_backbone(find_backbone(config.backbone))
+    tensors = make_adapter(model.eval(), dict(backbone.named_parameters()))
+    write_adapter(config.out, tensors, metadata)
     checkpoint.unlink(missing_ok=True)
     return config.out
 
 
-def new_model(config: NLITrainingConfig) -> tuple[EmbeddedNLI, BertTokenizerFast]:
-    """Return the backbone with a freshly drawn head; only trained parameters need gradients.
+def new_model(config: NLITrainingConfig) -> tuple[EmbeddedNLI, BertTokenizer]:
+    """Return the model to start from: a freshly drawn head, or the adapter ``config.start``.
 
     Dropout acts in the head alone: two passes over the data do not overfit the encoder, and its
     own dropout would cost time. Plain attention is used because the backward pass of the fused
@@ -175,12 +212,12 @@ def new_model(config: NLITrainingConfig) -> tuple[EmbeddedNLI, BertTokenizerFast
     bert.set_attn_implementation("eager")
     torch.manual_seed(config.seed)
     model = EmbeddedNLI(bert)
+    if config.start:
+        apply_adapter(model, read_adapter(config.start))
     model.head.drop.p = config.dropout
     for module in bert.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-        if hasattr(module, "dropout_prob"):
-            module.dropout_prob = 0.0
     bert.config.attention_probs_dropout_prob = 0.0
     frozen = [bert.embeddings, *list(bert.encoder.layer)[: config.frozen_layers]]
     for module in frozen:
@@ -188,112 +225,27 @@ def new_model(config: NLITrainingConfig) -> tuple[EmbeddedNLI, BertTokenizerFast
     return model, tokenizer
 
 
-def training_files(data: Sequence[Path]) -> list[Path]:
-    """Return the Parquet files that ``data`` names, folders replaced by their training files."""
-    files: list[Path] = []
-    for path in data:
-        files += sorted(path.glob("train*.parquet")) if path.is_dir() else [path]
-    if not files:
-        raise ConfigError(f"no train*.parquet found in {', '.join(map(str, data))}")
-    return files
+def training_pairs(config: NLITrainingConfig) -> pl.DataFrame:
+    """Return the pairs of the training files and the rule-made ones that are asked for."""
+    pairs = read_pairs(training_files(config.data))
+    if not config.monotone_pairs:
+        return pairs
+    return pl.concat([pairs, monotone_pairs(config.monotone_pairs, config.seed)])
 
 
-def read_pairs(files: Sequence[Path]) -> pl.DataFrame:
-    """Return the labelled pairs of some Parquet files, in the order of files and rows."""
-    try:
-        pairs = pl.concat([pl.read_parquet(file, columns=list(COLUMNS)) for file in files])
-    except (pl.exceptions.PolarsError, OSError) as exc:
-        raise ConfigError(f"cannot read NLI pairs ({', '.join(COLUMNS)}): {exc}") from exc
-    unknown = set(pairs["label"].unique().to_list()) - set(LABEL2ID)
-    if unknown:
-        raise ConfigError(f"unknown NLI labels {sorted(map(str, unknown))} in {files}")
-    return pairs
+def training_plan(examples: Examples, config: NLITrainingConfig) -> list[np.ndarray]:
+    """Return the example numbers of each step.
 
-
-def tokenize(pairs: pl.DataFrame, tokenizer: BertTokenizerFast, max_length: int) -> Examples:
-    """Tokenise each distinct text once and cut pairs that are too long, longer side first."""
-    texts = list(dict.fromkeys(pairs["premise"].to_list() + pairs["hypothesis"].to_list()))
-    encoded = tokenizer(texts, add_special_tokens=False, truncation=True, max_length=max_length)
-    ids = dict(zip(texts, encoded["input_ids"], strict=True))
-    cut = [
-        truncate(ids[premise], ids[hypothesis], max_length - 3)
-        for premise, hypothesis in zip(pairs["premise"], pairs["hypothesis"], strict=True)
-    ]
-    labels = np.array([LABEL2ID[label] for label in pairs["label"]], dtype=np.int64)
-    return Examples([p for p, _ in cut], [h for _, h in cut], labels, pairs["source"].to_list())
-
-
-def truncate(first: list[int], second: list[int], room: int) -> tuple[list[int], list[int]]:
-    """Cut the longer side until both fit in ``room`` tokens, as ``longest_first`` does."""
-    excess = len(first) + len(second) - room
-    if excess <= 0:
-        return first, second
-    keep = min(len(second), max(room // 2, room - len(first)))
-    return first[: room - keep], second[:keep]
-
-
-def sample_plan(examples: Examples, config: NLITrainingConfig) -> list[np.ndarray]:
-    """Return each step's example numbers: seeded, weighted by source, similar lengths together.
-
-    Windows of 50 batches are sorted by length and cut into batches, whose order is drawn again,
-    so padding is small and the order stays random. The plan is laid out for the horizon: a longer
-    run takes the same steps first.
+    The plan is laid out for the horizon, so a longer run takes the same steps first.
     """
-    rng = np.random.default_rng(config.seed)
-    weights = np.array([source_weight(name, config.source_weights) for name in examples.sources])
-    lengths = pair_lengths(examples)
-    samples = config.horizon_steps * config.batch_size
-    order = np.concatenate(list(_passes(weights, samples, rng)))[:samples]
-    plan: list[np.ndarray] = []
-    window = 50 * config.batch_size
-    for begin in range(0, len(order), window):
-        part = order[begin : begin + window]
-        part = part[np.argsort(lengths[part], kind="stable")]
-        cuts = range(0, len(part), config.batch_size)
-        batches = [part[cut : cut + config.batch_size] for cut in cuts]
-        plan += [batches[number] for number in rng.permutation(len(batches))]
+    plan = sample_plan(
+        examples,
+        config.source_weights,
+        batch_size=config.batch_size,
+        batches=config.horizon_steps,
+        seed=config.seed,
+    )
     return plan[: config.steps]
-
-
-def _passes(weights: np.ndarray, samples: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yield shuffled passes over the data until there are enough samples."""
-    if not (weights > 0).any():
-        raise ConfigError("every source of the training data has weight 0")
-    drawn = 0
-    while drawn < samples:
-        repeats = np.floor(weights + rng.random(len(weights))).astype(np.int64)
-        numbers = rng.permutation(np.repeat(np.arange(len(weights)), repeats))
-        drawn += len(numbers)
-        yield numbers
-
-
-def source_weight(source: str, weights: Sequence[tuple[str, float]]) -> float:
-    """Return the weight of the first prefix that ``source`` starts with, else 1."""
-    return next((weight for prefix, weight in weights if source.startswith(prefix)), 1.0)
-
-
-def pair_lengths(examples: Examples) -> np.ndarray:
-    """Return the number of tokens of each pair, special tokens included."""
-    sides = zip(examples.premises, examples.hypotheses, strict=True)
-    return np.array([len(first) + len(second) + 3 for first, second in sides], dtype=np.int64)
-
-
-def make_batch(
-    examples: Examples, indices: np.ndarray, tokenizer: BertTokenizerFast, max_length: int
-) -> Batch:
-    """Return ``[CLS] premise [SEP] hypothesis [SEP]``, padded to the batch's longest pair."""
-    cls, sep, pad = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id
-    firsts = [[cls, *examples.premises[i], sep] for i in indices]
-    seconds = [[*examples.hypotheses[i], sep] for i in indices]
-    lengths = [len(a) + len(b) for a, b in zip(firsts, seconds, strict=True)]
-    width = min(max(lengths), max_length)
-    ids = torch.full((len(indices), width), pad, dtype=torch.long)
-    mask, types = torch.zeros_like(ids), torch.zeros_like(ids)
-    for row, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
-        ids[row, : lengths[row]] = torch.tensor(first + second)
-        mask[row, : lengths[row]] = 1
-        types[row, len(first) : lengths[row]] = 1
-    return Batch(ids, mask, types, torch.from_numpy(examples.labels[indices]))
 
 
 def make_optimizer(model: EmbeddedNLI, config: NLITrainingConfig) -> torch.optim.AdamW:
@@ -348,6 +300,11 @@ def run_identity(config: NLITrainingConfig, examples: Examples) -> str:
     content.update(examples.labels.tobytes())
     content.update(pair_lengths(examples).tobytes())
     return content.hexdigest()
+
+
+def is_made(path: Path, identity: str) -> bool:
+    """Say whether ``path`` is the finished adapter of the run with this identity."""
+    return path.is_file() and read_adapter(path).metadata.get("identity") == identity
 
 
 def save_checkpoint(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -20,10 +21,10 @@ from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import BertConfig, BertModel, BertTokenizerFast
+from transformers import BertConfig, BertModel, BertTokenizer
 
 from claimscore.errors import ConfigError
 
@@ -34,6 +35,7 @@ BACKBONE_FILES = ("model.safetensors", "config.json", "tokenizer.json", "vocab.t
 ADAPTER_PATH = Path(__file__).parent / "data" / "embedded_nli.safetensors"
 ADAPTER_FORMAT = "claimscore-embedded-nli-1"
 ADAPTER_VERSION = "1"
+METADATA_KEY = "claimscore"
 HEAD_WIDTH = 256
 ID2LABEL = {0: "contradiction", 1: "neutral", 2: "entailment"}
 
@@ -143,7 +145,7 @@ def check_backbone(folder: Path) -> Path:
     return folder
 
 
-def load_backbone(folder: Path) -> tuple[BertModel, BertTokenizerFast]:
+def load_backbone(folder: Path) -> tuple[BertModel, BertTokenizer]:
     """Return the backbone in float32 and evaluation mode with its fast tokenizer.
 
     ``folder`` comes from ``find_backbone``; nothing is fetched, no remote code is run, and the
@@ -154,13 +156,14 @@ def load_backbone(folder: Path) -> tuple[BertModel, BertTokenizerFast]:
         bert = BertModel(config, add_pooling_layer=False)
     weights = load_file(folder / "model.safetensors")
     bert.load_state_dict({name: weights[name].float() for name in bert.state_dict()})
-    tokenizer = BertTokenizerFast.from_pretrained(folder, local_files_only=True)
-    return bert.eval(), tokenizer
+    tokenizer = BertTokenizer.from_pretrained(folder, local_files_only=True)
+    bert.train(False)  # `eval` is untyped in transformers
+    return bert, tokenizer
 
 
 def load_embedded_nli(
     folder: Path | None = None, *, adapter: Path = ADAPTER_PATH, offline: bool = False
-) -> tuple[EmbeddedNLI, BertTokenizerFast]:
+) -> tuple[EmbeddedNLI, BertTokenizer]:
     """Return the embedded NLI model in evaluation mode, and its tokenizer."""
     bert, tokenizer = load_backbone(find_backbone(folder, offline=offline))
     content = read_adapter(adapter)
@@ -184,9 +187,9 @@ def read_adapter(path: Path) -> Adapter:
     """Return an adapter's tensors and metadata; refuse files of another format or backbone."""
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = dict(file.metadata() or {})
+            metadata = json.loads((file.metadata() or {}).get(METADATA_KEY, "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as exc:
+    except (OSError, ValueError, SafetensorError) as exc:
         raise ConfigError(f"the NLI adapter {path} cannot be read as safetensors: {exc}") from exc
     if metadata.get("format") != ADAPTER_FORMAT:
         raise ConfigError(
@@ -257,10 +260,15 @@ def unpack(packed: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def write_adapter(path: Path, tensors: dict[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write an adapter file through a temporary name, marked with its format and backbone."""
+    """Write an adapter file through a temporary name, marked with its format and backbone.
+
+    The metadata are one JSON value, as safetensors writes several in no certain order: equal
+    content gives equal bytes.
+    """
     described = {**metadata, "format": ADAPTER_FORMAT, "backbone_sha256": BACKBONE_SHA256}
+    header = {METADATA_KEY: json.dumps(described, sort_keys=True)}
     temporary = path.with_name(path.name + ".tmp")
-    save_file(tensors, temporary, metadata=described)
+    temporary.write_bytes(save(tensors, metadata=header))
     temporary.replace(path)
 
 

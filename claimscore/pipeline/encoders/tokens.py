@@ -8,6 +8,7 @@ candidates of the matching; no idf weights. Numbers equal those of bert-score 0.
 from __future__ import annotations
 
 import json
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
@@ -46,6 +47,8 @@ from claimscore.pipeline.encoders.loading import (
 )
 
 DATA = Path(__file__).parent / "data"
+logger = logging.getLogger("claimscore")
+
 PUBLISHED_PATH = DATA / "bert_score_baselines.json"
 EMBEDDED_BASELINE_PATH = DATA / "bertscore_baseline.json"
 EMBEDDED_LAYER = 6
@@ -311,7 +314,7 @@ def load(config: EncoderConfig) -> BatchedTokenEncoder:
     if not config.rescale_with_baseline:
         encoder.baseline = None
     elif encoder.baseline is None:
-        LOGGER.warning(
+        logger.warning(
             "no published baseline for %s, layer %d: its BERTScore is not rescaled",
             config.token_encoder,
             encoder.layer,

@@ -181,7 +181,7 @@ class OpenAIProvider:
             )
         if status == 403:
             return AuthenticationError(f"{where}; check OPENAI_API_KEY and its rights")
-        if status == 404 and (code == "model_not_found" or "model" in said.lower()):
+        if _is_unknown_model(status, code, said):
             return UnknownModelError(f"{self.base_url} has no model {self.model!r}: {said}")
         if status == 402 or (status == 429 and code in _QUOTA_CODES):
             return QuotaError(f"{where}; fill the account, then run the same command to go on")
@@ -321,6 +321,11 @@ def _count(usage: Mapping[str, Any], name: str) -> int | None:
 # -- complaints
 
 _QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"}
+_UNKNOWN_MODEL_CODES = {"model_not_found", "invalid_model"}
+_UNKNOWN_MODEL = re.compile(
+    r"invalid model(?: id| name|:)|not a valid model id|model not exist|server is pinned to '",
+    re.IGNORECASE,
+)  # Mistral, LiteLLM; OpenRouter; DeepSeek; transformers serve
 _KEY_LIKE = re.compile(r"\b(?:sk|pk|rk)-[\w*.…-]{4,}|(?<=Bearer )\S+")
 
 
@@ -331,7 +336,7 @@ def _code(exc: openai.APIStatusError) -> str:
 def _server_message(exc: openai.APIStatusError) -> str:
     """What the server said, on one line and not a whole HTML page."""
     body = exc.body
-    message = body.get("message") if isinstance(body, dict) else None
+    message = body.get("message") or body.get("detail") if isinstance(body, dict) else None
     text = message if isinstance(message, str) else str(body or exc.response.reason_phrase)
     return " ".join(text.split())[:500]
 
@@ -353,6 +358,13 @@ def _learned(dialect: Dialect, exc: openai.APIStatusError) -> Dialect | None:
         if name in said and name not in dialect.omitted:
             return dataclasses.replace(dialect, omitted=dialect.omitted | {name})
     return None
+
+
+def _is_unknown_model(status: int, code: str, said: str) -> bool:
+    """Many servers say 400 instead of 404; their words must then be about the name."""
+    if status == 404:
+        return code == "model_not_found" or "model" in said.lower()
+    return status == 400 and (code in _UNKNOWN_MODEL_CODES or bool(_UNKNOWN_MODEL.search(said)))
 
 
 def _rejection_kind(code: str, said: str) -> str:

@@ -249,6 +249,52 @@ async def test_errors_become_ours(
 
 
 @pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(
+            httpx2.Response(400, json={"detail": "Server is pinned to 'a'; requested 'm'."}),
+            id="transformers-serve",
+        ),
+        pytest.param(error(400, "m is not a valid model ID", code=400), id="openrouter"),
+        pytest.param(error(400, "Model Not Exist"), id="deepseek"),
+        pytest.param(
+            error(400, "/chat/completions: Invalid model name passed in model=m."), id="litellm"
+        ),
+        pytest.param(
+            httpx2.Response(400, json={"message": "Invalid model: m", "type": "invalid_model"}),
+            id="mistral",
+        ),
+    ],
+)
+async def test_an_unknown_model_stops_the_run_whatever_the_status(answer: httpx2.Response):
+    """Many servers say 400, not 404: no other record would fare better."""
+    with pytest.raises(UnknownModelError, match="has no model 'm'"):
+        await Server(answer).provider().complete(REQUEST)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "The prompt is too long for model 'm'",
+        "Invalid model parameters: requested 'm' tokens",
+        "The model 'm' does not support images",
+        "This model's answer was invalid: role not found",
+    ],
+)
+async def test_a_400_that_only_mentions_a_model_is_a_rejection(message: str):
+    """What is wrong with one request does not stop the run."""
+    with pytest.raises(RejectedError):
+        await Server(error(400, message)).provider().complete(REQUEST)
+
+
+async def test_a_detail_is_quoted_as_text():
+    """Servers made with FastAPI say what is wrong in `detail`."""
+    answer = httpx2.Response(400, json={"detail": "bad role"})
+    with pytest.raises(RejectedError, match=r"HTTP 400: bad role$"):
+        await Server(answer).provider().complete(REQUEST)
+
+
+@pytest.mark.parametrize(
     ("answer", "kind"),
     [
         pytest.param(error(400, code="context_length_exceeded"), "context_length", id="context"),

