@@ -88,7 +88,7 @@ def _bars() -> Iterator[Callable[[Progress], None]]:
             bars.update(
                 models,
                 total=progress.model_chunks_todo,
-                completed=progress.model_chunks_done,
+                completed=progress.model_chunks_done + progress.model_chunk_share,
                 visible=running and progress.model_chunks_todo > 0,
                 note=f"{model_note(progress)} {_left(progress)}".strip(),
             )

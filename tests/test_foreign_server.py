@@ -268,7 +268,7 @@ def test_a_server_that_dies_and_comes_back(
             "summary_a": f"Room {i} is clean and quiet.",
             "summary_b": f"Bed {i} is hard but cheap.",
         }
-        for i in range(12)
+        for i in range(6)
     ]
     records, out = write_records(tmp_path / "records.jsonl", pairs), tmp_path / "run"
     command = (records, "--out", out, "--metrics", "caspr,ds", *llm(server))

@@ -7,7 +7,7 @@ again whole and gives the same numbers.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,9 @@ from claimscore.pipeline.encoders.base import (
 from claimscore.pipeline.plan import SidePair
 from claimscore.pipeline.tasks.base import side_texts
 from claimscore.tables import FAILURES, NLI, TOKEN_SCORES
+
+#: Told how many pairs a model is about to judge; gives what to call after each batch.
+Listen = Callable[[int], OnBatch]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ def nli_pass(
     record_ids: Sequence[str],
     claims: pl.DataFrame,
     broken: frozenset[str],
-    on_batch: OnBatch,
+    listen: Listen,
 ) -> PassResult:
     """Every claim of one side with every claim of the other, in both directions.
 
@@ -75,7 +78,7 @@ def nli_pass(
     while True:
         pairs = [pair for cell in cells for pair in cell.pairs()]
         try:
-            values = classifier.classify(pairs, on_batch=on_batch)
+            values = classifier.classify(pairs, on_batch=listen(len(pairs)))
         except RejectedItemsError as exc:
             # One pair costs its own record, not the chunk: the others are computed again.
             owners = np.repeat(np.arange(len(cells)), [cell.size for cell in cells])
@@ -131,7 +134,7 @@ def _nli_frame(cells: list[_Cells], values: NDArray[np.float32], info: ModelInfo
 
 
 def token_pass(
-    encoder: TokenEncoder, sides: SidePair, records: pl.DataFrame, on_batch: OnBatch
+    encoder: TokenEncoder, sides: SidePair, records: pl.DataFrame, listen: Listen
 ) -> PassResult:
     """BERTScore of one side against the other; records with an empty text have no row."""
     texts = {(item.id, item.side): item.text for item in side_texts(records, sides)}
@@ -144,7 +147,7 @@ def token_pass(
     while True:
         candidates, references = ([texts[record, side] for record in ids] for side in sides)
         try:
-            scores = encoder.bertscore(candidates, references, on_batch=on_batch)
+            scores = encoder.bertscore(candidates, references, on_batch=listen(len(ids)))
         except RejectedItemsError as exc:
             rejected = {ids[index] for index in exc.indices}
             failures += [_failure_row("token_scores", record, exc) for record in sorted(rejected)]

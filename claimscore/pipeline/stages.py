@@ -21,7 +21,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from claimscore.config import RunConfig
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline.encoder_stage import PassResult, nli_pass, token_pass
-from claimscore.pipeline.encoders.base import PairClassifier, TokenEncoder
+from claimscore.pipeline.encoders.base import OnBatch, PairClassifier, TokenEncoder
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm_stage import run_task
 from claimscore.pipeline.plan import Plan, PlannedTask, SidePair
@@ -202,8 +202,9 @@ class Stages:
             self._write_pass(chunk, "nli", sides, self._nli(chunk, records, sides))
         for sides in item.token_scores:
             assert self._models.tokens is not None
-            result = token_pass(self._models.tokens, sides, records, self._on_batch)
+            result = token_pass(self._models.tokens, sides, records, self._listen)
             self._write_pass(chunk, "token_scores", sides, result)
+        self._progress.model_chunk_share = 0.0
         self._progress.model_chunks_done += 1
 
     def _nli(self, chunk: int, records: pl.DataFrame, sides: SidePair) -> PassResult:
@@ -214,7 +215,7 @@ class Stages:
             records["id"].to_list(),
             self._directory.read("claims", chunk),
             self._broken(chunk, sides),
-            self._on_batch,
+            self._listen,
         )
 
     def _broken(self, chunk: int, sides: SidePair) -> frozenset[str]:
@@ -227,7 +228,14 @@ class Stages:
         frames = {table: result.rows, "failures": result.failures}
         self._directory.write_parts(chunk, pass_step(table, sides), frames)
 
-    def _on_batch(self, pairs: int) -> None:
-        self._progress.pairs_done += pairs
-        if self._stopping.is_set():
-            raise StoppedEarly("interrupted")
+    def _listen(self, pairs: int) -> OnBatch:
+        """What a model calls after each batch of `pairs`: keeps count, and stops it if need be."""
+        before = self._progress.pairs_done
+
+        def on_batch(done: int) -> None:
+            self._progress.pairs_done = before + done
+            self._progress.model_chunk_share = done / pairs
+            if self._stopping.is_set():
+                raise StoppedEarly("interrupted")
+
+        return on_batch

@@ -62,8 +62,9 @@ def claims(**texts: Sequence[str]) -> pl.DataFrame:
     )
 
 
-def ignore(_pairs: int) -> None:
+def ignore(_pairs: int) -> OnBatch:
     """A listener that does not stop."""
+    return lambda _done: None
 
 
 def run_nli(

@@ -71,7 +71,7 @@ def test_all_steps_are_done_once(tmp_path: Path, directory: RunDirectory) -> Non
     settings = config(tmp_path, metrics=("caspr",))
     progress = run_stages(settings, directory, FakeClassifier())
     assert (progress.llm_chunks_done, progress.model_chunks_done) == (3, 3)
-    assert directory.scan("nli").collect().height == 3 * 4
+    assert directory.scan("nli").collect().height == progress.pairs_done == 3 * 4
     assert find_todo(plan_for(settings), directory, 3, retry_failed=False) == []
 
 
@@ -164,3 +164,12 @@ def test_the_first_error_of_nested_groups_is_found() -> None:
     """What went wrong before the rest was cancelled."""
     inner = ExceptionGroup("inner", [ValueError("first"), KeyError("second")])
     assert str(first_error(ExceptionGroup("outer", [inner]))) == "first"
+
+
+def test_the_time_left_is_that_of_the_slower_stage() -> None:
+    """Unknown while a stage has done nothing; never zero while models have work."""
+    progress = Progress(llm_chunks_todo=4, llm_chunks_done=4, model_chunks_todo=4)
+    progress.started -= 10
+    assert progress.remaining_s() is None
+    progress.model_chunk_share = 0.5
+    assert progress.remaining_s() == pytest.approx(70, rel=0.01)
