@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +22,7 @@ EXIT_OK, EXIT_BUG, EXIT_USAGE, EXIT_FAILED_RECORDS, EXIT_STOPPED = 0, 1, 2, 3, 7
 
 def main() -> None:
     """The console script: every error of ours is one clear line and an exit code."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: stop in good order
     sys.exit(_main(sys.argv[1:]))
 
 
@@ -37,6 +40,9 @@ def _main(arguments: Sequence[str]) -> int:
         return _complain(f"error: {exc}", EXIT_USAGE)
     except ClaimscoreError as exc:
         return _complain(f"error: {exc}", EXIT_BUG)
+    except BrokenPipeError:  # `| head`: who reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
     return code if isinstance(code, int) else EXIT_OK
 
 
@@ -60,23 +66,38 @@ def cli() -> None:
 def _read_config(ctx: click.Context, _param: click.Parameter, value: Path | None) -> Path | None:
     """`--config`: a TOML file whose keys are this command's options."""
     if value is not None:
-        known = {
-            option.lstrip("-"): param.name
+        options = {
+            str(param.name): param
             for param in ctx.command.params
-            for option in param.opts
             if isinstance(param, click.Option)
         }
+        known = {opt.lstrip("-"): name for name, param in options.items() for opt in param.opts}
         defaults: dict[str, Any] = {}
         for key, setting in read_toml(value).items():
             name = known.get(key) or known.get(key.replace("_", "-"))
             if name is None:
                 raise ConfigError(f"{value}: unknown option {key!r}; known: {', '.join(known)}")
-            defaults[name] = (
-                ",".join(setting)
-                if name in ("metrics", "tasks") and isinstance(setting, list)
-                else setting
-            )
+            defaults[name] = _config_value(setting, options[name], f"{value}: {key}")
         ctx.default_map = {**(ctx.default_map or {}), **defaults}
+    return value
+
+
+def _config_value(value: Any, option: click.Option, where: str) -> Any:
+    """A setting as its option takes it; `ConfigError` for another type."""
+    if option.multiple or option.callback is _names:
+        items = [value] if isinstance(value, str) else value
+        if not (isinstance(items, list) and all(isinstance(item, str) for item in items)):
+            raise ConfigError(f"{where} must be a list of texts, not {value!r}")
+        return items if option.multiple else ",".join(items)
+    wanted: tuple[type, ...] = (str,)
+    if option.is_flag:
+        wanted = (bool,)
+    elif option.type is click.INT:
+        wanted = (int,)
+    elif option.type is click.FLOAT:
+        wanted = (int, float)
+    if not isinstance(value, wanted) or (isinstance(value, bool) and not option.is_flag):
+        raise ConfigError(f"{where} must be of type {wanted[-1].__name__}, not {value!r}")
     return value
 
 

@@ -84,11 +84,13 @@ class RunConfig:
     retry_failed: bool = False
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.tasks if name not in TASK_NAMES]
+        unknown = [name for name in (*self.tasks, *self.prompts) if name not in TASK_NAMES]
         if unknown:
             raise ConfigError(
                 f"unknown task {', '.join(unknown)}; known tasks: {', '.join(TASK_NAMES)}"
             )
+        if self.prompts_dir is not None and not self.prompts_dir.is_dir():
+            raise ConfigError(f"--prompts-dir {self.prompts_dir}: there is no such folder")
 
 
 def read_toml(path: Path) -> dict[str, Any]:

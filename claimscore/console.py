@@ -62,15 +62,11 @@ def _bars() -> Iterator[Callable[[Progress], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
 
-    with Bars(
-        TextColumn("{task.description:<14}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}"),
-        console=Console(stderr=True),
-        transient=True,
-    ) as bars:
+    console = Console(stderr=True)
+    columns = [TextColumn("{task.description:<14}"), BarColumn(), MofNCompleteColumn()]
+    if console.width >= 80:
+        columns += [TimeElapsedColumn(), TextColumn("{task.fields[note]}")]
+    with Bars(*columns, console=console, transient=True) as bars:
         llm = bars.add_task("language model", note="", visible=False)
         models = bars.add_task("NLI, encoders", note="", visible=False)
         phase = bars.add_task("reading", total=None, note="")
@@ -155,7 +151,10 @@ def print_result(summary: Mapping[str, Any], out: str) -> None:
     records = summary["records"]
     print(f"{records['total']} records: {records['done']} done, {records['failed']} with failures")
     for failure in summary["failures"]:
-        print(f"  {failure['count']} x {failure['stage']}: {failure['kind']}")
+        example = failure["example"].partition("\n")[0][:100]
+        print(f"  {failure['count']} x {failure['stage']}: {failure['kind']}, e.g. {example}")
+    if records["failed"]:
+        print("the same command with --retry-failed tries them again")
     call = summary["last_call"]
     print(
         f"{call['requests']:,} requests, {call['cache_hits']:,} from the cache, "

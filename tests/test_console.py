@@ -44,7 +44,7 @@ def test_the_result_shows_nulls_with_their_reason(capsys: Any) -> None:
     summary = {
         "records": {"total": 2, "done": 1, "failed": 1},
         "metrics": metrics,
-        "failures": [{"stage": "decompose", "kind": "parse", "count": 3}],
+        "failures": [{"stage": "decompose", "kind": "parse", "count": 3, "example": "no JSON"}],
         "last_call": {"requests": 5, "cache_hits": 1, "nli_pairs": 0, "seconds": 61},
     }
     print_result(summary, "runs/x")
@@ -52,7 +52,8 @@ def test_the_result_shows_nulls_with_their_reason(capsys: Any) -> None:
     assert "no claims in summary_b" in out
     assert "40.00 to 60.00" in out
     assert "2 records: 1 done, 1 with failures" in out
-    assert "3 x decompose: parse" in out
+    assert "3 x decompose: parse, e.g. no JSON" in out
+    assert "--retry-failed" in out
 
 
 def test_rows_are_aligned(capsys: Any) -> None:

@@ -55,15 +55,17 @@ def write_records(path: Path, n: int) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The README's run, once."""
+    folder = tmp_path_factory.mktemp("offline") / "run"
+    cache = folder.parent / "cache"
+    assert claimscore("run", EXAMPLES, "--out", folder, "--cache-dir", cache, "--quiet") == 0
+    return folder
+
+
 class TestOffline:
     """The README's command: built-in rules and the embedded model."""
-
-    @pytest.fixture(scope="class")
-    def out(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        out = tmp_path_factory.mktemp("offline") / "run"
-        cache = out.parent / "cache"
-        assert claimscore("run", EXAMPLES, "--out", out, "--cache-dir", cache, "--quiet") == 0
-        return out
 
     def test_every_record_has_every_score(self, out: Path) -> None:
         """Twelve pairs, three metrics, in the order of the input; no value without a signature."""
@@ -332,6 +334,10 @@ class TestRefused:
             pytest.param(["--llm", "gpt-4o"], "openai", id="llm"),
             pytest.param(["--nli", "no/such-model", "--offline"], "no/such-model", id="nli"),
             pytest.param(["--prompt", "decompose=v9"], "versions of decompose: v1", id="prompt"),
+            pytest.param(["--prompt", "decompse=v1"], "unknown task decompse", id="prompt-task"),
+            pytest.param(["--prompts-dir", "nosuch"], "no such folder", id="prompts-dir"),
+            pytest.param(["--metrics", ""], "nothing to do", id="nothing"),
+            pytest.param(["--llm", "openai:m", "--base-url", "http://[::1"], "base URL", id="url"),
             pytest.param(["--rpm", "0"], "above zero", id="rpm"),
             pytest.param(["--nosuch"], "No such option", id="option"),
         ],
@@ -343,12 +349,86 @@ class TestRefused:
         assert claimscore("run", EXAMPLES, "--out", tmp_path / "run", "--quiet", *options) == 2
         assert message in capsys.readouterr().err
 
+    def test_a_refused_run_can_be_corrected_in_the_same_folder(
+        self, tmp_path: Path, capsys: Any
+    ) -> None:
+        """Settings that nothing was made with yet do not stand in the way of the right ones."""
+        run = ("run", EXAMPLES, "--out", tmp_path / "run", "--quiet", "--metrics", "ds")
+        script = dict.fromkeys(range(1, 1000), "404")
+        with Loopback(script=script) as broken, Loopback() as server:
+            llm = ("--tasks", "decompose", "--llm", "openai:m", "--base-url")
+            assert claimscore(*run, *llm, broken.base_url) == 2
+            assert claimscore(*run, *llm, server.base_url) == 0
+            assert claimscore(*run, *llm, broken.base_url) == 2
+        assert "additive.llm.namespace" in capsys.readouterr().err.splitlines()[-1]
+
+    def test_a_refused_run_leaves_no_folder(self, tmp_path: Path) -> None:
+        """Nothing was made, so nothing is there."""
+        records = tmp_path / "x.jsonl"
+        records.write_text("no json\n")
+        assert claimscore("run", records, "--out", tmp_path / "deep" / "run", "--quiet") == 2
+        assert not (tmp_path / "deep" / "run").exists()
+
+    def test_other_records_for_the_same_folder(self, tmp_path: Path, capsys: Any) -> None:
+        """Said in words, not in digests."""
+        out = tmp_path / "run"
+        assert claimscore("run", EXAMPLES, "--out", out, *WORDS_ONLY, "--quiet") == 0
+        other = write_records(tmp_path / "other.jsonl", 3)
+        assert claimscore("run", other, "--out", out, *WORDS_ONLY, "--quiet") == 2
+        assert "other records (12 then, 3 now" in capsys.readouterr().err
+
+    def test_a_prompt_with_other_output_types_is_refused(self, tmp_path: Path, capsys: Any) -> None:
+        """One text in place of a list of claims would be read letter by letter."""
+        prompt = tmp_path / "mine.toml"
+        prompt.write_text(
+            'name = "mine"\nversion = "v1"\nuser = "$text"\n[output]\nclaims = "string"\n'
+        )
+        arguments = ("run", EXAMPLES, "--out", tmp_path / "run", *WORDS_ONLY, "--quiet")
+        assert claimscore(*arguments, "--prompt", f"decompose={prompt}") == 2
+        assert '[output] must be {"claims": ["string"]}' in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [
+            pytest.param("run.toml", "records = 3\n", id="settings"),
+            pytest.param(".state/options.json", "[]", id="options"),
+            pytest.param("summary.json", "{", id="summary"),
+            pytest.param("scores.parquet", "PAR1", id="scores"),
+            pytest.param(
+                ".state/manifest.jsonl",
+                '{"chunk": 0, "step": "records", "rows": {"records": "a"}}\n',
+                id="manifest",
+            ),
+        ],
+    )
+    def test_a_damaged_folder_is_one_clear_line(
+        self, tmp_path: Path, capsys: Any, name: str, content: str
+    ) -> None:
+        """`status` and `report` say which folder is damaged; no traceback."""
+        out = tmp_path / "run"
+        assert claimscore("run", EXAMPLES, "--out", out, *WORDS_ONLY, "--quiet") == 0
+        (out / name).write_text(content)
+        codes = {claimscore("status", out), claimscore("report", out)}
+        assert codes <= {0, 2}
+        assert 2 in codes
+        assert "damaged" in capsys.readouterr().err
+
+    def test_status_before_the_records_are_read(self, tmp_path: Path, capsys: Any) -> None:
+        """A run that was stopped while reading has nothing to show yet, and says so."""
+        out = tmp_path / "run"
+        assert claimscore("run", EXAMPLES, "--out", out, *WORDS_ONLY, "--quiet") == 0
+        (out / ".state" / "manifest.jsonl").unlink()
+        assert claimscore("status", out) == 2
+        assert "records are still being read" in capsys.readouterr().err
+
     def test_other_settings_for_the_same_folder(self, tmp_path: Path, capsys: Any) -> None:
         """The difference is shown; more metrics are welcome."""
         run = ("run", EXAMPLES, "--out", tmp_path / "run", "--quiet")
         assert claimscore(*run, *WORDS_ONLY) == 0
         assert claimscore(*run, *WORDS_ONLY, "--granularity", "summary") == 2
-        assert 'granularity: was "sentence", now "summary"' in capsys.readouterr().err
+        assert (
+            'additive.texts.granularity: was "sentence", now "summary"' in capsys.readouterr().err
+        )
         assert claimscore(*run, "--metrics", "ds,ds", "--tasks", "decompose,facts") == 0
 
     def test_a_key_is_not_sent_over_plain_http(
@@ -404,7 +484,37 @@ def test_settings_from_a_file(tmp_path: Path, capsys: Any) -> None:
     config.write_text('metrics = ["ds"]\ngranularity = "summary"\nmax-concurrency = 3\n')
     run = ("run", EXAMPLES, "--config", config, "--quiet")
     assert claimscore(*run, "--out", tmp_path / "run") == 0
-    assert 'granularity = "summary"' in (tmp_path / "run" / "run.toml").read_text()
-    config.write_text("granluarity = 1\n")
-    assert claimscore(*run, "--out", tmp_path / "other") == 2
-    assert "granluarity" in capsys.readouterr().err
+    options = json.loads((tmp_path / "run" / ".state" / "options.json").read_text())
+    assert (options["granularity"], options["llm"]["max_concurrency"]) == ("summary", 3)
+    for wrong, message in (
+        ("granluarity = 1", "granluarity"),
+        ("seed = 1.5", "seed must be of type int"),
+        ("rpm = true", "rpm must be of type float"),
+        ("metrics = [1]", "metrics must be a list of texts"),
+        ("llm = {model = 'x'}", "llm must be of type str"),
+    ):
+        config.write_text(wrong + "\n")
+        assert claimscore(*run, "--out", tmp_path / "other") == 2
+        assert message in capsys.readouterr().err
+
+
+def test_metrics_of_an_earlier_call_are_kept(tmp_path: Path) -> None:
+    """A call with fewer metrics for the same folder drops no score."""
+    out = tmp_path / "run"
+    run = ("run", EXAMPLES, "--out", out, "--units", "sentences", "--quiet")
+    assert claimscore(*run, "--metrics", "ds", "--tasks", "decompose") == 0
+    assert claimscore(*run, "--metrics", "", "--tasks", "facts") == 0
+    assert set(pl.read_parquet(out / "scores.parquet")["metric"]) == {"ds"}
+
+
+def test_sigterm_before_the_stages_is_a_stop_in_good_order(tmp_path: Path) -> None:
+    """A scheduler's SIGTERM while records are read: exit 75 and the line that says how to go on."""
+    command = [sys.executable, "-m", "claimscore", "run", "-", "--out", str(tmp_path / "run")]
+    with subprocess.Popen(
+        [*command, "--metrics", "ds"], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stderr is not None
+        assert b"reading" in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        assert b"run the same command to go on" in process.stderr.read()
+    assert process.returncode == 75

@@ -228,8 +228,7 @@ def _explained(folder: Path, *, writing: bool = False) -> Iterator[None]:
         reason = str(exc) or "another process held it locked for too long"
         if writing or isinstance(exc, diskcache.Timeout):
             raise StoppedEarly(
-                f"{folder}: answers cannot be kept ({reason}); make room there, "
-                "then run the same command to go on"
+                f"{folder}: answers cannot be kept ({reason}); make room there"
             ) from exc
         raise ConfigError(
             f"{folder}: the cache cannot be used ({reason}); make the folder readable and "

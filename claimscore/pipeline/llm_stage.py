@@ -86,7 +86,7 @@ def _provenance(prompt: Prompt, answer: Answer[Any]) -> dict[str, str]:
         "prompt": prompt.name,
         "prompt_version": prompt.version,
         "prompt_digest": prompt.digest,
-        "model": answer.completion.model,
+        "model": answer.completion.model.encode("utf-8", "replace").decode(),
     }
 
 

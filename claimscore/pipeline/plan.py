@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 from collections.abc import Iterable, Sequence
 
 from claimscore.config import RunConfig
@@ -85,11 +86,11 @@ def task_prompt(config: RunConfig, name: str) -> Prompt:
     prompt.check_fields(FIELDS, f"--prompt {name}={chosen}")
     if "text" not in prompt.fields:
         raise ConfigError(f"--prompt {name}={chosen}: the prompt never uses $text")
-    expected = TASKS[name].columns
-    if prompt.columns != expected:
+    expected = TASKS[name].output
+    if prompt.output != expected:
         raise ConfigError(
-            f"--prompt {name}={chosen}: [output] must be {', '.join(expected)}, "
-            f"not {', '.join(prompt.columns)}"
+            f"--prompt {name}={chosen}: [output] must be {json.dumps(expected)}, "
+            f"not {json.dumps(prompt.output)}"
         )
     return prompt
 

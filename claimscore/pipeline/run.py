@@ -32,10 +32,11 @@ from claimscore.pipeline.settings import (
     options_of,
     result_settings,
     signature_facts,
+    unused_settings,
 )
 from claimscore.pipeline.stages import ChunkTodo, Models, Stages, find_todo
 from claimscore.records import prepare
-from claimscore.rundir import RunDirectory
+from claimscore.rundir import RunDirectory, damage_as_error
 from claimscore.types import JSON
 
 OnProgress = Callable[[Progress], None]
@@ -70,15 +71,20 @@ def run(
     where it was and asks no LLM for what it already answered. Raises `ConfigError` for
     wrong input or settings (before anything is spent) and `StoppedEarly` when stopped.
     """
-    required = required_columns(load_metrics(config.metrics))
+    if not (config.metrics or config.tasks):
+        raise ConfigError("nothing to do: name --metrics or --tasks")
+    load_metrics(config.metrics)  # an unknown name is refused before a folder is made
     tell = _Teller(Progress(), on_progress)
     with RunDirectory(config.out) as directory:
+        config = _with_earlier_metrics(config, directory)
+        required = required_columns(load_metrics(config.metrics))
         tell.phase("reading")
         dataset = prepare(config.input, spool=directory.state, required=required, stdin=stdin)
         records = {"digest": dataset.digest, "count": dataset.n_records}
+        _refuse_other_records(directory, records)
         plan = make_plan(config, list(dataset.columns))
         work = _Work(config, directory, plan, _provider(config, plan), dataset.n_records, tell)
-        directory.check_settings(result_settings(config, plan, work.provider, records))
+        work.settle(records)
         for chunk, frame in enumerate(dataset.chunks(config.chunk_records)):
             if not directory.has(chunk, "records"):
                 directory.write_parts(chunk, "records", {"records": frame})
@@ -96,21 +102,42 @@ def score(
 
     `on_plan` hears beforehand what will be done. Raises as `run` does.
     """
-    stored = RunDirectory.reader(out).options()
+    if not metrics:
+        raise ConfigError("nothing to do: name --metrics")
+    reader = RunDirectory.reader(out)
+    with damage_as_error(out):
+        earlier = config_from(reader.options(), out)
     with RunDirectory(out) as directory:
-        config = config_from(stored, out)
-        wanted = tuple(dict.fromkeys((*config.metrics, *metrics)))
-        config = dataclasses.replace(config, metrics=wanted, retry_failed=False)
+        if not directory.has(0, "records"):
+            raise ConfigError(f"{out}: its records are not read yet; run it first")
+        wanted = tuple(dict.fromkeys((*earlier.metrics, *metrics)))
+        config = dataclasses.replace(earlier, metrics=wanted, retry_failed=False)
         plan = make_plan(config, directory.read("records", 0).columns)
         _check_columns(directory, required_columns(plan.metrics))
         records = directory.settings["records"]
         tell = _Teller(Progress(), on_progress)
         work = _Work(config, directory, plan, _provider(config, plan), records["count"], tell)
-        directory.check_settings(result_settings(config, plan, work.provider, records))
+        work.settle(records)
         todo = work.todo()
         if on_plan is not None:
             on_plan(plan, todo)
         return work.finish(todo)
+
+
+def _with_earlier_metrics(config: RunConfig, directory: RunDirectory) -> RunConfig:
+    """The metrics that the folder has scores of, and those asked for now: none is dropped."""
+    earlier = directory.settings.get("additive", {}).get("metrics", [])
+    wanted = tuple(dict.fromkeys((*earlier, *config.metrics)))
+    return dataclasses.replace(config, metrics=wanted)
+
+
+def _refuse_other_records(directory: RunDirectory, records: Mapping[str, object]) -> None:
+    stored = directory.settings.get("records", records)
+    if directory.all_steps() and stored["digest"] != records["digest"]:
+        raise ConfigError(
+            f"{directory.path} was made from other records ({stored['count']} then, "
+            f"{records['count']} now, or with other content); name another --out"
+        )
 
 
 def _provider(config: RunConfig, plan: Plan) -> Provider | None:
@@ -169,6 +196,14 @@ class _Work:
     def n_chunks(self) -> int:
         return -(-self.n_records // self.config.chunk_records)
 
+    def settle(self, records: Mapping[str, object]) -> None:
+        """Compare the settings with the folder's, and store them and the call."""
+        self.directory.forget_settings(unused_settings(self.directory))
+        self.directory.check_settings(
+            result_settings(self.config, self.plan, self.provider, records)
+        )
+        self.directory.write_options(options_of(self.config))
+
     def todo(self) -> list[ChunkTodo]:
         """The chunks with missing steps."""
         return find_todo(self.plan, self.directory, self.n_chunks, self.config.retry_failed)
@@ -179,7 +214,6 @@ class _Work:
         progress.records_total, progress.chunks_total = self.n_records, self.n_chunks
         progress.llm_chunks_todo = sum(bool(item.tasks) for item in todo)
         progress.model_chunks_todo = sum(item.needs_models for item in todo)
-        directory.write_options(options_of(self.config))
         models = self._load_models(todo)
         directory.check_settings({**_fixed(directory.settings), "additive": model_settings(models)})
         directory.event("started", records=self.n_records, chunks_todo=len(todo))
@@ -231,8 +265,14 @@ class _Work:
                 background.cancel_scope.cancel()
 
     def _summary(self, scores: dict[str, JSON]) -> JSON:
-        failures = self.directory.scan("failures").select("id", "stage", "kind").collect()
-        by_kind = failures.group_by("stage", "kind").len("count").sort("stage", "kind")
+        failures = (
+            self.directory.scan("failures").select("id", "stage", "kind", "message").collect()
+        )
+        by_kind = (
+            failures.sort("stage", "kind", "id", maintain_order=True)
+            .group_by("stage", "kind", maintain_order=True)
+            .agg(count=pl.len(), example=pl.col("message").first())
+        )
         failed = failures["id"].n_unique()
         progress = self.tell.progress
         return {

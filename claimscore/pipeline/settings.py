@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from claimscore import __version__
-from claimscore.config import EncoderConfig, LLMConfig, RunConfig
+from claimscore.config import TASK_NAMES, EncoderConfig, LLMConfig, RunConfig
 from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.plan import Plan
 from claimscore.pipeline.stages import Models
+from claimscore.rundir import RunDirectory
 from claimscore.types import JSON
 
 _PATHS = ("out", "prompts_dir", "cache_dir")
@@ -33,6 +34,8 @@ def result_settings(
         "metrics": [metric.name for metric in plan.metrics],
         "tasks": [planned.task.name for planned in plan.tasks],
     }
+    if plan.tasks:
+        additive["texts"] = {"granularity": config.granularity, "units": config.units}
     if provider is not None:
         additive["llm"] = {
             "provider": provider.family,
@@ -61,11 +64,30 @@ def result_settings(
     return {
         "records": dict(records),
         "chunk_records": config.chunk_records,
-        "granularity": config.granularity,
-        "units": config.units,
         "seed": config.seed,
         "additive": additive,
     }
+
+
+def unused_settings(directory: RunDirectory) -> list[str]:
+    """The stored settings that nothing was made with yet, so that others may take their place.
+
+    A run that was refused (a wrong model, a wrong URL) can be corrected in the same folder.
+    """
+    steps = directory.all_steps()
+    works = {step.partition("-")[0] for step in steps}
+    if "records" not in works:
+        return list(directory.settings)
+    unused = []
+    if not works.intersection(TASK_NAMES):
+        unused += ["additive.llm", "additive.prompts", "additive.tasks", "additive.texts"]
+    if "nli" not in works:
+        unused.append("additive.nli")
+    if "token_scores" not in works:
+        unused.append("additive.token_encoder")
+    if not works - {"records"}:
+        unused.append("additive.metrics")
+    return unused
 
 
 def model_settings(models: Models) -> JSON:
@@ -84,13 +106,12 @@ def model_settings(models: Models) -> JSON:
 
 def signature_facts(settings: Mapping[str, Any]) -> dict[str, str]:
     """The settings as the short texts that signatures are made of."""
+    additive = settings["additive"]
     facts = {
-        "granularity": settings["granularity"],
-        "units": settings["units"],
+        **additive.get("texts", {}),
         "seed": str(settings["seed"]),
         "claimscore": __version__,
     }
-    additive = settings["additive"]
     if "llm" in additive:
         llm = additive["llm"]
         builtin = llm["provider"] == "builtin"

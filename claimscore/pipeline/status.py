@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from claimscore.errors import ConfigError
 from claimscore.pipeline.plan import make_plan
 from claimscore.pipeline.settings import config_from
 from claimscore.pipeline.stages import find_todo
-from claimscore.rundir import RunDirectory
+from claimscore.rundir import RunDirectory, damage_as_error
 from claimscore.types import JSON
 
 
@@ -18,7 +19,14 @@ def run_status(out: Path) -> JSON:
     run works. Raises `ConfigError` where `out` is not a run directory.
     """
     directory = RunDirectory.reader(out)
+    with damage_as_error(out):
+        return _status(out, directory)
+
+
+def _status(out: Path, directory: RunDirectory) -> JSON:
     config = config_from(directory.options(), out)
+    if not directory.has(0, "records"):
+        raise ConfigError(f"{out}: its records are still being read, or the run was stopped then")
     records = directory.settings["records"]["count"]
     n_chunks = -(-records // config.chunk_records)
     plan = make_plan(config, directory.read("records", 0).columns)

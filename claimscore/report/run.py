@@ -14,7 +14,7 @@ from claimscore.errors import ConfigError
 from claimscore.metrics import load_metric
 from claimscore.report.data import DetailChunk, MetricFacts, ReportTables, RunFacts
 from claimscore.report.html import write_report
-from claimscore.rundir import RunDirectory
+from claimscore.rundir import RunDirectory, damage_as_error
 
 
 def write_run_report(out: Path) -> Path:
@@ -24,11 +24,12 @@ def write_run_report(out: Path) -> Path:
     """
     directory = RunDirectory.reader(out)
     summary_path = out / "summary.json"
-    if not summary_path.is_file():
+    if not (summary_path.is_file() and (out / "scores.parquet").is_file()):
         raise ConfigError(f"{out}: the run has no scores yet; run it to the end first")
-    summary = json.loads(summary_path.read_text(encoding="utf-8"))
     path = out / "report.html"
-    write_report(_tables(directory, summary), path)
+    with damage_as_error(out):
+        summary = json.loads(summary_path.read_text(encoding="utf-8"))
+        write_report(_tables(directory, summary), path)
     return path
 
 

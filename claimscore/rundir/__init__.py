@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from claimscore.rundir.directory import RunDirectory
+from claimscore.rundir.directory import RunDirectory, damage_as_error
 
-__all__ = ["RunDirectory"]
+__all__ = ["RunDirectory", "damage_as_error"]

@@ -40,7 +40,7 @@ from claimscore.atomic import (
 from claimscore.config import read_toml
 from claimscore.errors import ConfigError
 from claimscore.rundir.manifest import Manifest
-from claimscore.rundir.settings import as_stored, merge, to_toml
+from claimscore.rundir.settings import as_stored, merge, to_toml, without
 from claimscore.tables import SCORES, TABLES
 
 #: Tables that one step alone writes: their parts do not name it.
@@ -103,7 +103,16 @@ class RunDirectory:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if isinstance(error, ConfigError) and not (self.path / "run.toml").exists():
+            self._remove_traces()
         self._release()
+
+    def _remove_traces(self) -> None:
+        """A run that was refused before anything was made leaves no folder behind."""
+        shutil.rmtree(self.state, ignore_errors=True)
+        (self.path / ".lock").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # not empty: it was there before, or is not ours
+            self.path.rmdir()
 
     @property
     def state(self) -> Path:
@@ -135,7 +144,18 @@ class RunDirectory:
                     "name another --out, or go back to the old settings"
                 )
         if merged != stored:
-            write_text(self.path / "run.toml", _TOML_HEADER + to_toml(merged))
+            self._write_settings(merged)
+
+    def forget_settings(self, names: Iterable[str]) -> None:
+        """Take settings out of run.toml (dotted names): nothing was made with them yet."""
+        self._for_writing()
+        stored = self.settings
+        remaining = without(stored, names)
+        if remaining != stored:
+            self._write_settings(remaining)
+
+    def _write_settings(self, settings: Mapping[str, Any]) -> None:
+        write_text(self.path / "run.toml", _TOML_HEADER + to_toml(settings))
 
     def options(self) -> dict[str, Any]:
         """What `write_options` stored: how the run was called, results or not."""
@@ -166,6 +186,10 @@ class RunDirectory:
     def steps_done(self, step: str) -> int:
         """For how many chunks the step is finished."""
         return self._manifest.steps_done(step)
+
+    def all_steps(self) -> frozenset[str]:
+        """The steps that are finished for at least one chunk."""
+        return self._manifest.all_steps()
 
     def counts(self) -> dict[str, int]:
         """Rows of each table over all finished steps."""
@@ -209,7 +233,8 @@ class RunDirectory:
             return pl.concat([pl.read_parquet(path, glob=False) for path in paths])
         except (OSError, pl.exceptions.PolarsError) as exc:
             raise ConfigError(
-                f"{' or '.join(map(str, paths))}: missing or damaged: {_why(exc)}"
+                f"{' or '.join(map(str, paths))}: missing or damaged: {_why(exc)}; "
+                "name another --out and run again (answers are in the cache)"
             ) from exc
 
     def scan(self, table: str) -> pl.LazyFrame:
@@ -324,6 +349,22 @@ class RunDirectory:
             self._lock = None
 
 
+@contextlib.contextmanager
+def damage_as_error(path: Path) -> Iterator[None]:
+    """Files of a run directory that are not what a run writes, as one clear `ConfigError`."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, pl.exceptions.PolarsError) as exc:
+        raise ConfigError(
+            f"{path}: a file of this run directory is damaged ({type(exc).__name__}: "
+            f"{_first_line(exc)}); name another --out and run again (answers are in the cache)"
+        ) from exc
+
+
+def _first_line(exc: Exception) -> str:
+    return str(exc).strip().partition("\n")[0]
+
+
 def _refuse_other_folder(path: Path) -> None:
     """`--out ~` by mistake must not fill somebody's home with tables."""
     if not path.exists() or (path / "run.toml").exists():
@@ -372,7 +413,7 @@ def _why(exc: Exception) -> str:
     number = re.search(r"\(os error (\d+)\)", str(exc))
     if number:
         return reason(OSError(int(number[1]), os.strerror(int(number[1]))))
-    return str(exc).strip().partition("\n")[0]
+    return _first_line(exc)
 
 
 def _regrouped(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:

@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from claimscore.atomic import os_errors, sync_folder
 from claimscore.errors import ConfigError
@@ -48,8 +48,7 @@ class Manifest:
                 if not line.endswith(b"\n"):
                     return
                 try:
-                    entry = json.loads(line)
-                    self._apply(entry["chunk"], entry["step"], entry.get("rows"))
+                    self._apply(*_entry(json.loads(line)))
                 except (ValueError, KeyError, TypeError, AttributeError):
                     raise ConfigError(
                         f"{self._path}, line {number}: damaged; name another --out and run again "
@@ -86,6 +85,9 @@ class Manifest:
         for chunk in chunks:
             for step in self.writers(table, chunk):
                 yield chunk, step
+
+    def all_steps(self) -> frozenset[str]:
+        return frozenset(step for step, chunks in self._steps.items() if chunks)
 
     def steps_done(self, step: str) -> int:
         return self._steps[step]
@@ -131,6 +133,15 @@ class Manifest:
             if new:
                 sync_folder(self._path.parent)
         self._size += len(line)
+
+
+def _entry(line: dict[str, Any]) -> tuple[int, str, dict[str, int] | None]:
+    """A line's chunk, step and rows; `TypeError` where they are none."""
+    chunk, step, rows = line["chunk"], line["step"], line.get("rows")
+    counts = [chunk, *(rows.values() if rows is not None else ())]
+    if not (isinstance(step, str) and all(isinstance(count, int) for count in counts)):
+        raise TypeError("not an entry of a manifest")
+    return chunk, step, rows
 
 
 def _is(part: Part, table: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import tomli_w
@@ -48,6 +48,18 @@ def merge(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> Merged:
             ADDITIVE, stored.get(ADDITIVE, {}), wanted.get(ADDITIVE, {}), differences
         )
     return Merged(value, differences)
+
+
+def without(settings: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """The settings without those of the dotted names."""
+    dropped = set(names)
+    kept: dict[str, Any] = {}
+    for key, value in settings.items():
+        if key in dropped:
+            continue
+        inner = [name.partition(".")[2] for name in dropped if name.startswith(f"{key}.")]
+        kept[key] = without(value, inner) if inner and isinstance(value, Mapping) else value
+    return kept
 
 
 def _without_none(value: Any) -> Any:

@@ -208,7 +208,7 @@ class Engine:
     def stop(self) -> None:
         """Send nothing more. Requests in flight finish and are kept; waiting calls then
         raise `StoppedEarly`."""
-        self._halt(StoppedEarly("stopped; run the same command to go on"))
+        self._halt(StoppedEarly("interrupted"))
 
     # -- stored answers
 

@@ -70,7 +70,7 @@ class Task:
 
     name: str
     table: Table
-    columns: tuple[str, ...]
+    output: Mapping[str, Any]
     units: Callable[[TaskInput], list[Unit]]
     check: Callable[[Mapping[str, Any]], None]
     rows: Callable[[Unit, Mapping[str, Any]], list[dict[str, Any]]]

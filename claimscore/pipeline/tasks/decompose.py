@@ -35,7 +35,7 @@ def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
 DECOMPOSE = Task(
     name="decompose",
     table=CLAIMS,
-    columns=("claims",),
+    output={"claims": ["string"]},
     units=text_units,
     check=_check,
     rows=_rows,

@@ -54,7 +54,7 @@ def _number(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 FACTS_TASK = Task(
     name="facts",
     table=FACTS,
-    columns=("facts",),
+    output={"facts": [{"subject": "string", "description": "string"}]},
     units=_units,
     check=_check,
     rows=_rows,

@@ -72,7 +72,7 @@ def _join_sentences(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 NEGATE = Task(
     name="negate",
     table=NEGATIONS,
-    columns=("negation",),
+    output={"negation": "string"},
     units=_units,
     check=_check,
     rows=_rows,

@@ -30,7 +30,7 @@ def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
 PARAPHRASE = Task(
     name="paraphrase",
     table=PARAPHRASES,
-    columns=("paraphrase",),
+    output={"paraphrase": "string"},
     units=text_units,
     check=_check,
     rows=_rows,

@@ -133,7 +133,7 @@ async def test_stop_lets_requests_in_flight_finish():
         await settle()
         assert errors == []
         gate.open.set()
-    assert errors == ["stopped; run the same command to go on"]
+    assert errors == ["interrupted"]
     assert (len(provider.asked), len(cache.entries)) == (2, 2)
 
 

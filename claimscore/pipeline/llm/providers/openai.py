@@ -112,7 +112,17 @@ class OpenAIProvider:
                 if self.dialect == dialect:  # else another task has learned it meanwhile
                     self.dialect = learned
             else:
-                return _completion(response, request)
+                return self._without_key(_completion(response, request))
+
+    def _without_key(self, completion: Completion) -> Completion:
+        """A server that echoes the key does not get it into a cache or a table."""
+        if not self._key:
+            return completion
+        return dataclasses.replace(
+            completion,
+            text=completion.text.replace(self._key, "[key]"),
+            model=completion.model.replace(self._key, "[key]"),
+        )
 
     async def aclose(self) -> None:
         clients, self._clients, self._idle = self._clients, [], []
@@ -184,7 +194,7 @@ class OpenAIProvider:
         if _is_unknown_model(status, code, said):
             return UnknownModelError(f"{self.base_url} has no model {self.model!r}: {said}")
         if status == 402 or (status == 429 and code in _QUOTA_CODES):
-            return QuotaError(f"{where}; fill the account, then run the same command to go on")
+            return QuotaError(f"{where}; fill the account")
         if status == 429 or (status == 503 and "retry-after" in exc.response.headers):
             return RateLimitError(where, _retry_after_s(exc.response.headers))
         if status in (408, 409, 425) or status >= 500:
@@ -208,7 +218,10 @@ class OpenAIProvider:
 
 def normalised_url(url: str) -> str:
     """One spelling a server: no default port, no slash at the end, no query."""
-    parts = urlsplit(url.strip())
+    try:
+        parts = urlsplit(url.strip())
+    except ValueError as exc:
+        raise ConfigError(f"the base URL {url!r}: {exc}") from None
     if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
         raise ConfigError("the base URL must look like https://host/v1")
     if parts.username or parts.password:
@@ -295,9 +308,7 @@ def _completion(response: httpx2.Response, request: Request) -> Completion:
         if refusal and not text:
             text, finish_reason = _text(refusal), "refusal"
         model = body.get("model") or request.model
-        usage = body.get("usage") or {}
-        counts = Usage(_count(usage, "prompt_tokens"), _count(usage, "completion_tokens"))
-        return Completion(text, str(model), str(finish_reason), counts)
+        return Completion(text, str(model), str(finish_reason), _usage(body.get("usage")))
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         raise TransientError("the server's answer is no chat completion") from None
 
@@ -313,9 +324,15 @@ def _text(content: object) -> str:
     return content
 
 
+def _usage(reported: object) -> Usage:
+    """Tokens as reported; what is no count is as good as not reported."""
+    usage = reported if isinstance(reported, dict) else {}
+    return Usage(_count(usage, "prompt_tokens"), _count(usage, "completion_tokens"))
+
+
 def _count(usage: Mapping[str, Any], name: str) -> int | None:
     value = usage.get(name)
-    return value if isinstance(value, int) else None
+    return value if isinstance(value, int) and value >= 0 else None
 
 
 # -- complaints

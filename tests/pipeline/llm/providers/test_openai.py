@@ -379,6 +379,22 @@ async def test_the_key_is_in_no_error_log_or_repr(status: int, caplog: pytest.Lo
     assert caught.value.__suppress_context__
 
 
+async def test_a_key_that_a_server_echoes_is_in_no_answer():
+    """A 200 that quotes the key would carry it into cache, tables and report."""
+    provider = Server(reply(f"Bearer {KEY}")).provider(key=KEY)
+    completion = await provider.complete(REQUEST)
+    assert completion.text == "Bearer [key]"
+
+
+@pytest.mark.parametrize("usage", ["x", [1], {"prompt_tokens": -5}, {"prompt_tokens": "7"}, None])
+async def test_an_answer_with_unusable_usage_is_an_answer(usage: object):
+    """It is paid for; what it cost is not known."""
+    choice = {"finish_reason": "stop", "message": {"content": "ok"}}
+    body = {"model": "m", "choices": [choice], "usage": usage}
+    completion = await Server(httpx2.Response(200, json=body)).provider().complete(REQUEST)
+    assert (completion.text, completion.usage) == ("ok", Usage())
+
+
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
