@@ -126,7 +126,9 @@ def score(
 
 def _with_earlier_metrics(config: RunConfig, directory: RunDirectory) -> RunConfig:
     """The metrics that the folder has scores of, and those asked for now: none is dropped."""
-    earlier = directory.settings.get("additive", {}).get("metrics", [])
+    if not (directory.path / "scores.parquet").exists():
+        return config
+    earlier = directory.settings["additive"]["metrics"]
     wanted = tuple(dict.fromkeys((*earlier, *config.metrics)))
     return dataclasses.replace(config, metrics=wanted)
 
