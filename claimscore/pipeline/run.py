@@ -20,7 +20,7 @@ from claimscore.cache.store import DiskCache
 from claimscore.config import RunConfig, user_cache_dir
 from claimscore.errors import ConfigError
 from claimscore.pipeline.blocking import run_blocking
-from claimscore.pipeline.encoders.base import load_pair_classifier, load_token_encoder
+from claimscore.pipeline.encoders import load_pair_classifier, load_token_encoder
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.plan import Plan, load_metrics, make_plan, required_columns

@@ -136,6 +136,7 @@ class Stages:
     def stop(self) -> None:
         """Ask for a stop: no new requests, no new batches; what is done stays done."""
         self._stopping.set()
+        self._progress.phase = "stopping: finishing what is in flight (Ctrl-C again: at once)"
         if self._engine is not None:
             self._engine.stop()
 

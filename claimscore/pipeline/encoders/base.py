@@ -1,14 +1,10 @@
-"""What an encoder offers to the rest of the pipeline, and how one is loaded from the settings.
-
-Importing this file is cheap: torch and transformers are imported by the loaders when called.
-"""
+"""What an encoder offers to the rest of the pipeline."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from claimscore.config import EncoderConfig
 from claimscore.errors import RejectedError
 
 if TYPE_CHECKING:
@@ -75,17 +71,3 @@ class RejectedItemsError(RejectedError):
     def __init__(self, message: str, kind: str, indices: tuple[int, ...]) -> None:
         super().__init__(message, kind=kind)
         self.indices = indices
-
-
-def load_pair_classifier(config: EncoderConfig) -> PairClassifier:
-    """Load the NLI model that ``config.nli`` names: "embedded", HF_ID[@REV], or a folder."""
-    from claimscore.pipeline.encoders.nli import load
-
-    return load(config)
-
-
-def load_token_encoder(config: EncoderConfig) -> TokenEncoder:
-    """Load the model that ``config.token_encoder`` names: "embedded", HF_ID[@REV], or a folder."""
-    from claimscore.pipeline.encoders.tokens import load
-
-    return load(config)

@@ -16,11 +16,11 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError, RejectedError
+from claimscore.pipeline.encoders import load_pair_classifier
 from claimscore.pipeline.encoders.base import (
     NLI_LABELS,
     ModelInfo,
     RejectedItemsError,
-    load_pair_classifier,
 )
 from claimscore.pipeline.encoders.loading import folder_digest
 from claimscore.pipeline.encoders.nli import (

@@ -18,8 +18,8 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders import tokens
-from claimscore.pipeline.encoders.base import ModelInfo, RejectedItemsError, load_token_encoder
+from claimscore.pipeline.encoders import load_token_encoder, tokens
+from claimscore.pipeline.encoders.base import ModelInfo, RejectedItemsError
 from claimscore.pipeline.encoders.loading import folder_digest
 from claimscore.pipeline.encoders.tokens import (
     BatchedTokenEncoder,
