@@ -1,0 +1,47 @@
+"""The Python examples of README and docs run as they stand."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FILES = (ROOT / "README.md", ROOT / "docs" / "language-models.md")
+BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+def examples() -> list[object]:
+    return [
+        pytest.param(code, id=f"{path.stem}-{number}")
+        for path in FILES
+        for number, code in enumerate(BLOCK.findall(path.read_text(encoding="utf-8")), 1)
+    ]
+
+
+@pytest.mark.parametrize("code", examples())
+def test_python_examples_run(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an empty folder that has the examples beside it, as in a checkout."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
+    exec(compile(code, "example", "exec"), {"__name__": "__main__"})
+
+
+def test_the_tables_page_is_up_to_date() -> None:
+    """docs/tables.md is written from the schemas."""
+    namespace: dict[str, object] = {"__name__": "make_tables_doc"}
+    script = ROOT / "scripts" / "make_tables_doc.py"
+    exec(compile(script.read_text(encoding="utf-8"), str(script), "exec"), namespace)
+    make = namespace["tables_doc"]
+    assert callable(make)
+    assert (ROOT / "docs" / "tables.md").read_text(encoding="utf-8") == make()
+
+
+def test_the_readme_has_exactly_two_set_up_commands() -> None:
+    """One that installs and runs, one that installs and tests; each one line."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    commands = re.findall(r"<!-- command: (\w+) -->\n```sh\n(.*)\n```", readme)
+    assert [name for name, _ in commands] == ["run", "test"]
+    assert readme.count("pip install") == 2
