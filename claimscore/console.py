@@ -114,6 +114,7 @@ def llm_note(progress: Progress) -> str:
     parts += [f"{tokens:,} tokens"] if tokens else []
     parts += [f"{engine.retries:,} retries"] if engine.retries else []
     parts += [f"{engine.failed:,} failed"] if engine.failed else []
+    parts += [f"last error: {engine.last_error[:120]}"] if engine.last_error else []
     return ", ".join(parts)
 
 
@@ -146,10 +147,14 @@ def print_result(summary: Mapping[str, Any], out: str) -> None:
     """The table of metrics, counts that add up, and where things are."""
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=False)
-    console.print(metrics_table(summary["metrics"]))
+    if summary["metrics"]:
+        Console(highlight=False, soft_wrap=False).print(metrics_table(summary["metrics"]))
+    for name, row in summary["metrics"].items():
+        for why, count in row["reasons"].items():
+            print(f"{name}: {count} x null: {why}")
     records = summary["records"]
-    print(f"{records['total']} records: {records['done']} done, {records['failed']} with failures")
+    noun = "record" if records["total"] == 1 else "records"
+    print(f"{records['total']} {noun}: {records['done']} done, {records['failed']} with failures")
     for failure in summary["failures"]:
         example = failure["example"].partition("\n")[0][:100]
         print(f"  {failure['count']} x {failure['stage']}: {failure['kind']}, e.g. {example}")
@@ -160,7 +165,8 @@ def print_result(summary: Mapping[str, Any], out: str) -> None:
         f"{call['requests']:,} requests, {call['cache_hits']:,} from the cache, "
         f"{call['nli_pairs']:,} text pairs in {duration(call['seconds'])}"
     )
-    print(f"scores: {out}/scores.parquet   report: {out}/report.html")
+    made = f"scores: {out}/scores.parquet" if summary["metrics"] else f"tables: {out}"
+    print(f"{made}   report: {out}/report.html")
 
 
 def metrics_table(metrics: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -174,8 +180,7 @@ def metrics_table(metrics: Mapping[str, Mapping[str, Any]]) -> Table:
         table.add_column(column, justify="right")
     for name, row in metrics.items():
         if row["mean"] is None:
-            reasons = "; ".join(f"{count} x {why}" for why, count in row["reasons"].items())
-            table.add_row(name, "none", reasons, "0", str(row["null"]))
+            table.add_row(name, "none", "", "0", str(row["null"]))
         else:
             interval = f"{row['low']:.2f} to {row['high']:.2f}"
             table.add_row(name, f"{row['mean']:.2f}", interval, str(row["n"]), str(row["null"]))

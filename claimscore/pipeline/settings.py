@@ -115,7 +115,8 @@ def signature_facts(settings: Mapping[str, Any]) -> dict[str, str]:
     if "llm" in additive:
         llm = additive["llm"]
         builtin = llm["provider"] == "builtin"
-        facts["llm"] = llm["model"] if builtin else f"{llm['provider']}:{llm['model']}"
+        named = f"{llm['provider']}:{llm['model']}@{llm['namespace']}"
+        facts["llm"] = llm["model"] if builtin else named
     for task, prompt in additive.get("prompts", {}).items():
         facts[task] = f"{prompt['name']}={prompt['version']}@{prompt['digest']}"
     if "nli" in additive:

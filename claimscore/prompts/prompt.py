@@ -138,6 +138,8 @@ def load_prompt(name: str, version: str = "v1", prompts_dir: Path | None = None)
     """A prompt by version or by path of a TOML file; the user's folder goes first."""
     if version.endswith(".toml"):
         return load_prompt_file(Path(version))
+    if Path(version).suffix or len(Path(version).parts) != 1:
+        raise ConfigError(f"{version}: a prompt file must end in .toml; a version is like v1")
     for folder in _folders(name, prompts_dir):
         file = folder / f"{version}.toml"
         if file.is_file():

@@ -34,6 +34,9 @@ MAX_NOTE_CHARS = 600
 MAX_COMPONENTS_CHARS = 20_000
 PREVIEW_CHARS = 90
 
+#: A value this close to the end of a metric's range lies on it: single precision ends there.
+ROUNDING = 1e-3
+
 
 class DetailChunk(NamedTuple):
     """Some records (id and the input's columns), their claims and their NLI rows."""
@@ -170,6 +173,8 @@ def _metric(scores: pl.LazyFrame, facts: MetricFacts) -> MetricOverview:
 def _histogram(mine: pl.LazyFrame, facts: MetricFacts, low: float, high: float) -> Histogram:
     """Twenty bins over the metric's range; over the data's where that is wider or unbounded."""
     bounds = facts.range or (-math.inf, math.inf)
+    low = bounds[0] if abs(low - bounds[0]) < ROUNDING else low
+    high = bounds[1] if abs(high - bounds[1]) < ROUNDING else high
     low = min(low, bounds[0]) if math.isfinite(bounds[0]) else low
     high = max(high, bounds[1]) if math.isfinite(bounds[1]) else high
     if (low, high) != bounds:

@@ -58,7 +58,8 @@ class EngineStats:
 
     `sent` counts requests to the provider, attempts included; `answered` those that
     brought an answer; `hits` stored answers used; `rejected` new answers that failed their
-    check; `failed` rows given a `Failure`. `paused_until` is a time of `anyio.current_time`.
+    check; `failed` rows given a `Failure`. `paused_until` is a time of `anyio.current_time`;
+    `last_error` is why something was last tried again.
     """
 
     sent: int = 0
@@ -71,6 +72,7 @@ class EngineStats:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     paused_until: float = 0.0
+    last_error: str = ""
 
 
 @dataclasses.dataclass(slots=True)
@@ -377,11 +379,16 @@ class Engine:
             with anyio.fail_after(self._timeout_s):
                 completion = await self.provider.complete(request)
         except TimeoutError:
-            raise TransientError(f"no answer within {self._timeout_s:g} s") from None
+            self.stats.last_error = f"no answer within {self._timeout_s:g} s"
+            raise TransientError(self.stats.last_error) from None
         except RateLimitError as exc:
+            self.stats.last_error = str(exc)
             if exc.retry_after_s is not None:
                 limiter.pause(exc.retry_after_s)
                 self.stats.paused_until = limiter.paused_until
+            raise
+        except TransientError as exc:
+            self.stats.last_error = str(exc)
             raise
         except (ConfigError, StoppedEarly) as exc:
             self._halt(exc)

@@ -138,7 +138,7 @@ def semicolon(tokens: Tokens) -> list[Tokens] | None:
         if not free[i] or not 0 < i < len(tokens) - 1:
             continue
         dash = token.low in "-–—" and token.gap and own_clause(tokens, i + 1)
-        ended = token.low in ".!?" and tokens[i + 1].gap and tokens[i + 1].text[0].isupper()
+        ended = token.low in "!?" and tokens[i + 1].gap and tokens[i + 1].text[0].isupper()
         if token.low == ";" or ended or (dash and has_finite(tokens[:i])):
             return [tokens[:i], tokens[i + 1 :]]
     return None
