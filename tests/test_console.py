@@ -33,6 +33,8 @@ def test_notes_say_what_matters_and_nothing_that_is_zero() -> None:
     progress.engine = EngineStats(sent=10, failed=2, retries=1, prompt_tokens=1500)
     assert "1,500 tokens, 1 retries, 2 failed" in llm_note(progress)
     assert model_note(progress) == ""
+    progress.engine.last_error = "connection refused"
+    assert "last error: connection refused" in llm_note(progress)
 
 
 def test_the_result_shows_nulls_with_their_reason(capsys: Any) -> None:

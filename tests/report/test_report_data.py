@@ -182,6 +182,7 @@ def scores(values: list[float]) -> pl.DataFrame:
         pytest.param([7.0, 7.0], None, (7.0, 8.0), id="one value"),
         pytest.param([0.0], None, (0.0, 0.1), id="zero"),
         pytest.param([1e-9, 2e12], None, (0.0, 2e12), id="many orders"),
+        pytest.param([-1.7e-6, 40.0], (0, 100), (0, 100), id="rounding below the range"),
     ],
 )
 def test_histogram_holds_every_value(

@@ -238,6 +238,7 @@ async def test_transient_errors_are_retried_then_a_failure():
     assert isinstance(failure, Failure)
     assert (failure.message, failure.attempts) == ("two", 3)
     assert engine.stats.retries == 1 + 2
+    assert engine.stats.last_error == "two"
 
 
 async def test_a_rate_limit_pauses_everybody():
