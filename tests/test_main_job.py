@@ -360,7 +360,7 @@ class TestRefused:
             assert claimscore(*run, *llm, broken.base_url) == 2
             assert claimscore(*run, *llm, server.base_url) == 0
             assert claimscore(*run, *llm, broken.base_url) == 2
-        assert "additive.llm.namespace" in capsys.readouterr().err.splitlines()[-1]
+        assert "--base-url: was" in capsys.readouterr().err.splitlines()[-1]
 
     def test_a_refused_run_leaves_no_folder(self, tmp_path: Path) -> None:
         """Nothing was made, so nothing is there."""
@@ -426,9 +426,7 @@ class TestRefused:
         run = ("run", EXAMPLES, "--out", tmp_path / "run", "--quiet")
         assert claimscore(*run, *WORDS_ONLY) == 0
         assert claimscore(*run, *WORDS_ONLY, "--granularity", "summary") == 2
-        assert (
-            'additive.texts.granularity: was "sentence", now "summary"' in capsys.readouterr().err
-        )
+        assert '--granularity: was "sentence", now "summary"' in capsys.readouterr().err
         assert claimscore(*run, "--metrics", "ds,ds", "--tasks", "decompose,facts") == 0
 
     def test_a_key_is_not_sent_over_plain_http(

@@ -27,6 +27,7 @@ from claimscore.pipeline.plan import Plan, load_metrics, make_plan, required_col
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.scoring import score_run
 from claimscore.pipeline.settings import (
+    CALLED,
     config_from,
     model_settings,
     options_of,
@@ -202,7 +203,7 @@ class _Work:
         """Compare the settings with the folder's, and store them and the call."""
         self.directory.forget_settings(unused_settings(self.directory))
         self.directory.check_settings(
-            result_settings(self.config, self.plan, self.provider, records)
+            result_settings(self.config, self.plan, self.provider, records), CALLED
         )
         self.directory.write_options(options_of(self.config))
 
@@ -217,7 +218,9 @@ class _Work:
         progress.llm_chunks_todo = sum(bool(item.tasks) for item in todo)
         progress.model_chunks_todo = sum(item.needs_models for item in todo)
         models = self._load_models(todo)
-        directory.check_settings({**_fixed(directory.settings), "additive": model_settings(models)})
+        directory.check_settings(
+            {**_fixed(directory.settings), "additive": model_settings(models)}, CALLED
+        )
         directory.event("started", records=self.n_records, chunks_todo=len(todo))
         if todo:
             self._run_stages(todo, models)

@@ -22,6 +22,27 @@ from claimscore.types import JSON
 _PATHS = ("out", "prompts_dir", "cache_dir")
 
 
+#: What users call the settings that can differ.
+CALLED = {
+    "seed": "--seed",
+    "additive.texts.granularity": "--granularity",
+    "additive.texts.units": "--units",
+    "additive.llm.provider": "--llm",
+    "additive.llm.model": "--llm",
+    "additive.llm.namespace": "--base-url",
+    "additive.nli.name": "--nli",
+    "additive.nli.dtype": "--dtype",
+    "additive.nli.revision": "revision of --nli",
+    "additive.token_encoder.name": "--token-encoder",
+    "additive.token_encoder.dtype": "--dtype",
+    "additive.token_encoder.layer": "--token-layer",
+    "additive.token_encoder.revision": "revision of --token-encoder",
+    "additive.token_encoder.rescale_with_baseline": "rescaling (--no-baseline)",
+    **{f"additive.prompts.{task}.digest": f"--prompt {task}" for task in TASK_NAMES},
+    **{f"additive.prompts.{task}.version": f"version of --prompt {task}" for task in TASK_NAMES},
+}
+
+
 def result_settings(
     config: RunConfig, plan: Plan, provider: Provider | None, records: Mapping[str, object]
 ) -> JSON:

@@ -24,7 +24,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import polars as pl
@@ -127,10 +127,13 @@ class RunDirectory:
         path = self.path / "run.toml"
         return read_toml(path) if path.exists() else {}
 
-    def check_settings(self, settings: Mapping[str, object]) -> None:
+    def check_settings(
+        self, settings: Mapping[str, object], called: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         """Write run.toml the first time; later refuse settings that differ from it.
 
-        Lists and tables under the table `additive` may grow; their union is stored.
+        Lists and tables under the table `additive` may grow; their union is stored. `called`
+        is what users call a setting, by its dotted name.
         """
         self._for_writing()
         wanted, stored = as_stored(settings), self.settings
@@ -139,8 +142,9 @@ class RunDirectory:
         else:
             merged, differences = merge(stored, wanted)
             if differences:
+                shown = "; ".join(_as_called(difference, called) for difference in differences)
                 raise ConfigError(
-                    f"{self.path} was made with other settings: {'; '.join(differences)}; "
+                    f"{self.path} was made with other settings: {shown}; "
                     "name another --out, or go back to the old settings"
                 )
         if merged != stored:
@@ -363,6 +367,11 @@ def damage_as_error(path: Path) -> Iterator[None]:
 
 def _first_line(exc: Exception) -> str:
     return str(exc).strip().partition("\n")[0]
+
+
+def _as_called(difference: str, called: Mapping[str, str]) -> str:
+    name, colon, rest = difference.partition(":")
+    return called.get(name, name) + colon + rest
 
 
 def _refuse_other_folder(path: Path) -> None:
