@@ -10,8 +10,7 @@ ClaimscoreError
 ├── TransientError         retry: connection, timeout, 5xx, broken body
 │   └── RateLimitError     retry after `retry_after_s`; heard by all tasks
 ├── RejectedError          a failure row: this request is refused for its content
-├── ParseError             a new sample, then a failure row
-└── MissingExtraError      stop: an optional package is not installed (exit 2)
+└── ParseError             a new sample, then a failure row
 """
 
 from __future__ import annotations
@@ -35,10 +34,6 @@ class AuthenticationError(ConfigError):
 
 class UnknownModelError(ConfigError):
     """The server or the disk does not have the named model."""
-
-
-class MissingExtraError(ConfigError):
-    """An optional package is needed; the message names the extra to install."""
 
 
 class StoppedEarly(ClaimscoreError):

@@ -27,6 +27,18 @@ MODEL_PROVENANCE: dict[str, pl.DataType] = {
 }
 
 
+#: The column of the records that each side is taken from, in the order sides are shown.
+SIDE_COLUMNS: dict[str, str] = {
+    "a": "summary_a",
+    "b": "summary_b",
+    "common": "summary_common",
+    "summary": "summary",
+}
+
+#: The side of the columns `source` and `sources`.
+SOURCE_SIDE = "source"
+
+
 @dataclasses.dataclass(frozen=True)
 class Table:
     """Name, columns and meaning of one table."""

@@ -389,15 +389,6 @@ def test_standard_input_is_named_so(tmp_path: Path) -> None:
     assert refused("-", tmp_path, stdin=io.BytesIO()).startswith("standard input: the input is")
 
 
-def test_kept_column_must_be_there(tmp_path: Path) -> None:
-    """A column to group by that no record has is an error, with the near one named."""
-    (tmp_path / "r.jsonl").write_bytes(OK.replace(b'"id"', b'"product": 1, "id"'))
-    prepare(str(tmp_path / "r.jsonl"), spool=tmp_path, required={}, kept=["product", "id"])
-    message = refused(str(tmp_path / "r.jsonl"), tmp_path, kept=["produkt"])
-    assert message.startswith("r.jsonl: no record has a column produkt; the columns are: product,")
-    assert message.endswith("is product meant?")
-
-
 def test_names_as_data_are_refused(tmp_path: Path) -> None:
     """Columns without end would fill the memory."""
     fields = ",".join(f'"c{i}": 1' for i in range(MAX_COLUMNS + 1))

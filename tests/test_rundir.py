@@ -75,8 +75,8 @@ def test_second_opener_in_this_process_is_refused(run: RunDirectory) -> None:
 def test_lock_ends_with_the_block(tmp_path: Path) -> None:
     """The next run may open it."""
     for _ in range(2):
-        with RunDirectory(tmp_path / "run"):
-            pass
+        with RunDirectory(tmp_path / "run") as directory:
+            assert (directory.path / ".lock").read_text().strip() == str(os.getpid())
 
 
 def test_lock_ends_with_a_killed_process(tmp_path: Path) -> None:

@@ -12,18 +12,14 @@ from typing import NamedTuple
 
 import polars as pl
 
+from claimscore.tables import SIDE_COLUMNS, SOURCE_SIDE
+
 #: The side of the tables that each column of the records becomes.
 SIDES: dict[str, str] = {
-    "summary_a": "a",
-    "summary_b": "b",
-    "summary_common": "common",
-    "summary": "summary",
-    "source": "source",
-    "sources": "source",
+    **{column: side for side, column in SIDE_COLUMNS.items()},
+    "source": SOURCE_SIDE,
+    "sources": SOURCE_SIDE,
 }
-
-#: The same the other way round, for messages.
-COLUMNS: dict[str, str] = {side: column for column, side in reversed(SIDES.items())}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,7 +116,7 @@ def failure_reasons(tables: ChunkTables, needs: Needs) -> dict[str, str]:
     rows = sorted(columns, key=lambda row: (stages.index(row[1]), row[2] or "", row[3] or 0))
     reasons: dict[str, str] = {}
     for record, stage, side, _, message in rows:
-        place = f" for {COLUMNS.get(side, side)}" if side else ""
+        place = f" for {SIDE_COLUMNS.get(side, side)}" if side else ""
         reasons.setdefault(record, f"{stage} failed{place}: {message}")
     return reasons
 

@@ -14,6 +14,7 @@ from claimscore.metrics.base import Metric
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import FIELDS, Task
 from claimscore.prompts import Prompt, load_prompt
+from claimscore.tables import SIDE_COLUMNS, SOURCE_SIDE
 
 SidePair = tuple[str, str]
 
@@ -116,5 +117,5 @@ def _task_sides(
     for name in reversed(TASKS):
         for before in TASKS[name].after if name in wanted else ():
             wanted.setdefault(before, set()).update(wanted[name])
-    order = ("a", "b", "common", "summary", "source")
+    order = (*SIDE_COLUMNS, SOURCE_SIDE)
     return {name: tuple(side for side in order if side in sides) for name, sides in wanted.items()}

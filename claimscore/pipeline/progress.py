@@ -13,8 +13,6 @@ class Progress:
     """The state of a run. Counts are of this invocation unless they say `total`."""
 
     phase: str = "reading"
-    records_total: int = 0
-    chunks_total: int = 0
     llm_chunks_todo: int = 0
     llm_chunks_done: int = 0
     model_chunks_todo: int = 0

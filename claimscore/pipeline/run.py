@@ -195,10 +195,6 @@ class _Work:
     n_records: int
     tell: _Teller
 
-    @property
-    def n_chunks(self) -> int:
-        return -(-self.n_records // self.config.chunk_records)
-
     def settle(self, records: Mapping[str, object]) -> None:
         """Compare the settings with the folder's, and store them and the call."""
         self.directory.forget_settings(unused_settings(self.directory))
@@ -209,12 +205,13 @@ class _Work:
 
     def todo(self) -> list[ChunkTodo]:
         """The chunks with missing steps."""
-        return find_todo(self.plan, self.directory, self.n_chunks, self.config.retry_failed)
+        return find_todo(
+            self.plan, self.directory, self.directory.n_chunks, self.config.retry_failed
+        )
 
     def finish(self, todo: list[ChunkTodo]) -> RunResult:
         """Do what is missing, then score everything."""
         directory, progress = self.directory, self.tell.progress
-        progress.records_total, progress.chunks_total = self.n_records, self.n_chunks
         progress.llm_chunks_todo = sum(bool(item.tasks) for item in todo)
         progress.model_chunks_todo = sum(item.needs_models for item in todo)
         models = self._load_models(todo)
@@ -226,7 +223,7 @@ class _Work:
             self._run_stages(todo, models)
         self.tell.phase("scoring")
         facts = signature_facts(directory.settings)
-        scores = score_run(directory, self.n_chunks, self.plan.metrics, facts, self.config.seed)
+        scores = score_run(directory, self.plan.metrics, facts, self.config.seed)
         summary = self._summary(scores)
         directory.write_summary(summary)
         directory.event("finished", **spent(progress))

@@ -50,7 +50,6 @@ def score_chunk(
 
 def score_run(
     run: RunDirectory,
-    n_chunks: int,
     metrics: Sequence[Metric],
     facts: Mapping[str, str],
     seed: int,
@@ -61,7 +60,7 @@ def score_run(
     reasons: dict[str, Counter[str]] = {metric.name: Counter() for metric in metrics}
 
     def frames() -> Iterator[pl.DataFrame]:
-        for chunk in range(n_chunks):
+        for chunk in range(run.n_chunks):
             scores = score_chunk(chunk_tables(run, chunk), metrics, signatures)
             for metric, value, reason in scores.select("metric", "value", "reason").iter_rows():
                 if value is None:

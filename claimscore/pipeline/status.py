@@ -28,7 +28,7 @@ def _status(out: Path, directory: RunDirectory) -> JSON:
     if not directory.has(0, "records"):
         raise ConfigError(f"{out}: its records are still being read, or the run was stopped then")
     records = directory.settings["records"]["count"]
-    n_chunks = -(-records // config.chunk_records)
+    n_chunks = directory.n_chunks
     plan = make_plan(config, directory.read("records", 0).columns)
     todo = find_todo(plan, directory, n_chunks, retry_failed=False)
     failures = directory.scan("failures").select("id", "stage", "kind").collect()

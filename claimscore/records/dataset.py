@@ -54,10 +54,6 @@ class Dataset:
     _columns: tuple[Column, ...] = dataclasses.field(repr=False)
     _has_ids: bool = True
 
-    def chunk_count(self, size: int) -> int:
-        """How many chunks of `size` records there are; the last may be shorter."""
-        return -(-self.n_records // _positive(size))
-
     def chunks(self, size: int) -> Iterator[pl.DataFrame]:
         """Frames of `size` records in the input's order, all of the schema `columns`.
 
@@ -93,19 +89,18 @@ def prepare(
     spool: Path,
     required: Required,
     stdin: BinaryIO | None = None,
-    kept: Sequence[str] = (),
 ) -> Dataset:
     """Validate every record of `source` in one streaming pass.
 
     `source` is a file, a glob, or "-" for JSONL on standard input, which is first copied
-    to `spool`. `required` says which columns each chosen metric needs. `kept` names other
-    columns that must be there, say to group by. The first record that cannot be used
-    raises `InputError` naming file, line or row, column and what was wrong.
+    to `spool`. `required` says which columns each chosen metric needs. The first record
+    that cannot be used raises `InputError` naming file, line or row, column and what was
+    wrong.
     """
     with os_errors(spool):
         spool.mkdir(mode=0o700, parents=True, exist_ok=True)
     files = (_spooled(spool, stdin),) if source == "-" else find_files(source)
-    return _Validation(source, files, required, kept).run(spool)
+    return _Validation(source, files, required).run(spool)
 
 
 def _spooled(spool: Path, stdin: BinaryIO | None) -> InputFile:
@@ -134,14 +129,11 @@ def _shown(name: str) -> str:
 class _Validation:
     """The state of the first pass."""
 
-    def __init__(
-        self, source: str, files: tuple[InputFile, ...], required: Required, kept: Sequence[str]
-    ) -> None:
+    def __init__(self, source: str, files: tuple[InputFile, ...], required: Required) -> None:
         self._source = source
         self._files = files
         self._cells = files[0].format in ("csv", "tsv")
         self._types = TypeFinder(cells=self._cells)
-        self._kept = kept
         self._has_ids: bool | None = None
         self._needs: dict[str, list[str]] = {}
         for metric, columns in required.items():
@@ -169,7 +161,6 @@ class _Validation:
         if not count:
             names = _listed([file.name for file in self._files])
             raise InputError(f"{names}: the input is empty; there are no records in it")
-        self._check_kept()
         columns = tuple(self._types.columns())
         return Dataset(
             source=self._source,
@@ -263,15 +254,6 @@ class _Validation:
                 raise InputError(
                     f"{where}: no column {column}{self._needed_by(column)}; the columns are: "
                     f"{_listed(names)}{_similar(column, names)}"
-                )
-
-    def _check_kept(self) -> None:
-        names = self._types.names
-        for name in self._kept:
-            if name not in names and name != "id":
-                raise InputError(
-                    f"{self._source}: no record has a column {name}; the columns are: "
-                    f"{_listed(names)}{_similar(name, names)}"
                 )
 
     def _check_duplicates(self, ids: IdIndex) -> None:

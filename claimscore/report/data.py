@@ -15,16 +15,10 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from claimscore.report.matrix import Matrices
+from claimscore.tables import SIDE_COLUMNS
 
 JSON = dict[str, Any]
 
-#: Where the text of a side stands; also the order in which sides are shown.
-SIDE_COLUMNS: dict[str, str] = {
-    "a": "summary_a",
-    "b": "summary_b",
-    "common": "summary_common",
-    "summary": "summary",
-}
 #: Input columns that are not repeated among a record's "other columns".
 TEXT_COLUMNS = frozenset({"id", *SIDE_COLUMNS.values(), "source", "sources", "references"})
 

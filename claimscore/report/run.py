@@ -35,10 +35,9 @@ def write_run_report(out: Path) -> Path:
 
 def _tables(directory: RunDirectory, summary: Mapping[str, Any]) -> ReportTables:
     settings = directory.settings
-    n_chunks = -(-settings["records"]["count"] // settings["chunk_records"])
 
     def chunks() -> Iterator[DetailChunk]:
-        for chunk in range(n_chunks):
+        for chunk in range(directory.n_chunks):
             yield DetailChunk(
                 directory.read("records", chunk),
                 directory.read("claims", chunk),

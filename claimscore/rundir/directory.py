@@ -127,6 +127,12 @@ class RunDirectory:
         path = self.path / "run.toml"
         return read_toml(path) if path.exists() else {}
 
+    @property
+    def n_chunks(self) -> int:
+        """How many chunks the run's records make, by the settings."""
+        settings = self.settings
+        return -(-int(settings["records"]["count"]) // int(settings["chunk_records"]))
+
     def check_settings(
         self, settings: Mapping[str, object], called: Mapping[str, str] = MappingProxyType({})
     ) -> None:

@@ -9,17 +9,8 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from claimscore.config import Granularity
-from claimscore.tables import Table
+from claimscore.tables import SIDE_COLUMNS, SOURCE_SIDE, Table
 from claimscore.text import split_sentences
-
-#: The column of the records that each side is taken from.
-SIDE_COLUMNS: dict[str, str] = {
-    "a": "summary_a",
-    "b": "summary_b",
-    "common": "summary_common",
-    "summary": "summary",
-}
-SOURCE_SIDE = "source"
 
 #: What a prompt of these tasks may use: the text asked about, and the whole text it is part of.
 FIELDS = ("text", "summary")

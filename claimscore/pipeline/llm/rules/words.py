@@ -27,7 +27,6 @@ DETERMINERS = word_set(
     "another both all several many few most either neither one two three four five six "
     "seven eight nine ten such"
 )
-ARTICLES = word_set("a an the")
 POSSESSIVES = word_set("my your his her its our their")
 SUBJECT_PRONOUNS = word_set(
     "i you he she it we they this that these those there everyone everybody everything someone "
@@ -167,10 +166,6 @@ def is_word(token: Token) -> bool:
 def is_content(token: Token) -> bool:
     """Whether a claim must keep the word: everything but the closed classes and marks."""
     return is_word(token) and token.low not in _FUNCTION_SET
-
-
-def content_words(text: str) -> frozenset[str]:
-    return frozenset(token.low for token in tokenise(text) if is_content(token))
 
 
 def is_adverb(low: str) -> bool:

@@ -362,7 +362,7 @@ def test_a_key_is_not_sent_in_the_clear(url: str):
 )
 def test_a_key_may_go_to_loopback_and_over_https(url: str):
     """Local servers need no encryption."""
-    OpenAIProvider("m", base_url=url, key=KEY)
+    assert OpenAIProvider("m", base_url=url, key=KEY).base_url == normalised_url(url)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 429, 500])

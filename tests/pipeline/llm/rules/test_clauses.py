@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimscore.pipeline.llm.rules.clauses import decompose, decompose_text
-from claimscore.pipeline.llm.rules.words import content_words
+from claimscore.pipeline.llm.rules.words import is_content, tokenise
 
 SPLITS = [
     pytest.param(
@@ -171,6 +171,11 @@ SPLITS = [
         id="brackets-are-not-opened",
     ),
 ]
+
+
+def content_words(text: str) -> frozenset[str]:
+    """The words that no claim of a sentence may lose together."""
+    return frozenset(token.low for token in tokenise(text) if is_content(token))
 
 
 @pytest.mark.parametrize(("sentence", "claims"), SPLITS)
