@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,12 +132,24 @@ _DIR = click.Path(path_type=Path, file_okay=False)
 _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 
 _llm_options = _options(
-    click.option("--llm", default="builtin", show_default=True, help="builtin or openai:MODEL."),
+    click.option("--llm", default="builtin", show_default=True, help="builtin, openai:MODEL or openai-batch:MODEL."),
     click.option("--base-url", help="An OpenAI-compatible server; else OPENAI_BASE_URL."),
     click.option("--rpm", type=float, help="Requests a minute."),
     click.option("--tpm", type=float, help="Tokens a minute."),
     click.option("--max-concurrency", type=int, default=64, show_default=True),
     click.option("--timeout-s", type=float, default=120.0, show_default=True),
+    click.option(
+        "--max-outage-s",
+        type=float,
+        default=3600.0,
+        show_default=True,
+        help="How long to keep trying a server that does not answer.",
+    ),
+    click.option("--max-cost", type=float, metavar="USD", help="Stop before spending more."),
+    click.option("--max-requests", type=int, help="Stop before sending more."),
+    click.option("--max-failures", metavar="N|P%", help="Stop when more rows than this failed."),
+    click.option("--input-price", type=float, help="Dollars a million prompt tokens."),
+    click.option("--output-price", type=float, help="Dollars a million completion tokens."),
     click.option("--allow-http-key", is_flag=True, help="Send the key over plain http."),
     click.option("--cache-dir", type=_DIR, help="Where paid answers are kept."),
     click.option("--cache-namespace", help="Instead of the base URL in cache keys."),
@@ -214,21 +226,7 @@ def run(quiet: bool, as_json: bool, **options: Any) -> int:
 
 def run_config(**options: Any) -> RunConfig:
     """The command's options as settings."""
-    llm = LLMConfig(
-        model=options["llm"],
-        **{
-            name: options[name]
-            for name in (
-                "base_url",
-                "rpm",
-                "tpm",
-                "max_concurrency",
-                "timeout_s",
-                "allow_http_key",
-                "cache_namespace",
-            )
-        },
-    )
+    llm = llm_config(options)
     encoders = EncoderConfig(
         rescale_with_baseline=not options["no_baseline"],
         **{
@@ -250,6 +248,26 @@ def run_config(**options: Any) -> RunConfig:
         "retry_failed",
     )
     return RunConfig(llm=llm, encoders=encoders, **{name: options[name] for name in names})
+
+
+def llm_config(options: Mapping[str, Any]) -> LLMConfig:
+    """The options of `_llm_options` as settings."""
+    names = (
+        "base_url",
+        "rpm",
+        "tpm",
+        "max_concurrency",
+        "timeout_s",
+        "max_outage_s",
+        "max_cost",
+        "max_requests",
+        "max_failures",
+        "input_price",
+        "output_price",
+        "allow_http_key",
+        "cache_namespace",
+    )
+    return LLMConfig(model=options["llm"], **{name: options[name] for name in names})
 
 
 def _finish(result: Any, as_json: bool) -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from claimscore.errors import ConfigError
 
@@ -18,9 +20,20 @@ DType = Literal["float32", "bfloat16", "float16"]
 TASK_NAMES = ("decompose", "paraphrase", "negate", "facts")
 
 
+class FailureLimit(NamedTuple):
+    """How many rows, or which share of them, may fail before a run stops."""
+
+    rows: int | None = None
+    share: float | None = None
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class LLMConfig:
-    """Where the language model is and how it may be used."""
+    """Where the language model is and how it may be used.
+
+    Prices are dollars a million tokens, for models that the price table does not know;
+    `max_failures` is a count ("50") or a share of the rows asked ("5%").
+    """
 
     model: str = "builtin"
     base_url: str | None = None
@@ -30,6 +43,12 @@ class LLMConfig:
     timeout_s: float = 120.0
     max_attempts: int = 8
     max_samples: int = 3
+    max_outage_s: float = 3600.0
+    max_cost: float | None = None
+    max_requests: int | None = None
+    max_failures: str | None = None
+    input_price: float | None = None
+    output_price: float | None = None
     allow_http_key: bool = False
     cache_namespace: str | None = None
 
@@ -44,6 +63,26 @@ class LLMConfig:
                 raise ConfigError(f"--{option} must be at least 1, not {getattr(self, name)}")
         if not self.timeout_s > 0:
             raise ConfigError(f"--timeout-s must be above zero, not {self.timeout_s}")
+        for name in ("max_outage_s", "max_cost", "max_requests", "input_price", "output_price"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                option = name.replace("_", "-")
+                raise ConfigError(f"--{option} must be zero or above, not {value}")
+        if (self.input_price is None) != (self.output_price is None):
+            raise ConfigError("--input-price and --output-price go together")
+        self.failure_limit()
+
+    def failure_limit(self) -> FailureLimit | None:
+        """`max_failures` ("50" or "5%") as numbers; None where nothing bounds them."""
+        if self.max_failures is None:
+            return None
+        text = self.max_failures.strip()
+        number = text.removesuffix("%")
+        if not re.fullmatch(r"\d+(\.\d+)?" if text.endswith("%") else r"\d+", number):
+            raise ConfigError(f"--max-failures {text}: a count such as 50, or a share such as 5%")
+        if text.endswith("%"):
+            return FailureLimit(share=float(number) / 100)
+        return FailureLimit(rows=int(number))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,3 +159,12 @@ def user_cache_dir() -> Path:
         return Path(named)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "claimscore"
+
+
+def user_state_dir() -> Path:
+    """What processes of one user share: CLAIMSCORE_STATE_DIR, else the XDG state folder."""
+    named = os.environ.get("CLAIMSCORE_STATE_DIR")
+    if named:
+        return Path(named)
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "claimscore"

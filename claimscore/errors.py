@@ -6,14 +6,27 @@ ClaimscoreError
 │   ├── AuthenticationError  stop: the server refused the key (401, 403)
 │   └── UnknownModelError  stop: the server or the disk has no such model
 ├── StoppedEarly           stop: run the same command to go on (exit 75)
-│   └── QuotaError         the account has nothing left
+│   ├── QuotaError         the account has nothing left
+│   ├── BudgetError        `--max-cost` or `--max-requests` is used up
+│   ├── OutageError        the server did not come back within `--max-outage-s`
+│   └── TooManyFailures    more than `--max-failures`
 ├── TransientError         retry: connection, timeout, 5xx, broken body
-│   └── RateLimitError     retry after `retry_after_s`; heard by all tasks
+│   └── RateLimitError     retry after `retry_after_s`; heard by the limiter
 ├── RejectedError          a failure row: this request is refused for its content
 └── ParseError             a new sample, then a failure row
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from claimscore.types import RateLimits
+
+#: How an attempt came to nothing. `connect`: the server was not reached. `dropped`: the line
+#: broke after the request was sent. `timeout`: no answer in time. `status`: an HTTP status
+#: that asks to come again. `body`: a 200 whose body is broken. `rate_limit`: too fast.
+TransientKind = Literal["connect", "dropped", "timeout", "status", "body", "rate_limit"]
 
 
 class ClaimscoreError(Exception):
@@ -44,16 +57,54 @@ class QuotaError(StoppedEarly):
     """The account's quota is spent; no retry can help until it is filled."""
 
 
+class BudgetError(StoppedEarly):
+    """The next request does not fit into `--max-cost` or `--max-requests`; it was not sent."""
+
+
+class OutageError(StoppedEarly):
+    """Nothing was answered for `--max-outage-s`, though it was tried again and again."""
+
+
+class TooManyFailures(StoppedEarly):
+    """More rows failed than `--max-failures` allows; something is wrong with all of them."""
+
+
 class TransientError(ClaimscoreError):
-    """Asking the same again may succeed: connection, timeout, 5xx, truncated body."""
+    """Asking the same again may succeed.
+
+    `retry_after_s` is the server's own figure where it gave one, `limits` what its headers
+    said.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        kind: TransientKind = "status",
+        *,
+        retry_after_s: float | None = None,
+        limits: RateLimits | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.retry_after_s = retry_after_s
+        self.limits = limits
+
+    @property
+    def may_be_billed(self) -> bool:
+        """Whether the server may have done the work all the same."""
+        return self.kind in ("dropped", "timeout", "body")
 
 
 class RateLimitError(TransientError):
-    """The server asks for patience; `retry_after_s` is its own figure where it gave one."""
+    """The server asks to go slower (429)."""
 
-    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
+    def __init__(
+        self,
+        message: str,
+        retry_after_s: float | None = None,
+        limits: RateLimits | None = None,
+    ) -> None:
+        super().__init__(message, "rate_limit", retry_after_s=retry_after_s, limits=limits)
 
 
 class RejectedError(ClaimscoreError):

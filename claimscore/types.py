@@ -45,23 +45,61 @@ class Request:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens as the server reported them; None where it said nothing."""
+    """Tokens as the server reported them; None where it said nothing.
+
+    `cached_prompt_tokens` are those of `prompt_tokens` that the server had in a cache of
+    its own and bills at a lower price.
+    """
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    cached_prompt_tokens: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LimitState:
+    """One limit as a server tells it: units a minute, what is left, seconds until it is full."""
+
+    limit: float | None = None
+    remaining: float | None = None
+    reset_s: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RateLimits:
+    """What a response's headers say of the limits; None where they say nothing."""
+
+    requests: LimitState | None = None
+    tokens: LimitState | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Completion:
-    """One paid answer: what the cache holds."""
+    """One paid answer: what the cache holds.
+
+    `limits` came along with it and is for the limiter alone: it is neither stored nor compared.
+    """
 
     text: str
     model: str
     finish_reason: str = "stop"
     usage: Usage = Usage()
+    limits: RateLimits | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def to_json(self) -> JSON:
-        return dataclasses.asdict(self)
+        usage = self.usage
+        tokens = {
+            "prompt_tokens": usage.prompt_tokens,
+            "completion_tokens": usage.completion_tokens,
+        }
+        if usage.cached_prompt_tokens is not None:
+            tokens["cached_prompt_tokens"] = usage.cached_prompt_tokens
+        return {
+            "text": self.text,
+            "model": self.model,
+            "finish_reason": self.finish_reason,
+            "usage": tokens,
+        }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Completion:
