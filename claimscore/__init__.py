@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from claimscore.errors import ClaimscoreError
     from claimscore.pipeline.llm.engine import Answer, Engine
     from claimscore.pipeline.llm.providers.base import load_provider
+    from claimscore.pipeline.mapping import MapConfig, MapResult, map
     from claimscore.pipeline.run import RunResult, run, score
     from claimscore.prompts import Prompt, load_prompt, load_prompt_file
 
@@ -33,6 +34,8 @@ __all__ = [
     "EncoderConfig",
     "Engine",
     "LLMConfig",
+    "MapConfig",
+    "MapResult",
     "MemoryCache",
     "Prompt",
     "RunConfig",
@@ -40,6 +43,7 @@ __all__ = [
     "load_prompt",
     "load_prompt_file",
     "load_provider",
+    "map",
     "run",
     "score",
 ]
@@ -51,6 +55,8 @@ _HOMES = {
     "EncoderConfig": "claimscore.config",
     "Engine": "claimscore.pipeline.llm.engine",
     "LLMConfig": "claimscore.config",
+    "MapConfig": "claimscore.pipeline.mapping",
+    "MapResult": "claimscore.pipeline.mapping",
     "MemoryCache": "claimscore.cache.store",
     "Prompt": "claimscore.prompts",
     "RunConfig": "claimscore.config",
@@ -58,6 +64,7 @@ _HOMES = {
     "load_prompt": "claimscore.prompts",
     "load_prompt_file": "claimscore.prompts",
     "load_provider": "claimscore.pipeline.llm.providers.base",
+    "map": "claimscore.pipeline.mapping",
     "run": "claimscore.pipeline.run",
     "score": "claimscore.pipeline.run",
 }

@@ -5,7 +5,7 @@ target, and the folder is synced too. After a crash, of the process or of the ma
 a reader finds the old file or the new one, never a part. The price is two syncs a file,
 and a temporary file may be left behind by a kill (`remove_leftovers` takes it away).
 
-This is also the one place where an operating system's refusal becomes a `ConfigError`.
+This is also the one place where an operating system's refusal becomes an error of ours.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from claimscore.errors import ConfigError
+from claimscore.errors import ConfigError, StoppedEarly
 
 _ADVICE = {
-    errno.ENOSPC: "the disk is full; free some space and run the same command again",
-    errno.EDQUOT: "the disk quota is used up; free some space and run the same command again",
+    errno.ENOSPC: "the disk is full; free some space",
+    errno.EDQUOT: "the disk quota is used up; free some space",
     errno.EROFS: "the file system is read-only; choose another folder",
     errno.EACCES: "permission denied; choose a folder that you may write to",
     errno.EPERM: "permission denied; choose a folder that you may write to",
@@ -40,11 +40,15 @@ def reason(error: OSError) -> str:
 
 @contextlib.contextmanager
 def os_errors(path: Path) -> Iterator[None]:
-    """Map `OSError` to a `ConfigError` of one line that names the path and the reason."""
+    """Map `OSError` to an error of ours: one line that names the path and the reason.
+
+    A full disk is a `StoppedEarly` (make room and go on), all else a `ConfigError`.
+    """
     try:
         yield
     except OSError as exc:
-        raise ConfigError(f"{path}: {reason(exc)}") from exc
+        full = exc.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise (StoppedEarly if full else ConfigError)(f"{path}: {reason(exc)}") from exc
 
 
 def sync_folder(folder: Path) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,7 +17,15 @@ from claimscore import __version__
 from claimscore.config import EncoderConfig, LLMConfig, RunConfig, read_toml, user_cache_dir
 from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
 
+if TYPE_CHECKING:
+    from claimscore.cache.store import DiskCache
+    from claimscore.cache.transfer import RefusedLine
+    from claimscore.cache.verify import DamagedEntry
+
 EXIT_OK, EXIT_BUG, EXIT_USAGE, EXIT_FAILED_RECORDS, EXIT_STOPPED = 0, 1, 2, 3, 75
+
+#: Seconds between two looks of `status --watch`.
+WATCH_INTERVAL_S = 2.0
 
 
 def main() -> None:
@@ -132,7 +140,12 @@ _DIR = click.Path(path_type=Path, file_okay=False)
 _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 
 _llm_options = _options(
-    click.option("--llm", default="builtin", show_default=True, help="builtin, openai:MODEL or openai-batch:MODEL."),
+    click.option(
+        "--llm",
+        default="builtin",
+        show_default=True,
+        help="builtin, openai:MODEL or openai-batch:MODEL.",
+    ),
     click.option("--base-url", help="An OpenAI-compatible server; else OPENAI_BASE_URL."),
     click.option("--rpm", type=float, help="Requests a minute."),
     click.option("--tpm", type=float, help="Tokens a minute."),
@@ -302,17 +315,45 @@ def score(directory: Path, metrics: tuple[str, ...], quiet: bool, as_json: bool)
 
 @cli.command()
 @click.argument("directory", type=_DIR)
+@click.option("--watch", is_flag=True, help="Again every two seconds, until the run has ended.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-def status(directory: Path, as_json: bool) -> None:
-    """What is done, failed and left of a run."""
-    from claimscore.console import print_status
+def status(directory: Path, watch: bool, as_json: bool) -> None:
+    """What is done, failed, spent and left of a run, and when it will end."""
+    from claimscore.console import print_status, watch_status
     from claimscore.pipeline.status import run_status
 
+    if watch:
+        watch_status(lambda: run_status(directory), WATCH_INTERVAL_S)
+        return
     state = run_status(directory)
     if as_json:
         print(json.dumps(state, ensure_ascii=False))
     else:
         print_status(state)
+
+
+def _params_of_run() -> list[click.Parameter]:
+    """The options of `run`, of which `--out` may be left out."""
+    given = click.Option(["--out"], type=_DIR, help="A run directory: what is done there counts.")
+    return [given if param.name == "out" else param for param in run.params]
+
+
+@cli.command(params=_params_of_run())
+def estimate(quiet: bool, as_json: bool, **options: Any) -> None:
+    """Requests, tokens, dollars and hours of `run INPUT ...` with the same options.
+
+    Minus what the cache has. Spends nothing, sends nothing.
+    """
+    from claimscore.console import print_estimate
+    from claimscore.pipeline.estimate import estimate_run
+
+    out = options["out"]
+    config = run_config(**{**options, "out": out or Path()})
+    found = estimate_run(config, out=out, stdin=sys.stdin.buffer).to_json()
+    if as_json:
+        print(json.dumps({"input": config.input, **found}, ensure_ascii=False))
+    else:
+        print_estimate(found)
 
 
 @cli.command()
@@ -322,6 +363,43 @@ def report(directory: Path) -> None:
     from claimscore.report.run import write_run_report
 
     print(write_run_report(directory))
+
+
+@cli.command("map")
+@click.argument("input")
+@click.option(
+    "--prompt",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="A prompt file; its $columns are those of INPUT.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="The Parquet file to write.",
+)
+@click.option("--retry-failed", is_flag=True, help="Try failed rows again.")
+@click.option("--config", type=_FILE, is_eager=True, expose_value=False, callback=_read_config)
+@_llm_options
+@_output_options
+def map_table(quiet: bool, as_json: bool, **options: Any) -> int:
+    """Ask a prompt about every row of INPUT (JSONL, Parquet, CSV; -: JSONL on standard input).
+
+    Run again after anything: it goes on where it stopped.
+    """
+    from claimscore.console import map_display, print_map_result
+    from claimscore.pipeline.mapping import MapConfig, map
+
+    names = ("input", "prompt", "out", "cache_dir", "retry_failed")
+    config = MapConfig(llm=llm_config(options), **{name: options[name] for name in names})
+    with map_display(quiet or as_json) as show:
+        result = map(config, stdin=sys.stdin.buffer, on_progress=show)
+    if as_json:
+        print(json.dumps(result.summary, ensure_ascii=False))
+    else:
+        print_map_result(result.summary)
+    return EXIT_FAILED_RECORDS if result.failed else EXIT_OK
 
 
 @cli.group()
@@ -367,18 +445,111 @@ def cache() -> None:
     """The cache of paid answers."""
 
 
-@cache.command("stats")
-@click.option("--cache-dir", type=_DIR)
-def cache_stats(cache_dir: Path | None) -> None:
-    """How many answers are kept, how large they are, and where."""
+_cache_dir_option = click.option("--cache-dir", type=_DIR, help="Else the user's cache folder.")
+_json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+
+
+@contextlib.contextmanager
+def _opened_cache(cache_dir: Path | None, *, new: bool = False) -> Iterator[DiskCache]:
+    """The cache in the folder, which must have one unless it may be `new`."""
     from claimscore.cache.store import DiskCache
 
     folder = cache_dir or user_cache_dir()
-    store = DiskCache(folder)
+    if not new and not DiskCache.is_in(folder):
+        raise ConfigError(f"{folder}: no cache here; name its folder with --cache-dir")
+    store = DiskCache(folder, on_notice=lambda text: print(f"claimscore: {text}", file=sys.stderr))
     try:
-        print(json.dumps({"folder": str(folder), **dataclasses.asdict(store.stats())}, indent=2))
+        yield store
     finally:
         store.close()
+
+
+def _tell(as_json: bool, found: Mapping[str, Any], text: str) -> None:
+    print(json.dumps(found, ensure_ascii=False) if as_json else text)
+
+
+@cache.command("stats")
+@_cache_dir_option
+@_json_option
+def cache_stats(cache_dir: Path | None, as_json: bool) -> None:
+    """Where the answers are kept, how many, how large, of which models."""
+    from claimscore.cache.store import DiskCache
+    from claimscore.cache.upkeep import CacheDetails, details
+
+    folder = cache_dir or user_cache_dir()
+    found = CacheDetails()
+    if DiskCache.is_in(folder):
+        with _opened_cache(folder) as store:
+            found = details(store)
+    _tell(as_json, {"folder": str(folder), **found.to_json()}, f"{folder}\n{found.text()}")
+
+
+@cache.command("verify")
+@_cache_dir_option
+@click.option("--repair", is_flag=True, help="Move what is damaged away, to be bought again.")
+@_json_option
+def cache_verify(cache_dir: Path | None, repair: bool, as_json: bool) -> int:
+    """Hash every stored answer again and check the database (status 3: damage found)."""
+    from claimscore.cache.verify import verify
+
+    def show(damaged: DamagedEntry) -> None:
+        if not as_json:
+            print(f"damaged: {damaged.key}: {damaged.reason}")
+
+    with _opened_cache(cache_dir) as store:
+        found = verify(store, repair=repair, on_damage=show)
+    _tell(as_json, found.to_json(), found.text())
+    return EXIT_OK if found.is_clean else EXIT_FAILED_RECORDS
+
+
+@cache.command("prune")
+@_cache_dir_option
+@click.option("--older-than", required=True, metavar="AGE", help="30d, 12h, 90m, 2w.")
+@click.option("--dry-run", is_flag=True, help="Say what would go; remove nothing.")
+@_json_option
+def cache_prune(cache_dir: Path | None, older_than: str, dry_run: bool, as_json: bool) -> None:
+    """Remove the answers that were bought longer ago than AGE. Asks nothing."""
+    from claimscore.cache.upkeep import age_s, prune
+
+    age = age_s(older_than)
+    with _opened_cache(cache_dir) as store:
+        found = prune(store, age, dry_run=dry_run)
+    _tell(as_json, {**found._asdict(), "dry_run": dry_run}, found.text(dry_run))
+
+
+@cache.command("export")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@_cache_dir_option
+@_json_option
+def cache_export(file: Path, cache_dir: Path | None, as_json: bool) -> int:
+    """Write all answers into FILE for a colleague; FILE.gz is compressed."""
+    from claimscore.cache.transfer import export_answers
+
+    with _opened_cache(cache_dir) as store:
+        found = export_answers(store, file)
+    _tell(as_json, {"file": str(file), **found._asdict()}, f"{file}: {found.text()}")
+    return EXIT_FAILED_RECORDS if found.damaged else EXIT_OK
+
+
+@cache.command("import")
+@click.argument("file", type=_FILE)
+@_cache_dir_option
+@_json_option
+def cache_import(file: Path, cache_dir: Path | None, as_json: bool) -> int:
+    """Add the answers of an exported FILE; those that are there already stay.
+
+    Damaged lines are refused. That an answer belongs to its key is the word of whoever made
+    the file: take files from people you trust.
+    """
+    from claimscore.cache.transfer import import_answers
+
+    def show(line: RefusedLine) -> None:
+        print(f"claimscore: {file}: line {line.number} refused: {line.reason}", file=sys.stderr)
+
+    with _opened_cache(cache_dir, new=True) as store:
+        found = import_answers(store, file, on_refused=show)
+    _tell(as_json, {"file": str(file), **found._asdict()}, f"{file}: {found.text()}")
+    return EXIT_OK if found.is_whole else EXIT_FAILED_RECORDS
 
 
 @cli.group()

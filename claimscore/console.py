@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
+    from claimscore.pipeline.mapping import MapProgress
     from claimscore.pipeline.plan import Plan
     from claimscore.pipeline.progress import Progress
     from claimscore.pipeline.stages import ChunkTodo
@@ -42,16 +43,20 @@ def progress_display(quiet: bool) -> Iterator[Callable[[Progress], None] | None]
 
 
 def _lines() -> Callable[[Progress], None]:
-    last_phase, last_time = "", 0.0
+    last_phase, last_time, last_notice = "", 0.0, ""
 
     def show(progress: Progress) -> None:
-        nonlocal last_phase, last_time
+        nonlocal last_phase, last_time, last_notice
         now = time.monotonic()
-        if progress.phase == last_phase and now - last_time < LINE_INTERVAL_S:
+        known = (progress.phase, progress.notice) == (last_phase, last_notice)
+        if known and now - last_time < LINE_INTERVAL_S:
             return
         last_phase, last_time = progress.phase, now
         text = _numbers(progress) if progress.phase == "running" else ""
         print(f"claimscore: {progress.phase} {text}".rstrip(), file=sys.stderr, flush=True)
+        if progress.notice != last_notice:
+            last_notice = progress.notice
+            print(f"claimscore: {progress.notice}", file=sys.stderr, flush=True)
 
     return show
 
@@ -70,8 +75,13 @@ def _bars() -> Iterator[Callable[[Progress], None]]:
         llm = bars.add_task("language model", note="", visible=False)
         models = bars.add_task("NLI, encoders", note="", visible=False)
         phase = bars.add_task("reading", total=None, note="")
+        notice = ""
 
         def show(progress: Progress) -> None:
+            nonlocal notice
+            if progress.notice != notice:
+                notice = progress.notice
+                bars.console.print(notice, markup=False, highlight=False)
             running = progress.phase == "running"
             bars.update(phase, description=progress.phase, visible=not running)
             bars.update(
@@ -104,18 +114,52 @@ def _numbers(progress: Progress) -> str:
 
 
 def llm_note(progress: Progress) -> str:
-    """Requests, cache hits, rate, tokens and failures so far."""
+    """Requests and their rate, cache hits, tokens, dollars, retries, failures, what it waits for."""
     engine = progress.engine
     if engine is None:
         return ""
-    rate = engine.sent / max(progress.elapsed_s, 1e-9)
-    tokens = engine.prompt_tokens + engine.completion_tokens
-    parts = [f"{engine.sent:,} requests", f"{rate:,.0f}/s", f"{engine.hits:,} cached"]
+    return ", ".join(engine_parts(engine.as_json(), progress.request_pace.per_second()))
+
+
+def engine_parts(engine: Mapping[str, Any], per_s: float) -> list[str]:
+    """What an engine has done, as the short texts that people read; what is zero is left out."""
+    tokens = engine["prompt_tokens"] + engine["completion_tokens"]
+    parts = [f"{engine['sent']:,} requests", f"{per_s:,.1f}/s"]
+    parts += [f"{engine['in_flight']:,} in flight"] if engine["in_flight"] else []
+    parts.append(f"{engine['hits']:,} cached")
     parts += [f"{tokens:,} tokens"] if tokens else []
-    parts += [f"{engine.retries:,} retries"] if engine.retries else []
-    parts += [f"{engine.failed:,} failed"] if engine.failed else []
-    parts += [f"last error: {engine.last_error[:120]}"] if engine.last_error else []
-    return ", ".join(parts)
+    parts += [dollars(engine["usd"])] if engine["usd"] or (tokens and engine["usd"] is None) else []
+    parts += [f"limit {limits_text(engine)}"] if engine["limits_from"] != "none" else []
+    parts += [f"{counted(engine['retries'])} tried again"] if engine["retries"] else []
+    parts += [f"{engine['failed']:,} failed"] if engine["failed"] else []
+    if engine["why"]:
+        parts.append(f"waiting ({duration(engine['waiting_s'])}): {engine['why'][:120]}")
+    elif engine["last_error"]:
+        parts.append(f"last error: {engine['last_error'][:120]}")
+    return parts
+
+
+def dollars(usd: float | None) -> str:
+    """An amount as people read it; said so where it is not known."""
+    if usd is None:
+        return "cost unknown"
+    return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}"
+
+
+def limits_text(engine: Mapping[str, Any]) -> str:
+    """`500 requests/min, 200,000 tokens/min (headers)`."""
+    told = [
+        f"{engine[name]:,.0f} {unit}/min"
+        for name, unit in (("rpm", "requests"), ("tpm", "tokens"))
+        if engine[name] is not None
+    ]
+    return f"{', '.join(told) or 'adapting'} ({engine['limits_from']})"
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """`3 rate_limit, 1 timeout`, the most frequent first."""
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count:,} {name}" for name, count in ranked)
 
 
 def model_note(progress: Progress) -> str:
@@ -161,8 +205,9 @@ def print_result(summary: Mapping[str, Any], out: str) -> None:
     if records["failed"]:
         print("the same command with --retry-failed tries them again")
     call = summary["last_call"]
+    paid = f", {dollars(call['usd'])}" if call["requests"] and call["usd"] != 0 else ""
     print(
-        f"{call['requests']:,} requests, {call['cache_hits']:,} from the cache, "
+        f"{call['requests']:,} requests{paid}, {call['cache_hits']:,} from the cache, "
         f"{call['nli_pairs']:,} text pairs in {duration(call['seconds'])}"
     )
     made = f"scores: {out}/scores.parquet" if summary["metrics"] else f"tables: {out}"
@@ -252,3 +297,154 @@ def print_status(state: Mapping[str, Any]) -> None:
     print("rows: " + ", ".join(f"{n:,} {name}" for name, n in sorted(state["rows"].items())))
     for failure in state["failures"]:
         print(f"failed: {failure['count']} x {failure['stage']}: {failure['kind']}")
+    print("\n".join(_spending_lines(state)))
+
+
+def _spending_lines(state: Mapping[str, Any]) -> list[str]:
+    """What was spent in all, and what the call that is at work, or was the last, does."""
+    spent, note = state["spent"], state["last_call"]
+    tokens = spent["prompt_tokens"] + spent["completion_tokens"]
+    cost = f", {dollars(spent['usd'])}" if spent["requests"] and spent["usd"] != 0 else ""
+    lines = [f"spent in all: {spent['requests']:,} requests, {tokens:,} tokens{cost}"]
+    if state["running"] and note:
+        left = note["remaining_s"]
+        lines.append(f"running: {note['phase']}, for {duration(note['elapsed_s'])}")
+        lines.append("  " + ", ".join(engine_parts(note["engine"], note["requests_per_s"])))
+        lines.append(f"  {note['text_pairs']:,} text pairs")
+        lines.append(
+            f"  about {duration(left)} left" if left is not None else "  time left unknown"
+        )
+        lines += [f"  {note['notice']}"] if note["notice"] else []
+    elif not state["complete"]:
+        lines.append("not running; the same `claimscore run` goes on")
+    return lines
+
+
+def watch_status(read: Callable[[], Mapping[str, Any]], interval_s: float) -> Mapping[str, Any]:
+    """Print the status again and again, in place in a terminal, until the run is not at work."""
+    while True:
+        state = read()
+        if sys.stdout.isatty():
+            print("\x1b[2J\x1b[H", end="")
+        print_status(state)
+        if not state["running"]:
+            return state
+        sys.stdout.flush()
+        time.sleep(interval_s)
+
+
+@contextmanager
+def map_display(quiet: bool) -> Iterator[Callable[[MapProgress], None] | None]:
+    """Something to call with the state of a map: a bar, lines, or None when quiet."""
+    if quiet:
+        yield None
+    elif sys.stderr.isatty():
+        with _map_bar() as show:
+            yield show
+    else:
+        yield _map_lines()
+
+
+def _map_lines() -> Callable[[MapProgress], None]:
+    last, last_time = ("", ""), 0.0
+
+    def show(progress: MapProgress) -> None:
+        nonlocal last, last_time
+        now = time.monotonic()
+        seen = (progress.phase, progress.notice)
+        if seen == last and now - last_time < LINE_INTERVAL_S:
+            return
+        rows = f"{progress.rows_done:,} of {progress.rows_total:,} rows"
+        parts = [rows, llm_note(progress), _left(progress)] if progress.rows_total else []
+        text = " | ".join(part for part in parts if part)
+        print(f"claimscore: {progress.phase} {text}".rstrip(), file=sys.stderr, flush=True)
+        if progress.notice != last[1]:
+            print(f"claimscore: {progress.notice}", file=sys.stderr, flush=True)
+        last, last_time = seen, now
+
+    return show
+
+
+@contextmanager
+def _map_bar() -> Iterator[Callable[[MapProgress], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    console = Console(stderr=True)
+    columns = [TextColumn("{task.description:<8}"), BarColumn(), MofNCompleteColumn()]
+    if console.width >= 80:
+        columns += [TimeElapsedColumn(), TextColumn("{task.fields[note]}")]
+    with Bars(*columns, console=console, transient=True) as bars:
+        rows = bars.add_task("reading", total=None, note="")
+        notice = ""
+
+        def show(progress: MapProgress) -> None:
+            nonlocal notice
+            if progress.notice != notice:
+                notice = progress.notice
+                bars.console.print(notice, markup=False, highlight=False)
+            bars.update(
+                rows,
+                description=progress.phase.partition(":")[0],
+                total=progress.rows_total or None,
+                completed=progress.rows_done,
+                note=f"{llm_note(progress)} {_left(progress)}".strip(),
+            )
+
+        yield show
+
+
+def print_map_result(summary: Mapping[str, Any]) -> None:
+    """Rows answered and failed, what was spent, and where things are."""
+    if summary["was_finished"]:
+        print("finished before with these settings: nothing was done")
+    n_failed = sum(summary["failed"].values())
+    print(f"{summary['rows']:,} rows: {summary['answered']:,} answered, {n_failed:,} failed")
+    if n_failed:
+        print(f"failed: {counted(summary['failed'])}; see {summary['failures']}")
+        print("the same command with --retry-failed tries them again")
+    if not summary["was_finished"]:
+        paid = f", {dollars(summary['usd'])}" if summary["requests"] and summary["usd"] != 0 else ""
+        print(
+            f"{summary['requests']:,} requests{paid}, {summary['cache_hits']:,} from the cache, "
+            f"in {duration(summary['seconds'])}"
+        )
+    print(f"rows: {summary['out']}")
+
+
+def print_estimate(found: Mapping[str, Any]) -> None:
+    """What a run would ask for, task by task; what it would cost; what was assumed."""
+    header = ("task", "questions", "answered", "requests", "prompt tokens", "answer tokens", "cost")
+    parts = [*found["tasks"], {"task": "total", **found["total"]}]
+    print_rows(header, [_estimate_row(part) for part in parts])
+    total = found["total"]
+    if total["given_up"]:
+        print(f"{total['given_up']:,} given up; --retry-failed would ask them again")
+    if not total["requests"]:
+        print("nothing is missing: a run would send no request")
+        return
+    print(_cost_line(total, found["price"]))
+    hours = found["hours"]
+    print("time: not known" if hours is None else f"time: about {duration(hours * 3600)}")
+    for assumption in found["assumptions"]:
+        print(f"assumed: {assumption}")
+
+
+def _estimate_row(part: Mapping[str, Any]) -> list[str]:
+    counts = ("questions", "answered", "requests", "prompt_tokens", "completion_tokens")
+    cost = "unknown" if part["usd"] is None else dollars(part["usd"])
+    return [part["task"], *(f"{part[name]:,}" for name in counts), cost]
+
+
+def _cost_line(total: Mapping[str, Any], price: Mapping[str, Any] | None) -> str:
+    if price is None:
+        return "cost: unknown (name --input-price and --output-price)"
+    if not total["usd_at_most"]:
+        return f"cost: nothing ({price['source']})"
+    low, high = (dollars(usd) for usd in total["usd_range"])
+    return (
+        f"cost: about {dollars(total['usd'])}, between {low} and {high} "
+        f"(${price['input_per_mtok']:g} and ${price['output_per_mtok']:g} a million tokens, "
+        f"{price['source']})"
+    )

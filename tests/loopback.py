@@ -1,38 +1,51 @@
 """A small OpenAI-compatible server for tests and benchmarks.
 
-In a test: `with Loopback() as server: ... server.base_url ...`. For another process:
-`python -m tests.loopback --port 0 --latency-ms 50 --log FILE`, which prints its base URL as
-its first line. It answers by the rules of `BuiltinProvider`, or by any function given.
+In a test: `with Loopback(rpm=600) as server: ... server.base_url ...`. For another process:
+`python -m tests.loopback --port 0 --latency-ms 50 --set rpm=600`, which prints its base URL
+as its first line. It answers by the rules of `BuiltinProvider`, by any function given, or
+with a fixed text.
 
-Faults are a script, request number (from 1) -> fault: "500", "429" or "429:0.2" (with
-`retry-after-ms`), "reset", "malformed", "truncated", "delay:0.5", or any other status.
+`tests/loopback_settings.py` has everything it can be told (budgets, faults, outages, quota,
+latencies, lengths, batches) at the start or while it runs: `server.change(...)`, or
+`POST /_control` with the same names as JSON, to which `{"reset": true}` adds a fresh start
+(counts, budgets and draws) and `{"finish_batches": true}` does what it says.
+`GET /_stats` (`?times=1`) has its counts. Nothing that it does depends on chance: draws are
+seeded, and go by the number of the request or by its content.
 """
 
 from __future__ import annotations
 
 import argparse
-import collections
 import contextlib
-import hashlib
 import json
-import socket
-import struct
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
 import anyio
-from anyio.abc import SocketAttribute, SocketStream, TaskStatus
+from anyio.abc import TaskStatus
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from anyio.streams.buffered import BufferedByteReceiveStream
 
-from claimscore.errors import ClaimscoreError
 from claimscore.types import Completion, Message, OutputSchema, Request, Usage
+from tests.loopback_batches import Batches
+from tests.loopback_chat import AnswerFunction, Body, Chat, content_digest
+from tests.loopback_counts import Counts
+from tests.loopback_http import Exchange, Listener, error_body, json_response
+from tests.loopback_settings import Settings
 
-Body = dict[str, Any]
-AnswerFunction = Callable[[Body], Awaitable[Completion]]
+__all__ = [
+    "AnswerFunction",
+    "Body",
+    "Loopback",
+    "Settings",
+    "builtin_answer",
+    "content_digest",
+    "request_from_wire",
+    "text_answer",
+]
 
 
 async def builtin_answer(body: Body) -> Completion:
@@ -42,6 +55,15 @@ async def builtin_answer(body: Body) -> Completion:
 
     provider = BuiltinProvider.from_config(LLMConfig())
     return await provider.complete(request_from_wire(body))
+
+
+def text_answer(text: str, finish_reason: str = "stop") -> AnswerFunction:
+    """Always the same answer."""
+
+    async def answer(body: Body) -> Completion:
+        return Completion(text, body["model"], finish_reason, Usage())
+
+    return answer
 
 
 def request_from_wire(body: Body) -> Request:
@@ -63,36 +85,99 @@ class Loopback:
     """The server, in a thread of its own while entered.
 
     `contents` counts chat requests by their content, so that what was paid for twice is
-    seen; only those answered with status 200 are counted in `paid`.
+    seen; only those answered with status 200 are counted in `paid`. `bodies` and `headers`
+    are kept unless `keep` says no.
     """
 
     def __init__(
         self,
         *,
         answer: AnswerFunction = builtin_answer,
-        latency_s: float = 0.0,
-        script: Mapping[int, str] | None = None,
         log: Path | None = None,
         port: int = 0,
+        keep: bool = True,
+        **settings: Any,
     ) -> None:
         self.base_url = ""
-        self.n_requests = 0
-        self.contents: collections.Counter[str] = collections.Counter()
-        self.paid: collections.Counter[str] = collections.Counter()
-        self.bodies: list[Body] = []
-        self.headers: list[dict[str, str]] = []
+        self.settings = Settings().changed({k: v for k, v in settings.items() if v is not None})
         self._answer = answer
-        self._latency_s = latency_s
-        self._script = dict(script or {})
         self._log_path = log
-        self._log: TextIO | None = None
         self._port = port
+        self._keep = keep
         self._stack = contextlib.ExitStack()
+        self._portal: BlockingPortal | None = None
+        self._refusals: list[Any] = []
+        self._used_up: Counter[str] = Counter()
+
+    # -- what it saw
+
+    @property
+    def counts(self) -> Counts:
+        return self._chat.counts
+
+    @property
+    def n_requests(self) -> int:
+        return self._chat.counts.received
+
+    @property
+    def contents(self) -> Counter[str]:
+        return self._chat.counts.contents
+
+    @property
+    def paid(self) -> Counter[str]:
+        return self._chat.counts.paid
+
+    @property
+    def bodies(self) -> list[Body]:
+        return self._chat.bodies
+
+    @property
+    def headers(self) -> list[dict[str, str]]:
+        return self._chat.headers
+
+    @property
+    def batches(self) -> dict[str, Body]:
+        return self._batches.batches
+
+    # -- what it is told
+
+    def change(self, **settings: Any) -> None:
+        """Go on with other settings."""
+        self._call(settings)
+
+    def reset(self) -> None:
+        """Start afresh: counts, budgets and draws; settings, files and batches stay."""
+        self._call({"reset": True})
+
+    def finish_batches(self) -> None:
+        """Execute the batches that wait for it."""
+        self._call({"finish_batches": True})
+
+    def _call(self, orders: Mapping[str, Any]) -> None:
+        assert self._portal is not None, "enter the server first: with Loopback() as server"
+        self._portal.call(self._obey, orders)
+
+    def _obey(self, orders: Mapping[str, Any]) -> None:
+        values = {k: v for k, v in orders.items() if k not in ("reset", "finish_batches")}
+        if values:
+            self.settings = self.settings.changed(values)
+            self._chat.change(self.settings)
+            if "on_path" in values:
+                self._used_up.clear()
+        if orders.get("reset"):
+            self._chat.restart()
+            self._cpu_at = time.process_time()
+        if orders.get("finish_batches"):
+            self._batches.finish_all()
+        if "outages" in values or orders.get("reset"):
+            self._plan_refusals()
+
+    # -- running
 
     def __enter__(self) -> Loopback:
-        portal: BlockingPortal = self._stack.enter_context(start_blocking_portal())
-        _, self.base_url = portal.start_task(self.serve)
-        self._stack.callback(portal.call, self._stop)
+        self._portal = self._stack.enter_context(start_blocking_portal())
+        _, self.base_url = self._portal.start_task(self.serve)
+        self._stack.callback(self._portal.call, self._stop)
         return self
 
     def __exit__(
@@ -102,155 +187,140 @@ class Loopback:
         traceback: TracebackType | None,
     ) -> None:
         self._stack.close()
+        if self._listener.bugs and exc is None:
+            raise self._listener.bugs[0]
 
     async def serve(self, *, task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; reports the base URL when it listens."""
-        listener = await anyio.create_tcp_listener(
-            local_host="127.0.0.1", local_port=self._port, backlog=1024
-        )
+        self._listener = Listener(self._handle, self._port)
         with contextlib.ExitStack() as stack:
+            log: TextIO | None = None
             if self._log_path is not None:
-                self._log = stack.enter_context(self._log_path.open("a", encoding="utf-8"))
-            async with listener:
-                port = listener.extra(SocketAttribute.local_port)
+                log = stack.enter_context(self._log_path.open("a", encoding="utf-8"))
+            self._chat = Chat(
+                self.settings,
+                self._answer,
+                later=self._listener.later,
+                spawn=self._listener.spawn,
+                log=log,
+                keep=self._keep,
+            )
+            self._batches = Batches(self._chat, self._listener.later)
+            self._cpu_at = time.process_time()
+            await self._listener.open()
+            try:
                 with anyio.CancelScope() as self._scope:
-                    task_status.started(f"http://127.0.0.1:{port}/v1")
-                    await listener.serve(self._connection)
+                    task_status.started(f"http://127.0.0.1:{self._listener.port}/v1")
+                    await anyio.sleep_forever()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._listener.end()
 
     def _stop(self) -> None:
         self._scope.cancel()
 
-    async def _connection(self, stream: SocketStream) -> None:
-        reader = BufferedByteReceiveStream(stream)
-        gone = (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError)
-        async with stream:
-            with contextlib.suppress(*gone, anyio.ClosedResourceError):
-                while await self._exchange(reader, stream):
-                    pass
+    # -- paths
 
-    async def _exchange(self, reader: BufferedByteReceiveStream, stream: SocketStream) -> bool:
-        """One request and its answer; False where the connection ends with it."""
-        head = (await reader.receive_until(b"\r\n\r\n", 65536)).decode("latin-1")
-        line, *lines = head.split("\r\n")
-        headers = {
-            name.strip().lower(): value.strip()
-            for name, _, value in (item.partition(":") for item in lines)
-        }
-        payload = await reader.receive_exactly(int(headers.get("content-length", "0")))
-        method, path, _ = line.split(" ", 2)
-        if method == "GET" and path == "/v1/models":
-            await stream.send(_response(200, {"object": "list", "data": [{"id": "loopback"}]}))
-            return True
-        if method != "POST" or path != "/v1/chat/completions":
-            await stream.send(_response(404, _error(f"no such path: {path}")))
-            return True
-        return await self._chat(json.loads(payload), headers, stream)
+    def _handle(self, exchange: Exchange) -> None:
+        if exchange.path == "/v1/chat/completions" and exchange.method == "POST":
+            is_first = self._chat.counts.received == 0
+            self._chat.take(exchange)
+            if is_first and self.settings.outages:
+                self._plan_refusals()
+        elif exchange.path.startswith("/_"):
+            self._private(exchange)
+        else:
+            self._other(exchange)
 
-    async def _chat(self, body: Body, headers: dict[str, str], stream: SocketStream) -> bool:
-        self.n_requests += 1
-        number = self.n_requests
-        content = content_digest(body)
-        self.contents[content] += 1
-        self.bodies.append(body)
-        self.headers.append(headers)
-        fault, _, argument = self._script.get(number, "").partition(":")
-        await anyio.sleep(float(argument) if fault == "delay" else self._latency_s)
-        if fault == "reset":
-            self._note(number, content, fault)
-            raw = stream.extra(SocketAttribute.raw_socket)
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            return False
+    def _private(self, exchange: Exchange) -> None:
+        """For benchmarks that drive the server from another process."""
+        if exchange.path == "/_control":
+            try:
+                self._obey(json.loads(exchange.body))
+            except (ValueError, TypeError) as exc:
+                exchange.reply(json_response(400, error_body(str(exc))))
+                return
+        with_times = exchange.query == "times=1"
+        stats = self.counts.to_json(with_times=with_times)
+        stats["cpu_s"] = time.process_time() - self._cpu_at
+        exchange.reply(json_response(200, stats))
+
+    def _other(self, exchange: Exchange) -> None:
+        """Everything but chat; a fault of `on_path` comes before it, "lost" after it."""
+        where = f"{exchange.method} {exchange.path}"
+        faults = self.settings.on_path.get(where, ())
+        fault = faults[self._used_up[where]] if self._used_up[where] < len(faults) else ""
+        self._used_up[where] += 1
         if fault.isdigit():
-            self._note(number, content, fault)
-            extra = {}
-            if argument:
-                extra["retry-after-ms"] = str(round(float(argument) * 1000))
-            await stream.send(_response(int(fault), _error("scripted"), extra))
-            return True
-        try:
-            reply = _response(200, await self._completion(body, number))
-        except ClaimscoreError as exc:
-            self._note(number, content, "400")
-            await stream.send(_response(400, _error(str(exc))))
-            return True
-        if fault == "malformed":
-            reply = _raw_response(200, b'{"choices": [{"mess')
-        elif fault == "truncated":
-            reply = reply[: len(reply) // 2]
-        self.paid[content] += 1
-        self._note(number, content, fault or "200")
-        await stream.send(reply)
-        return fault != "truncated"
+            exchange.reply(json_response(int(fault), error_body("scripted")))
+        elif fault == "reset":
+            exchange.reset()
+        elif fault == "lost":
+            self._serve_path(Deaf(exchange))
+            exchange.reset()
+        else:
+            self._serve_path(exchange)
 
-    async def _completion(self, body: Body, number: int) -> Body:
-        answer = await self._answer(body)
-        usage = answer.usage
-        n_characters = sum(len(message["content"]) for message in body["messages"])
-        prompt_tokens = usage.prompt_tokens or n_characters // 4
-        completion_tokens = usage.completion_tokens or len(answer.text) // 4
-        return {
-            "id": f"chatcmpl-{number}",
-            "object": "chat.completion",
-            "created": int(time.time()),
-            "model": body["model"],
-            "choices": [
-                {
-                    "index": 0,
-                    "finish_reason": answer.finish_reason,
-                    "message": {"role": "assistant", "content": answer.text},
-                }
-            ],
-            "usage": {
-                "prompt_tokens": prompt_tokens,
-                "completion_tokens": completion_tokens,
-                "total_tokens": prompt_tokens + completion_tokens,
-            },
-        }
+    def _serve_path(self, exchange: Exchange) -> None:
+        names = self.settings.models or ("loopback",)
+        models = [{"id": name, "object": "model"} for name in names]
+        path = exchange.path.removeprefix("/v1/models")
+        if exchange.method == "GET" and path == "":
+            exchange.reply(json_response(200, {"object": "list", "data": models}))
+        elif exchange.method == "GET" and path.removeprefix("/") in names:
+            exchange.reply(json_response(200, {"id": path[1:], "object": "model"}))
+        elif not self._batches.take(exchange):
+            exchange.reply(json_response(404, error_body(f"no such path: {exchange.path}")))
 
-    def _note(self, number: int, content: str, outcome: str) -> None:
-        """One line a request, with the system before the answer is sent."""
-        if self._log is not None:
-            line = {"n": number, "content": content, "outcome": outcome, "time": time.time()}
-            self._log.write(json.dumps(line) + "\n")
-            self._log.flush()
+    # -- refused connections
+
+    def _plan_refusals(self) -> None:
+        """Close and open the port as the outages say, once there was a first request."""
+        for handle in self._refusals:
+            handle.cancel()
+        self._refusals = []
+        self._open_again()
+        if self._chat.counts.first_at is None:
+            return
+        since = self._chat.counts.since_first_s(self._chat.clock())
+        for outage in self.settings.outages:
+            if outage.how == "refuse" and outage.from_s is not None and outage.to_s is not None:
+                self._plan(outage.from_s - since, self._listener.close)
+                self._plan(outage.to_s - since, self._open_again)
+
+    def _plan(self, seconds: float, what: Callable[[], None]) -> None:
+        if seconds > 0:
+            self._refusals.append(self._listener.later(seconds, what))
+
+    def _open_again(self) -> None:
+        if not self._listener.is_open:
+            self._listener.spawn(self._listener.open())
 
 
-def text_answer(text: str, finish_reason: str = "stop") -> AnswerFunction:
-    """Always the same answer."""
+class Deaf(Exchange):
+    """A request whose answer never leaves the server."""
 
-    async def answer(body: Body) -> Completion:
-        return Completion(text, body["model"], finish_reason, Usage())
+    __slots__ = ()
 
-    return answer
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange.line, exchange.head, exchange.body)
 
-
-def content_digest(body: Body) -> str:
-    """The same for the same question, whatever the dialect it came in."""
-    content = json.dumps([body["model"], body["messages"]], sort_keys=True)
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
-
-
-def _error(message: str) -> Body:
-    return {"error": {"message": message, "type": "loopback", "param": None, "code": None}}
-
-
-def _response(status: int, body: Body, headers: Mapping[str, str] | None = None) -> bytes:
-    return _raw_response(status, json.dumps(body).encode(), headers)
-
-
-def _raw_response(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> bytes:
-    fields = {
-        "content-type": "application/json",
-        "content-length": str(len(body)),
-        **(headers or {}),
-    }
-    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-    return f"HTTP/1.1 {status} x\r\n{head}\r\n".encode() + body
+    def reply(self, data: bytes, *, close: bool = False) -> None:
+        pass
 
 
 async def _serve_for_ever(server: Loopback) -> None:
     async with anyio.create_task_group() as tasks:
         print(await tasks.start(server.serve), flush=True)
+
+
+def _setting(item: str) -> tuple[str, Any]:
+    """`rpm=600`, `text=hello` or `rates={"500": 0.05}`."""
+    name, _, value = item.partition("=")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
 
 
 def main() -> None:
@@ -262,15 +332,21 @@ def main() -> None:
         "--script", nargs="*", default=[], metavar="N=FAULT", help="such as 3=429:0.2 5=reset"
     )
     parser.add_argument("--text", help="answer everything so, instead of by the rules")
+    parser.add_argument("--config", type=Path, help="a JSON object of settings")
+    parser.add_argument(
+        "--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings; values are JSON"
+    )
     options = parser.parse_args()
     faults = (item.partition("=") for item in options.script)
-    server = Loopback(
-        answer=builtin_answer if options.text is None else text_answer(options.text),
-        latency_s=options.latency_ms / 1000,
-        script={int(number): fault for number, _, fault in faults},
-        log=options.log,
-        port=options.port,
-    )
+    settings: dict[str, Any] = {
+        "text": options.text,
+        "latency_s": options.latency_ms / 1000,
+        "script": {int(number): fault for number, _, fault in faults},
+    }
+    if options.config is not None:
+        settings |= json.loads(options.config.read_text(encoding="utf-8"))
+    settings |= dict(map(_setting, options.set))
+    server = Loopback(log=options.log, port=options.port, keep=False, **settings)
     with contextlib.suppress(KeyboardInterrupt):
         anyio.run(_serve_for_ever, server)
 

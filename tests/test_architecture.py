@@ -46,8 +46,10 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 #: Packages that only one place may import.
 HOMES: dict[str, tuple[str, ...]] = {
-    "openai": ("pipeline.llm.providers.openai",),
-    "httpx2": ("pipeline.llm.providers.openai",),
+    "openai": ("pipeline.llm.providers.batch_api",),
+    "httpx2": ("pipeline.llm.providers.transport", "pipeline.llm.providers.batch_api"),
+    "h11": ("pipeline.llm.providers.transport",),
+    "genai_prices": ("pipeline.llm.prices",),
     "torch": ("pipeline.encoders", "training"),
     "transformers": ("pipeline.encoders", "training"),
     "huggingface_hub": ("pipeline.encoders",),

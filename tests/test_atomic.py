@@ -16,7 +16,7 @@ from claimscore.atomic import (
     write_bytes,
     write_text,
 )
-from claimscore.errors import ConfigError
+from claimscore.errors import ConfigError, StoppedEarly
 
 
 def names(folder: Path) -> list[str]:
@@ -84,19 +84,23 @@ def test_permissions_follow_the_umask(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "expected"),
+    ("number", "expected", "kind"),
     [
-        pytest.param(errno.ENOSPC, "the disk is full", id="disk-full"),
-        pytest.param(errno.EDQUOT, "the disk quota is used up", id="quota"),
-        pytest.param(errno.EROFS, "the file system is read-only", id="read-only"),
-        pytest.param(errno.EACCES, "permission denied", id="no-permission"),
-        pytest.param(errno.EIO, "Input/output error", id="any-other"),
+        pytest.param(errno.ENOSPC, "the disk is full", StoppedEarly, id="disk-full"),
+        pytest.param(errno.EDQUOT, "the disk quota is used up", StoppedEarly, id="quota"),
+        pytest.param(errno.EROFS, "the file system is read-only", ConfigError, id="read-only"),
+        pytest.param(errno.EACCES, "permission denied", ConfigError, id="no-permission"),
+        pytest.param(errno.EIO, "Input/output error", ConfigError, id="any-other"),
     ],
 )
-def test_refusals_are_config_errors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, expected: str
+def test_refusals_name_the_path_and_the_reason(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    expected: str,
+    kind: type[Exception],
 ) -> None:
-    """The message names the path and the reason, and the old file stays."""
+    """One line, and the old file stays; after a full disk one can go on, the rest is wrong."""
 
     def refuse(_: int) -> None:
         raise OSError(number, os.strerror(number))
@@ -104,7 +108,7 @@ def test_refusals_are_config_errors(
     path = tmp_path / "a"
     path.write_text("old")
     monkeypatch.setattr(os, "fsync", refuse)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(kind) as caught:
         write_bytes(path, b"new")
     assert str(caught.value).startswith(f"{path}: {expected}")
     assert "\n" not in str(caught.value)
@@ -114,7 +118,7 @@ def test_refusals_are_config_errors(
 
 def test_real_full_device(tmp_path: Path) -> None:
     """What the kernel says of a full device is understood."""
-    with pytest.raises(ConfigError, match="x: the disk is full"), os_errors(Path("x")):
+    with pytest.raises(StoppedEarly, match="x: the disk is full"), os_errors(Path("x")):
         Path("/dev/full").write_text("x")
 
 

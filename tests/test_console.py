@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from claimscore.console import duration, llm_note, model_note, print_result, print_rows
-from claimscore.pipeline.llm.engine import EngineStats
+from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.progress import Progress
 
 
@@ -30,11 +31,31 @@ def test_notes_say_what_matters_and_nothing_that_is_zero() -> None:
     progress = Progress(engine=EngineStats(sent=10, hits=3))
     assert "3 cached" in llm_note(progress)
     assert "failed" not in llm_note(progress)
-    progress.engine = EngineStats(sent=10, failed=2, retries=1, prompt_tokens=1500)
-    assert "1,500 tokens, 1 retries, 2 failed" in llm_note(progress)
+    retries = Counter(timeout=1, rate_limit=3)
+    progress.engine = EngineStats(sent=10, failed=2, retries=retries, prompt_tokens=1500, usd=0.25)
+    expected = "1,500 tokens, $0.2500, 3 rate_limit, 1 timeout tried again, 2 failed"
+    assert expected in llm_note(progress)
     assert model_note(progress) == ""
     progress.engine.last_error = "connection refused"
     assert "last error: connection refused" in llm_note(progress)
+    progress.engine.why, progress.engine.waiting_s = "no answers: HTTP 503", 61
+    assert "waiting (1 min 1 s): no answers: HTTP 503" in llm_note(progress)
+
+
+def test_an_unknown_cost_is_said_to_be_unknown() -> None:
+    """Never zero dollars for a model without a price."""
+    progress = Progress(engine=EngineStats(sent=1, prompt_tokens=10))
+    assert "cost unknown" in llm_note(progress)
+    progress.engine = EngineStats(sent=1, prompt_tokens=10, usd=12.5)
+    assert "$12.50" in llm_note(progress)
+
+
+def test_limits_are_shown_with_where_they_are_known_from() -> None:
+    """What is kept, and whether the user, the server or trying said so."""
+    stats = EngineStats(rpm=500, tpm=200_000, limits_from="headers")
+    assert "limit 500 requests/min, 200,000 tokens/min (headers)" in llm_note(
+        Progress(engine=stats)
+    )
 
 
 def test_the_result_shows_nulls_with_their_reason(capsys: Any) -> None:
@@ -47,7 +68,13 @@ def test_the_result_shows_nulls_with_their_reason(capsys: Any) -> None:
         "records": {"total": 2, "done": 1, "failed": 1},
         "metrics": metrics,
         "failures": [{"stage": "decompose", "kind": "parse", "count": 3, "example": "no JSON"}],
-        "last_call": {"requests": 5, "cache_hits": 1, "nli_pairs": 0, "seconds": 61},
+        "last_call": {
+            "requests": 5,
+            "cache_hits": 1,
+            "nli_pairs": 0,
+            "seconds": 61,
+            "usd": None,
+        },
     }
     print_result(summary, "runs/x")
     out = capsys.readouterr().out
@@ -56,6 +83,7 @@ def test_the_result_shows_nulls_with_their_reason(capsys: Any) -> None:
     assert "2 records: 1 done, 1 with failures" in out
     assert "3 x decompose: parse, e.g. no JSON" in out
     assert "--retry-failed" in out
+    assert "5 requests, cost unknown, 1 from the cache" in out
 
 
 def test_rows_are_aligned(capsys: Any) -> None:

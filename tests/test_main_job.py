@@ -468,7 +468,7 @@ def test_status_and_small_commands(tmp_path: Path, capsys: Any) -> None:
         (("report", out), "report.html"),
         (("prompts", "list"), "decompose"),
         (("prompts", "show", "facts"), "subject"),
-        (("cache", "stats"), "entries"),
+        (("cache", "stats"), "answers"),
         (("models", "list"), "embedded"),
     ):
         assert claimscore(*command) == 0

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claimscore.errors import ConfigError
+from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.rundir import RunDirectory, directory
 from claimscore.tables import CLAIMS, SCORES
 
@@ -111,16 +111,16 @@ def test_full_disk_is_one_line(run: RunDirectory, monkeypatch: pytest.MonkeyPatc
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", refuse)
-        with pytest.raises(ConfigError, match=r"part-000000-decompose\.parquet: the disk is full"):
+        with pytest.raises(StoppedEarly, match=r"part-000000-decompose\.parquet: the disk is full"):
             run.write_parts(0, "decompose", {"claims": claims("a")})
-        with pytest.raises(ConfigError, match=r"scores\.parquet: the disk is full"):
+        with pytest.raises(StoppedEarly, match=r"scores\.parquet: the disk is full"):
             run.write_scores([scores(0, 2)])
-        with pytest.raises(ConfigError, match=r"summary\.json: the disk is full"):
+        with pytest.raises(StoppedEarly, match=r"summary\.json: the disk is full"):
             run.write_summary({})
     assert not run.has(0, "decompose")
     run.write_parts(0, "decompose", {"claims": claims("a")})
     (run.path / "events.jsonl").symlink_to("/dev/full")
-    with pytest.raises(ConfigError, match=r"events\.jsonl: the disk is full"):
+    with pytest.raises(StoppedEarly, match=r"events\.jsonl: the disk is full"):
         run.event("x")
 
 
@@ -135,7 +135,7 @@ def test_full_disk_under_polars_is_one_line(
 
     run.write_scores([scores(0, 2)])
     monkeypatch.setattr(pl.LazyFrame, "sink_parquet", refuse)
-    with pytest.raises(ConfigError, match="parquet: the disk is full; free"):
+    with pytest.raises(StoppedEarly, match="parquet: the disk is full; free"):
         run.write_scores([scores(0, 3)])
     assert pl.read_parquet(run.path / "scores.parquet").height == 2
 

@@ -9,40 +9,51 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import json
+import errno
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+from urllib.parse import quote
 
 import diskcache
-from diskcache.core import MODE_RAW, UNKNOWN
+from diskcache.core import UNKNOWN
 
-from claimscore.cache.key import canonical_json
+from claimscore.atomic import reason as os_reason
+from claimscore.cache import table
+from claimscore.cache.entry import Entry, decode_entry, encode_entry
+from claimscore.cache.layout import check_layout, mark_format, migrate
+from claimscore.cache.lock import FolderLock
+from claimscore.cache.pages import salvage
+from claimscore.cache.rescue import Damage, damage_in, finish_rescue, rescue
+from claimscore.cache.table import MODE_RAW, NewRow
 from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.types import JSON, Completion
 
-#: Larger than any answer: diskcache keeps all values inside its one SQLite file.
-_NEVER_A_FILE = 2**31
-_DATABASE = diskcache.core.DBNAME
+__all__ = ["Cache", "CacheStats", "DiskCache", "Entry", "MemoryCache"]
+
+T = TypeVar("T")
+
+_DATABASE: str = diskcache.core.DBNAME
 _BUSY_TIMEOUT_S = 60.0
 
+_SETTINGS: dict[str, Any] = {
+    "eviction_policy": "none",
+    "cull_limit": 0,
+    "statistics": 0,
+    "disk_min_file_size": 2**31,  # larger than any answer: all values lie in the database
+    "sqlite_mmap_size": 0,  # reading a mapped file that somebody cut off kills the process
+    "sqlite_cache_size": 2048,  # pages a thread: 8 MB
+    "sqlite_cell_size_check": 1,  # find damaged pages earlier
+}
+_KNOWN_SETTINGS = {*diskcache.core.DEFAULT_SETTINGS, *_SETTINGS}
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
-    """A paid answer; `rejected` says why it failed its check when it came, None if it passed."""
+#: How often a look-up or a group is tried again because the file was damaged or replaced.
+_TRIES = 3
 
-    completion: Completion
-    rejected: str | None = None
-
-    def to_json(self) -> JSON:
-        return {"completion": self.completion.to_json(), "rejected": self.rejected}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Entry:
-        return cls(Completion.from_json(value["completion"]), value["rejected"])
+_DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,58 +103,355 @@ class DiskCache:
     """A folder that several processes may share; nothing is ever evicted.
 
     A kill at any moment loses nothing that `put_many` returned for (SQLite's WAL); a power
-    cut may lose the last commits, never earlier ones.
+    cut may lose the last commits, never earlier ones. A damaged database is set aside, and
+    what can be read of it is saved, whenever it is noticed (`was_mended`); `notices` says so,
+    and `on_notice` hears of it at once, in whichever thread it happens. In a folder that cannot
+    be written (`read_only`) stored answers are read and `put_many` refuses.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        on_notice: Callable[[str], None] | None = None,
+        busy_timeout_s: float = _BUSY_TIMEOUT_S,
+    ) -> None:
         self.folder = folder
-        self._damaged = 0
-        with _explained(folder):
-            _make_private(folder)
-            self._cache = diskcache.Cache(
-                str(folder.absolute()),
-                timeout=_BUSY_TIMEOUT_S,
-                disk=_BytesDisk,
-                eviction_policy="none",
-                cull_limit=0,
-                statistics=0,
-                disk_min_file_size=_NEVER_A_FILE,
-            )
+        self.notices: list[str] = []
+        self.was_mended = False
+        self._on_notice = on_notice
+        self._busy_timeout_s = busy_timeout_s
+        self._n_damaged = 0
+        self._path = folder.absolute() / _DATABASE
+        self._lock = FolderLock(self._path.with_name(f"{_DATABASE}.lock"), busy_timeout_s)
+        self._replacing = threading.Lock()
+        with self._explained():
+            self._database = self._open()
+
+    @classmethod
+    def is_in(cls, folder: Path) -> bool:
+        """Whether there is one in a folder; opening it would make one."""
+        return (folder / _DATABASE).exists()
+
+    @property
+    def read_only(self) -> bool:
+        """Whether new answers cannot be kept here."""
+        return isinstance(self._database, _ReadOnlyDatabase)
 
     def get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
-        """Inline look-ups, 6 us each; a thread hop would cost more than most calls."""
+        """Inline look-ups, a few us each; a thread hop would cost more than most calls."""
         found = {}
-        with _explained(self.folder):
-            for key in keys:
-                data = self._cache.get(key)
-                if data is None:
-                    continue
-                entry = None if data is _DAMAGED else _decode(key, data)
-                if entry is None:
-                    self._damaged += 1
-                else:
+        for key, mode, value in self.read(lambda connection: list(table.look_up(connection, keys))):
+            if mode == MODE_RAW and type(value) is bytes:
+                entry = decode_entry(key, value)
+                if entry is not None:
                     found[key] = entry
+                    continue
+            self._count_damaged(key)
         return found
 
     def put_many(self, entries: Mapping[str, Entry]) -> None:
-        encoded = [(key, _encode(key, entry)) for key, entry in entries.items()]
-        with _explained(self.folder, writing=True), self._cache.transact():
-            for key, data in encoded:
-                self._cache.set(key, data)
+        now = time.time()
+        self.put_rows(
+            [NewRow(key, now, encode_entry(key, entry)) for key, entry in entries.items()]
+        )
+
+    def put_rows(self, rows: Sequence[NewRow]) -> None:
+        """Keep all of these encoded entries or none."""
+        self.write(lambda connection: table.upsert(connection, rows))
 
     def stats(self) -> CacheStats:
-        with _explained(self.folder):
-            return CacheStats(len(self._cache), self._damaged)
+        return CacheStats(self.read(table.count), self._n_damaged)
 
     def close(self) -> None:
+        self._database.close()
+
+    # -- for upkeep
+
+    def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """What `work` makes of the database; done again where the file had to be replaced."""
+        with self._explained():
+            return self._tried(work, contextlib.nullcontext)
+
+    def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """The same in a transaction."""
+        if self.read_only:
+            raise ConfigError(
+                f"{self.folder}: new answers cannot be kept, the cache cannot be written; make "
+                "folder and files writable for you, or name another folder with --cache-dir"
+            )
+
+        def committed(connection: sqlite3.Connection) -> T:
+            with table.transaction(connection):
+                return work(connection)
+
+        with self._explained(writing=True):
+            return self._tried(committed, self._lock.shared)
+
+    @contextlib.contextmanager
+    def inspected(self) -> Iterator[sqlite3.Connection]:
+        """The database as it is: damage is an error that says so, and nothing is replaced.
+
+        What is deleted here from a file that is set aside meanwhile may come back.
+        """
+        with self._explained():
+            yield self._database.connection()
+
+    def mend(self, reason: str) -> None:
+        """Set the database aside and save what can be read of it."""
+        with self._explained(writing=True):
+            self._replace(self._database, Damage(reason, certain=True))
+
+    # -- one database after the other
+
+    def _tried(
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        guard: Callable[[], contextlib.AbstractContextManager[None]],
+    ) -> T:
+        """`work` on the database that is in place, not on one that was set aside meanwhile."""
+        for n_left in reversed(range(_TRIES)):
+            database, damage = self._database, None
+            try:
+                with guard():
+                    if database.is_current():
+                        return work(database.connection())
+            except sqlite3.Error as exc:
+                damage = self._damage_in(exc)
+                if damage is None or n_left == 0 or not self._is_confirmed(damage):
+                    raise
+            self._replace(database, damage)
+        raise StoppedEarly(f"{self.folder}: the cache is replaced again and again; look into it")
+
+    def _damage_in(self, error: sqlite3.Error) -> Damage | None:
+        """What is wrong with the file; a header may also claim that it cannot be written."""
+        if _code(error) == sqlite3.SQLITE_READONLY and _may_write(self._path):
+            return Damage("its header says that it cannot be written", certain=True)
+        return damage_in(error)
+
+    def _is_confirmed(self, damage: Damage) -> bool:
+        """Whether a second look agrees; without it, a bug of ours could cost a sound file."""
+        if damage.certain:
+            return True
+        with contextlib.closing(_connect(self._path, self._busy_timeout_s)) as connection:
+            try:
+                check_layout(connection, _KNOWN_SETTINGS)
+                found = connection.execute("PRAGMA integrity_check(1)").fetchone()
+                return tuple(found) != ("ok",)
+            except sqlite3.Error as exc:
+                return damage_in(exc) is not None
+
+    def _replace(self, database: _Database, damage: Damage | None) -> None:
+        """Open what is in place now; where it is still the damaged one, set it aside before.
+
+        Of all threads and processes that meet the damage, one does this; the others wait.
+        """
+        with self._replacing:
+            if self._database is not database:
+                return
+            if self.read_only:
+                raise ConfigError(
+                    f"{self.folder}: {_DATABASE} is damaged or was replaced, and cannot be "
+                    "written; name another folder with --cache-dir"
+                )
+            if damage is not None:
+                with self._lock.exclusive():
+                    if database.is_current():
+                        self._set_aside(damage)
+            self._database = self._open()
+            database.close()
+
+    def _set_aside(self, damage: Damage) -> None:
+        if not damage.certain and not any(found.row for found in salvage(self._path)):
+            raise ConfigError(
+                f"{self._path}: not a cache of claimscore ({damage.reason}); move it away, or "
+                "name another folder with --cache-dir"
+            )
+        done = rescue(self._path, self._make_database)
+        self.was_mended = True
+        self._notice(done.notice(damage.reason))
+
+    def _open(self) -> _Database:
+        """The database in the folder: made if there is none, rescued if it is damaged."""
+        if self._path.exists() and not _may_write(self._path):
+            return self._open_read_only()
+        _make_private(self.folder)
+        with self._lock.exclusive() as was_used:
+            if finish_rescue(self._path) is not None:
+                self._notice(f"{self.folder}: the rescue of a damaged cache was finished")
+            if was_used and self._path.exists() and self._path.stat().st_size == 0:
+                self._set_aside(Damage("the file was emptied", certain=True))
+            try:
+                database = self._open_checked()
+            except sqlite3.Error as exc:
+                damage = self._damage_in(exc)
+                if damage is None:
+                    raise
+                self._set_aside(damage)
+                database = self._open_checked()
+            if not was_used:
+                self._lock.sign()
+            return database
+
+    def _open_checked(self) -> _DiskDatabase:
+        _create(self._path)
+        with contextlib.closing(_connect(self._path, self._busy_timeout_s)) as connection:
+            migrate(connection, self._path)
+            check_layout(connection, _KNOWN_SETTINGS)
+        return _DiskDatabase(self._path, self._busy_timeout_s)
+
+    def _open_read_only(self) -> _ReadOnlyDatabase:
+        database = _ReadOnlyDatabase(self._path)
+        migrate(database.connection(), self._path)
+        unread = " (but for those of an unfinished run)" if database.leaves_log_unread else ""
+        self._notice(
+            f"{self.folder}: the cache cannot be written; stored answers are used{unread}, new "
+            "ones cannot be kept"
+        )
+        return database
+
+    def _make_database(self, folder: Path, groups: Iterator[list[NewRow]]) -> int:
+        folder.mkdir(mode=0o700)
+        _create(folder / _DATABASE)
+        database = _DiskDatabase(folder / _DATABASE, self._busy_timeout_s)
+        try:
+            connection = database.connection()
+            for rows in groups:
+                with table.transaction(connection):
+                    table.upsert_newer(connection, rows)
+            return table.count(connection)
+        finally:
+            database.close()
+
+    # -- words
+
+    def _notice(self, text: str) -> None:
+        self.notices.append(text)
+        if self._on_notice is not None:
+            self._on_notice(text)
+
+    def _count_damaged(self, key: str) -> None:
+        self._n_damaged += 1
+        if self._n_damaged == 1:
+            self._notice(
+                f"{self.folder}: the stored answer {key} is damaged and is asked again; "
+                "`claimscore cache verify` looks for others"
+            )
+
+    @contextlib.contextmanager
+    def _explained(self, *, writing: bool = False) -> Iterator[None]:
+        """Errors of files and SQLite as ours, with the folder and what to do."""
+        try:
+            yield
+        except (OSError, sqlite3.Error) as exc:
+            raise self._as_ours(exc, writing) from exc
+
+    def _as_ours(self, error: OSError | sqlite3.Error, writing: bool) -> Exception:
+        code = _code(error)
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL):
+            return StoppedEarly(
+                f"{self.folder}: another process has held the cache locked for "
+                f"{self._busy_timeout_s:g} s; see what it is doing"
+            )
+        reason = os_reason(error) if isinstance(error, OSError) else str(error)
+        is_full = code == sqlite3.SQLITE_FULL or getattr(error, "errno", None) in _DISK_FULL
+        if writing or is_full:
+            return StoppedEarly(
+                f"{self.folder}: answers cannot be kept ({reason}); make room there"
+            )
+        if (damage := damage_in(error)) is not None:
+            where = (
+                "there" if _may_write(self._path) else "in a copy of it, as it cannot be written"
+            )
+            return ConfigError(
+                f"{self.folder}: the cache is damaged ({damage.reason}); `claimscore cache verify "
+                f"--repair` saves what can be read {where}"
+            )
+        return ConfigError(
+            f"{self.folder}: the cache cannot be used ({reason}); make the folder readable and "
+            "writable for you, or name another one with --cache-dir"
+        )
+
+
+class _Database(Protocol):
+    """One database file, as long as it lies where it was opened."""
+
+    def connection(self) -> sqlite3.Connection:
+        """This thread's connection."""
+
+    def is_current(self) -> bool:
+        """Whether the file at the path is still the one that was opened."""
+
+    def close(self) -> None:
+        """Close this thread's connection."""
+
+
+class _DiskDatabase:
+    """A database that diskcache made or takes care of."""
+
+    def __init__(self, path: Path, busy_timeout_s: float) -> None:
+        self._path = path
+        self._cache = diskcache.Cache(
+            str(path.parent), timeout=busy_timeout_s, disk=_BytesDisk, **_SETTINGS
+        )
+        mark_format(self.connection())
+        self._identity = _identity(path)
+
+    def connection(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection = self._cache._con
+        return connection
+
+    def is_current(self) -> bool:
+        return _identity(self._path) == self._identity
+
+    def close(self) -> None:
+        """With what was written in the database itself, so that one file can be copied."""
+        if self.is_current():
+            with contextlib.suppress(sqlite3.Error):
+                self.connection().execute("PRAGMA wal_checkpoint(PASSIVE)")
         self._cache.close()
 
 
-class _Damaged:
-    """What `fetch` gives for a row that we did not write."""
+class _ReadOnlyDatabase:
+    """A database in a folder where nothing can be written, one connection a thread.
 
+    Without the right to make its help files SQLite reads nothing, unless it is told that
+    the file does not change; should it change all the same, the checksums tell.
+    """
 
-_DAMAGED = _Damaged()
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._local = threading.local()
+        self._identity = _identity(path)
+        try:
+            self._mode = "mode=ro"
+            self.connection().execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()
+        except sqlite3.OperationalError:
+            self.close()
+            self._mode = "immutable=1"
+
+    @property
+    def leaves_log_unread(self) -> bool:
+        """Whether there are answers that SQLite would need its help files for."""
+        log = self._path.with_name(f"{self._path.name}-wal")
+        return self._mode == "immutable=1" and log.exists() and log.stat().st_size > 0
+
+    def connection(self) -> sqlite3.Connection:
+        found: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if found is None:
+            address = f"file:{quote(str(self._path))}?{self._mode}"
+            found = self._local.connection = sqlite3.connect(
+                address, uri=True, isolation_level=None
+            )
+        return found
+
+    def is_current(self) -> bool:
+        return _identity(self._path) == self._identity
+
+    def close(self) -> None:
+        if hasattr(self._local, "connection"):
+            self._local.connection.close()
+            del self._local.connection
 
 
 class _BytesDisk(diskcache.Disk):  # type: ignore[misc]  # diskcache publishes no types
@@ -164,47 +472,37 @@ class _BytesDisk(diskcache.Disk):  # type: ignore[misc]  # diskcache publishes n
             raise TypeError(f"cache values are bytes, not {type(value).__name__}")
         return 0, MODE_RAW, None, sqlite3.Binary(value)
 
-    def fetch(self, mode: int, filename: str | None, value: object, read: bool) -> bytes | _Damaged:
+    def fetch(self, mode: int, filename: str | None, value: object, read: bool) -> bytes | None:
         """Never raises, opens no file and unpickles nothing, whatever the row says."""
-        if mode == MODE_RAW and type(value) is bytes:
-            return value
-        return _DAMAGED
+        return value if mode == MODE_RAW and type(value) is bytes else None
 
 
-def _encode(key: str, entry: Entry) -> bytes:
-    """`{"v":1,"sum":"<16 hex>","entry":{...}}`; the sum is over the key and the entry's bytes."""
-    body = canonical_json(entry.to_json())
-    return b"".join((_HEAD, _checksum(key, body), _MIDDLE, body, b"}"))
+def _code(error: BaseException) -> int:
+    """SQLite's number for a kind of error; 0 where it is none of SQLite's."""
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF
 
 
-def _decode(key: str, data: bytes) -> Entry | None:
-    """The entry, or None where a single bit is not as it was written."""
-    if not data.startswith(_HEAD) or data[_SUM_END:_BODY] != _MIDDLE or data[-1:] != b"}":
-        return None
-    body = data[_BODY:-1]
-    if data[_SUM_START:_SUM_END] != _checksum(key, body):
-        return None
+def _connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What stays the same as long as a file is not replaced; None where there is none."""
     try:
-        return Entry.from_json(json.loads(body))
-    except (ValueError, KeyError, TypeError):
+        found = path.stat()
+    except FileNotFoundError:
         return None
+    return found.st_dev, found.st_ino
 
 
-def _checksum(key: str, body: bytes) -> bytes:
-    digest = hashlib.sha256(key.encode())
-    digest.update(body)
-    return digest.hexdigest()[:16].encode()
-
-
-_HEAD = b'{"v":1,"sum":"'
-_MIDDLE = b'","entry":'
-_SUM_START = len(_HEAD)
-_SUM_END = _SUM_START + 16
-_BODY = _SUM_END + len(_MIDDLE)
+def _may_write(path: Path) -> bool:
+    effective = os.access in os.supports_effective_ids
+    return all(os.access(each, os.W_OK, effective_ids=effective) for each in (path.parent, path))
 
 
 def _make_private(folder: Path) -> None:
-    """Create folder and database so that nobody else can read them.
+    """Create the folder so that nobody else can read it.
 
     A folder that holds other things (`--cache-dir .`) keeps its own mode: it is not ours
     to close. The database file is private in any case.
@@ -213,25 +511,14 @@ def _make_private(folder: Path) -> None:
     for path in reversed(new):
         with contextlib.suppress(FileExistsError):  # another process was faster
             path.mkdir(mode=0o700)
-    database = folder / _DATABASE
-    if database.exists() or not any(folder.iterdir()):
+    if (folder / _DATABASE).exists() or not any(folder.iterdir()):
         folder.chmod(0o700)
-    os.close(os.open(database, os.O_RDWR | os.O_CREAT, 0o600))
 
 
-@contextlib.contextmanager
-def _explained(folder: Path, *, writing: bool = False) -> Iterator[None]:
-    """Errors of files and SQLite as ours, with the folder and what to do."""
-    try:
-        yield
-    except (OSError, sqlite3.Error, diskcache.Timeout) as exc:
-        reason = str(exc) or "another process held it locked for too long"
-        if writing or isinstance(exc, diskcache.Timeout):
-            raise StoppedEarly(
-                f"{folder}: answers cannot be kept ({reason}); make room there"
-            ) from exc
-        raise ConfigError(
-            f"{folder}: the cache cannot be used ({reason}); make the folder readable and "
-            "writable for you, or name another one with --cache-dir. A damaged "
-            f"{_DATABASE} must be moved away."
-        ) from exc
+def _create(database: Path) -> None:
+    """An empty, private file, where there is none yet.
+
+    One that is there is not opened: closing it would drop SQLite's locks of other threads.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))

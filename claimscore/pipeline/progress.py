@@ -4,13 +4,52 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections import deque
 
-from claimscore.pipeline.llm.engine import EngineStats
+from claimscore.pipeline.llm.stats import EngineStats
+from claimscore.types import JSON
+
+#: The time over which a pace is measured: long enough to be steady, short enough to notice a
+#: pause or another limit.
+PACE_WINDOW_S = 120.0
+
+
+class Pace:
+    """How fast a count grows, over the last two minutes."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, float]] = deque()
+
+    def see(self, count: float, now: float) -> None:
+        """Note the count; a second of distance between two notes is enough."""
+        seen = self._seen
+        if len(seen) > 1 and now - seen[-2][0] < 1.0:
+            seen.pop()
+        seen.append((now, count))
+        while len(seen) > 2 and now - seen[1][0] > PACE_WINDOW_S:
+            seen.popleft()
+
+    def per_second(self) -> float:
+        """0.0 where nothing has grown."""
+        if len(self._seen) < 2:
+            return 0.0
+        (first, before), (last, after) = self._seen[0], self._seen[-1]
+        return (after - before) / (last - first) if last > first else 0.0
+
+    def seconds_for(self, left: float) -> float | None:
+        """How long that many more take; None where nothing is known of the pace."""
+        rate = self.per_second()
+        if left <= 0:
+            return 0.0
+        return left / rate if rate > 0 else None
 
 
 @dataclasses.dataclass
 class Progress:
-    """The state of a run. Counts are of this invocation unless they say `total`."""
+    """The state of a run. Counts are of this invocation unless they say `total`.
+
+    `notice` is what the user should know now: a hung stage, a cache that was mended.
+    """
 
     phase: str = "reading"
     llm_chunks_todo: int = 0
@@ -20,20 +59,52 @@ class Progress:
     model_chunk_share: float = 0.0
     pairs_done: int = 0
     engine: EngineStats | None = None
+    notice: str = ""
     started: float = dataclasses.field(default_factory=time.monotonic)
+    llm_pace: Pace = dataclasses.field(default_factory=Pace)
+    model_pace: Pace = dataclasses.field(default_factory=Pace)
+    request_pace: Pace = dataclasses.field(default_factory=Pace)
 
     @property
     def elapsed_s(self) -> float:
         return time.monotonic() - self.started
 
+    @property
+    def model_chunks(self) -> float:
+        """Chunks through the models, the one at work by its share."""
+        return self.model_chunks_done + self.model_chunk_share
+
+    def tick(self) -> None:
+        """Note how far it is; called a few times a second."""
+        now = time.monotonic()
+        self.llm_pace.see(self.llm_chunks_done, now)
+        self.model_pace.see(self.model_chunks, now)
+        self.request_pace.see(self.engine.sent if self.engine else 0, now)
+
     def remaining_s(self) -> float | None:
-        """Seconds to the end at the pace so far of the slower stage; None while one of them
-        has not done anything yet."""
-        stages = [
-            (self.llm_chunks_done, self.llm_chunks_todo),
-            (self.model_chunks_done + self.model_chunk_share, self.model_chunks_todo),
-        ]
-        working = [(done, todo) for done, todo in stages if todo]
-        if not working or not all(done for done, _ in working):
+        """Seconds to the end at the recent pace of the slower stage, pauses and limits
+        included; None where one of them has not done anything lately."""
+        left = (
+            (self.llm_pace, self.llm_chunks_todo - self.llm_chunks_done),
+            (self.model_pace, self.model_chunks_todo - self.model_chunks),
+        )
+        if not (self.llm_chunks_todo or self.model_chunks_todo):
             return None
-        return max(self.elapsed_s / done * (todo - done) for done, todo in working)
+        needed = [pace.seconds_for(count) for pace, count in left]
+        return None if None in needed else max(s for s in needed if s is not None)
+
+    def snapshot(self) -> JSON:
+        """Everything as plain JSON, for `claimscore status` in another terminal."""
+        engine = self.engine or EngineStats()
+        remaining_s = self.remaining_s()
+        return {
+            "phase": self.phase,
+            "notice": self.notice,
+            "elapsed_s": round(self.elapsed_s, 1),
+            "remaining_s": None if remaining_s is None else round(remaining_s, 1),
+            "llm_chunks": [self.llm_chunks_done, self.llm_chunks_todo],
+            "model_chunks": [round(self.model_chunks, 2), self.model_chunks_todo],
+            "text_pairs": self.pairs_done,
+            "requests_per_s": round(self.request_pace.per_second(), 2),
+            "engine": engine.as_json(),
+        }

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
-import signal
-import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+import time
+from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
 import anyio
 import polars as pl
+from anyio.abc import TaskGroup
 
 from claimscore import __version__
-from claimscore.cache.store import DiskCache
-from claimscore.config import RunConfig, user_cache_dir
-from claimscore.errors import ConfigError
+from claimscore.config import RunConfig
+from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.encoders import load_pair_classifier, load_token_encoder
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
+from claimscore.pipeline.llm.session import open_engine
+from claimscore.pipeline.llm.stopping import STOP_GRACE_S
 from claimscore.pipeline.plan import Plan, load_metrics, make_plan, required_columns
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.scoring import score_run
@@ -35,7 +35,9 @@ from claimscore.pipeline.settings import (
     signature_facts,
     unused_settings,
 )
+from claimscore.pipeline.signals import leave_after, watch_signals
 from claimscore.pipeline.stages import ChunkTodo, Models, Stages, find_todo
+from claimscore.pipeline.watchdog import Watchdog
 from claimscore.records import prepare
 from claimscore.rundir import RunDirectory, damage_as_error
 from claimscore.types import JSON
@@ -46,8 +48,12 @@ OnPlan = Callable[[Plan, list[ChunkTodo]], None]
 #: Seconds between two calls of `on_progress`.
 PROGRESS_INTERVAL_S = 0.2
 
-#: Exit status of a run that was stopped and can be taken up again.
-EXIT_STOPPED = 75
+#: Seconds between two notes for `claimscore status` in another terminal.
+NOTE_INTERVAL_S = 1.0
+
+#: A run in which nothing at all happens is hung: said after this time, or twice the timeout
+#: of a request where that is longer.
+HUNG_AFTER_S = 120.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,21 +172,31 @@ def _check_columns(directory: RunDirectory, required: Mapping[str, tuple[str, ..
                 )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class _Teller:
     """The state of the run, and whoever wants to hear of it."""
 
     progress: Progress
     listener: OnProgress | None
+    engine: Engine | None = None
 
     def phase(self, name: str) -> None:
         self.progress.phase = name
         if self.listener is not None:
             self.listener(self.progress)
 
-    async def keep_telling(self) -> None:
-        while self.listener is not None:
-            self.listener(self.progress)
+    async def keep_telling(self, directory: RunDirectory) -> None:
+        """Tell the listener several times a second, and leave notes in the run directory."""
+        noted = -NOTE_INTERVAL_S
+        while True:
+            if self.engine is not None:
+                self.engine.observe()
+            self.progress.tick()
+            if self.listener is not None:
+                self.listener(self.progress)
+            if time.monotonic() - noted >= NOTE_INTERVAL_S:
+                noted = time.monotonic()
+                directory.write_note(self.progress.snapshot())
             await anyio.sleep(PROGRESS_INTERVAL_S)
 
 
@@ -245,26 +261,80 @@ class _Work:
 
     def _run_stages(self, todo: list[ChunkTodo], models: Models) -> None:
         self.tell.phase("running")
+        progress = self.tell.progress
         try:
             run_blocking(self._stages, todo, models)
         except BaseException as exc:
             why = f"{type(exc).__name__}: {exc}"
-            self.directory.event("stopped", reason=why, **spent(self.tell.progress))
+            self.directory.event("stopped", reason=why, **spent(progress))
             raise
+        finally:
+            progress.tick()
+            self.directory.write_note({**progress.snapshot(), "phase": "ended"})
 
     async def _stages(self, todo: list[ChunkTodo], models: Models) -> None:
-        progress = self.tell.progress
+        progress, directory = self.tell.progress, self.directory
         async with contextlib.AsyncExitStack() as stack:
             engine = None
             if self.provider is not None:
-                engine = await stack.enter_async_context(_engine(self.config, self.provider))
-                progress.engine = engine.stats
-            stages = Stages(self.config, self.directory, todo, engine, models, progress)
+                engine = await stack.enter_async_context(
+                    open_engine(
+                        self.config.llm,
+                        self.provider,
+                        self.config.cache_dir,
+                        spend_file=directory.state / "spend.jsonl",
+                        retry_failed=self.config.retry_failed,
+                        on_event=self._hear,
+                    )
+                )
+                progress.engine, self.tell.engine = engine.stats, engine
+            stages = Stages(self.config, directory, todo, engine, models, progress)
             async with anyio.create_task_group() as background:
-                background.start_soon(_watch_signals, stages)
-                background.start_soon(self.tell.keep_telling)
-                await stages.run()
+                background.start_soon(watch_signals, stages.stop)
+                background.start_soon(self.tell.keep_telling, directory)
+                background.start_soon(self._watchdog(stages, background).run)
+                try:
+                    await stages.run()
+                finally:
+                    if engine is not None:
+                        engine.observe()
                 background.cancel_scope.cancel()
+            if engine is not None and engine.all_too_long:
+                raise ConfigError("every request is too long for the model; see failures/")
+
+    def _hear(self, kind: str, **fields: object) -> None:
+        """An event of the engine: into events.jsonl, and what concerns people on the screen."""
+        self.directory.event(kind, **fields)
+        if "notice" in fields:
+            self.tell.progress.notice = str(fields["notice"])
+
+    def _watchdog(self, stages: Stages, background: TaskGroup) -> Watchdog:
+        """Notices a run in which nothing happens any more, says what it waits for, ends it."""
+        progress = self.tell.progress
+        hung_after_s = max(HUNG_AFTER_S, 2 * self.config.llm.timeout_s)
+
+        def mark() -> Hashable:
+            engine = progress.engine
+            known = round(engine.waiting_s) if engine else 0  # a pause, an outage: no standstill
+            asked = (engine.sent, engine.answered, engine.hits, known) if engine else ()
+            return (*asked, progress.llm_chunks_done, progress.pairs_done, progress.phase)
+
+        def warn(message: str) -> None:
+            self._hear("hung", notice=message)
+
+        def stop(message: str) -> None:
+            warn(message)
+            stages.fail(StoppedEarly(message))
+            background.start_soon(leave_after, STOP_GRACE_S + 5)
+
+        return Watchdog(
+            mark,
+            stages.waiting_for,
+            warn_after_s=hung_after_s,
+            stop_after_s=max(hung_after_s, self.config.llm.max_outage_s),
+            on_warn=warn,
+            on_stop=stop,
+        )
 
     def _summary(self, scores: dict[str, JSON]) -> JSON:
         failures = (
@@ -297,42 +367,6 @@ def _fixed(settings: Mapping[str, object]) -> dict[str, object]:
     return {key: value for key, value in settings.items() if key != "additive"}
 
 
-@contextlib.asynccontextmanager
-async def _engine(config: RunConfig, provider: Provider) -> AsyncIterator[Engine]:
-    cache = DiskCache(config.cache_dir or user_cache_dir())
-    llm = config.llm
-    try:
-        async with Engine(
-            provider,
-            cache,
-            rpm=llm.rpm,
-            tpm=llm.tpm,
-            max_concurrency=llm.max_concurrency,
-            max_attempts=llm.max_attempts,
-            max_samples=llm.max_samples,
-            timeout_s=llm.timeout_s,
-            retry_failed=config.retry_failed,
-        ) as engine:
-            yield engine
-    finally:
-        with anyio.CancelScope(shield=True):
-            await provider.aclose()
-        cache.close()
-
-
-async def _watch_signals(stages: Stages) -> None:
-    """First Ctrl-C or SIGTERM: stop in good order. Second: at once; what is done is on disk."""
-    if threading.current_thread() is not threading.main_thread():
-        return
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        stopping = False
-        async for _ in signals:
-            if stopping:
-                os._exit(EXIT_STOPPED)
-            stopping = True
-            stages.stop()
-
-
 def spent(progress: Progress) -> JSON:
     """What this invocation asked for and used, as far as servers said."""
     engine = progress.engine
@@ -341,5 +375,8 @@ def spent(progress: Progress) -> JSON:
         "cache_hits": engine.hits if engine else 0,
         "prompt_tokens": engine.prompt_tokens if engine else 0,
         "completion_tokens": engine.completion_tokens if engine else 0,
+        "usd": engine.usd if engine else 0.0,
+        "possibly_billed_usd": engine.possibly_billed_usd if engine else 0.0,
+        "retries": dict(engine.retries) if engine else {},
         "nli_pairs": progress.pairs_done,
     }

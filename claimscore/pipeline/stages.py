@@ -8,10 +8,11 @@ manifest, so running again is resuming.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import anyio
 import anyio.to_thread
@@ -132,6 +133,8 @@ class Stages:
         self._models = models
         self._progress = progress
         self._stopping = threading.Event()
+        self._reason = StoppedEarly("interrupted")
+        self._at_work: set[str] = set()
 
     def stop(self) -> None:
         """Ask for a stop: no new requests, no new batches; what is done stays done."""
@@ -139,6 +142,16 @@ class Stages:
         self._progress.phase = "stopping: finishing what is in flight (Ctrl-C again: at once)"
         if self._engine is not None:
             self._engine.stop()
+
+    def fail(self, reason: StoppedEarly) -> None:
+        """Stop for a reason that somebody else found."""
+        self._reason = reason
+        self.stop()
+
+    def waiting_for(self) -> str:
+        """What is being waited for, for people who wonder why nothing happens."""
+        work = [*sorted(self._at_work), *([self._engine.waiting_for()] if self._engine else [])]
+        return "; ".join(item for item in work if item) or "nothing that is known"
 
     async def run(self) -> None:
         """Do all that is missing; `StoppedEarly` after `stop`."""
@@ -152,7 +165,7 @@ class Stages:
             self._stopping.set()  # the model thread must not go on for a run that has ended
             raise
         if self._stopping.is_set():
-            raise StoppedEarly("interrupted")
+            raise self._reason
 
     async def _llm_stage(self, send: MemoryObjectSendStream[ChunkTodo]) -> None:
         """Open chunks in order, so many at a time that the engine's workers never starve."""
@@ -187,13 +200,25 @@ class Stages:
         tables = {"claims": self._directory.read("claims", chunk)} if planned.task.after else {}
         result = await run_task(planned, records, tables, self._engine, self._config.granularity)
         frames = {planned.task.table.name: result.rows, "failures": result.failures}
-        await anyio.to_thread.run_sync(self._directory.write_parts, chunk, planned.step, frames)
+        with self._at(f"the disk, at {planned.step} of chunk {chunk}"):
+            await anyio.to_thread.run_sync(
+                self._directory.write_parts, chunk, planned.step, frames
+            )
+
+    @contextlib.contextmanager
+    def _at(self, work: str) -> Iterator[None]:
+        self._at_work.add(work)
+        try:
+            yield
+        finally:
+            self._at_work.discard(work)
 
     async def _model_stage(self, receive: MemoryObjectReceiveStream[ChunkTodo]) -> None:
         worker = anyio.CapacityLimiter(1)
         async with receive:
             async for item in receive:
-                await anyio.to_thread.run_sync(self._model_chunk, item, limiter=worker)
+                with self._at(f"the models, at chunk {item.chunk}"):
+                    await anyio.to_thread.run_sync(self._model_chunk, item, limiter=worker)
 
     def _model_chunk(self, item: ChunkTodo) -> None:
         """All model passes of one chunk, in the worker thread."""
@@ -237,6 +262,6 @@ class Stages:
             self._progress.pairs_done = before + done
             self._progress.model_chunk_share = done / pairs
             if self._stopping.is_set():
-                raise StoppedEarly("interrupted")
+                raise self._reason
 
         return on_batch

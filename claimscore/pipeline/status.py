@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import time
 from pathlib import Path
 
 from claimscore.errors import ConfigError
+from claimscore.pipeline.llm.money import spent_so_far
 from claimscore.pipeline.plan import make_plan
 from claimscore.pipeline.settings import config_from
 from claimscore.pipeline.stages import find_todo
 from claimscore.rundir import RunDirectory, damage_as_error
 from claimscore.types import JSON
+
+#: A run leaves a note every second; one that has not for so long is taken to have ended.
+FRESH_S = 15.0
 
 
 def run_status(out: Path) -> JSON:
@@ -33,6 +39,7 @@ def _status(out: Path, directory: RunDirectory) -> JSON:
     todo = find_todo(plan, directory, n_chunks, retry_failed=False)
     failures = directory.scan("failures").select("id", "stage", "kind").collect()
     by_kind = failures.group_by("stage", "kind").len("count").sort("stage", "kind")
+    note = directory.note()
     return {
         "out": str(out),
         "records": records,
@@ -42,4 +49,17 @@ def _status(out: Path, directory: RunDirectory) -> JSON:
         "rows": directory.counts(),
         "failures": by_kind.to_dicts(),
         "complete": not todo and (out / "scores.parquet").is_file(),
+        "running": _is_fresh(note),
+        "spent": spent_in_all(directory.state / "spend.jsonl"),
+        "last_call": note,
     }
+
+
+def _is_fresh(note: JSON | None) -> bool:
+    """Whether the note was left by a run that is at work now."""
+    return note is not None and note["phase"] != "ended" and time.time() - note["at"] < FRESH_S
+
+
+def spent_in_all(path: Path) -> JSON:
+    """What all calls of a run have spent, by its ledger; zeros where there is none yet."""
+    return dataclasses.asdict(spent_so_far(path))

@@ -22,6 +22,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -315,11 +316,29 @@ class RunDirectory:
     def event(self, kind: str, **fields: object) -> None:
         """Append a line to events.jsonl with the time in UTC; for people, nothing reads it back."""
         self._for_writing()
-        time = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"time": time, "kind": kind, **fields}, default=str)
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        line = json.dumps({"time": now, "kind": kind, **fields}, default=str)
         path = self.path / "events.jsonl"
         with os_errors(path), path.open("a", encoding="utf-8") as stream:
             stream.write(line + "\n")
+
+    def write_note(self, note: Mapping[str, object]) -> None:
+        """Leave word of how far the run is for whoever asks meanwhile; not synced, and a disk
+        that is full does not stop the run here."""
+        self._for_writing()
+        path = self.state / "now.json"
+        scratch = path.with_suffix(".tmp")
+        with contextlib.suppress(OSError):
+            scratch.write_text(json.dumps({"at": time.time(), **note}), encoding="utf-8")
+            scratch.replace(path)
+
+    def note(self) -> dict[str, Any] | None:
+        """The last note, with `at`, the time it was written; None where there is none."""
+        try:
+            note: dict[str, Any] = json.loads((self.state / "now.json").read_bytes())
+        except (OSError, ValueError):
+            return None
+        return note
 
     # Opening and closing
 
@@ -419,16 +438,24 @@ def _polars_errors(path: Path) -> Iterator[None]:
         with os_errors(path):
             yield
     except pl.exceptions.ComputeError as exc:
+        with os_errors(path):
+            _raise_system_error(exc)
         raise ConfigError(f"{path}: {_why(exc)}") from exc
 
 
-def _why(exc: Exception) -> str:
-    if isinstance(exc, OSError):
-        return reason(exc)
+def _raise_system_error(exc: Exception) -> None:
+    """The system's refusal that polars' error quotes, if it quotes one."""
     number = re.search(r"\(os error (\d+)\)", str(exc))
     if number:
-        return reason(OSError(int(number[1]), os.strerror(int(number[1]))))
-    return _first_line(exc)
+        raise OSError(int(number[1]), os.strerror(int(number[1]))) from exc
+
+
+def _why(exc: Exception) -> str:
+    try:
+        _raise_system_error(exc)
+    except OSError as system_error:
+        return reason(system_error)
+    return reason(exc) if isinstance(exc, OSError) else _first_line(exc)
 
 
 def _regrouped(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:

@@ -13,10 +13,11 @@ import pytest
 
 from claimscore.config import RunConfig
 from claimscore.errors import StoppedEarly
+from claimscore.pipeline import progress as progress_module
 from claimscore.pipeline.blocking import first_error, run_blocking
 from claimscore.pipeline.encoders.base import OnBatch
 from claimscore.pipeline.plan import Plan, make_plan
-from claimscore.pipeline.progress import Progress
+from claimscore.pipeline.progress import Pace, Progress
 from claimscore.pipeline.stages import Models, Stages, find_todo
 from claimscore.rundir import RunDirectory
 from claimscore.tables import CLAIMS, FAILURES, NLI
@@ -166,10 +167,35 @@ def test_the_first_error_of_nested_groups_is_found() -> None:
     assert str(first_error(ExceptionGroup("outer", [inner]))) == "first"
 
 
-def test_the_time_left_is_that_of_the_slower_stage() -> None:
+def test_the_time_left_is_that_of_the_slower_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unknown while a stage has done nothing; never zero while models have work."""
+    now = 0.0
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now)
     progress = Progress(llm_chunks_todo=4, llm_chunks_done=4, model_chunks_todo=4)
-    progress.started -= 10
+    progress.tick()
     assert progress.remaining_s() is None
+    now = 10.0
     progress.model_chunk_share = 0.5
-    assert progress.remaining_s() == pytest.approx(70, rel=0.01)
+    progress.tick()
+    assert progress.remaining_s() == pytest.approx(70)
+
+
+def test_the_pace_is_that_of_the_last_two_minutes() -> None:
+    """An hour of another limit or of an outage is forgotten."""
+    pace = Pace()
+    for second in range(3600):
+        pace.see(10 * second, second)
+    assert pace.seconds_for(100) == pytest.approx(10)
+    for second in range(3600, 3600 + 130):
+        pace.see(36000 + (second - 3600), second)
+    assert pace.seconds_for(100) == pytest.approx(100, rel=0.1)
+    assert pace.seconds_for(0) == 0.0
+
+
+def test_a_pace_of_nothing_says_nothing() -> None:
+    """Not infinity, and not zero."""
+    pace = Pace()
+    assert pace.seconds_for(1) is None
+    pace.see(5, 0.0)
+    pace.see(5, 10.0)
+    assert pace.seconds_for(1) is None

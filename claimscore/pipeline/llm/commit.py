@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import anyio
 from anyio import to_thread
 
@@ -12,10 +14,12 @@ class GroupCommit:
     """Collects what arrives while the last group is written, then writes it as one.
 
     Alone, an answer is committed at once; under load, one transaction carries hundreds.
+    `after` is called in the writer's thread when a group is in the cache.
     """
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: Cache, after: Callable[[], None]) -> None:
         self._cache = cache
+        self._after = after
         self._group: _Group | None = None
         self._wake = anyio.Event()
         self._closed = False
@@ -23,7 +27,7 @@ class GroupCommit:
     async def put(self, key: str, entry: Entry) -> None:
         """Return when the entry is in the cache; raise what kept it out."""
         if self._closed:  # the writer has gone; being late is no reason to lose an answer
-            self._cache.put_many({key: entry})
+            self._write({key: entry})
             return
         if self._group is None:
             self._group = _Group()
@@ -45,12 +49,14 @@ class GroupCommit:
                     continue
                 group, self._group = self._group, None
                 try:
-                    await to_thread.run_sync(
-                        self._cache.put_many, group.entries, limiter=one_thread
-                    )
+                    await to_thread.run_sync(self._write, group.entries, limiter=one_thread)
                 except Exception as exc:  # raised again in every `put` of the group
                     group.error = exc
                 group.done.set()
+
+    def _write(self, entries: Mapping[str, Entry]) -> None:
+        self._cache.put_many(entries)
+        self._after()
 
     def close(self) -> None:
         """Let `run` end after what has arrived."""

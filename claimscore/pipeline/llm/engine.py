@@ -7,9 +7,8 @@ run (wrong key, spent quota, a bug) is raised from every call that waits.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Generic, TypeVar, cast
 
@@ -19,18 +18,23 @@ from anyio.abc import TaskGroup
 
 from claimscore.cache.key import request_key
 from claimscore.cache.store import Cache, Entry
+from claimscore.config import FailureLimit
 from claimscore.errors import (
     ConfigError,
-    RateLimitError,
     RejectedError,
     StoppedEarly,
-    TransientError,
+    TooManyFailures,
 )
 from claimscore.pipeline.llm.commit import GroupCommit
 from claimscore.pipeline.llm.judge import Parse, Passed, Refused, judge
-from claimscore.pipeline.llm.limiter import Limiter, Sleep, TokenEstimate
+from claimscore.pipeline.llm.limits import Limiter
+from claimscore.pipeline.llm.money import Spending
+from claimscore.pipeline.llm.outage import Outage
 from claimscore.pipeline.llm.providers.base import Provider
-from claimscore.pipeline.llm.retry import Retry
+from claimscore.pipeline.llm.retry import GaveUp, Retry, Sleep
+from claimscore.pipeline.llm.sender import OnEvent, Sender, Tries
+from claimscore.pipeline.llm.stats import EngineStats
+from claimscore.pipeline.llm.stopping import Halted, Stop
 from claimscore.types import Completion, Failure, Message, OutputSchema, Request
 
 T = TypeVar("T")
@@ -38,8 +42,11 @@ T = TypeVar("T")
 #: Rows whose stored answers are taken before other tasks get a turn.
 _BULK = 500
 
-#: How long requests in flight may still bring their answer home after a fatal error.
-GRACE_S = 5.0
+#: Rows that must have an outcome before a share of failures says anything.
+_ROWS_FOR_A_SHARE = 50
+
+#: So many requests too long for the model, and none answered: then all of them are.
+_ALL_TOO_LONG = 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,29 +60,6 @@ class Answer(Generic[T]):
 
 
 @dataclasses.dataclass(slots=True)
-class EngineStats:
-    """What an engine has done so far, for whoever draws it.
-
-    `sent` counts requests to the provider, attempts included; `answered` those that
-    brought an answer; `hits` stored answers used; `rejected` new answers that failed their
-    check; `failed` rows given a `Failure`. `paused_until` is a time of `anyio.current_time`;
-    `last_error` is why something was last tried again.
-    """
-
-    sent: int = 0
-    answered: int = 0
-    hits: int = 0
-    retries: int = 0
-    rejected: int = 0
-    failed: int = 0
-    in_flight: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    paused_until: float = 0.0
-    last_error: str = ""
-
-
-@dataclasses.dataclass(slots=True)
 class _Row(Generic[T]):
     """A question on its way: the sample asked for next, and what became of earlier ones."""
 
@@ -83,12 +67,9 @@ class _Row(Generic[T]):
     key: str
     n_refused: int = 0
     n_new: int = 0
+    final: bool = False  # a further sample would fare no better
     failure: Failure | None = None  # the row's outcome if no further sample may be asked
     outcome: Answer[T] | Failure | None = None
-
-
-class _Halted(Exception):
-    """Ends a worker after the engine stopped; the call that it worked for raises the reason."""
 
 
 class _Flight:
@@ -115,37 +96,50 @@ class Engine:
         max_concurrency: int = 64,
         max_attempts: int = 8,
         max_samples: int = 3,
-        timeout_s: float = 120.0,
+        timeout_s: float | None = 120.0,
+        max_outage_s: float = 3600.0,
+        failure_limit: FailureLimit | None = None,
         retry_failed: bool = False,
         limiter: Limiter | None = None,
+        spending: Spending | None = None,
+        on_event: OnEvent | None = None,
+        stop_grace_s: float | None = None,
         sleep: Sleep = anyio.sleep,
     ) -> None:
         self.provider = provider
         self.cache = cache
         self.stats = EngineStats()
+        self._max_attempts = max_attempts
         self._max_samples = max_samples
-        self._timeout_s = timeout_s
+        self._failure_limit = failure_limit or FailureLimit()
         self._retry_failed = retry_failed
-        self._rates = (rpm, tpm)
-        self._limiter = limiter
-        self._estimate = TokenEstimate()
         self._sleep = sleep
-        self._retry = Retry(max_attempts, self._back_off)
-        self._slots = anyio.Semaphore(max_concurrency, fast_acquire=True)
+        self._retry = Retry(self._back_off)
+        self._on_event = on_event or _nothing
+        self._limiter = limiter or Limiter(rpm=rpm, tpm=tpm, max_concurrency=max_concurrency)
+        self._spending = spending or Spending(price=None)
+        self._outage = Outage(max_outage_s)
+        self._stop = Stop(stop_grace_s)
+        self._sender = Sender(
+            provider,
+            limiter=self._limiter,
+            spending=self._spending,
+            outage=self._outage,
+            stop=self._stop,
+            stats=self.stats,
+            max_concurrency=max_concurrency,
+            timeout_s=timeout_s,
+            on_event=self._on_event,
+        )
         # More workers than slots: one that sleeps before a retry holds no slot.
         self._n_workers = 2 * max_concurrency
-        self._commits = GroupCommit(cache)
+        self._commits = GroupCommit(cache, self._spending.flush)
         self._flights: dict[str, _Flight] = {}
-        self._waiting: set[anyio.CancelScope] = set()
-        self._calls: set[anyio.CancelScope] = set()
-        self._error: BaseException | None = None
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Engine:
-        if self._limiter is None:
-            rpm, tpm = self._rates
-            self._limiter = Limiter(rpm=rpm, tpm=tpm)
         self._tasks = await anyio.create_task_group().__aenter__()
+        self._sender.background = self._tasks
         self._tasks.start_soon(self._commits.run)
         return self
 
@@ -156,7 +150,7 @@ class Engine:
         traceback: TracebackType | None,
     ) -> None:
         assert self._tasks is not None
-        self._halt(StoppedEarly("the engine is closed"))
+        self._stop.halt(StoppedEarly("the engine is closed"))
         self._commits.close()
         await self._tasks.__aexit__(None, None, None)
 
@@ -210,7 +204,41 @@ class Engine:
     def stop(self) -> None:
         """Send nothing more. Requests in flight finish and are kept; waiting calls then
         raise `StoppedEarly`."""
-        self._halt(StoppedEarly("interrupted"))
+        self._stop.halt(StoppedEarly("interrupted"))
+
+    def observe(self) -> EngineStats:
+        """The numbers of this moment: `stats` with what the limiter and the budget say."""
+        stats, limits, totals = self.stats, self._limiter.state(), self._spending.totals
+        stats.rpm, stats.tpm, stats.limits_from = limits.rpm, limits.tpm, limits.source
+        stats.prompt_tokens, stats.completion_tokens = (
+            totals.prompt_tokens,
+            totals.completion_tokens,
+        )
+        stats.usd, stats.possibly_billed_usd = totals.usd, totals.possibly_billed_usd
+        stats.waiting_s = max(0.0, limits.paused_until - anyio.current_time())
+        stats.why = limits.why if stats.waiting_s else ""
+        if self._outage.is_open:
+            stats.waiting_s, stats.why = self._outage.lasted_s, f"no answers: {self._outage.why}"
+        return stats
+
+    def waiting_for(self) -> str:
+        """What the engine waits for, in words; empty where for nothing."""
+        stats = self.observe()
+        oldest = self._sender.in_flight.oldest()
+        parts = [f"{stats.why} ({stats.waiting_s:,.0f} s)"] if stats.why else []
+        if oldest is not None:
+            key, age_s = oldest
+            parts.append(
+                f"{len(self._sender.in_flight):,} requests in flight, the oldest ({key[:12]}) "
+                f"for {age_s:,.0f} s"
+            )
+        return "; ".join(parts)
+
+    @property
+    def all_too_long(self) -> bool:
+        """Whether every row failed because it was too long for the model."""
+        stats = self.stats
+        return 0 < stats.failed == stats.failures["context_length"] == stats.rows_done
 
     # -- stored answers
 
@@ -242,6 +270,7 @@ class Engine:
 
     def _next_sample(self, row: _Row[T], why: Refused) -> None:
         row.n_refused += 1
+        row.final = why.final
         row.failure = Failure(why.kind, why.message, row.n_refused, row.key, why.raw)
         index = row.request.sample_index + 1
         row.request = dataclasses.replace(row.request, sample_index=index)
@@ -252,14 +281,10 @@ class Engine:
     async def _work(self, rows: list[_Row[T]], parse: Parse[T]) -> None:
         """A fixed number of workers over all rows; raise what stopped them, if anything did."""
         queue = iter(rows)  # shared: a row is taken without awaiting, so no stream is needed
-        with anyio.CancelScope() as scope:
-            self._calls.add(scope)
-            try:
-                async with anyio.create_task_group() as workers:
-                    for _ in range(min(len(rows), self._n_workers)):
-                        workers.start_soon(self._worker, queue, parse)
-            finally:
-                self._calls.discard(scope)
+        with self._stop.call():
+            async with anyio.create_task_group() as workers:
+                for _ in range(min(len(rows), self._n_workers)):
+                    workers.start_soon(self._worker, queue, parse)
         if any(row.outcome is None for row in rows):
             self._check_running()
 
@@ -267,10 +292,10 @@ class Engine:
         for row in queue:
             try:
                 await self._solve(row, parse)
-            except _Halted:
+            except Halted:
                 return
             except Exception as exc:
-                self._halt(exc)  # `_work` raises it
+                self._stop.halt(exc)  # `_work` raises it
                 return
 
     async def _solve(self, row: _Row[T], parse: Parse[T]) -> None:
@@ -283,16 +308,41 @@ class Engine:
                 row.outcome = row.failure
             elif row.key in self._flights:
                 flight = self._flights[row.key]
-                with self._until_stopped():
+                with self._stop.waiting():
                     await flight.landed.wait()
                 row.outcome = flight.failure  # None: stored by now, or given up; look again
             else:
                 await self._fly(row, parse)
-        self.stats.failed += isinstance(row.outcome, Failure)
+        if isinstance(row.outcome, Failure):
+            self._count_failure(row.outcome)
 
     def _may_ask(self, row: _Row[T]) -> bool:
         used = row.n_new if self._retry_failed else row.n_refused
-        return used < self._max_samples
+        return used < self._max_samples and not (used and row.final)
+
+    def _count_failure(self, failure: Failure) -> None:
+        """Stop the run where that is one too many."""
+        stats, limit = self.stats, self._failure_limit
+        stats.failed += 1
+        stats.failures[failure.kind] += 1
+        if self.all_too_long and stats.failed >= _ALL_TOO_LONG:
+            raise ConfigError(f"every request is too long for the model: {failure.message}")
+        share = stats.failed / stats.rows_done
+        if limit.rows is not None and stats.failed > limit.rows:
+            allowed = f"{limit.rows:,}"
+        elif (
+            limit.share is not None
+            and share > limit.share
+            and (stats.rows_done >= _ROWS_FOR_A_SHARE)
+        ):
+            allowed = f"{limit.share:.4g} of the rows"
+        else:
+            return
+        kind, count = stats.failures.most_common(1)[0]
+        raise TooManyFailures(
+            f"{stats.failed:,} of {stats.rows_done:,} rows failed, and --max-failures allows "
+            f"{allowed}; most often ({count:,}): {kind}; the last one: {failure.message}"
+        )
 
     async def _fly(self, row: _Row[T], parse: Parse[T]) -> None:
         """Ask for the row's sample; whoever wants the same meanwhile waits for this flight.
@@ -310,43 +360,28 @@ class Engine:
 
     async def _ask(self, row: _Row[T], parse: Parse[T]) -> Answer[T] | Failure | None:
         """An answer, a failure, or None where the answer was refused and the row moved on."""
-        request, key, n_sent = row.request, row.key, 0
+        request, key, tries = row.request, row.key, Tries(self._max_attempts)
+
+        async def keep(completion: Completion) -> tuple[Completion, Passed[T] | Refused]:
+            with anyio.CancelScope(shield=True):
+                verdict = await self._judge_and_keep(completion, key, parse)
+            return completion, verdict
 
         async def attempt() -> tuple[Completion, Passed[T] | Refused]:
-            nonlocal n_sent
-            async with self._slot():
-                reserved = await self._reserve(request)
-                n_sent += 1
-                return await self._attempt(request, key, parse, reserved)
+            return await self._sender.send(request, key, tries, keep)
 
         try:
             completion, verdict = await self._retry(attempt)
         except RejectedError as exc:
-            return Failure(exc.kind, str(exc), n_sent, key)
-        except TransientError as exc:
-            kind = "rate_limit" if isinstance(exc, RateLimitError) else "transient"
-            return Failure(kind, str(exc), n_sent, key)
+            return Failure(exc.kind, str(exc), tries.sent, key)
+        except GaveUp as exc:
+            return Failure("transient", str(exc.__cause__), tries.sent, key)
         row.n_new += 1
         if isinstance(verdict, Passed):
             return Answer(key, completion, verdict.value, cached=False)
         self.stats.rejected += 1
         self._next_sample(row, verdict)
         return None
-
-    async def _attempt(
-        self, request: Request, key: str, parse: Parse[T], reserved: int
-    ) -> tuple[Completion, Passed[T] | Refused]:
-        """Send once. From the moment there is an answer, nothing keeps it from the cache."""
-        self.stats.in_flight += 1
-        try:
-            completion = await self._send(request, reserved)
-            if completion.finish_reason == "content_filter":
-                raise RejectedError("the server's filter stopped the answer", "content_filter")
-            with anyio.CancelScope(shield=True):
-                verdict = await self._judge_and_keep(completion, key, parse)
-            return completion, verdict
-        finally:
-            self.stats.in_flight -= 1
 
     async def _judge_and_keep(
         self, completion: Completion, key: str, parse: Parse[T]
@@ -360,95 +395,17 @@ class Engine:
         await self._commits.put(key, Entry(completion, why))
         return verdict
 
-    async def _reserve(self, request: Request) -> int:
-        """Wait for the limits; return the tokens set aside."""
-        limiter = cast(Limiter, self._limiter)
-        tokens = self._estimate.expect(request) if limiter.counts_tokens else 0
-        if not limiter.free:
-            with self._until_stopped():
-                await limiter.reserve(tokens)
-        if self._error is not None:
-            raise _Halted
-        return tokens
-
-    async def _send(self, request: Request, reserved: int) -> Completion:
-        """One request to the provider, within its time."""
-        limiter = cast(Limiter, self._limiter)
-        self.stats.sent += 1
-        try:
-            with anyio.fail_after(self._timeout_s):
-                completion = await self.provider.complete(request)
-        except TimeoutError:
-            self.stats.last_error = f"no answer within {self._timeout_s:g} s"
-            raise TransientError(self.stats.last_error) from None
-        except RateLimitError as exc:
-            self.stats.last_error = str(exc)
-            if exc.retry_after_s is not None:
-                limiter.pause(exc.retry_after_s)
-                self.stats.paused_until = limiter.paused_until
-            raise
-        except TransientError as exc:
-            self.stats.last_error = str(exc)
-            raise
-        except (ConfigError, StoppedEarly) as exc:
-            self._halt(exc)
-            raise
-        self._count(completion)
-        limiter.settle(reserved, self._estimate.learn(request, completion))
-        return completion
-
-    def _count(self, completion: Completion) -> None:
-        self.stats.answered += 1
-        self.stats.prompt_tokens += completion.usage.prompt_tokens or 0
-        self.stats.completion_tokens += completion.usage.completion_tokens or 0
-
-    # -- slots, waiting, stopping
-
-    @contextlib.asynccontextmanager
-    async def _slot(self) -> AsyncIterator[None]:
-        try:
-            self._slots.acquire_nowait()
-        except anyio.WouldBlock:
-            with self._until_stopped():
-                await self._slots.acquire()
-        try:
-            yield
-        finally:
-            self._slots.release()
-
     async def _back_off(self, seconds: float) -> None:
-        self.stats.retries += 1
-        with self._until_stopped():
+        if self._outage.is_open:
+            return  # the gate holds it back
+        with self._stop.waiting():
             await self._sleep(seconds)
 
-    @contextlib.contextmanager
-    def _until_stopped(self) -> Iterator[None]:
-        """Wait for something that is not an answer: `stop` and fatal errors end it."""
-        if self._error is not None:
-            raise _Halted
-        with anyio.CancelScope() as scope:
-            self._waiting.add(scope)
-            try:
-                yield
-            finally:
-                self._waiting.discard(scope)
-        if scope.cancelled_caught:
-            raise _Halted
-
     def _check_running(self) -> None:
-        if self._error is not None:
-            raise self._error
+        self._stop.check()
         if self._tasks is None:
             raise RuntimeError("enter the engine first: async with Engine(...) as engine")
 
-    def _halt(self, error: BaseException) -> None:
-        """The first reason to stop wakes all who wait; answers in flight get time to land."""
-        if self._error is not None:
-            return
-        self._error = error
-        for scope in list(self._waiting):
-            scope.cancel()
-        if type(error) is not StoppedEarly:
-            deadline = anyio.current_time() + GRACE_S
-            for scope in list(self._calls):
-                scope.deadline = min(scope.deadline, deadline)
+
+def _nothing(kind: str, **fields: object) -> None:
+    """Nobody wants to hear of events."""

@@ -24,17 +24,20 @@ class Passed(Generic[T]):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refused:
-    """Why a completion failed its check."""
+    """Why a completion failed its check; `final` where another sample would fare no better."""
 
     kind: str
     message: str
     raw: str
+    final: bool = False
 
 
 def judge(completion: Completion, parse: Parse[T]) -> Passed[T] | Refused:
     """Judge an answer. Cut-off, declined and empty ones are not shown to `parse`."""
     text = completion.text
-    if completion.finish_reason == "length":
+    if completion.finish_reason == "content_filter":
+        return Refused("content_filter", "the server's filter stopped the answer", text, final=True)
+    if completion.finish_reason in ("length", "model_length"):  # the latter is Mistral's
         return Refused("length", "the answer was cut off at max_tokens", text)
     if completion.finish_reason == "refusal":
         return Refused("refusal", f"the model declined: {text}", text)

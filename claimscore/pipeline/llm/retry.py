@@ -1,4 +1,4 @@
-"""When to ask again after a transient error. The only home of tenacity."""
+"""How long to wait before asking again. The only home of tenacity."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from tenacity import (
     AsyncRetrying,
     RetryCallState,
     retry_if_exception_type,
-    stop_after_attempt,
     wait_random_exponential,
 )
 
-from claimscore.errors import RateLimitError, TransientError
+from claimscore.errors import TransientError
 
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
@@ -23,19 +22,20 @@ LONGEST_BACKOFF_S = 60.0
 _backoff = wait_random_exponential(multiplier=1.0, max=LONGEST_BACKOFF_S)
 
 
-class Retry:
-    """Repeats a call while it raises `TransientError`, at most `max_attempts` times in all.
+class GaveUp(Exception):
+    """Ends the repetition; the transient error is the cause."""
 
-    The last error is raised as it is. Everything else passes at once, cancellation too.
+
+class Retry:
+    """Repeats a call while it raises `TransientError`.
+
+    How often is the caller's to say, by raising `GaveUp` instead: patience depends on what
+    went wrong. Everything else passes at once, cancellation too.
     """
 
-    def __init__(self, max_attempts: int, sleep: Sleep) -> None:
+    def __init__(self, sleep: Sleep) -> None:
         self._template = AsyncRetrying(
-            sleep=sleep,
-            stop=stop_after_attempt(max_attempts),
-            wait=wait_s,
-            retry=retry_if_exception_type(TransientError),
-            reraise=True,
+            sleep=sleep, wait=wait_s, retry=retry_if_exception_type(TransientError), reraise=True
         )
 
     async def __call__(self, call: Callable[[], Awaitable[T]]) -> T:
@@ -63,6 +63,7 @@ def wait_s(state: RetryCallState) -> float:
     """The server's own figure where it gave one; never less, and never all at the same time."""
     backoff = _backoff(state)
     error = state.outcome.exception() if state.outcome is not None else None
-    if isinstance(error, RateLimitError) and error.retry_after_s is not None:
-        return error.retry_after_s + min(backoff, 1.0)
+    told = error.retry_after_s if isinstance(error, TransientError) else None
+    if told is not None:
+        return told + min(backoff, 0.1 + told / 4)
     return backoff

@@ -15,7 +15,7 @@ from claimscore.cache.key import request_key
 from claimscore.cache.store import DiskCache, Entry, MemoryCache
 from claimscore.errors import ParseError, RateLimitError, RejectedError, TransientError
 from claimscore.pipeline.llm.engine import Answer, Engine
-from claimscore.pipeline.llm.limiter import Limiter
+from claimscore.pipeline.llm.limits import Limiter
 from claimscore.types import Completion, Failure, Message, Request
 from tests.pipeline.llm.fakes import (
     FakeProvider,
@@ -51,7 +51,8 @@ async def test_answers_come_in_the_order_of_the_requests():
         outcomes = await engine.answer_all(ask(engine, *map(str, range(50))), text)
     assert values(outcomes) == [f"{i}/0" for i in range(50)]
     assert engine.stats.sent == engine.stats.answered == 50
-    assert (engine.stats.prompt_tokens, engine.stats.completion_tokens) == (500, 250)
+    stats = engine.observe()
+    assert (stats.prompt_tokens, stats.completion_tokens) == (500, 250)
 
 
 async def test_a_request_carries_the_provider_and_the_settings():
@@ -207,20 +208,30 @@ async def test_unusable_answers_are_new_samples_then_failures(answer: Completion
     assert len(provider.asked) == 3
 
 
-@pytest.mark.parametrize(
-    ("step", "kind"),
-    [
-        pytest.param(RejectedError("no", "context_length"), "context_length", id="rejected"),
-        pytest.param(completion("", "content_filter"), "content_filter", id="content filter"),
-    ],
-)
-async def test_a_rejected_request_is_a_failure_and_not_cached(step: Any, kind: str):
+async def test_a_rejected_request_is_a_failure_and_not_cached():
     """One row fails; the others go on; nothing is stored for it."""
-    provider, cache = FakeProvider(scripted(step, completion("good"))), MemoryCache()
+    refused = RejectedError("no", "context_length")
+    provider, cache = FakeProvider(scripted(refused, completion("good"))), MemoryCache()
     async with make(provider, cache, max_concurrency=1) as engine:
         outcomes = await engine.answer_all(ask(engine, "a", "b"), text)
-    assert values(outcomes) == [f"{kind}!", "good"]
+    assert values(outcomes) == ["context_length!", "good"]
     assert len(cache.entries) == 1
+
+
+async def test_a_filtered_answer_is_kept_as_rejected_and_not_asked_for_again():
+    """It was paid for and another sample would be filtered too; `retry_failed` tries once more."""
+    filtered = completion("", "content_filter")
+    provider, cache = FakeProvider(scripted(filtered, completion("good"))), MemoryCache()
+    async with make(provider, cache) as engine:
+        outcomes = await engine.answer_all(ask(engine, "a"), text)
+    assert values(outcomes) == ["content_filter!"]
+    async with make(provider, cache) as engine:
+        outcomes = await engine.answer_all(ask(engine, "a"), text)
+    assert values(outcomes) == ["content_filter!"]
+    assert len(provider.asked) == 1
+    async with make(provider, cache, retry_failed=True) as engine:
+        outcomes = await engine.answer_all(ask(engine, "a"), text)
+    assert values(outcomes) == ["good"]
 
 
 # -- retries and pauses
@@ -237,18 +248,18 @@ async def test_transient_errors_are_retried_then_a_failure():
     failure = outcomes[1]
     assert isinstance(failure, Failure)
     assert (failure.message, failure.attempts) == ("two", 3)
-    assert engine.stats.retries == 1 + 2
+    assert engine.stats.retries == {"status": 1 + 3}
     assert engine.stats.last_error == "two"
 
 
-async def test_a_rate_limit_pauses_everybody():
-    """Others do not send before the server's retry-after has passed."""
-    clock, times = VirtualClock(), []
+async def test_a_rate_limit_holds_its_own_request_back():
+    """The refused request waits as long as it was told; the others go on meanwhile."""
+    clock, asked = VirtualClock(), []
 
     async def answer(request: Request) -> Completion:
-        times.append(clock.now)
+        asked.append(request.messages[0].content)
         await lowlevel.checkpoint()
-        if len(times) == 1:
+        if len(asked) == 1:
             raise RateLimitError("slow down", 30.0)
         return completion("good")
 
@@ -258,15 +269,15 @@ async def test_a_rate_limit_pauses_everybody():
     ) as engine:
         outcomes = await engine.answer_all(ask(engine, "a", "b", "c"), text)
     assert values(outcomes) == ["good"] * 3
-    assert times[0] == 0
-    assert min(times[1:]) >= 30
-    assert engine.stats.paused_until == 30
+    assert sorted(asked) == ["a", "a", "b", "c"]
+    assert clock.now >= 30
+    assert engine.stats.retries == {"rate_limit": 1}
 
 
 async def test_no_answer_in_time_is_transient():
-    """A server that says nothing is asked again, then given up."""
+    """A server that says nothing is asked again, then given up; each try counts as two."""
     provider = FakeProvider(Gate())
-    async with make(provider, timeout_s=0.01, max_attempts=2) as engine:
+    async with make(provider, timeout_s=0.01, max_attempts=4) as engine:
         (outcome,) = await engine.answer_all(ask(engine, "a"), text)
     assert isinstance(outcome, Failure)
     assert (outcome.kind, outcome.message) == ("transient", "no answer within 0.01 s")

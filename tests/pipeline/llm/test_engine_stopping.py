@@ -19,7 +19,7 @@ from claimscore.errors import (
     TransientError,
     UnknownModelError,
 )
-from claimscore.pipeline.llm import engine as engine_module
+from claimscore.pipeline.llm import stopping
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.types import Completion, Request
 from tests.pipeline.llm.fakes import FakeProvider, Gate, completion, text
@@ -174,7 +174,8 @@ async def test_a_stopped_engine_takes_no_calls():
 @pytest.mark.parametrize("fatal", [AuthenticationError, UnknownModelError, ConfigError, QuotaError])
 async def test_a_fatal_error_wakes_everybody(fatal: type[Exception], monkeypatch: Any):
     """All calls raise it, whether they wait for a slot, an answer or another's flight."""
-    monkeypatch.setattr(engine_module, "GRACE_S", 0.01)
+    monkeypatch.setattr(stopping, "GRACE_S", 0.01)
+    monkeypatch.setattr(stopping, "STOP_GRACE_S", 0.01)
     hanging, told = Gate(), anyio.Event()
     errors: list[Exception] = []
 
@@ -261,7 +262,7 @@ async def test_race_of_stop_and_slots_leaks_none():
                 for _ in range(n_steps):
                     await lowlevel.checkpoint()
                 engine.stop()
-            assert engine._slots.value == 2
+            assert engine._sender._slots.value == 2
             assert engine.stats.in_flight == 0
             assert engine._flights == {}
 

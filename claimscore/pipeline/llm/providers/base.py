@@ -13,6 +13,7 @@ from claimscore.types import Completion, Request
 PROVIDERS: dict[str, str] = {
     "builtin": "claimscore.pipeline.llm.providers.builtin:BuiltinProvider",
     "openai": "claimscore.pipeline.llm.providers.openai:OpenAIProvider",
+    "openai-batch": "claimscore.pipeline.llm.providers.openai_batch:OpenAIBatchProvider",
 }
 
 

@@ -1,0 +1,340 @@
+"""What only the whole program can show: `claimscore map` and `run` as commands, stopped and
+started again, beside the server's own counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from measure import Process, a_folder, run_client, run_process
+from server import ROOT, Server
+
+IN_FLIGHT = 64
+PRICES = {"input": 1.0, "output": 4.0}
+PROMPT = """
+name = "split"
+version = "v1"
+system = "You break a sentence into single claims, one a line."
+user = "$text"
+[settings]
+temperature = 0.0
+max_tokens = 256
+"""
+
+
+class Outcome(NamedTuple):
+    """What came out, in words, and whether it met the target."""
+
+    text: str
+    met: bool
+
+
+class Job:
+    """A table to map, with a cache of its own."""
+
+    def __init__(self, folder: Path, n: int) -> None:
+        folder.mkdir(parents=True)
+        self.folder = folder
+        self.out = folder / "out.parquet"
+        self._input = folder / "in.jsonl"
+        self._prompt = folder / "split.toml"
+        self._prompt.write_text(PROMPT)
+        with self._input.open("w") as stream:
+            for number in range(n):
+                text = f"House {number} has a warm pool, a quiet garden and a room with a view."
+                stream.write(json.dumps({"id": f"r{number}", "text": text}) + "\n")
+
+    def command(self, server: Server, *options: str) -> list[str]:
+        return [
+            *(sys.executable, "-m", "claimscore", "map", str(self._input)),
+            *("--prompt", str(self._prompt), "--out", str(self.out), "--quiet"),
+            *("--llm", "openai:gpt-4o-mini", "--base-url", server.base_url),
+            *("--cache-namespace", "loopback"),  # the port changes, the keys in the table must not
+            *("--max-concurrency", str(IN_FLIGHT), *options),
+        ]
+
+    def run(self, server: Server, *options: str, timeout_s: float = 600.0) -> Process:
+        """To its end, whatever that is."""
+        return run_process(self.command(server, *options), timeout_s, environment(self.folder))
+
+    def start(self, server: Server) -> subprocess.Popen[bytes]:
+        """Without waiting."""
+        return subprocess.Popen(
+            self.command(server),
+            cwd=ROOT,
+            env={**os.environ, **environment(self.folder)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Caches and limits of nobody else."""
+    return {
+        "OPENAI_API_KEY": "sk-benchmark",
+        "CLAIMSCORE_CACHE_DIR": str(folder / "cache"),
+        "CLAIMSCORE_STATE_DIR": str(folder / "state"),
+    }
+
+
+def wait_for(server: Server, n: int, process: subprocess.Popen[bytes]) -> None:
+    """Until so many requests have arrived, or the process is over."""
+    while process.poll() is None and server.stats()["received"] < n:
+        time.sleep(0.005)
+
+
+# -- stopped
+
+
+def quota(scale: float) -> Outcome:
+    """Half is answered, then the quota is gone; later it is filled."""
+    n = round(1000 * scale)
+    with a_folder() as folder:
+        job = Job(folder / "job", n)
+        with Server(folder, {"latency_s": 0.05, "quota_after": n // 2}) as server:
+            first = job.run(server)
+            refused = server.stats()["outcomes"].get("quota", 0)
+            server.control(quota_after=None)
+            second = job.run(server)
+            stats = server.stats()
+    text = (
+        f"exit {first.code}, {refused} refused, {stats['paid_twice']} paid twice, "
+        f"then exit {second.code}"
+    )
+    met = (first.code, second.code, stats["paid_twice"]) == (75, 0, 0) and refused <= IN_FLIGHT
+    return Outcome(text, met)
+
+
+def kill(scale: float) -> Outcome:
+    """Twenty jobs, each killed once, at a moment drawn by seed, and started again."""
+    trials, n, latency_s = max(1, round(20 * scale)), 1000, 0.1
+    draw = random.Random(0)
+    twice, late, same, finished = [], 0, 0, 0
+    with a_folder() as folder:
+        with Server(folder, {}) as server:
+            whole = Job(folder / "whole", n)
+            whole.run(server)
+        for trial in range(trials):
+            place = folder / str(trial)
+            job = Job(place / "job", n)
+            with Server(place, {"latency_s": latency_s}, log=True) as server:
+                process = job.start(server)
+                wait_for(server, 1, process)
+                time.sleep(draw.uniform(0, n / IN_FLIGHT * latency_s))
+                process.kill()
+                killed_at = time.time()
+                process.wait()
+                time.sleep(2 * latency_s)  # what was in flight is answered, and paid
+                finished += job.run(server).code == 0
+                times = answer_times(server.log)
+            again = [moments for moments in times.values() if len(moments) > 1]
+            twice.append(sum(len(moments) - 1 for moments in again))
+            late += sum(moments[0] < killed_at - 0.05 for moments in again)
+            same += job.out.exists() and job.out.read_bytes() == whole.out.read_bytes()
+    text = (
+        f"paid twice at most {max(twice)}, of those {late} answered 50 ms before the kill; "
+        f"{same} of {trials} the same bytes"
+    )
+    met = max(twice) <= IN_FLIGHT and not late and same == finished == trials
+    return Outcome(text, met)
+
+
+def answer_times(log: Path) -> dict[str, list[float]]:
+    """When the server sent each question's answers."""
+    times = defaultdict(list)
+    for line in log.read_text().splitlines():
+        entry = json.loads(line)
+        if entry["outcome"] == "200":
+            times[entry["content"]].append(entry["time"])
+    return times
+
+
+def interrupt(scale: float) -> Outcome:
+    """Ctrl-C when half of the requests have arrived."""
+    n = round(1000 * scale)
+    with a_folder() as folder:
+        job = Job(folder / "job", n)
+        with Server(folder, {"latency_s": 0.3}) as server:
+            process = job.start(server)
+            wait_for(server, n // 2, process)
+            began = time.perf_counter()
+            process.send_signal(signal.SIGINT)
+            code = process.wait(60)
+            seconds = time.perf_counter() - began
+            state = Path(f"{job.out}.parts") / "state.json"
+            partial = state.exists() and not json.loads(state.read_text())["complete"]
+            second = job.run(server)
+            twice = server.stats()["paid_twice"]
+    text = (
+        f"exit {code} in {seconds:.1f} s, {'' if partial else 'not '}marked partial, "
+        f"{twice} paid twice, then exit {second.code}"
+    )
+    return Outcome(text, (code, second.code, twice) == (75, 0, 0) and partial and seconds <= 2)
+
+
+def restart(scale: float) -> Outcome:
+    """From the command to its first request, less the same for a job with little finished."""
+    n = round(100_000 * scale)
+    little, much = first_request_s(100), first_request_s(n)
+    per_100_000 = (much - little) * 100_000 / n
+    text = f"{per_100_000:.2f} s per 100,000 ({much:.2f} s, of it {little:.2f} s start-up)"
+    return Outcome(text, per_100_000 <= 1)
+
+
+def first_request_s(n_finished: int) -> float:
+    """Stop after so many finished items (the quota is gone), start again, and wait."""
+    with a_folder() as folder:
+        job = Job(folder / "job", n_finished + 200)
+        with Server(folder, {"quota_after": n_finished}) as server:
+            job.run(server)
+            server.control(quota_after=None, reset=True)
+            began = time.time()
+            job.run(server)
+            return float(server.stats()["first_at_unix"] - began)
+
+
+# -- changed
+
+
+def changes(scale: float) -> Outcome:
+    """What is asked again when a row, the system prompt or the parser is another one."""
+    n = round(1000 * scale)
+    steps = (
+        (n, ()),
+        (n + 1, ()),
+        (n + 1, ("--system", "Another system prompt.")),
+        (n + 1, ("--parser", "length")),
+    )
+    sent = []
+    with a_folder() as folder, Server(folder, {}) as server:
+        for n_items, options in steps:
+            before = server.stats()["received"]
+            run_client(
+                "claimscore",
+                Path(sys.executable),
+                {},
+                n=n_items,
+                concurrency=IN_FLIGHT,
+                options=options,
+                server=server,
+                work=folder,
+            )
+            sent.append(server.stats()["received"] - before)
+    text = f"{sent[1]:,}; {sent[2]:,} of {n + 1:,}; {sent[3]:,}"
+    return Outcome(text, sent == [n, 1, n + 1, 0])
+
+
+# -- large
+
+
+def memory(scale: float) -> Outcome:
+    few, many = round(10_000 * scale), round(100_000 * scale)
+    small, large = peak_mb(few), peak_mb(many)
+    growth_kb = (large - small) * 1024 / (many - few)
+    text = f"{large:.0f} MB, {growth_kb:+.2f} KB an item"
+    return Outcome(text, large <= 200 and growth_kb <= 1)
+
+
+def million(scale: float) -> Outcome:
+    small, large = peak_mb(round(10_000 * scale)), peak_mb(round(1_000_000 * scale))
+    return Outcome(f"{large:.0f} MB, {large / small:.2f} x", large <= 1.3 * small)
+
+
+def peak_mb(n: int) -> float:
+    """The largest memory of a whole `map`."""
+    with a_folder() as folder, Server(folder, {}) as server:
+        done = Job(folder / "job", n).run(server, timeout_s=7200.0)
+    if done.code:
+        raise RuntimeError(f"map of {n} items: {done.ended}")
+    return done.rss_mb
+
+
+# -- money
+
+
+def price_options() -> tuple[str, ...]:
+    return ("--input-price", str(PRICES["input"]), "--output-price", str(PRICES["output"]))
+
+
+def bill(stats: dict[str, Any]) -> float:
+    """Dollars, as the server counts them."""
+    tokens = {"input": stats["prompt_tokens"], "output": stats["completion_tokens"]}
+    return float(sum(PRICES[kind] * count / 1e6 for kind, count in tokens.items()))
+
+
+def budget(scale: float) -> Outcome:
+    """Half of what the whole job costs; answers of 10 to 200 tokens."""
+    n, settings = round(1000 * scale), {"latency_s": 0.05, "completion_tokens": [10, 200]}
+    with a_folder() as folder:
+        with Server(folder, settings) as server:
+            Job(folder / "whole", n).run(server)
+            cap = bill(server.stats()) / 2
+        with Server(folder, settings) as server:
+            capped = Job(folder / "capped", n)
+            done = capped.run(server, "--max-cost", f"{cap:.6f}", *price_options())
+            spent = bill(server.stats())
+    return Outcome(
+        f"exit {done.code}, {spent / cap:.1%} of the cap", done.code == 75 and spent <= cap
+    )
+
+
+def estimate(scale: float) -> Outcome:
+    """`claimscore estimate` of a run before anything was asked, and after a fifth of it;
+    then what the rest costs. Answers by the rules."""
+    n = round(500 * scale)
+    with a_folder() as folder, Server(folder, {"text": None}) as server:
+        fifth, whole = (write_pairs(folder / f"{count}.jsonl", count) for count in (n // 5, n))
+
+        def command(name: str, records: Path, *more: str) -> Process:
+            options = [
+                *("--metrics", "ds", "--tasks", "decompose", "--llm", "openai:gpt-4o-mini"),
+                *("--base-url", server.base_url, *price_options(), "--json", *more),
+            ]
+            words = [sys.executable, "-m", "claimscore", name, str(records), *options]
+            return run_process(words, 600, environment(folder))
+
+        blind = command("estimate", whole)
+        command("run", fifth, "--out", str(folder / "fifth"))
+        before = bill(server.stats())
+        informed = command("estimate", whole)
+        command("run", whole, "--out", str(folder / "whole"))
+        in_all = bill(server.stats())
+    try:
+        guessed = dollars(blind) / in_all
+        expected = dollars(informed) / (in_all - before)
+    except (KeyError, TypeError, ZeroDivisionError):
+        return Outcome(f"no estimate ({informed.ended or informed.output[-200:]})", False)
+    text = f"{expected:.2f} of the bill after a fifth; {guessed:.2f} before anything"
+    return Outcome(text, abs(expected - 1) <= 0.15)
+
+
+def write_pairs(path: Path, n: int) -> Path:
+    """Pairs of summaries; texts of several lengths."""
+    draw = random.Random(1)
+    things = ("room", "pool", "bar", "garden", "breakfast", "view")
+    with path.open("w") as stream:
+        for number in range(n):
+            sides = {
+                side: " ".join(
+                    f"The {thing} of house {number}{side[-1]} is clean and quiet."
+                    for thing in draw.sample(things, draw.randint(1, 5))
+                )
+                for side in ("summary_a", "summary_b")
+            }
+            stream.write(json.dumps({"id": str(number), **sides}) + "\n")
+    return path
+
+
+def dollars(said: Process) -> float:
+    """The expected cost in what `estimate --json` prints."""
+    assert said.result is not None, said.ended
+    found = said.result["total"]["usd"]
+    return float(found["expected"] if isinstance(found, dict) else found)

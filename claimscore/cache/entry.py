@@ -1,0 +1,82 @@
+"""A stored answer as bytes that tell when a single bit of them has changed. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+from claimscore.cache.key import canonical_json
+from claimscore.types import JSON, Completion
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entry:
+    """A paid answer; `rejected` says why it failed its check when it came, None if it passed."""
+
+    completion: Completion
+    rejected: str | None = None
+
+    def to_json(self) -> JSON:
+        return {"completion": self.completion.to_json(), "rejected": self.rejected}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Entry:
+        return cls(Completion.from_json(value["completion"]), value["rejected"])
+
+
+def encode_entry(key: str, entry: Entry) -> bytes:
+    """`{"v":1,"sum":"<16 hex>","entry":{...}}`; the sum is over the key and the entry's bytes."""
+    body = canonical_json(entry.to_json())
+    return b"".join((_head(key, body), body, b"}"))
+
+
+def decode_entry(key: str, data: bytes) -> Entry | None:
+    """The entry, or None where a single bit is not as it was written."""
+    body = data[_HEAD_SIZE:-1]
+    if data[:_HEAD_SIZE] != _head(key, body) or data[-1:] != b"}":
+        return None
+    try:
+        text = body.decode("utf-8", "surrogatepass")
+        value, end = _parse(text)
+        return Entry.from_json(value) if end == len(text) else None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def damage_of(key: str, data: bytes) -> str | None:
+    """Why `data` is no entry of `key`, for people; None where it is one.
+
+    Stricter than `decode_entry`, for what others may have written: every field has its type.
+    """
+    if not data.startswith(_BEGIN):
+        return "it is not in the form that claimscore writes"
+    body = data[_HEAD_SIZE:-1]
+    if data[:_HEAD_SIZE] != _head(key, body) or data[-1:] != b"}":
+        return "its checksum differs: it was changed, cut off, or stored for another key"
+    entry = decode_entry(key, data)
+    if entry is None or not _is_sound(entry):
+        return "its checksum is right, but it holds no answer"
+    return None
+
+
+def _is_sound(entry: Entry) -> bool:
+    answer, usage = entry.completion, entry.completion.usage
+    texts = (answer.text, answer.model, answer.finish_reason, entry.rejected or "")
+    counts = (usage.prompt_tokens, usage.completion_tokens, usage.cached_prompt_tokens)
+    return all(type(text) is str for text in texts) and all(
+        count is None or type(count) is int for count in counts
+    )
+
+
+def _head(key: str, body: bytes) -> bytes:
+    """All that stands before the entry's own bytes."""
+    digest = sha256(key.encode() + body).hexdigest()
+    return b'{"v":1,"sum":"%b","entry":' % digest[:16].encode()
+
+
+_BEGIN = b'{"v":1,"sum":"'
+_HEAD_SIZE = len(_head("", b""))
+_parse = json.JSONDecoder().raw_decode

@@ -1,0 +1,216 @@
+"""The paid answers of a cache as one file for a colleague, and back.
+
+JSON lines, gzipped where the name ends in `.gz`: every language reads them, a stream of any
+length takes the memory of one line, and a file that was cut off still gives all lines before
+the cut. (A SQLite file would be larger, and one that somebody sends is a program that SQLite
+runs: triggers, views.) The first line says what the file is; each further one is a key, the
+time of the purchase and the entry with its checksum, byte for byte as it is stored; the last
+one says how many there are. Requests are not stored, so neither is there any in the file:
+that an answer belongs to its key is the word of whoever made it. No path and no secret is in
+it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import itertools
+import json
+import os
+import re
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from io import BufferedReader
+from pathlib import Path
+from typing import IO, BinaryIO, NamedTuple, cast
+
+from claimscore.atomic import atomic_file, os_errors
+from claimscore.cache import table
+from claimscore.cache.entry import damage_of
+from claimscore.cache.store import DiskCache
+from claimscore.cache.table import NewRow
+from claimscore.errors import ConfigError
+from claimscore.types import JSON
+
+#: Of the file's form, not of the program.
+FILE_VERSION = 1
+
+_KIND = "cache export"
+_GZIP = b"\x1f\x8b"
+_GROUP = 500
+#: Longer than any answer; a line that has no end must not fill the memory.
+_LONGEST_LINE = 2**26
+_LINE = re.compile(
+    rb'\{"key":"([0-9a-f]{64})","stored":([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?),"value":(.*)\}\n',
+    re.DOTALL,
+)
+_END = re.compile(rb'\{"entries": ([0-9]{1,18})\}\n')
+
+
+class Exported(NamedTuple):
+    """Entries written, and damaged ones that were left out."""
+
+    entries: int
+    damaged: int
+
+    def text(self) -> str:
+        left_out = f", {self.damaged:,} damaged ones left out" if self.damaged else ""
+        return f"{self.entries:,} answers written{left_out}"
+
+
+class Imported(NamedTuple):
+    """What became of a file's lines; `cut_off` where its end is missing."""
+
+    added: int
+    already_there: int
+    refused: int
+    cut_off: bool
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.refused and not self.cut_off
+
+    def text(self) -> str:
+        parts = [f"{self.added:,} answers added", f"{self.already_there:,} were there already"]
+        parts += [f"{self.refused:,} damaged lines refused"] if self.refused else []
+        parts += ["the end of the file is missing"] if self.cut_off else []
+        return ", ".join(parts)
+
+
+class RefusedLine(NamedTuple):
+    """A line that is not what was exported."""
+
+    number: int
+    reason: str
+
+
+# -- out
+
+
+def export_answers(cache: DiskCache, path: Path) -> Exported:
+    """Write every sound entry into one file that only its owner can read.
+
+    The file appears whole, or not at all.
+    """
+    entries = damaged = 0
+    with cache.inspected() as connection, atomic_file(path) as target:
+        os.fchmod(target.fileno(), 0o600)
+        with _packed(target, path) as stream:
+            stream.write(_json_line({"claimscore": _KIND, "version": FILE_VERSION}))
+            for row in table.walk(connection):
+                value = row.value
+                if not (row.ours and type(value) is bytes) or damage_of(row.key, value):
+                    damaged += 1
+                else:
+                    stream.write(_exported_line(row.key, row.store_time, value))
+                    entries += 1
+            stream.write(_json_line({"entries": entries}))
+    return Exported(entries, damaged)
+
+
+@contextlib.contextmanager
+def _packed(target: BinaryIO, path: Path) -> Iterator[IO[bytes]]:
+    """What is written here arrives gzipped where the name says so; no name, no time in it."""
+    if path.suffix != ".gz":
+        yield target
+    else:
+        with gzip.GzipFile(filename="", mode="wb", fileobj=target, mtime=0) as stream:
+            yield cast("IO[bytes]", stream)
+
+
+def _exported_line(key: str, stored: object, value: bytes) -> bytes:
+    time_s = stored if isinstance(stored, float) and stored > 0 else 0.0
+    return b'{"key":"%b","stored":%b,"value":%b}\n' % (key.encode(), repr(time_s).encode(), value)
+
+
+def _json_line(value: JSON) -> bytes:
+    return json.dumps(value).encode() + b"\n"
+
+
+# -- in
+
+
+def import_answers(
+    cache: DiskCache, path: Path, on_refused: Callable[[RefusedLine], None] = lambda _: None
+) -> Imported:
+    """Add a file's answers; those that are there already stay as they are.
+
+    Lines that are damaged are refused. Doing it twice adds nothing more.
+    """
+    reading = _Reading(on_refused)
+    added = there = 0
+    with os_errors(path), path.open("rb") as source, _unpacked(source) as stream:
+        _check_header(stream, path)
+        rows = reading.rows(stream)
+        while group := {row.key: row for row in itertools.islice(rows, _GROUP)}:
+            known = cache.get_many(list(group))
+            cache.put_rows([row for key, row in group.items() if key not in known])
+            added += len(group) - len(known)
+            there += len(known)
+    return Imported(added, there, reading.n_refused, reading.cut_off)
+
+
+@contextlib.contextmanager
+def _unpacked(source: BufferedReader) -> Iterator[IO[bytes]]:
+    if source.peek(2)[:2] == _GZIP:
+        with gzip.GzipFile(fileobj=source) as stream:
+            yield cast("IO[bytes]", stream)
+    else:
+        yield source
+
+
+def _check_header(stream: IO[bytes], path: Path) -> None:
+    try:
+        header = json.loads(next(_lines(stream), b""))
+        kind, version = header["claimscore"], header["version"]
+    except (ValueError, KeyError, TypeError):
+        kind = version = None
+    if kind != _KIND or type(version) is not int or version < 1:
+        raise ConfigError(f"{path}: not a file that `claimscore cache export` wrote")
+    if version > FILE_VERSION:
+        raise ConfigError(
+            f"{path}: made by a newer claimscore (version {version} of the file; this one knows "
+            f"{FILE_VERSION}); update claimscore"
+        )
+
+
+class _Reading:
+    """Counts what the lines of a file turn out to be."""
+
+    def __init__(self, on_refused: Callable[[RefusedLine], None]) -> None:
+        self._on_refused = on_refused
+        self.n_refused = 0
+        self.cut_off = True
+
+    def rows(self, stream: IO[bytes]) -> Iterator[NewRow]:
+        """The lines that are as they were exported."""
+        n_lines, now = 0, time.time()
+        for n_lines, line in enumerate(_lines(stream)):
+            if (end := _END.fullmatch(line)) is not None:
+                self.cut_off = int(end[1]) != n_lines
+                return
+            row, reason = _understood(line, now)
+            if row is not None:
+                yield row
+            else:
+                self.n_refused += 1
+                self._on_refused(RefusedLine(n_lines + 2, reason))  # the header is line 1
+
+
+def _lines(stream: IO[bytes]) -> Iterator[bytes]:
+    """Lines up to the end, or to where the file is damaged so that nothing follows."""
+    with contextlib.suppress(EOFError, zlib.error, gzip.BadGzipFile):
+        while line := stream.readline(_LONGEST_LINE):
+            yield line
+
+
+def _understood(line: bytes, now: float) -> tuple[NewRow | None, str]:
+    match = _LINE.fullmatch(line)
+    if match is None:
+        return None, "it is not in the form that claimscore writes"
+    key, value = match[1].decode(), match[3]
+    reason = damage_of(key, value)
+    if reason is not None:
+        return None, reason
+    return NewRow(key, min(float(match[2]), now), value), ""

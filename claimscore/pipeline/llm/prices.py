@@ -1,0 +1,289 @@
+"""What a token costs. The only home of genai-prices.
+
+The table comes with that package and is read from there: nothing is fetched. A price is given
+only to a model at the address of the company that the table names; the same name at another
+address, or at a server of one's own, has no price, which is not the same as costing nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from claimscore.config import LLMConfig, api_base_url
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelInfo, ModelPrice, Provider
+
+#: Costs are whole picodollars, so that sums are exact: a millionth of a dollar a million tokens.
+PICO = 10**12
+
+#: Where `openai:MODEL` goes when nothing else is named.
+_OPENAI_URL = "https://api.openai.com/v1"
+
+#: OpenAI caches prompts from this length on, some models at a price and without being asked.
+_CACHED_FROM_TOKENS = 1024
+
+_BATCH = {"processing": "batch"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rates:
+    """Dollars a million tokens, for prompts of more than so many tokens.
+
+    All tokens of such a request cost this, not only those above the mark.
+    """
+
+    input_per_mtok: float
+    output_per_mtok: float
+    cached_input_per_mtok: float
+    above_prompt_tokens: int = -1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Price:
+    """What a model costs in dollars a million tokens, and who says so.
+
+    `tiers` are other prices for longer prompts, shortest first; `per_request_usd` comes on
+    top of the tokens of each answer.
+    """
+
+    input_per_mtok: float
+    output_per_mtok: float
+    cached_input_per_mtok: float
+    source: str
+    per_request_usd: float = 0.0
+    tiers: tuple[Rates, ...] = ()
+    _per_token: tuple[tuple[int, int, int, int], ...] = dataclasses.field(
+        init=False, repr=False, compare=False
+    )
+    _per_request: int = dataclasses.field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        first = Rates(self.input_per_mtok, self.output_per_mtok, self.cached_input_per_mtok)
+        marks = tuple(
+            (
+                rates.above_prompt_tokens,
+                _pico(rates.input_per_mtok / 10**6),
+                _pico(rates.output_per_mtok / 10**6),
+                _pico(rates.cached_input_per_mtok / 10**6),
+            )
+            for rates in (*reversed(self.tiers), first)
+        )
+        object.__setattr__(self, "_per_token", marks)
+        object.__setattr__(self, "_per_request", _pico(self.per_request_usd))
+
+    def cost(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> int:
+        """Picodollars of one answer; `cached_tokens` are those of the prompt's."""
+        rates = self._per_token
+        index = 0
+        while prompt_tokens <= rates[index][0]:
+            index += 1
+        _, prompt, completion, cached = rates[index]
+        hits = min(cached_tokens, prompt_tokens)
+        return (
+            self._per_request
+            + prompt * (prompt_tokens - hits)
+            + cached * hits
+            + completion * completion_tokens
+        )
+
+    def of_many(self, requests: float, prompt_tokens: float, completion_tokens: float) -> float:
+        """Dollars of so many answers that are all of one size, from their tokens in all."""
+        if not requests:
+            return 0.0
+        length = prompt_tokens / requests
+        _, prompt, completion, _ = next(rates for rates in self._per_token if length > rates[0])
+        tokens = prompt * prompt_tokens + completion * completion_tokens
+        return (self._per_request * requests + tokens) / PICO
+
+    def most(self, prompt_tokens: int, completion_tokens: int) -> int:
+        """Picodollars that an answer costs at most, with up to so many tokens."""
+        reachable = [marks for marks in self._per_token if prompt_tokens > marks[0]]
+        tokens = max(
+            max(prompt, cached) * prompt_tokens + completion * completion_tokens
+            for _, prompt, completion, cached in reachable
+        )
+        return self._per_request + tokens
+
+
+def _pico(usd: float) -> int:
+    """A price in picodollars, rounded up; what floating point adds to it is no reason to."""
+    return math.ceil(round(usd * PICO, 3))
+
+
+# -- finding one
+
+
+def find_price(config: LLMConfig, base_url: str | None = None) -> Price | None:
+    """The price of the configured model at `base_url`; None where nobody says what it costs.
+
+    The user's own prices hold as given, for batches too. `builtin` costs nothing. Otherwise
+    the table decides, by the model's name and the server's address. Where its price changes with
+    the hour or by tomorrow, the highest of them is taken. A batch costs what the table says, and
+    half where it says nothing of batches.
+    """
+    if config.input_price is not None and config.output_price is not None:
+        given = "--input-price and --output-price"
+        return Price(config.input_price, config.output_price, config.input_price, given)
+    family, _, model = config.model.partition(":")
+    if family == "builtin":
+        return Price(0.0, 0.0, 0.0, "builtin: no model is asked")
+    url = base_url or config.base_url or api_base_url() or _OPENAI_URL
+    return _from_table(model, url, batch=family == "openai-batch")
+
+
+def _from_table(name: str, url: str, *, batch: bool) -> Price | None:
+    from genai_prices import __version__
+    from genai_prices.data_snapshot import get_snapshot  # 0.2 s: only where it is needed
+
+    everybody = get_snapshot().providers
+    for provider in everybody:
+        if not _is_at(url, provider):
+            continue
+        model = provider.find_model(name, all_providers=everybody)
+        if model is None:
+            continue
+        found = _price(model, batch=batch)
+        if found is None:
+            return None
+        first, *tiers = found
+        kind = ", batch" if batch else ""
+        return Price(
+            first.input_per_mtok,
+            first.output_per_mtok,
+            first.cached_input_per_mtok,
+            source=f"genai-prices {__version__}: {provider.id}/{model.id}{kind}",
+            per_request_usd=_request_fee(model),
+            tiers=tuple(tiers),
+        )
+    return None
+
+
+def _is_at(url: str, provider: Provider) -> bool:
+    """Whether the address is the provider's own, not one that begins or ends alike.
+
+    The table's patterns are open at the end and some at the front; so nothing but the host may
+    be dotted, and the match must end where a name ends.
+    """
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port not in (None, 443) else ""
+    except ValueError:
+        return False
+    host = f"{parts.scheme}://{parts.hostname or ''}{port}"
+    address = host + parts.path.replace(".", "-")
+    match = re.match(provider.api_pattern, address)
+    if match is None:
+        return False
+    rest = address[match.end() :]
+    in_host = match.end() < len(host)
+    if address[match.end() - 1] == "." and in_host:  # such as `https://api\.moonshot\.`
+        return re.match(r"[a-z]{2,4}(/|$)", rest) is not None
+    return not rest or rest[0] == "/" or address[match.end() - 1] == "/"
+
+
+def _price(model: ModelInfo, *, batch: bool) -> list[Rates] | None:
+    """The model's rates by length of the prompt; None where tokens are not what it is paid by."""
+    found = [_rates_at(model, moment, batch=batch) for moment in _moments(model)]
+    known = [rates for rates in found if rates]
+    if len(known) < len(found) or not known:
+        return None
+    marks = sorted({rates.above_prompt_tokens for choice in known for rates in choice})
+    return [_highest(mark, [_at(mark, choice) for choice in known]) for mark in marks]
+
+
+def _moments(model: ModelInfo) -> list[datetime.datetime]:
+    """Now, the same time tomorrow, and the hours between at which a price begins or ends."""
+    now = datetime.datetime.now(datetime.UTC)
+    moments = [now, now + datetime.timedelta(days=1)]
+    if isinstance(model.prices, list):
+        for part in model.prices:
+            for name in ("start_time", "end_time"):
+                hour = getattr(part.constraint, name, None)
+                if hour is not None:
+                    moments.append(datetime.datetime.combine(now.date(), hour, datetime.UTC))
+    return moments
+
+
+def _rates_at(model: ModelInfo, moment: datetime.datetime, *, batch: bool) -> list[Rates]:
+    """The rates in force then; empty where the table does not price both kinds of tokens."""
+    standard = model.get_prices(moment)
+    if standard.input_mtok is None or standard.output_mtok is None:
+        return []
+    if not batch:
+        return _by_length(model, standard)
+    in_table = model.get_prices(moment, _BATCH)
+    if in_table != standard:
+        return _by_length(model, in_table)
+    return [
+        dataclasses.replace(
+            rates,
+            input_per_mtok=rates.input_per_mtok / 2,
+            output_per_mtok=rates.output_per_mtok / 2,
+            cached_input_per_mtok=min(rates.input_per_mtok / 2, rates.cached_input_per_mtok),
+        )
+        for rates in _by_length(model, standard)
+    ]
+
+
+def _by_length(model: ModelInfo, prices: ModelPrice) -> list[Rates]:
+    """One `Rates` for each mark at which some price changes.
+
+    OpenAI's newer models write prompts into their cache unasked and charge for it. How many
+    tokens were written is not among our figures, so all that were not read count as written.
+    """
+    names = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
+    values = [getattr(prices, name) for name in names]
+    marks = {-1, *(tier.start for value in values for tier in getattr(value, "tiers", ()))}
+    write = values[3] if model.id.rpartition("/")[2].startswith("gpt-") else None
+    if write is not None:
+        marks.add(_CACHED_FROM_TOKENS - 1)
+    rates = []
+    for mark in sorted(marks):
+        plain, output, read = (_value_at(value, mark) for value in values[:3])
+        assert plain is not None
+        assert output is not None
+        written = _value_at(write, mark) if mark >= _CACHED_FROM_TOKENS - 1 else None
+        rates.append(
+            Rates(
+                input_per_mtok=max(plain, written or 0.0),
+                output_per_mtok=output,
+                cached_input_per_mtok=plain if read is None else read,
+                above_prompt_tokens=mark,
+            )
+        )
+    return rates
+
+
+def _value_at(value: Any, mark: int) -> float | None:
+    """A price, tiered or not, for prompts just above the mark."""
+    if value is None:
+        return None
+    reached = [tier.price for tier in getattr(value, "tiers", ()) if tier.start <= mark]
+    return float(reached[-1] if reached else getattr(value, "base", value))
+
+
+def _at(mark: int, rates: Iterable[Rates]) -> Rates:
+    return [item for item in rates if item.above_prompt_tokens <= mark][-1]
+
+
+def _highest(mark: int, rates: Iterable[Rates]) -> Rates:
+    choices = list(rates)
+    return Rates(
+        max(item.input_per_mtok for item in choices),
+        max(item.output_per_mtok for item in choices),
+        max(item.cached_input_per_mtok for item in choices),
+        mark,
+    )
+
+
+def _request_fee(model: ModelInfo) -> float:
+    """Dollars that each request costs whatever its length."""
+    fees = [model.get_prices(moment).requests_kcount for moment in _moments(model)]
+    return max(_value_at(fee, -1) or 0.0 for fee in fees) / 1000

@@ -1,0 +1,245 @@
+"""What a server's refusal means: status, headers and body as the error that decides what is next.
+
+Every server words it in its own way, with statuses of its own; all that is known of their ways
+is here. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+from claimscore.errors import (
+    AuthenticationError,
+    ClaimscoreError,
+    ConfigError,
+    QuotaError,
+    RateLimitError,
+    RejectedError,
+    TransientError,
+    UnknownModelError,
+)
+from claimscore.pipeline.llm.providers.headers import rate_limits, retry_after_s
+from claimscore.types import RateLimits
+
+#: Statuses that ask to come again. 424 and 498 are said by TGI and Groq, 499 by nginx.
+_AGAIN = {408, 409, 424, 425, 498, 499}
+#: A gateway gave up waiting; what it waited for may be done, and billed, all the same.
+_GATEWAY_TIMEOUTS = {504, 524}
+
+_QUOTA = re.compile(
+    r"insufficient[_ ](?:quota|balance|credits?|funds)|billing_hard_limit|billing_not_active"
+    r"|exceeded_current_quota|budget_exceeded|credit balance is too low|\barrearage\b"
+)  # OpenAI, DeepSeek; OpenAI; Moonshot; LiteLLM; Anthropic; Alibaba
+_UNKNOWN_MODEL_CODES = {"model_not_found", "invalid_model", "deploymentnotfound"}
+_UNKNOWN_MODEL = re.compile(
+    r"invalid model(?: id| name|:)|not a valid model id|model not exist|server is pinned to '"
+    r"|no endpoints found|model [`'\"]?[\w./:-]+[`'\"]? does(?: not|n't) exist"
+)  # Mistral, LiteLLM; OpenRouter; DeepSeek; transformers serve; OpenRouter; vLLM
+_CONTEXT_LENGTH = re.compile(
+    r"context[_ ](?:length|window|size)|maximum context|maximum (?:model|prompt) length"
+    r"|(?:prompt|input) is too long|input token count|max_model_len"
+    r"|inputs` tokens \+ `max_new_tokens|inputs` must have less than"
+)  # OpenAI, vLLM, SGLang, llama.cpp; vLLM, xAI; Anthropic, Bedrock; Google; TGI
+_CONTEXT_LENGTH_CODES = {"context_length_exceeded", "exceed_context_size_error"}
+_CONTENT_FILTER = re.compile(
+    r"content_filter|content_policy|content management policy|moderation|\bflagged\b"
+    r"|responsibleaipolicy|data_?inspection_?failed|content exists risk"
+)  # OpenAI, Azure; OpenRouter; Azure; Alibaba; DeepSeek
+_TOO_LARGE = re.compile(r"request too large|too large for .*?tokens per min")
+_LIMIT_AND_REQUESTED = re.compile(r"limit:? ([0-9][0-9,]*)\b.*?requested:? ([0-9][0-9,]*)")
+
+_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+_KEY_LIKE = re.compile(r"\b(?:sk|pk|rk)-[\w*.…-]{4,}|(?<=Bearer )\S+")
+_LONGEST_BODY = 200_000
+_LONGEST_MESSAGE = 500
+_DEEPEST = 6
+
+
+class Complaint(NamedTuple):
+    """A refusal in its parts, without the key. `words` is what it says, in lower case."""
+
+    status: int
+    message: str
+    codes: frozenset[str]
+    param: str
+    words: str
+    location: str
+    retry_after_s: float | None
+    limits: RateLimits | None
+
+
+def complaint_of(
+    status: int, headers: Mapping[str, str], body: bytes, key: str | None = None
+) -> Complaint:
+    """Read a refusal; header names are in lower case. Never fails, whatever the body is."""
+    text = body[:_LONGEST_BODY].decode("utf-8", "replace")
+    said = _decoded(text)
+    codes = frozenset(code.lower() for code in _fields(said, ("code", "type", "error_type")))
+    message = _message(said) or (text if isinstance(said, dict | list) else "")
+    message = _shown(message, key) or _phrase(status)
+    param = _shown(" ".join(_fields(said, ("param",))), key)
+    return Complaint(
+        status=status,
+        message=message,
+        codes=codes,
+        param=param,
+        words=" ".join([*sorted(codes), param, message]).lower(),
+        location=_shown(headers.get("location", ""), key),
+        retry_after_s=retry_after_s(headers, text),
+        limits=rate_limits(headers),
+    )
+
+
+def error_of(complaint: Complaint, *, base_url: str, model: str) -> ClaimscoreError:
+    """The error that a refusal is; its class decides whether to stop, to wait or to go on."""
+    status, words, codes = complaint.status, complaint.words, complaint.codes
+    said = f"HTTP {status}: {complaint.message}"
+    where = f"{base_url}: {said}"
+    if status == 401:  # the server's words are left out: some quote the key
+        return AuthenticationError(f"{base_url} refused the key (HTTP 401); check OPENAI_API_KEY")
+    if status == 402 or (status in (400, 403, 429) and _QUOTA.search(words)):
+        return QuotaError(f"{where}; fill the account")
+    if _is_unknown_model(status, codes, words):
+        return UnknownModelError(f"{base_url} has no model {model!r}: {said}")
+    if status == 403 and not _CONTENT_FILTER.search(words):
+        return AuthenticationError(f"{where}; check OPENAI_API_KEY and its rights")
+    if _is_too_large(status, words):
+        return RejectedError(where, "too_large")
+    if status == 429 or (status == 413 and _TOO_LARGE.search(words)):
+        return RateLimitError(where, complaint.retry_after_s, complaint.limits)
+    if codes & _CONTEXT_LENGTH_CODES:  # llama.cpp has said so with a 500
+        return RejectedError(where, "context_length")
+    if status in _AGAIN or status >= 500:
+        return TransientError(
+            where,
+            "timeout" if status in _GATEWAY_TIMEOUTS else "status",
+            retry_after_s=complaint.retry_after_s,
+            limits=complaint.limits,
+        )
+    if 300 <= status < 400:
+        target = complaint.location or "elsewhere"
+        return ConfigError(f"{base_url} points to {target}; name that as --base-url")
+    if status in (404, 405, 410):
+        return ConfigError(f"{where}; check --base-url")
+    return RejectedError(where, _rejection_kind(words))
+
+
+def scrubbed(text: str, key: str | None) -> str:
+    """A text without the key, whole or as servers abbreviate it."""
+    if key:
+        text = text.replace(key, "[key]")
+    return _KEY_LIKE.sub("[key]", text)
+
+
+# -- what it is about
+
+
+def _is_unknown_model(status: int, codes: frozenset[str], words: str) -> bool:
+    """Many servers say 400 instead of 404; their words must then be about the name."""
+    if status == 404 and "model" in words:
+        return True
+    named = bool(codes & _UNKNOWN_MODEL_CODES) or bool(_UNKNOWN_MODEL.search(words))
+    return named and status in (400, 403, 404)
+
+
+def _is_too_large(status: int, words: str) -> bool:
+    """Whether a request can never pass, being larger than a minute's tokens or than allowed.
+
+    "Request too large ... Limit 250000, Requested 546" has been seen too: that one can.
+    """
+    if status not in (413, 429) or (status == 429 and not _TOO_LARGE.search(words)):
+        return False
+    figures = _LIMIT_AND_REQUESTED.search(words)
+    if figures is None:
+        return True
+    limit, requested = (int(figure.replace(",", "")) for figure in figures.groups())
+    return requested > limit
+
+
+def _rejection_kind(words: str) -> str:
+    if _CONTEXT_LENGTH.search(words):
+        return "context_length"
+    if _CONTENT_FILTER.search(words):
+        return "content_filter"
+    return "rejected"
+
+
+# -- reading
+
+
+def _decoded(text: str) -> object:
+    """The body's JSON, else its text, else of a page its title."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    if not text.lstrip().startswith("<"):
+        return text
+    title = _TITLE.search(text)
+    return title[1] if title else ""
+
+
+def _fields(said: object, names: tuple[str, ...], depth: int = 0) -> Iterator[str]:
+    """The values of some fields, wherever they are; not of what was sent and is quoted."""
+    if depth > _DEEPEST:
+        return
+    if isinstance(said, list):
+        for item in said:
+            yield from _fields(item, names, depth + 1)
+    if isinstance(said, dict):
+        for name, value in said.items():
+            if name in names and isinstance(value, str | int):
+                yield str(value)
+            elif name not in ("input", "ctx"):
+                yield from _fields(value, names, depth + 1)
+
+
+def _message(said: object, depth: int = 0) -> str:
+    """What is meant for people, in any of the forms in which servers pack it; else nothing."""
+    if isinstance(said, str):
+        return said
+    if depth > _DEEPEST:
+        return ""
+    if isinstance(said, list):
+        return "; ".join(filter(None, (_message(item, depth + 1) for item in said[:5])))
+    if not isinstance(said, dict):
+        return ""
+    if isinstance(said.get("msg"), str):
+        return _with_place(said["msg"], said.get("loc"))
+    for name in ("message", "error", "detail", "error_description"):
+        text = _message(said.get(name), depth + 1)
+        if text:
+            return text + _upstream(said)
+    return ""
+
+
+def _with_place(message: str, place: object) -> str:
+    """FastAPI says what is wrong with which field."""
+    if not isinstance(place, list):
+        return message
+    return f"{'.'.join(str(part) for part in place if isinstance(part, str | int))}: {message}"
+
+
+def _upstream(said: Mapping[Any, Any]) -> str:
+    """What the provider behind OpenRouter said."""
+    metadata = said.get("metadata")
+    raw = metadata.get("raw") if isinstance(metadata, dict) else None
+    return f": {raw}" if isinstance(raw, str) else ""
+
+
+def _shown(text: str, key: str | None) -> str:
+    """On one line, without what a terminal would obey, without the key, not too long."""
+    start = scrubbed(text, key)[: 20 * _LONGEST_MESSAGE]
+    line = "".join(c if c.isprintable() else " " for c in start)
+    return " ".join(line.split())[:_LONGEST_MESSAGE]
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "no reason given"

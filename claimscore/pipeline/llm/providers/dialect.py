@@ -1,0 +1,121 @@
+"""How a server wants to be asked: what it is sent, and what is learnt from its complaints.
+
+Servers that speak OpenAI's protocol differ in what they take. None of this is part of a
+request, nor of the cache key. Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from typing import Literal, TypeVar, get_args
+
+from claimscore.pipeline.llm.providers.complaints import Complaint
+from claimscore.types import JSON, Message, OutputSchema, Request
+
+T = TypeVar("T", bound=str)
+
+OutputMode = Literal["json_schema", "json_object", "text"]
+LimitField = Literal["max_tokens", "max_completion_tokens"]
+_NEXT_MODE: dict[OutputMode, OutputMode] = {"json_schema": "json_object", "json_object": "text"}
+_OMITTABLE = ("temperature", "top_p")
+
+_ABOUT_OUTPUT = re.compile(r"response_format|json_schema|json_object|guided|structured.output")
+_UNWANTED = re.compile(
+    r"unsupported|not support|unrecogni[sz]ed|unknown|unexpected|not permitted|extra"
+)
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a server wants to be asked for a model; plain JSON both ways."""
+
+    output_mode: OutputMode = "json_schema"
+    limit_field: LimitField = "max_tokens"
+    omitted: frozenset[str] = frozenset()
+
+    def to_json(self) -> JSON:
+        return {
+            "output_mode": self.output_mode,
+            "limit_field": self.limit_field,
+            "omitted": sorted(self.omitted),
+        }
+
+    @classmethod
+    def from_json(cls, value: object) -> Dialect:
+        """What was kept, as far as it can be used; the rest will be learnt again."""
+        kept = value if isinstance(value, dict) else {}
+        omitted = kept.get("omitted")
+        return cls(
+            _one_of(get_args(OutputMode), kept.get("output_mode")),
+            _one_of(get_args(LimitField), kept.get("limit_field")),
+            frozenset(n for n in _OMITTABLE if isinstance(omitted, list) and n in omitted),
+        )
+
+
+def _one_of(known: tuple[T, ...], value: object) -> T:
+    """The known value that this is, else the first."""
+    return next((one for one in known if one == value), known[0])
+
+
+def encoded(body: JSON) -> bytes:
+    """JSON as UTF-8 can carry it: lone surrogates become question marks."""
+    return _encoder.encode(body).encode("utf-8", "replace")
+
+
+def wire_body(request: Request, dialect: Dialect) -> JSON:
+    """The body of POST /chat/completions."""
+    messages = request.messages
+    body: JSON = {
+        "model": request.model,
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        dialect.limit_field: request.max_tokens,
+    }
+    if request.output is not None:
+        if dialect.output_mode != "json_schema":
+            messages = _with_schema_as_text(messages, request.output)
+        if dialect.output_mode != "text":
+            body["response_format"] = _response_format(request.output, dialect.output_mode)
+    body["messages"] = [{"role": role, "content": content} for role, content in messages]
+    for name in dialect.omitted:
+        body.pop(name, None)
+    return body
+
+
+def _response_format(output: OutputSchema, mode: OutputMode) -> JSON:
+    if mode == "json_object":
+        return {"type": "json_object"}
+    schema = {"name": output.name, "schema": output.schema, "strict": True}
+    return {"type": "json_schema", "json_schema": schema}
+
+
+def _with_schema_as_text(
+    messages: tuple[Message, ...], output: OutputSchema
+) -> tuple[Message, ...]:
+    schema = json.dumps(output.schema, ensure_ascii=False)
+    order = f"Answer with one JSON object and nothing else. Its JSON schema:\n{schema}"
+    if messages and messages[0].role == "system":
+        first = Message("system", f"{messages[0].content}\n\n{order}")
+        return (first, *messages[1:])
+    return (Message("system", order), *messages)
+
+
+def learnt_from(complaint: Complaint, dialect: Dialect) -> Dialect | None:
+    """The dialect to ask in next, or None where the complaint is about something else."""
+    if complaint.status not in (400, 422):
+        return None
+    said = f"{complaint.param} {complaint.message}".lower()
+    if _ABOUT_OUTPUT.search(said):
+        mode = _NEXT_MODE.get(dialect.output_mode)
+        return None if mode is None else dataclasses.replace(dialect, output_mode=mode)
+    if not _UNWANTED.search(said):
+        return None
+    if dialect.limit_field == "max_tokens" and "max_tokens" in said:
+        return dataclasses.replace(dialect, limit_field="max_completion_tokens")
+    for name in _OMITTABLE:
+        if name in said and name not in dialect.omitted:
+            return dataclasses.replace(dialect, omitted=dialect.omitted | {name})
+    return None

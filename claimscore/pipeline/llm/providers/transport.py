@@ -1,0 +1,417 @@
+"""One HTTP request at a time on a connection, to one server. The only home of httpx2 and h11.
+
+A pool that looks at all its connections for every request, as a general client's does, costs
+several times what the request costs. Here a request takes the connection that was idle last,
+or opens one, and has it for itself.
+
+Nothing is sent twice from here: the server may have done, and billed, what it did not get to
+answer. An idle connection that the server has closed is recognised before it is used; there
+remains the server that hangs up in the moment of sending, and that is the caller's to judge.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+import os
+import select
+import socket
+import ssl
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+from urllib.parse import quote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import anyio
+import h11
+import httpx2
+from anyio.abc import ByteStream, SocketAttribute
+
+from claimscore.errors import ConfigError, TransientError
+
+#: A larger answer is a broken one.
+MAX_BODY_BYTES = 64 * 2**20
+MAX_HEAD_BYTES = 128 * 2**10
+
+#: Below the five seconds after which uvicorn and Node close an idle connection.
+LONGEST_IDLE_S = 4.0
+LONGEST_CONNECT_S = 15.0
+KEEP_ALIVE_S = 60
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+#: What a broken connection raises; `anyio.EndOfStream` is an orderly end.
+_BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)
+
+
+class Reply(NamedTuple):
+    """A response, read to its end. Header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Transport(Protocol):
+    """Asks one server; many tasks may use it at once.
+
+    Raises `TransientError` of kind connect, dropped, timeout or body, and `ConfigError`. No
+    message quotes what was sent or received.
+    """
+
+    async def send(self, method: str, path: str, headers: Headers, body: bytes = b"") -> Reply:
+        """Ask for `path`, which is below the base URL. A redirect is a reply like any other."""
+
+    async def aclose(self) -> None:
+        """Close what is idle, and the rest as it comes back; may be called twice."""
+
+
+def open_transport(
+    base_url: str, timeout_s: float, double: httpx2.AsyncBaseTransport | None = None
+) -> Transport:
+    """Direct connections, unless a test's double or a proxy of the environment is between."""
+    if double is not None or _may_be_proxied(base_url):
+        return ClientTransport(base_url, timeout_s, double)
+    return DirectTransport(base_url, timeout_s)
+
+
+def _may_be_proxied(base_url: str) -> bool:
+    """Where this says yes, httpx2 decides by its own, finer rules."""
+    parts, proxies = urlsplit(base_url), getproxies()
+    named = proxies.get(parts.scheme) or proxies.get("all")
+    return bool(named) and not proxy_bypass(parts.netloc)
+
+
+@functools.cache
+def _tls_context() -> ssl.SSLContext:
+    """One for all: it holds the system's certificates, and verifies always."""
+    context = httpx2.create_ssl_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+# -- direct
+
+
+class DirectTransport:
+    """Connections of its own; HTTP/1.1 as h11 reads it."""
+
+    def __init__(
+        self,
+        base_url: str,
+        timeout_s: float,
+        *,
+        tls: ssl.SSLContext | None = None,
+        longest_idle_s: float = LONGEST_IDLE_S,
+    ) -> None:
+        parts = urlsplit(base_url)
+        self._base_url = base_url
+        self._secure = parts.scheme == "https"
+        self._host = parts.hostname or ""
+        self._port = parts.port or (443 if self._secure else 80)
+        self._path = quote(parts.path, safe="/%:@!$&'()*+,;=~").encode()
+        self._own_headers = [
+            (b"host", parts.netloc.encode("ascii")),
+            (b"accept-encoding", b"identity"),
+        ]
+        self._tls = tls
+        self._timeout_s = timeout_s
+        self._connect_s = min(LONGEST_CONNECT_S, timeout_s / 2)
+        self._longest_idle_s = longest_idle_s
+        self._idle: collections.deque[_Line] = collections.deque()
+        self._closed = False
+        self._trusted = False
+
+    async def send(self, method: str, path: str, headers: Headers, body: bytes = b"") -> Reply:
+        fields = [*self._own_headers, *headers]
+        if body:
+            fields.append((b"content-length", b"%d" % len(body)))
+        request = h11.Request(method=method, target=self._path + path.encode(), headers=fields)
+        line = await self._idle_line() or await self._new_line()
+        reply = None
+        try:
+            with anyio.move_on_after(self._timeout_s):
+                reply = await line.exchange(request, body)
+        finally:  # whatever ended it, a cancellation too: what was not read whole is closed
+            await self._put_back(line, whole=reply is not None)
+        if reply is None:
+            raise _no_answer(self._base_url, self._timeout_s)
+        return reply
+
+    async def aclose(self) -> None:
+        self._closed = True
+        while self._idle:
+            await self._idle.pop().aclose()
+
+    async def _idle_line(self) -> _Line | None:
+        """The connection used last, of those that are still good."""
+        oldest = time.monotonic() - self._longest_idle_s
+        while self._idle:
+            line = self._idle.pop()
+            if line.idle_since >= oldest and not line.is_readable():
+                return line
+            await line.aclose()
+        return None
+
+    async def _put_back(self, line: _Line, *, whole: bool) -> None:
+        if not whole or self._closed or not line.start_next_cycle():
+            await line.aclose()
+            return
+        line.idle_since = time.monotonic()
+        self._idle.append(line)
+        if self._idle[0].idle_since < line.idle_since - self._longest_idle_s:
+            await self._idle.popleft().aclose()  # one a request is enough
+
+    async def _new_line(self) -> _Line:
+        stream = None
+        try:
+            with anyio.move_on_after(self._connect_s):
+                stream = await self._connect()
+        except ssl.SSLCertVerificationError as exc:
+            raise _untrusted(self._base_url, exc.verify_message, before=self._trusted) from None
+        except (*_BROKEN, anyio.EndOfStream) as exc:
+            raise _not_reached(self._base_url, _reason(exc)) from None
+        if stream is None:
+            raise _not_reached(self._base_url, f"it took more than {self._connect_s:g} s")
+        self._trusted = True
+        _keep_alive(stream.extra(SocketAttribute.raw_socket))
+        return _Line(stream, self._base_url)
+
+    async def _connect(self) -> ByteStream:
+        if not self._secure:
+            return await anyio.connect_tcp(self._host, self._port)
+        return await anyio.connect_tcp(
+            self._host,
+            self._port,
+            ssl_context=self._tls or _tls_context(),
+            tls_standard_compatible=False,  # many servers hang up without TLS's good-bye
+        )
+
+
+class _Line:
+    """A connection and where its conversation stands; used by one request at a time."""
+
+    __slots__ = ("_base_url", "_heard", "_http", "_socket", "_stream", "idle_since")
+
+    def __init__(self, stream: ByteStream, base_url: str) -> None:
+        self._stream = stream
+        self._base_url = base_url
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
+        self._socket = stream.extra(SocketAttribute.raw_socket)
+        self._heard = False
+        self.idle_since = 0.0
+
+    async def exchange(self, request: h11.Request, body: bytes) -> Reply:
+        """Send and read everything. Unless this returns, the connection must be closed."""
+        with contextlib.suppress(*_BROKEN):  # it may have said why before it hung up
+            await self._stream.send(self._outgoing(request, body))
+        head = await self._head()
+        parts: list[bytes] = []
+        whole = await self._read_body(parts)
+        if not whole and head.status_code < 300:
+            raise TransientError(f"{self._base_url}: the answer broke off", "body")
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
+        return _decoded(Reply(head.status_code, headers, b"".join(parts)), self._base_url)
+
+    def _outgoing(self, request: h11.Request, body: bytes) -> bytes:
+        events: list[h11.Event] = [request, h11.EndOfMessage()]
+        if body:
+            events.insert(1, h11.Data(data=body))
+        return b"".join(self._http.send(event) or b"" for event in events)
+
+    async def _head(self) -> h11.Response:
+        self._heard = False
+        try:
+            while not isinstance(event := await self._next_event(), h11.Response):
+                pass  # "100 Continue" and the like
+        except (*_BROKEN, h11.RemoteProtocolError):
+            what = "sent no whole HTTP answer" if self._heard else "hung up without an answer"
+            raise TransientError(f"{self._base_url} {what}", "dropped") from None
+        return event
+
+    async def _read_body(self, parts: list[bytes]) -> bool:
+        """Collect the body; returns whether it came to its end."""
+        n_bytes = 0
+        try:
+            while isinstance(event := await self._next_event(), h11.Data):
+                parts.append(event.data)
+                n_bytes += len(event.data)
+                if n_bytes > MAX_BODY_BYTES:
+                    raise _too_large(self._base_url)
+        except (*_BROKEN, h11.RemoteProtocolError):
+            return False
+        return True
+
+    async def _next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """The next one that is there; waits for data where none is."""
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            try:
+                data = await self._stream.receive()
+                self._heard = True
+            except anyio.EndOfStream:
+                data = b""
+            self._http.receive_data(data)
+        return event
+
+    def start_next_cycle(self) -> bool:
+        """Make ready for another request; False where there cannot be one."""
+        http = self._http
+        if http.our_state is not h11.DONE or http.their_state is not h11.DONE:
+            return False
+        if http.trailing_data[0]:
+            return False  # nobody asked for that; it must not become the next answer
+        http.start_next_cycle()
+        return True
+
+    def is_readable(self) -> bool:
+        """Whether an idle connection was closed, or holds what nobody asked for."""
+        return _is_readable(self._socket.fileno())
+
+    async def aclose(self) -> None:
+        with anyio.CancelScope(shield=True):
+            await self._stream.aclose()
+
+
+def _keep_alive(raw: socket.socket) -> None:
+    """Notice a server that is gone, and keep routers from forgetting a wait of many minutes."""
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEP_ALIVE_S)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEP_ALIVE_S)
+
+
+def _is_readable(descriptor: int) -> bool:
+    if descriptor < 0:
+        return True
+    if not hasattr(select, "poll"):  # Windows
+        return bool(select.select([descriptor], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+# -- through a proxy, or to a double
+
+
+class ClientTransport:
+    """An httpx2 client: slower, but it knows proxies, and tests can take its transport's place."""
+
+    def __init__(
+        self, base_url: str, timeout_s: float, double: httpx2.AsyncBaseTransport | None = None
+    ) -> None:
+        self._base_url = base_url
+        self._timeout_s = timeout_s
+        self._trusted = False
+        connect_s = min(LONGEST_CONNECT_S, timeout_s / 2)
+        try:
+            self._client = httpx2.AsyncClient(
+                transport=double,
+                timeout=httpx2.Timeout(timeout_s, connect=connect_s, pool=None),
+                limits=httpx2.Limits(keepalive_expiry=LONGEST_IDLE_S),
+                follow_redirects=False,
+                verify=_tls_context(),
+            )
+        except (ImportError, ValueError, httpx2.InvalidURL) as exc:
+            raise ConfigError(f"the proxy named in the environment cannot be used: {exc}") from None
+
+    async def send(self, method: str, path: str, headers: Headers, body: bytes = b"") -> Reply:
+        reply = None
+        try:
+            with anyio.move_on_after(self._timeout_s):
+                reply = await self._exchange(method, self._base_url + path, headers, body)
+        except (httpx2.ConnectError, httpx2.ProxyError, httpx2.ConnectTimeout) as exc:
+            why = str(exc) or "it took too long"
+            if "CERTIFICATE_VERIFY_FAILED" in why:
+                raise _untrusted(self._base_url, why, before=self._trusted) from None
+            raise _not_reached(self._base_url, why) from None
+        except httpx2.TimeoutException:
+            pass
+        except httpx2.DecodingError:
+            raise _undecodable(self._base_url) from None
+        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as exc:
+            raise ConfigError(f"{self._base_url}: {exc}") from None
+        except httpx2.TransportError:
+            raise TransientError(f"{self._base_url}: the connection broke", "dropped") from None
+        if reply is None:
+            raise _no_answer(self._base_url, self._timeout_s)
+        self._trusted = True
+        return reply
+
+    async def _exchange(self, method: str, url: str, headers: Headers, body: bytes) -> Reply:
+        async with self._client.stream(
+            method, url, headers=list(headers), content=body or None
+        ) as response:
+            content = bytearray()
+            async for part in response.aiter_bytes():
+                content += part
+                if len(content) > MAX_BODY_BYTES:
+                    raise _too_large(self._base_url)
+            return Reply(response.status_code, dict(response.headers), bytes(content))
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+
+# -- both
+
+
+def _decoded(reply: Reply, base_url: str) -> Reply:
+    """The body as it was meant; some servers compress it though they were asked not to."""
+    coding = reply.headers.get("content-encoding", "identity").lower()
+    if coding == "identity":
+        return reply
+    body = _unzipped(reply.body) if coding in ("gzip", "x-gzip", "deflate") else None
+    if body is None and reply.status < 300:
+        raise _undecodable(base_url)
+    return reply._replace(body=body or b"")
+
+
+def _unzipped(data: bytes) -> bytes | None:
+    decoder = zlib.decompressobj(zlib.MAX_WBITS | 32)
+    try:
+        body = decoder.decompress(data, MAX_BODY_BYTES)
+    except zlib.error:
+        return None
+    return body if decoder.eof else None
+
+
+def _reason(exc: BaseException) -> str:
+    """The system's words for it; anyio hides them under one or several layers."""
+    while isinstance(exc, BaseExceptionGroup):
+        exc = exc.exceptions[0]
+    if exc.__cause__ is not None:
+        return _reason(exc.__cause__)
+    if isinstance(exc, ssl.SSLError | socket.gaierror):
+        return exc.strerror or str(exc)  # their numbers are not the system's
+    if isinstance(exc, OSError) and exc.errno:
+        return os.strerror(exc.errno)
+    return str(exc) or "it was closed"
+
+
+def _not_reached(base_url: str, why: str) -> TransientError:
+    return TransientError(f"{base_url}: connection failed: {why}", "connect")
+
+
+def _untrusted(base_url: str, why: str, *, before: bool) -> TransientError | ConfigError:
+    """Waiting does not help, unless this very server was trusted before."""
+    if before:
+        return _not_reached(base_url, f"its certificate is not trusted any more ({why})")
+    return ConfigError(
+        f"{base_url}: its certificate is not trusted ({why}); check --base-url, or name the "
+        "certificate of your own authority in SSL_CERT_FILE"
+    )
+
+
+def _no_answer(base_url: str, timeout_s: float) -> TransientError:
+    return TransientError(f"{base_url}: no answer within {timeout_s:g} s", "timeout")
+
+
+def _too_large(base_url: str) -> TransientError:
+    return TransientError(f"{base_url}: the answer is larger than {MAX_BODY_BYTES:,} bytes", "body")
+
+
+def _undecodable(base_url: str) -> TransientError:
+    return TransientError(f"{base_url}: the answer cannot be decoded", "body")

@@ -1,0 +1,122 @@
+"""An engine from settings: cache, limits shared with other processes, budget, provider.
+
+The one place where the parts of the engine are put together; `run`, `map` and one's own
+scripts open it here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from claimscore.cache.store import DiskCache
+from claimscore.config import LLMConfig, api_key, user_cache_dir, user_state_dir
+from claimscore.pipeline.llm.engine import Engine
+from claimscore.pipeline.llm.ledger import Ledger
+from claimscore.pipeline.llm.limits import Limiter
+from claimscore.pipeline.llm.limits.shared import SharedBudget, shared_scope
+from claimscore.pipeline.llm.money import Spending
+from claimscore.pipeline.llm.prices import find_price
+from claimscore.pipeline.llm.providers.base import Provider
+from claimscore.pipeline.llm.sender import OnEvent
+
+#: The state file that all processes of a user share.
+LIMITS_FILE = "limits.sqlite"
+
+
+@contextlib.asynccontextmanager
+async def open_engine(
+    llm: LLMConfig,
+    provider: Provider,
+    cache_dir: Path | None = None,
+    *,
+    spend_file: Path | None = None,
+    retry_failed: bool = False,
+    on_event: OnEvent | None = None,
+) -> AsyncIterator[Engine]:
+    """An engine that may be asked, with everything it needs; closes all of it at the end.
+
+    `spend_file` keeps what was spent over all calls, so that `max_cost` and `max_requests`
+    hold for them together. `on_event` hears of what happens seldom (pauses, outages, damage).
+    Raises `ConfigError` before anything is sent where the settings cannot be kept.
+    """
+    tell = on_event or _nothing
+    with contextlib.ExitStack() as stack:
+        price = find_price(llm, getattr(provider, "base_url", None))
+        ledger = Ledger(spend_file) if spend_file is not None else None
+        if ledger is not None:
+            stack.callback(ledger.close)
+        spending = Spending(
+            price=price, max_cost=llm.max_cost, max_requests=llm.max_requests, ledger=ledger
+        )
+        stack.callback(spending.flush)
+        folder = cache_dir or user_cache_dir()
+        cache = DiskCache(folder, on_notice=lambda text: tell("cache", notice=text))
+        stack.callback(cache.close)
+        shared = _shared_budget(provider, stack, tell)
+        if shared is not None:
+            _recall_dialect(provider, shared)
+        limiter = Limiter(
+            rpm=llm.rpm,
+            tpm=llm.tpm,
+            max_concurrency=llm.max_concurrency,
+            shared=shared,
+            on_event=on_event,
+        )
+        stack.callback(limiter.close)
+        engine = Engine(
+            provider,
+            cache,
+            limiter=limiter,
+            spending=spending,
+            max_concurrency=llm.max_concurrency,
+            max_attempts=llm.max_attempts,
+            max_samples=llm.max_samples,
+            timeout_s=llm.timeout_s,
+            max_outage_s=llm.max_outage_s,
+            failure_limit=llm.failure_limit(),
+            retry_failed=retry_failed,
+            on_event=on_event,
+        )
+        try:
+            async with engine:
+                yield engine
+        finally:
+            with anyio.CancelScope(shield=True):
+                await provider.aclose()
+
+
+def _shared_budget(
+    provider: Provider, stack: contextlib.ExitStack, tell: Callable[..., None]
+) -> SharedBudget | None:
+    """What other processes with the same key and server share; None for what has no limits."""
+    base_url = getattr(provider, "base_url", None)
+    if base_url is None:
+        return None
+    shared = SharedBudget(
+        user_state_dir() / LIMITS_FILE,
+        shared_scope(base_url, api_key()),
+        on_warning=lambda text: tell("limits", notice=text),
+    )
+    stack.callback(shared.close)
+    return shared
+
+
+def _recall_dialect(provider: Any, shared: SharedBudget) -> None:
+    """How this server wants to be asked, as it was found out before, and what is found out now."""
+    from claimscore.pipeline.llm.providers.dialect import Dialect
+
+    name = f"dialect of {provider.model}"
+    if hasattr(provider, "on_dialect"):
+        stored = shared.recall_fact(name)
+        if stored is not None:
+            provider.dialect = Dialect.from_json(stored)
+        provider.on_dialect = lambda dialect: shared.remember_fact(name, dialect.to_json())
+
+
+def _nothing(kind: str, **fields: object) -> None:
+    """Nobody wants to hear of events."""

@@ -1,0 +1,50 @@
+"""What an engine has done so far, as plain numbers for whoever draws them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+from claimscore.types import JSON
+
+
+@dataclasses.dataclass(slots=True)
+class EngineStats:
+    """Counts since the engine was made.
+
+    `sent` counts requests to the provider, attempts included; `answered` those that brought
+    an answer; `hits` stored answers used; `rejected` new answers that failed their check;
+    `failed` rows given a `Failure`, `failures` the same by kind; `retries` what was tried
+    again, by kind of error. `usd` is None where the price is unknown. `waiting_s` is how long
+    nothing will be sent, and `why`; `rpm` and `tpm` are the limits that are kept and
+    `limits_from` where they are known from; `last_error` is why something was last tried again.
+    """
+
+    sent: int = 0
+    answered: int = 0
+    hits: int = 0
+    rejected: int = 0
+    failed: int = 0
+    in_flight: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    usd: float | None = None
+    possibly_billed_usd: float = 0.0
+    retries: Counter[str] = dataclasses.field(default_factory=Counter)
+    failures: Counter[str] = dataclasses.field(default_factory=Counter)
+    waiting_s: float = 0.0
+    why: str = ""
+    rpm: float | None = None
+    tpm: float | None = None
+    limits_from: str = "none"
+    last_error: str = ""
+
+    def as_json(self) -> JSON:
+        """All of it as plain values."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {**values, "retries": dict(self.retries), "failures": dict(self.failures)}
+
+    @property
+    def rows_done(self) -> int:
+        """Rows that have an outcome."""
+        return self.hits + self.answered - self.rejected + self.failed

@@ -1,0 +1,104 @@
+"""The files that a map ends with: what was made of the rows, and how it was made.
+
+The settings stand in the file itself, so it knows what it is wherever it is moved, and the
+bytes depend on nothing else but the rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import polars as pl
+
+from claimscore.atomic import atomic_path
+from claimscore.errors import ConfigError
+from claimscore.rundir.directory import _polars_errors as polars_errors
+from claimscore.rundir.settings import merge
+from claimscore.types import JSON
+
+#: Where the settings stand in the Parquet metadata.
+METADATA_KEY = "claimscore.map"
+
+ROW_GROUP = 10_000
+
+#: What users call the settings that can differ.
+CALLED = {
+    "records.digest": "the content of INPUT",
+    "records.count": "the rows of INPUT",
+    "prompt.name": "the name in --prompt",
+    "prompt.digest": "--prompt",
+    "llm.provider": "--llm",
+    "llm.model": "--llm",
+    "llm.namespace": "--base-url",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished:
+    """What a finished file says of itself."""
+
+    path: Path
+    settings: JSON
+    rows: int
+    failed: Mapping[str, int]
+    columns: tuple[str, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> Self | None:
+        """None where there is no file; `ConfigError` where it is somebody else's."""
+        if not path.exists():
+            return None
+        with polars_errors(path):
+            metadata = pl.read_parquet_metadata(path)
+        try:
+            said = json.loads(metadata[METADATA_KEY])
+            settings, rows, failed = said["settings"], said["rows"], said["failed"]
+            return cls(path, settings, rows, failed, tuple(said["columns"]))
+        except (KeyError, ValueError, TypeError):
+            raise ConfigError(
+                f"{path} is there already and was not written by `claimscore map`; name another "
+                "--out, or move it away"
+            ) from None
+
+    def schema(self) -> dict[str, pl.DataType]:
+        """The columns that came from the input."""
+        found = pl.scan_parquet(self.path, glob=False).collect_schema()
+        return {name: found[name] for name in self.columns}
+
+    def refuse_others(self, settings: Mapping[str, Any]) -> None:
+        """`ConfigError` with the difference where the file was made with other settings."""
+        differences = merge(self.settings, settings).differences
+        if differences:
+            shown = "; ".join(as_called(difference) for difference in differences)
+            raise ConfigError(
+                f"{self.path} was made with other settings: {shown}; name another --out, or go "
+                "back to the old settings"
+            )
+
+
+def as_called(difference: str) -> str:
+    """A difference by the names that users know."""
+    name, colon, rest = difference.partition(":")
+    return CALLED.get(name, name) + colon + rest
+
+
+def failures_path(out: Path) -> Path:
+    """FILE.failures.parquet beside FILE.parquet."""
+    return out.with_name(f"{out.stem}.failures.parquet")
+
+
+def write_result(rows: pl.LazyFrame, path: Path, said: Mapping[str, Any]) -> None:
+    """Write rows and what is said of them, by a rename at the end; never all of it in memory."""
+    metadata = {METADATA_KEY: json.dumps(said, sort_keys=True)}
+    with atomic_path(path) as temporary, polars_errors(path):
+        rows.sink_parquet(
+            temporary,
+            compression="zstd",
+            row_group_size=ROW_GROUP,
+            maintain_order=True,
+            metadata=metadata,
+        )

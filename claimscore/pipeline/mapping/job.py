@@ -1,0 +1,313 @@
+"""One prompt over one table, from input to file. Running again is resuming."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Hashable, Iterator
+from typing import BinaryIO
+
+import anyio
+from anyio.abc import TaskGroup
+
+from claimscore import __version__
+from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
+from claimscore.pipeline.blocking import run_blocking
+from claimscore.pipeline.llm.engine import Engine
+from claimscore.pipeline.llm.providers.base import Provider, load_provider
+from claimscore.pipeline.llm.session import open_engine
+from claimscore.pipeline.llm.stats import EngineStats
+from claimscore.pipeline.llm.stopping import STOP_GRACE_S
+from claimscore.pipeline.mapping.chunks import Chunks, MapProgress
+from claimscore.pipeline.mapping.config import MapConfig, MapResult
+from claimscore.pipeline.mapping.finished import Finished, failures_path
+from claimscore.pipeline.mapping.parts import Parts, parts_path, refuse_other_failures
+from claimscore.pipeline.mapping.questions import Questions
+from claimscore.pipeline.mapping.table import Source, find_source, scratch_source
+from claimscore.pipeline.signals import leave_after, watch_signals
+from claimscore.pipeline.watchdog import Watchdog
+from claimscore.prompts import Prompt
+from claimscore.types import JSON, Request
+
+OnProgress = Callable[[MapProgress], None]
+
+#: Seconds between two calls of `on_progress`.
+PROGRESS_INTERVAL_S = 0.2
+
+#: As for a run: a map in which nothing at all happens for so long is hung.
+HUNG_AFTER_S = 120.0
+
+
+def map(
+    config: MapConfig,
+    *,
+    provider: Provider | None = None,
+    stdin: BinaryIO | None = None,
+    on_progress: OnProgress | None = None,
+) -> MapResult:
+    """Ask a prompt about every row of a table; write the rows with their answers.
+
+    `provider` takes the place of the one that `config.llm` names. Finished chunks and paid
+    answers are kept: after an interrupt, a crash or a kill, the same call goes on where it
+    was. Raises `ConfigError` for wrong input or settings (before anything is spent) and
+    `StoppedEarly` when stopped.
+    """
+    prompt = config.load_prompt()
+    asked = provider or load_provider(config.llm)
+    _check_builtin(prompt, asked)
+    job = _Job(config, prompt, asked, stdin, on_progress)
+    refuse_other_failures(config.path)
+    finished = Finished.read(config.path)
+    again = finished is not None and config.retry_failed and bool(finished.failed)
+    if finished is not None and not again and not parts_path(config.path).exists():
+        with scratch_source(config.input, stdin) as source:
+            finished.refuse_others(job.settings(source.digest(), finished.rows))
+        return job.result(finished, was_finished=True)
+    return job.run()
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedMap:
+    """What a map would ask, were the cache empty."""
+
+    rows: int
+    requests: Iterator[Request]
+
+
+@contextlib.contextmanager
+def planned_map(
+    config: MapConfig, *, provider: Provider | None = None, stdin: BinaryIO | None = None
+) -> Iterator[PlannedMap]:
+    """The requests of a map, one after the other, nothing spent and nothing written."""
+    prompt = config.load_prompt()
+    asked = provider or load_provider(config.llm)
+    _check_builtin(prompt, asked)
+    with scratch_source(config.input, stdin) as source:
+        table = source.open()
+        questions = Questions(prompt, table.schema, table.name)
+        frames = table.chunks(config.chunk_rows)
+        requests = (r for frame in frames for r in questions.ask(frame, asked).requests)
+        yield PlannedMap(table.n_rows, requests)
+
+
+def _check_builtin(prompt: Prompt, provider: Provider) -> None:
+    """`ConfigError` where rules that know four tasks would be asked for another one."""
+    if provider.family != "builtin":
+        return
+    from claimscore.pipeline.tasks import TASKS
+
+    task = TASKS.get(prompt.name)
+    if task is None or dict(task.output) != dict(prompt.output):
+        raise ConfigError(
+            f"--llm builtin is rules for {', '.join(TASKS)} with their [output], and cannot do "
+            f"the prompt {prompt.name}; name a language model: --llm openai:MODEL"
+        )
+
+
+@dataclasses.dataclass
+class _Job:
+    """All that one call works with."""
+
+    config: MapConfig
+    prompt: Prompt
+    provider: Provider
+    stdin: BinaryIO | None
+    listener: OnProgress | None
+    progress: MapProgress = dataclasses.field(default_factory=MapProgress)
+
+    def settings(self, digest: str, count: int) -> JSON:
+        """Everything that determines the file."""
+        return {
+            "records": {"digest": digest, "count": count},
+            "chunk_records": self.config.chunk_rows,
+            "prompt": {"name": self.prompt.name, "digest": self.prompt.digest},
+            "llm": {
+                "provider": self.provider.family,
+                "namespace": self.provider.namespace,
+                "model": self.provider.model,
+            },
+        }
+
+    def run(self) -> MapResult:
+        """Do what is missing, then put the file together."""
+        self._phase("reading")
+        with Parts(self.config.path) as parts:
+            questions = self._take_rows(parts)
+            if isinstance(questions, Finished):
+                return self.result(questions, was_finished=True)
+            todo = parts.todo()
+            self.progress.rows_total = parts.records["count"]
+            self.progress.rows_done = parts.rows_done
+            parts.event("started", rows=self.progress.rows_total, chunks_todo=len(todo))
+            if todo:
+                self._answer(parts, questions, todo)
+            self._phase("writing")
+            return self.result(parts.finish())
+
+    def result(self, finished: Finished, *, was_finished: bool = False) -> MapResult:
+        failed = dict(finished.failed)
+        n_failed = sum(failed.values())
+        summary = {
+            "claimscore": __version__,
+            "out": str(finished.path),
+            "failures": str(failures_path(finished.path)) if n_failed else None,
+            "rows": finished.rows,
+            "answered": finished.rows - n_failed,
+            "failed": failed,
+            "was_finished": was_finished,
+            **spent(self.progress.engine or EngineStats()),
+            "seconds": round(self.progress.elapsed_s, 3),
+        }
+        return MapResult(finished.path, finished.rows, failed, summary)
+
+    # Rows in
+
+    def _take_rows(self, parts: Parts) -> Questions | Finished:
+        """Make sure that all rows are there, and that they are those that were asked for.
+
+        A finished file is what comes back where nothing is to be tried again.
+        """
+        config = self.config
+        finished = Finished.read(config.path)
+        source = find_source(config.input, parts.scratch, self.stdin)
+        digest = source.digest()
+        if finished is not None:
+            finished.refuse_others(self.settings(digest, finished.rows))
+        parts.refuse_other_rows(digest, source.name)
+        parts.drop_other_rows(digest, config.chunk_rows)
+        if parts.has_all_rows:
+            return self._known_rows(parts, source.name)
+        if finished is None:
+            return self._new_rows(parts, source, digest)
+        if config.retry_failed and finished.failed:
+            return self._failed_rows(parts, finished, source.name)
+        parts.remove()
+        return finished
+
+    def _known_rows(self, parts: Parts, name: str) -> Questions:
+        records = parts.records
+        parts.settle(self.settings(records["digest"], records["count"]))
+        questions = Questions(self.prompt, parts.schema(), name)
+        if self.config.retry_failed:
+            parts.forget_failed()
+        return questions
+
+    def _new_rows(self, parts: Parts, source: Source, digest: str) -> Questions:
+        table = source.open()
+        questions = Questions(self.prompt, table.schema, table.name)
+        parts.settle(self.settings(digest, table.n_rows))
+        parts.take(table, self.config.chunk_rows)
+        return questions
+
+    def _failed_rows(self, parts: Parts, finished: Finished, name: str) -> Questions:
+        questions = Questions(self.prompt, finished.schema(), name)
+        parts.settle(finished.settings)
+        parts.take_again(finished, questions.schema, self.config.chunk_rows)
+        return questions
+
+    # Answers
+
+    def _answer(self, parts: Parts, questions: Questions, todo: list[int]) -> None:
+        self._phase("running")
+        parts.write_state(now=True)
+        try:
+            run_blocking(self._work, parts, questions, todo)
+        except BaseException as exc:
+            with contextlib.suppress(ClaimscoreError):  # the reason to stop is the news
+                parts.write_state(now=True)
+                used = spent(self.progress.engine or EngineStats())
+                parts.event("stopped", reason=f"{type(exc).__name__}: {exc}", **used)
+            raise
+
+    async def _work(self, parts: Parts, questions: Questions, todo: list[int]) -> None:
+        config = self.config
+        async with open_engine(
+            config.llm,
+            self.provider,
+            config.cache_dir,
+            spend_file=parts.spend_file,
+            retry_failed=config.retry_failed,
+            on_event=self._hear(parts),
+        ) as engine:
+            self.progress.engine = engine.stats
+            chunks = Chunks(parts, questions, engine, self.progress)
+            async with anyio.create_task_group() as background:
+                background.start_soon(watch_signals, chunks.stop)
+                background.start_soon(self._keep_telling, engine)
+                background.start_soon(self._watchdog(chunks, engine, parts, background).run)
+                try:
+                    await chunks.run(
+                        todo,
+                        chunk_rows=config.chunk_rows,
+                        max_concurrency=config.llm.max_concurrency,
+                    )
+                finally:
+                    engine.observe()
+                background.cancel_scope.cancel()
+            if engine.all_too_long:
+                raise ConfigError("every request is too long for the model; nothing was answered")
+
+    # Telling
+
+    def _phase(self, name: str) -> None:
+        self.progress.phase = name
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.listener is not None:
+            self.listener(self.progress)
+
+    async def _keep_telling(self, engine: Engine) -> None:
+        while True:
+            engine.observe()
+            self.progress.tick()
+            self._tell()
+            await anyio.sleep(PROGRESS_INTERVAL_S)
+
+    def _hear(self, parts: Parts) -> Callable[..., None]:
+        """Events of the engine: into events.jsonl, and what concerns people on the screen."""
+
+        def hear(kind: str, **fields: object) -> None:
+            parts.event(kind, **fields)
+            if "notice" in fields:
+                self.progress.notice = str(fields["notice"])
+
+        return hear
+
+    def _watchdog(
+        self, chunks: Chunks, engine: Engine, parts: Parts, background: TaskGroup
+    ) -> Watchdog:
+        """Notices a map in which nothing happens any more, says what it waits for, ends it."""
+        hung_after_s = max(HUNG_AFTER_S, 2 * self.config.llm.timeout_s)
+        hear = self._hear(parts)
+
+        def mark() -> Hashable:
+            stats = engine.stats
+            return (stats.sent, stats.answered, stats.hits, stats.why, self.progress.rows_done)
+
+        def stop(message: str) -> None:
+            hear("hung", notice=message)
+            chunks.fail(StoppedEarly(message))
+            background.start_soon(leave_after, STOP_GRACE_S + 5)
+
+        return Watchdog(
+            mark,
+            engine.waiting_for,
+            warn_after_s=hung_after_s,
+            stop_after_s=max(hung_after_s, self.config.llm.max_outage_s),
+            on_warn=lambda message: hear("hung", notice=message),
+            on_stop=stop,
+        )
+
+
+def spent(engine: EngineStats) -> JSON:
+    """What this call asked for and used, as far as servers said."""
+    return {
+        "requests": engine.sent,
+        "cache_hits": engine.hits,
+        "prompt_tokens": engine.prompt_tokens,
+        "completion_tokens": engine.completion_tokens,
+        "usd": engine.usd if engine.sent else 0.0,
+        "possibly_billed_usd": engine.possibly_billed_usd,
+        "retries": dict(engine.retries),
+    }

@@ -1,0 +1,66 @@
+"""Notices a run that hangs, and says what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable
+
+import anyio
+
+#: Looks so often in the time after which it warns or stops.
+_LOOKS = 20
+
+
+class Watchdog:
+    """Looks again and again whether anything has changed.
+
+    `on_warn` hears of a standstill after `warn_after_s` and again each time it has lasted twice
+    as long; `on_stop` once after `stop_after_s`. Any change of the mark begins anew.
+
+    Time in which this process itself was suspended (Ctrl-Z, a closed lid) counts as no more
+    than two looks: nothing could happen then, and the run must not be stopped for it. An event
+    loop that is blocked is not noticed: the watchdog runs on it.
+    """
+
+    def __init__(
+        self,
+        progress_mark: Callable[[], Hashable],
+        waiting_for: Callable[[], str],
+        *,
+        warn_after_s: float,
+        stop_after_s: float,
+        on_warn: Callable[[str], None],
+        on_stop: Callable[[str], None],
+        clock: Callable[[], float] = anyio.current_time,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> None:
+        self._progress_mark = progress_mark
+        self._waiting_for = waiting_for
+        self._warn_after_s = warn_after_s
+        self._stop_after_s = stop_after_s
+        self._on_warn = on_warn
+        self._on_stop = on_stop
+        self._clock = clock
+        self._sleep = sleep
+
+    async def run(self) -> None:
+        """Watch until cancelled, or until it has had to stop the run."""
+        look_s = min(self._warn_after_s, self._stop_after_s) / _LOOKS
+        mark, still_s, next_warning_s = self._progress_mark(), 0.0, self._warn_after_s
+        while True:
+            before = self._clock()
+            await self._sleep(look_s)
+            seen = self._progress_mark()
+            if seen != mark:
+                mark, still_s, next_warning_s = seen, 0.0, self._warn_after_s
+                continue
+            still_s += min(self._clock() - before, 2 * look_s)
+            if still_s >= self._stop_after_s:
+                self._on_stop(self._message(still_s))
+                return
+            if still_s >= next_warning_s:
+                next_warning_s *= 2
+                self._on_warn(self._message(still_s))
+
+    def _message(self, still_s: float) -> str:
+        waiting_for = self._waiting_for() or "nothing that is known"
+        return f"nothing has happened for {still_s:,.0f} s; waiting for: {waiting_for}"

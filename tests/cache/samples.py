@@ -1,0 +1,59 @@
+"""Answers to keep, and caches that hold them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from claimscore.cache.store import DiskCache, Entry
+from claimscore.types import Completion, Usage
+
+
+def key(number: int) -> str:
+    return hashlib.sha256(str(number).encode()).hexdigest()
+
+
+def entry(number: int) -> Entry:
+    """Short ones, and every tenth longer than a page of the database; some rejected."""
+    claims = [f"Claim {number} is né \ud83d or \U0001f600."] * (400 if number % 10 == 9 else 20)
+    text = json.dumps({"claims": claims}, ensure_ascii=False)
+    return Entry(
+        Completion(text, f"m{number % 2}", "stop", Usage(number, 7)),
+        "cut off" if number % 7 == 0 else None,
+    )
+
+
+def entries(n: int, start: int = 0) -> dict[str, Entry]:
+    return {key(number): entry(number) for number in range(start, start + n)}
+
+
+@contextlib.contextmanager
+def opened(folder: Path) -> Iterator[DiskCache]:
+    cache = DiskCache(folder)
+    try:
+        yield cache
+    finally:
+        cache.close()
+
+
+def filled(folder: Path, n: int) -> Path:
+    """A closed cache with `n` answers; the path of its database."""
+    with opened(folder) as cache:
+        cache.put_many(entries(n))
+    return folder / "cache.db"
+
+
+def sql(folder: Path, statement: str, *values: object) -> None:
+    """A change that is not made by claimscore."""
+    with contextlib.closing(sqlite3.connect(folder / "cache.db")) as connection, connection:
+        connection.execute(statement, values)
+
+
+def overwrite(path: Path, offset: int, data: bytes) -> None:
+    with path.open("r+b") as stream:
+        stream.seek(offset)
+        stream.write(data)

@@ -1,0 +1,113 @@
+"""A stored answer as bytes: what was put in comes out, and nothing else ever does."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from claimscore.cache.entry import Entry, _head, damage_of, decode_entry, encode_entry
+from claimscore.cache.key import canonical_json
+from claimscore.types import Completion, Usage
+
+ENTRY = Entry(Completion('{"claims": ["Größe"]}', "m", "stop", Usage(12, 7)))
+
+any_text = st.text(st.characters(codec=None))
+counts = st.none() | st.integers(0, 2**62)
+any_entry = st.builds(
+    Entry,
+    st.builds(Completion, any_text, any_text, any_text, st.builds(Usage, counts, counts, counts)),
+    st.none() | any_text,
+)
+
+
+@given(any_text, any_entry)
+def test_what_was_encoded_is_decoded(key: str, entry: Entry):
+    """Answers of any characters, lone surrogates included, come back equal."""
+    key = key.encode("utf-8", "replace").decode()
+    data = encode_entry(key, entry)
+    assert decode_entry(key, data) == entry
+    assert damage_of(key, data) is None
+
+
+def test_the_stored_form_is_fixed():
+    """Answers that were paid with earlier versions must be read for ever."""
+    known = (
+        b'{"v":1,"sum":"faee3a8a25c6f691","entry":{"completion":{"finish_reason":"stop",'
+        b'"model":"m","text":"{\\"claims\\": [\\"Gr\xc3\xb6\xc3\x9fe\\"]}","usage":'
+        b'{"completion_tokens":7,"prompt_tokens":12}},"rejected":null}}'
+    )
+    assert encode_entry("key", ENTRY) == known
+
+
+@given(st.integers(0, 10**6), st.integers(1, 255))
+def test_one_changed_byte_is_noticed(position: int, change: int):
+    """A damaged entry is missing, never a wrong answer."""
+    data = bytearray(encode_entry("key", ENTRY))
+    data[position % len(data)] ^= change
+    assert decode_entry("key", bytes(data)) is None
+    assert damage_of("key", bytes(data)) is not None
+
+
+@given(st.integers(0, 10**6))
+def test_a_cut_is_noticed(length: int):
+    """At whatever byte an entry ends too early, and where something follows it."""
+    data = encode_entry("key", ENTRY)
+    assert decode_entry("key", data[: length % len(data)]) is None
+    assert decode_entry("key", data + b" ") is None
+
+
+def test_a_value_under_another_key_is_noticed():
+    """The checksum holds the key: swapped rows are damage too."""
+    assert decode_entry("other", encode_entry("key", ENTRY)) is None
+
+
+def sealed(body: bytes) -> bytes:
+    """Whatever it is, with a right checksum."""
+    return _head("key", body) + body + b"}"
+
+
+GOOD = ENTRY.to_json()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"[1]", id="list"),
+        pytest.param(b"{}", id="no fields"),
+        pytest.param(b"{broken", id="no JSON"),
+        pytest.param(b"[" * 100_000, id="nested without end"),
+        pytest.param(canonical_json(GOOD) + b"{}", id="more than one value"),
+        pytest.param(b'"\xff"', id="no UTF-8"),
+        pytest.param(
+            canonical_json({**GOOD, "completion": {**GOOD["completion"], "usage": {"x": 1}}}),
+            id="unknown usage",
+        ),
+    ],
+)
+def test_a_right_checksum_over_something_else_is_no_answer(body: bytes):
+    """A file from elsewhere may hold anything; it is refused, not raised from."""
+    assert decode_entry("key", sealed(body)) is None
+    assert "holds no answer" in str(damage_of("key", sealed(body)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"text": 5}, {"model": None}, {"finish_reason": []}, {"usage": {"prompt_tokens": "7"}}],
+    ids=["text", "model", "finish_reason", "usage"],
+)
+def test_fields_of_another_type_are_damage(change: dict[str, object]):
+    """What others wrote is looked at field by field before it is taken in."""
+    completion = {**GOOD["completion"], **change}
+    completion["usage"] = {**GOOD["completion"]["usage"], **completion["usage"]}
+    body = canonical_json({**GOOD, "completion": completion})
+    assert "holds no answer" in str(damage_of("key", sealed(body)))
+
+
+def test_an_entry_is_plain_json():
+    """Any JSON reader can read what is stored."""
+    stored = json.loads(encode_entry("key", ENTRY))
+    assert Entry.from_json(stored["entry"]) == ENTRY

@@ -1,0 +1,98 @@
+"""What the loopback server saw and what it was paid for."""
+
+from __future__ import annotations
+
+import bisect
+import time
+from array import array
+from collections import Counter
+from typing import Any
+
+
+class Counts:
+    """Numbers of chat requests, by the server's own clock.
+
+    `contents` counts the requests of each question, `paid` its answers with status 200, so
+    that what was paid for twice is seen; a client that is gone before its answer pays all
+    the same. Times are seconds after the first request.
+    """
+
+    def __init__(self) -> None:
+        self.received = 0
+        self.batched = 0
+        self.outcomes: Counter[str] = Counter()
+        self.contents: Counter[str] = Counter()
+        self.paid: Counter[str] = Counter()
+        self.prompt_tokens = 0
+        self.completion_tokens = 0
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self.connections = 0
+        self.first_at: float | None = None
+        self.first_at_unix: float | None = None
+        self.received_at = array("d")
+        self.paid_at = array("d")
+
+    def arrive(self, content: str, now: float) -> int:
+        """Count a request in; returns its number, from 1."""
+        if self.first_at is None:
+            self.first_at, self.first_at_unix = now, time.time()
+        self.received += 1
+        self.contents[content] += 1
+        self.received_at.append(now - self.first_at)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        return self.received
+
+    def end(self, outcome: str) -> None:
+        """Count what became of a request."""
+        self.outcomes[outcome] += 1
+        self.in_flight -= 1
+
+    def pay(self, content: str, prompt_tokens: int, completion_tokens: int, now: float) -> None:
+        """Count an answer."""
+        self.paid[content] += 1
+        self.prompt_tokens += prompt_tokens
+        self.completion_tokens += completion_tokens
+        self.paid_at.append(self.since_first_s(now))
+
+    def since_first_s(self, now: float) -> float:
+        """Seconds since the first request; 0 before it."""
+        return 0.0 if self.first_at is None else now - self.first_at
+
+    def paid_rate(self, from_s: float, to_s: float) -> float:
+        """Answers a second from one moment after the first request to another."""
+        first, last = (bisect.bisect_left(self.paid_at, moment) for moment in (from_s, to_s))
+        return (last - first) / (to_s - from_s)
+
+    def to_json(self, *, with_times: bool = False) -> dict[str, Any]:
+        """All of it, for `GET /_stats`; `with_times` adds the moments themselves."""
+        paid = self.paid.total()
+        stats: dict[str, Any] = {
+            "received": self.received,
+            "outcomes": dict(self.outcomes),
+            "refused_by_limit": self.outcomes["limit"],
+            "asked": len(self.contents),
+            "paid": paid,
+            "paid_distinct": len(self.paid),
+            "paid_twice": paid - len(self.paid),
+            "batched": self.batched,
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "in_flight": self.in_flight,
+            "most_in_flight": self.most_in_flight,
+            "connections": self.connections,
+            "first_at_unix": self.first_at_unix,
+            "last_paid_s": self.paid_at[-1] if self.paid_at else None,
+            "received_per_s": _per_second(self.received_at),
+            "paid_per_s": _per_second(self.paid_at),
+        }
+        if with_times:
+            stats |= {"received_at": list(self.received_at), "paid_at": list(self.paid_at)}
+        return stats
+
+
+def _per_second(moments: array[float]) -> list[int]:
+    """How many fall into each second; the last second is not a whole one."""
+    counts = Counter(int(moment) for moment in moments)
+    return [counts[second] for second in range(max(counts, default=-1) + 1)]

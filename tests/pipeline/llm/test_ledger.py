@@ -1,0 +1,228 @@
+"""The ledger: whatever happens to the process, what it says is never too little."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from claimscore.errors import ConfigError, StoppedEarly
+from claimscore.pipeline.llm.ledger import Ledger, Spent, read_spent
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "spending.jsonl"
+
+
+def reopened(path: Path) -> Spent:
+    """What the next invocation would count as spent."""
+    ledger = Ledger(path)
+    ledger.close()
+    return ledger.earlier
+
+
+def test_an_empty_ledger_says_nothing(path: Path) -> None:
+    """And one that is not there is made, for its owner alone."""
+    assert reopened(path) == Spent()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert read_spent(path.with_name("none")) == Spent()
+
+
+def test_settlements_add_up_over_invocations(path: Path) -> None:
+    """Without a cap there are no reservations, only groups of what was spent."""
+    for _ in range(3):
+        ledger = Ledger(path)
+        ledger.settle([], Spent(requests=2, prompt_tokens=10, completion_tokens=4, pico_usd=7))
+        ledger.close()
+    assert reopened(path) == Spent(6, 30, 12, 21)
+    assert read_spent(path) == Spent(6, 30, 12, 21)
+
+
+def test_what_was_never_settled_counts_in_full(path: Path) -> None:
+    """It may have been billed; the tokens of it are not known and are not made up."""
+    ledger = Ledger(path)
+    first, second = ledger.reserve(100, 50, 1000), ledger.reserve(200, 50, 2000)
+    ledger.settle([first], Spent(requests=1, prompt_tokens=90, completion_tokens=5, pico_usd=300))
+    ledger.close()
+    assert (first, second) == (1, 2)
+    assert reopened(path) == Spent(2, 90, 5, pico_usd=300, possibly_pico_usd=2000)
+
+
+def test_without_a_price_the_tokens_are_kept(path: Path) -> None:
+    """So that a later invocation that has one can count them."""
+    ledger = Ledger(path)
+    ledger.reserve(100, 50, None)
+    ledger.close()
+    assert reopened(path) == Spent(1, unpriced_prompt_tokens=100, unpriced_completion_tokens=50)
+
+
+def test_numbers_go_on_where_they_were(path: Path) -> None:
+    """A reservation of an earlier invocation is not settled by one of this."""
+    for expected in (1, 2, 3):
+        ledger = Ledger(path)
+        assert ledger.reserve(1, 1, 1) == expected
+        ledger.close()
+
+
+def test_a_kill_loses_no_reservation(path: Path) -> None:
+    """kill -9 right after `reserve` returned: it counts, in full."""
+    code = (
+        "import os, signal, sys; from pathlib import Path;"
+        "from claimscore.pipeline.llm.ledger import Ledger;"
+        "ledger = Ledger(Path(sys.argv[1]));"
+        "[ledger.reserve(10, 5, 100) for _ in range(50)];"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    result = subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    assert result.returncode == -signal.SIGKILL
+    assert reopened(path) == Spent(50, possibly_pico_usd=5000)
+
+
+@pytest.mark.parametrize("cut", range(1, 30, 7))
+def test_a_torn_last_line_is_taken_away(path: Path, cut: int) -> None:
+    """Its request was not sent: nothing is before its line is whole."""
+    ledger = Ledger(path)
+    ledger.reserve(10, 5, 100)
+    ledger.reserve(10, 5, 100)
+    ledger.close()
+    os.truncate(path, path.stat().st_size - cut)
+    assert read_spent(path) == Spent(1, possibly_pico_usd=100)
+    ledger = Ledger(path)
+    ledger.reserve(10, 5, 7)
+    ledger.close()
+    assert reopened(path) == Spent(2, possibly_pico_usd=107)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(b"\0\0\0\0", id="zeros"),
+        pytest.param(b'{"reserve":1,"prompt_to', id="cut"),
+        pytest.param(b"17", id="no object"),
+        pytest.param(b"{}", id="says nothing"),
+        pytest.param(b'{"settle":[5]}', id="settles what was not reserved"),
+        pytest.param(b'{"reserve":"x","pico_usd":1}', id="no number"),
+        pytest.param(b'{"reserve":9,"pico_usd":null}', id="half of its fields"),
+        pytest.param(b'{"settle":[],"requests":"many"}', id="no count"),
+    ],
+)
+def test_a_damaged_line_is_an_error(path: Path, line: bytes) -> None:
+    """What it said is lost, and nothing that could be counted instead is certain to be enough."""
+    whole = b'{"settle":[],"requests":1}\n'
+    path.write_bytes(whole + line + b"\n" + whole)
+    with pytest.raises(ConfigError, match=r"spending\.jsonl, line \d.*Move the file away"):
+        Ledger(path)
+    with pytest.raises(ConfigError, match="damaged"):
+        read_spent(path)
+    assert path.read_bytes() == whole + line + b"\n" + whole, "nothing was changed"
+    path.write_bytes(whole)
+    assert reopened(path).requests == 1, "the lock was given back"
+
+
+def test_two_writers_are_refused(path: Path) -> None:
+    """Each would count its own spending only."""
+    ledger = Ledger(path)
+    with pytest.raises(ConfigError, match="in use by another process"):
+        Ledger(path)
+    assert read_spent(path) == Spent(), "looking is allowed"
+    ledger.close()
+    assert reopened(path) == Spent()
+
+
+def test_a_full_disk_stops_and_leaves_no_half_line(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not written down is not sent; when there is room again, it goes on."""
+    ledger = Ledger(path)
+    ledger.reserve(1, 1, 1)
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:10]))
+    with pytest.raises(StoppedEarly, match="the disk is full"):
+        ledger.reserve(2, 2, 2)
+    monkeypatch.undo()
+    assert ledger.reserve(3, 3, 3) == 2
+    ledger.close()
+    assert reopened(path) == Spent(2, possibly_pico_usd=4)
+
+
+def test_a_refused_write_stops(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quota or a read-only file system says so at the write."""
+
+    def refuse(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.EROFS, "read-only")
+
+    ledger = Ledger(path)
+    monkeypatch.setattr(os, "write", refuse)
+    with pytest.raises(StoppedEarly, match=r"cannot be recorded: .* read-only"):
+        ledger.reserve(1, 1, 1)
+    monkeypatch.undo()
+    ledger.close()
+
+
+def test_an_unusable_path_is_one_clear_error(tmp_path: Path) -> None:
+    """Not a traceback."""
+    with pytest.raises(ConfigError, match=str(tmp_path)):
+        Ledger(tmp_path)
+
+
+def test_threads_may_share_a_ledger(path: Path) -> None:
+    """Reservations come from the event loop, settlements from the thread that commits."""
+    ledger = Ledger(path)
+    numbers: list[int] = [ledger.reserve(1, 1, 1) for _ in range(300)]
+
+    def settle() -> None:
+        for number in numbers[:300]:
+            ledger.settle([number], Spent(requests=1, pico_usd=1))
+
+    thread = threading.Thread(target=settle)
+    thread.start()
+    more = [ledger.reserve(1, 1, 1) for _ in range(300)]
+    thread.join()
+    ledger.close()
+    assert more == list(range(301, 601))
+    assert reopened(path) == Spent(600, pico_usd=300, possibly_pico_usd=300)
+    assert all(isinstance(json.loads(line), dict) for line in path.read_text().splitlines())
+
+
+def test_lines_are_written_one_after_the_other(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The length of the file is known at every moment: a half line could be cut off."""
+    ledger = Ledger(path)
+    write, both_write, met = os.write, threading.Barrier(2, timeout=0.05), []
+
+    def slow(descriptor: int, data: bytes) -> int:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both_write.wait()
+            met.append(data)
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", slow)
+    threads = [threading.Thread(target=ledger.reserve, args=(1, 1, 1)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ledger.close()
+    assert not met
+
+
+def test_long_ledgers_are_read_in_blocks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same sums, and the damaged line's number, wherever the blocks begin."""
+    monkeypatch.setattr("claimscore.pipeline.llm.ledger._BLOCK_LINES", 3)
+    ledger = Ledger(path)
+    for _ in range(10):
+        ledger.settle([ledger.reserve(1, 1, 5)], Spent(requests=1, pico_usd=2))
+    ledger.close()
+    assert reopened(path) == Spent(10, pico_usd=20)
+    with path.open("ab") as stream:
+        stream.write(b"damaged\n")
+    with pytest.raises(ConfigError, match="line 21"):
+        Ledger(path)

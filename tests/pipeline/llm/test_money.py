@@ -1,0 +1,588 @@
+"""Spending: what is counted, and that no cap is ever passed."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import deque
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+from hypothesis import given
+from hypothesis import strategies as st
+
+from claimscore.errors import BudgetError, ConfigError, StoppedEarly
+from claimscore.pipeline.llm.ledger import Ledger
+from claimscore.pipeline.llm.money import Reservation, Spending, SpendTotals, spent_so_far
+from claimscore.pipeline.llm.prices import PICO, Price
+from claimscore.types import Message, OutputSchema, Request, Usage
+
+pytestmark = pytest.mark.anyio
+
+#: A dollar a thousand tokens of either kind: sums that can be checked by eye.
+PRICE = Price(1000.0, 1000.0, 500.0, "test")
+TOKEN = PICO // 1000
+
+
+def request(prompt: str = "", max_tokens: int = 100, output: OutputSchema | None = None) -> Request:
+    return Request("p", "n", "m", (Message("user", prompt),), max_tokens=max_tokens, output=output)
+
+
+def most(asked: Request) -> int:
+    """The tokens that a request may have: what is set aside for it."""
+    spending = Spending(price=PRICE, max_cost=1e9)
+    reservation = spending.try_reserve(asked)
+    assert reservation is not None
+    return reservation.pico_usd // TOKEN
+
+
+def taken(reservation: Reservation | None) -> Reservation:
+    assert reservation is not None, "there is room"
+    return reservation
+
+
+#: What one `request()` may cost at most, in tokens and in dollars.
+MOST = most(request())
+MOST_USD = MOST / 1000
+
+
+class TestCounting:
+    """Totals of this invocation and of earlier ones."""
+
+    def test_answers_cost_what_their_usage_says(self) -> None:
+        """Cached prompt tokens at their own price."""
+        spending = Spending(price=PRICE)
+        spending.settle(taken(spending.try_reserve(request())), Usage(100, 20))
+        spending.settle(taken(spending.try_reserve(request())), Usage(100, 20, 60))
+        assert spending.totals == SpendTotals(2, 200, 40, pytest.approx(0.12 + 0.09))
+
+    def test_an_unknown_price_is_not_zero(self) -> None:
+        """Tokens are counted, dollars are not known."""
+        spending = Spending(price=None)
+        spending.settle(taken(spending.try_reserve(request())), Usage(100, 20))
+        assert spending.totals == SpendTotals(1, 100, 20, None)
+
+    @pytest.mark.parametrize(
+        ("usage", "billed"),
+        [
+            pytest.param(Usage(), MOST, id="nothing reported"),
+            pytest.param(Usage(None, 20), MOST - 100 + 20, id="no prompt tokens"),
+            pytest.param(Usage(7, None), 7 + 100, id="no completion tokens"),
+        ],
+    )
+    def test_missing_usage_costs_the_most_it_can(self, usage: Usage, billed: int) -> None:
+        """Token counts stay as reported; only the cost is made up, upwards."""
+        spending = Spending(price=PRICE)
+        spending.settle(taken(spending.try_reserve(request())), usage)
+        assert spending.totals.usd == billed / 1000
+        assert spending.totals.prompt_tokens == (usage.prompt_tokens or 0)
+
+    def test_a_released_request_costs_nothing_and_counts(self) -> None:
+        """A 429 is a request all the same; one that was never sent is none."""
+        spending = Spending(price=PRICE)
+        spending.release(taken(spending.try_reserve(request())))
+        spending.release(taken(spending.try_reserve(request())), sent=False)
+        assert spending.totals == SpendTotals(1, 0, 0, 0.0)
+
+    def test_a_kept_request_may_be_billed(self) -> None:
+        """In full, beside what answers cost."""
+        spending = Spending(price=PRICE)
+        spending.keep(taken(spending.try_reserve(request())))
+        assert spending.totals == SpendTotals(1, 0, 0, 0.0, possibly_billed_usd=MOST_USD)
+
+    def test_earlier_invocations_are_known(self, tmp_path: Path) -> None:
+        """Every kind of end, flushed or not, and totals that can be added."""
+        path = tmp_path / "ledger"
+        for _ in range(2):
+            ledger = Ledger(path)
+            spending = Spending(price=PRICE, max_requests=100, ledger=ledger)
+            four = [taken(spending.try_reserve(request())) for _ in range(4)]
+            spending.settle(four[0], Usage(10, 5))
+            spending.keep(four[1])
+            spending.release(four[2])
+            spending.flush()
+            ledger.close()
+        expected = SpendTotals(8, 20, 10, 0.03, pytest.approx(4 * MOST_USD))
+        assert spent_so_far(path) == spent_so_far(path, PRICE) == expected
+        half = SpendTotals(4, 10, 5, 0.015, 2 * MOST_USD)
+        assert half + half == expected
+        assert (half + SpendTotals()).usd is None, "a part that is not known"
+
+    def test_what_had_no_price_gets_the_one_that_is_known_now(self, tmp_path: Path) -> None:
+        """A cap added later counts what was spent before: answered, kept and lost."""
+        path = tmp_path / "ledger"
+        ledger = Ledger(path)
+        spending = Spending(price=None, max_requests=100, ledger=ledger)
+        three = [taken(spending.try_reserve(request())) for _ in range(3)]
+        spending.settle(three[0], Usage(10, 5))
+        spending.keep(three[1])
+        spending.flush()
+        ledger.close()
+        assert spent_so_far(path).usd is None
+        assert spent_so_far(path, PRICE).usd == pytest.approx((15 + 2 * MOST) / 1000)
+
+    def test_without_a_cap_nothing_is_written_before_sending(self, tmp_path: Path) -> None:
+        """One line a group."""
+        ledger = Ledger(tmp_path / "ledger")
+        spending = Spending(price=PRICE, ledger=ledger)
+        for _ in range(5):
+            spending.settle(taken(spending.try_reserve(request())), Usage(1, 1))
+        assert ledger.path.read_bytes() == b""
+        spending.flush()
+        spending.flush()
+        assert ledger.path.read_bytes().count(b"\n") == 1
+        ledger.close()
+
+    def test_what_could_not_be_written_is_written_later(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A full disk loses nothing of what was counted."""
+        ledger = Ledger(tmp_path / "ledger")
+        spending = Spending(price=PRICE, ledger=ledger)
+        spending.settle(taken(spending.try_reserve(request())), Usage(1, 1))
+
+        def refuse(*args: object) -> None:
+            raise StoppedEarly("the disk is full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ledger, "settle", refuse)
+            with pytest.raises(StoppedEarly):
+                spending.flush()
+        spending.settle(taken(spending.try_reserve(request())), Usage(1, 1))
+        spending.flush()
+        ledger.close()
+        assert spent_so_far(ledger.path) == SpendTotals(2, 2, 2, 0.004)
+
+
+class TestWorstCase:
+    """What is set aside is never less than what can be billed."""
+
+    @pytest.mark.parametrize(
+        "text",
+        ["plain words", "čeština", "文字", "\U0001f469\u200d\U0001f469", "\udcff", "a" * 10_000],
+        ids=["ascii", "two bytes", "three bytes", "four bytes", "half a surrogate", "long"],
+    )
+    def test_a_text_counts_as_its_bytes(self, text: str) -> None:
+        """No tokenizer makes more tokens than bytes."""
+        n_bytes = len(text.encode("utf-8", "surrogatepass"))
+        assert most(request(text)) - MOST == n_bytes
+
+    def test_every_message_and_the_schema_count(self) -> None:
+        """Templates add some tokens for each turn; the schema is read by the model."""
+        schema = OutputSchema("name", {"type": "object", "properties": {"ü": {}}})
+        with_schema = most(request(output=schema))
+        assert with_schema - MOST >= len('name{"type": "object", "properties": {"ü": {}}}'.encode())
+        turns = Request("p", "n", "m", (Message("user", ""),) * 3, max_tokens=100)
+        assert most(turns) > MOST
+
+    def test_two_schemas_are_not_taken_for_each_other(self) -> None:
+        """Only the last one's length is remembered."""
+        small, large = (OutputSchema("s", {"title": "x" * n}) for n in (1, 1000))
+        spending = Spending(price=PRICE, max_cost=1e9)
+        costs = [
+            taken(spending.try_reserve(request(output=output))).pico_usd
+            for output in (small, large, small, None)
+        ]
+        assert costs[0] == costs[2] == costs[1] - 999 * TOKEN
+        assert costs[3] == MOST * TOKEN
+
+
+class TestCaps:
+    """What stops a run, and what it says."""
+
+    def test_a_cost_cap_needs_a_price(self) -> None:
+        """Refused before anything is sent, with what to do."""
+        with pytest.raises(ConfigError, match=r"--input-price.*--max-requests"):
+            Spending(price=None, max_cost=1.0)
+
+    async def test_the_cap_is_said_with_what_is_spent_and_needed(self) -> None:
+        """And that a higher one goes on."""
+        spending = Spending(price=PRICE, max_cost=1.0)
+        spending.settle(taken(spending.try_reserve(request())), Usage(272, 99))
+        spending.keep(taken(spending.try_reserve(request())))
+        with pytest.raises(BudgetError) as caught:
+            await spending.reserve(request())
+        said = str(caught.value)
+        assert "$0.371 of --max-cost $1.00 is spent and $0.372 possibly billed besides" in said
+        assert "may cost up to $0.372; with a higher --max-cost" in said
+
+    async def test_requests_are_capped_by_attempts(self) -> None:
+        """Whatever became of them."""
+        spending = Spending(price=None, max_requests=3)
+        spending.settle(taken(spending.try_reserve(request())), Usage(1, 1))
+        spending.release(taken(spending.try_reserve(request())))
+        spending.keep(taken(spending.try_reserve(request())))
+        with pytest.raises(BudgetError, match=r"--max-requests 3 is used up: 3 requests were sent"):
+            await spending.reserve(request())
+
+    async def test_a_cap_of_nothing_sends_nothing(self) -> None:
+        """Zero is a cap."""
+        with pytest.raises(BudgetError):
+            await Spending(price=None, max_requests=0).reserve(request())
+        with pytest.raises(BudgetError):
+            await Spending(price=PRICE, max_cost=0.0).reserve(request())
+
+    async def test_what_costs_nothing_fits_into_no_budget(self) -> None:
+        """`builtin` works with `--max-cost 0`."""
+        free = Spending(price=Price(0.0, 0.0, 0.0, "builtin"), max_cost=0.0)
+        free.settle(await free.reserve(request()), Usage())
+        free.keep(await free.reserve(request()))
+        assert free.totals.usd == 0.0
+
+    async def test_caps_hold_over_invocations(self, tmp_path: Path) -> None:
+        """Also where the last one was killed with requests in flight."""
+        path = tmp_path / "ledger"
+        ledger = Ledger(path)
+        spending = Spending(price=PRICE, max_cost=2.5 * MOST_USD, max_requests=9, ledger=ledger)
+        spending.settle(taken(spending.try_reserve(request())), Usage(1, 1))
+        spending.flush()
+        taken(spending.try_reserve(request()))
+        ledger.close()  # killed
+        ledger = Ledger(path)
+        spending = Spending(price=PRICE, max_cost=2.5 * MOST_USD, max_requests=9, ledger=ledger)
+        assert spending.earlier == SpendTotals(2, 1, 1, 0.002, MOST_USD)
+        spending.settle(taken(spending.try_reserve(request())), Usage(100, MOST - 100))
+        with pytest.raises(BudgetError):
+            await spending.reserve(request())
+        spending = Spending(price=PRICE, max_cost=9 * MOST_USD, max_requests=3, ledger=ledger)
+        spending.release(taken(spending.try_reserve(request())))
+        with pytest.raises(BudgetError, match="3 requests were sent"):
+            await spending.reserve(request())
+        ledger.close()
+
+    async def test_what_was_settled_earlier_counts(self, tmp_path: Path) -> None:
+        """An invocation that ended in good order leaves the next one only the rest."""
+        for n_invocation in range(3):
+            ledger = Ledger(tmp_path / "ledger")
+            spending = Spending(price=PRICE, max_cost=2.5 * MOST_USD, ledger=ledger)
+            if n_invocation < 2:
+                spending.settle(await spending.reserve(request()), Usage(272, 100))
+            else:
+                with pytest.raises(BudgetError):
+                    await spending.reserve(request())
+            spending.flush()
+            ledger.close()
+
+    async def test_an_overrun_counts_and_later_requests_are_taken_to_cost_as_much(self) -> None:
+        """A server that ignores max_tokens: only those in flight can pass the cap."""
+        spending = Spending(price=PRICE, max_cost=10 * MOST_USD)
+        first, second = (taken(spending.try_reserve(request())) for _ in range(2))
+        spending.settle(first, Usage(MOST * 3, MOST))
+        assert spending.totals.usd == pytest.approx(4 * MOST_USD)
+        third = taken(spending.try_reserve(request()))
+        assert third.pico_usd == 4 * MOST * TOKEN
+        assert spending.try_reserve(request()) is None
+        spending.settle(second, Usage(MOST * 3, MOST))
+        spending.release(third)
+        with pytest.raises(BudgetError):
+            await spending.reserve(request())
+
+    async def test_a_ledger_that_cannot_be_written_stops(self, tmp_path: Path) -> None:
+        """What is not written down is not sent, whether it waited or not."""
+        ledger = Ledger(tmp_path / "ledger")
+        spending = Spending(price=PRICE, max_cost=1.5 * MOST_USD, ledger=ledger)
+        first = taken(spending.try_reserve(request()))
+
+        def refuse(*args: object) -> int:
+            raise StoppedEarly("the disk is full")
+
+        errors: list[str] = []
+
+        async def ask() -> None:
+            with pytest.raises(StoppedEarly) as caught:
+                await spending.reserve(request())
+            errors.append(str(caught.value))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            ledger.reserve = refuse  # type: ignore[method-assign]
+            spending.release(first)
+        with pytest.raises(StoppedEarly):
+            spending.try_reserve(request())
+        assert errors == ["the disk is full"]
+        assert spending.totals.requests == 1
+        ledger.close()
+
+
+class TestWaiting:
+    """Near the cap, requests wait for what those in flight leave over."""
+
+    async def test_room_that_is_left_over_is_used(self) -> None:
+        """What was set aside and not used is free when the answer is there."""
+        spending = Spending(price=PRICE, max_cost=1.5 * MOST_USD)
+        first = await spending.reserve(request())
+        got: list[Reservation] = []
+
+        async def ask() -> None:
+            got.append(await spending.reserve(request()))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            assert not got
+            spending.settle(first, Usage(1, 1))
+        assert len(got) == 1
+
+    async def test_who_waits_hears_that_there_will_be_no_room(self) -> None:
+        """When nothing is in flight any more."""
+        spending = Spending(price=PRICE, max_cost=1.5 * MOST_USD)
+        first = await spending.reserve(request())
+        async with anyio.create_task_group() as tasks:
+
+            async def ask() -> None:
+                with pytest.raises(BudgetError):
+                    await spending.reserve(request())
+
+            tasks.start_soon(ask)
+            tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            spending.keep(first)
+
+    async def test_a_used_up_count_waits_for_those_in_flight(self) -> None:
+        """So that their answers are home before the run stops."""
+        spending = Spending(price=None, max_requests=1)
+        first = await spending.reserve(request())
+        errors: list[BudgetError] = []
+
+        async def ask() -> None:
+            with pytest.raises(BudgetError) as caught:
+                await spending.reserve(request())
+            errors.append(caught.value)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            assert not errors
+            spending.settle(first, Usage(1, 1))
+        assert len(errors) == 1
+
+    async def test_nobody_is_overtaken(self) -> None:
+        """A small request behind a large one waits too."""
+        large, small = request("x" * 2000), request()
+        spending = Spending(price=PRICE, max_cost=most(large) / 1000)
+        first = await spending.reserve(small)
+        order: list[str] = []
+
+        async def ask(name: str, asked: Request) -> None:
+            reservation = await spending.reserve(asked)
+            order.append(name)
+            spending.release(reservation)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask, "large", large)
+            await anyio.wait_all_tasks_blocked()
+            assert spending.try_reserve(small) is None
+            tasks.start_soon(ask, "small", small)
+            await anyio.wait_all_tasks_blocked()
+            spending.release(first)
+        assert order == ["large", "small"]
+
+    async def test_cancel_while_waiting_takes_nothing(self) -> None:
+        """And lets the next one through."""
+        large, small = request("x" * 2000), request()
+        spending = Spending(price=PRICE, max_cost=most(large) / 1000)
+        await spending.reserve(small)
+        async with anyio.create_task_group() as tasks:
+            scope = anyio.CancelScope()
+
+            async def ask_large() -> None:
+                with scope:
+                    await spending.reserve(large)
+
+            tasks.start_soon(ask_large)
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(spending.reserve, small)
+            await anyio.wait_all_tasks_blocked()
+            assert spending.totals.requests == 1
+            scope.cancel()
+        assert spending.totals.requests == 2
+
+    async def test_cancel_in_the_moment_of_the_grant_gives_it_back(self) -> None:
+        """A reservation that nobody got is no request and holds no room."""
+        spending = Spending(price=PRICE, max_cost=1.5 * MOST_USD, max_requests=2)
+        first = await spending.reserve(request())
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(spending.reserve, request())
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+            spending.settle(first, Usage(1, 1))  # grants before the cancellation arrives
+        assert spending.totals.requests == 1
+        taken(spending.try_reserve(request()))
+
+
+# -- properties
+
+_OPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["reserve"] * 4
+            + ["settle"] * 3
+            + ["release", "unsent", "keep"]
+            + ["flush", "kill", "tear"]
+        ),
+        st.integers(0, 2**20),
+    ),
+    max_size=80,
+)
+
+
+class _World:
+    """A server that bills, invocations of a run that come and go, and one ledger."""
+
+    def __init__(self, path: Path, cap_usd: float, max_requests: int, *, priced: bool) -> None:
+        self.path = path
+        self.billed = 0
+        self.sent = 0
+        self.flying: deque[tuple[Reservation, Usage, int]] = deque()
+        self._caps = (cap_usd, max_requests, priced)
+        self._open()
+
+    def _open(self) -> None:
+        cap_usd, max_requests, priced = self._caps
+        self.ledger = Ledger(self.path)
+        self.spending = Spending(
+            price=PRICE if priced else None,
+            max_cost=cap_usd if priced else None,
+            max_requests=max_requests,
+            ledger=self.ledger,
+        )
+
+    def do(self, name: str, number: int) -> None:
+        if name == "reserve":
+            self._send(number)
+        elif name in ("flush", "kill", "tear"):
+            self._invocation(name)
+        elif self.flying:
+            self.flying.rotate(number % 7)
+            self._end(name, *self.flying.popleft())
+
+    def _send(self, number: int) -> None:
+        """The server bills at once, whether or not anybody hears of it."""
+        asked = request("x" * (number % 300), max_tokens=1 + number % 50)
+        reservation = self.spending.try_reserve(asked)
+        if reservation is None:
+            return
+        completion = number % (asked.max_tokens + 1)
+        prompt = number % (len(asked.messages[0].content) + 200)
+        usage = Usage(prompt, completion, prompt // 2)
+        self.billed += PRICE.cost(prompt, completion, prompt // 2)
+        self.sent += 1
+        self.flying.append((reservation, usage, self.billed))
+
+    def _end(self, name: str, reservation: Reservation, usage: Usage, _: int) -> None:
+        cost = PRICE.cost(
+            *(
+                count or 0
+                for count in (
+                    usage.prompt_tokens,
+                    usage.completion_tokens,
+                    usage.cached_prompt_tokens,
+                )
+            )
+        )
+        if name == "settle":
+            self.spending.settle(reservation, usage)
+        elif name == "keep":
+            self.spending.keep(reservation)
+        else:  # refused, or never sent: not billed after all
+            self.billed -= cost
+            self.sent -= name == "unsent"
+            self.spending.release(reservation, sent=name == "release")
+
+    def _invocation(self, name: str) -> None:
+        if name == "flush":
+            self.spending.flush()
+            return
+        self.ledger.close()
+        if name == "tear":
+            with self.path.open("ab") as stream:
+                stream.write(b'{"reserve":99,"pro')
+        self.flying.clear()
+        self._open()
+
+
+@given(_OPS, st.floats(0, 8), st.integers(0, 30), st.booleans())
+def test_no_interleaving_passes_a_cap(
+    ops: list[tuple[str, int]], cap: float, max_requests: int, priced: bool
+) -> None:
+    """Whatever is answered, refused, lost or killed in between: what the server bills and
+    how often it was asked stay within the caps, and the totals are never too low."""
+    with tempfile.TemporaryDirectory() as folder:
+        world = _World(Path(folder) / "ledger", cap, max_requests, priced=priced)
+        for name, number in ops:
+            world.do(name, number)
+            if priced:
+                assert world.billed <= cap * PICO
+            assert world.sent <= max_requests
+        total = world.spending.earlier + world.spending.totals
+        assert total.requests >= world.sent
+        if priced:
+            held = sum(reservation.pico_usd for reservation, _, _ in world.flying)
+            known = (total.usd or 0.0) + total.possibly_billed_usd + held / PICO
+            assert known >= world.billed / PICO - 1e-9
+        world.ledger.close()
+
+
+@given(_OPS.map(lambda ops: [op for op in ops if op[0] not in ("kill", "tear", "keep")]))
+def test_totals_add_up(ops: list[tuple[str, int]]) -> None:
+    """Where all is heard of and flushed, the ledger says to the token what was billed."""
+    with tempfile.TemporaryDirectory() as folder:
+        world = _World(Path(folder) / "ledger", 1e6, 10**6, priced=True)
+        for name, number in ops:
+            world.do(name, number)
+        while world.flying:
+            world.do("settle", 0)
+        world.spending.flush()
+        world.ledger.close()
+        stored = spent_so_far(world.path, PRICE)
+        assert stored == world.spending.totals
+        assert stored.requests == world.sent
+        assert round((stored.usd or 0.0) * PICO) == world.billed
+
+
+async def a_while() -> None:
+    """Until everybody has done what there was to do."""
+    for _ in range(4):
+        await checkpoint()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 900), st.booleans()), min_size=1, max_size=12),
+    st.lists(st.integers(0, 11), max_size=40),
+)
+def test_waiters_are_served_in_order(askers: list[tuple[int, bool]], ends: list[int]) -> None:
+    """Whoever is cancelled and whatever ends when: the others get room in the order in which
+    they came, all of them as long as each fits alone, and in the end nothing is held."""
+
+    async def play() -> None:
+        spending = Spending(price=PRICE, max_cost=most(request("x" * 900)) / 1000)
+        got: list[tuple[int, Reservation]] = []
+        order: list[int] = []
+        scopes = [anyio.CancelScope() for _ in askers]
+
+        async def ask(index: int, size: int) -> None:
+            with scopes[index]:
+                got.append((index, await spending.reserve(request("x" * size))))
+                order.append(index)
+
+        async with anyio.create_task_group() as tasks:
+            for index, (size, _) in enumerate(askers):
+                tasks.start_soon(ask, index, size)
+                await a_while()
+            for pick in ends:
+                if got:
+                    spending.release(got.pop(pick % len(got))[1])
+                elif pick < len(askers) and askers[pick][1]:
+                    scopes[pick].cancel()
+                await a_while()
+            while got:
+                spending.release(got.pop()[1])
+                await a_while()
+        cancelled = {i for i, scope in enumerate(scopes) if scope.cancelled_caught}
+        assert order == [i for i in range(len(askers)) if i not in cancelled]
+        assert spending.totals.requests == len(order)
+        spending.release(taken(spending.try_reserve(request("x" * 900))))
+
+    anyio.run(play)

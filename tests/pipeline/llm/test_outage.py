@@ -1,0 +1,204 @@
+"""The breaker: what is evidence of an outage, how it probes, when patience ends."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from claimscore.errors import OutageError, RateLimitError, TransientError, TransientKind
+from claimscore.pipeline.llm.outage import OPENS_AT, Outage
+from tests.pipeline.llm.fakes import VirtualClock
+
+pytestmark = pytest.mark.anyio
+
+
+def outage(clock: VirtualClock, max_outage_s: float = 3600.0) -> Outage:
+    return Outage(max_outage_s, clock=clock, jitter=lambda: 0.5)
+
+
+def fail(breaker: Outage, key: str, kind: TransientKind = "status", **facts: bool) -> bool:
+    return breaker.failed(key, TransientError("HTTP 503: down", kind), **facts)
+
+
+def opened(clock: VirtualClock, max_outage_s: float = 3600.0) -> Outage:
+    breaker = outage(clock, max_outage_s)
+    for number in range(int(OPENS_AT)):
+        fail(breaker, f"key {number}")
+    assert breaker.is_open
+    return breaker
+
+
+def test_failures_between_answers_are_no_outage() -> None:
+    """Isolated faults, however many, count against their requests and stop nobody."""
+    breaker = outage(VirtualClock())
+    for number in range(100):
+        assert fail(breaker, f"key {number}")
+        assert fail(breaker, f"key {number}")
+        breaker.answered()
+    assert not breaker.is_open
+
+
+def test_several_requests_in_a_row_open_it_and_then_count_against_nobody() -> None:
+    """From the fifth different request on, the server is down and no request is to blame."""
+    breaker = outage(VirtualClock())
+    counted = [fail(breaker, f"key {number}") for number in range(8)]
+    assert counted == [True, True, True, True, False, False, False, False]
+
+
+def test_a_server_that_is_not_reached_is_down_at_once_and_nobody_is_to_blame() -> None:
+    """No request can be the cause of a refused connection."""
+    breaker = outage(VirtualClock())
+    assert [fail(breaker, "key", "connect"), fail(breaker, "key", "connect")] == [False, False]
+    assert breaker.is_open
+
+
+def test_one_request_alone_never_opens_it() -> None:
+    """A last request that the server cannot answer ends as a failure, not as an outage."""
+    breaker = outage(VirtualClock())
+    assert all(fail(breaker, "key") for _ in range(8))
+    assert not breaker.is_open
+
+
+def test_the_second_request_opens_it_where_one_at_a_time_is_asked() -> None:
+    """With one request in flight, an outage costs one row and no more."""
+    breaker = outage(VirtualClock())
+    for _ in range(8):
+        fail(breaker, "first")
+    fail(breaker, "second")
+    assert breaker.is_open
+
+
+def test_requests_that_fail_while_others_are_answered_are_no_evidence() -> None:
+    """Poisonous requests left alone at the end of a run are failures, not an outage."""
+    breaker = outage(VirtualClock())
+    for number in range(100):
+        assert fail(breaker, f"key {number % 10}", others_answered=True)
+    assert not breaker.is_open
+
+
+def test_an_answer_closes_it_and_tells_how_long_it_was_open() -> None:
+    """The flow resumes by itself when the line is back."""
+    clock = VirtualClock()
+    breaker = opened(clock)
+    clock.now += 20
+    assert breaker.answered() == 20.0
+    assert not breaker.is_open
+    assert breaker.answered() == 0.0
+
+
+@pytest.mark.parametrize("lasts_s", [5.0, 20.0, 120.0, 1200.0])
+async def test_an_outage_costs_few_probes_and_is_noticed_to_be_over_soon(lasts_s: float) -> None:
+    """Noticed within a fifth of the time it was gone, with few probes in between."""
+    clock = VirtualClock()
+    breaker = opened(clock)
+    probes = 0
+    while clock.now < lasts_s:
+        clock.now = breaker._next_probe
+        assert await breaker.gate()
+        probes += 1
+        if clock.now < lasts_s:
+            fail(breaker, "probe", probe=True)
+    assert clock.now - lasts_s <= max(1.2, lasts_s / 5)
+    assert probes <= 22 + lasts_s / 20
+
+
+async def test_one_probe_at_a_time() -> None:
+    """Of all that wait at the gate, one may try; its failure lets the next one try."""
+    clock = VirtualClock()
+    breaker = opened(clock)
+    passed: list[tuple[str, bool]] = []
+
+    async def wait(name: str) -> None:
+        passed.append((name, await breaker.gate()))
+
+    clock.now += 100
+    async with anyio.create_task_group() as tasks:
+        for name in ("first", "second", "third"):
+            tasks.start_soon(wait, name)
+            await settle()
+        assert passed == [("first", True)]
+        fail(breaker, "first", probe=True)
+        clock.now += 100
+        breaker._wake()
+        await settle()
+        assert passed == [("first", True), ("second", True)]
+        breaker.answered()
+    assert passed[2] == ("third", False)
+
+
+async def test_a_probe_that_is_given_up_lets_the_next_one_try() -> None:
+    """Cancelling the request that probes does not leave everybody waiting for it."""
+    clock = VirtualClock()
+    breaker = opened(clock)
+    clock.now += 100
+    assert await breaker.gate()
+    breaker.lost_probe()
+    assert await breaker.gate()
+
+
+async def test_cancelling_one_that_waits_leaves_the_gate_usable() -> None:
+    """A cancelled waiter takes neither the turn nor the probe with it."""
+    clock = VirtualClock()
+    breaker = opened(clock)
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(breaker.gate)
+            await settle()
+            scope.cancel()
+    clock.now += 100
+    assert await breaker.gate()
+
+
+def test_late_failures_of_requests_sent_before_do_not_put_the_probe_off() -> None:
+    """What was in flight when it opened says nothing new."""
+    breaker = opened(VirtualClock())
+    planned = breaker._next_probe
+    for number in range(100):
+        fail(breaker, f"late {number}")
+    assert breaker._next_probe == planned
+
+
+def test_patience_ends_after_max_outage_s() -> None:
+    """The run stops with the server's last words and can be taken up again."""
+    clock = VirtualClock()
+    breaker = opened(clock, max_outage_s=60)
+    clock.now += 59
+    fail(breaker, "probe", probe=True)
+    clock.now += 1
+    with pytest.raises(OutageError, match=r"60 s .*max-outage-s 60.*HTTP 503"):
+        fail(breaker, "probe", probe=True)
+
+
+def test_a_server_that_refuses_everything_for_too_long_ends_patience_too() -> None:
+    """Being limited for ever is no better than being down."""
+    clock = VirtualClock()
+    breaker = outage(clock, max_outage_s=60)
+    breaker.refused(RateLimitError("HTTP 429: slow down"))
+    clock.now += 30
+    breaker.refused(RateLimitError("HTTP 429: slow down"))
+    clock.now += 31
+    with pytest.raises(OutageError, match="slow down"):
+        breaker.refused(RateLimitError("HTTP 429: slow down"))
+
+
+def test_no_patience_at_all_still_forgives_a_single_fault() -> None:
+    """`--max-outage-s 0` stops at an outage, not at the first hiccup."""
+    clock = VirtualClock()
+    breaker = outage(clock, max_outage_s=0)
+    assert fail(breaker, "key")
+    breaker.refused(RateLimitError("HTTP 429"))
+    with pytest.raises(OutageError):
+        opened(clock, max_outage_s=0)
+
+
+def test_a_refusal_says_that_the_server_is_there() -> None:
+    """A 429 in an outage ends it: the rest is the limiter's business."""
+    breaker = opened(VirtualClock())
+    breaker.refused(RateLimitError("HTTP 429"))
+    assert not breaker.is_open
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await checkpoint()

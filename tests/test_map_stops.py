@@ -1,0 +1,391 @@
+"""A map that is stopped at any moment goes on and ends with the same bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from anyio import lowlevel
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import claimscore
+from claimscore.errors import AuthenticationError, RejectedError, StoppedEarly
+from claimscore.pipeline.mapping import parts as parts_module
+from claimscore.pipeline.mapping.parts import Parts
+from claimscore.rundir import RunDirectory
+from claimscore.types import Completion, Request
+from tests.loopback import Body, Loopback
+from tests.pipeline.llm.fakes import FakeProvider, completion
+
+N_ROWS = 2_500
+IN_FLIGHT = 16
+
+PROMPT = 'name = "echo"\nversion = "v1"\nuser = "Say $text"\n'
+
+
+@pytest.fixture(autouse=True)
+def private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or fills the user's folders, or knows a key."""
+    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "state"))
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+async def echo(body: Body) -> Completion:
+    """The question, loud; one row in a hundred is answered with nothing."""
+    text = body["messages"][-1]["content"].removeprefix("Say ")
+    return Completion("" if text.endswith("77") else text.upper(), "m")
+
+
+class Served:
+    """An answer function that tells when so many requests have come."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen = 0
+        self._wanted = 0
+        self.reached = threading.Event()
+
+    def expect(self, n_more: int) -> None:
+        with self._lock:
+            self._wanted = self._seen + n_more
+            self.reached.clear()
+
+    async def __call__(self, body: Body) -> Completion:
+        with self._lock:
+            self._seen += 1
+            if self._seen == self._wanted:
+                self.reached.set()
+        return await echo(body)
+
+
+class Project:
+    """A table, a prompt and a server, and the command that brings them together."""
+
+    def __init__(self, folder: Path, server: Loopback) -> None:
+        self.folder, self.server = folder, server
+        self.out = folder / "out.parquet"
+        self.parts = folder / "out.parquet.parts"
+        (folder / "prompt.toml").write_text(PROMPT)
+        table = pl.DataFrame({"n": range(N_ROWS), "text": [f"row {i}" for i in range(N_ROWS)]})
+        table.write_parquet(folder / "in.parquet")
+
+    def command(self) -> list[str]:
+        return [
+            *(sys.executable, "-m", "claimscore", "map", str(self.folder / "in.parquet")),
+            *("--prompt", str(self.folder / "prompt.toml"), "--out", str(self.out)),
+            *("--llm", "openai:m", "--base-url", self.server.base_url),
+            *("--cache-namespace", "echo", "--cache-dir", str(self.folder / "cache")),
+            *("--max-concurrency", str(IN_FLIGHT), "--quiet"),
+        ]
+
+    def start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self.command(), stderr=subprocess.PIPE)
+
+    def finish(self) -> tuple[bytes, bytes]:
+        """Run to the end; the bytes of the result and of the failures."""
+        done = subprocess.run(self.command(), capture_output=True)
+        assert done.returncode == 3, done.stderr
+        failures = self.out.with_name("out.failures.parquet")
+        return self.out.read_bytes(), failures.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
+    """What a map gives that nobody stops."""
+    with Loopback(answer=echo, keep=False) as server:
+        return Project(tmp_path_factory.mktemp("whole"), server).finish()
+
+
+def test_kill_9_at_random_moments(tmp_path: Path, whole: tuple[bytes, bytes]) -> None:
+    """Byte for byte the uninterrupted result; only what was in flight is paid twice."""
+    rng = random.Random(7)
+    served, kills = Served(), 3
+    with Loopback(answer=served, latency_s=0.004, keep=False) as server:
+        project = Project(tmp_path, server)
+        for _ in range(kills):
+            served.expect(rng.randrange(1, N_ROWS // kills))
+            process = project.start()
+            assert served.reached.wait(timeout=60)
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            assert process.returncode == -signal.SIGKILL
+            assert not project.out.exists()
+            assert json.loads((project.parts / "state.json").read_text())["complete"] is False
+        result = project.finish()
+        n_empty = N_ROWS // 100
+        assert len(server.paid) == N_ROWS
+        assert server.paid.total() - N_ROWS - 2 * n_empty <= kills * IN_FLIGHT
+    assert not project.parts.exists()
+    assert result == whole
+
+
+def test_ctrl_c(tmp_path: Path, whole: tuple[bytes, bytes]) -> None:
+    """Exit 75 within a moment, one line, a partial result that says so, nothing paid twice."""
+    served = Served()
+    with Loopback(answer=served, latency_s=0.004, keep=False) as server:
+        project = Project(tmp_path, server)
+        served.expect(N_ROWS * 3 // 4)
+        process = project.start()
+        assert served.reached.wait(timeout=60)
+        stopped_at = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+        assert time.monotonic() - stopped_at < 10
+        assert process.returncode == 75
+        assert stderr.decode().count("\n") == 1
+        assert b"run the same command to go on" in stderr
+        assert not project.out.exists()
+        state = json.loads((project.parts / "state.json").read_text())
+        assert state["complete"] is False
+        assert state["rows"]["total"] == N_ROWS
+        assert 0 < state["rows"]["done"] < N_ROWS
+        finished = pl.read_parquet(sorted((project.parts / "llm_answers").glob("*.parquet")))
+        assert finished.height == state["rows"]["done"]
+        result = project.finish()
+        assert server.paid.total() == N_ROWS + 2 * (N_ROWS // 100), "empty ones three times"
+    assert result == whole
+
+
+# In this process
+
+
+async def say(request: Request) -> Completion:
+    """The question, loud, after others had a turn; a row with `bad` in it is refused."""
+    await lowlevel.checkpoint()
+    text = request.messages[-1].content.removeprefix("Say ")
+    if "bad" in text:
+        raise RejectedError("not nice", "content")
+    return completion(text.upper())
+
+
+def run_map(folder: Path, table: Any, provider: Any = None, **options: Any) -> Any:
+    (folder / "prompt.toml").write_text(PROMPT)
+    config = claimscore.MapConfig(
+        input=table,
+        prompt=folder / "prompt.toml",
+        out=folder / "out.parquet",
+        **{"cache_dir": folder / "cache", **options},
+    )
+    return claimscore.map(config, provider=provider or FakeProvider(say))
+
+
+class Breaks(FakeProvider):
+    """Answers so many requests, then raises."""
+
+    def __init__(self, n: int, error: Exception) -> None:
+        super().__init__(self._reply)
+        self._left = n
+        self._error = error
+
+    async def _reply(self, request: Request) -> Completion:
+        if not self._left:
+            raise self._error
+        self._left -= 1
+        return await say(request)
+
+
+ROWS = st.lists(
+    st.one_of(st.none(), st.sampled_from(["a", "b", "bad", "bad $1", "", "é{}"]), st.text("xy")),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=25)
+@given(rows=ROWS, chunk_rows=st.integers(1, 5), stops=st.lists(st.integers(0, 5), max_size=3))
+def test_rows_out_are_rows_in(rows: list[str | None], chunk_rows: int, stops: list[int]) -> None:
+    """Whatever the rows, the chunks and the stops: every row once, in order, with its answer or
+    its error, and the same bytes as without a stop."""
+    table = pl.DataFrame({"text": rows}, schema={"text": pl.String})
+    options = {"chunk_rows": chunk_rows, "llm": claimscore.LLMConfig(max_concurrency=2)}
+    with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as torn:
+        for stop in stops:
+            try:
+                run_map(Path(torn), table, Breaks(stop, StoppedEarly("stop")), **options)
+            except StoppedEarly:
+                continue
+        last = run_map(Path(torn), table, **options)
+        run_map(Path(whole), table, **options)
+        files = [Path(folder) / "out.parquet" for folder in (whole, torn)]
+        assert files[0].read_bytes() == files[1].read_bytes()
+        found = last.frame().collect()
+    assert found["text"].to_list() == rows
+    expected = [None if r is None or "bad" in r or not r.strip() else r.upper() for r in rows]
+    assert found["answer"].to_list() == [e if e is None else e.strip() for e in expected]
+    assert found["error"].is_null().to_list() == [e is not None for e in expected]
+    assert last.failed_rows == expected.count(None)
+
+
+class TestStops:
+    """What stops a map, and what is there afterwards."""
+
+    TABLE = pl.DataFrame({"text": [f"row {i}" for i in range(20)]})
+
+    def test_a_fatal_error_lets_what_is_in_flight_land(self, tmp_path: Path) -> None:
+        """A wrong key stops every chunk; answers on their way are kept."""
+        provider = Breaks(9, AuthenticationError("wrong key"))
+        with pytest.raises(AuthenticationError):
+            run_map(tmp_path, self.TABLE, provider, chunk_rows=2)
+        again = FakeProvider(say)
+        run_map(tmp_path, self.TABLE, again, chunk_rows=2)
+        assert len(again.asked) == 11
+
+    def test_a_full_disk_lets_what_is_in_flight_land(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The chunk that cannot be written stops the others in good order."""
+        write = Parts.write
+
+        def full(self: Parts, chunk: int, answers: Any) -> None:
+            if chunk == 3:
+                raise StoppedEarly("the disk is full")
+            write(self, chunk, answers)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Parts, "write", full)
+            provider = FakeProvider(say)
+            with pytest.raises(StoppedEarly, match="disk is full"):
+                run_map(tmp_path, self.TABLE, provider, chunk_rows=2)
+        again = FakeProvider(say)
+        run_map(tmp_path, self.TABLE, again, chunk_rows=2)
+        assert len(provider.asked) + len(again.asked) == 20
+
+    def test_finished_chunks_are_not_looked_at_again(self, tmp_path: Path) -> None:
+        """Going on needs neither the cache nor the files of finished rows."""
+        with pytest.raises(StoppedEarly):
+            run_map(
+                tmp_path,
+                self.TABLE,
+                Breaks(13, StoppedEarly("stop")),
+                chunk_rows=5,
+                llm=claimscore.LLMConfig(max_concurrency=1),
+            )
+        parts = tmp_path / "out.parquet.parts"
+        assert len(list((parts / "llm_answers").iterdir())) == 2
+        (tmp_path / "cache" / "cache.db").unlink()
+        provider = FakeProvider(say)
+        run_map(tmp_path, self.TABLE, provider, chunk_rows=5)
+        assert [r.messages[-1].content for r in provider.asked] == [
+            f"Say row {i}" for i in range(10, 20)
+        ]
+
+    @pytest.mark.parametrize("moment", ["before", "after"])
+    def test_a_kill_around_the_last_rename(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+    ) -> None:
+        """Nothing is asked again, and the bytes are the same."""
+
+        def killed(*_: Any) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            if moment == "before":
+                patch.setattr(parts_module, "write_result", killed)
+            else:
+                patch.setattr(Parts, "remove", killed)
+            with pytest.raises(KeyboardInterrupt):
+                run_map(tmp_path, self.TABLE, chunk_rows=5)
+        out = tmp_path / "out.parquet"
+        assert out.exists() is (moment == "after")
+        before = out.read_bytes() if out.exists() else None
+        provider = FakeProvider(say)
+        run_map(tmp_path, self.TABLE, provider, chunk_rows=5)
+        assert provider.asked == []
+        assert before in (None, out.read_bytes())
+        assert not (tmp_path / "out.parquet.parts").exists()
+
+    def test_a_kill_while_the_input_is_read(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The rest is read later; no row is there twice."""
+        write = RunDirectory.write_parts
+
+        def killed(self: RunDirectory, chunk: int, *rest: Any) -> None:
+            if chunk == 2:
+                raise KeyboardInterrupt
+            write(self, chunk, *rest)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(RunDirectory, "write_parts", killed)
+            with pytest.raises(KeyboardInterrupt):
+                run_map(tmp_path, self.TABLE, chunk_rows=5)
+        result = run_map(tmp_path, self.TABLE, chunk_rows=5)
+        assert result.frame().collect()["text"].to_list() == self.TABLE["text"].to_list()
+
+    @pytest.mark.parametrize("chunk", [0, 1, 3])
+    @pytest.mark.parametrize("flag", [True, False])
+    def test_a_kill_while_a_finished_file_is_taken_up_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, flag: bool
+    ) -> None:
+        """The finished file stays until a better one takes its place."""
+        table = pl.DataFrame({"text": [f"{'bad' if i % 7 == 0 else 'row'} {i}" for i in range(20)]})
+        run_map(tmp_path, table, chunk_rows=5)
+        out = tmp_path / "out.parquet"
+        before = out.read_bytes()
+        write = RunDirectory.write_parts
+
+        def killed(self: RunDirectory, at: int, *rest: Any) -> None:
+            if at == chunk:
+                raise KeyboardInterrupt
+            write(self, at, *rest)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(RunDirectory, "write_parts", killed)
+            with pytest.raises(KeyboardInterrupt):
+                run_map(tmp_path, table, chunk_rows=5, retry_failed=True)
+        assert out.read_bytes() == before
+        provider = FakeProvider()
+        result = run_map(tmp_path, table, provider, chunk_rows=5, retry_failed=flag)
+        assert len(provider.asked) == (3 if flag else 0)
+        assert result.failed_rows == (0 if flag else 3)
+        assert (out.read_bytes() == before) is not flag
+        assert not (tmp_path / "out.parquet.parts").exists()
+
+    def test_leftovers_of_a_kill_are_removed(self, tmp_path: Path) -> None:
+        """Half a result and half-removed parts, and nobody else's files."""
+        for name in (".out.parquet.1f.tmp", ".out.failures.parquet.2e.tmp", ".other.tmp"):
+            (tmp_path / name).touch()
+        (tmp_path / ".out.parquet.parts.3d.done").mkdir()
+        run_map(tmp_path, self.TABLE)
+        assert [path.name for path in tmp_path.glob(".*")] == [".other.tmp"]
+
+    def test_a_folder_of_somebody_elses(self, tmp_path: Path) -> None:
+        """Files in the way of the parts are not touched."""
+        parts = tmp_path / "out.parquet.parts"
+        parts.mkdir()
+        (parts / "thesis.tex").touch()
+        with pytest.raises(claimscore.ClaimscoreError, match=r"thesis\.tex"):
+            run_map(tmp_path, self.TABLE)
+        assert [path.name for path in parts.iterdir()] == ["thesis.tex"]
+
+    def test_a_read_only_folder(self, tmp_path: Path) -> None:
+        """One line, not a traceback."""
+        if os.geteuid() == 0:
+            pytest.skip("root may write everywhere")
+        (tmp_path / "closed").mkdir(mode=0o500)
+        with pytest.raises(claimscore.ClaimscoreError, match="permission denied"):
+            run_map(tmp_path / "closed", self.TABLE)
+
+
+def test_few_chunks_are_open_at_a_time(tmp_path: Path) -> None:
+    """The next is opened when one is half answered, so early rows are soon to be seen."""
+    table = pl.DataFrame({"text": [f"row {i}" for i in range(400)]})
+    provider = FakeProvider(say)
+    run_map(tmp_path, table, provider, chunk_rows=40, llm=claimscore.LLMConfig(max_concurrency=4))
+    order = [int(r.messages[-1].content.rpartition(" ")[2]) for r in provider.asked]
+    assert all(abs(row - position) <= 80 for position, row in enumerate(order))
+    assert provider.most_busy == 4

@@ -1,0 +1,240 @@
+"""Any table as frames: types that hold every value, chunks of any size, one digest a content."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from claimscore.errors import InputError
+from claimscore.pipeline.mapping.json_types import MAX_FIELDS, Shape
+from claimscore.pipeline.mapping.table import find_source, regrouped, scratch_source
+
+
+def read(path: Path | str, folder: Path, size: int = 1000) -> pl.DataFrame:
+    """The whole table, in chunks of so many rows."""
+    table = find_source(path, folder).open()
+    chunks = list(table.chunks(size))
+    frame = pl.concat(chunks)
+    assert frame.height == table.n_rows
+    assert dict(frame.schema) == table.schema
+    assert [chunk.height for chunk in chunks[:-1]] == [size] * (len(chunks) - 1)
+    return frame
+
+
+def shape(*values: Any) -> pl.DataType | None:
+    seen = Shape()
+    for value in values:
+        seen.see(value)
+    return seen.dtype()
+
+
+class TestTypesOfJson:
+    """The type that all values of a column have in common."""
+
+    @pytest.mark.parametrize(
+        ("values", "dtype"),
+        [
+            pytest.param([], pl.String(), id="none"),
+            pytest.param([None], pl.String(), id="only-nulls"),
+            pytest.param(["a", None], pl.String(), id="text"),
+            pytest.param([1, None], pl.Int64(), id="integers"),
+            pytest.param([1, 2.5], pl.Float64(), id="numbers"),
+            pytest.param([2**63 - 1], pl.Int64(), id="wide"),
+            pytest.param([2**63], None, id="too-wide"),
+            pytest.param([2**60, 0.5], None, id="not-exact"),
+            pytest.param([True, False], pl.Boolean(), id="boolean"),
+            pytest.param([True, 1], None, id="mixed"),
+            pytest.param([[1], [], None, [2.5]], pl.List(pl.Float64()), id="list"),
+            pytest.param([[]], pl.List(pl.String()), id="empty-lists"),
+            pytest.param([[1], ["a"]], None, id="mixed-lists"),
+            pytest.param([[1], 1], None, id="list-or-number"),
+            pytest.param(
+                [{"a": 1}, {"b": "x"}],
+                pl.Struct({"a": pl.Int64(), "b": pl.String()}),
+                id="objects",
+            ),
+            pytest.param([{"a": 1}, {"a": "x"}], None, id="mixed-fields"),
+            pytest.param([{}], None, id="empty-object"),
+            pytest.param([{str(i): 1} for i in range(MAX_FIELDS + 1)], None, id="dictionary"),
+        ],
+    )
+    def test_common_type(self, values: list[Any], dtype: pl.DataType | None) -> None:
+        """None where JSON text must do."""
+        assert shape(*values) == dtype
+
+    @pytest.mark.parametrize("value", ["\ud800", ["\ud800"], {"\ud800": 1}, {"a": ["\udfff"]}])
+    def test_half_a_surrogate_pair(self, value: Any) -> None:
+        """It is no text, at whatever depth."""
+        with pytest.raises(UnicodeEncodeError):
+            shape(value)
+
+    JSON = st.recursive(
+        st.one_of(
+            st.none(),
+            st.booleans(),
+            st.integers(-(2**70), 2**70),
+            st.floats(allow_nan=False, allow_infinity=False),
+            st.text(st.characters(codec="utf-8"), max_size=5),
+        ),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3), st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
+        ),
+        max_leaves=5,
+    )
+
+    @given(st.lists(JSON, min_size=1, max_size=6))
+    def test_every_value_comes_back(self, values: list[Any]) -> None:
+        """Through a JSONL file and Parquet's types: nothing is lost, rounded or invented."""
+        with scratch_lines([{"x": value, "i": i} for i, value in enumerate(values)]) as path:
+            found = pl.concat(find_source(path, path.parent).open().chunks(2))
+        assert found["i"].to_list() == list(range(len(values)))
+        if found.schema["x"] == pl.String() and not all(isinstance(v, str | None) for v in values):
+            back = [None if text is None else json.loads(text) for text in found["x"]]
+        else:
+            back = found["x"].to_list()
+        for value, result in zip(values, back, strict=True):
+            assert same(value, result), (value, result)
+
+
+@contextlib.contextmanager
+def scratch_lines(rows: list[Any]) -> Iterator[Path]:
+    """A JSONL file for the length of a block."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        yield path
+
+
+def same(value: Any, result: Any) -> bool:
+    """Equal, where an object's missing name and a null are the same."""
+    if isinstance(value, dict) and isinstance(result, dict):
+        names = value.keys() | result.keys()
+        return all(same(value.get(name), result.get(name)) for name in names)
+    if isinstance(value, list) and isinstance(result, list):
+        return len(value) == len(result) and all(map(same, value, result))
+    return bool(value == result)
+
+
+class TestFiles:
+    """Formats and how they are cut."""
+
+    def test_csv_cells(self, tmp_path: Path) -> None:
+        """Numbers and truth values where all cells look so; empty cells are null; the names
+        that records know (`id`, `sources`) are columns like others."""
+        path = tmp_path / "x.csv"
+        path.write_text("id,sources,n,x,yes,code\n1,no json,3,1.5,true,007\n,b,,2,false,8\n")
+        frame = read(path, tmp_path, 1)
+        assert frame.to_dict(as_series=False) == {
+            "id": [1, None],
+            "sources": ["no json", "b"],
+            "n": [3, None],
+            "x": [1.5, 2.0],
+            "yes": [True, False],
+            "code": ["007", "8"],
+        }
+
+    def test_jsonl_columns_are_those_of_all_rows(self, tmp_path: Path) -> None:
+        """In order of first sight; null where a row has none."""
+        path = tmp_path / "x.jsonl.gz"
+        path.write_bytes(gzip.compress(b'{"b": 1}\n\n{"a": [1], "b": 2}\n{"c": {"d": 1}}\n'))
+        frame = read(path, tmp_path, 2)
+        assert frame.columns == ["b", "a", "c"]
+        assert frame.rows() == [(1, None, None), (2, [1], None), (None, None, {"d": 1})]
+
+    def test_values_without_a_common_type_are_json_text(self, tmp_path: Path) -> None:
+        """Each value as it was, in one form."""
+        path = tmp_path / "x.jsonl"
+        path.write_text('{"a": 1}\n{"a": "x"}\n{"a": {"b": [true, null]}}\n{"a": null}\n')
+        assert read(path, tmp_path)["a"].to_list() == ["1", '"x"', '{"b":[true,null]}', None]
+
+    def test_a_parquet_file_larger_than_one_slice(self, tmp_path: Path) -> None:
+        """Every row once, in order, whatever the row groups."""
+        n = 25_007
+        pl.DataFrame({"n": range(n)}).write_parquet(tmp_path / "x.parquet", row_group_size=7_000)
+        assert read(tmp_path / "x.parquet", tmp_path)["n"].to_list() == list(range(n))
+
+    def test_a_file_that_changes_meanwhile(self, tmp_path: Path) -> None:
+        """Two inputs are never mixed."""
+        path = tmp_path / "x.jsonl"
+        path.write_text('{"a": 1}\n')
+        table = find_source(path, tmp_path).open()
+        path.write_text('{"a": 1}\n{"a": 2}\n')
+        with pytest.raises(InputError, match="changed while it was being used"):
+            list(table.chunks(10))
+
+    def test_csv_files_with_other_headers(self, tmp_path: Path) -> None:
+        """Refused by name."""
+        (tmp_path / "a.csv").write_text("x,y\n1,2\n")
+        (tmp_path / "b.csv").write_text("y,x\n1,2\n")
+        with pytest.raises(InputError, match=r"b\.csv, line 1: the columns are not those of"):
+            find_source(str(tmp_path / "*.csv"), tmp_path).open()
+
+    def test_too_many_columns(self, tmp_path: Path) -> None:
+        """Varying names are no columns."""
+        path = tmp_path / "x.jsonl"
+        path.write_text("".join(f'{{"c{i}": 1}}\n' for i in range(10_001)))
+        with pytest.raises(InputError, match="line 10001: more than 10000 different columns"):
+            find_source(path, tmp_path).open()
+
+
+class TestDigest:
+    """The same for the same content, and for nothing else."""
+
+    def test_of_files(self, tmp_path: Path) -> None:
+        """Not of their names or times, but of every byte and their order."""
+        for name, text in (("a", "x\n1\n"), ("b", "x\n2\n"), ("c", "x\n1\n")):
+            (tmp_path / f"{name}.csv").write_text(text)
+        digests = [find_source(tmp_path / f"{n}.csv", tmp_path).digest() for n in "abc"]
+        assert digests[0] == digests[2] != digests[1]
+        pairs = [
+            find_source(str(tmp_path / p), tmp_path).digest() for p in ("[ab].csv", "[bc].csv")
+        ]
+        assert len({*digests, *pairs}) == 4, "the order of the files is part of it"
+
+    def test_of_frames(self, tmp_path: Path) -> None:
+        """Of the values, not of how they lie in memory."""
+        frame = pl.DataFrame({"a": [f"text number {i}" for i in range(100)], "b": range(100)})
+        parts = pl.concat([frame.head(33), frame.slice(33)], rechunk=False)
+        digests = {find_source(f, tmp_path).digest() for f in (frame, parts, frame.clone())}
+        assert len(digests) == 1
+        others = [
+            frame.reverse(),
+            frame.rename({"a": "c"}),
+            frame.with_columns(pl.col("b").cast(pl.Int32)),
+            frame.head(99),
+            frame.with_columns(pl.lit(None).alias("c")),
+        ]
+        assert len(digests | {find_source(f, tmp_path).digest() for f in others}) == 6
+
+    def test_standard_input_leaves_no_copy(self, tmp_path: Path) -> None:
+        """Where nothing is kept, the copy goes with the block."""
+        with scratch_source("-", io.BytesIO(b'{"a": 1}\n')) as source:
+            assert source.open().n_rows == 1
+            copy = source.files[0].path  # type: ignore[attr-defined]  # a FileSource
+            assert copy.exists()
+        assert not copy.exists()
+
+
+@given(st.lists(st.integers(0, 5), max_size=8), st.integers(1, 7))
+def test_regrouped_rows_are_the_same(heights: list[int], size: int) -> None:
+    """All rows once, in order, in groups of exactly that size."""
+    rows = pl.DataFrame({"n": range(sum(heights))})
+    frames, start = [], 0
+    for height in heights:
+        frames.append(rows.slice(start, height))
+        start += height
+    groups = list(regrouped(frames, size))
+    assert [n for group in groups for n in group["n"]] == rows["n"].to_list()
+    assert [group.height for group in groups[:-1]] == [size] * max(0, len(groups) - 1)
+    assert not groups or 0 < groups[-1].height <= size
