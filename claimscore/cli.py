@@ -41,7 +41,8 @@ def _main(arguments: Sequence[str]) -> int:
         exc.show()
         return EXIT_USAGE
     except StoppedEarly as exc:
-        return _complain(f"stopped: {exc}; run the same command to go on", EXIT_STOPPED)
+        how = "" if "the same command" in str(exc) else "; run the same command to go on"
+        return _complain(f"stopped: {exc}{how}", EXIT_STOPPED)
     except (KeyboardInterrupt, click.Abort):
         return _complain("stopped: interrupted; run the same command to go on", EXIT_STOPPED)
     except ConfigError as exc:

@@ -114,7 +114,7 @@ def _numbers(progress: Progress) -> str:
 
 
 def llm_note(progress: Progress) -> str:
-    """Requests and their rate, cache hits, tokens, dollars, retries, failures, what it waits for."""
+    """Requests, their rate, cache hits, tokens, dollars, retries, failures, what it waits for."""
     engine = progress.engine
     if engine is None:
         return ""

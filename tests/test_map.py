@@ -362,9 +362,8 @@ class TestFailures:
             retry_failed=True,
             cache_dir=cache,
         )
-        assert [r.messages[-1].content for r in provider.asked] == [
-            f"Say bad {i}" for i in (4, 9, 14, 19)
-        ]
+        asked = {r.messages[-1].content for r in provider.asked}
+        assert asked == {f"Say bad {i}" for i in (4, 9, 14, 19)}
         assert second.failed == {}
         after = second.frame().collect()
         assert not (tmp_path / "out.failures.parquet").exists()
@@ -372,6 +371,20 @@ class TestFailures:
         good = before["error"].is_null()
         assert after.filter(good).equals(before.filter(good))
         assert after["answer"][4] == "Say bad 4/0"
+
+    def test_retry_failed_asks_for_new_samples(self, tmp_path: Path) -> None:
+        """Answers that were refused before are not refused again, but followed by others."""
+        frame = pl.DataFrame({"text": ["a"]})
+
+        async def nothing(request: Request) -> Completion:
+            return completion("")
+
+        first = run_map(tmp_path, frame, provider=FakeProvider(nothing))
+        assert first.failed == {"empty": 1}
+        provider = FakeProvider()
+        second = run_map(tmp_path, frame, provider=provider, retry_failed=True)
+        assert [request.sample_index for request in provider.asked] == [3]
+        assert second.frame().collect()["answer"].to_list() == ["Say a/3"]
 
     def test_retry_failed_with_nothing_failed_does_nothing(self, tmp_path: Path) -> None:
         """And says so."""

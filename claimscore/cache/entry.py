@@ -35,9 +35,9 @@ def encode_entry(key: str, entry: Entry) -> bytes:
 
 def decode_entry(key: str, data: bytes) -> Entry | None:
     """The entry, or None where a single bit is not as it was written."""
-    body = data[_HEAD_SIZE:-1]
-    if data[:_HEAD_SIZE] != _head(key, body) or data[-1:] != b"}":
+    if not _is_whole(key, data):
         return None
+    body = data[_HEAD_SIZE:-1]
     try:
         text = body.decode("utf-8", "surrogatepass")
         value, end = _parse(text)
@@ -53,8 +53,7 @@ def damage_of(key: str, data: bytes) -> str | None:
     """
     if not data.startswith(_BEGIN):
         return "it is not in the form that claimscore writes"
-    body = data[_HEAD_SIZE:-1]
-    if data[:_HEAD_SIZE] != _head(key, body) or data[-1:] != b"}":
+    if not _is_whole(key, data):
         return "its checksum differs: it was changed, cut off, or stored for another key"
     entry = decode_entry(key, data)
     if entry is None or not _is_sound(entry):
@@ -73,10 +72,26 @@ def _is_sound(entry: Entry) -> bool:
 
 def _head(key: str, body: bytes) -> bytes:
     """All that stands before the entry's own bytes."""
-    digest = sha256(key.encode() + body).hexdigest()
-    return b'{"v":1,"sum":"%b","entry":' % digest[:16].encode()
+    return b"".join((_BEGIN, _checksum(key, body), _MIDDLE))
+
+
+def _is_whole(key: str, data: bytes) -> bool:
+    """Whether frame and checksum are right."""
+    return (
+        data[_SUM_END:_HEAD_SIZE] == _MIDDLE
+        and data[_SUM_START:_SUM_END] == _checksum(key, data[_HEAD_SIZE:-1])
+        and data[:_SUM_START] == _BEGIN
+        and data[-1:] == b"}"
+    )
+
+
+def _checksum(key: str, body: bytes) -> bytes:
+    return sha256(key.encode() + body).hexdigest()[:16].encode()
 
 
 _BEGIN = b'{"v":1,"sum":"'
-_HEAD_SIZE = len(_head("", b""))
+_MIDDLE = b'","entry":'
+_SUM_START = len(_BEGIN)
+_SUM_END = _SUM_START + 16
+_HEAD_SIZE = _SUM_END + len(_MIDDLE)
 _parse = json.JSONDecoder().raw_decode

@@ -20,8 +20,8 @@ _ENCODER = json.JSONEncoder(
 #: Settings, and beginnings of conversations, that are remembered as JSON at a time.
 _REMEMBERED = 64
 
-#: Control characters other than the line feed, which texts are full of.
-_CONTROLS = bytes(code for code in range(32) if code != 0x0A)
+#: Changes control characters other than the line feed, which texts are full of, and nothing else.
+_NO_CONTROLS = bytes(0x3F if code < 0x20 and code != 0x0A else code for code in range(256))
 
 
 def request_key(request: Request) -> str:
@@ -93,7 +93,7 @@ def _quick_key(request: Request) -> str:
 def _text(value: str) -> bytes:
     """A text as JSON; most hold nothing to escape but quotes, backslashes and line feeds."""
     data = value.encode("utf-8", "surrogatepass")
-    if len(data.translate(None, _CONTROLS)) != len(data):
+    if data.translate(_NO_CONTROLS) != data:
         return encode_basestring(value).encode("utf-8", "surrogatepass")
     data = data.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
     return b'"%b"' % data

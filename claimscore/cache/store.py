@@ -140,13 +140,8 @@ class DiskCache:
 
     def get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
         """Inline look-ups, a few us each; a thread hop would cost more than most calls."""
-        found = {}
-        for key, mode, value in self.read(lambda connection: list(table.look_up(connection, keys))):
-            if mode == MODE_RAW and type(value) is bytes:
-                entry = decode_entry(key, value)
-                if entry is not None:
-                    found[key] = entry
-                    continue
+        found, damaged = self.read(lambda connection: _decoded(connection, keys))
+        for key in damaged:
             self._count_damaged(key)
         return found
 
@@ -170,8 +165,10 @@ class DiskCache:
 
     def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """What `work` makes of the database; done again where the file had to be replaced."""
-        with self._explained():
+        try:
             return self._tried(work, contextlib.nullcontext)
+        except (OSError, sqlite3.Error) as exc:
+            raise self._as_ours(exc, writing=False) from exc
 
     def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """The same in a transaction."""
@@ -371,6 +368,20 @@ class DiskCache:
             f"{self.folder}: the cache cannot be used ({reason}); make the folder readable and "
             "writable for you, or name another one with --cache-dir"
         )
+
+
+def _decoded(
+    connection: sqlite3.Connection, keys: Sequence[str]
+) -> tuple[dict[str, Entry], list[str]]:
+    """The entries that are there, and the keys of those that are damaged."""
+    found, damaged = {}, []
+    for key, mode, value in table.look_up(connection, keys):
+        entry = decode_entry(key, value) if mode == MODE_RAW and type(value) is bytes else None
+        if entry is None:
+            damaged.append(key)
+        else:
+            found[key] = entry
+    return found, damaged
 
 
 class _Database(Protocol):

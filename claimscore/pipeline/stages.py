@@ -169,7 +169,8 @@ class Stages:
 
     async def _llm_stage(self, send: MemoryObjectSendStream[ChunkTodo]) -> None:
         """Open chunks in order, so many at a time that the engine's workers never starve."""
-        wanted = math.ceil(2 * self._config.llm.max_concurrency / self._config.chunk_records)
+        concurrency = self._engine.max_concurrency if self._engine else 1
+        wanted = math.ceil(2 * concurrency / self._config.chunk_records)
         slots = anyio.Semaphore(max(2, wanted))
         async with anyio.create_task_group() as group:
             for item in self._todo:

@@ -30,7 +30,7 @@ from claimscore.pipeline.llm.judge import Parse, Passed, Refused, judge
 from claimscore.pipeline.llm.limits import Limiter
 from claimscore.pipeline.llm.money import Spending
 from claimscore.pipeline.llm.outage import Outage
-from claimscore.pipeline.llm.providers.base import Provider
+from claimscore.pipeline.llm.providers.base import Collecting, Provider
 from claimscore.pipeline.llm.retry import GaveUp, Retry, Sleep
 from claimscore.pipeline.llm.sender import OnEvent, Sender, Tries
 from claimscore.pipeline.llm.stats import EngineStats
@@ -108,6 +108,7 @@ class Engine:
     ) -> None:
         self.provider = provider
         self.cache = cache
+        self.max_concurrency = max_concurrency
         self.stats = EngineStats()
         self._max_attempts = max_attempts
         self._max_samples = max_samples
@@ -204,7 +205,9 @@ class Engine:
     def stop(self) -> None:
         """Send nothing more. Requests in flight finish and are kept; waiting calls then
         raise `StoppedEarly`."""
-        self._stop.halt(StoppedEarly("interrupted"))
+        provider = self.provider
+        notice = provider.notice() if isinstance(provider, Collecting) else None
+        self._stop.halt(StoppedEarly("; ".join(filter(None, ["interrupted", notice]))))
 
     def observe(self) -> EngineStats:
         """The numbers of this moment: `stats` with what the limiter and the budget say."""
@@ -217,6 +220,8 @@ class Engine:
         stats.usd, stats.possibly_billed_usd = totals.usd, totals.possibly_billed_usd
         stats.waiting_s = max(0.0, limits.paused_until - anyio.current_time())
         stats.why = limits.why if stats.waiting_s else ""
+        if isinstance(self.provider, Collecting):
+            stats.why, stats.waiting_s = self.provider.under_way()
         if self._outage.is_open:
             stats.waiting_s, stats.why = self._outage.lasted_s, f"no answers: {self._outage.why}"
         return stats

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -24,7 +24,7 @@ from claimscore.pipeline.llm.inflight import InFlight
 from claimscore.pipeline.llm.limits import Limiter, Permit, TokenEstimate
 from claimscore.pipeline.llm.money import Reservation, Spending
 from claimscore.pipeline.llm.outage import Outage
-from claimscore.pipeline.llm.providers.base import Provider
+from claimscore.pipeline.llm.providers.base import Diagnosable, Provider
 from claimscore.pipeline.llm.retry import GaveUp
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.llm.stopping import Halted, Stop
@@ -58,14 +58,6 @@ class _Held:
     permit: Permit
     reservation: Reservation
     probe: bool
-
-
-@runtime_checkable
-class Diagnosable(Protocol):
-    """A provider that can find out why nothing is answered."""
-
-    async def diagnose(self) -> None:
-        """Raise what will not change by waiting (wrong key, unknown model); else return."""
 
 
 class Sender:
@@ -164,11 +156,10 @@ class Sender:
                 await self._slots.acquire()
 
     async def _permit(self, request: Request) -> Permit:
-        tokens = self._estimate.expect(request)
-        permit = self._limiter.try_reserve(tokens)
+        permit = self._limiter.try_reserve(self._estimate.expect(request))
         if permit is None:
             with self._stop.waiting():
-                permit = await self._limiter.reserve(tokens)
+                permit = await self._limiter.reserve(lambda: self._estimate.expect(request))
         if self._stop.reason is not None:
             self._limiter.failed(permit, counted=False)
             raise Halted

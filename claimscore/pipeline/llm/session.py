@@ -7,22 +7,24 @@ scripts open it here.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-from claimscore.cache.store import DiskCache
+from claimscore.cache.store import Cache, DiskCache, Entry
 from claimscore.config import LLMConfig, api_key, user_cache_dir, user_state_dir
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.ledger import Ledger
 from claimscore.pipeline.llm.limits import Limiter
+from claimscore.pipeline.llm.limits.none import NoLimits
 from claimscore.pipeline.llm.limits.shared import SharedBudget, shared_scope
 from claimscore.pipeline.llm.money import Spending
 from claimscore.pipeline.llm.prices import find_price
-from claimscore.pipeline.llm.providers.base import Provider
+from claimscore.pipeline.llm.providers.base import Collecting, Provider
 from claimscore.pipeline.llm.sender import OnEvent
+from claimscore.types import Completion
 
 #: The state file that all processes of a user share.
 LIMITS_FILE = "limits.sqlite"
@@ -60,12 +62,20 @@ async def open_engine(
         shared = _shared_budget(provider, stack, tell)
         if shared is not None:
             _recall_dialect(provider, shared)
-        limiter = Limiter(
-            rpm=llm.rpm,
-            tpm=llm.tpm,
-            max_concurrency=llm.max_concurrency,
-            shared=shared,
-            on_event=on_event,
+        collects = isinstance(provider, Collecting)  # then it keeps its own limits and time
+        concurrency = (
+            provider.batch_size if isinstance(provider, Collecting) else llm.max_concurrency
+        )
+        limiter = (
+            NoLimits()
+            if collects
+            else Limiter(
+                rpm=llm.rpm,
+                tpm=llm.tpm,
+                max_concurrency=concurrency,
+                shared=shared,
+                on_event=on_event,
+            )
         )
         stack.callback(limiter.close)
         engine = Engine(
@@ -73,21 +83,39 @@ async def open_engine(
             cache,
             limiter=limiter,
             spending=spending,
-            max_concurrency=llm.max_concurrency,
+            max_concurrency=concurrency,
             max_attempts=llm.max_attempts,
             max_samples=llm.max_samples,
-            timeout_s=llm.timeout_s,
+            timeout_s=None if collects else llm.timeout_s,
             max_outage_s=llm.max_outage_s,
             failure_limit=llm.failure_limit(),
             retry_failed=retry_failed,
             on_event=on_event,
+            stop_grace_s=0.0 if collects else None,
         )
         try:
+            if isinstance(provider, Collecting):
+                await _recover(provider, cache, folder, on_event)
             async with engine:
                 yield engine
         finally:
             with anyio.CancelScope(shield=True):
                 await provider.aclose()
+
+
+async def _recover(provider: Any, cache: Cache, folder: Path, on_event: OnEvent | None) -> None:
+    """Take the answers of batches that earlier runs have sent into the cache."""
+    from claimscore.pipeline.llm.providers.batch_files import batch_folder
+
+    def keep(answers: Mapping[str, Completion]) -> None:
+        cache.put_many({key: Entry(completion) for key, completion in answers.items()})
+
+    def find(keys: Sequence[str]) -> dict[str, Completion]:
+        return {key: entry.completion for key, entry in cache.get_many(keys).items()}
+
+    provider.state = batch_folder(folder, provider.namespace)
+    provider.on_event = on_event
+    await provider.recover(keep, find)
 
 
 def _shared_budget(

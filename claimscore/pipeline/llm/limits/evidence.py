@@ -102,17 +102,17 @@ class Cusum:
 
 
 class _Trial:
-    """How many are refused since the rate was lowered, against before."""
+    """How many are refused of the first sent since the rate was lowered, against before."""
 
-    def __init__(self, run_share: float, base_share: float | None) -> None:
+    def __init__(self, seq: int, run_share: float, base_share: float | None) -> None:
+        self.last_seq = seq + _TRIAL_REQUESTS
         self._run_share = run_share
         self._base_share = base_share
-        self.seen = 0
         self.refused = 0
 
     @property
     def share(self) -> float:
-        return self.refused / self.seen
+        return self.refused / _TRIAL_REQUESTS
 
     @property
     def in_vain(self) -> bool:
@@ -130,24 +130,20 @@ class Evidence:
             Cusum(*shares, height)
             for shares, height in zip((_CLOSED, _CROWDED, _PROBED), _HEIGHTS, strict=True)
         )
-        self._seen = self._refused = 0
+        self._lowered_seq = self._refused = 0
         self._share = 0.0
         self._isolated = 0.0
         self._trial: _Trial | None = None
 
-    def landed(self, *, refused: bool) -> bool | None:
-        """Count an outcome; whether the rate was lowered in vain, once that is known."""
-        self._seen += 1
-        self._refused += refused
-        self._share += (refused - self._share) / _MEMORY_REQUESTS
-        if self._isolated > 2 * self._share:
-            self._take_for_isolated(self._share)
+    def answered(self, seq: int) -> bool | None:
+        """Whether the rate was lowered in vain, once that is known.
+
+        It is when a request was answered that was sent after those of the trial: refusals
+        come no later than answers.
+        """
+        self._count(0.0)
         trial = self._trial
-        if trial is None:
-            return None
-        trial.seen += 1
-        trial.refused += refused
-        if trial.seen < _TRIAL_REQUESTS:
+        if trial is None or seq <= trial.last_seq:
             return None
         self._trial = None
         if trial.in_vain:
@@ -158,6 +154,10 @@ class Evidence:
         self, seq: int, sent_at: float, hint_until: float, *, probing: bool
     ) -> Verdict | None:
         """Judge a refusal; `probing` where it was sent at more than the known good rate."""
+        self._count(1.0)
+        self._refused += 1
+        if self._trial is not None and seq <= self._trial.last_seq:
+            self._trial.refused += 1
         closed = self._closed.refused(seq, sent_at, hint_until)
         crowded = self._crowded.refused(seq, sent_at, hint_until)
         if closed:
@@ -172,17 +172,23 @@ class Evidence:
         run = verdict.run
         self._trial = None
         if on_trial:
-            self._trial = _Trial(run.refused / run.sent, self._base_share(run))
+            self._trial = _Trial(seq, run.refused / run.sent, self._base_share(run))
         for test in self._tests:
             test.clear(seq)
         if verdict.closed and not on_trial:
             self._closed.clear(seq, but=2)
-        self._seen = self._refused = 0
+        self._lowered_seq, self._refused = seq, 0
+
+    def _count(self, refused: float) -> None:
+        self._share += (refused - self._share) / _MEMORY_REQUESTS
+        if self._isolated > 2 * self._share:
+            self._take_for_isolated(self._share)
 
     def _base_share(self, run: Run) -> float | None:
         """The share of refusals before the run; None where too few were seen."""
-        seen, refused = self._seen - run.sent, self._refused - run.refused
-        return refused / seen if seen >= _BASE_REQUESTS and refused >= _BASE_REFUSED else None
+        sent = run.first_seq - self._lowered_seq
+        refused = self._refused - run.refused
+        return refused / sent if sent >= _BASE_REQUESTS and refused >= _BASE_REFUSED else None
 
     def _take_for_isolated(self, share: float) -> None:
         self._isolated, self._share = share, max(share, self._share)

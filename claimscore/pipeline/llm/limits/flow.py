@@ -16,7 +16,7 @@ import collections
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from claimscore.pipeline.llm.limits.budget import Budget
 from claimscore.pipeline.llm.limits.evidence import Evidence, Verdict
@@ -39,12 +39,8 @@ _LONG_S = 1.0
 _NEWS = 0.2
 
 
-class _Sent(NamedTuple):
-    """How much had been sent at a time."""
-
-    at: float
-    requests: int
-    tokens: int
+#: How many requests and tokens had been sent at a time.
+Sent = tuple[float, int, int]
 
 
 class Permit:
@@ -53,7 +49,7 @@ class Permit:
     __slots__ = ("before", "rate", "sent_at", "seq", "tokens")
 
     def __init__(
-        self, seq: int, tokens: int, sent_at: float, before: _Sent, rate: float | None
+        self, seq: int, tokens: int, sent_at: float, before: Sent, rate: float | None
     ) -> None:
         self.seq = seq
         self.tokens = tokens
@@ -102,9 +98,11 @@ class Flow:
         self._seq = 0
         self._tokens_sent = 0
         self._n_refused = 0
-        self._started_at: float | None = None
-        self._recent: collections.deque[_Sent] = collections.deque()
-        self._arrived = _Sent(-math.inf, 0, 0)
+        self._started_at = 0.0
+        self._recent: collections.deque[Sent] = collections.deque()
+        self._arrived: Sent = (-math.inf, 0, 0)
+        #: There is nothing to wait for and nothing to count.
+        self._free = False
         #: Requests up to this one were sent before the last lowering could take effect.
         self._recovering = 0
         self._told = False
@@ -119,6 +117,8 @@ class Flow:
 
         What is known may change with every outcome: ask again then.
         """
+        if self._free:
+            return 0.0
         wait_s = max(
             self.pause.left_s(now),
             self.window.wait_s(self.in_flight, now),
@@ -126,26 +126,35 @@ class Flow:
             self.requests.wait_s(1, now),
             self.tokens.wait_s(tokens, now),
         )
-        if wait_s > 0 or self._shared is None:
+        if wait_s > 0:
             return wait_s
-        return max(self.requests.lease_s(1, now), self.tokens.lease_s(tokens, now))
+        if self._shared is not None:
+            return max(self.requests.lease_s(1, now), self.tokens.lease_s(tokens, now))
+        self._free = self.window.is_open and self.learnt.rate is None and not self._is_limited
+        return 0.0
 
     def take(self, tokens: int, now: float) -> Permit:
         """Leave to send one request, whether it is time or not."""
-        if self._started_at is None:
-            self._started_at = now
-        self._seq += 1
-        self._tokens_sent += tokens
+        seq = self._seq = self._seq + 1
+        sent = self._tokens_sent = self._tokens_sent + tokens
         self.in_flight += 1
+        if seq == 1:
+            self._started_at = now
+        recent = self._recent
+        recent.append((now, seq, sent))
+        while recent[0][0] < now - _SPREAD_S:
+            self._arrived = recent.popleft()
+        if self._free:
+            return Permit(seq, tokens, now, self._arrived, None)
         self.window.sent(now)
         self.learnt.take()
         self.requests.take(1)
         self.tokens.take(tokens)
-        recent = self._recent
-        recent.append(_Sent(now, self._seq, self._tokens_sent))
-        while recent[0].at < now - _SPREAD_S:
-            self._arrived = recent.popleft()
-        return Permit(self._seq, tokens, now, self._arrived, self.learnt.rate)
+        return Permit(seq, tokens, now, self._arrived, self.learnt.rate)
+
+    @property
+    def _is_limited(self) -> bool:
+        return self.requests.pace is not None or self.tokens.pace is not None
 
     # -- after
 
@@ -154,11 +163,12 @@ class Flow:
     ) -> None:
         """The server took it and used so many tokens."""
         self.in_flight -= 1
-        self.window.answered(self.in_flight + 1, now - permit.sent_at, now)
-        self.tokens.correct(used_tokens - permit.tokens)
+        if not self._free:
+            self.window.answered(self.in_flight + 1, now - permit.sent_at, now)
+            self.tokens.correct(used_tokens - permit.tokens)
         if permit.seq > self._recovering:
             self.pause.answered()
-            self._landed(refused=False)
+            self._judge_trial(permit)
         if limits is not None:
             self._heard(permit, limits, now)
 
@@ -177,7 +187,7 @@ class Flow:
             self.learnt.emptied(permit.seq, permit.sent_at)
             self.pause.extend(now, hint_until)
             return
-        self._landed(refused=True)
+        self.learnt.refused()
         verdict = self.evidence.refused(
             permit.seq, permit.sent_at, hint_until, probing=self.learnt.probed(permit.rate)
         )
@@ -195,6 +205,7 @@ class Flow:
 
     def resume_gently(self) -> None:
         """Begin anew with few requests in flight, after an outage."""
+        self._free = False
         self.window.restart()
 
     def close(self) -> None:
@@ -216,10 +227,8 @@ class Flow:
 
     # -- refusals
 
-    def _landed(self, *, refused: bool) -> None:
-        if refused:
-            self.learnt.refused()
-        in_vain = self.evidence.landed(refused=refused)
+    def _judge_trial(self, permit: Permit) -> None:
+        in_vain = self.evidence.answered(permit.seq)
         if in_vain:
             self.learnt.undo()
         elif in_vain is False:
@@ -232,6 +241,7 @@ class Flow:
         more. One that shows that nothing is left has told the reason: others use it too.
         """
         run = verdict.run
+        self._free = False
         self._recovering = self._seq
         if self.requests.stop_using_credit() | self.tokens.stop_using_credit():
             pause, measured = True, False
@@ -247,11 +257,10 @@ class Flow:
 
     def _learn(self, verdict: Verdict, rate: float | None, now: float) -> bool:
         run = verdict.run
-        started_at = now if self._started_at is None else self._started_at
         measured = self.learnt.limited(
             run,
             rate,
-            admitted_per_s=(self._seq - self._n_refused) / max(now - started_at, 1e-3),
+            admitted_per_s=(self._seq - self._n_refused) / max(now - self._started_at, 1e-3),
             feedback_s=now - run.last_at,
         )
         good, known = self.learnt.good, self._known_good
@@ -274,15 +283,17 @@ class Flow:
     # -- headers and other processes
 
     def _heard(self, permit: Permit, limits: RateLimits, now: float) -> None:
-        elapsed_s, before, news = now - permit.sent_at, permit.before, False
+        elapsed_s, news = now - permit.sent_at, False
+        _, n_before, tokens_before = permit.before
         if limits.requests is not None:
-            since = self._seq - before.requests - 1
+            since = self._seq - n_before - 1
             news |= self.requests.heard(limits.requests, elapsed_s, since, now)
         if limits.tokens is not None:
-            since = self._tokens_sent - before.tokens - permit.tokens
+            since = self._tokens_sent - tokens_before - permit.tokens
             news |= self.tokens.heard(limits.tokens, elapsed_s, since, now)
         if not news:
             return
+        self._free = False
         if not self._told:
             self._told = True
             self.window.open()

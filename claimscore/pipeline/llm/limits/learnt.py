@@ -26,6 +26,11 @@ _NEAR_AFTER_REQUESTS = 250
 _NEAR_AFTER_S = (5.0, 20.0)
 _NEAR_AFTER_LEAST_S = 0.5
 
+#: At a constant limit what was held back at first is used up by this time, in times to come
+#: near, and then so many requests show it.
+_USED_UP = 1.72
+_SHOW_REQUESTS = 10
+
 #: While searching the rate doubles in this time, or in so many times what a refusal takes to
 #: come, and not faster than in so many requests.
 _DOUBLING_S = 0.25
@@ -94,8 +99,7 @@ class LearntRate:
         if self.good is not None:
             if self._on_trial:
                 self._tried_s = min(self._tried_s, self._near_s)
-            x = self._tried_s / self._near_s - 1
-            self._set_rate(self.good * (_NEAR + (_NEAR - _BELOW) * x**3))
+            self._set_rate(self.good * _growth(self._tried_s / self._near_s - 1))
         return pace.wait_s(1, now)
 
     def take(self) -> None:
@@ -188,11 +192,19 @@ class LearntRate:
         through = max(0.5, 1 - (run.refused - 1) / max(1, run.sent - 1)) * rate
         if not agree and run.refused >= 5 and through < 0.7 * by_mark.rate:
             return _Measured(through, 0.0)
+        if rate > self._highest(by_mark.rate):
+            return by_mark._replace(seconds=min(by_mark.seconds / 4, _SHOW_REQUESTS / by_mark.rate))
         if 0.9 < by_mark.rate / self.good < 1.1:
             return by_mark
-        if rate > 1.4 * by_mark.rate:
-            return by_mark._replace(seconds=min(by_mark.seconds / 4, 1.5))
         return by_mark._replace(seconds=by_mark.seconds / 4)
+
+    def _highest(self, limit: float) -> float:
+        """How high the rate may be when refusals are heard, if this was the limit all along.
+
+        Where it is higher, a bucket was full meanwhile, and the limit is more than was admitted.
+        """
+        heard_s = _SHOW_REQUESTS / limit + self._feedback_s
+        return 1.1 * limit * _growth(_USED_UP + heard_s / self._near_s)
 
     def _since_mark(self, run: Run) -> _Measured | None:
         """What was admitted a second since the bucket was last empty."""
@@ -219,6 +231,11 @@ class LearntRate:
         rate = max(rate, _LEAST_PER_S)
         pace = self._pace = self._pace or Pace(rate)
         pace.rate, pace.cap = rate, BURST_S * rate
+
+
+def _growth(x: float) -> float:
+    """The rate, as a share of what was measured: -1 just after that, 0 when near it."""
+    return _NEAR + (_NEAR - _BELOW) * x**3
 
 
 def _rate(admitted: float, seconds: float) -> _Measured | None:

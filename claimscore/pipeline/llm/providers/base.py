@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, cast, runtime_checkable
 
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
@@ -15,6 +16,12 @@ PROVIDERS: dict[str, str] = {
     "openai": "claimscore.pipeline.llm.providers.openai:OpenAIProvider",
     "openai-batch": "claimscore.pipeline.llm.providers.openai_batch:OpenAIBatchProvider",
 }
+
+
+#: Takes answers into the cache; when it returns, a kill loses none of them.
+Keep = Callable[[Mapping[str, Completion]], None]
+#: The answers that are in the cache already.
+Find = Callable[[Sequence[str]], Mapping[str, Completion]]
 
 
 class Provider(Protocol):
@@ -32,6 +39,33 @@ class Provider(Protocol):
 
     async def aclose(self) -> None:
         """Close connections; may be called twice."""
+
+
+@runtime_checkable
+class Diagnosable(Protocol):
+    """A provider that can find out why nothing is answered."""
+
+    async def diagnose(self) -> None:
+        """Raise what will not change by waiting (wrong key, unknown model); else return."""
+
+
+@runtime_checkable
+class Collecting(Protocol):
+    """A provider that answers in batches, after minutes or hours, and after a restart too.
+
+    `batch_size` is how many requests should wait at once; it keeps its own limits and time.
+    """
+
+    batch_size: int
+
+    async def recover(self, keep: Keep, find: Find | None = None) -> None:
+        """Collect what earlier runs have sent; from now on every answer goes to `keep` first."""
+
+    def notice(self) -> str | None:
+        """What is under way, for people who stop now; None where nothing is."""
+
+    def under_way(self) -> tuple[str, float]:
+        """What is waited for, in words, and for how many seconds already; "" for nothing."""
 
 
 def load_provider(config: LLMConfig) -> Provider:

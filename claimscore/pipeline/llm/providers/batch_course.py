@@ -10,7 +10,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from anyio import to_thread
+from anyio import lowlevel, to_thread
 
 from claimscore.atomic import os_errors
 from claimscore.errors import (
@@ -187,8 +187,6 @@ class Course:
         try:
             await self._patience(lambda: self._upload(batch))
             return await self._patience(lambda: self._create(batch))
-        except OutageError:
-            raise
         except GoneError as exc:
             raise ConfigError(f"no Batch API there ({exc}); use --llm openai:MODEL") from None
         except RejectedError as exc:
@@ -215,6 +213,7 @@ class Course:
         server = await self._find(batch)
         if server is not None:
             return server
+        await lowlevel.checkpoint_if_cancelled()  # after a stop, no step costs money
         batch.state = self.folder.moved(batch.state, "creating")
         assert batch.state.file_id is not None, "uploaded before"
         try:

@@ -73,7 +73,6 @@ class Crowd:
         self.waiters: dict[str, Waiter] = {}
         self._first = first
         self._work = work
-        self._leading: set[anyio.CancelScope] = set()
 
     async def outcome(self, key: str, request: Request) -> Completion:
         """Join in, lead where nobody does, and return or raise what becomes of the request."""
@@ -92,27 +91,15 @@ class Crowd:
             return waiter.outcome
         raise waiter.outcome.with_traceback(None)  # many tasks raise the same
 
-    def dismiss(self, reason: Exception) -> None:
-        """Nobody waits any longer, and nobody works."""
-        for waiter in list(self.waiters.values()):
-            if waiter.outcome is None:
-                waiter.settle(reason)
-        for scope in self._leading:
-            scope.cancel()
-
     async def _take_part(self, waiter: Waiter) -> None:
         job = waiter.job
         if job.led:
             await waiter.wait()
             return
         job.led = True
-        scope = anyio.CancelScope()
-        self._leading.add(scope)
         try:
-            with scope:
-                await self._work(job)
+            await self._work(job)
         finally:
-            self._leading.discard(scope)
             job.led = False
             job.call_for_leader()
 

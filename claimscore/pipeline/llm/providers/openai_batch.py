@@ -31,12 +31,12 @@ from claimscore.config import LLMConfig, api_key, user_cache_dir
 from claimscore.errors import (
     ClaimscoreError,
     ConfigError,
-    OutageError,
     QuotaError,
     RejectedError,
     StoppedEarly,
     TransientError,
 )
+from claimscore.pipeline.llm.providers.base import Find, Keep
 from claimscore.pipeline.llm.providers.batch_course import (
     FIRST_POLL_S,
     Batch,
@@ -66,11 +66,6 @@ if TYPE_CHECKING:
     import httpx2
 
     from claimscore.pipeline.llm.providers.batch_api import BatchAPI
-
-#: Takes answers into the cache; when it returns, a kill loses none of them.
-Keep = Callable[[Mapping[str, Completion]], None]
-#: The answers that are in the cache already.
-Find = Callable[[Sequence[str]], Mapping[str, Completion]]
 
 #: OpenAI's limits for one batch.
 MAX_REQUESTS = 50_000
@@ -230,12 +225,6 @@ class OpenAIBatchProvider:
             except (TransientError, GoneError, ConfigError, RejectedError, QuotaError) as exc:
                 self._patience.trouble = str(exc)
 
-    def stop(self) -> None:
-        """Send nothing more; who waits gets `StoppedEarly`. What was sent goes on without us."""
-        reason = StoppedEarly(self.notice() or "interrupted")
-        self._fatal = self._fatal or reason
-        self._crowd.dismiss(reason)
-
     async def diagnose(self) -> None:
         """Raise what will not change by waiting: a wrong key, an unknown model."""
         await self._online.diagnose()
@@ -277,6 +266,23 @@ class OpenAIBatchProvider:
             f"{n_requests:,} requests are in {named(sent)}, {go_on}; "
             "run the same command to collect the answers"
         )
+
+    def under_way(self) -> tuple[str, float]:
+        """What is waited for, in words, and for how many seconds already; "" for nothing."""
+        waited_for = [batch for batch in self._batches.values() if batch.waiters]
+        sent = [batch for batch in waited_for if batch.state.batch_id is not None]
+        trouble = f"; {self._patience.trouble}" if self._patience.trouble else ""
+        if not sent:
+            n_requests = len(self._crowd.waiters)
+            return (f"{n_requests:,} requests are put together{trouble}" if n_requests else ""), 0.0
+        told = [batch.server for batch in sent if batch.server is not None]
+        status = ", ".join(sorted({server.status for server in told})) or "sent"
+        words = (
+            f"{sum(batch.state.n_requests for batch in sent):,} requests are in "
+            f"{named([batch.state for batch in sent])} ({status}, "
+            f"{sum(server.completed for server in told):,} answered){trouble}"
+        )
+        return words, max(0.0, self._now() - min(batch.state.prepared_at for batch in sent))
 
     def _tell(self, kind: str, **fields: Any) -> None:
         if self.on_event is not None:
@@ -337,8 +343,6 @@ class OpenAIBatchProvider:
         was_created = batch.state.status == "created"
         try:
             submitted = await self._course.submitted(batch)
-        except OutageError:
-            raise
         except ClaimscoreError:
             if batch.state.status != "creating":  # else it may be there, and cost money
                 self._drop(batch)

@@ -2,12 +2,13 @@
 
 The client is the engine as the limits see it: a number of slots, each holding a request from
 the moment it waits for the limits until it is answered; refused requests come again after
-what the server asked for, and some jitter, without a slot. A run of thousands of requests
+what the server asked for and some jitter, without a slot. A run of thousands of requests
 takes a fraction of a second and is the same every time.
 """
 
 from __future__ import annotations
 
+import bisect
 import collections
 import dataclasses
 import heapq
@@ -15,10 +16,59 @@ import random
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+import anyio
+from anyio import lowlevel
+
 from claimscore.pipeline.llm.limits.flow import Flow, Permit
 from claimscore.types import LimitState, RateLimits
 
 Headers = Literal["none", "at admission", "at answer"]
+
+
+class World:
+    """Virtual time: what is to happen, in its order."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._events: list[tuple[float, int, Callable[[], object]]] = []
+        self._n_events = 0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def at(self, when: float, what: Callable[[], object]) -> None:
+        """Let something happen at a time."""
+        self._n_events += 1
+        heapq.heappush(self._events, (when, self._n_events, what))
+
+    def step(self) -> bool:
+        """Let the next thing happen; false where nothing is left."""
+        if self._events:
+            self.now, _, what = heapq.heappop(self._events)
+            what()
+            return True
+        return False
+
+    def run(self, until: float = 1e9) -> None:
+        """Let everything happen up to a time."""
+        while self._events and self._events[0][0] <= until:
+            self.step()
+
+    # -- for tasks
+
+    async def sleep(self, seconds: float) -> None:
+        """What tasks call instead of `anyio.sleep`."""
+        over = anyio.Event()
+        self.at(self.now + seconds, over.set)
+        await over.wait()
+
+    async def run_tasks(self) -> None:
+        """Let time pass, while tasks sleep, until nobody sleeps."""
+        n_quiet = 0
+        while n_quiet < 20 or self.step():
+            n_events = self._n_events
+            await lowlevel.checkpoint()
+            n_quiet = n_quiet + 1 if self._n_events == n_events and n_quiet < 20 else 0
 
 
 class Bucket:
@@ -28,7 +78,7 @@ class Bucket:
         self.depth_s = depth_s
         self.per_minute = per_minute
         self.level = self.depth
-        self.at = 0.0
+        self._at = 0.0
 
     @property
     def rate(self) -> float:
@@ -39,23 +89,24 @@ class Bucket:
         return max(1.0, self.rate * self.depth_s)
 
     def earn(self, now: float) -> None:
-        self.level = min(self.depth, self.level + self.rate * (now - self.at))
-        self.at = now
+        self.level = min(self.depth, self.level + self.rate * (now - self._at))
+        self._at = now
 
     def change(self, per_minute: float, now: float) -> None:
+        """Another limit from now on."""
         self.earn(now)
         self.per_minute = per_minute
         self.level = min(self.level, self.depth)
 
     def state(self, now: float) -> LimitState:
+        """What headers say of it."""
         self.earn(now)
-        return LimitState(
-            self.per_minute, float(int(max(0.0, self.level))), (self.depth - self.level) / self.rate
-        )
+        left = float(int(max(0.0, self.level)))
+        return LimitState(self.per_minute, left, (self.depth - self.level) / self.rate)
 
 
 class Reply(NamedTuple):
-    """What a server says to a request; `limits` is asked for when the answer leaves."""
+    """What a server says to a request; `limits` are asked for when the answer leaves."""
 
     ok: bool
     latency_s: float
@@ -68,7 +119,7 @@ class SimulatedServer:
     """Enforces requests and tokens a minute, and refuses at random if told to.
 
     `network_s` is the way there. A refusal takes `refusal_s`, by default much less than an
-    answer. `slice_s`, where set, enforces each slice of a second by itself.
+    answer. `slice_s`, where set, enforces each slice of time by itself.
     """
 
     rpm: float | None = None
@@ -86,37 +137,36 @@ class SimulatedServer:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self.random = random.Random(self.seed)
+        self._random = random.Random(self.seed)
         self.requests = Bucket(self.rpm, self.depth_s) if self.rpm else None
         self.tokens = Bucket(self.tpm, self.depth_s) if self.tpm else None
-        self.slice = (0, 0.0)
+        self._slice = (0, 0.0)
         self.admitted: list[float] = []
         self.refused: list[float] = []
 
     def arrive(self, now: float, tokens: float) -> Reply:
-        if self.random.random() < self.isolated:
+        """Judge a request that arrives now."""
+        if self._random.random() < self.isolated:
             return self._refuse(now, self.isolated_retry_after_s)
+        needs = self._needs(now, tokens)
         missing = [
             (need - bucket.level) / bucket.rate
-            for bucket, need in self._needs(now, tokens)
+            for bucket, need in needs
             if bucket.level < min(need, bucket.depth)
         ]
+        if self.slice_s is not None and not self._fits_slice(now):
+            missing.append(self.slice_s)
         if missing:
             return self._refuse(now, self._retry_after(max(missing)))
-        if self.slice_s is not None and not self._fits_slice(now):
-            return self._refuse(now, self._retry_after(self.slice_s))
-        for bucket, need in self._needs(now, tokens):
+        for bucket, need in needs:
             bucket.level -= need
         self.admitted.append(now)
-        latency_s = self.latency_s * self.random.uniform(1 - self.jitter, 1 + self.jitter)
+        latency_s = self.latency_s * self._random.uniform(1 - self.jitter, 1 + self.jitter)
         return Reply(True, latency_s, self._limits(now))
 
     def _needs(self, now: float, tokens: float) -> list[tuple[Bucket, float]]:
-        needs = []
-        if self.requests is not None:
-            needs.append((self.requests, 1.0))
-        if self.tokens is not None:
-            needs.append((self.tokens, tokens))
+        buckets = ((self.requests, 1.0), (self.tokens, tokens))
+        needs = [(bucket, need) for bucket, need in buckets if bucket is not None]
         for bucket, _ in needs:
             bucket.earn(now)
         return needs
@@ -124,12 +174,12 @@ class SimulatedServer:
     def _fits_slice(self, now: float) -> bool:
         assert self.slice_s is not None
         assert self.rpm is not None
-        number, used = self.slice
+        number, used = self._slice
         current = int(now / self.slice_s)
         used = used if number == current else 0.0
         if used + 1 > self.rpm / 60 * self.slice_s:
             return False
-        self.slice = (current, used + 1)
+        self._slice = (current, used + 1)
         return True
 
     def _refuse(self, now: float, retry_after_s: float | None) -> Reply:
@@ -146,15 +196,20 @@ class SimulatedServer:
         if self.headers == "none":
             return _nothing
         if self.headers == "at answer":
-            return self._state
-        state = self._state(now)
+            return self.state
+        state = self.state(now)
         return lambda _: state
 
-    def _state(self, now: float) -> RateLimits:
+    def state(self, now: float) -> RateLimits:
+        """What headers say."""
         return RateLimits(
             self.requests.state(now) if self.requests else None,
             self.tokens.state(now) if self.tokens else None,
         )
+
+    def rate(self, begin: float, end: float) -> float:
+        """Admitted requests a second between two times."""
+        return sum(begin <= t < end for t in self.admitted) / (end - begin)
 
 
 def _nothing(_: float) -> None:
@@ -168,113 +223,144 @@ class _Row:
     n_refused: int = 0
 
 
-class Simulation:
-    """Asks a server `n_requests` things through a `Flow`."""
+class Client:
+    """Asks a server `n_requests` things through a `Flow`.
+
+    `n_workers` bounds how many requests are under way, those that wait to be asked again
+    included.
+    """
 
     def __init__(
         self,
+        world: World,
         flow: Flow,
         server: SimulatedServer,
         n_requests: int,
         *,
         concurrency: int = 128,
+        n_workers: int | None = None,
         tokens: Callable[[random.Random], int] = lambda _: 0,
-        expect: Callable[[Simulation, int], int] = lambda _, tokens: tokens,
+        expect: Callable[[Client, int], int] = lambda _, tokens: tokens,
         seed: int = 1,
     ) -> None:
+        self.world = world
         self.flow = flow
         self.server = server
-        self.now = 0.0
         self.sent: list[tuple[float, int]] = []
         self.done: list[float] = []
-        self.most_in_flight = 0
-        self._random = random.Random(seed)
+        self.n_refused = 0
+        self.random = random.Random(seed)
         self._left = n_requests
         self._tokens = tokens
         self._expect = expect
-        self._concurrency = concurrency
         self._n_slots = concurrency
-        self._n_workers = 2 * concurrency
+        self._n_workers = 2 * concurrency if n_workers is None else n_workers
         self._again: collections.deque[_Row] = collections.deque()
         self._line: collections.deque[_Row] = collections.deque()
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
-        self._n_events = 0
-        self._head_at = -1.0
+        self._wakes_at = -1.0
+        world.at(world.now, self._go)
 
-    def at(self, when: float, what: Callable[[], None]) -> None:
-        """Let something happen at a time."""
-        self._n_events += 1
-        heapq.heappush(self._events, (when, self._n_events, what))
+    @property
+    def refused_share(self) -> float:
+        """429s of the requests sent."""
+        return self.n_refused / max(1, len(self.sent))
 
-    def run(self, until: float = 1e9) -> Simulation:
-        """Go on until all is answered."""
-        self._go()
-        while self._events and self._events[0][0] <= until:
-            self.now, _, what = heapq.heappop(self._events)
-            what()
-            self._go()
-        return self
+    def most_in_a_minute(self) -> float:
+        """The tokens of the fullest minute; requests where tokens are 0."""
+        times = [t for t, _ in self.sent]
+        sums = [0.0]
+        for _, tokens in self.sent:
+            sums.append(sums[-1] + (tokens or 1))
+        ends = [bisect.bisect_left(times, t + 60) for t in times]
+        return max(sums[end] - sums[begin] for begin, end in enumerate(ends))
 
     def _go(self) -> None:
         """Fill the slots; let the head of the line go if it may."""
         while self._n_slots and (self._again or (self._left and self._n_workers)):
             self._n_slots -= 1
-            if self._again:
-                self._line.append(self._again.popleft())
-            else:
-                self._left -= 1
-                self._n_workers -= 1
-                self._line.append(self._row())
+            self._line.append(self._again.popleft() if self._again else self._new_row())
         while self._line:
-            wait_s = self.flow.wait_s(self._line[0].expect(), self.now)
+            wait_s = self.flow.wait_s(self._line[0].expect(), self.world.now)
             if wait_s > 0:
-                when = self.now + wait_s
-                if not self.now < self._head_at <= when:
-                    self._head_at = when
-                    self.at(when, lambda: None)
+                self._wake(self.world.now + wait_s)
                 return
             self._send(self._line.popleft())
 
-    def _row(self) -> _Row:
-        tokens = self._tokens(self._random)
+    def _wake(self, when: float) -> None:
+        if not self.world.now < self._wakes_at <= when:
+            self._wakes_at = when
+            self.world.at(when, self._go)
+
+    def _new_row(self) -> _Row:
+        self._left -= 1
+        self._n_workers -= 1
+        tokens = self._tokens(self.random)
         return _Row(tokens, lambda: self._expect(self, tokens))
 
     def _send(self, row: _Row) -> None:
-        permit = self.flow.take(row.expect(), self.now)
-        self.sent.append((self.now, row.tokens))
-        self.most_in_flight = max(self.most_in_flight, self.flow.in_flight)
-        network_s = self.server.network_s * self._random.uniform(0.5, 1.5)
-        self.at(self.now + network_s, lambda: self._arrive(row, permit))
+        now = self.world.now
+        permit = self.flow.take(row.expect(), now)
+        self.sent.append((now, row.tokens))
+        network_s = self.server.network_s * self.random.uniform(0.5, 1.5)
+        self.world.at(now + network_s, lambda: self._arrive(row, permit))
 
     def _arrive(self, row: _Row, permit: Permit) -> None:
-        reply = self.server.arrive(self.now, row.tokens)
-        self.at(self.now + reply.latency_s, lambda: self._land(row, permit, reply))
+        reply = self.server.arrive(self.world.now, row.tokens)
+        self.world.at(self.world.now + reply.latency_s, lambda: self._land(row, permit, reply))
 
     def _land(self, row: _Row, permit: Permit, reply: Reply) -> None:
-        limits = reply.limits(self.now)
+        now = self.world.now
+        limits = reply.limits(now)
         self._n_slots += 1
         if reply.ok:
-            self.done.append(self.now)
+            self.done.append(now)
             self._n_workers += 1
-            self.flow.answered(permit, row.tokens, limits, self.now)
-            return
-        row.n_refused += 1
-        self.flow.refused(permit, reply.retry_after_s, limits, self.now)
-        backoff = self._random.uniform(0, min(60.0, 2.0 ** (row.n_refused - 1)))
+            self.flow.answered(permit, row.tokens, limits, now)
+        else:
+            row.n_refused += 1
+            self.n_refused += 1
+            self.flow.refused(permit, reply.retry_after_s, limits, now)
+            self.world.at(now + self._back_off_s(row, reply), lambda: self._come_again(row))
+        self._go()
+
+    def _come_again(self, row: _Row) -> None:
+        self._again.append(row)
+        self._go()
+
+    def _back_off_s(self, row: _Row, reply: Reply) -> float:
+        """As `retry.wait_s` has it."""
+        backoff = self.random.uniform(0, min(60.0, 2.0 ** (row.n_refused - 1)))
         told = reply.retry_after_s
-        wait_s = backoff if told is None else told + min(backoff, 0.1 + told / 4)
-        self.at(self.now + wait_s, lambda: self._again.append(row))
+        return backoff if told is None else told + min(backoff, 0.1 + told / 4)
 
-    # -- figures
 
-    @property
-    def n_refused(self) -> int:
-        return len(self.server.refused)
-
-    @property
-    def refused_share(self) -> float:
-        return self.n_refused / max(1, len(self.sent))
-
-    def rate(self, begin: float, end: float) -> float:
-        """Admitted requests a second between two times."""
-        return sum(begin <= t < end for t in self.server.admitted) / (end - begin)
+def simulate(
+    server: SimulatedServer,
+    n_requests: int = 10**9,
+    *,
+    until: float = 1e9,
+    rpm: float | None = None,
+    tpm: float | None = None,
+    concurrency: int = 128,
+    n_workers: int | None = None,
+    tokens: Callable[[random.Random], int] = lambda _: 0,
+    expect: Callable[[Client, int], int] = lambda _, tokens: tokens,
+    seed: int = 1,
+    then: Callable[[World, SimulatedServer], object] = lambda _, __: None,
+) -> Client:
+    """One client and its server until a time, or until all is answered."""
+    world = World()
+    then(world, server)
+    client = Client(
+        world,
+        Flow(rpm=rpm, tpm=tpm, max_concurrency=concurrency),
+        server,
+        n_requests,
+        concurrency=concurrency,
+        n_workers=n_workers,
+        tokens=tokens,
+        expect=expect,
+        seed=seed,
+    )
+    world.run(until)
+    return client

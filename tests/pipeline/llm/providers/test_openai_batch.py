@@ -21,7 +21,6 @@ from claimscore.errors import (
     QuotaError,
     RateLimitError,
     RejectedError,
-    StoppedEarly,
     TransientError,
     UnknownModelError,
 )
@@ -576,32 +575,27 @@ async def test_what_was_not_sent_when_stopped_is_not_sent(server: BatchServer, m
 async def test_a_stop_ends_the_waiting_and_loses_nothing(
     call: str, server: BatchServer, machine: Machine
 ):
-    """Wherever the batch is: everybody hears of it, and the next run has all answers."""
-    requests, outcomes = [question("a"), question("b")], []
+    """Wherever the batch is: no step that costs money is taken, the next run has all answers."""
+    requests = [question("a"), question("b")]
     provider = machine.provider()
     await provider.recover(machine.keep, machine.find)
     serve = server._reply
 
     def stopping(name: str, path: str, request: httpx2.Request) -> httpx2.Response:
         if name == call:
-            provider.stop()
+            tasks.cancel_scope.cancel()
         return serve(name, path, request)
 
     server._reply = stopping  # type: ignore[method-assign]
 
-    async def run() -> None:
-        outcomes.extend(await ask(provider, requests))
-
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(run)
+        tasks.start_soon(ask, provider, requests)
         if not call:
             while not provider.progress().collecting:
                 await anyio.sleep(0)
-            provider.stop()
-    assert [type(outcome) for outcome in outcomes] == [StoppedEarly, StoppedEarly]
-    assert ("2 requests are in" in str(outcomes[0])) == (call not in ("", "upload"))
-    with pytest.raises(StoppedEarly):
-        await provider.complete(question("c"))
+            assert provider.under_way()[0].endswith(" requests are put together")
+            tasks.cancel_scope.cancel()
+    assert (provider.notice() is not None) == (call not in ("", "upload"))
     await provider.aclose()
     assert len(server.batches) == (call not in ("", "upload"))
     server._reply = serve  # type: ignore[method-assign]
@@ -625,7 +619,7 @@ async def test_what_was_sent_when_stopped_is_collected_by_the_next_run(
             tasks.start_soon(provider.complete, request)
         while server.calls.count("look") < 3:
             await anyio.sleep(0)
-        progress = provider.progress()
+        progress, (words, seconds) = provider.progress(), provider.under_way()
         tasks.cancel_scope.cancel()
     await provider.aclose()
     assert provider.notice() == (
@@ -634,6 +628,9 @@ async def test_what_was_sent_when_stopped_is_collected_by_the_next_run(
     )
     assert (progress.batches, progress.requests, progress.collecting) == (1, 2, 0)
     assert progress.oldest_s > 5
+    assert words == "2 requests are in batch batch_1 (in_progress, 0 answered)"
+    assert seconds > 5
+    assert provider.under_way() == ("", 0.0)
     online = paid_twice_online(machine.state, "m")
     assert online is not None
     assert "2 requests to m are in batch batch_1" in online
@@ -781,7 +778,7 @@ async def test_failed_lines_of_a_shared_batch_are_sent_again_once(
 
 async def test_a_batch_is_left_to_the_process_that_sends_it(server: BatchServer, machine: Machine):
     """While it lives; when it has gone, whoever needs the batch takes over."""
-    first, second = machine.provider(), machine.provider()
+    second = machine.provider()
     folder = BatchFolder(machine.state, now=machine.clock)
     folder.make()
     request = question("a")
@@ -791,6 +788,10 @@ async def test_a_batch_is_left_to_the_process_that_sends_it(server: BatchServer,
     prepared = folder.prepare(lines, model="m", dialect={}, max_bytes=9999)
     assert prepared is not None
     outcomes: list[Any] = []
+    folder.moved(prepared.state, "creating")
+    await second.recover(machine.keep, machine.find)
+    assert server.calls == []
+    folder.moved(prepared.state, "prepared")
 
     async def run() -> None:
         outcomes.extend(await ask(second, [request]))
@@ -803,7 +804,6 @@ async def test_a_batch_is_left_to_the_process_that_sends_it(server: BatchServer,
         prepared.lock.release()
     assert texts(outcomes) == ["re a"]
     assert server.sizes == [1]
-    await first.aclose()
 
 
 # -- keys and settings
@@ -840,14 +840,27 @@ async def test_the_key_goes_to_the_server_and_nowhere_else(
         assert KEY not in words
 
 
-async def test_the_key_is_in_no_error_of_a_call(server: BatchServer, machine: Machine):
-    """Also where the server quotes it."""
-    quoting = {"error": {"message": f"your key {KEY} (sk-proj-****mnop) may not"}}
-    server.faults["upload"] = [httpx2.Response(403, json=quoting)]
-    (outcome,) = await ask(machine.provider(key=KEY), [question("a")])
-    assert isinstance(outcome, AuthenticationError)
-    assert KEY not in str(outcome)
+def quoting(key: str) -> list[Any]:
+    said = {"error": {"message": f"{key} (sk-proj-****mnop)"}}
+    return [
+        httpx2.Response(403, json=said),
+        httpx2.ConnectError(f"no route: {key} sk-proj-****mnop"),
+    ]
+
+
+@pytest.mark.parametrize("fault", [0, 1], ids=["refused", "down"])
+@pytest.mark.parametrize("key", [KEY, "a-word"])
+async def test_the_key_is_in_no_error_of_a_call(
+    fault: int, key: str, server: BatchServer, machine: Machine
+):
+    """Also where the server, or the transport, quotes it."""
+    server.faults["upload"] = [quoting(key)[fault]] * 99
+    (outcome,) = await ask(machine.provider(key=key, max_outage_s=60.0), [question("a")])
+    assert isinstance(outcome, AuthenticationError | OutageError)
+    assert "[key]" in str(outcome)
+    assert key not in str(outcome)
     assert "mnop" not in str(outcome)
+    assert outcome.__suppress_context__
 
 
 async def test_a_server_without_a_key_works_without_one(

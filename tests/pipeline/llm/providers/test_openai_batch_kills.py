@@ -156,10 +156,11 @@ async def test_a_batch_that_may_be_there_outlives_a_refusal(
     assert len(machine.server.batches) == 1
 
 
-async def test_a_file_that_was_uploaded_is_not_uploaded_again(tmp_path: Path):
-    """It is found by its name."""
+@pytest.mark.parametrize("step", range(7, 14), ids=lambda n: f"{n}-{STEPS[n]}")
+async def test_a_file_that_was_uploaded_is_not_uploaded_again(step: int, tmp_path: Path):
+    """It is found by its name, where its id had not been written."""
     machine = Machine(BatchServer(), tmp_path / "s")
-    await live(machine, REQUESTS, kill_at=STEPS.index("after upload"))
+    await live(machine, REQUESTS, kill_at=step)
     machine.server._store("other.jsonl", b"{}")
     machine.server._store("another.jsonl", b"{}")
     await live(machine, REQUESTS)
