@@ -381,19 +381,27 @@ def report(directory: Path) -> None:
     help="The Parquet file to write.",
 )
 @click.option("--retry-failed", is_flag=True, help="Try failed rows again.")
+@click.option("--estimate", is_flag=True, help="Say what it would cost; ask and write nothing.")
 @click.option("--config", type=_FILE, is_eager=True, expose_value=False, callback=_read_config)
 @_llm_options
 @_output_options
-def map_table(quiet: bool, as_json: bool, **options: Any) -> int:
+def map_table(quiet: bool, as_json: bool, estimate: bool, **options: Any) -> int:
     """Ask a prompt about every row of INPUT (JSONL, Parquet, CSV; -: JSONL on standard input).
 
     Run again after anything: it goes on where it stopped.
     """
-    from claimscore.console import map_display, print_map_result
-    from claimscore.pipeline.mapping import MapConfig, map
+    from claimscore.console import map_display, print_estimate, print_map_result
+    from claimscore.pipeline.mapping import MapConfig, estimate_map, map
 
     names = ("input", "prompt", "out", "cache_dir", "retry_failed")
     config = MapConfig(llm=llm_config(options), **{name: options[name] for name in names})
+    if estimate:
+        found = estimate_map(config, stdin=sys.stdin.buffer).to_json()
+        if as_json:
+            print(json.dumps({"input": options["input"], **found}, ensure_ascii=False))
+        else:
+            print_estimate(found)
+        return EXIT_OK
     with map_display(quiet or as_json) as show:
         result = map(config, stdin=sys.stdin.buffer, on_progress=show)
     if as_json:

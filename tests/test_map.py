@@ -18,7 +18,6 @@ import pytest
 import claimscore
 from claimscore.cli import _main
 from claimscore.errors import ConfigError, RejectedError, StoppedEarly
-from claimscore.pipeline.mapping import planned_map
 from claimscore.pipeline.mapping.parts import Parts
 from claimscore.types import Completion, Request
 from tests.loopback import Body, Loopback
@@ -203,17 +202,26 @@ class TestOneTable:
         assert rows["tags"].to_list() == [None, ["a"]]
         assert not list(tmp_path.glob("*.parts"))
 
-    def test_what_would_be_asked(self, tmp_path: Path) -> None:
-        """For estimates: every request, nothing sent, nothing written."""
-        provider = FakeProvider(say)
-        config = claimscore.MapConfig(
-            input=io_frame(), prompt=prompt_file(tmp_path), out=tmp_path / "out.parquet"
-        )
-        with planned_map(config, provider=provider) as planned:
-            requests = list(planned.requests)
-        assert (planned.rows, len(requests), provider.asked) == (3, 2, [])
-        claimscore.map(config, provider=provider)
-        assert {r.messages for r in provider.asked} == {r.messages for r in requests}
+    def test_what_it_would_cost(self, tmp_path: Path, capsys: Any) -> None:
+        """`--estimate` asks and writes nothing, and counts what the cache does not have."""
+        out = tmp_path / "out.parquet"
+        price = ("--input-price", "1", "--output-price", "2")
+        with Loopback(answer=tone_answer) as server:
+            llm = ("--llm", "openai:m", "--base-url", server.base_url)
+            arguments = ("map", REVIEWS, "--prompt", TONE, *llm, *price, "--json")
+            assert command(*arguments, "--out", out, "--estimate") == 0
+            assert (server.n_requests, list(tmp_path.glob("out*"))) == (0, [])
+            assert command(*arguments, "--out", out) == 0
+            assert command(*arguments, "--out", out, "--estimate") == 0
+        before, done, after = map(json.loads, capsys.readouterr().out.splitlines())
+        assert (before["total"]["requests"], after["total"]["requests"]) == (12, 0)
+        assert done["requests"] == 12
+        assert 0 < done["usd"] < before["total"]["usd_at_most"]
+
+    def test_the_price_of_ones_own_provider_is_not_known(self, tmp_path: Path) -> None:
+        """`builtin` costs nothing, something else costs nobody knows what; never zero."""
+        result = run_map(tmp_path, pl.DataFrame({"text": ["a"]}))
+        assert result.summary["usd"] is None
 
 
 def io_frame() -> pl.DataFrame:
@@ -372,6 +380,14 @@ class TestFailures:
         assert after.filter(good).equals(before.filter(good))
         assert after["answer"][4] == "Say bad 4/0"
 
+    def test_rows_that_fail_again_keep_their_number(self, tmp_path: Path) -> None:
+        """In the failures file, too."""
+        frame = pl.DataFrame({"text": ["row 0", "bad 1", "row 2", "bad 3", "row 4"]})
+        run_map(tmp_path, frame, chunk_rows=2)
+        result = run_map(tmp_path, frame, chunk_rows=2, retry_failed=True)
+        assert result.failures().collect()["row"].to_list() == [1, 3]
+        assert result.frame().collect()["error"].is_null().to_list() == [True, False] * 2 + [True]
+
     def test_retry_failed_asks_for_new_samples(self, tmp_path: Path) -> None:
         """Answers that were refused before are not refused again, but followed by others."""
         frame = pl.DataFrame({"text": ["a"]})
@@ -402,10 +418,12 @@ class TestFailures:
                 raise StoppedEarly("the end of the day")
             return await say(request)
 
-        options = {"chunk_rows": 2, "llm": claimscore.LLMConfig(max_concurrency=1)}
+        one = claimscore.LLMConfig(max_concurrency=1)
+        options: dict[str, Any] = {"chunk_rows": 2, "llm": one}
         with pytest.raises(StoppedEarly, match="end of the day"):
             run_map(tmp_path, frame, provider=FakeProvider(until_stop), **options)
         provider = FakeProvider()
+        options["cache_dir"] = tmp_path / "another-cache"
         result = run_map(tmp_path, frame, provider=provider, retry_failed=True, **options)
         rows = result.frame().collect()
         assert rows["error"].null_count() == 6
@@ -506,6 +524,8 @@ class TestRefused:
         table = write_rows(tmp_path / "rows.jsonl", 3)
         assert command("map", table, *(x for pair in given.items() for x in pair), "--quiet") == 2
         assert message in capsys.readouterr().err
+        if message != "price":  # known only when the engine is made; no row is asked
+            assert not list(tmp_path.glob("out*"))
 
     def test_bytes_in_a_prompt(self, tmp_path: Path) -> None:
         """No text would be right."""
@@ -530,8 +550,10 @@ class TestRefused:
         frame = pl.DataFrame({"text": ["a"]})
         for name in ("out.parquet", "out.failures.parquet"):
             frame.write_parquet(tmp_path / name)
+            provider = FakeProvider(say)
             with pytest.raises(ConfigError, match="not written by `claimscore map`"):
-                run_map(tmp_path, frame)
+                run_map(tmp_path, frame, provider=provider)
+            assert provider.asked == []
             assert pl.read_parquet(tmp_path / name).equals(frame)
             (tmp_path / name).unlink()
 
@@ -567,14 +589,25 @@ class TestRefused:
         options["prompt"] = prompt_file(tmp_path)
         assert run_map(tmp_path, frame, **options).answered_rows == 6
 
-    def test_a_refused_call_can_be_corrected(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("rows", "chunk_rows"),
+        [
+            pytest.param(6, 2, id="prompt"),
+            pytest.param(6, 3, id="chunks"),
+            pytest.param(5, 2, id="input"),
+        ],
+    )
+    def test_a_refused_call_can_be_corrected(
+        self, tmp_path: Path, rows: int, chunk_rows: int
+    ) -> None:
         """Settings that nothing was made with yet do not stand in the way of the right ones."""
         frame = pl.DataFrame({"text": [f"row {i}" for i in range(6)]})
         stop_after(tmp_path, frame, 0, chunk_rows=2)
         assert (tmp_path / "out.parquet.parts").exists()
         prompt = prompt_file(tmp_path, PLAIN.replace("Say", "Tell"))
-        result = run_map(tmp_path, frame.head(5), prompt=prompt, chunk_rows=3)
-        assert result.frame().collect()["answer"].to_list() == [f"TELL ROW {i}" for i in range(5)]
+        result = run_map(tmp_path, frame.head(rows), prompt=prompt, chunk_rows=chunk_rows)
+        expected = [f"TELL ROW {i}" for i in range(rows)]
+        assert result.frame().collect()["answer"].to_list() == expected
 
     def test_two_at_once(self, tmp_path: Path, capsys: Any) -> None:
         """The second is told who holds the file."""

@@ -202,6 +202,14 @@ class TestDigest:
         ]
         assert len({*digests, *pairs}) == 4, "the order of the files is part of it"
 
+    def test_of_where_files_end(self, tmp_path: Path) -> None:
+        """A header in the middle of a file is a row, at the start of one it is none."""
+        (tmp_path / "a1.csv").write_text("x\n1\n")
+        (tmp_path / "a2.csv").write_text("x\n2\n")
+        (tmp_path / "b.csv").write_text("x\n1\nx\n2\n")
+        two = find_source(str(tmp_path / "a*.csv"), tmp_path).digest()
+        assert two != find_source(tmp_path / "b.csv", tmp_path).digest()
+
     def test_of_frames(self, tmp_path: Path) -> None:
         """Of the values, not of how they lie in memory."""
         frame = pl.DataFrame({"a": [f"text number {i}" for i in range(100)], "b": range(100)})

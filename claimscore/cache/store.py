@@ -375,8 +375,8 @@ def _decoded(
 ) -> tuple[dict[str, Entry], list[str]]:
     """The entries that are there, and the keys of those that are damaged."""
     found, damaged = {}, []
-    for key, mode, value in table.look_up(connection, keys):
-        entry = decode_entry(key, value) if mode == MODE_RAW and type(value) is bytes else None
+    for key, value in table.look_up(connection, keys):
+        entry = decode_entry(key, value) if type(value) is bytes else None
         if entry is None:
             damaged.append(key)
         else:

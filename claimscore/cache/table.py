@@ -80,14 +80,12 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def look_up(
-    connection: sqlite3.Connection, keys: Sequence[str]
-) -> Iterator[tuple[str, int, object]]:
-    """(key, mode, value) of the rows that are there, in any order."""
+def look_up(connection: sqlite3.Connection, keys: Sequence[str]) -> Iterator[tuple[str, object]]:
+    """(key, value) of the rows that are there, in any order."""
     for start in range(0, len(keys), _LOOK_UP):
         some = keys[start : start + _LOOK_UP]
         marks = ("?," * len(some))[:-1]
-        statement = f"SELECT key, mode, value FROM Cache WHERE raw = 1 AND key IN ({marks})"
+        statement = f"SELECT key, value FROM Cache WHERE raw = 1 AND key IN ({marks})"
         yield from connection.execute(statement, some)
 
 

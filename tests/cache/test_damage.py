@@ -153,6 +153,7 @@ def test_a_foreign_database_is_left_alone(tmp_path: Path):
 
 def test_a_bug_in_a_statement_is_no_damage(tmp_path: Path):
     """An error of ours that SQLite words like damage must not cost a sound file."""
+    filled(tmp_path, 3)
     with opened(tmp_path) as cache:
         with pytest.raises(ConfigError, match="no such table"):
             cache.read(lambda connection: connection.execute("SELECT * FROM nonsense"))
@@ -212,6 +213,37 @@ def test_who_had_the_damaged_file_open_goes_on_with_the_new_one(tmp_path: Path):
         assert database.with_name("cache.db-wal").exists()
     with opened(tmp_path) as cache:
         assert len(cache.get_many(list(entries(103)))) == N + 3
+
+
+def test_damage_that_another_has_mended_is_not_mended_again(tmp_path: Path):
+    """Both had met it in the same file; the second finds a new one in its place."""
+    filled(tmp_path, N)
+    with opened(tmp_path) as one, opened(tmp_path) as other:
+        one.mend("for a test")
+        other.mend("the same damage")
+        assert other.notices == []
+        assert other.get_many(list(entries(N))) == entries(N)
+    assert [path.name for path in tmp_path.glob("*damaged-?")] == ["cache.db.damaged-1"]
+
+
+def test_a_file_cut_off_in_use_does_not_kill_the_process(tmp_path: Path):
+    """As `cp old.db cache.db` does. A file that is mapped into memory would (SIGBUS)."""
+    code = (
+        "import os, pathlib, sys\n"
+        "from tests.cache.samples import *\n"
+        "folder = pathlib.Path(sys.argv[1])\n"
+        "filled(folder, 300)\n"
+        "with opened(folder) as cache:\n"
+        "    cache.put_many(entries(1, start=999))\n"
+        "    cache.get_many(list(entries(300)))\n"
+        "    os.truncate(folder / 'cache.db', 20 * 4096)\n"
+        "    cache.read(lambda connection: connection.execute('PRAGMA shrink_memory'))\n"
+        "    print(len(cache.get_many(list(entries(300)))), len(cache.notices))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "26 1\n")
 
 
 def test_a_database_is_set_aside_once_by_many(tmp_path: Path):
@@ -295,7 +327,8 @@ def test_a_rescue_survives_a_kill_between_its_steps(
             killed.mend("for a test")
     with opened(tmp_path) as cache:
         assert cache.get_many(list(entries(2 * N))) == entries(2 * N)
-    assert not (tmp_path / "rescued").exists()
+        assert not (tmp_path / "rescued").exists()
+        cache.mend("what the killed one left is not in the way")
     assert n_steps == min(step + 1, 5)
 
 

@@ -110,6 +110,32 @@ def test_a_broken_log_hides_no_older_answer(tmp_path: Path):
     assert saved(database) == entries(20)
 
 
+def test_what_an_older_log_left_hides_nothing(tmp_path: Path):
+    """SQLite writes a log from its beginning again; behind the new pages lie old ones."""
+    folder = tmp_path / "cache"
+    filled(folder, 20)
+    with opened(folder) as cache:
+        cache.put_many(entries(200, start=20))
+        cache.read(lambda c: c.execute("PRAGMA wal_checkpoint(FULL)").fetchall())
+        cache.put_many(entries(5, start=220))
+        shutil.copytree(folder, tmp_path / "copy")
+    assert saved(tmp_path / "copy" / "cache.db") == entries(225)
+
+
+def test_a_length_without_end_is_not_followed(tmp_path: Path):
+    """An answer of 2^49 bytes on an overflow page that names itself as the next one."""
+    size = b"\x81" + b"\x80" * 6 + b"\x00"  # as SQLite writes 2^49
+    least = (4096 - 12) * 32 // 255 - 23
+    there = least + (2**49 - least) % 4092
+    there = there if there <= 4061 else least
+    leaf, overflow = bytearray(4096), bytearray(4096)
+    leaf[0], leaf[4], leaf[9] = 0x0D, 1, 10  # a leaf page with one cell, at byte 10
+    leaf[10:19] = size + b"\x01"
+    leaf[19 + there : 23 + there] = overflow[:4] = (3).to_bytes(4, "big")
+    (tmp_path / "cache.db").write_bytes(bytes(4096) + leaf + overflow)
+    assert saved(tmp_path / "cache.db") == {}
+
+
 def test_a_damaged_answer_is_not_found(tmp_path: Path):
     """What does not have its checksum is nobody's answer."""
     database = filled(tmp_path / "cache", 5)

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from claimscore.cache.entry import encode_entry
 from claimscore.cache.store import Cache, DiskCache, Entry, MemoryCache
+from claimscore.cache.table import NewRow, upsert
 from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.types import Completion, Usage
 
@@ -84,6 +86,54 @@ def test_put_many_is_all_or_nothing(disk: DiskCache):
     with pytest.raises(TypeError):
         disk.put_many({"a": ENTRY, "b": broken})
     assert disk.get_many(["a", "b"]) == {}
+
+
+def test_a_write_that_fails_is_undone(disk: DiskCache):
+    """Also where it is not SQLite that fails; the next one finds no half-done transaction."""
+    row = NewRow("a", 1.0, encode_entry("a", ENTRY))
+
+    def fail(connection: sqlite3.Connection) -> None:
+        upsert(connection, [row])
+        raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        disk.write(fail)
+    assert disk.get_many(["a"]) == {}
+    disk.put_rows([row])
+    assert disk.get_many(["a"]) == {"a": ENTRY}
+
+
+@pytest.mark.parametrize("n", [0, 1, 500, 501, 1234])
+def test_any_number_of_keys_is_looked_up(cache: Cache, n: int):
+    """More than SQLite takes in one statement, none, and some twice."""
+    keys = [str(number) for number in range(n)]
+    cache.put_many(dict.fromkeys(keys[::2], ENTRY))
+    assert cache.get_many([*keys, *keys[:3]]) == dict.fromkeys(keys[::2], ENTRY)
+
+
+@pytest.mark.parametrize("value", [None, "text", 5, 0.5], ids=repr)
+def test_a_value_that_is_no_bytes_is_damage(disk: DiskCache, value: object):
+    """Whatever SQLite gives for a damaged row."""
+    disk.put_many({"a": ENTRY})
+    sql(disk, "UPDATE Cache SET value = ?", value)
+    assert disk.get_many(["a"]) == {}
+    assert disk.stats().damaged == 1
+    assert "`claimscore cache verify`" in disk.notices[0]
+
+
+def test_the_open_file_is_not_opened_again(disk: DiskCache, monkeypatch: pytest.MonkeyPatch):
+    """Closing any other handle of it would drop SQLite's locks in this process."""
+    opened: list[str] = []
+    plain = os.open
+
+    def noting(path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_EXCL == 0:
+            opened.append(os.fspath(path))
+        return plain(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", noting)
+    DiskCache(disk.folder).close()
+    assert [Path(path).name for path in opened] == ["cache.db.lock"]
 
 
 def test_large_answers_stay_in_the_database(disk: DiskCache):

@@ -60,6 +60,7 @@ def test_the_file_is_private_and_tells_nothing_else(exported: Path):
     assert packed == exported.with_name("other.gz").read_bytes()
     assert gzip.decompress(packed) == exported.read_bytes()
     assert b"one" not in packed
+    assert packed[4:8] == bytes(4)  # the time that gzip would write
 
 
 def test_damaged_entries_are_left_out(tmp_path: Path):

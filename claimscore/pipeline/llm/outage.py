@@ -145,10 +145,10 @@ class Outage:
             self._failing.add(key)
 
     def _probe_wait_s(self) -> float:
-        """Longer the longer it lasts, but never much more than a sixth of it: who was down for
-        20 seconds is noticed to be back within four."""
+        """Longer the longer it lasts, but never much more than a tenth of it: who was down for
+        20 seconds is noticed to be back within two and a half."""
         grown = FIRST_PROBE_S * PROBE_GROWTH**self._n_probes
-        longest = min(LONGEST_PROBE_S, max(1.0, self.lasted_s / 6))
+        longest = min(LONGEST_PROBE_S, max(1.0, self.lasted_s / 10))
         return min(grown, longest) * (0.8 + 0.4 * self._jitter())
 
     def _out_of_patience(self, error: TransientError) -> OutageError:

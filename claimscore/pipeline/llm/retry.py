@@ -17,9 +17,10 @@ from claimscore.errors import TransientError
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
 
-#: Full jitter: attempt n waits a random time up to 2 ** (n - 1) seconds, at most this.
+#: Full jitter: after attempt n, a random time up to 0.5 * 2 ** (n - 1) seconds, at most a minute.
+FIRST_BACKOFF_S = 0.5
 LONGEST_BACKOFF_S = 60.0
-_backoff = wait_random_exponential(multiplier=1.0, max=LONGEST_BACKOFF_S)
+_backoff = wait_random_exponential(multiplier=FIRST_BACKOFF_S, max=LONGEST_BACKOFF_S)
 
 
 class GaveUp(Exception):

@@ -23,11 +23,16 @@ from claimscore.pipeline.llm.limits.shared import SharedBudget, shared_scope
 from claimscore.pipeline.llm.money import Spending
 from claimscore.pipeline.llm.prices import find_price
 from claimscore.pipeline.llm.providers.base import Collecting, Provider
+from claimscore.pipeline.llm.providers.batch_files import batch_folder, paid_twice_online
 from claimscore.pipeline.llm.sender import OnEvent
 from claimscore.types import Completion
 
 #: The state file that all processes of a user share.
 LIMITS_FILE = "limits.sqlite"
+
+#: A provider that answers in batches tries again itself, within its own time; what it has
+#: sent goes on when the process ends.
+_OWN_LIMITS: Mapping[str, Any] = {"timeout_s": None, "max_attempts": 1, "stop_grace_s": 0.0}
 
 
 @contextlib.asynccontextmanager
@@ -48,35 +53,28 @@ async def open_engine(
     """
     tell = on_event or _nothing
     with contextlib.ExitStack() as stack:
-        price = find_price(llm, getattr(provider, "base_url", None))
-        ledger = Ledger(spend_file) if spend_file is not None else None
-        if ledger is not None:
-            stack.callback(ledger.close)
-        spending = Spending(
-            price=price, max_cost=llm.max_cost, max_requests=llm.max_requests, ledger=ledger
-        )
-        stack.callback(spending.flush)
+        spending = _spending(llm, provider, spend_file, stack)
         folder = cache_dir or user_cache_dir()
         cache = DiskCache(folder, on_notice=lambda text: tell("cache", notice=text))
         stack.callback(cache.close)
         shared = _shared_budget(provider, stack, tell)
         if shared is not None:
             _recall_dialect(provider, shared)
-        collects = isinstance(provider, Collecting)  # then it keeps its own limits and time
-        concurrency = (
-            provider.batch_size if isinstance(provider, Collecting) else llm.max_concurrency
-        )
-        limiter = (
-            NoLimits()
-            if collects
-            else Limiter(
+        limiter: Limiter
+        if isinstance(provider, Collecting):
+            own_limits = _OWN_LIMITS
+            limiter = NoLimits()
+            concurrency = provider.batch_size
+        else:
+            own_limits = {"timeout_s": llm.timeout_s, "max_attempts": llm.max_attempts}
+            concurrency = llm.max_concurrency
+            limiter = Limiter(
                 rpm=llm.rpm,
                 tpm=llm.tpm,
                 max_concurrency=concurrency,
                 shared=shared,
                 on_event=on_event,
             )
-        )
         stack.callback(limiter.close)
         engine = Engine(
             provider,
@@ -84,18 +82,18 @@ async def open_engine(
             limiter=limiter,
             spending=spending,
             max_concurrency=concurrency,
-            max_attempts=llm.max_attempts,
             max_samples=llm.max_samples,
-            timeout_s=None if collects else llm.timeout_s,
             max_outage_s=llm.max_outage_s,
             failure_limit=llm.failure_limit(),
             retry_failed=retry_failed,
             on_event=on_event,
-            stop_grace_s=0.0 if collects else None,
+            **own_limits,
         )
         try:
             if isinstance(provider, Collecting):
                 await _recover(provider, cache, folder, on_event)
+            else:
+                _tell_of_batches(provider, folder, tell)
             async with engine:
                 yield engine
         finally:
@@ -103,9 +101,23 @@ async def open_engine(
                 await provider.aclose()
 
 
+def _spending(
+    llm: LLMConfig, provider: Provider, spend_file: Path | None, stack: contextlib.ExitStack
+) -> Spending:
+    """What may be spent, and has been by earlier calls."""
+    price = find_price(llm, getattr(provider, "base_url", None))
+    ledger = None if spend_file is None else Ledger(spend_file)
+    if ledger is not None:
+        stack.callback(ledger.close)
+    spending = Spending(
+        price=price, max_cost=llm.max_cost, max_requests=llm.max_requests, ledger=ledger
+    )
+    stack.callback(spending.flush)  # before the ledger closes: what ended last counts as ended
+    return spending
+
+
 async def _recover(provider: Any, cache: Cache, folder: Path, on_event: OnEvent | None) -> None:
     """Take the answers of batches that earlier runs have sent into the cache."""
-    from claimscore.pipeline.llm.providers.batch_files import batch_folder
 
     def keep(answers: Mapping[str, Completion]) -> None:
         cache.put_many({key: Entry(completion) for key, completion in answers.items()})
@@ -116,6 +128,13 @@ async def _recover(provider: Any, cache: Cache, folder: Path, on_event: OnEvent 
     provider.state = batch_folder(folder, provider.namespace)
     provider.on_event = on_event
     await provider.recover(keep, find)
+
+
+def _tell_of_batches(provider: Provider, folder: Path, tell: OnEvent) -> None:
+    """Say so where batches under way hold requests that may now be asked, and paid, again."""
+    notice = paid_twice_online(batch_folder(folder, provider.namespace), provider.model)
+    if notice is not None:
+        tell("batches under way", notice=notice)
 
 
 def _shared_budget(

@@ -59,9 +59,10 @@ class Chunks:
         self._progress = progress
         self._error: Exception | None = None
 
-    async def run(self, todo: Sequence[int], *, chunk_rows: int, max_concurrency: int) -> None:
+    async def run(self, todo: Sequence[int], *, chunk_rows: int) -> None:
         """Do all of these; raise what stopped them, after what was in flight has landed."""
-        busy = math.ceil(4 * max_concurrency / chunk_rows)
+        # As many as have, half answered, a row for each request that may be in flight.
+        busy = math.ceil(2 * self._engine.max_concurrency / chunk_rows)
         young, opened = anyio.Semaphore(busy), anyio.Semaphore(busy + LINGERING)
         async with anyio.create_task_group() as group:
             for chunk in todo:

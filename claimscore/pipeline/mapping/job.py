@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from typing import BinaryIO
 
 import anyio
 from anyio.abc import TaskGroup
 
 from claimscore import __version__
+from claimscore.config import LLMConfig
 from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.llm.engine import Engine
@@ -27,7 +28,7 @@ from claimscore.pipeline.mapping.table import Source, find_source, scratch_sourc
 from claimscore.pipeline.signals import leave_after, watch_signals
 from claimscore.pipeline.watchdog import Watchdog
 from claimscore.prompts import Prompt
-from claimscore.types import JSON, Request
+from claimscore.types import JSON
 
 OnProgress = Callable[[MapProgress], None]
 
@@ -53,9 +54,11 @@ def map(
     `StoppedEarly` when stopped.
     """
     prompt = config.load_prompt()
-    asked = provider or load_provider(config.llm)
-    _check_builtin(prompt, asked)
-    job = _Job(config, prompt, asked, stdin, on_progress)
+    asked, llm = provider or load_provider(config.llm), config.llm
+    if provider is not None:  # the price is that of its model
+        llm = dataclasses.replace(llm, model=f"{provider.family}:{provider.model}")
+    check_builtin(prompt, asked)
+    job = _Job(config, llm, prompt, asked, stdin, on_progress)
     refuse_other_failures(config.path)
     finished = Finished.read(config.path)
     again = finished is not None and config.retry_failed and bool(finished.failed)
@@ -66,31 +69,7 @@ def map(
     return job.run()
 
 
-@dataclasses.dataclass(frozen=True)
-class PlannedMap:
-    """What a map would ask, were the cache empty."""
-
-    rows: int
-    requests: Iterator[Request]
-
-
-@contextlib.contextmanager
-def planned_map(
-    config: MapConfig, *, provider: Provider | None = None, stdin: BinaryIO | None = None
-) -> Iterator[PlannedMap]:
-    """The requests of a map, one after the other, nothing spent and nothing written."""
-    prompt = config.load_prompt()
-    asked = provider or load_provider(config.llm)
-    _check_builtin(prompt, asked)
-    with scratch_source(config.input, stdin) as source:
-        table = source.open()
-        questions = Questions(prompt, table.schema, table.name)
-        frames = table.chunks(config.chunk_rows)
-        requests = (r for frame in frames for r in questions.ask(frame, asked).requests)
-        yield PlannedMap(table.n_rows, requests)
-
-
-def _check_builtin(prompt: Prompt, provider: Provider) -> None:
+def check_builtin(prompt: Prompt, provider: Provider) -> None:
     """`ConfigError` where rules that know four tasks would be asked for another one."""
     if provider.family != "builtin":
         return
@@ -109,6 +88,7 @@ class _Job:
     """All that one call works with."""
 
     config: MapConfig
+    llm: LLMConfig
     prompt: Prompt
     provider: Provider
     stdin: BinaryIO | None
@@ -222,7 +202,7 @@ class _Job:
     async def _work(self, parts: Parts, questions: Questions, todo: list[int]) -> None:
         config = self.config
         async with open_engine(
-            config.llm,
+            self.llm,
             self.provider,
             config.cache_dir,
             spend_file=parts.spend_file,
@@ -236,11 +216,7 @@ class _Job:
                 background.start_soon(self._keep_telling, engine)
                 background.start_soon(self._watchdog(chunks, engine, parts, background).run)
                 try:
-                    await chunks.run(
-                        todo,
-                        chunk_rows=config.chunk_rows,
-                        max_concurrency=config.llm.max_concurrency,
-                    )
+                    await chunks.run(todo, chunk_rows=config.chunk_rows)
                 finally:
                     engine.observe()
                 background.cancel_scope.cancel()
@@ -278,12 +254,13 @@ class _Job:
         self, chunks: Chunks, engine: Engine, parts: Parts, background: TaskGroup
     ) -> Watchdog:
         """Notices a map in which nothing happens any more, says what it waits for, ends it."""
-        hung_after_s = max(HUNG_AFTER_S, 2 * self.config.llm.timeout_s)
+        hung_after_s = max(HUNG_AFTER_S, 2 * self.llm.timeout_s)
         hear = self._hear(parts)
 
         def mark() -> Hashable:
             stats = engine.stats
-            return (stats.sent, stats.answered, stats.hits, stats.why, self.progress.rows_done)
+            waits = round(stats.waiting_s)  # a pause, an outage: no standstill
+            return (stats.sent, stats.answered, stats.hits, waits, self.progress.rows_done)
 
         def stop(message: str) -> None:
             hear("hung", notice=message)
@@ -294,7 +271,7 @@ class _Job:
             mark,
             engine.waiting_for,
             warn_after_s=hung_after_s,
-            stop_after_s=max(hung_after_s, self.config.llm.max_outage_s),
+            stop_after_s=max(hung_after_s, self.llm.max_outage_s),
             on_warn=lambda message: hear("hung", notice=message),
             on_stop=stop,
         )

@@ -12,7 +12,7 @@ from claimscore.errors import (
     RejectedError,
     TransientError,
 )
-from claimscore.pipeline.llm.retry import LONGEST_BACKOFF_S, GaveUp, Retry
+from claimscore.pipeline.llm.retry import FIRST_BACKOFF_S, LONGEST_BACKOFF_S, GaveUp, Retry
 from tests.pipeline.llm.fakes import VirtualClock
 
 pytestmark = pytest.mark.anyio
@@ -44,7 +44,7 @@ async def test_transient_errors_are_repeated_with_jitter():
     clock, call = VirtualClock(), Flaky(7, TransientError("x"))
     assert await Retry(clock.sleep)(call) == "done"
     assert call.calls == 8
-    bounds = [min(2.0**i, LONGEST_BACKOFF_S) for i in range(7)]
+    bounds = [min(FIRST_BACKOFF_S * 2.0**i, LONGEST_BACKOFF_S) for i in range(7)]
     assert all(0 <= wait <= bound for wait, bound in zip(clock.slept, bounds, strict=True))
     assert len(set(clock.slept)) == 7
 

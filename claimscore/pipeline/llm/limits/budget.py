@@ -24,6 +24,10 @@ from claimscore.types import LimitState
 #: resets are rounded to whole seconds by some servers.
 DEEP_S = 3.0
 
+#: While a server shows more than so many seconds of its rate saved up, its own account is
+#: followed, which all processes see; below it, they share what flows in.
+CREDIT_LEFT_S = 2.0
+
 #: What is left in a server's bucket, in seconds of the rate, for late and bunched arrivals.
 MARGIN_S = 0.25
 
@@ -79,6 +83,7 @@ class Budget:
         self.told: Told | None = None
         self.pace: Pace | None = None
         self._leases = leases
+        self._leasing = True
         self._slack_s = 0.0 if leases is None else SLACK_S
         self._credit_allowed = True
         self._margin = 0.0
@@ -123,15 +128,16 @@ class Budget:
         """How long until other processes leave so many units; 0.0 now. To be asked last."""
         if self.pace is None or self._leases is None:
             return 0.0
-        return self._leases.wait_s(units, self.pace, now)
+        saved_up = self.pace.level - units > CREDIT_LEFT_S * self.pace.rate
+        self._leasing = not (self.uses_credit and saved_up)
+        return self._leases.wait_s(units, self.pace, now) if self._leasing else 0.0
 
     def take(self, units: float) -> None:
         """Spend units."""
         if self.pace is None:
             return
         self.pace.take(units)
-        if self._leases is not None:
-            self._leases.take(units)
+        self._use_lease(units)
         if units > self._largest:
             self._largest, self._empty = units, 2 * units
             if not self.uses_credit:
@@ -141,15 +147,17 @@ class Budget:
         """What was taken turned out to be so many more (or, negative, fewer)."""
         if self.pace is not None:
             self.pace.correct(units)
-            if self._leases is not None:
-                self._leases.take(units)
+            self._use_lease(units)
 
     def give_back(self, units: float) -> None:
         """Units were taken but not used."""
         if self.pace is not None:
             self.pace.take(-units)
-            if self._leases is not None:
-                self._leases.take(-units)
+            self._use_lease(-units)
+
+    def _use_lease(self, units: float) -> None:
+        if self._leases is not None and self._leasing:
+            self._leases.take(units)
 
     def close(self) -> None:
         """Let other processes have what this one holds."""

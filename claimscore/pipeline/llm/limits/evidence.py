@@ -119,7 +119,7 @@ class _Trial:
         """As many as in the run that was taken for a limit, or as before that."""
         base = self._base_share
         like_base = base is not None and 0.5 * base <= self.share <= 3 * base
-        return self.refused >= 2 and (like_base or self.share >= 0.7 * self._run_share)
+        return self.refused >= 3 and (like_base or self.share >= 0.7 * self._run_share)
 
 
 class Evidence:

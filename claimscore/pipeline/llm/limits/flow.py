@@ -128,9 +128,9 @@ class Flow:
         )
         if wait_s > 0:
             return wait_s
-        if self._shared is not None:
+        if self.requests.pace is not None or self.tokens.pace is not None:
             return max(self.requests.lease_s(1, now), self.tokens.lease_s(tokens, now))
-        self._free = self.window.is_open and self.learnt.rate is None and not self._is_limited
+        self._free = self.window.is_open and self.learnt.rate is None
         return 0.0
 
     def take(self, tokens: int, now: float) -> Permit:
@@ -151,10 +151,6 @@ class Flow:
         self.requests.take(1)
         self.tokens.take(tokens)
         return Permit(seq, tokens, now, self._arrived, self.learnt.rate)
-
-    @property
-    def _is_limited(self) -> bool:
-        return self.requests.pace is not None or self.tokens.pace is not None
 
     # -- after
 
@@ -209,7 +205,9 @@ class Flow:
         self.window.restart()
 
     def close(self) -> None:
-        """Give back what other processes may use."""
+        """Give back what other processes may use, and tell them what was learnt."""
+        if self.learnt.good is not None:
+            self._remember()
         self.requests.close()
         self.tokens.close()
 
@@ -232,7 +230,8 @@ class Flow:
         if in_vain:
             self.learnt.undo()
         elif in_vain is False:
-            self.learnt.settle()
+            self.learnt.go_on()
+            self._remember()
 
     def _slow_down(self, verdict: Verdict, rate: float | None, now: float) -> None:
         """Find out what the limit is, and pause where next to nothing gets through.
@@ -267,7 +266,6 @@ class Flow:
         if good is not None and (known is None or abs(good / known - 1) > _NEWS):
             self._known_good = good
             self._tell("rate lowered", rpm=round(60 * good, 1))
-            self._remember()
         return measured
 
     def _pause(self, hint_until: float, now: float) -> None:
@@ -313,18 +311,18 @@ class Flow:
             self.window.open()
 
     def _remember(self) -> None:
+        """Let other processes, and later ones, begin where this one is."""
         if self._shared is None:
             return
         requests, tokens = self.requests.told, self.tokens.told
-        self._shared.remember(
-            Learnt(
-                rpm=requests and requests.per_minute,
-                tpm=tokens and tokens.per_minute,
-                rpm_depth_s=requests and requests.depth_s,
-                tpm_depth_s=tokens and tokens.depth_s,
-                good_rps=self.learnt.good,
-            )
+        learnt = Learnt(
+            rpm=requests and requests.per_minute,
+            tpm=tokens and tokens.per_minute,
+            rpm_depth_s=requests and requests.depth_s,
+            tpm_depth_s=tokens and tokens.depth_s,
+            good_rps=self.learnt.good if self.learnt.settled else None,
         )
+        self._shared.remember(learnt)
 
     def _tell(self, kind: str, **fields: object) -> None:
         if self._on_event is not None:

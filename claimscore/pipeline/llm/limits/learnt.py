@@ -27,7 +27,7 @@ _NEAR_AFTER_S = (5.0, 20.0)
 _NEAR_AFTER_LEAST_S = 0.5
 
 #: At a constant limit what was held back at first is used up by this time, in times to come
-#: near, and then so many requests show it.
+#: near, and then it takes at least so many requests to show.
 _USED_UP = 1.72
 _SHOW_REQUESTS = 10
 
@@ -69,10 +69,12 @@ class LearntRate:
         #: Seconds during which the rate was what held requests back: idle time tries nothing.
         self._tried_s = 0.0
         self._since_take_s = 0.0
+        self._waited = False
         self._mark: Mark | None = None
         self._refused_since_mark = 0
         self._undo: tuple[float | None, float, float] = (None, 0.0, 0.0)
-        self._settled = True
+        #: Whether lowering was right; where not known yet, several are undone together.
+        self.settled = True
         self._on_trial = False
         self._closed_before = False
         self._feedback_s = 0.0
@@ -93,14 +95,17 @@ class LearntRate:
         pace = self._pace
         if pace is None:
             return 0.0
-        tried_s = pace.earn(now)
-        self._since_take_s += tried_s
-        self._tried_s += tried_s
+        earned_s = pace.earn(now)
+        if self._waited:
+            self._since_take_s += earned_s
+            self._tried_s += earned_s
         if self.good is not None:
-            if self._on_trial:
+            if self._on_trial and self._near_s >= _NEAR_AFTER_S[0]:
                 self._tried_s = min(self._tried_s, self._near_s)
             self._set_rate(self.good * _growth(self._tried_s / self._near_s - 1))
-        return pace.wait_s(1, now)
+        wait_s = pace.wait_s(1, now)
+        self._waited = wait_s > 0
+        return wait_s
 
     def take(self) -> None:
         """One was sent."""
@@ -127,13 +132,13 @@ class LearntRate:
         """One was refused that was sent since the rate was last lowered."""
         self._refused_since_mark += 1
 
-    def settle(self) -> None:
+    def go_on(self) -> None:
         """Lowering the rate was right."""
-        self._settled, self._on_trial, self._closed_before = True, False, False
+        self.settled, self._on_trial, self._closed_before = True, False, False
 
     def undo(self) -> None:
         """Go back to the rate before it was lowered."""
-        self.settle()
+        self.go_on()
         rate, good, tried_s = self._undo
         if rate is None:
             self._pace = self.good = None
@@ -151,14 +156,15 @@ class LearntRate:
     ) -> bool:
         """Lower the rate by evidence; whether there was something to measure it by.
 
-        `admitted_per_s` is what was let through since the start, credit included.
+        `rate` is the one at which the last of the run was sent. `admitted_per_s` is what was
+        let through since the start, credit included.
         """
         self._feedback_s = feedback_s
-        if self._settled:
+        if self.settled:
             self._undo = (self.rate, self.good or 0.0, self._tried_s)
         measured = self._measure(run, rate)
         searching = self.rate is not None and self.good is None
-        self._settled, self._on_trial = False, measured is not None and not searching
+        self.settled, self._on_trial = False, measured is not None and not searching
         if measured is not None:
             self._hold(measured.rate, measured.seconds)
         elif self.good is not None and not self._closed_before:
@@ -192,18 +198,18 @@ class LearntRate:
         through = max(0.5, 1 - (run.refused - 1) / max(1, run.sent - 1)) * rate
         if not agree and run.refused >= 5 and through < 0.7 * by_mark.rate:
             return _Measured(through, 0.0)
-        if rate > self._highest(by_mark.rate):
+        if rate > self._highest(by_mark.rate, run.sent):
             return by_mark._replace(seconds=min(by_mark.seconds / 4, _SHOW_REQUESTS / by_mark.rate))
         if 0.9 < by_mark.rate / self.good < 1.1:
             return by_mark
         return by_mark._replace(seconds=by_mark.seconds / 4)
 
-    def _highest(self, limit: float) -> float:
+    def _highest(self, limit: float, n_shown: int) -> float:
         """How high the rate may be when refusals are heard, if this was the limit all along.
 
-        Where it is higher, a bucket was full meanwhile, and the limit is more than was admitted.
+        `n_shown` is how many requests it took to show. Where it is higher, a bucket was full meanwhile, and the limit is more than was admitted.
         """
-        heard_s = _SHOW_REQUESTS / limit + self._feedback_s
+        heard_s = max(n_shown, _SHOW_REQUESTS) / limit + self._feedback_s
         return 1.1 * limit * _growth(_USED_UP + heard_s / self._near_s)
 
     def _since_mark(self, run: Run) -> _Measured | None:

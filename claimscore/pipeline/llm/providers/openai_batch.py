@@ -71,8 +71,8 @@ if TYPE_CHECKING:
 MAX_REQUESTS = 50_000
 MAX_BYTES = 200_000_000
 
-#: How many requests should wait at once: so many go into one batch.
-BATCH_SIZE = 20_000
+#: How many requests should wait at once: so many go into one batch. Each takes 6 KB and more.
+BATCH_SIZE = 10_000
 
 #: Batches that a request may be in without an answer.
 MAX_TRIES = 3

@@ -1,0 +1,83 @@
+"""How many tokens a request will take."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from claimscore.pipeline.llm.limits import TokenEstimate
+from claimscore.types import Completion, Message, OutputSchema, Request, Usage
+
+
+def request(characters: int, *, max_tokens: int = 800, schema: str | None = None) -> Request:
+    output = None if schema is None else OutputSchema(schema, {})
+    messages = (Message("user", "x" * characters),)
+    return Request("p", "n", "m", messages, max_tokens=max_tokens, output=output)
+
+
+def answer(prompt: int | None, output: int | None, text: str = "") -> Completion:
+    return Completion(text, "m", usage=Usage(prompt, output))
+
+
+def test_before_any_answer_four_characters_are_a_token():
+    """And answers an eighth of what they may be."""
+    assert TokenEstimate().expect(request(400)) == 100 + 100
+
+
+def test_what_servers_report_is_learnt_within_a_few_answers():
+    """2 characters a token, answers of 30: after five, within a fifth."""
+    estimate = TokenEstimate()
+    for _ in range(5):
+        assert estimate.learn(request(1000), answer(500, 30)) == 530
+    assert estimate.expect(request(1000)) == pytest.approx(530, rel=0.2)
+
+
+def test_kinds_of_answers_are_told_apart():
+    """By their output schema; the prompts of a new kind are expected to be like others'."""
+    estimate = TokenEstimate()
+    for _ in range(300):
+        estimate.learn(request(400, schema="short"), answer(200, 10))
+        estimate.learn(request(400, schema="long"), answer(200, 500))
+    assert estimate.expect(request(400, schema="short")) == pytest.approx(210, abs=5)
+    assert estimate.expect(request(400, schema="long")) == pytest.approx(700, abs=5)
+    assert estimate.expect(request(400, schema="new")) == pytest.approx(300, abs=5)
+
+
+def test_no_answer_is_expected_to_be_longer_than_it_may_be():
+    """Whatever was seen with larger bounds."""
+    estimate = TokenEstimate()
+    for _ in range(100):
+        estimate.learn(request(0), answer(0, 700))
+    assert estimate.expect(request(0, max_tokens=50)) <= 50
+
+
+def test_unreported_usage_is_estimated_from_the_text():
+    """Servers that report nothing, or half of it, are paced all the same."""
+    estimate = TokenEstimate()
+    assert estimate.learn(request(40), answer(None, None, "y" * 8)) == 12
+    assert estimate.learn(request(40), answer(7, None, "y" * 8)) == 9
+    assert estimate.learn(request(40), answer(None, 3, "y" * 8)) == 13
+
+
+@given(
+    st.floats(1.5, 6),
+    st.integers(5, 400),
+    st.lists(st.tuples(st.integers(50, 5000), st.floats(0.5, 1.5)), min_size=60, max_size=60),
+)
+@settings(max_examples=50)
+def test_the_mean_error_becomes_small(
+    characters_per_token: float, mean: int, shapes: list[tuple[int, float]]
+):
+    """Once thirty of a kind were seen, the next thirty take what was expected within 15 %."""
+    estimate, expected, used = TokenEstimate(), 0, 0
+    for i, (characters, spread) in enumerate(shapes):
+        asked = request(characters)
+        if i >= 30:
+            expected += estimate.expect(asked)
+        took = estimate.learn(
+            asked, answer(round(characters / characters_per_token), round(mean * spread))
+        )
+        used += took if i >= 30 else 0
+    slack = 30 * mean * 0.5
+    assert abs(expected - used) <= 0.15 * used + slack
