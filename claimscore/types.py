@@ -103,12 +103,13 @@ class Completion:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Completion:
-        return cls(
-            text=value["text"],
-            model=value["model"],
-            finish_reason=value["finish_reason"],
-            usage=Usage(**value["usage"]),
+        tokens = value["usage"]
+        usage = Usage(
+            tokens["prompt_tokens"],
+            tokens["completion_tokens"],
+            tokens.get("cached_prompt_tokens"),
         )
+        return cls(value["text"], value["model"], value["finish_reason"], usage)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "huggingface_hub": ("pipeline.encoders",),
     "safetensors": ("pipeline.encoders", "training"),
     "diskcache": ("cache.store",),
+    "orjson": ("cache.key", "cache.entry"),
     "tenacity": ("pipeline.llm.retry",),
     "nltk": ("text",),
     "rich": ("console",),

@@ -372,11 +372,13 @@ class TestStops:
 
     def test_leftovers_of_a_kill_are_removed(self, tmp_path: Path) -> None:
         """Half a result and half-removed parts, and nobody else's files."""
-        for name in (".out.parquet.1f.tmp", ".out.failures.parquet.2e.tmp", ".other.tmp"):
+        ours = (".out.parquet.1f1f1f1f.tmp", ".out.failures.parquet.2e2e2e2e.tmp")
+        theirs = (".other.parquet.1f1f1f1f.tmp", ".out.parquet.x.parquet.1f1f1f1f.tmp")
+        for name in (*ours, *theirs):
             (tmp_path / name).touch()
-        (tmp_path / ".out.parquet.parts.3d.done").mkdir()
+        (tmp_path / ".out.parquet.parts.3d3d3d3d.done").mkdir()
         run_map(tmp_path, self.TABLE)
-        assert [path.name for path in tmp_path.glob(".*")] == [".other.tmp"]
+        assert {path.name for path in tmp_path.glob(".*")} == set(theirs)
 
     def test_a_folder_of_somebody_elses(self, tmp_path: Path) -> None:
         """Files in the way of the parts are not touched."""

@@ -8,6 +8,8 @@ import json
 import marshal
 from json.encoder import encode_basestring
 
+import orjson
+
 from claimscore.types import JSON, Message, Request
 
 #: Raised when the meaning of a stored answer changes; every key changes with it.
@@ -19,9 +21,6 @@ _ENCODER = json.JSONEncoder(
 
 #: Settings, and beginnings of conversations, that are remembered as JSON at a time.
 _REMEMBERED = 64
-
-#: Changes control characters other than the line feed, which texts are full of, and nothing else.
-_NO_CONTROLS = bytes(0x3F if code < 0x20 and code != 0x0A else code for code in range(256))
 
 
 def request_key(request: Request) -> str:
@@ -91,12 +90,13 @@ def _quick_key(request: Request) -> str:
 
 
 def _text(value: str) -> bytes:
-    """A text as JSON; most hold nothing to escape but quotes, backslashes and line feeds."""
-    data = value.encode("utf-8", "surrogatepass")
-    if data.translate(_NO_CONTROLS) != data:
+    """A text as JSON; lone surrogates go the long way."""
+    if not isinstance(value, str):
+        raise TypeError
+    try:
+        return orjson.dumps(value)
+    except TypeError:
         return encode_basestring(value).encode("utf-8", "surrogatepass")
-    data = data.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
-    return b'"%b"' % data
 
 
 @functools.lru_cache(_REMEMBERED)

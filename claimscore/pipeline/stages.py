@@ -202,9 +202,7 @@ class Stages:
         result = await run_task(planned, records, tables, self._engine, self._config.granularity)
         frames = {planned.task.table.name: result.rows, "failures": result.failures}
         with self._at(f"the disk, at {planned.step} of chunk {chunk}"):
-            await anyio.to_thread.run_sync(
-                self._directory.write_parts, chunk, planned.step, frames
-            )
+            await anyio.to_thread.run_sync(self._directory.write_parts, chunk, planned.step, frames)
 
     @contextlib.contextmanager
     def _at(self, work: str) -> Iterator[None]:

@@ -300,7 +300,7 @@ class RunDirectory:
             scratch.mkdir(mode=0o700)
         try:
             parts = _regrouped(frames, scratch)
-            with atomic_path(target) as temporary, _polars_errors(target):
+            with atomic_path(target) as temporary, polars_errors(target):
                 pl.scan_parquet(parts, glob=False).sink_parquet(
                     temporary, compression="zstd", row_group_size=SCORES_ROW_GROUP
                 )
@@ -432,7 +432,7 @@ def _take_lock(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def _polars_errors(path: Path) -> Iterator[None]:
+def polars_errors(path: Path) -> Iterator[None]:
     """Polars wraps some of the system's refusals in errors of its own."""
     try:
         with os_errors(path):
@@ -466,7 +466,7 @@ def _regrouped(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:
 
     def write(rows: pl.DataFrame) -> None:
         path = scratch / f"part-{len(paths):06d}.parquet"
-        with _polars_errors(path):
+        with polars_errors(path):
             rows.write_parquet(path, compression="lz4")
         paths.append(path)
 

@@ -10,7 +10,6 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -236,12 +235,3 @@ def test_a_page_damaged_in_a_read_only_cache_is_an_error(locked_folder: Path):
     lock(locked_folder)
     with opened(locked_folder) as cache, pytest.raises(ConfigError, match="damaged"):
         cache.get_many(list(entries(20)))
-
-
-def test_opening_costs_little(tmp_path: Path):
-    """A run that has everything already must not wait for its cache."""
-    filled(tmp_path, 1)
-    begin = time.perf_counter()
-    for _ in range(5):
-        DiskCache(tmp_path).close()
-    assert time.perf_counter() - begin < 2.5

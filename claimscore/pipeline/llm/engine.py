@@ -293,6 +293,9 @@ class Engine:
                 for _ in range(min(len(rows), self._n_workers)):
                     workers.start_soon(self._worker, queue, parse)
         if any(row.outcome is None for row in rows):
+            # Whoever hears of the stop may end everything: first let what is in flight land,
+            # also that of other calls.
+            await self._sender.landed()
             self._check_running()
 
     async def _worker(self, queue: Iterator[_Row[T]], parse: Parse[T]) -> None:

@@ -88,6 +88,7 @@ class Sender:
         self._slots = anyio.Semaphore(max_concurrency, fast_acquire=True)
         self._diagnosed = 0
         self.in_flight = InFlight()
+        self._idle = anyio.Event()
         self.background: TaskGroup | None = None
 
     async def send(
@@ -139,6 +140,14 @@ class Sender:
         finally:
             self.in_flight.leave(flight)
             stats.in_flight -= 1
+            if stats.in_flight == 0:
+                self._idle.set()
+                self._idle = anyio.Event()
+
+    async def landed(self) -> None:
+        """Return when nothing is in flight."""
+        while self._stats.in_flight:
+            await self._idle.wait()
 
     async def _pass_gate(self) -> bool:
         """Wait until the server is there; True where this attempt is to find that out."""

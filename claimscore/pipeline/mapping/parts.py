@@ -11,6 +11,7 @@ Going on reads the manifest, one line a chunk, and no finished row.
 
 from __future__ import annotations
 
+import glob
 import json
 import secrets
 import shutil
@@ -69,10 +70,10 @@ class Parts:
 
     def _remove_leftovers(self) -> None:
         """What a kill left of results half written and of parts half removed."""
-        for name in (self.out.name, failures_path(self.out).name):
-            for leftover in self.out.parent.glob(f".{name}.*.tmp"):
+        for path in (self.out, failures_path(self.out)):
+            for leftover in _hidden(path, "tmp"):
                 leftover.unlink(missing_ok=True)
-        for leftover in self.out.parent.glob(f".{self.path.name}.*.done"):
+        for leftover in _hidden(self.path, "done"):
             shutil.rmtree(leftover, ignore_errors=True)
 
     @property
@@ -270,6 +271,11 @@ class Parts:
         with os_errors(self.path):
             self.path.rename(away)
         shutil.rmtree(away, ignore_errors=True)
+
+
+def _hidden(path: Path, ending: str) -> list[Path]:
+    """Files such as `.FILE.parquet.1a2b3c4d.tmp` beside a file, of that file alone."""
+    return list(path.parent.glob(f".{glob.escape(path.name)}.{'?' * 8}.{ending}"))
 
 
 def refuse_other_failures(out: Path) -> None:

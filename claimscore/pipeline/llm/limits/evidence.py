@@ -10,7 +10,10 @@ come from the rate, and from then on more of them are taken for isolated.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+#: What lowering the rate has brought: fewer refusals, none fewer, or none fewer so far.
+Outcome = Literal["helped", "in vain", "doubtful"]
 
 #: This share of refusals is taken for isolated, and this for a limit's, by the test that ...
 _CLOSED = (0.05, 0.5)  # ... nearly everything is refused,
@@ -21,8 +24,10 @@ _PROBED = (0.01, 0.1)  # ... some is, while more than the known good rate is tri
 #: or less often; what follows from the last test costs little.
 _HEIGHTS = (11.0, 10.0, 4.5)
 
-#: So many requests show whether a lower rate made refusals rarer.
-_TRIAL_REQUESTS = 60
+#: So many requests show whether a lower rate made refusals rarer: as many as are sent in so
+#: many seconds, within bounds.
+_TRIAL_S = 4.0
+_TRIAL_REQUESTS = (60, 240)
 
 #: So many requests, and refusals among them, show how many refusals there are by themselves.
 _BASE_REQUESTS = 60
@@ -102,24 +107,38 @@ class Cusum:
 
 
 class _Trial:
-    """How many are refused of the first sent since the rate was lowered, against before."""
+    """How many are refused of the first sent since the rate was lowered, against before.
 
-    def __init__(self, seq: int, run_share: float, base_share: float | None) -> None:
-        self.last_seq = seq + _TRIAL_REQUESTS
+    Where as many are, the rate may still be too high: so it is lowered once more.
+    """
+
+    def __init__(self, seq: int, rate: float, run_share: float, base_share: float | None) -> None:
+        self._n = round(min(max(_TRIAL_S * rate, _TRIAL_REQUESTS[0]), _TRIAL_REQUESTS[1]))
+        self.last_seq = seq + self._n
         self._run_share = run_share
         self._base_share = base_share
+        self._first_share: float | None = None
         self.refused = 0
 
     @property
     def share(self) -> float:
-        return self.refused / _TRIAL_REQUESTS
+        """The share of refusals."""
+        return self.refused / self._n
 
     @property
-    def in_vain(self) -> bool:
-        """As many as in the run that was taken for a limit, or as before that."""
+    def outcome(self) -> Outcome:
+        if self._first_share is not None:
+            still = self.refused >= 2 and self.share >= 0.5 * self._first_share
+            return "in vain" if still else "helped"
         base = self._base_share
         like_base = base is not None and 0.5 * base <= self.share <= 3 * base
-        return self.refused >= 3 and (like_base or self.share >= 0.7 * self._run_share)
+        doubtful = self.refused >= 3 and (like_base or self.share >= 0.7 * self._run_share)
+        return "doubtful" if doubtful else "helped"
+
+    def again(self, seq: int) -> None:
+        """Begin anew at a still lower rate."""
+        self._first_share, self.refused = self.share, 0
+        self.last_seq = seq + self._n
 
 
 class Evidence:
@@ -135,8 +154,8 @@ class Evidence:
         self._isolated = 0.0
         self._trial: _Trial | None = None
 
-    def answered(self, seq: int) -> bool | None:
-        """Whether the rate was lowered in vain, once that is known.
+    def answered(self, seq: int) -> Outcome | None:
+        """What lowering the rate has brought, once that is known.
 
         It is when a request was answered that was sent after those of the trial: refusals
         come no later than answers.
@@ -145,10 +164,20 @@ class Evidence:
         trial = self._trial
         if trial is None or seq <= trial.last_seq:
             return None
-        self._trial = None
-        if trial.in_vain:
+        outcome = trial.outcome
+        if outcome != "doubtful":
+            self._trial = None
+        if outcome == "in vain":
             self._take_for_isolated(max(self._isolated, trial.share))
-        return trial.in_vain
+        return outcome
+
+    def lowered_further(self, seq: int) -> float:
+        """Try the same again with what is sent after this request; the share of refusals."""
+        assert self._trial is not None
+        share = self._trial.share
+        self._trial.again(seq)
+        self._begin(seq)
+        return share
 
     def refused(
         self, seq: int, sent_at: float, hint_until: float, *, probing: bool
@@ -167,16 +196,22 @@ class Evidence:
         probed = self._probed.refused(seq, sent_at, hint_until) if probing else None
         return Verdict(probed, False) if probed else None
 
-    def lowered(self, verdict: Verdict, seq: int, *, on_trial: bool) -> None:
-        """Begin anew with what is sent after this request, at a lower rate."""
+    def lowered(self, verdict: Verdict, seq: int, *, to: float | None) -> None:
+        """Begin anew with what is sent after this request, at a lower rate.
+
+        It is put on trial; None where it was not measured: nothing can be said of that.
+        """
         run = verdict.run
         self._trial = None
-        if on_trial:
-            self._trial = _Trial(seq, run.refused / run.sent, self._base_share(run))
+        if to is not None:
+            self._trial = _Trial(seq, to, run.refused / run.sent, self._base_share(run))
+        self._begin(seq)
+        if verdict.closed and to is None:
+            self._closed.clear(seq, but=2)
+
+    def _begin(self, seq: int) -> None:
         for test in self._tests:
             test.clear(seq)
-        if verdict.closed and not on_trial:
-            self._closed.clear(seq, but=2)
         self._lowered_seq, self._refused = seq, 0
 
     def _count(self, refused: float) -> None:

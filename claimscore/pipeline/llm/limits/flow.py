@@ -226,10 +226,15 @@ class Flow:
     # -- refusals
 
     def _judge_trial(self, permit: Permit) -> None:
-        in_vain = self.evidence.answered(permit.seq)
-        if in_vain:
+        outcome = self.evidence.answered(permit.seq)
+        if outcome is None:
+            return
+        if outcome == "in vain":
             self.learnt.undo()
-        elif in_vain is False:
+        elif outcome == "doubtful":
+            self._recovering = self._seq
+            self.learnt.lower_further(self.evidence.lowered_further(self._seq))
+        else:
             self.learnt.go_on()
             self._remember()
 
@@ -250,7 +255,7 @@ class Flow:
             measured = self._learn(verdict, rate, now)
             pause = not measured
             self.window.open()
-        self.evidence.lowered(verdict, self._seq, on_trial=measured)
+        self.evidence.lowered(verdict, self._seq, to=self.learnt.rate if measured else None)
         if pause or run.hint_until > now + _LONG_S:
             self._pause(run.hint_until, now)
 

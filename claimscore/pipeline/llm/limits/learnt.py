@@ -42,6 +42,9 @@ _DOUBLING_REQUESTS = 4
 _BELOW_CREDIT = 8.0
 _BELOW_GOOD = 4.0
 
+#: Where refusals went on at a lower rate, this share of what was admitted is tried.
+_DOUBTFUL = 0.9
+
 _LEAST_PER_S = 0.05
 
 
@@ -136,6 +139,11 @@ class LearntRate:
         """Lowering the rate was right."""
         self.settled, self._on_trial, self._closed_before = True, False, False
 
+    def lower_further(self, share: float) -> None:
+        """So many are still refused: less than what would get through, if that is the limit."""
+        if self.good is not None:
+            self._hold(_DOUBTFUL * (1 - share) * self.good)
+
     def undo(self) -> None:
         """Go back to the rate before it was lowered."""
         self.go_on()
@@ -207,7 +215,8 @@ class LearntRate:
     def _highest(self, limit: float, n_shown: int) -> float:
         """How high the rate may be when refusals are heard, if this was the limit all along.
 
-        `n_shown` is how many requests it took to show. Where it is higher, a bucket was full meanwhile, and the limit is more than was admitted.
+        `n_shown` is how many requests it took to show. Where it is higher, a bucket was full
+        meanwhile, and the limit is more than was admitted.
         """
         heard_s = max(n_shown, _SHOW_REQUESTS) / limit + self._feedback_s
         return 1.1 * limit * _growth(_USED_UP + heard_s / self._near_s)

@@ -258,6 +258,7 @@ class Client:
         self._again: collections.deque[_Row] = collections.deque()
         self._line: collections.deque[_Row] = collections.deque()
         self._wakes_at = -1.0
+        self._is_dead = False
         world.at(world.now, self._go)
 
     @property
@@ -274,8 +275,14 @@ class Client:
         ends = [bisect.bisect_left(times, t + 60) for t in times]
         return max(sums[end] - sums[begin] for begin, end in enumerate(ends))
 
+    def kill(self) -> None:
+        """Send nothing more and hear of nothing."""
+        self._is_dead = True
+
     def _go(self) -> None:
         """Fill the slots; let the head of the line go if it may."""
+        if self._is_dead:
+            return
         while self._n_slots and (self._again or (self._left and self._n_workers)):
             self._n_slots -= 1
             self._line.append(self._again.popleft() if self._again else self._new_row())

@@ -128,7 +128,12 @@ def test_what_was_learnt_another_time_is_kept_until_headers_speak():
 def test_no_minute_exceeds_an_option(rpm: int, latency_s: float, concurrency: int, seed: int):
     """Whatever the server says, refuses, or takes its time for."""
     server = SimulatedServer(
-        rpm=rpm * 2, latency_s=latency_s, headers="at admission", depth_s=60, isolated=0.1, seed=seed
+        rpm=rpm * 2,
+        latency_s=latency_s,
+        headers="at admission",
+        depth_s=60,
+        isolated=0.1,
+        seed=seed,
     )
     client = simulate(server, min(2 * rpm, 3000), rpm=rpm, concurrency=concurrency, seed=seed)
     assert client.most_in_a_minute() <= rpm

@@ -9,7 +9,9 @@ import pytest
 from claimscore.pipeline.llm.limits.evidence import Evidence, Verdict
 
 
-def play(evidence: Evidence, outcomes: str, *, start: int = 0, probing: bool = False) -> Verdict | None:
+def play(
+    evidence: Evidence, outcomes: str, *, start: int = 0, probing: bool = False
+) -> Verdict | None:
     """The first verdict on requests refused (x) and answered (.), in their order."""
     for seq, outcome in enumerate(outcomes, start + 1):
         if outcome == ".":
@@ -60,7 +62,7 @@ def test_isolated_refusals_are_hardly_ever_taken_for_a_limit():
             evidence.answered(seq)
         elif verdict := evidence.refused(seq, 0.0, 0.0, probing=False):
             verdicts.append(verdict)
-            evidence.lowered(verdict, seq, on_trial=True)
+            evidence.lowered(verdict, seq, to=50.0)
     assert len(verdicts) <= 20
     assert sum(verdict.closed for verdict in verdicts) <= 1
 
@@ -71,41 +73,69 @@ def lowered(evidence: Evidence, before: str) -> int:
     verdict = play(evidence, outcomes)
     assert verdict is not None
     seq = verdict.run.last_seq
-    evidence.lowered(verdict, seq, on_trial=True)
+    evidence.lowered(verdict, seq, to=10.0)
     return seq
 
 
-def judged(evidence: Evidence, outcomes: str, start: int) -> bool | None:
+def judged(evidence: Evidence, outcomes: str, start: int) -> str | None:
+    """What lowering has brought, once that is known."""
     for seq, outcome in enumerate(outcomes, start + 1):
         if outcome == "x":
             evidence.refused(seq, 0.0, 0.0, probing=False)
-        elif (in_vain := evidence.answered(seq)) is not None:
-            return in_vain
+        elif (found := evidence.answered(seq)) is not None:
+            return found
     return None
+
+
+OFTEN = ("x" + "." * 11) * 20
 
 
 def test_a_lower_rate_that_helps_is_kept():
     """No refusals among the next sixty."""
     evidence = Evidence()
     seq = lowered(evidence, "." * 200)
-    assert judged(evidence, "." * 61, seq) is False
+    assert judged(evidence, "." * 60, seq) is None
+    assert judged(evidence, ".", seq + 60) == "helped"
 
 
-def test_a_lower_rate_that_does_not_help_was_lowered_in_vain():
-    """As many refusals as before: they come of something else, and count less from now on."""
+def test_requests_are_judged_when_slower_answers_are_there():
+    """The first outcomes after lowering are refusals, for these are faster."""
     evidence = Evidence()
-    often = ("x" + "." * 11) * 20
-    seq = lowered(evidence, often)
-    assert judged(evidence, often, seq) is True
+    seq = lowered(evidence, "." * 200)
+    for refused in (seq + 7, seq + 30):
+        evidence.refused(refused, 0.0, 0.0, probing=False)
+    assert judged(evidence, "." * 61, seq) == "helped"
+
+
+def test_a_lower_rate_that_does_not_help_is_lowered_once_more():
+    """It may still be too high; if a still lower one helps, that was it."""
+    evidence = Evidence()
+    seq = lowered(evidence, OFTEN)
+    assert judged(evidence, OFTEN, seq) == "doubtful"
+    assert evidence.lowered_further(seq + 70) == pytest.approx(1 / 12)
+    assert judged(evidence, "." * 61, seq + 70) == "helped"
+
+
+def in_vain(evidence: Evidence) -> int:
+    """Refusals that no rate changes; the last request."""
+    seq = lowered(evidence, OFTEN)
+    assert judged(evidence, OFTEN, seq) == "doubtful"
+    evidence.lowered_further(seq + 70)
+    assert judged(evidence, OFTEN, seq + 70) == "in vain"
+    return seq + 140
+
+
+def test_refusals_that_no_rate_changes_count_less_from_then_on():
+    """They come of something else: five in a row are chance now, forty are not."""
+    evidence = Evidence()
+    seq = in_vain(evidence)
     assert play(evidence, "xxxxx", start=seq + 300) is None
     assert play(evidence, "x" * 40, start=seq + 400)
 
 
 def test_isolated_refusals_that_cease_are_forgotten():
-    """After a thousand clean answers the tests are as sharp as before."""
+    """After some thousand clean answers the tests are as sharp as before."""
     evidence = Evidence()
-    often = ("x" + "." * 11) * 20
-    seq = lowered(evidence, often)
-    judged(evidence, often, seq)
+    seq = in_vain(evidence)
     play(evidence, "." * 3000, start=seq + 300)
     assert play(evidence, "xxxxx", start=seq + 3300)

@@ -119,7 +119,9 @@ def test_estimates_that_get_better_are_used_by_those_who_wait():
     def expect(client: Client, tokens: int) -> int:
         return tokens if client.done else 4 * tokens
 
-    client = simulate(server, 1500, tpm=300_000, concurrency=256, tokens=lambda _: 200, expect=expect)
+    client = simulate(
+        server, 1500, tpm=300_000, concurrency=256, tokens=lambda _: 200, expect=expect
+    )
     assert client.done[-1] <= 1500 * 200 / 5000 / 0.95 + 2.2
     assert client.n_refused == 0
 
