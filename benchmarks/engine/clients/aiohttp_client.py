@@ -9,7 +9,7 @@ import asyncio  # noqa: TID251  # aiohttp is written for it
 import json
 
 import aiohttp
-from common import MODEL, Meter, messages, note, options, versions
+from common import MODEL, Meter, messages, note, options
 
 
 async def main() -> None:
@@ -51,7 +51,7 @@ async def main() -> None:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(asked.concurrency):
                 tasks.create_task(worker(session))
-        meter.report(answered, asked.n, versions=versions("aiohttp"))
+        meter.report(answered, asked.n, packages=("aiohttp",))
 
 
 asyncio.run(main())

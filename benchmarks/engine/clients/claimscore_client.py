@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
-from common import MODEL, Meter, messages, note, options, versions
+from common import MODEL, Meter, messages, note, options
 
-import claimscore
 from claimscore.config import LLMConfig
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline.llm.engine import Answer, Engine
@@ -61,8 +60,7 @@ async def main() -> None:
             note(exc)
             answered, more = engine.stats.answered, {"stopped": type(exc).__name__}
         more |= {"hits": engine.stats.hits, "retries": engine.stats.retries}
-    found = {"claimscore": claimscore.__version__} | versions("openai", "httpx2", "anyio")
-    meter.report(answered, asked.n, versions=found, **more)
+    meter.report(answered, asked.n, packages=("anyio", "diskcache", "h11", "orjson"), **more)
 
 
 anyio.run(main)

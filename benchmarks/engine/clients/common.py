@@ -54,13 +54,15 @@ class Meter:
     def __init__(self) -> None:
         self._wall, self._cpu = time.perf_counter(), _cpu_s()
 
-    def report(self, answered: int, n: int, **more: Any) -> None:
-        """Print the line that a client owes."""
+    def report(self, answered: int, n: int, *, packages: tuple[str, ...], **more: Any) -> None:
+        """Print the line that a client owes, with the versions of the packages that do the work."""
+        wall_s, cpu_s = time.perf_counter() - self._wall, _cpu_s() - self._cpu
         result = {
             "answered": answered,
             "lost": n - answered,
-            "wall_s": time.perf_counter() - self._wall,
-            "cpu_s": _cpu_s() - self._cpu,
+            "wall_s": wall_s,
+            "cpu_s": cpu_s,
+            "versions": versions(*packages),
             "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             **more,
         }

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from common import MODEL, Meter, messages, note, options, versions
+from common import MODEL, Meter, messages, note, options
 
 _litellm = importlib.util.find_spec("litellm")
 assert _litellm is not None
@@ -62,7 +62,14 @@ def main() -> None:
         answered = len(getattr(response, "dataset", response))
     except Exception as exc:  # it raises ValueError where everything failed
         note(exc)
-    meter.report(answered, asked.n, versions=versions("bespokelabs-curator", "litellm"))
+    meter.report(
+        answered,
+        asked.n,
+        packages=(
+            "bespokelabs-curator",
+            "litellm",
+        ),
+    )
 
 
 main()

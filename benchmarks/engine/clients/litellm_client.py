@@ -8,7 +8,7 @@ import os
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it is downloaded on import
 
 import litellm
-from common import MODEL, Meter, messages, note, options, versions
+from common import MODEL, Meter, messages, note, options
 
 litellm.telemetry = False
 litellm.suppress_debug_info = True
@@ -40,7 +40,14 @@ async def main() -> None:
                 return None
 
     texts = await asyncio.gather(*(ask(number) for number in range(asked.n)))
-    meter.report(sum(bool(text) for text in texts), asked.n, versions=versions("litellm", "openai"))
+    meter.report(
+        sum(bool(text) for text in texts),
+        asked.n,
+        packages=(
+            "litellm",
+            "openai",
+        ),
+    )
 
 
 asyncio.run(main())

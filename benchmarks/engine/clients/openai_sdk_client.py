@@ -13,7 +13,7 @@ import sys
 
 import diskcache
 import openai
-from common import MODEL, Meter, messages, note, options, versions
+from common import MODEL, Meter, messages, note, options
 
 KEEP = "--diskcache" in sys.argv
 if KEEP:
@@ -60,7 +60,15 @@ async def main() -> None:
         async with openai.AsyncOpenAI(base_url=asked.base_url, api_key="sk-benchmark") as client:
             texts = await asyncio.gather(*(ask(client, cache, i) for i in range(asked.n)))
     answered = sum(bool(text) for text in texts)
-    meter.report(answered, asked.n, versions=versions("openai", "httpx2", "diskcache"))
+    meter.report(
+        answered,
+        asked.n,
+        packages=(
+            "openai",
+            "httpx2",
+            "diskcache",
+        ),
+    )
 
 
 asyncio.run(main())

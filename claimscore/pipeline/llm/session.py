@@ -7,6 +7,7 @@ scripts open it here.
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,10 @@ async def open_engine(
     """
     tell = on_event or _nothing
     with contextlib.ExitStack() as stack:
+        # What is there now (modules, models) is not looked through again for each of the many
+        # answers to come: a fifth of the time of a run whose answers are all cached.
+        gc.freeze()
+        stack.callback(gc.unfreeze)
         spending = _spending(llm, provider, spend_file, stack)
         folder = cache_dir or user_cache_dir()
         cache = DiskCache(folder, on_notice=lambda text: tell("cache", notice=text))

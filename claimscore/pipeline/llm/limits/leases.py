@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
-from claimscore.pipeline.llm.limits.pace import Pace
+from claimscore.pipeline.llm.limits.pace import BURST_S, Pace
 from claimscore.pipeline.llm.limits.shared import Learnt
 
 Kind = Literal["requests", "tokens"]
@@ -18,9 +18,6 @@ VALID_S = 0.3
 
 #: By so many seconds of the rate a window may hold more than was leased for it.
 SLACK_S = LEASE_S + VALID_S
-
-#: While a bucket's credit is used up, a lease is this share of it.
-_SHARE_OF_CREDIT = 0.05
 
 
 class Shared(Protocol):
@@ -54,10 +51,9 @@ class Leases:
         if now > self._usable_at + VALID_S:
             self.give_back()
         if self._held < units:
-            credit = max(0.0, pace.level) * _SHARE_OF_CREDIT
-            missing = max(units - self._held, 1.0, LEASE_S * pace.rate, credit)
+            missing = max(units - self._held, 1.0, LEASE_S * pace.rate)
             self._per_minute = 60 * pace.rate
-            depth_s = pace.cap / pace.rate
+            depth_s = max(BURST_S, pace.level / pace.rate)
             wait_s = self._shared.lease(self._kind, missing, self._per_minute, depth_s)
             self._held += missing
             self._usable_at = now + wait_s

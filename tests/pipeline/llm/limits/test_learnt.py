@@ -76,6 +76,15 @@ def test_the_rate_stays_near_what_was_measured_then_grows_faster_and_faster():
     assert learnt.probed(learnt.rate)
 
 
+def test_what_was_saved_up_is_not_sent_after_lowering():
+    """The bucket is empty at that moment."""
+    learnt = LearntRate(50.0)
+    learnt.wait_s(0.0)
+    learnt.wait_s(10.0)
+    limited(learnt, run((1, 8.0), (121, 10.0), 21))
+    assert len(send_for(learnt, 10.0, 0.05)) <= 3
+
+
 def test_idle_time_does_not_raise_the_rate():
     """What nobody wanted was not tried."""
     learnt = LearntRate(50.0)

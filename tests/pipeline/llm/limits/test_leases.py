@@ -137,7 +137,7 @@ def shared_budget(path: Path, world: World) -> SharedBudget:
 @pytest.mark.parametrize("rpm", [60, 3000])
 def test_two_processes_share_one_limit(tmp_path: Path, rpm: int):
     """Together they use at least 95 % and in no minute more than all of it."""
-    world, server = World(), SimulatedServer(rpm=rpm)
+    world, server = World(), SimulatedServer(rpm=rpm, depth_s=2)
     clients = [
         Client(
             world,
@@ -158,8 +158,8 @@ def test_two_processes_share_one_limit(tmp_path: Path, rpm: int):
     assert min(shares) >= 0.35 * sum(shares)
 
 
-def test_two_processes_share_a_limit_of_tokens(tmp_path: Path):
-    """And of a full minute's credit that headers show."""
+def test_two_processes_use_up_a_full_minutes_credit_and_share_what_flows_in(tmp_path: Path):
+    """They see the server's account a round trip late: once, some in flight are too many."""
     world = World()
     server = SimulatedServer(tpm=300_000, depth_s=60, headers="at admission")
     for seed in (1, 2):
@@ -175,7 +175,8 @@ def test_two_processes_share_a_limit_of_tokens(tmp_path: Path):
         )
     world.run(60)
     assert len(server.admitted) * 250 >= 0.95 * 600_000
-    assert len(server.refused) <= 0.01 * len(server.admitted)
+    assert len(server.refused) <= 128
+    assert not [t for t in server.refused if t > 5]
 
 
 def test_a_killed_process_leaves_the_limit_to_the_other(tmp_path: Path):

@@ -7,24 +7,13 @@ import pytest
 from claimscore.pipeline.llm.limits.window import FIRST_WINDOW, PATIENCE_S, Window
 
 
-def round_trip(window: Window, now: float) -> int:
-    """Send what may be sent within 50 ms, then answer all of it; how many that was."""
-    n, end = 0, now + 0.05
-    while (wait_s := window.wait_s(n, now)) < 0.05 and now < end:
-        now += wait_s
-        if not wait_s:
-            window.sent(now)
-            n += 1
-    for left in range(n, 0, -1):
-        window.answered(left, 0.05, end)
-    return n
-
-
 def test_the_window_doubles_with_every_round_trip():
     """8, 16, 32, 64, and then concurrency alone bounds it."""
     window = Window(128, closed=True)
-    trips = [round_trip(window, 0.1 * i) for i in range(1, 5)]
-    assert trips == pytest.approx([8, 16, 32, 64], abs=4)
+    for size in (8, 16, 32, 64):
+        assert window.size == size
+        for _ in range(size):
+            window.answered(int(window.size), 0.05, 1.0)
     assert window.is_open
 
 
@@ -68,4 +57,5 @@ def test_after_a_pause_it_begins_with_few():
     window = Window(128, closed=False)
     assert window.is_open
     window.restart()
-    assert round_trip(window, 1.0) == 2
+    assert window.wait_s(1, 1.0) == 0.0
+    assert window.wait_s(2, 1.0) > 0.0
