@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FILES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+FILES = (ROOT / "README.md", *(ROOT / "docs" / name for name in ("language-models.md", "map.md")))
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 

@@ -132,10 +132,11 @@ class Engine:
             timeout_s=timeout_s,
             on_event=self._on_event,
         )
-        # More workers than slots: one that sleeps before a retry holds no slot. Where answers
-        # come in batches, there are thousands of slots and next to no retries.
+        # More workers than slots: one that sleeps before a retry holds none, and many may sleep
+        # where refusals come with a second to wait. Where answers come in batches, there are
+        # thousands of slots and next to no retries.
         collects = isinstance(provider, Collecting)
-        self._n_workers = max_concurrency if collects else 2 * max_concurrency
+        self._n_workers = max_concurrency if collects else 4 * max_concurrency
         self._commits = GroupCommit(cache, self._spending.flush)
         self._flights: dict[str, _Flight] = {}
         self._tasks: TaskGroup | None = None
