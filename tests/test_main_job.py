@@ -297,9 +297,12 @@ class TestInterrupted:
 
     def test_ctrl_c_half_way(self, tmp_path: Path) -> None:
         """Exit 75, nothing asked twice, and the same command goes on."""
-        code, server, _, _ = self.interrupted(tmp_path, signal.SIGINT)
+        code, server, _, out = self.interrupted(tmp_path, signal.SIGINT)
         assert code == 75
         assert set(server.contents.values()) == {1}
+        spent = json.loads((out / "summary.json").read_text())["spent"]
+        assert spent["requests"] == len(server.contents), "both calls count together"
+        assert spent["usd"] is None, "nobody knows the price"
 
 
 class TestRefused:

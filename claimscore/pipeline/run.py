@@ -20,6 +20,7 @@ from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.encoders import load_pair_classifier, load_token_encoder
 from claimscore.pipeline.llm.engine import Engine
+from claimscore.pipeline.llm.money import SPEND_FILE, spent_so_far
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.pipeline.llm.stopping import STOP_GRACE_S
@@ -282,7 +283,7 @@ class _Work:
                         self.config.llm,
                         self.provider,
                         self.config.cache_dir,
-                        spend_file=directory.state / "spend.jsonl",
+                        spend_file=directory.state / SPEND_FILE,
                         retry_failed=self.config.retry_failed,
                         on_event=self._hear,
                     )
@@ -358,6 +359,7 @@ class _Work:
             },
             "metrics": scores,
             "failures": by_kind.to_dicts(),
+            "spent": dataclasses.asdict(spent_so_far(self.directory.state / SPEND_FILE)),
             "last_call": {"seconds": round(progress.elapsed_s, 3), **spent(progress)},
         }
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from claimscore.errors import ConfigError
-from claimscore.pipeline.llm.money import spent_so_far
+from claimscore.pipeline.llm.money import SPEND_FILE, spent_so_far
 from claimscore.pipeline.plan import make_plan
 from claimscore.pipeline.settings import config_from
 from claimscore.pipeline.stages import find_todo
@@ -50,7 +50,7 @@ def _status(out: Path, directory: RunDirectory) -> JSON:
         "failures": by_kind.to_dicts(),
         "complete": not todo and (out / "scores.parquet").is_file(),
         "running": _is_fresh(note),
-        "spent": spent_in_all(directory.state / "spend.jsonl"),
+        "spent": spent_in_all(directory.state / SPEND_FILE),
         "last_call": note,
     }
 

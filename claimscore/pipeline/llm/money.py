@@ -33,6 +33,10 @@ _MESSAGE_OVERHEAD_TOKENS = 16
 _Ended: TypeAlias = tuple[int, int, int, int, int, int, int, int]
 
 
+#: The name of a run's ledger in its state folder.
+SPEND_FILE = "spend.jsonl"
+
+
 @dataclasses.dataclass(slots=True)
 class SpendTotals:
     """What was asked for and used; tokens as servers reported them.

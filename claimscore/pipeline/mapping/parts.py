@@ -27,6 +27,7 @@ from polars.io.plugins import register_io_source
 
 from claimscore.atomic import os_errors, write_text
 from claimscore.errors import ConfigError
+from claimscore.pipeline.llm.money import SPEND_FILE
 from claimscore.pipeline.mapping.config import NO_FAILURES
 from claimscore.pipeline.mapping.finished import CALLED, Finished, failures_path, write_result
 from claimscore.pipeline.mapping.questions import ERROR_COLUMN, STAGE, Answers
@@ -84,7 +85,7 @@ class Parts:
     @property
     def spend_file(self) -> Path:
         """Where it stands what was spent on this work, in all calls."""
-        return self._directory.state / "spend.jsonl"
+        return self._directory.state / SPEND_FILE
 
     def event(self, kind: str, **fields: object) -> None:
         """A line in events.jsonl."""
