@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from claimscore.errors import ClaimscoreError
     from claimscore.pipeline.llm.engine import Answer, Engine
     from claimscore.pipeline.llm.providers.base import load_provider
+    from claimscore.pipeline.llm.session import open_engine
     from claimscore.pipeline.mapping import MapConfig, MapResult, map
     from claimscore.pipeline.run import RunResult, run, score
     from claimscore.prompts import Prompt, load_prompt, load_prompt_file
@@ -44,6 +45,7 @@ __all__ = [
     "load_prompt_file",
     "load_provider",
     "map",
+    "open_engine",
     "run",
     "score",
 ]
@@ -64,6 +66,7 @@ _HOMES = {
     "load_prompt": "claimscore.prompts",
     "load_prompt_file": "claimscore.prompts",
     "load_provider": "claimscore.pipeline.llm.providers.base",
+    "open_engine": "claimscore.pipeline.llm.session",
     "map": "claimscore.pipeline.mapping",
     "run": "claimscore.pipeline.run",
     "score": "claimscore.pipeline.run",
