@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
+import genai_prices  # noqa: F401 - imported before the clock, as the peers' clients are
 from common import MODEL, Meter, messages, note, options
 
+import claimscore.pipeline.llm.providers.openai  # noqa: F401 - the same
 from claimscore.config import LLMConfig
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline.llm.engine import Answer, Engine

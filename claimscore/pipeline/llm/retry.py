@@ -17,8 +17,8 @@ from claimscore.errors import TransientError
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
 
-#: Full jitter: after attempt n, a random time up to 0.5 * 2 ** (n - 1) seconds, at most a minute.
-FIRST_BACKOFF_S = 0.5
+#: Full jitter: after attempt n, a random time up to 0.25 * 2 ** (n - 1) seconds, at most a minute.
+FIRST_BACKOFF_S = 0.25
 LONGEST_BACKOFF_S = 60.0
 _backoff = wait_random_exponential(multiplier=FIRST_BACKOFF_S, max=LONGEST_BACKOFF_S)
 
