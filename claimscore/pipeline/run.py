@@ -16,14 +16,13 @@ from anyio.abc import TaskGroup
 
 from claimscore import __version__
 from claimscore.config import RunConfig
-from claimscore.errors import ConfigError, StoppedEarly
+from claimscore.errors import ConfigError
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.encoders import load_pair_classifier, load_token_encoder
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.money import SPEND_FILE, spent_so_far
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.session import open_engine
-from claimscore.pipeline.llm.stopping import STOP_GRACE_S
 from claimscore.pipeline.plan import Plan, load_metrics, make_plan, required_columns
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.scoring import score_run
@@ -36,9 +35,9 @@ from claimscore.pipeline.settings import (
     signature_facts,
     unused_settings,
 )
-from claimscore.pipeline.signals import leave_after, watch_signals
+from claimscore.pipeline.signals import watch_signals
 from claimscore.pipeline.stages import ChunkTodo, Models, Stages, find_todo
-from claimscore.pipeline.watchdog import Watchdog
+from claimscore.pipeline.watchdog import Watchdog, engine_watchdog
 from claimscore.records import prepare
 from claimscore.rundir import RunDirectory, damage_as_error
 from claimscore.types import JSON
@@ -51,10 +50,6 @@ PROGRESS_INTERVAL_S = 0.2
 
 #: Seconds between two notes for `claimscore status` in another terminal.
 NOTE_INTERVAL_S = 1.0
-
-#: A run in which nothing at all happens is hung: said after this time, or twice the timeout
-#: of a request where that is longer.
-HUNG_AFTER_S = 120.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -312,7 +307,6 @@ class _Work:
     def _watchdog(self, stages: Stages, background: TaskGroup) -> Watchdog:
         """Notices a run in which nothing happens any more, says what it waits for, ends it."""
         progress = self.tell.progress
-        hung_after_s = max(HUNG_AFTER_S, 2 * self.config.llm.timeout_s)
 
         def mark() -> Hashable:
             engine = progress.engine
@@ -320,21 +314,13 @@ class _Work:
             asked = (engine.sent, engine.answered, engine.hits, known) if engine else ()
             return (*asked, progress.llm_chunks_done, progress.pairs_done, progress.phase)
 
-        def warn(message: str) -> None:
-            self._hear("hung", notice=message)
-
-        def stop(message: str) -> None:
-            warn(message)
-            stages.fail(StoppedEarly(message))
-            background.start_soon(leave_after, STOP_GRACE_S + 5)
-
-        return Watchdog(
-            mark,
-            stages.waiting_for,
-            warn_after_s=hung_after_s,
-            stop_after_s=max(hung_after_s, self.config.llm.max_outage_s),
-            on_warn=warn,
-            on_stop=stop,
+        return engine_watchdog(
+            self.config.llm,
+            progress_mark=mark,
+            waiting_for=stages.waiting_for,
+            tell=lambda message: self._hear("hung", notice=message),
+            fail=stages.fail,
+            background=background,
         )
 
     def _summary(self, scores: dict[str, JSON]) -> JSON:

@@ -5,6 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Hashable
 
 import anyio
+from anyio.abc import TaskGroup
+
+from claimscore.config import LLMConfig
+from claimscore.errors import StoppedEarly
+from claimscore.pipeline.llm.stopping import STOP_GRACE_S
+from claimscore.pipeline.signals import leave_after
+
+#: Work in which nothing at all happens is hung: said after this time, or twice the timeout
+#: of a request where that is longer.
+HUNG_AFTER_S = 120.0
 
 #: Looks so often in the time after which it warns or stops.
 _LOOKS = 20
@@ -64,3 +74,34 @@ class Watchdog:
     def _message(self, still_s: float) -> str:
         waiting_for = self._waiting_for() or "nothing that is known"
         return f"nothing has happened for {still_s:,.0f} s; waiting for: {waiting_for}"
+
+
+def engine_watchdog(
+    llm: LLMConfig,
+    *,
+    progress_mark: Callable[[], Hashable],
+    waiting_for: Callable[[], str],
+    tell: Callable[[str], None],
+    fail: Callable[[StoppedEarly], None],
+    background: TaskGroup,
+) -> Watchdog:
+    """For work that asks a language model: what hangs is said, then stopped, then left.
+
+    `tell` hears what it waits for. `fail` is asked to stop in good order; where that does not
+    help within the time that requests in flight get, the process ends.
+    """
+    warn_after_s = max(HUNG_AFTER_S, 2 * llm.timeout_s)
+
+    def stop(message: str) -> None:
+        tell(message)
+        fail(StoppedEarly(message))
+        background.start_soon(leave_after, STOP_GRACE_S + 5)
+
+    return Watchdog(
+        progress_mark,
+        waiting_for,
+        warn_after_s=warn_after_s,
+        stop_after_s=max(warn_after_s, llm.max_outage_s),
+        on_warn=tell,
+        on_stop=stop,
+    )

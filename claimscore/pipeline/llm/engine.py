@@ -32,7 +32,7 @@ from claimscore.pipeline.llm.money import Spending
 from claimscore.pipeline.llm.outage import Outage
 from claimscore.pipeline.llm.providers.base import Collecting, Provider
 from claimscore.pipeline.llm.retry import GaveUp, Retry, Sleep
-from claimscore.pipeline.llm.sender import OnEvent, Sender, Tries
+from claimscore.pipeline.llm.sender import OnEvent, Sender, Tries, hear_nothing
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.llm.stopping import Halted, Stop
 from claimscore.types import Completion, Failure, Message, OutputSchema, Request
@@ -116,7 +116,7 @@ class Engine:
         self._retry_failed = retry_failed
         self._sleep = sleep
         self._retry = Retry(self._back_off)
-        self._on_event = on_event or _nothing
+        self._on_event = on_event or hear_nothing
         self._limiter = limiter or Limiter(rpm=rpm, tpm=tpm, max_concurrency=max_concurrency)
         self._spending = spending or Spending(price=None)
         self._outage = Outage(max_outage_s)
@@ -416,7 +416,3 @@ class Engine:
         self._stop.check()
         if self._tasks is None:
             raise RuntimeError("enter the engine first: async with Engine(...) as engine")
-
-
-def _nothing(kind: str, **fields: object) -> None:
-    """Nobody wants to hear of events."""

@@ -86,7 +86,7 @@ class Sender:
         self._on_event = on_event
         self._estimate = TokenEstimate()
         self._slots = anyio.Semaphore(max_concurrency, fast_acquire=True)
-        self._diagnosed = 0
+        self._diagnosed = False
         self.in_flight = InFlight()
         self._idle = anyio.Event()
         self.background: TaskGroup | None = None
@@ -259,8 +259,9 @@ class Sender:
 
     def _diagnose(self) -> None:
         """Where nothing was ever answered, ask once whether anything can be."""
-        provider, self._diagnosed = self._provider, self._diagnosed + 1
-        if self._stats.answered == 0 and self._diagnosed == 1 and isinstance(provider, Diagnosable):
+        provider, again = self._provider, self._diagnosed
+        self._diagnosed = True
+        if self._stats.answered == 0 and not again and isinstance(provider, Diagnosable):
             assert self.background is not None, "the engine is entered before anything is sent"
             self.background.start_soon(self._run_diagnosis, provider)
 
@@ -272,3 +273,7 @@ class Sender:
             self._stop.halt(exc)
         except ClaimscoreError:
             pass  # it could not find out; the outage goes on as one
+
+
+def hear_nothing(kind: str, **fields: object) -> None:
+    """Nobody wants to hear of events."""

@@ -26,7 +26,7 @@ from claimscore.pipeline.llm.money import Spending
 from claimscore.pipeline.llm.prices import find_price
 from claimscore.pipeline.llm.providers.base import Collecting, Provider
 from claimscore.pipeline.llm.providers.batch_files import batch_folder, paid_twice_online
-from claimscore.pipeline.llm.sender import OnEvent
+from claimscore.pipeline.llm.sender import OnEvent, hear_nothing
 from claimscore.types import Completion
 
 #: The state file that all processes of a user share.
@@ -53,7 +53,7 @@ async def open_engine(
     hold for them together. `on_event` hears of what happens seldom (pauses, outages, damage).
     Raises `ConfigError` before anything is sent where the settings cannot be kept.
     """
-    tell = on_event or _nothing
+    tell = on_event or hear_nothing
     with contextlib.ExitStack() as stack:
         # What is there now (modules, models) is not looked through again for each of the many
         # answers to come: a fifth of the time of a run whose answers are all cached.
@@ -174,7 +174,3 @@ def _recall_dialect(provider: Any, shared: SharedBudget) -> None:
         if stored is not None:
             provider.dialect = Dialect.from_json(stored)
         provider.on_dialect = lambda dialect: shared.remember_fact(name, dialect.to_json())
-
-
-def _nothing(kind: str, **fields: object) -> None:
-    """Nobody wants to hear of events."""

@@ -12,21 +12,20 @@ from anyio.abc import TaskGroup
 
 from claimscore import __version__
 from claimscore.config import LLMConfig
-from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
+from claimscore.errors import ClaimscoreError, ConfigError
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.pipeline.llm.stats import EngineStats
-from claimscore.pipeline.llm.stopping import STOP_GRACE_S
 from claimscore.pipeline.mapping.chunks import Chunks, MapProgress
 from claimscore.pipeline.mapping.config import MapConfig, MapResult
 from claimscore.pipeline.mapping.finished import Finished, failures_path
 from claimscore.pipeline.mapping.parts import Parts, parts_path, refuse_other_failures
 from claimscore.pipeline.mapping.questions import Questions
 from claimscore.pipeline.mapping.table import Source, find_source, scratch_source
-from claimscore.pipeline.signals import leave_after, watch_signals
-from claimscore.pipeline.watchdog import Watchdog
+from claimscore.pipeline.signals import watch_signals
+from claimscore.pipeline.watchdog import Watchdog, engine_watchdog
 from claimscore.prompts import Prompt
 from claimscore.types import JSON
 
@@ -34,9 +33,6 @@ OnProgress = Callable[[MapProgress], None]
 
 #: Seconds between two calls of `on_progress`.
 PROGRESS_INTERVAL_S = 0.2
-
-#: As for a run: a map in which nothing at all happens for so long is hung.
-HUNG_AFTER_S = 120.0
 
 
 def map(
@@ -254,7 +250,6 @@ class _Job:
         self, chunks: Chunks, engine: Engine, parts: Parts, background: TaskGroup
     ) -> Watchdog:
         """Notices a map in which nothing happens any more, says what it waits for, ends it."""
-        hung_after_s = max(HUNG_AFTER_S, 2 * self.llm.timeout_s)
         hear = self._hear(parts)
 
         def mark() -> Hashable:
@@ -262,18 +257,13 @@ class _Job:
             waits = round(stats.waiting_s)  # a pause, an outage: no standstill
             return (stats.sent, stats.answered, stats.hits, waits, self.progress.rows_done)
 
-        def stop(message: str) -> None:
-            hear("hung", notice=message)
-            chunks.fail(StoppedEarly(message))
-            background.start_soon(leave_after, STOP_GRACE_S + 5)
-
-        return Watchdog(
-            mark,
-            engine.waiting_for,
-            warn_after_s=hung_after_s,
-            stop_after_s=max(hung_after_s, self.llm.max_outage_s),
-            on_warn=lambda message: hear("hung", notice=message),
-            on_stop=stop,
+        return engine_watchdog(
+            self.llm,
+            progress_mark=mark,
+            waiting_for=engine.waiting_for,
+            tell=lambda message: hear("hung", notice=message),
+            fail=chunks.fail,
+            background=background,
         )
 
 
