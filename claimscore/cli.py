@@ -315,18 +315,26 @@ def score(directory: Path, metrics: tuple[str, ...], quiet: bool, as_json: bool)
 
 
 @cli.command()
-@click.argument("directory", type=_DIR)
-@click.option("--watch", is_flag=True, help="Again every two seconds, until the run has ended.")
+@click.argument("path", metavar="DIRECTORY|FILE", type=click.Path(path_type=Path))
+@click.option("--watch", is_flag=True, help="Again every two seconds, until it is not at work.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-def status(directory: Path, watch: bool, as_json: bool) -> None:
-    """What is done, failed, spent and left of a run, and when it will end."""
+def status(path: Path, watch: bool, as_json: bool) -> None:
+    """What is done, failed, spent and left of a run or of a map, and when it will end.
+
+    A run is named by its folder, a map by the file that it writes.
+    """
     from claimscore.console import print_status, watch_status
+    from claimscore.pipeline.mapping import map_place, map_status
     from claimscore.pipeline.status import run_status
 
+    def look() -> dict[str, Any]:
+        place = map_place(path)
+        return run_status(path) if place is None else map_status(place)
+
     if watch:
-        watch_status(lambda: run_status(directory), WATCH_INTERVAL_S)
+        watch_status(look, WATCH_INTERVAL_S)
         return
-    state = run_status(directory)
+    state = look()
     if as_json:
         print(json.dumps(state, ensure_ascii=False))
     else:

@@ -285,22 +285,34 @@ def print_training(result: NLITrainingResult, as_json: bool) -> None:
 
 
 def print_status(state: Mapping[str, Any]) -> None:
-    """What is done, failed and left of a run."""
-    chunks = state["chunks"]
+    """What is done, failed and left of a run or of a map."""
     print(f"{state['out']}: {'complete' if state['complete'] else 'not complete'}")
-    print(f"{state['records']:,} records in {chunks['total']:,} chunks: {chunks['done']:,} done")
+    print("\n".join(_run_lines(state) if "chunks" in state else _map_lines_of(state)))
+    for failure in state["failures"]:
+        print(f"failed: {failure['count']} x {failure['stage']}: {failure['kind']}")
+    if "spent" in state:
+        print("\n".join(_spending_lines(state, "run" if "chunks" in state else "map")))
+
+
+def _run_lines(state: Mapping[str, Any]) -> list[str]:
+    chunks = state["chunks"]
+    lines = [f"{state['records']:,} records in {chunks['total']:,} chunks: {chunks['done']:,} done"]
     if chunks["left"]:
-        print(
+        lines.append(
             f"left: {state['llm_chunks_left']:,} chunks for the language model, "
             f"{state['model_chunks_left']:,} for the encoders"
         )
-    print("rows: " + ", ".join(f"{n:,} {name}" for name, n in sorted(state["rows"].items())))
-    for failure in state["failures"]:
-        print(f"failed: {failure['count']} x {failure['stage']}: {failure['kind']}")
-    print("\n".join(_spending_lines(state)))
+    rows = (f"{n:,} {name}" for name, n in sorted(state["rows"].items()))
+    return [*lines, "rows: " + ", ".join(rows)]
 
 
-def _spending_lines(state: Mapping[str, Any]) -> list[str]:
+def _map_lines_of(state: Mapping[str, Any]) -> list[str]:
+    rows = state["rows"]
+    done = f"{rows['done']:,} of {rows['total']:,} rows done, {rows['failed']:,} of them failed"
+    return [done, f"left: {rows['left']:,}"] if rows["left"] else [done]
+
+
+def _spending_lines(state: Mapping[str, Any], command: str) -> list[str]:
     """What was spent in all, and what the call that is at work, or was the last, does."""
     spent, note = state["spent"], state["last_call"]
     tokens = spent["prompt_tokens"] + spent["completion_tokens"]
@@ -310,13 +322,13 @@ def _spending_lines(state: Mapping[str, Any]) -> list[str]:
         left = note["remaining_s"]
         lines.append(f"running: {note['phase']}, for {duration(note['elapsed_s'])}")
         lines.append("  " + ", ".join(engine_parts(note["engine"], note["requests_per_s"])))
-        lines.append(f"  {note['text_pairs']:,} text pairs")
+        lines += [f"  {note['text_pairs']:,} text pairs"] if command == "run" else []
         lines.append(
             f"  about {duration(left)} left" if left is not None else "  time left unknown"
         )
         lines += [f"  {note['notice']}"] if note["notice"] else []
     elif not state["complete"]:
-        lines.append("not running; the same `claimscore run` goes on")
+        lines.append(f"not running; the same `claimscore {command}` goes on")
     return lines
 
 

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +76,15 @@ class Served:
 class Project:
     """A table, a prompt and a server, and the command that brings them together."""
 
-    def __init__(self, folder: Path, server: Loopback) -> None:
-        self.folder, self.server = folder, server
+    def __init__(
+        self, folder: Path, server: Loopback, *options: str, name: str = "row", n_rows: int = N_ROWS
+    ) -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder, self.server, self.options = folder, server, options
         self.out = folder / "out.parquet"
         self.parts = folder / "out.parquet.parts"
         (folder / "prompt.toml").write_text(PROMPT)
-        table = pl.DataFrame({"n": range(N_ROWS), "text": [f"row {i}" for i in range(N_ROWS)]})
+        table = pl.DataFrame({"n": range(n_rows), "text": [f"{name} {i}" for i in range(n_rows)]})
         table.write_parquet(folder / "in.parquet")
 
     def command(self) -> list[str]:
@@ -89,7 +93,7 @@ class Project:
             *("--prompt", str(self.folder / "prompt.toml"), "--out", str(self.out)),
             *("--llm", "openai:m", "--base-url", self.server.base_url),
             *("--cache-namespace", "echo", "--cache-dir", str(self.folder / "cache")),
-            *("--max-concurrency", str(IN_FLIGHT), "--quiet"),
+            *("--max-concurrency", str(IN_FLIGHT), "--quiet", *self.options),
         ]
 
     def start(self) -> subprocess.Popen[bytes]:
@@ -158,6 +162,41 @@ def test_ctrl_c(tmp_path: Path, whole: tuple[bytes, bytes]) -> None:
         result = project.finish()
         assert server.paid.total() == N_ROWS + 2 * (N_ROWS // 100), "empty ones three times"
     assert result == whole
+
+
+def test_two_maps_share_the_limit_of_their_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is told the whole limit and takes its part; kill -9 of one leaves the other whole.
+
+    Without sharing the two would send twice what the server allows, and half be refused.
+    """
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-shared")
+    n_rows, n_empty = 300, 3
+    both, counts = threading.Event(), Counter[str]()
+
+    async def answer(body: Body) -> Completion:
+        counts[body["messages"][-1]["content"].split()[1]] += 1
+        if min(counts["one"], counts["two"]) >= n_rows // 3:
+            both.set()
+        return await echo(body)
+
+    limits = {"rpm": 3_600, "depth_s": 1, "headers": "none", "retry_after": "none"}
+    with Loopback(answer=answer, keep=False, **limits) as server:
+        one, two = (
+            Project(tmp_path / name, server, "--rpm", "3600", name=name, n_rows=n_rows)
+            for name in ("one", "two")
+        )
+        victim, survivor = one.start(), two.start()
+        assert both.wait(timeout=60)
+        victim.kill()
+        victim.communicate()
+        _, stderr = survivor.communicate(timeout=60)
+        assert survivor.returncode == 3, stderr
+        one.finish()
+        assert len(server.paid) == 2 * n_rows
+        assert server.paid.total() - 2 * (n_rows + 2 * n_empty) <= IN_FLIGHT
+        assert server.counts.outcomes["limit"] <= 0.01 * server.paid.total()
 
 
 # In this process

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import time
 from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +18,6 @@ from claimscore.config import RunConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.encoders import load_pair_classifier, load_token_encoder
-from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.money import SPEND_FILE, spent_so_far
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.session import open_engine
@@ -37,6 +35,7 @@ from claimscore.pipeline.settings import (
 )
 from claimscore.pipeline.signals import watch_signals
 from claimscore.pipeline.stages import ChunkTodo, Models, Stages, find_todo
+from claimscore.pipeline.telling import Teller
 from claimscore.pipeline.watchdog import Watchdog, engine_watchdog
 from claimscore.records import prepare
 from claimscore.rundir import RunDirectory, damage_as_error
@@ -44,12 +43,6 @@ from claimscore.types import JSON
 
 OnProgress = Callable[[Progress], None]
 OnPlan = Callable[[Plan, list[ChunkTodo]], None]
-
-#: Seconds between two calls of `on_progress`.
-PROGRESS_INTERVAL_S = 0.2
-
-#: Seconds between two notes for `claimscore status` in another terminal.
-NOTE_INTERVAL_S = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +70,7 @@ def run(
     if not (config.metrics or config.tasks):
         raise ConfigError("nothing to do: name --metrics or --tasks")
     load_metrics(config.metrics)  # an unknown name is refused before a folder is made
-    tell = _Teller(Progress(), on_progress)
+    tell = Teller(Progress(), on_progress)
     with RunDirectory(config.out) as directory:
         config = _with_earlier_metrics(config, directory)
         required = required_columns(load_metrics(config.metrics))
@@ -118,7 +111,7 @@ def score(
         plan = make_plan(config, directory.read("records", 0).columns)
         _check_columns(directory, required_columns(plan.metrics))
         records = directory.settings["records"]
-        tell = _Teller(Progress(), on_progress)
+        tell = Teller(Progress(), on_progress)
         work = _Work(config, directory, plan, _provider(config, plan), records["count"], tell)
         work.settle(records)
         todo = work.todo()
@@ -168,34 +161,6 @@ def _check_columns(directory: RunDirectory, required: Mapping[str, tuple[str, ..
                 )
 
 
-@dataclasses.dataclass
-class _Teller:
-    """The state of the run, and whoever wants to hear of it."""
-
-    progress: Progress
-    listener: OnProgress | None
-    engine: Engine | None = None
-
-    def phase(self, name: str) -> None:
-        self.progress.phase = name
-        if self.listener is not None:
-            self.listener(self.progress)
-
-    async def keep_telling(self, directory: RunDirectory) -> None:
-        """Tell the listener several times a second, and leave notes in the run directory."""
-        noted = -NOTE_INTERVAL_S
-        while True:
-            if self.engine is not None:
-                self.engine.observe()
-            self.progress.tick()
-            if self.listener is not None:
-                self.listener(self.progress)
-            if time.monotonic() - noted >= NOTE_INTERVAL_S:
-                noted = time.monotonic()
-                directory.write_note(self.progress.snapshot())
-            await anyio.sleep(PROGRESS_INTERVAL_S)
-
-
 @dataclasses.dataclass(frozen=True)
 class _Work:
     """All that one invocation works with."""
@@ -205,7 +170,7 @@ class _Work:
     plan: Plan
     provider: Provider | None
     n_records: int
-    tell: _Teller
+    tell: Teller[Progress]
 
     def settle(self, records: Mapping[str, object]) -> None:
         """Compare the settings with the folder's, and store them and the call."""
@@ -265,8 +230,7 @@ class _Work:
             self.directory.event("stopped", reason=why, **spent(progress))
             raise
         finally:
-            progress.tick()
-            self.directory.write_note({**progress.snapshot(), "phase": "ended"})
+            self.tell.leave(self.directory)
 
     async def _stages(self, todo: list[ChunkTodo], models: Models) -> None:
         progress, directory = self.tell.progress, self.directory
@@ -280,14 +244,14 @@ class _Work:
                         self.config.cache_dir,
                         spend_file=directory.state / SPEND_FILE,
                         retry_failed=self.config.retry_failed,
-                        on_event=self._hear,
+                        on_event=self.tell.hear(directory),
                     )
                 )
-                progress.engine, self.tell.engine = engine.stats, engine
+                progress.engine = engine.stats
             stages = Stages(self.config, directory, todo, engine, models, progress)
             async with anyio.create_task_group() as background:
                 background.start_soon(watch_signals, stages.stop)
-                background.start_soon(self.tell.keep_telling, directory)
+                background.start_soon(self.tell.keep_telling, directory, engine)
                 background.start_soon(self._watchdog(stages, background).run)
                 try:
                     await stages.run()
@@ -298,15 +262,9 @@ class _Work:
             if engine is not None and engine.all_too_long:
                 raise ConfigError("every request is too long for the model; see failures/")
 
-    def _hear(self, kind: str, **fields: object) -> None:
-        """An event of the engine: into events.jsonl, and what concerns people on the screen."""
-        self.directory.event(kind, **fields)
-        if "notice" in fields:
-            self.tell.progress.notice = str(fields["notice"])
-
     def _watchdog(self, stages: Stages, background: TaskGroup) -> Watchdog:
         """Notices a run in which nothing happens any more, says what it waits for, ends it."""
-        progress = self.tell.progress
+        progress, hear = self.tell.progress, self.tell.hear(self.directory)
 
         def mark() -> Hashable:
             engine = progress.engine
@@ -318,7 +276,7 @@ class _Work:
             self.config.llm,
             progress_mark=mark,
             waiting_for=stages.waiting_for,
-            tell=lambda message: self._hear("hung", notice=message),
+            tell=lambda message: hear("hung", notice=message),
             fail=stages.fail,
             background=background,
         )

@@ -49,13 +49,13 @@ def _status(out: Path, directory: RunDirectory) -> JSON:
         "rows": directory.counts(),
         "failures": by_kind.to_dicts(),
         "complete": not todo and (out / "scores.parquet").is_file(),
-        "running": _is_fresh(note),
+        "running": is_fresh(note),
         "spent": spent_in_all(directory.state / SPEND_FILE),
         "last_call": note,
     }
 
 
-def _is_fresh(note: JSON | None) -> bool:
+def is_fresh(note: JSON | None) -> bool:
     """Whether the note was left by a run that is at work now."""
     return note is not None and note["phase"] != "ended" and time.time() - note["at"] < FRESH_S
 

@@ -16,7 +16,7 @@ from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.mapping.parts import Parts
 from claimscore.pipeline.mapping.questions import ERROR_COLUMN, Answers, Outcome, Questions
 from claimscore.pipeline.progress import Progress
-from claimscore.types import Completion
+from claimscore.types import JSON, Completion
 
 #: Chunks that may be open beyond those that keep the engine busy: their last rows are slow.
 LINGERING = 7
@@ -41,6 +41,10 @@ class MapProgress(Progress):
         """Seconds to the end at the recent pace; None where nothing was done lately, or is left."""
         left = self.rows_total - self.rows_done
         return self.llm_pace.seconds_for(left) if left else None
+
+    def snapshot(self) -> JSON:
+        """Everything as plain JSON, for `claimscore status` in another terminal."""
+        return {**super().snapshot(), "rows": [self.rows_done, self.rows_total]}
 
 
 class Chunks:

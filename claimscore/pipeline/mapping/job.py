@@ -25,14 +25,12 @@ from claimscore.pipeline.mapping.parts import Parts, parts_path, refuse_other_fa
 from claimscore.pipeline.mapping.questions import Questions
 from claimscore.pipeline.mapping.table import Source, find_source, scratch_source
 from claimscore.pipeline.signals import watch_signals
+from claimscore.pipeline.telling import Teller
 from claimscore.pipeline.watchdog import Watchdog, engine_watchdog
 from claimscore.prompts import Prompt
 from claimscore.types import JSON
 
 OnProgress = Callable[[MapProgress], None]
-
-#: Seconds between two calls of `on_progress`.
-PROGRESS_INTERVAL_S = 0.2
 
 
 def map(
@@ -54,7 +52,8 @@ def map(
     if provider is not None:  # the price is that of its model
         llm = dataclasses.replace(llm, model=f"{provider.family}:{provider.model}")
     check_builtin(prompt, asked)
-    job = _Job(config, llm, prompt, asked, stdin, on_progress)
+    tell = Teller(MapProgress(), on_progress)
+    job = _Job(config, llm, prompt, asked, stdin, tell)
     refuse_other_failures(config.path)
     finished = Finished.read(config.path)
     again = finished is not None and config.retry_failed and bool(finished.failed)
@@ -88,8 +87,11 @@ class _Job:
     prompt: Prompt
     provider: Provider
     stdin: BinaryIO | None
-    listener: OnProgress | None
-    progress: MapProgress = dataclasses.field(default_factory=MapProgress)
+    tell: Teller[MapProgress]
+
+    @property
+    def progress(self) -> MapProgress:
+        return self.tell.progress
 
     def settings(self, digest: str, count: int) -> JSON:
         """Everything that determines the file."""
@@ -106,7 +108,7 @@ class _Job:
 
     def run(self) -> MapResult:
         """Do what is missing, then put the file together."""
-        self._phase("reading")
+        self.tell.phase("reading")
         with Parts(self.config.path) as parts:
             questions = self._take_rows(parts)
             if isinstance(questions, Finished):
@@ -117,7 +119,7 @@ class _Job:
             parts.event("started", rows=self.progress.rows_total, chunks_todo=len(todo))
             if todo:
                 self._answer(parts, questions, todo)
-            self._phase("writing")
+            self.tell.phase("writing")
             return self.result(parts.finish())
 
     def result(self, finished: Finished, *, was_finished: bool = False) -> MapResult:
@@ -184,7 +186,7 @@ class _Job:
     # Answers
 
     def _answer(self, parts: Parts, questions: Questions, todo: list[int]) -> None:
-        self._phase("running")
+        self.tell.phase("running")
         parts.write_state(now=True)
         try:
             run_blocking(self._work, parts, questions, todo)
@@ -194,6 +196,8 @@ class _Job:
                 used = spent(self.progress.engine or EngineStats())
                 parts.event("stopped", reason=f"{type(exc).__name__}: {exc}", **used)
             raise
+        finally:
+            self.tell.leave(parts)
 
     async def _work(self, parts: Parts, questions: Questions, todo: list[int]) -> None:
         config = self.config
@@ -203,13 +207,13 @@ class _Job:
             config.cache_dir,
             spend_file=parts.spend_file,
             retry_failed=config.retry_failed,
-            on_event=self._hear(parts),
+            on_event=self.tell.hear(parts),
         ) as engine:
             self.progress.engine = engine.stats
             chunks = Chunks(parts, questions, engine, self.progress)
             async with anyio.create_task_group() as background:
                 background.start_soon(watch_signals, chunks.stop)
-                background.start_soon(self._keep_telling, engine)
+                background.start_soon(self.tell.keep_telling, parts, engine)
                 background.start_soon(self._watchdog(chunks, engine, parts, background).run)
                 try:
                     await chunks.run(todo, chunk_rows=config.chunk_rows)
@@ -219,38 +223,11 @@ class _Job:
             if engine.all_too_long:
                 raise ConfigError("every request is too long for the model; nothing was answered")
 
-    # Telling
-
-    def _phase(self, name: str) -> None:
-        self.progress.phase = name
-        self._tell()
-
-    def _tell(self) -> None:
-        if self.listener is not None:
-            self.listener(self.progress)
-
-    async def _keep_telling(self, engine: Engine) -> None:
-        while True:
-            engine.observe()
-            self.progress.tick()
-            self._tell()
-            await anyio.sleep(PROGRESS_INTERVAL_S)
-
-    def _hear(self, parts: Parts) -> Callable[..., None]:
-        """Events of the engine: into events.jsonl, and what concerns people on the screen."""
-
-        def hear(kind: str, **fields: object) -> None:
-            parts.event(kind, **fields)
-            if "notice" in fields:
-                self.progress.notice = str(fields["notice"])
-
-        return hear
-
     def _watchdog(
         self, chunks: Chunks, engine: Engine, parts: Parts, background: TaskGroup
     ) -> Watchdog:
         """Notices a map in which nothing happens any more, says what it waits for, ends it."""
-        hear = self._hear(parts)
+        hear = self.tell.hear(parts)
 
         def mark() -> Hashable:
             stats = engine.stats

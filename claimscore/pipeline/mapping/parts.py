@@ -35,7 +35,10 @@ from claimscore.pipeline.mapping.table import Table
 from claimscore.rundir import RunDirectory
 from claimscore.types import JSON
 
-#: Seconds between two versions of state.json.
+#: Says for people how far it is.
+STATE_FILE = "state.json"
+
+#: Seconds between two versions of it.
 STATE_INTERVAL_S = 1.0
 
 
@@ -90,6 +93,10 @@ class Parts:
     def event(self, kind: str, **fields: object) -> None:
         """A line in events.jsonl."""
         self._directory.event(kind, **fields)
+
+    def write_note(self, note: Mapping[str, object]) -> None:
+        """How far it is, for `claimscore status` in another terminal."""
+        self._directory.write_note(note)
 
     # Settings
 
@@ -218,7 +225,7 @@ class Parts:
             "to_go_on": "run the same `claimscore map` command again",
             "updated": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        write_text(self.path / "state.json", json.dumps(state, indent=2) + "\n")
+        write_text(self.path / STATE_FILE, json.dumps(state, indent=2) + "\n")
 
     # The end
 

@@ -1,0 +1,123 @@
+"""`claimscore status` of a map: by its file, or by the unfinished work beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import polars as pl
+import pytest
+
+import claimscore
+from claimscore.cli import _main
+from claimscore.errors import StoppedEarly
+from claimscore.pipeline.mapping import MapProgress
+from claimscore.rundir import RunDirectory
+from claimscore.types import Completion, Request
+from tests.pipeline.llm.fakes import FakeProvider
+from tests.test_map_stops import PROMPT, Breaks, say
+
+N_ROWS = 10
+
+
+@pytest.fixture(autouse=True)
+def private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or fills the user's folders."""
+    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "state"))
+
+
+def run_map(folder: Path, provider: FakeProvider, on_progress: Any = None) -> Path:
+    """Ten rows in chunks of three, of which the fifth is refused."""
+    (folder / "prompt.toml").write_text(PROMPT)
+    texts = [f"row {i}" if i != 4 else "bad" for i in range(N_ROWS)]
+    out = folder / "out.parquet"
+    config = claimscore.MapConfig(
+        input=pl.DataFrame({"text": texts}), prompt=folder / "prompt.toml", out=out, chunk_rows=3
+    )
+    claimscore.map(config, provider=provider, on_progress=on_progress)
+    return out
+
+
+def status(path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    capsys.readouterr()
+    assert _main(["status", str(path), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_an_unfinished_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Named by the file that is not there yet, or by the folder of its parts."""
+    with pytest.raises(StoppedEarly):
+        run_map(tmp_path, Breaks(7, StoppedEarly("stopped here")))
+    out, parts = tmp_path / "out.parquet", tmp_path / "out.parquet.parts"
+    for path in (out, parts):
+        found = status(path, capsys)
+        assert found["out"] == str(parts)
+        assert (found["complete"], found["running"]) == (False, False)
+        rows = found["rows"]
+        assert rows["total"] == N_ROWS
+        assert 0 < rows["done"] < N_ROWS
+        assert rows["left"] == N_ROWS - rows["done"]
+        assert found["spent"]["requests"] >= 7
+    assert _main(["status", str(out), "--watch"]) == 0
+    shown = capsys.readouterr().out
+    assert f"{rows['done']} of 10 rows done" in shown
+    assert "not running; the same `claimscore map` goes on" in shown
+
+
+def test_a_finished_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the file says of itself, failures by kind."""
+    out = run_map(tmp_path, FakeProvider(say))
+    found = status(out, capsys)
+    assert found["complete"]
+    assert found["rows"] == {"total": 10, "done": 10, "failed": 1, "left": 0}
+    assert found["failures"] == [{"stage": "map", "kind": "content", "count": 1}]
+    assert _main(["status", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.splitlines() == [
+        f"{out}: complete",
+        "10 of 10 rows done, 1 of them failed",
+        "failed: 1 x map: content",
+    ]
+
+
+def test_a_map_at_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another terminal sees what it does, until the last answer is there."""
+    seen: list[Any] = []
+    looked = anyio.Event()
+    note = tmp_path / "out.parquet.parts" / ".state" / "now.json"
+
+    def look(progress: MapProgress) -> None:
+        if progress.phase == "running" and note.exists() and not seen:
+            seen.append(status(tmp_path / "out.parquet", capsys))
+            looked.set()
+
+    async def say_when_looked_at(request: Request) -> Completion:
+        await looked.wait()
+        return await say(request)
+
+    run_map(tmp_path, FakeProvider(say_when_looked_at), look)
+    assert seen[0]["running"]
+    assert seen[0]["last_call"]["phase"] == "running"
+    assert seen[0]["rows"] == {"total": 10, "done": 0, "failed": 0, "left": 10}
+
+
+def test_what_is_no_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One clear line, exit 2."""
+    other = tmp_path / "other.parquet"
+    pl.DataFrame({"x": [1]}).write_parquet(other)
+    reading = tmp_path / "early.parquet.parts"
+    with RunDirectory(reading) as directory:
+        directory.check_settings({"records": {}}, {})
+        directory.forget_settings(["records"])
+    for path, said in (
+        (other, "was not written by `claimscore map`"),
+        (tmp_path / "none.parquet", "none.parquet"),
+        (reading, "its rows are still being read"),
+    ):
+        assert _main(["status", str(path)]) == 2
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") == 1
