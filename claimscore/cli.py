@@ -443,11 +443,15 @@ def prompts_list(prompts_dir: Path | None) -> None:
 @prompts.command("show")
 @click.argument("task")
 @click.option("--prompts-dir", type=_DIR)
-def prompts_show(task: str, prompts_dir: Path | None) -> None:
+@click.option("--toml", is_flag=True, help="The prompt file, to be copied and changed.")
+def prompts_show(task: str, prompts_dir: Path | None, toml: bool) -> None:
     """One prompt as it is sent: TASK or TASK=VERSION."""
-    from claimscore.prompts import load_prompt
+    from claimscore.prompts import load_prompt, prompt_source
 
     name, _, version = task.partition("=")
+    if toml:
+        print(prompt_source(name, version or "v1", prompts_dir), end="")
+        return
     prompt = load_prompt(name, version or "v1", prompts_dir)
     print(f"{prompt.name} {prompt.version} @{prompt.digest}")
     print(f"temperature {prompt.settings.temperature}, max_tokens {prompt.settings.max_tokens}")

@@ -287,14 +287,17 @@ def print_training(result: NLITrainingResult, as_json: bool) -> None:
 def print_status(state: Mapping[str, Any]) -> None:
     """What is done, failed and left of a run or of a map."""
     print(f"{state['out']}: {'complete' if state['complete'] else 'not complete'}")
-    print("\n".join(_run_lines(state) if "chunks" in state else _map_lines_of(state)))
+    is_run = "records" in state
+    print("\n".join(_run_lines(state) if is_run else _map_lines_of(state)))
     for failure in state["failures"]:
         print(f"failed: {failure['count']} x {failure['stage']}: {failure['kind']}")
     if "spent" in state:
-        print("\n".join(_spending_lines(state, "run" if "chunks" in state else "map")))
+        print("\n".join(_spending_lines(state, "run" if is_run else "map")))
 
 
 def _run_lines(state: Mapping[str, Any]) -> list[str]:
+    if state["records"] is None:
+        return ["its records are not read yet"]
     chunks = state["chunks"]
     lines = [f"{state['records']:,} records in {chunks['total']:,} chunks: {chunks['done']:,} done"]
     if chunks["left"]:
@@ -308,6 +311,8 @@ def _run_lines(state: Mapping[str, Any]) -> list[str]:
 
 def _map_lines_of(state: Mapping[str, Any]) -> list[str]:
     rows = state["rows"]
+    if rows is None:
+        return ["its rows are not read yet"]
     done = f"{rows['done']:,} of {rows['total']:,} rows done, {rows['failed']:,} of them failed"
     return [done, f"left: {rows['left']:,}"] if rows["left"] else [done]
 
@@ -318,9 +323,11 @@ def _spending_lines(state: Mapping[str, Any], command: str) -> list[str]:
     tokens = spent["prompt_tokens"] + spent["completion_tokens"]
     cost = f", {dollars(spent['usd'])}" if spent["requests"] and spent["usd"] != 0 else ""
     lines = [f"spent in all: {spent['requests']:,} requests, {tokens:,} tokens{cost}"]
-    if state["running"] and note:
+    if state["running"] and not note:
+        lines.append("at work")
+    elif state["running"]:
         left = note["remaining_s"]
-        lines.append(f"running: {note['phase']}, for {duration(note['elapsed_s'])}")
+        lines.append(f"at work for {duration(note['elapsed_s'])}: {note['phase']}")
         lines.append("  " + ", ".join(engine_parts(note["engine"], note["requests_per_s"])))
         lines += [f"  {note['text_pairs']:,} text pairs"] if command == "run" else []
         lines.append(
@@ -415,13 +422,20 @@ def print_map_result(summary: Mapping[str, Any]) -> None:
     print(f"{summary['rows']:,} rows: {summary['answered']:,} answered, {n_failed:,} failed")
     if n_failed:
         print(f"failed: {counted(summary['failed'])}; see {summary['failures']}")
-        print("the same command with --retry-failed tries them again")
+        for kind, message in summary["failure_examples"].items():
+            print(f"  {kind}, e.g. {message[:200]}")
+        if set(summary["failed"]) - {"null_input"}:
+            print("the same command with --retry-failed tries them again")
     if not summary["was_finished"]:
         paid = f", {dollars(summary['usd'])}" if summary["requests"] and summary["usd"] != 0 else ""
         print(
             f"{summary['requests']:,} requests{paid}, {summary['cache_hits']:,} from the cache, "
             f"in {duration(summary['seconds'])}"
         )
+        in_all = summary["spent_in_all"]
+        if in_all and in_all["requests"] > summary["requests"]:
+            cost = f", {dollars(in_all['usd'])}" if in_all["usd"] != 0 else ""
+            print(f"in all calls: {in_all['requests']:,} requests{cost}")
     print(f"rows: {summary['out']}")
 
 
@@ -438,7 +452,8 @@ def print_estimate(found: Mapping[str, Any]) -> None:
         return
     print(_cost_line(total, found["price"]))
     hours = found["hours"]
-    print("time: not known" if hours is None else f"time: about {duration(hours * 3600)}")
+    time = "not known" if hours is None else f"about {duration(hours * 3600)}"
+    print(f"time: {time} (for the language model; the encoders' time is not in it)")
     for assumption in found["assumptions"]:
         print(f"assumed: {assumption}")
 

@@ -13,7 +13,7 @@ import pytest
 import claimscore
 from claimscore.cli import _main
 from claimscore.errors import StoppedEarly
-from claimscore.pipeline.mapping import MapProgress
+from claimscore.pipeline.mapping import MapProgress, estimate_map
 from claimscore.rundir import RunDirectory
 from claimscore.types import Completion, Request
 from tests.pipeline.llm.fakes import FakeProvider
@@ -104,20 +104,48 @@ def test_a_map_at_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert seen[0]["rows"] == {"total": 10, "done": 0, "failed": 0, "left": 10}
 
 
-def test_what_is_no_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One clear line, exit 2."""
-    other = tmp_path / "other.parquet"
-    pl.DataFrame({"x": [1]}).write_parquet(other)
+def test_a_map_whose_rows_are_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At work from the moment its folder is taken, though there is nothing to count yet."""
     reading = tmp_path / "early.parquet.parts"
     with RunDirectory(reading) as directory:
         directory.check_settings({"records": {}}, {})
         directory.forget_settings(["records"])
+        assert status(reading, capsys)["running"]
+    found = status(reading, capsys)
+    assert (found["running"], found["rows"]) == (False, None)
+    assert _main(["status", str(reading)]) == 0
+    assert "its rows are not read yet" in capsys.readouterr().out
+
+
+def test_what_is_no_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One clear line, exit 2."""
+    other = tmp_path / "other.parquet"
+    pl.DataFrame({"x": [1]}).write_parquet(other)
     for path, said in (
         (other, "was not written by `claimscore map`"),
         (tmp_path / "none.parquet", "none.parquet"),
-        (reading, "its rows are still being read"),
     ):
         assert _main(["status", str(path)]) == 2
         error = capsys.readouterr().err
         assert said in error
         assert error.count("\n") == 1
+
+
+def test_what_a_finished_file_would_cost(tmp_path: Path) -> None:
+    """Nothing, whatever the cache has; with --retry-failed its failed rows."""
+    run_map(tmp_path, FakeProvider(say))
+    texts = [f"row {i}" if i != 4 else "bad" for i in range(N_ROWS)]
+
+    def requests(**options: Any) -> int:
+        config = claimscore.MapConfig(
+            input=pl.DataFrame({"text": texts}),
+            prompt=tmp_path / "prompt.toml",
+            out=tmp_path / "out.parquet",
+            chunk_rows=3,
+            cache_dir=tmp_path / "empty",
+            **options,
+        )
+        return estimate_map(config, provider=FakeProvider(say)).requests
+
+    assert requests() == 0
+    assert requests(retry_failed=True) == 1

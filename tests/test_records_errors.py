@@ -170,7 +170,7 @@ def refused(source: str, tmp_path: Path, **options: object) -> str:
         pytest.param(
             "r.jsonl",
             OK + b'{"id": "b", "summary_a": "x", "summary_b": null}',
-            "r.jsonl, line 2: summary_b is null or empty (needed by caspr, ds)",
+            "r.jsonl, line 2: summary_b is null (needed by caspr, ds)",
             id="null-column",
         ),
         pytest.param(
@@ -195,7 +195,7 @@ def refused(source: str, tmp_path: Path, **options: object) -> str:
         pytest.param(
             "r.parquet",
             parquet(summary_a=["x", "x"], summary_b=["y", None]),
-            "r.parquet, row 2: summary_b is null or empty (needed by caspr, ds)",
+            "r.parquet, row 2: summary_b is null (needed by caspr, ds)",
             id="null-column-parquet",
         ),
         pytest.param(

@@ -74,7 +74,7 @@ def run(
     with RunDirectory(config.out) as directory:
         config = _with_earlier_metrics(config, directory)
         required = required_columns(load_metrics(config.metrics))
-        tell.phase("reading")
+        tell.phase("reading", directory)
         dataset = prepare(config.input, spool=directory.state, required=required, stdin=stdin)
         records = {"digest": dataset.digest, "count": dataset.n_records}
         _refuse_other_records(directory, records)
@@ -198,13 +198,13 @@ class _Work:
         directory.event("started", records=self.n_records, chunks_todo=len(todo))
         if todo:
             self._run_stages(todo, models)
-        self.tell.phase("scoring")
+        self.tell.phase("scoring", directory)
         facts = signature_facts(directory.settings)
         scores = score_run(directory, self.plan.metrics, facts, self.config.seed)
         summary = self._summary(scores)
         directory.write_summary(summary)
         directory.event("finished", **spent(progress))
-        self.tell.phase("done")
+        self.tell.phase("done", directory)
         return RunResult(self.config.out, summary)
 
     def _load_models(self, todo: list[ChunkTodo]) -> Models:
@@ -214,14 +214,14 @@ class _Work:
         needs_pairs = any(item.nli for item in todo)
         needs_tokens = any(item.token_scores for item in todo)
         if needs_pairs or needs_tokens:
-            self.tell.phase("loading models")
+            self.tell.phase("loading models", self.directory)
         return Models(
             pairs=load_pair_classifier(encoders) if needs_pairs else None,
             tokens=load_token_encoder(encoders) if needs_tokens else None,
         )
 
     def _run_stages(self, todo: list[ChunkTodo], models: Models) -> None:
-        self.tell.phase("running")
+        self.tell.phase("running", self.directory)
         progress = self.tell.progress
         try:
             run_blocking(self._stages, todo, models)

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from pathlib import Path
 
-from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.money import SPEND_FILE, spent_so_far
 from claimscore.pipeline.plan import make_plan
 from claimscore.pipeline.settings import config_from
 from claimscore.pipeline.stages import find_todo
 from claimscore.rundir import RunDirectory, damage_as_error
 from claimscore.types import JSON
-
-#: A run leaves a note every second; one that has not for so long is taken to have ended.
-FRESH_S = 15.0
 
 
 def run_status(out: Path) -> JSON:
@@ -30,18 +25,23 @@ def run_status(out: Path) -> JSON:
 
 
 def _status(out: Path, directory: RunDirectory) -> JSON:
-    config = config_from(directory.options(), out)
+    begun: JSON = {
+        "out": str(out),
+        "running": directory.is_locked,
+        "spent": spent_in_all(directory.state / SPEND_FILE),
+        "last_call": directory.note(),
+    }
     if not directory.has(0, "records"):
-        raise ConfigError(f"{out}: its records are still being read, or the run was stopped then")
+        return {**begun, "records": None, "failures": [], "complete": False}
+    config = config_from(directory.options(), out)
     records = directory.settings["records"]["count"]
     n_chunks = directory.n_chunks
     plan = make_plan(config, directory.read("records", 0).columns)
     todo = find_todo(plan, directory, n_chunks, retry_failed=False)
     failures = directory.scan("failures").select("id", "stage", "kind").collect()
     by_kind = failures.group_by("stage", "kind").len("count").sort("stage", "kind")
-    note = directory.note()
     return {
-        "out": str(out),
+        **begun,
         "records": records,
         "chunks": {"total": n_chunks, "done": n_chunks - len(todo), "left": len(todo)},
         "llm_chunks_left": sum(bool(item.tasks) for item in todo),
@@ -49,15 +49,7 @@ def _status(out: Path, directory: RunDirectory) -> JSON:
         "rows": directory.counts(),
         "failures": by_kind.to_dicts(),
         "complete": not todo and (out / "scores.parquet").is_file(),
-        "running": is_fresh(note),
-        "spent": spent_in_all(directory.state / SPEND_FILE),
-        "last_call": note,
     }
-
-
-def is_fresh(note: JSON | None) -> bool:
-    """Whether the note was left by a run that is at work now."""
-    return note is not None and note["phase"] != "ended" and time.time() - note["at"] < FRESH_S
 
 
 def spent_in_all(path: Path) -> JSON:

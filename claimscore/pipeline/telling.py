@@ -39,9 +39,10 @@ class Teller(Generic[P]):
         self.progress = progress
         self._listener = listener
 
-    def phase(self, name: str) -> None:
+    def phase(self, name: str, journal: Journal) -> None:
         """Say what is done now."""
         self.progress.phase = name
+        journal.write_note(self.progress.snapshot())
         self._tell()
 
     def hear(self, journal: Journal) -> Callable[..., None]:

@@ -8,6 +8,7 @@ from claimscore.prompts.prompt import (
     load_prompt,
     load_prompt_file,
     prompt_names,
+    prompt_source,
 )
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "load_prompt",
     "load_prompt_file",
     "prompt_names",
+    "prompt_source",
 ]

@@ -135,16 +135,32 @@ def available_versions(name: str, prompts_dir: Path | None = None) -> list[str]:
 
 
 def load_prompt(name: str, version: str = "v1", prompts_dir: Path | None = None) -> Prompt:
-    """A prompt by version or by path of a TOML file; the user's folder goes first."""
-    if version.endswith(".toml"):
-        return load_prompt_file(Path(version))
+    """A task's prompt by version, or by the path of a TOML file (`version`, or `name` alone).
+
+    The user's folder goes before the package. `ConfigError` where there is none, or where it
+    is broken.
+    """
+    for given in (name, version):
+        if given.endswith(".toml"):
+            return load_prompt_file(Path(given))
+    with resources.as_file(_find(name, version, prompts_dir)) as path:
+        return load_prompt_file(path)
+
+
+def prompt_source(name: str, version: str = "v1", prompts_dir: Path | None = None) -> str:
+    """The TOML text of a task's prompt, to be copied and changed; errors as `load_prompt`."""
+    text: str = _find(name, version, prompts_dir).read_text(encoding="utf-8")
+    return text
+
+
+def _find(name: str, version: str, prompts_dir: Path | None) -> Any:
+    """The file of a prompt, in the package or in the user's folder."""
     if Path(version).suffix or len(Path(version).parts) != 1:
         raise ConfigError(f"{version}: a prompt file must end in .toml; a version is like v1")
     for folder in _folders(name, prompts_dir):
         file = folder / f"{version}.toml"
         if file.is_file():
-            with resources.as_file(file) as path:
-                return load_prompt_file(path)
+            return file
     known = available_versions(name, prompts_dir)
     raise ConfigError(
         f"there is no prompt {name}={version}; "

@@ -219,7 +219,8 @@ class _Validation:
     def _refuse_missing(self, file: InputFile, line: int, record: Record, column: str) -> NoReturn:
         need = self._needed_by(column)
         if column in record:
-            raise InputError(f"{place(file, line)}: {column} is null or empty{need}")
+            what = "empty" if self._cells else "null"
+            raise InputError(f"{place(file, line)}: {column} is {what}{need}")
         raise InputError(
             f"{place(file, line)}: no column {column}{need}; "
             f"the record has: {_listed(list(record)) or 'nothing'}{_similar(column, record)}"

@@ -49,6 +49,9 @@ SINGLE_STEP_TABLES = frozenset({"records"})
 
 SCORES_ROW_GROUP = 50_000
 
+#: How often, and at which distance, a locked folder is tried before it counts as in use.
+_LOCK_TRIES, _LOCK_WAIT_S = 5, 0.02
+
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 _OWN_NAMES = frozenset(
     (
@@ -127,6 +130,11 @@ class RunDirectory:
         """What run.toml says; empty where nothing was written yet."""
         path = self.path / "run.toml"
         return read_toml(path) if path.exists() else {}
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether a process works in the folder now."""
+        return _is_locked(self.path)
 
     @property
     def n_chunks(self) -> int:
@@ -417,7 +425,7 @@ def _take_lock(path: Path) -> int:
     with os_errors(lock):
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock_patiently(descriptor)
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         except OSError as exc:
@@ -429,6 +437,32 @@ def _take_lock(path: Path) -> int:
                 f"{path} is in use by process {holder or 'unknown'}; wait for it, or stop it"
             ) from None
     return descriptor
+
+
+def _lock_patiently(descriptor: int) -> None:
+    """Lock, or raise the system's error; who only looks (`is_locked`) is gone in a moment."""
+    for _ in range(_LOCK_TRIES - 1):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(_LOCK_WAIT_S)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        descriptor = os.open(path / ".lock", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        return False
+    finally:
+        os.close(descriptor)
+    return False
 
 
 @contextlib.contextmanager

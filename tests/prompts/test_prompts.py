@@ -16,6 +16,7 @@ from claimscore.prompts import (
     load_prompt,
     load_prompt_file,
     prompt_names,
+    prompt_source,
 )
 
 DIGESTS = json.loads((Path(__file__).parent / "digests.json").read_text())
@@ -50,6 +51,14 @@ def test_released_prompts_are_never_edited() -> None:
         for version in available_versions(name)
     }
     assert found == DIGESTS
+
+
+def test_a_copy_of_our_prompt_is_a_prompt(tmp_path: Path) -> None:
+    """What `prompts show --toml` prints can be changed and named, alone or for a task."""
+    copy = tmp_path / "mine.toml"
+    copy.write_text(prompt_source("facts"), encoding="utf-8")
+    ours = load_prompt("facts")
+    assert load_prompt(str(copy)) == load_prompt("facts", str(copy)) == ours
 
 
 @pytest.mark.parametrize("name", prompt_names())

@@ -226,8 +226,16 @@ class Engine:
         if isinstance(self.provider, Collecting):
             stats.why, stats.waiting_s = self.provider.under_way()
         if self._outage.is_open:
-            stats.waiting_s, stats.why = self._outage.lasted_s, f"no answers: {self._outage.why}"
+            stats.waiting_s, stats.why = self._outage.lasted_s, self._why_down()
         return stats
+
+    def _why_down(self) -> str:
+        """What the outage is, and where nothing was ever answered, what may be wrong."""
+        why = f"no answers: {self._outage.why}"
+        if self.stats.answered:
+            return why
+        until = f"--max-outage-s {self._outage.max_outage_s:g}"
+        return f"nothing has answered yet; is --base-url right? ({until}): {self._outage.why}"
 
     def waiting_for(self) -> str:
         """What the engine waits for, in words; empty where for nothing."""

@@ -43,7 +43,7 @@ class Outage:
         clock: Clock = anyio.current_time,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self._max_outage_s = max_outage_s
+        self.max_outage_s = max_outage_s
         self._clock = clock
         self._jitter = jitter
         self._failing: set[str] = set()
@@ -79,7 +79,7 @@ class Outage:
         self._begin()
         if self.is_open:
             self._close()
-        if self.lasted_s > max(self._max_outage_s, 1.0):
+        if self.lasted_s > max(self.max_outage_s, 1.0):
             raise self._out_of_patience(error)
 
     def failed(
@@ -106,7 +106,7 @@ class Outage:
             self.is_open = True
             self._n_probes = 0
             self._next_probe = self._clock() + self._probe_wait_s()
-        if self.is_open and self.lasted_s >= self._max_outage_s:
+        if self.is_open and self.lasted_s >= self.max_outage_s:
             raise self._out_of_patience(error)
         return not self.is_open and error.kind != "connect"
 
@@ -154,7 +154,7 @@ class Outage:
     def _out_of_patience(self, error: TransientError) -> OutageError:
         return OutageError(
             f"nothing was answered for {self.lasted_s:,.0f} s (--max-outage-s "
-            f"{self._max_outage_s:g}); the server's last word: {error}"
+            f"{self.max_outage_s:g}); the server's last word: {error}"
         )
 
     def _wake(self) -> None:

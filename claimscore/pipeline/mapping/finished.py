@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,6 +16,7 @@ import polars as pl
 
 from claimscore.atomic import atomic_path
 from claimscore.errors import ConfigError
+from claimscore.pipeline.mapping.questions import ERROR_COLUMN
 from claimscore.rundir.directory import polars_errors as polars_errors
 from claimscore.rundir.settings import merge
 from claimscore.types import JSON
@@ -68,6 +69,22 @@ class Finished:
         """The columns that came from the input."""
         found = pl.scan_parquet(self.path, glob=False).collect_schema()
         return {name: found[name] for name in self.columns}
+
+    def failed_rows(self) -> Iterator[pl.DataFrame]:
+        """The input's columns of the rows with an error, in pieces."""
+        rows = pl.scan_parquet(self.path, glob=False).select(*self.columns, ERROR_COLUMN)
+        failed = rows.filter(pl.col(ERROR_COLUMN).is_not_null()).drop(ERROR_COLUMN)
+        with polars_errors(self.path):
+            yield from failed.collect_batches(chunk_size=ROW_GROUP)
+
+    def failure_examples(self) -> dict[str, str]:
+        """The first message of each kind of failure; empty where the file of them is gone."""
+        path = failures_path(self.path)
+        if not (self.failed and path.exists()):
+            return {}
+        with polars_errors(path):
+            rows = pl.scan_parquet(path, glob=False).group_by("kind", maintain_order=True)
+            return dict(rows.agg(pl.col("message").first()).collect().iter_rows())
 
     def refuse_others(self, settings: Mapping[str, Any]) -> None:
         """`ConfigError` with the difference where the file was made with other settings."""

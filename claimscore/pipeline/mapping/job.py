@@ -25,6 +25,7 @@ from claimscore.pipeline.mapping.parts import Parts, parts_path, refuse_other_fa
 from claimscore.pipeline.mapping.questions import Questions
 from claimscore.pipeline.mapping.table import Source, find_source, scratch_source
 from claimscore.pipeline.signals import watch_signals
+from claimscore.pipeline.status import spent_in_all
 from claimscore.pipeline.telling import Teller
 from claimscore.pipeline.watchdog import Watchdog, engine_watchdog
 from claimscore.prompts import Prompt
@@ -78,6 +79,22 @@ def check_builtin(prompt: Prompt, provider: Provider) -> None:
         )
 
 
+def map_settings(
+    config: MapConfig, prompt: Prompt, provider: Provider, digest: str, count: int
+) -> JSON:
+    """Everything that determines the file of a map over `count` rows of that digest."""
+    return {
+        "records": {"digest": digest, "count": count},
+        "chunk_records": config.chunk_rows,
+        "prompt": {"name": prompt.name, "digest": prompt.digest},
+        "llm": {
+            "provider": provider.family,
+            "namespace": provider.namespace,
+            "model": provider.model,
+        },
+    }
+
+
 @dataclasses.dataclass
 class _Job:
     """All that one call works with."""
@@ -95,21 +112,12 @@ class _Job:
 
     def settings(self, digest: str, count: int) -> JSON:
         """Everything that determines the file."""
-        return {
-            "records": {"digest": digest, "count": count},
-            "chunk_records": self.config.chunk_rows,
-            "prompt": {"name": self.prompt.name, "digest": self.prompt.digest},
-            "llm": {
-                "provider": self.provider.family,
-                "namespace": self.provider.namespace,
-                "model": self.provider.model,
-            },
-        }
+        return map_settings(self.config, self.prompt, self.provider, digest, count)
 
     def run(self) -> MapResult:
         """Do what is missing, then put the file together."""
-        self.tell.phase("reading")
         with Parts(self.config.path) as parts:
+            self.tell.phase("reading", parts)
             questions = self._take_rows(parts)
             if isinstance(questions, Finished):
                 return self.result(questions, was_finished=True)
@@ -119,10 +127,13 @@ class _Job:
             parts.event("started", rows=self.progress.rows_total, chunks_todo=len(todo))
             if todo:
                 self._answer(parts, questions, todo)
-            self.tell.phase("writing")
-            return self.result(parts.finish())
+            self.tell.phase("writing", parts)
+            in_all = spent_in_all(parts.spend_file)
+            return self.result(parts.finish(), in_all)
 
-    def result(self, finished: Finished, *, was_finished: bool = False) -> MapResult:
+    def result(
+        self, finished: Finished, in_all: JSON | None = None, *, was_finished: bool = False
+    ) -> MapResult:
         failed = dict(finished.failed)
         n_failed = sum(failed.values())
         summary = {
@@ -132,8 +143,10 @@ class _Job:
             "rows": finished.rows,
             "answered": finished.rows - n_failed,
             "failed": failed,
+            "failure_examples": finished.failure_examples(),
             "was_finished": was_finished,
             **spent(self.progress.engine or EngineStats()),
+            "spent_in_all": in_all,
             "seconds": round(self.progress.elapsed_s, 3),
         }
         return MapResult(finished.path, finished.rows, failed, summary)
@@ -186,7 +199,7 @@ class _Job:
     # Answers
 
     def _answer(self, parts: Parts, questions: Questions, todo: list[int]) -> None:
-        self.tell.phase("running")
+        self.tell.phase("running", parts)
         parts.write_state(now=True)
         try:
             run_blocking(self._work, parts, questions, todo)

@@ -10,7 +10,7 @@ from claimscore.pipeline.llm.money import SPEND_FILE
 from claimscore.pipeline.mapping.finished import Finished
 from claimscore.pipeline.mapping.parts import STATE_FILE, parts_path
 from claimscore.pipeline.mapping.questions import STAGE
-from claimscore.pipeline.status import is_fresh, spent_in_all
+from claimscore.pipeline.status import spent_in_all
 from claimscore.rundir import RunDirectory, damage_as_error
 from claimscore.types import JSON
 
@@ -54,21 +54,25 @@ def _finished(path: Path) -> JSON:
 
 
 def _unfinished(place: Path, directory: RunDirectory) -> JSON:
-    counts, note = directory.counts(), directory.note()
-    by_kind = directory.scan("failures").group_by("kind").len("count").sort("kind").collect()
-    if "records" not in directory.settings:
-        raise ConfigError(f"{place}: its rows are still being read, or the map was stopped then")
-    total = directory.settings["records"]["count"]
-    running = is_fresh(note)
-    done = note["rows"][0] if note is not None and running else counts.get("llm_answers", 0)
-    return {
+    begun: JSON = {
         "out": str(place),
+        "running": directory.is_locked,
+        "spent": spent_in_all(directory.state / SPEND_FILE),
+        "last_call": directory.note(),
+        "complete": False,
+    }
+    if "records" not in directory.settings:
+        return {**begun, "rows": None, "failures": []}
+    counts, note = directory.counts(), begun["last_call"]
+    by_kind = directory.scan("failures").group_by("kind").len("count").sort("kind").collect()
+    total = directory.settings["records"]["count"]
+    done = counts.get("llm_answers", 0)
+    if begun["running"] and note is not None:
+        done = max(done, note["rows"][0])
+    return {
+        **begun,
         "rows": _rows(total, done, counts.get("failures", 0)),
         "failures": [_failure(kind, n) for kind, n in by_kind.iter_rows()],
-        "complete": False,
-        "running": running,
-        "spent": spent_in_all(directory.state / SPEND_FILE),
-        "last_call": note,
     }
 
 

@@ -240,6 +240,8 @@ async def test_waiting_at_the_gate_ends_with_the_run() -> None:
         tasks.start_soon(run)
         while not engine.observe().why:
             await anyio.sleep(0)
+        assert "nothing has answered yet; is --base-url right?" in engine.waiting_for()
+        engine.stats.answered = 1
         assert "no answers: down" in engine.waiting_for()
         engine.stop()
     assert [str(error) for error in errors] == ["interrupted"]
