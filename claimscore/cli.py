@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import json
 import os
 import signal
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from claimscore.cache.transfer import RefusedLine
     from claimscore.cache.verify import DamagedEntry
 
+#: Why standard output cannot be written, beside a reader that has gone.
+_NO_OUTPUT = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF}
+
 EXIT_OK, EXIT_BUG, EXIT_USAGE, EXIT_FAILED_RECORDS, EXIT_STOPPED = 0, 1, 2, 3, 75
 
 #: Seconds between two looks of `status --watch`.
@@ -31,12 +36,26 @@ WATCH_INTERVAL_S = 2.0
 def main() -> None:
     """The console script: every error of ours is one clear line and an exit code."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: stop in good order
+    _open_streams()
     sys.exit(_main(sys.argv[1:]))
+
+
+def _open_streams() -> None:
+    """Streams that the caller closed read and write nothing; what a terminal cannot show is
+    escaped."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _main(arguments: Sequence[str]) -> int:
     try:
+        _refuse_bytes(arguments)
         code = cli.main(args=list(arguments), prog_name="claimscore", standalone_mode=False)
+        sys.stdout.flush()
     except click.ClickException as exc:
         exc.show()
         return EXIT_USAGE
@@ -49,14 +68,34 @@ def _main(arguments: Sequence[str]) -> int:
         return _complain(f"error: {exc}", EXIT_USAGE)
     except ClaimscoreError as exc:
         return _complain(f"error: {exc}", EXIT_BUG)
-    except BrokenPipeError:  # `| head`: who reads has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (BrokenPipeError, SystemExit):  # `| head`: who reads has seen enough; click exits then
+        _drop_output()
         return EXIT_OK
+    except OSError as exc:
+        if exc.filename is not None or exc.errno not in _NO_OUTPUT:
+            raise
+        _drop_output()
+        return _complain(f"stopped: what was to be printed is lost: {exc.strerror}", EXIT_STOPPED)
     return code if isinstance(code, int) else EXIT_OK
 
 
+def _refuse_bytes(arguments: Sequence[str]) -> None:
+    """Arguments that are no text could be neither kept nor shown."""
+    for number, argument in enumerate(arguments, start=1):
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"argument {number} is not UTF-8 text") from None
+
+
+def _drop_output() -> None:
+    """Let nothing more be written, also not when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _complain(message: str, code: int) -> int:
-    print(f"claimscore: {message}", file=sys.stderr)
+    with contextlib.suppress(OSError):
+        print(f"claimscore: {message}", file=sys.stderr)
     return code
 
 
@@ -291,7 +330,7 @@ def _finish(result: Any, as_json: bool) -> int:
 
     write_run_report(result.out)
     if as_json:
-        print(json.dumps(result.summary, ensure_ascii=False))
+        print(json.dumps(result.summary))
     else:
         print_result(result.summary, str(result.out))
     return EXIT_FAILED_RECORDS if result.failed_records else EXIT_OK
@@ -336,7 +375,7 @@ def status(path: Path, watch: bool, as_json: bool) -> None:
         return
     state = look()
     if as_json:
-        print(json.dumps(state, ensure_ascii=False))
+        print(json.dumps(state))
     else:
         print_status(state)
 
@@ -360,7 +399,7 @@ def estimate(quiet: bool, as_json: bool, **options: Any) -> None:
     config = run_config(**{**options, "out": out or Path()})
     found = estimate_run(config, out=out, stdin=sys.stdin.buffer).to_json()
     if as_json:
-        print(json.dumps({"input": config.input, **found}, ensure_ascii=False))
+        print(json.dumps({"input": config.input, **found}))
     else:
         print_estimate(found)
 
@@ -406,14 +445,14 @@ def map_table(quiet: bool, as_json: bool, estimate: bool, **options: Any) -> int
     if estimate:
         found = estimate_map(config, stdin=sys.stdin.buffer).to_json()
         if as_json:
-            print(json.dumps({"input": options["input"], **found}, ensure_ascii=False))
+            print(json.dumps({"input": options["input"], **found}))
         else:
             print_estimate(found)
         return EXIT_OK
     with map_display(quiet or as_json) as show:
         result = map(config, stdin=sys.stdin.buffer, on_progress=show)
     if as_json:
-        print(json.dumps(result.summary, ensure_ascii=False))
+        print(json.dumps(result.summary))
     else:
         print_map_result(result.summary)
     return EXIT_FAILED_RECORDS if result.failed else EXIT_OK
@@ -486,7 +525,7 @@ def _opened_cache(cache_dir: Path | None, *, new: bool = False) -> Iterator[Disk
 
 
 def _tell(as_json: bool, found: Mapping[str, Any], text: str) -> None:
-    print(json.dumps(found, ensure_ascii=False) if as_json else text)
+    print(json.dumps(found) if as_json else text)
 
 
 @cache.command("stats")

@@ -67,7 +67,7 @@ class LLMConfig:
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
                 option = name.replace("_", "-")
-                raise ConfigError(f"--{option} must be zero or above, not {value}")
+                raise ConfigError(f"--{option} must be a number from zero on, not {value}")
         if (self.input_price is None) != (self.output_price is None):
             raise ConfigError("--input-price and --output-price go together")
         self.failure_limit()
@@ -81,6 +81,8 @@ class LLMConfig:
         if not re.fullmatch(r"\d+(\.\d+)?" if text.endswith("%") else r"\d+", number):
             raise ConfigError(f"--max-failures {text}: a count such as 50, or a share such as 5%")
         if text.endswith("%"):
+            if float(number) > 100:
+                raise ConfigError(f"--max-failures {text}: a share is at most 100%")
             return FailureLimit(share=float(number) / 100)
         return FailureLimit(rows=int(number))
 

@@ -149,7 +149,7 @@ def dollars(usd: float | None) -> str:
 def limits_text(engine: Mapping[str, Any]) -> str:
     """`500 requests/min, 200,000 tokens/min (headers)`."""
     told = [
-        f"{engine[name]:,.0f} {unit}/min"
+        f"{engine[name]:{',.0f' if engine[name] >= 10 else '.2g'}} {unit}/min"
         for name, unit in (("rpm", "requests"), ("tpm", "tokens"))
         if engine[name] is not None
     ]

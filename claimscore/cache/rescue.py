@@ -76,7 +76,7 @@ class Rescue(NamedTuple):
         if self.n_before is None:
             return "how many are lost is not known"
         n_lost = max(0, self.n_before - self.n_saved)
-        return f"about {n_lost:,} are lost" if n_lost else "none is lost"
+        return f"about {n_lost:,} are lost" if n_lost else "none is known to be lost"
 
 
 def damage_in(error: BaseException) -> Damage | None:

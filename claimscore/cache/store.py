@@ -24,6 +24,7 @@ from diskcache.core import UNKNOWN
 
 from claimscore.atomic import reason as os_reason
 from claimscore.cache import table
+from claimscore.cache.claims import Claims
 from claimscore.cache.entry import Entry, decode_entry, encode_entry
 from claimscore.cache.layout import check_layout, mark_format, migrate
 from claimscore.cache.lock import FolderLock
@@ -67,11 +68,21 @@ class CacheStats:
 class Cache(Protocol):
     """Answers by request key. Implementations may be used from several threads."""
 
+    @property
+    def read_only(self) -> bool:
+        """Whether new answers cannot be kept."""
+
     def get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
         """The entries that are there; missing and damaged ones are left out."""
 
     def put_many(self, entries: Mapping[str, Entry]) -> None:
         """Keep all of these or none; when it returns, a killed process loses none of them."""
+
+    def claim(self, key: str) -> bool:
+        """Say that this process is about to ask for it; False where another one is asking."""
+
+    def release(self, key: str) -> None:
+        """The end of a claim: the entry is there now, or never will be."""
 
     def stats(self) -> CacheStats:
         """Numbers for people."""
@@ -83,6 +94,8 @@ class Cache(Protocol):
 class MemoryCache:
     """A cache that ends with the process: for tests."""
 
+    read_only = False
+
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
 
@@ -91,6 +104,12 @@ class MemoryCache:
 
     def put_many(self, entries: Mapping[str, Entry]) -> None:
         self.entries.update(entries)
+
+    def claim(self, key: str) -> bool:
+        return True
+
+    def release(self, key: str) -> None:
+        pass
 
     def stats(self) -> CacheStats:
         return CacheStats(len(self.entries), 0)
@@ -122,11 +141,13 @@ class DiskCache:
         self._on_notice = on_notice
         self._busy_timeout_s = busy_timeout_s
         self._n_damaged = 0
+        self._n_expected = 0  # answers that were there, as far as this process can know
         self._path = folder.absolute() / _DATABASE
         self._lock = FolderLock(self._path.with_name(f"{_DATABASE}.lock"), busy_timeout_s)
         self._replacing = threading.Lock()
         with self._explained():
             self._database = self._open()
+        self._claims = Claims(self._path.with_name(f"{_DATABASE}.claims"))
 
     @classmethod
     def is_in(cls, folder: Path) -> bool:
@@ -154,11 +175,19 @@ class DiskCache:
     def put_rows(self, rows: Sequence[NewRow]) -> None:
         """Keep all of these encoded entries or none."""
         self.write(lambda connection: table.upsert(connection, rows))
+        self._n_expected += len(rows)
+
+    def claim(self, key: str) -> bool:
+        return self._claims.claim(key)
+
+    def release(self, key: str) -> None:
+        self._claims.release(key)
 
     def stats(self) -> CacheStats:
         return CacheStats(self.read(table.count), self._n_damaged)
 
     def close(self) -> None:
+        self._claims.close()
         self._database.close()
 
     # -- for upkeep
@@ -265,6 +294,9 @@ class DiskCache:
                 "name another folder with --cache-dir"
             )
         done = rescue(self._path, self._make_database)
+        if self._n_expected:  # the file may have forgotten how many it had
+            done = done._replace(n_before=max(done.n_before or 0, self._n_expected))
+        self._n_expected = done.n_saved
         self.was_mended = True
         self._notice(done.notice(damage.reason))
 
@@ -288,6 +320,7 @@ class DiskCache:
                 database = self._open_checked()
             if not was_used:
                 self._lock.sign()
+            self._n_expected = max(self._n_expected, table.count(database.connection()))
             return database
 
     def _open_checked(self) -> _DiskDatabase:
@@ -354,7 +387,8 @@ class DiskCache:
         is_full = code == sqlite3.SQLITE_FULL or getattr(error, "errno", None) in _DISK_FULL
         if writing or is_full:
             return StoppedEarly(
-                f"{self.folder}: answers cannot be kept ({reason}); make room there"
+                f"{self.folder}: answers cannot be kept ({reason}); "
+                + ("make room there" if is_full else "see that the folder is there and writable")
             )
         if (damage := damage_in(error)) is not None:
             where = (

@@ -91,6 +91,8 @@ class Progress:
         if not (self.llm_chunks_todo or self.model_chunks_todo):
             return None
         needed = [pace.seconds_for(count) for pace, count in left]
+        if self.engine is not None and self.llm_chunks_done < self.llm_chunks_todo:
+            needed.append(self.engine.least_s(0))
         return None if None in needed else max(s for s in needed if s is not None)
 
     def snapshot(self) -> JSON:

@@ -74,5 +74,10 @@ class Teller(Generic[P]):
         journal.write_note({**self.progress.snapshot(), "phase": "ended"})
 
     def _tell(self) -> None:
-        if self._listener is not None:
+        """Tell who listens; a terminal that is gone is no reason to stop."""
+        if self._listener is None:
+            return
+        try:
             self._listener(self.progress)
+        except OSError:
+            self._listener = None

@@ -86,7 +86,7 @@ def _model(output: str) -> Any:
 def _pydantic_model(name: str, columns: Mapping[str, Any]) -> Any:
     import pydantic
 
-    config = pydantic.ConfigDict(extra="forbid", strict=True)
+    config = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
     # Columns may have names that pydantic reserves ("json", "copy"): they go in as aliases.
     fields: Any = {
         f"column_{index}": (

@@ -49,6 +49,19 @@ HEADER = [
 ]  # fmt: skip
 
 
+def test_what_the_file_has_forgotten_is_counted_as_lost(tmp_path: Path):
+    """The log cut off while it is in use: the process knows how many answers it has kept."""
+    heard: list[str] = []
+    cache = DiskCache(tmp_path / "cache", on_notice=heard.append)
+    cache.put_many(entries(N))
+    database = tmp_path / "cache" / "cache.db"
+    os.truncate(database.with_name("cache.db-wal"), 0)
+    cache.mend("a page is missing")
+    cache.close()
+    n_saved = int(heard[0].partition(" answers were saved")[0].split()[-1])
+    assert f"about {N - n_saved:,} are lost" in heard[0]
+
+
 @pytest.mark.parametrize(("damage", "why"), HEADER)
 def test_a_damaged_file_is_set_aside_at_opening(
     tmp_path: Path, damage: Callable[[Path], None], why: str

@@ -18,6 +18,7 @@ from claimscore.prompts import (
     prompt_names,
     prompt_source,
 )
+from claimscore.prompts.output import parse_answer
 
 DIGESTS = json.loads((Path(__file__).parent / "digests.json").read_text())
 TONE = """
@@ -51,6 +52,13 @@ def test_released_prompts_are_never_edited() -> None:
         for version in available_versions(name)
     }
     assert found == DIGESTS
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "1" + 400 * "0"])
+def test_what_is_no_finite_number_is_refused(number: str) -> None:
+    """Neither JSON's own words nor what a float cannot hold becomes a value of a table."""
+    with pytest.raises(ParseError):
+        parse_answer(f'{{"confidence": {number}}}', {"confidence": "number"})
 
 
 def test_a_copy_of_our_prompt_is_a_prompt(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ run (wrong key, spent quota, a bug) is raised from every call that waits.
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Generic, TypeVar, cast
@@ -41,6 +42,9 @@ T = TypeVar("T")
 
 #: Rows whose stored answers are taken before other tasks get a turn.
 _BULK = 500
+
+#: Seconds between two looks whether another process has got the answer that is wanted here too.
+_OTHER_PROCESS_S = (0.05, 0.15)
 
 #: Rows that must have an outcome before a share of failures says anything.
 _ROWS_FOR_A_SHARE = 50
@@ -137,6 +141,8 @@ class Engine:
         # thousands of slots and next to no retries.
         collects = isinstance(provider, Collecting)
         self._n_workers = max_concurrency if collects else 4 * max_concurrency
+        self._claims = not collects  # thousands of locks, for hours: batches have their journal
+        self._n_elsewhere = 0
         self._commits = GroupCommit(cache, self._spending.flush)
         self._flights: dict[str, _Flight] = {}
         self._tasks: TaskGroup | None = None
@@ -225,7 +231,8 @@ class Engine:
         stats.why = limits.why if stats.waiting_s else ""
         if isinstance(self.provider, Collecting):
             stats.why, stats.waiting_s = self.provider.under_way()
-        if self._outage.is_open:
+        stats.is_down = self._outage.is_open
+        if stats.is_down:
             stats.waiting_s, stats.why = self._outage.lasted_s, self._why_down()
         return stats
 
@@ -242,6 +249,8 @@ class Engine:
         stats = self.observe()
         oldest = self._sender.in_flight.oldest()
         parts = [f"{stats.why} ({stats.waiting_s:,.0f} s)"] if stats.why else []
+        if self._n_elsewhere:
+            parts.append(f"{self._n_elsewhere:,} requests that another process is asking")
         if oldest is not None:
             key, age_s = oldest
             parts.append(
@@ -320,20 +329,46 @@ class Engine:
     async def _solve(self, row: _Row[T], parse: Parse[T]) -> None:
         """Go through the samples of a row until it has an outcome."""
         while row.outcome is None:
-            entry = self.cache.get_many([row.key]).get(row.key)
-            if entry is not None:
-                self._use_stored(row, entry, parse)
-            elif not self._may_ask(row):
-                row.outcome = row.failure
-            elif row.key in self._flights:
+            if row.key in self._flights:
                 flight = self._flights[row.key]
                 with self._stop.waiting():
                     await flight.landed.wait()
                 row.outcome = flight.failure  # None: stored by now, or given up; look again
+            elif self._claims and not self.cache.claim(row.key):
+                await self._wait_for_other_process()
             else:
-                await self._fly(row, parse)
+                await self._look_and_ask(row, parse)
         if isinstance(row.outcome, Failure):
             self._count_failure(row.outcome)
+
+    async def _look_and_ask(self, row: _Row[T], parse: Parse[T]) -> None:
+        """One sample of a row that nobody else is asking for."""
+        key = row.key
+        try:
+            entry = self.cache.get_many([key]).get(key)
+            if entry is not None:
+                self._use_stored(row, entry, parse)
+            elif not self._may_ask(row):
+                row.outcome = row.failure
+            elif self.cache.read_only:
+                raise ConfigError(
+                    "an answer is missing, and the cache can only be read, so it could not be "
+                    "kept; make it writable for you, or name another folder with --cache-dir"
+                )
+            else:
+                await self._fly(row, parse)
+        finally:
+            if self._claims:
+                self.cache.release(key)
+
+    async def _wait_for_other_process(self) -> None:
+        """A while, in which it may have bought the answer; should it end, the claim is free."""
+        self._n_elsewhere += 1
+        try:
+            with self._stop.waiting():
+                await self._sleep(random.uniform(*_OTHER_PROCESS_S))
+        finally:
+            self._n_elsewhere -= 1
 
     def _may_ask(self, row: _Row[T]) -> bool:
         used = row.n_new if self._retry_failed else row.n_refused

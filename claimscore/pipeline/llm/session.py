@@ -16,7 +16,6 @@ import anyio
 
 from claimscore.cache.store import Cache, DiskCache, Entry
 from claimscore.config import LLMConfig, api_key, user_cache_dir, user_state_dir
-from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.ledger import Ledger
 from claimscore.pipeline.llm.limits import Limiter
@@ -63,11 +62,6 @@ async def open_engine(
         folder = cache_dir or user_cache_dir()
         cache = DiskCache(folder, on_notice=lambda text: tell("cache", notice=text))
         stack.callback(cache.close)
-        if cache.read_only:
-            raise ConfigError(
-                f"{folder}: the cache can only be read, so answers could not be kept; make it "
-                "writable for you, or name another folder with --cache-dir"
-            )
         shared = _shared_budget(provider, stack, tell)
         if shared is not None:
             _recall_dialect(provider, shared)

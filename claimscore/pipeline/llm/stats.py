@@ -16,8 +16,9 @@ class EngineStats:
     an answer; `hits` stored answers used; `rejected` new answers that failed their check;
     `failed` rows given a `Failure`, `failures` the same by kind; `retries` what was tried
     again, by kind of error. `usd` is None where the price is unknown. `waiting_s` is how long
-    nothing will be sent, and `why`; `rpm` and `tpm` are the limits that are kept and
-    `limits_from` where they are known from; `last_error` is why something was last tried again.
+    nothing will be sent (`is_down`: has been answered), and `why`; `rpm` and `tpm` are the
+    limits that are kept and `limits_from` where they are known from; `last_error` is why
+    something was last tried again.
     """
 
     sent: int = 0
@@ -34,6 +35,7 @@ class EngineStats:
     failures: Counter[str] = dataclasses.field(default_factory=Counter)
     waiting_s: float = 0.0
     why: str = ""
+    is_down: bool = False
     rpm: float | None = None
     tpm: float | None = None
     limits_from: str = "none"
@@ -43,6 +45,14 @@ class EngineStats:
         """All of it as plain values."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {**values, "retries": dict(self.retries), "failures": dict(self.failures)}
+
+    def least_s(self, n_rows: int) -> float | None:
+        """Seconds that so many rows take at least, by a pause, the known limit and the share of
+        rows that had to be asked; None where nobody can say when the server is back."""
+        if self.is_down:
+            return None
+        share = min(1.0, self.sent / self.rows_done) if self.rows_done else 1.0
+        return self.waiting_s + (60 * share * n_rows / self.rpm if self.rpm else 0.0)
 
     @property
     def rows_done(self) -> int:

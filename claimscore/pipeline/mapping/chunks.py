@@ -38,9 +38,12 @@ class MapProgress(Progress):
         self.llm_pace.see(self.rows_done, self.started + self.elapsed_s)
 
     def remaining_s(self) -> float | None:
-        """Seconds to the end at the recent pace; None where nothing was done lately, or is left."""
+        """Seconds to the end at the recent pace, and no less than the limits and a pause allow;
+        None where nothing was done lately, or is left."""
         left = self.rows_total - self.rows_done
-        return self.llm_pace.seconds_for(left) if left else None
+        paced = self.llm_pace.seconds_for(left) if left else None
+        least = self.engine.least_s(left) if self.engine else 0.0
+        return None if paced is None or least is None else max(paced, least)
 
     def snapshot(self) -> JSON:
         """Everything as plain JSON, for `claimscore status` in another terminal."""

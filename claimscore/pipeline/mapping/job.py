@@ -21,7 +21,12 @@ from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.mapping.chunks import Chunks, MapProgress
 from claimscore.pipeline.mapping.config import MapConfig, MapResult
 from claimscore.pipeline.mapping.finished import Finished, failures_path
-from claimscore.pipeline.mapping.parts import Parts, parts_path, refuse_other_failures
+from claimscore.pipeline.mapping.parts import (
+    Parts,
+    parts_path,
+    refuse_other_failures,
+    remove_old_parts,
+)
 from claimscore.pipeline.mapping.questions import Questions
 from claimscore.pipeline.mapping.table import Source, find_source, scratch_source
 from claimscore.pipeline.signals import watch_signals
@@ -56,6 +61,7 @@ def map(
     tell = Teller(MapProgress(), on_progress)
     job = _Job(config, llm, prompt, asked, stdin, tell)
     refuse_other_failures(config.path)
+    remove_old_parts(config.path)
     finished = Finished.read(config.path)
     again = finished is not None and config.retry_failed and bool(finished.failed)
     if finished is not None and not again and not parts_path(config.path).exists():

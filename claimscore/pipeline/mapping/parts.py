@@ -77,8 +77,7 @@ class Parts:
         for path in (self.out, failures_path(self.out)):
             for leftover in _hidden(path, "tmp"):
                 leftover.unlink(missing_ok=True)
-        for leftover in _hidden(self.path, "done"):
-            shutil.rmtree(leftover, ignore_errors=True)
+        remove_old_parts(self.out)
 
     @property
     def scratch(self) -> Path:
@@ -279,6 +278,12 @@ class Parts:
         with os_errors(self.path):
             self.path.rename(away)
         shutil.rmtree(away, ignore_errors=True)
+
+
+def remove_old_parts(out: Path) -> None:
+    """What a kill left of parts whose result is there."""
+    for leftover in _hidden(parts_path(out), "done"):
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _hidden(path: Path, ending: str) -> list[Path]:

@@ -69,15 +69,19 @@ async def test_a_cap_holds_for_all_calls_together(tmp_path: Path) -> None:
     assert spent_so_far(ledger).requests == 30
 
 
-async def test_a_cache_that_can_only_be_read_is_refused_before_anything_is_sent(
+async def test_a_cache_that_can_only_be_read_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first answer would be paid for and lost."""
-    monkeypatch.setattr(DiskCache, "read_only", True, raising=False)
+    """What it has needs no more; what is missing would be paid for and lost, so is not sent."""
     with Loopback(answer=text_answer("yes")) as server:
+        llm = config(server)
+        await asked(llm, 3, tmp_path / "cache")
+        monkeypatch.setattr(DiskCache, "read_only", True, raising=False)
+        await asked(llm, 3, tmp_path / "cache")
+        assert server.n_requests == 3
         with pytest.raises(ConfigError, match="can only be read"):
-            await asked(config(server), 1, tmp_path / "cache")
-        assert server.n_requests == 0
+            await asked(llm, 4, tmp_path / "cache")
+        assert server.n_requests == 3
 
 
 async def test_how_a_server_wants_to_be_asked_is_remembered(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ the connections.
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -28,7 +27,7 @@ from claimscore.pipeline.llm.providers.answers import completion_of, decoded, mo
 from claimscore.pipeline.llm.providers.complaints import Complaint, complaint_of, error_of
 from claimscore.pipeline.llm.providers.dialect import Dialect, encoded, learnt_from, wire_body
 from claimscore.pipeline.llm.providers.headers import rate_limits
-from claimscore.pipeline.llm.providers.transport import Reply, open_transport
+from claimscore.pipeline.llm.providers.transport import Reply, is_loopback, open_transport
 from claimscore.types import Completion, Request
 
 if TYPE_CHECKING:
@@ -202,21 +201,21 @@ def _usable_key(key: str | None) -> str | None:
 
 def normalised_url(url: str) -> str:
     """One spelling a server: no default port, no slash at the end, no query."""
+    wrong = ConfigError("the base URL must look like https://host/v1")  # it may hold a secret
     try:
         parts = urlsplit(url.strip())
-    except ValueError as exc:
-        raise ConfigError(f"the base URL {url!r}: {exc}") from None
+    except ValueError:
+        raise wrong from None
     if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
-        raise ConfigError("the base URL must look like https://host/v1")
+        raise wrong
+    if parts.username or parts.password:
+        raise ConfigError(
+            "the base URL holds a user name or password; leave it out and set OPENAI_API_KEY"
+        )
     if not re.fullmatch("[!-~]+", parts.hostname):
         raise ConfigError(
             f"the base URL's host {parts.hostname!r}: write it in plain letters (a name with "
             "others has such a form, which begins with xn--)"
-        )
-    if parts.username or parts.password:
-        raise ConfigError(
-            f"the base URL of {parts.hostname} holds a user name or password; "
-            "leave it out and set OPENAI_API_KEY"
         )
     try:
         port = parts.port
@@ -230,9 +229,4 @@ def normalised_url(url: str) -> str:
 
 def _is_public_http(url: str) -> bool:
     parts = urlsplit(url)
-    host = parts.hostname or ""
-    try:
-        loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = host == "localhost" or host.endswith(".localhost")
-    return parts.scheme == "http" and not loopback
+    return parts.scheme == "http" and not is_loopback(parts.hostname or "")

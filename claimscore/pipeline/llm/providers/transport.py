@@ -14,6 +14,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import ipaddress
 import os
 import select
 import socket
@@ -79,10 +80,23 @@ def open_transport(
 
 
 def _may_be_proxied(base_url: str) -> bool:
-    """Where this says yes, httpx2 decides by its own, finer rules."""
+    """Where this says yes, httpx2 decides by its own, finer rules.
+
+    This machine is reached directly: a proxy would see the key that plain http may carry here.
+    """
     parts, proxies = urlsplit(base_url), getproxies()
+    if is_loopback(parts.hostname or ""):
+        return False
     named = proxies.get(parts.scheme) or proxies.get("all")
     return bool(named) and not proxy_bypass(parts.netloc)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the host is this machine, by its name or number."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 @functools.cache

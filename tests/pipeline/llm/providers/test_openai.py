@@ -507,6 +507,8 @@ def test_one_server_has_one_spelling(url: str, expected: str):
         "http://x:99999",
         "http://[::1",
         "https://straße.example/v1",
+        "http://a:b@[::1/v1",
+        "http://[a:b]/v1",
         "https://a b/v1",
         "https://a\x00b/v1",
     ],

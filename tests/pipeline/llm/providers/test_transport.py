@@ -822,6 +822,15 @@ async def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatc
             DirectTransport,
             id="all excepted",
         ),
+        pytest.param(
+            {"all_proxy": "http://p:1", "http_proxy": "http://p:1"},
+            "http://localhost:8000/v1",
+            DirectTransport,
+            id="this machine: a key may go there by plain http",
+        ),
+        pytest.param(
+            {"http_proxy": "http://p:1"}, "http://127.0.0.2/v1", DirectTransport, id="its number"
+        ),
     ],
 )
 async def test_direct_unless_a_proxy_applies(

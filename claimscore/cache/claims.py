@@ -1,0 +1,61 @@
+"""Which questions are being asked: a lock a key, so that two processes never buy the same answer.
+
+A lock on one byte of a file stands for a key. The system takes it back when the process ends,
+however it ends, so nothing has to expire.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import struct
+from pathlib import Path
+
+#: Of a key, which is hexadecimal, so many digits say which byte: as many as a file may have.
+_DIGITS = 15
+
+_TAKEN = {errno.EAGAIN, errno.EACCES}
+
+#: Locks of an open file, where the system has them: those of a process are lost when any of
+#: its descriptors of the file is closed.
+_SET_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
+
+
+class Claims:
+    """The keys that this process is asking for; another one's `claim` of them is refused."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: int | None = None
+        with contextlib.suppress(OSError):  # nobody else can write there either
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def claim(self, key: str) -> bool:
+        """Whether nobody else is asking for it. Where files cannot be locked, nobody is."""
+        try:
+            self._lock(key, fcntl.F_WRLCK)
+        except OSError as exc:
+            return exc.errno not in _TAKEN
+        return True
+
+    def release(self, key: str) -> None:
+        """Others may ask for it now."""
+        with contextlib.suppress(OSError):
+            self._lock(key, fcntl.F_UNLCK)
+
+    def close(self) -> None:
+        """Release all."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _lock(self, key: str, kind: int) -> None:
+        if self._file is None:
+            return
+        byte = int(key[:_DIGITS], 16)
+        if _SET_LOCK is None:
+            whole = {fcntl.F_WRLCK: fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.F_UNLCK: fcntl.LOCK_UN}
+            fcntl.lockf(self._file, whole[kind], 1, byte)
+        else:
+            fcntl.fcntl(self._file, _SET_LOCK, struct.pack("hhqqi4x", kind, 0, byte, 1, 0))

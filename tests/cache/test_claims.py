@@ -1,0 +1,96 @@
+"""Two processes, or two engines, on one cache never ask the same question at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio import lowlevel
+
+from claimscore.cache.claims import Claims
+from claimscore.cache.store import DiskCache
+from claimscore.pipeline.llm.engine import Engine
+from claimscore.types import Completion, Message, Request
+from tests.pipeline.llm.fakes import FakeProvider, completion
+
+pytestmark = pytest.mark.anyio
+
+KEY, OTHER = "a1" * 32, "b2" * 32
+
+HOLD = """
+import sys
+from pathlib import Path
+from claimscore.cache.claims import Claims
+claims = Claims(Path(sys.argv[1]))
+print(claims.claim(sys.argv[2]), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_claim_ends_with_its_process(tmp_path: Path) -> None:
+    """Refused while the other lives, one's own however it ends; other keys are free."""
+    path = tmp_path / "claims"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path), KEY],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"True\n"
+    claims = Claims(path)
+    assert not claims.claim(KEY)
+    assert claims.claim(OTHER)
+    holder.kill()
+    holder.communicate()
+    assert claims.claim(KEY)
+
+
+def test_a_released_claim_is_free(tmp_path: Path) -> None:
+    """For others; and claiming twice is no conflict with oneself."""
+    one, two = Claims(tmp_path / "claims"), Claims(tmp_path / "claims")
+    assert one.claim(KEY)
+    assert one.claim(KEY)
+    assert not two.claim(KEY)
+    one.release(KEY)
+    assert two.claim(KEY)
+    two.close()
+    assert one.claim(KEY)
+
+
+def test_where_nothing_can_be_locked_nothing_is(tmp_path: Path) -> None:
+    """A folder that is not there, or cannot be written: as without claims."""
+    claims = Claims(tmp_path / "none" / "claims")
+    assert claims.claim(KEY)
+    claims.release(KEY)
+    claims.close()
+
+
+async def test_engines_that_ask_the_same_at_the_same_time(tmp_path: Path) -> None:
+    """In step with each other: every question is bought once, and both have every answer."""
+    asked: Counter[str] = Counter()
+
+    async def reply(request: Request) -> Completion:
+        asked[request.messages[-1].content] += 1
+        for _ in range(20):
+            await lowlevel.checkpoint()
+        return completion(request.messages[-1].content)
+
+    found: list[list[str]] = []
+
+    async def ask() -> None:
+        cache = DiskCache(tmp_path / "cache")
+        async with Engine(FakeProvider(reply), cache, max_concurrency=4) as engine:
+            requests = [engine.request([Message("user", str(n))]) for n in range(100)]
+            outcomes = await engine.answer_all(requests, lambda answer: answer.text)
+        cache.close()
+        found.append([outcome.value for outcome in outcomes])  # type: ignore[union-attr]
+
+    async with anyio.create_task_group() as engines:
+        for _ in range(3):
+            engines.start_soon(ask)
+    assert asked == {str(n): 1 for n in range(100)}
+    assert found == [[str(n) for n in range(100)]] * 3

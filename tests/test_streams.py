@@ -1,0 +1,90 @@
+"""Closed, full and odd streams: the work is done, and the exit status says what happened."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.loopback import Loopback
+
+FULL = Path("/dev/full")
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> list[str]:
+    """A map over three rows by rules."""
+    (tmp_path / "in.jsonl").write_text('{"text": "A pool."}\n' * 3)
+    prompt = Path(__file__).parent.parent / "claimscore/prompts/decompose/v1.toml"
+    return [
+        *(sys.executable, "-m", "claimscore", "map", str(tmp_path / "in.jsonl")),
+        *("--prompt", str(prompt), "--out", str(tmp_path / "out.parquet")),
+    ]
+
+
+def run(command: list[str], folder: Path, redirect: str = "", **options: str) -> tuple[int, str]:
+    """Exit status and standard error of a command in a shell."""
+    environment = {
+        **os.environ,
+        "CLAIMSCORE_CACHE_DIR": str(folder / "cache"),
+        "CLAIMSCORE_STATE_DIR": str(folder / "state"),
+        **options,
+    }
+    done = subprocess.run(
+        ["bash", "-c", f'set -o pipefail; "$@" {redirect}', "bash", *command],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("redirect", ["<&-", "2>&-", ">&-", "2>/dev/full", "| head -0"])
+def test_closed_and_full_streams(tmp_path: Path, job: list[str], redirect: str) -> None:
+    """None of them keeps the work from being done, or makes it a bug of ours."""
+    if "full" in redirect and not FULL.exists():
+        pytest.skip("no /dev/full here")
+    code, error = run(job, tmp_path, redirect)
+    assert (code, "Traceback" in error) == (0, False), error
+    assert (tmp_path / "out.parquet").exists()
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
+def test_standard_output_that_cannot_be_written(tmp_path: Path, job: list[str]) -> None:
+    """One line; the same command prints the result again."""
+    code, error = run([*job, "--quiet"], tmp_path, ">/dev/full")
+    assert code == 75
+    assert error.count("\n") == 1
+    assert "what was to be printed is lost" in error
+
+
+def test_a_terminal_without_unicode(tmp_path: Path, job: list[str]) -> None:
+    """A name that it cannot show is escaped."""
+    job[-1] = str(tmp_path / "é.parquet")
+    code, error = run(job, tmp_path, PYTHONIOENCODING="ascii")
+    assert (code, "Traceback" in error) == (0, False), error
+
+
+def test_an_argument_that_is_no_text(tmp_path: Path, job: list[str]) -> None:
+    """Refused, by its number."""
+    code, error = run([*job, "--cache-namespace", "\udcff"], tmp_path)
+    assert code == 2
+    assert "argument 8 is not UTF-8 text" in error
+
+
+def test_who_reads_progress_may_go(tmp_path: Path) -> None:
+    """The map goes on when its standard error is closed in the middle."""
+    (tmp_path / "in.jsonl").write_text("".join(f'{{"text": "{n}"}}\n' for n in range(40)))
+    (tmp_path / "p.toml").write_text('name = "p"\nversion = "v1"\nuser = "$text"\n')
+    with Loopback(text="x", latency_s=0.05) as server:
+        command = [
+            *(sys.executable, "-m", "claimscore", "map", str(tmp_path / "in.jsonl")),
+            *("--prompt", str(tmp_path / "p.toml"), "--out", str(tmp_path / "out.parquet")),
+            *("--llm", "openai:m", "--base-url", server.base_url, "--max-concurrency", "2"),
+        ]
+        code, _ = run(command, tmp_path, "2>&1 >/dev/null | head -1")
+        assert code == 0
+        assert server.paid.total() == 40
