@@ -1,0 +1,246 @@
+"""Inconsistent summaries made by rule from consistent ones, for those who have no labels.
+
+In the manner of FactCC (Kryściński et al. 2020, Evaluating the Factual Consistency of Abstractive
+Text Summarization): swap an entity or a number for another of the document, negate, swap a
+pronoun. FactCC finds entities with a model; here an entity is a run of capitalised words.
+The rules write English. What they make may by chance still be true: a swap of two names that the
+document uses for one person is.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from claimscore.errors import ConfigError
+
+#: Words that are capitalised because a sentence begins, not because they are names.
+_STARTERS = (
+    "The|A|An|This|That|These|Those|There|Here|It|Its|He|She|They|We|I|You|His|Her|Their|Our|My|Your|"
+    "In|On|At|By|For|From|With|Of|To|As|If|When|While|Although|Though|Because|Since|After|Before|"
+    "During|Despite|Once|And|But|Or|So|Yet|Then|Now|However|Also|Both|All|Some|Many|Most|Not|No|What|"
+    "Who|How|Why|Where|Which"
+)
+_CONNECTED = r"(?:\s(?:of|the|de|la|van|von|al|and|&)){0,2}"
+
+#: A run of capitalised words, particles inside it included: `Bank of England`, `Angela Merkel`.
+_ENTITY = (
+    rf"\b(?!(?:{_STARTERS})\b)\p{{Lu}}[\p{{L}}\p{{M}}.'’-]*\p{{L}}"
+    rf"(?:{_CONNECTED}\s\p{{Lu}}[\p{{L}}\p{{M}}’-]+)*"
+)
+
+_NUMBER_WORDS = (
+    *("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"),
+    *("twelve", "twenty", "thirty", "forty", "fifty", "hundred", "thousand", "million", "billion"),
+)
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
+    *("October", "November", "December"),
+)
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+#: Kinds of numbers; a number is only swapped for another of its kind. Years come before counts.
+_NUMBERS = {
+    "year": r"(?<![\d.,:])(?:1[5-9]|20)\d\d(?![\d,:]|\.\d)",
+    "number": r"(?<![\d.,:\p{L}])\d+(?:[.,]\d+)*+(?![\d:])",
+    "word": rf"\b(?:{'|'.join(_NUMBER_WORDS)})\b",
+    "month": rf"\b(?:{'|'.join(_MONTHS)})\b",
+    "day": rf"\b(?:{'|'.join(_DAYS)})\b",
+}
+_OTHERS = {"word": _NUMBER_WORDS, "month": _MONTHS, "day": _DAYS}
+
+_AUXILIARIES = (
+    *("am", "is", "are", "was", "were", "will", "would", "can", "could", "should", "must", "might"),
+    *("may", "has", "have", "had", "do", "does", "did"),
+)
+_NEGATED = rf"\b({'|'.join(_AUXILIARIES)})(\s+not\b|n['’]t\b)"
+_NEGATABLE = rf"\b({'|'.join(_AUXILIARIES)})\b(?!\s+not\b|n['’]t\b|\s*[?])"
+_SPECIAL_STEMS = {"ca": "can", "wo": "will"}
+_CONTRACTED = r"\b(ca|wo)n['’]t\b"
+
+#: Pronouns that can take each other's place; `her` is an object or a possessive, so in neither.
+_PRONOUNS = (
+    ("he", "she"),
+    ("him", "them"),
+    ("his", "their"),
+    ("himself", "herself"),
+    ("we", "they"),
+    ("our", "their"),
+    ("us", "them"),
+    ("i", "we"),
+    ("my", "your"),
+)
+
+
+class Edit(NamedTuple):
+    """`text[start:end]` becomes `new`."""
+
+    start: int
+    end: int
+    new: str
+
+    def apply(self, text: str) -> str:
+        return text[: self.start] + self.new + text[self.end :]
+
+
+def _edit(match: Any, new: str) -> Edit:
+    return Edit(match.start(), match.end(), new)
+
+
+class Negative(NamedTuple):
+    """An inconsistent summary and the rule that made it."""
+
+    text: str
+    rule: str
+
+
+def entity_edits(summary: str, source: str) -> list[Edit]:
+    """Every entity of the summary for every other one of the document."""
+    others = dict.fromkeys(match.group() for match in _entities(source))
+    return [
+        _edit(match, other)
+        for match in _entities(summary)
+        for other in others
+        if not _overlap(match.group(), other)
+    ]
+
+
+def number_edits(summary: str, source: str) -> list[Edit]:
+    """Every number, month or weekday for another of its kind: the document's, else any."""
+    known: dict[str, list[str]] = {kind: [] for kind in _NUMBERS}
+    for kind, match in _numbers(source):
+        known[kind].append(match.group())
+    return [
+        _edit(match, other)
+        for kind, match in _numbers(summary)
+        for other in dict.fromkeys(known[kind] or _OTHERS.get(kind, ()))
+        if other != match.group()
+    ]
+
+
+def _numbers(text: str) -> list[tuple[str, Any]]:
+    """Kind and match of each number; one that is a year is no count."""
+    found: dict[int, tuple[str, Any]] = {}
+    for kind, pattern in _NUMBERS.items():
+        for match in _compile(pattern).finditer(text):
+            found.setdefault(match.start(), (kind, match))
+    return [found[start] for start in sorted(found)]
+
+
+def negation_edits(summary: str, source: str) -> list[Edit]:
+    """Every auxiliary verb negated, every negated one affirmed."""
+    edits = [_edit(m, f"{m.group()} not") for m in _compile(_NEGATABLE).finditer(summary)]
+    edits += [_edit(m, m.group(1)) for m in _compile(_NEGATED).finditer(summary)]
+    contracted = _compile(_CONTRACTED).finditer(summary)
+    return edits + [_edit(m, _SPECIAL_STEMS[m.group(1)]) for m in contracted]
+
+
+def pronoun_edits(summary: str, source: str) -> list[Edit]:
+    """Every pronoun for one of another person, gender or number."""
+    swaps: dict[str, list[str]] = {}
+    for first, second in _PRONOUNS:
+        swaps.setdefault(first, []).append(second)
+        swaps.setdefault(second, []).append(first)
+    pattern = rf"(?i)\b(?:{'|'.join(swaps)})\b"
+    return [
+        _edit(match, _like(match.group(), new, _starts_sentence(summary, match)))
+        for match in _compile(pattern).finditer(summary)
+        for new in swaps[match.group().lower()]
+    ]
+
+
+_RULES: dict[str, Callable[[str, str], list[Edit]]] = {
+    "entity": entity_edits,
+    "number": number_edits,
+    "negation": negation_edits,
+    "pronoun": pronoun_edits,
+}
+RULES = tuple(_RULES)
+
+
+def inconsistent_summary(
+    summary: str, source: str, *, seed: int = 0, rules: Sequence[str] = RULES
+) -> Negative | None:
+    """One change of the summary that contradicts the document; None where no rule applies.
+
+    The rule is drawn among those that apply, then the change. The same texts and seed give the
+    same; the result is never the summary itself.
+    """
+    unknown = [rule for rule in rules if rule not in _RULES]
+    if unknown:
+        raise ConfigError(f"unknown rule {unknown[0]}; known: {', '.join(RULES)}")
+    rng = random.Random(f"{seed}\0{summary}\0{source}")
+    for rule in rng.sample(list(rules), len(rules)):
+        texts = [edit.apply(summary) for edit in _RULES[rule](summary, source)]
+        changed = [text for text in texts if text != summary]
+        if changed:
+            return Negative(rng.choice(changed), rule)
+    return None
+
+
+def make_negatives(
+    records: pl.DataFrame, *, seed: int = 0, rules: Sequence[str] = RULES
+) -> pl.DataFrame:
+    """Inconsistent summaries of records with `id`, `source`, `summary`; no label is read.
+
+    Columns id (`<id>-negative`), source, summary, label (0), rule. A record that no rule can
+    change has none. Each row depends on its own record and the seed alone.
+    """
+    rows = records.select("id", "source", "summary").iter_rows()
+    return pl.DataFrame(
+        list(_negative_rows(rows, seed, rules)),
+        schema={
+            **dict.fromkeys(("id", "source", "summary"), pl.String()),
+            "label": pl.Int64(),
+            "rule": pl.String(),
+        },
+        orient="row",
+    )
+
+
+def _negative_rows(
+    rows: Iterator[tuple[Any, ...]], seed: int, rules: Sequence[str]
+) -> Iterator[tuple[str, str, str, int, str]]:
+    for record, source, summary in rows:
+        made = inconsistent_summary(summary, source, seed=seed, rules=rules)
+        if made is not None:
+            yield f"{record}-negative", source, made.text, 0, made.rule
+
+
+def _entities(text: str) -> Iterator[Any]:
+    """Names: of one word not where a sentence begins; no month or weekday."""
+    for match in _compile(_ENTITY).finditer(text):
+        name = match.group()
+        one_word = " " not in name
+        if name in _MONTHS or name in _DAYS or (one_word and _starts_sentence(text, match)):
+            continue
+        yield match
+
+
+def _starts_sentence(text: str, match: Any) -> bool:
+    before = text[: match.start()].rstrip(" \t\"'”’“‘()")
+    return not before or before[-1] in ".!?:;\n"
+
+
+def _overlap(first: str, second: str) -> bool:
+    """Whether two names share a word: `Merkel` and `Angela Merkel` may be one person."""
+    return bool(set(first.lower().split()) & set(second.lower().split()))
+
+
+def _like(old: str, new: str, starts_sentence: bool) -> str:
+    """`new` with the case of `old`; `I` is a capital anywhere."""
+    if new == "i":
+        return "I"
+    capital = starts_sentence if old == "I" else old[0].isupper()
+    return new.capitalize() if capital else new
+
+
+@functools.cache
+def _compile(pattern: str) -> Any:
+    import regex  # type: ignore[import-untyped] # no type hints published
+
+    return regex.compile(pattern)

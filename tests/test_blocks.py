@@ -1,0 +1,115 @@
+"""Blocks: how a text is cut, by the authors' code, by their paper, and without their filter."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from claimscore.blocks import GRANULARITIES, KEEP, SPLITTERS, Cut, find_cut
+from claimscore.errors import ConfigError
+
+TEXT = "The first sentence. The second one here. The third sentence.\n\nShort. The fourth sentence."
+
+
+@pytest.mark.parametrize(
+    ("cut", "blocks"),
+    [
+        pytest.param(
+            Cut("sentence"),
+            [
+                "The first sentence.",
+                "The second one here.",
+                "The third sentence.",
+                "The fourth sentence.",
+            ],
+            id="sentence",
+        ),
+        pytest.param(
+            Cut("2sents"),
+            [
+                "The first sentence. The second one here.",
+                "The second one here. The third sentence.",
+                "The third sentence. The fourth sentence.",
+                "The fourth sentence.",
+            ],
+            id="two sentences slide, the last alone",
+        ),
+        pytest.param(
+            Cut("2sents_disjoint"),
+            [
+                "The first sentence. The second one here.",
+                "The third sentence. The fourth sentence.",
+            ],
+            id="two sentences disjoint",
+        ),
+        pytest.param(Cut("paragraph"), TEXT.split("\n\n"), id="paragraph"),
+        pytest.param(Cut("document"), [TEXT], id="document"),
+    ],
+)
+def test_a_text_is_cut_as_the_reference_code_cuts_it(cut: Cut, blocks: list[str]) -> None:
+    """`Short.` has at most ten characters and is dropped before sentences are joined."""
+    assert cut.blocks(TEXT) == blocks
+
+
+def test_mixed_is_sentences_then_paragraphs() -> None:
+    """As the reference code puts them together."""
+    assert Cut("mixed").blocks(TEXT) == Cut().blocks(TEXT) + Cut("paragraph").blocks(TEXT)
+
+
+def test_all_keeps_short_blocks() -> None:
+    """Without the filter of the code the short sentence is there."""
+    assert "Short." in Cut(keep="all").blocks(TEXT)
+
+
+@pytest.mark.parametrize(("length", "kept"), [(10, 0), (11, 1)])
+def test_ten_characters_are_short_and_eleven_are_not(length: int, kept: int) -> None:
+    """The reference code's `len(sent) > 10`."""
+    assert len(Cut().blocks("x" * (length - 1) + ".")) == kept
+
+
+def test_lines_are_paragraphs_where_no_line_is_empty() -> None:
+    """`\\n` cuts only in a text without `\\n\\n`."""
+    assert Cut("paragraph").blocks("one paragraph\nanother one") == ["one paragraph", "another one"]
+    assert len(Cut("paragraph").blocks("one paragraph\nstill it\n\nanother one")) == 2
+
+
+def test_a_document_has_at_most_a_hundred_blocks() -> None:
+    """Of all documents of a record together; without the filter all are kept."""
+    texts = ["\n".join(f"This is sentence {i}." for i in range(80))] * 2
+    assert len(Cut().document_blocks(texts)) == 100
+    assert len(Cut(keep="all").document_blocks(texts)) == 160
+    assert len(Cut().blocks(texts[0] + "\n" + texts[1])) == 160
+
+
+@given(st.text(), st.sampled_from(GRANULARITIES), st.sampled_from(KEEP))
+def test_no_block_is_blank(text: str, granularity: str, keep: str) -> None:
+    """Whatever the text; a blank one has no block."""
+    blocks = Cut(granularity, keep=keep).blocks(text)
+    assert all(block.strip() for block in blocks)
+
+
+@pytest.mark.parametrize("text", ["", "  \n\n \t"])
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+def test_a_blank_text_has_no_block(text: str, granularity: str) -> None:
+    """Not even as a whole document."""
+    assert Cut(granularity, keep="all").blocks(text) == []
+
+
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+@pytest.mark.parametrize("splitter", SPLITTERS)
+@pytest.mark.parametrize("keep", KEEP)
+def test_a_cut_is_found_by_its_name(granularity: str, splitter: str, keep: str) -> None:
+    """The name says all that makes a difference."""
+    cut = Cut(granularity, splitter, keep)
+    found = find_cut(cut.name)
+    assert found.name == cut.name
+    assert (found.granularity, found.keep) == (granularity, keep)
+    if granularity not in ("paragraph", "document"):
+        assert found == cut
+
+
+def test_an_unknown_cut_is_refused() -> None:
+    """The message names those that there are."""
+    with pytest.raises(ConfigError, match="unknown cut word; known: sentence, 2sents"):
+        find_cut("word")

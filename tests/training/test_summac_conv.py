@@ -1,0 +1,260 @@
+"""Training of SummaC-Conv on tables that can be told apart; the classifier is a function."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from claimscore.errors import ConfigError, InputError
+from claimscore.metrics import load_metric, summac_conv
+from claimscore.metrics.summac.convolution import bin_edges
+from claimscore.metrics.summac.weights import load_weights
+from claimscore.pipeline.encoders.base import ModelInfo, OnBatch
+from claimscore.training.summac_conv import (
+    ConvModel,
+    Progress,
+    SummaCTrainingConfig,
+    fit,
+    train_summac_conv,
+)
+from claimscore.training.summac_data import Columns, Example, pad_examples, read_labelled
+
+
+class WordClassifier:
+    """Entailment is the share of the hypothesis's words that the premise has."""
+
+    info = ModelInfo("words", "r1", "float32")
+
+    def __init__(self) -> None:
+        self.pairs = 0
+
+    def classify(
+        self, pairs: Sequence[tuple[str, str]], *, on_batch: OnBatch | None = None
+    ) -> NDArray[np.float32]:
+        self.pairs += len(pairs)
+        shares = [len(set(p.split()) & set(h.split())) / len(set(h.split())) for p, h in pairs]
+        entailment = np.array(shares, dtype=np.float32)
+        return np.stack([entailment, (1 - entailment) / 2, (1 - entailment) / 2], axis=1)
+
+
+WORDS = ("room", "clean", "dirty", "garden", "quiet", "noisy", "beach", "pool", "staff", "cold")
+
+
+def rows(count: int, seed: int = 0) -> list[dict[str, object]]:
+    """Half of the summaries repeat sentences of the document, half have other words."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for i in range(count):
+        sentences = [" ".join(rng.choice(WORDS, 4)).capitalize() + "." for _ in range(6)]
+        others = [f"Nobody saw thing number {i} there."] * 2
+        summary = sentences[:2] if i % 2 else [sentences[0], others[0]]
+        made.append({"source": "\n".join(sentences), "summary": "\n".join(summary), "label": i % 2})
+    return made
+
+
+def write(path: Path, table: list[dict[str, object]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in table), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> SummaCTrainingConfig:
+    torch.set_num_threads(2)
+    table = write(tmp_path / "table.jsonl", rows(120))
+    return SummaCTrainingConfig(tables=(table,), out=tmp_path / "out", epochs=30)
+
+
+def accuracy(weights: Path, table: list[dict[str, object]]) -> float:
+    """How often the metric's side of 0.5 is the label."""
+    classifier, metric = WordClassifier(), load_metric(f"summac-conv:weights={weights}")
+    bins = dict(metric.facts)["bins"]
+    right = []
+    for row in table:
+        document, summary = (str(row[name]).split("\n") for name in ("source", "summary"))
+        pairs = [(d, s) for d in document for s in summary]
+        image = classifier.classify(pairs).reshape(len(document), len(summary), 3)
+        value = summac_conv(image, weights, bins=bins)
+        assert value is not None
+        right.append((value > 0.5) == bool(row["label"]))
+    return float(np.mean(right))
+
+
+def test_a_table_that_can_be_told_apart_is_learnt(config: SummaCTrainingConfig) -> None:
+    """The weights that the training wrote tell new records apart through the metric."""
+    result = train_summac_conv(config, classifier=WordClassifier())
+    assert (result.examples, result.validation_examples, result.without_image) == (108, 12, 0)
+    assert result.validation_loss is not None
+    assert result.validation_loss < 0.3
+    assert accuracy(result.weights, rows(60, seed=9)) > 0.95
+
+
+def test_the_weights_know_how_they_were_trained(config: SummaCTrainingConfig) -> None:
+    """The metric needs no option but the file; every epoch's weights are kept too."""
+    changed = replace(
+        config, labels="ec", bins="even20", aggregate="all", variant="paper", epochs=2
+    )
+    result = train_summac_conv(changed, classifier=WordClassifier())
+    settings = load_weights(result.weights).settings
+    assert settings["nli"] == "words@r1"
+    facts = dict(load_metric(f"summac-conv:weights={result.weights}").facts)
+    assert (facts["labels"], facts["bins"]) == ("ec", "even20")
+    assert (facts["aggregate"], facts["variant"]) == ("all", "paper")
+    kept = sorted(path.name for path in (config.out / "epochs").iterdir())
+    assert kept == ["epoch-001.safetensors", "epoch-002.safetensors"]
+    assert {p.suffix for p in config.out.rglob("*") if p.is_file()} == {
+        ".safetensors",
+        ".parquet",
+        ".json",
+    }
+
+
+def test_the_same_seed_gives_the_same_bytes(config: SummaCTrainingConfig, tmp_path: Path) -> None:
+    """Another seed gives other weights."""
+    short = replace(config, epochs=3)
+    written = []
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        run = replace(short, out=tmp_path / name, seed=seed)
+        written.append(train_summac_conv(run, classifier=WordClassifier()).weights.read_bytes())
+    assert written[0] == written[1]
+    assert written[0] != written[2]
+
+
+def test_images_are_made_once(config: SummaCTrainingConfig) -> None:
+    """Other bins ask the model nothing; a part that is missing is made again."""
+    short, classifier = replace(config, epochs=1), WordClassifier()
+    train_summac_conv(short, classifier=classifier)
+    assert classifier.pairs == 120 * 6 * 2
+    train_summac_conv(replace(short, bins="percentile"), classifier=classifier)
+    assert classifier.pairs == 120 * 6 * 2
+    (config.out / "images" / "part-000001.parquet").unlink()
+    train_summac_conv(short, classifier=classifier)
+    assert classifier.pairs == (120 + 56) * 6 * 2
+
+
+def test_images_of_other_settings_are_not_taken(config: SummaCTrainingConfig) -> None:
+    """Another granularity or table in the same folder is refused."""
+    short = replace(config, epochs=1)
+    train_summac_conv(short, classifier=WordClassifier())
+    with pytest.raises(ConfigError, match="images of other texts, blocks or another model"):
+        train_summac_conv(replace(short, granularity="2sents"), classifier=WordClassifier())
+
+
+def test_a_validation_table_chooses_the_epoch(config: SummaCTrainingConfig, tmp_path: Path) -> None:
+    """All of the table is trained on then."""
+    other = write(tmp_path / "other.jsonl", rows(20, seed=5))
+    seen: list[Progress] = []
+    result = train_summac_conv(
+        replace(config, validation=(other,), epochs=4), seen.append, WordClassifier()
+    )
+    assert (result.examples, result.validation_examples) == (120, 20)
+    assert [p.step for p in seen if p.stage == "epochs"] == [1, 2, 3, 4]
+    assert {p.stage for p in seen} == {"images", "validation-images", "epochs"}
+
+
+def test_without_validation_the_last_epoch_is_kept(config: SummaCTrainingConfig) -> None:
+    """Nothing is held out, so nothing is chosen."""
+    result = train_summac_conv(replace(config, holdout=0.0, epochs=3), classifier=WordClassifier())
+    assert (result.epoch, result.validation_loss, result.examples) == (3, None, 120)
+
+
+def test_negatives_stand_in_for_labels(config: SummaCTrainingConfig, tmp_path: Path) -> None:
+    """A table without labels: each summary gets a rule-made inconsistent one."""
+    table = tmp_path / "good.csv"
+    texts = [f"There were {i} rooms.\nThey are clean and quiet." for i in range(20)]
+    pl.DataFrame({"source": [f"{t}\nOf 77 rooms." for t in texts], "summary": texts}).write_csv(
+        table
+    )
+    made = replace(config, tables=(str(table),), make_negatives=True, epochs=1)
+    result = train_summac_conv(made, classifier=WordClassifier())
+    assert result.examples + result.validation_examples == 40
+
+
+@pytest.mark.parametrize("aggregate", ["mean", "min", "max", "all"])
+@pytest.mark.parametrize("variant", ["code", "paper"])
+def test_the_model_is_the_metrics_function(
+    config: SummaCTrainingConfig, aggregate: str, variant: str
+) -> None:
+    """What is trained is what scores: the same probability from the same histograms."""
+    rng = np.random.default_rng(0)
+    images = [rng.random((4, n, 3)) for n in (1, 12, 3)]
+    chosen = replace(config, bins="percentile", aggregate=aggregate, variant=variant, epochs=1)
+    found = [Example(_counts(image), i % 2) for i, image in enumerate(images)]
+    (epoch,) = fit(chosen, found, [])
+    padded = pad_examples(found, 23, 10 if variant == "code" else None)
+    model = ConvModel(23, aggregate)
+    state = {name: torch.from_numpy(value) for name, value in epoch.weights._state().items()}
+    model.load_state_dict(state)
+    logits = model(torch.from_numpy(padded.counts), torch.from_numpy(padded.used))
+    for image, probability in zip(images, logits.softmax(dim=1)[:, 1].tolist(), strict=True):
+        expected = summac_conv(image, epoch.weights, aggregate=aggregate, variant=variant)
+        assert probability == pytest.approx(expected, abs=1e-5)
+
+
+def _counts(image: NDArray[np.float64]) -> NDArray[np.int64]:
+    edges = bin_edges("percentile")
+    columns = [np.histogram(image[:, j, 0], bins=edges)[0] for j in range(image.shape[1])]
+    return np.stack(columns).astype(np.int64)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        pytest.param([{"source": "a", "summary": "b"}], "line 1: no column label", id="no label"),
+        pytest.param([{"summary": "b", "label": 1}], "line 1: no column source", id="no source"),
+        pytest.param(
+            [{"source": "a", "summary": "b", "label": "maybe"}], "label must be 1", id="label"
+        ),
+        pytest.param(
+            [{"source": 3, "summary": "b", "label": 1}], "source must be text", id="no text"
+        ),
+        pytest.param([], "no row to train on", id="empty"),
+        pytest.param(
+            [{"source": "It is a long text.", "summary": "It is a long text.", "label": 1}] * 3,
+            "every label is 1",
+            id="one label",
+        ),
+        pytest.param(
+            [{"source": "Short.", "summary": "Short.", "label": 1}], "no record has a block", id="s"
+        ),
+    ],
+)
+def test_tables_that_cannot_be_trained_on(
+    config: SummaCTrainingConfig, tmp_path: Path, table: list[dict[str, object]], message: str
+) -> None:
+    """One line that names the file and what is wrong."""
+    path = write(tmp_path / "bad.jsonl", table)
+    with pytest.raises(InputError, match=message):
+        train_summac_conv(replace(config, tables=(path,), holdout=0.0), classifier=WordClassifier())
+
+
+@pytest.mark.parametrize("value", [1, True, "1", "true", 1.0, "1.0"])
+def test_labels_may_be_written_in_many_ways(tmp_path: Path, value: object) -> None:
+    """Numbers, booleans, and what a CSV file makes of them."""
+    table = [{"document": ["a", "b"], "claim": "c", "consistent": value}]
+    path = write(tmp_path / "t.jsonl", table)
+    read = read_labelled([path], Columns("document", "claim", "consistent"))
+    assert read.rows() == [("0", "a\n\nb", "c", 1)]
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"bins": "odd"}, "--bins is percentile or evenN"),
+        ({"labels": "x"}, "--labels is one of e, c"),
+        ({"granularity": "page"}, "--granularity is one of sentence"),
+        ({"holdout": 1.0}, "--holdout is a share below 1"),
+        ({"epochs": 0}, "must be above zero"),
+    ],
+)
+def test_wrong_settings_are_refused(setting: dict[str, object], message: str) -> None:
+    """Before any model is loaded."""
+    with pytest.raises(ConfigError, match=message):
+        SummaCTrainingConfig(tables=("t",), out=Path("o"), **setting)  # type: ignore[arg-type]
