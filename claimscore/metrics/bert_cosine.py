@@ -1,0 +1,84 @@
+"""The cosine of a summary's sentence embedding with that of its references or its source."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+
+import polars as pl
+
+from claimscore.metrics.against import AGAINST, MULTI, Compared, combined, compared
+from claimscore.metrics.base import (
+    ChunkTables,
+    Metric,
+    MetricFamily,
+    Needs,
+    PassNeed,
+    Score,
+    failure_reasons,
+    scored,
+    unscored,
+)
+
+REFERENCE = (
+    "Reimers and Gurevych 2019, Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks, "
+    "section 3 (cosine of two embeddings)"
+)
+
+
+def _score(settings: Mapping[str, str], needs: Needs, tables: ChunkTables) -> list[Score]:
+    failed = failure_reasons(tables, needs)
+    of_texts = (
+        (pl.col("unit") == "text")
+        & (pl.col("row_side") == "summary")
+        & (pl.col("column_side") == settings["against"])
+    )
+    cosines: dict[str, dict[int, float]] = {}
+    cells = tables["similarities"].filter(of_texts).select("id", "column_index", "similarity")
+    for record, index, similarity in cells.iter_rows():
+        cosines.setdefault(record, {})[index] = similarity
+    return [
+        unscored(item.id, failed[item.id])
+        if item.id in failed
+        else _score_record(settings, item, cosines.get(item.id, {}))
+        for item in compared(tables.records, settings["against"])
+    ]
+
+
+def _score_record(
+    settings: Mapping[str, str], item: Compared, cosines: Mapping[int, float]
+) -> Score:
+    if item.reason is not None:
+        return unscored(item.id, item.reason)
+    values = {index: cosines[index] for index, _ in item.texts if index in cosines}
+    if len(values) < len(item.texts):
+        return unscored(item.id, "no similarity for some texts")
+    if not all(map(math.isfinite, values.values())):
+        return unscored(item.id, "a similarity is not a number")
+    components: dict[str, object] = {
+        "best": max(values, key=lambda index: values[index]),
+        "values": values,
+    }
+    return scored(item.id, combined(list(values.values()), settings["multi"]), components)
+
+
+def _make(name: str, settings: Mapping[str, str]) -> Metric:
+    against = settings["against"]
+    need = PassNeed("text_similarities", ("summary.text", f"{against}.text"))
+    needs = Needs(columns=("summary", against), passes=(need,))
+    return Metric(
+        name=name,
+        version="v1",
+        needs=needs,
+        score=functools.partial(_score, settings, needs),
+        signature_keys=("embedder", "dtype", "claimscore"),
+        higher_is="more alike",
+        range=(-1.0, 1.0),
+        description=f"Cosine of the sentence embeddings of the summary and its {against}",
+        reference=REFERENCE,
+        facts=tuple((key, settings[key]) for key in ("against", "multi")),
+    )
+
+
+BERT_COSINE = MetricFamily("bert-cosine", {"against": AGAINST, "multi": MULTI}, _make)

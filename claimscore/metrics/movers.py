@@ -1,0 +1,277 @@
+"""Word and sentence mover's similarity, and MoverScore: the cost of moving one text into another.
+
+The vectors are contextual token embeddings; the transport problem is solved exactly by POT.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from claimscore.errors import ConfigError
+from claimscore.metrics.against import AGAINST, MULTI, Compared, combined, compared
+from claimscore.metrics.base import (
+    ChunkTables,
+    Metric,
+    MetricFamily,
+    Needs,
+    PassNeed,
+    Score,
+    failure_reasons,
+    scored,
+    unscored,
+)
+
+SENTENCE_REFERENCE = (
+    "Clark, Celikyilmaz and Smith 2019, Sentence Mover's Similarity: Automatic Evaluation for "
+    "Multi-Sentence Texts, section 3; Kusner et al. 2015, From Word Embeddings To Document "
+    "Distances (WMD)"
+)
+MOVER_REFERENCE = (
+    "Zhao et al. 2019, MoverScore: Text Generation Evaluating with Contextualized Embeddings and "
+    "Earth Mover Distance, section 3; moverscore.py of AIPHES/emnlp19-moverscore"
+)
+
+#: The layers that MoverScore reads: the last so many.
+MOVER_LAYERS = 5
+
+#: What an n-gram may be, and how the cost of a step is measured.
+NGRAMS = ("1", "2")
+VARIANTS = ("paper", "code")
+
+Vectors = NDArray[np.floating[Any]]
+
+
+class Bag(NamedTuple):
+    """Vectors ``[n, d]`` and what each weighs; the weights sum to one."""
+
+    vectors: Vectors
+    weights: NDArray[np.float64]
+
+
+class MoverSimilarities(NamedTuple):
+    """Similarity by words (WMS), by sentences (SMS), and by both together (S+WMS); in (0, 1]."""
+
+    words: float
+    sentences: float
+    both: float
+
+
+def check_transport() -> None:
+    """`ConfigError` where the library for optimal transport is not installed."""
+    if importlib.util.find_spec("ot") is None:
+        raise ConfigError(
+            "word and sentence mover's similarity and MoverScore need optimal transport: "
+            "pip install 'claimscore[movers]'"
+        )
+
+
+def mover_distance(a: Bag, b: Bag, *, squared: bool = False) -> float:
+    """The least cost of moving the weights of one bag onto the other: WMD.
+
+    Kusner et al. 2015: min Σ T_ij·c(i, j) over T ≥ 0 whose rows sum to the weights of a and whose
+    columns to those of b; c is the Euclidean distance, or its square. `ArithmeticError` where the
+    solver finds no optimum.
+    """
+    check_transport()
+    import ot
+
+    cost, log = ot.emd2(a.weights, b.weights, _costs(a.vectors, b.vectors, squared), log=True)
+    if log["warning"]:
+        raise ArithmeticError(f"no optimal transport found: {log['warning']}")
+    return max(float(cost), 0.0)
+
+
+def _costs(a: Vectors, b: Vectors, squared: bool) -> NDArray[np.float64]:
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None, :] - 2 * (a @ b.T)
+    # Equal vectors are 1e-16 apart by rounding, and 1e-8 after the root: that is no distance.
+    squares[squares < 1e-12] = 0
+    costs: NDArray[np.float64] = squares if squared else np.sqrt(squares)
+    return np.ascontiguousarray(costs)
+
+
+def mover_similarities(a: Sequence[Vectors], b: Sequence[Vectors]) -> MoverSimilarities | None:
+    """WMS, SMS and S+WMS of two texts, each given as its sentences' word vectors ``[words, d]``.
+
+    Clark et al. 2019: exp(−WMD) over the words, each occurrence with the same weight; over the
+    sentences, each the mean of its words' vectors and as heavy as it has words; and over words
+    and sentences together. None where a text has no word. Symmetric.
+    """
+    first, second = _bags(a), _bags(b)
+    if first is None or second is None:
+        return None
+    return MoverSimilarities(
+        *(math.exp(-mover_distance(x, y)) for x, y in zip(first, second, strict=True))
+    )
+
+
+def _bags(text: Sequence[Vectors]) -> tuple[Bag, Bag, Bag] | None:
+    """The bags of the words, of the sentences, and of both."""
+    sentences = [sentence for sentence in text if len(sentence)]
+    if not sentences:
+        return None
+    words = np.concatenate(sentences)
+    means = np.stack([sentence.mean(axis=0) for sentence in sentences])
+    lengths = np.array([len(sentence) for sentence in sentences], dtype=np.float64)
+    ones = np.ones(len(words))
+    return (
+        _bag(words, ones),
+        _bag(means, lengths),
+        _bag(np.concatenate([words, means]), np.concatenate([ones, lengths])),
+    )
+
+
+def _bag(vectors: Vectors, weights: NDArray[np.float64]) -> Bag:
+    return Bag(vectors, weights / weights.sum())
+
+
+def power_means(layers: Vectors) -> Vectors:
+    """The least, mean and largest of each number over the layers: ``[L, n, d]`` to ``[n, 3d]``.
+
+    Zhao et al. 2019, section 3.2: power means with p = −∞, 1, ∞, one after the other. The layers
+    have unit length, as in the authors' code.
+    """
+    return np.concatenate([layers.min(axis=0), layers.mean(axis=0), layers.max(axis=0)], axis=-1)
+
+
+def mover_score(a: Vectors, b: Vectors, *, n: int, variant: str) -> float | None:
+    """MoverScore of two texts' token vectors ``[tokens, d]``: 1 − WMD over their n-grams.
+
+    Zhao et al. 2019, section 3.1, all tokens with the same idf: an n-gram is the mean of its
+    tokens' vectors, made unit length; a text of fewer than n tokens is one n-gram. `variant`
+    `paper` moves by the Euclidean distance, `code` by its square. None where a text has no token.
+    Symmetric; equal texts give 1.
+    """
+    if variant not in VARIANTS:
+        raise ValueError(f"variant is one of {', '.join(VARIANTS)}, not {variant!r}")
+    if not (len(a) and len(b)):
+        return None
+    first, second = (_bag(grams, np.ones(len(grams))) for grams in (_ngrams(a, n), _ngrams(b, n)))
+    return 1 - mover_distance(first, second, squared=variant == "code")
+
+
+def _ngrams(vectors: Vectors, n: int) -> Vectors:
+    width = min(n, len(vectors))
+    windows = np.lib.stride_tricks.sliding_window_view(vectors, width, axis=0)
+    means = windows.mean(axis=-1)
+    norms = np.linalg.norm(means, axis=1, keepdims=True)
+    grams: Vectors = means / np.where(norms > 0, norms, 1)
+    return grams
+
+
+# The metrics: a pass has put the numbers into `text_scores`.
+
+
+def _score(
+    settings: Mapping[str, str], needs: Needs, name: str, tables: ChunkTables
+) -> list[Score]:
+    failed = failure_reasons(tables, needs)
+    of_pass = (
+        (pl.col("measure") == needs.passes[0].kind)
+        & (pl.col("name") == name)
+        & (pl.col("side") == "summary")
+        & (pl.col("given_side") == settings["against"])
+    )
+    found: dict[str, dict[int, float | None]] = {}
+    rows = tables["text_scores"].filter(of_pass).select("id", "given_index", "value")
+    for record, index, value in rows.iter_rows():
+        found.setdefault(record, {})[index] = value
+    return [
+        unscored(item.id, failed[item.id])
+        if item.id in failed
+        else _score_record(settings, item, found.get(item.id, {}))
+        for item in compared(tables.records, settings["against"])
+    ]
+
+
+def _score_record(
+    settings: Mapping[str, str], item: Compared, found: Mapping[int, float | None]
+) -> Score:
+    if item.reason is not None:
+        return unscored(item.id, item.reason)
+    values: dict[int, float] = {}
+    for index, _ in item.texts:
+        value = found.get(index)
+        if value is None:
+            missing = "no words to compare" if index in found else "no mover's score"
+            return unscored(item.id, f"{missing}: {settings['against']} {index}")
+        if not math.isfinite(value):
+            return unscored(item.id, "a mover's score is not a number")
+        values[index] = value
+    components: dict[str, object] = {
+        "best": max(values, key=lambda index: values[index]),
+        "values": values,
+    }
+    return scored(item.id, combined(list(values.values()), settings["multi"]), components)
+
+
+def _metric(name: str, settings: Mapping[str, str], kind: str, number: str, **more: Any) -> Metric:
+    against = settings["against"]
+    needs = Needs(columns=("summary", against), passes=(PassNeed(kind, ("summary", against)),))
+    return Metric(
+        name=name,
+        version="v1",
+        needs=needs,
+        score=functools.partial(_score, settings, needs, number),
+        signature_keys=("token_encoder", "layer", "dtype", "claimscore"),
+        higher_is="more alike",
+        facts=tuple(settings.items()),
+        **more,
+    )
+
+
+def _make_wms(name: str, settings: Mapping[str, str]) -> Metric:
+    return _metric(
+        name,
+        settings,
+        "sentence_movers",
+        "wms",
+        range=(0.0, 1.0),
+        description="exp(−word mover's distance) of the summary and its references or source",
+        reference=SENTENCE_REFERENCE,
+    )
+
+
+def _make_sms(name: str, settings: Mapping[str, str]) -> Metric:
+    return _metric(
+        name,
+        settings,
+        "sentence_movers",
+        {"no": "sms", "yes": "s+wms"}[settings["words"]],
+        range=(0.0, 1.0),
+        description="exp(−sentence mover's distance) of the summary and its references or source",
+        reference=SENTENCE_REFERENCE,
+    )
+
+
+def _make_moverscore(name: str, settings: Mapping[str, str]) -> Metric:
+    return _metric(
+        name,
+        settings,
+        "mover_score",
+        mover_score_name(int(settings["n"]), settings["variant"]),
+        range=(-1.0, 1.0) if settings["variant"] == "paper" else (-3.0, 1.0),
+        description="1 − word mover's distance over n-grams of power means of the last layers",
+        reference=MOVER_REFERENCE,
+    )
+
+
+def mover_score_name(n: int, variant: str) -> str:
+    """What `text_scores` calls a MoverScore."""
+    return f"{variant}-{n}"
+
+
+_COMPARED = {"against": AGAINST, "multi": MULTI}
+WMS = MetricFamily("wms", _COMPARED, _make_wms)
+SMS = MetricFamily("sms", {**_COMPARED, "words": ("no", "yes")}, _make_sms)
+MOVERSCORE = MetricFamily(
+    "moverscore", {**_COMPARED, "variant": VARIANTS, "n": NGRAMS}, _make_moverscore
+)

@@ -1,0 +1,215 @@
+"""What turns token states into one vector, as a sentence-transformers folder says it.
+
+Read are `modules.json` and the folders that it names: one pooling, then dense layers and
+normalisation. A plain encoder has none of it and gets the mean over its tokens. Whatever else a
+model may ask for is refused: an embedding that leaves a step out is another model's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from claimscore.errors import ConfigError
+from claimscore.pipeline.encoders.loading import Source
+
+#: Files besides the usual ones that an embedding depends on.
+LAYOUT_FILES = (
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+    "[0-9]_*/config.json",
+    "[0-9]_*/model.safetensors",
+)
+
+Step = Callable[[Tensor], Tensor]
+
+_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "Identity": nn.Identity,
+    "Tanh": nn.Tanh,
+    "ReLU": nn.ReLU,
+    "GELU": nn.GELU,
+    "Sigmoid": nn.Sigmoid,
+    "SiLU": nn.SiLU,
+}
+
+
+class SentenceLayout(NamedTuple):
+    """How token states ``[batch, tokens, dim]`` and their mask become vectors ``[batch, d]``.
+
+    ``names`` are the steps in words. ``limit`` is the most tokens that the authors let the model
+    read, None where they do not say.
+    """
+
+    pooling: str
+    steps: tuple[Step, ...]
+    names: tuple[str, ...]
+    limit: int | None = None
+    lower_case: bool = False
+
+    def vectors(self, states: Tensor, mask: Tensor) -> Tensor:
+        """Pool in float32 over the tokens where ``mask`` is one, then take the steps in order."""
+        pooled = POOLINGS[self.pooling](states.float(), mask.unsqueeze(-1).float())
+        for step in self.steps:
+            pooled = step(pooled)
+        return pooled
+
+
+def _mean(states: Tensor, mask: Tensor) -> Tensor:
+    return (states * mask).sum(dim=1) / mask.sum(dim=1)
+
+
+def _mean_sqrt_len(states: Tensor, mask: Tensor) -> Tensor:
+    return (states * mask).sum(dim=1) / mask.sum(dim=1).sqrt()
+
+
+def _max(states: Tensor, mask: Tensor) -> Tensor:
+    return states.masked_fill(mask == 0, -torch.inf).amax(dim=1)
+
+
+def _cls(states: Tensor, mask: Tensor) -> Tensor:
+    first = mask.squeeze(-1).argmax(dim=1)  # padding may be on the left
+    return states[torch.arange(len(states), device=states.device), first]
+
+
+#: Name as sentence-transformers writes it -> pooling of states with a mask ``[batch, tokens, 1]``.
+POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "mean": _mean,
+    "mean_sqrt_len_tokens": _mean_sqrt_len,
+    "max": _max,
+    "cls": _cls,
+}
+
+#: The mean over all tokens, special ones included.
+PLAIN = SentenceLayout("mean", (), ("mean",))
+
+
+def normalised(vectors: Tensor) -> Tensor:
+    """Unit length; a zero vector stays one."""
+    return F.normalize(vectors, dim=-1)
+
+
+def read_layout(source: Source, device: torch.device) -> SentenceLayout:
+    """The layout of a model's folder; `PLAIN` where it has no `modules.json`.
+
+    `ConfigError` for a module, a pooling or an option that is not known here.
+    """
+    path = source.folder / "modules.json"
+    if not path.is_file():
+        return PLAIN
+    modules = _read(source, path)
+    if not isinstance(modules, list) or not all(isinstance(item, dict) for item in modules):
+        raise ConfigError(f"{source.name}: {path} is not a list of modules")
+    kinds = [str(item.get("type", "")).rpartition(".")[2] for item in modules]
+    folders = [source.folder / str(item.get("path", "")) for item in modules]
+    if kinds[:2] != ["Transformer", "Pooling"] or folders[0] != source.folder:
+        raise ConfigError(
+            f"{source.name}: an encoder in the model's own folder and a pooling are expected, "
+            f"not {', '.join(kinds) or 'nothing'}; name another sentence encoder"
+        )
+    _refuse_prompt(source)
+    settings = _settings(source, source.folder / "sentence_bert_config.json")
+    pooling = _pooling(source, folders[1])
+    steps: list[Step] = []
+    names = [pooling]
+    for kind, folder in zip(kinds[2:], folders[2:], strict=True):
+        if kind == "Dense":
+            steps.append(_dense(source, folder, device))
+        elif kind == "Normalize":
+            steps.append(normalised)
+        else:
+            raise ConfigError(
+                f"{source.name}: its module {kind} is not known here (known: Transformer, "
+                "Pooling, Dense, Normalize); name another sentence encoder"
+            )
+        names.append(kind.lower())
+    limit = settings.get("max_seq_length")
+    return SentenceLayout(
+        pooling,
+        tuple(steps),
+        tuple(names),
+        limit=None if limit is None else int(limit),
+        lower_case=bool(settings.get("do_lower_case")),
+    )
+
+
+def _refuse_prompt(source: Source) -> None:
+    settings = _settings(source, source.folder / "config_sentence_transformers.json")
+    name = settings.get("default_prompt_name")
+    if name and (settings.get("prompts") or {}).get(name):
+        raise ConfigError(
+            f"{source.name} puts the prompt {name!r} before every text, which is not done here; "
+            "name another sentence encoder"
+        )
+
+
+def _pooling(source: Source, folder: Path) -> str:
+    """The name of the one pooling; older folders have a yes or no for each kind."""
+    settings = _settings(source, folder / "config.json", needed=True)
+    found = settings.get("pooling_mode")
+    if found is None:
+        marks = [key.removeprefix("pooling_mode_") for key, on in settings.items() if on is True]
+        renamed = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
+        known = [renamed.get(mark, mark) for mark in marks if mark != "include_prompt"]
+        found = known[0] if len(known) == 1 else "+".join(known)
+    if isinstance(found, list):
+        found = "+".join(map(str, found))
+    if found not in POOLINGS:
+        raise ConfigError(
+            f"{source.name}: its pooling {found or '(none)'} is not known here "
+            f"(known: {', '.join(POOLINGS)}); name another sentence encoder"
+        )
+    return str(found)
+
+
+def _dense(source: Source, folder: Path, device: torch.device) -> nn.Module:
+    settings = _settings(source, folder / "config.json", needed=True)
+    activation = str(settings.get("activation_function", "")).rpartition(".")[2]
+    if activation not in _ACTIVATIONS:
+        raise ConfigError(
+            f"{source.name}: the activation {activation or '(none)'} of its dense layer is not "
+            f"known here (known: {', '.join(_ACTIVATIONS)}); name another sentence encoder"
+        )
+    path = folder / "model.safetensors"
+    if not path.is_file():
+        raise ConfigError(
+            f"{source.name} has no {folder.name}/model.safetensors; pickled weights are never "
+            "read: save the model again with today's sentence-transformers"
+        )
+    try:
+        weights = load_file(path)
+        bias = bool(settings.get("bias", True))
+        with torch.random.fork_rng(devices=[]):
+            linear = nn.Linear(int(settings["in_features"]), int(settings["out_features"]), bias)
+        linear.load_state_dict(
+            {name.removeprefix("linear."): value.float() for name, value in weights.items()}
+        )
+    except (SafetensorError, OSError, RuntimeError, KeyError, TypeError, ValueError) as exc:
+        reason = next(iter(str(exc).splitlines()), type(exc).__name__)
+        raise ConfigError(f"{source.name}: {path} cannot be read: {reason}") from exc
+    return nn.Sequential(linear, _ACTIVATIONS[activation]()).to(device).eval()
+
+
+def _settings(source: Source, path: Path, *, needed: bool = False) -> dict[str, Any]:
+    """A JSON object; where the file may be missing, an empty one."""
+    if not needed and not path.is_file():
+        return {}
+    content = _read(source, path)
+    if not isinstance(content, dict):
+        raise ConfigError(f"{source.name}: {path} is not a JSON object")
+    return content
+
+
+def _read(source: Source, path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as exc:
+        raise ConfigError(f"{source.name}: {path} cannot be read: {exc}") from exc
