@@ -1,0 +1,140 @@
+"""LS_Score's numbers: how likely a summary's tokens are, and its [CLS] cosine with the document.
+
+Two passes over one model. `ls` is what the paper defines. `ls_padded` is what only the published
+code counts, and costs a summary of 512 tokens each, so it is done where it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import polars as pl
+
+from claimscore.metrics.linguistic_semantic import code_linguistic
+from claimscore.pipeline.encoders.base import ModelInfo, RejectedItemsError
+from claimscore.pipeline.passes.base import (
+    ModelPass,
+    PassInput,
+    PassResult,
+    failure_row,
+    model_columns,
+)
+from claimscore.pipeline.tasks.base import side_texts
+from claimscore.tables import FAILURES, TEXT_SCORES
+
+if TYPE_CHECKING:
+    from claimscore.pipeline.encoders.ls import LSModel, PairNumbers
+
+_Row = dict[str, Any]
+_Answer = TypeVar("_Answer")
+
+
+class _Item(NamedTuple):
+    """A summary, beside one text of its record's other side where there is one."""
+
+    id: str
+    summary: str
+    document: str = ""
+    given_index: int | None = None
+
+
+def ls_pass(given: PassInput) -> PassResult:
+    """L of the summary and S with every text of the source; records with a blank side have none."""
+    model: LSModel = given.model
+    document_side, summary_side = given.need.sides
+    documents = _texts(given, document_side)
+    items = [
+        _Item(record, texts[0], document, index)
+        for record, texts in _texts(given, summary_side).items()
+        for index, document in enumerate(documents.get(record, ()))
+    ]
+
+    def ask(items: Sequence[_Item]) -> PairNumbers:
+        pairs = [(item.document, item.summary) for item in items]
+        return model.score(pairs, on_batch=given.listen(len(pairs)))
+
+    items, numbers, failures = _without_rejected("ls", items, ask)
+    rows = _pair_rows(items, numbers, document_side, summary_side, model.head)
+    return _result("ls", list(rows), failures, model.info)
+
+
+def ls_padded_pass(given: PassInput) -> PassResult:
+    """L as the published code computes it, over all positions of the padded summary."""
+    model: LSModel = given.model
+    if model.head != "ls":  # no likelihood: the metric says so
+        return _result("ls_padded", [], [], model.info)
+    (side,) = given.need.sides
+    items = [_Item(record, texts[0]) for record, texts in _texts(given, side).items()]
+
+    def ask(items: Sequence[_Item]) -> list[list[float]]:
+        texts = [item.summary for item in items]
+        sums: list[list[float]] = model.padded_log_probs(
+            texts, on_batch=given.listen(len(texts))
+        ).tolist()
+        return sums
+
+    items, sums, failures = _without_rejected("ls_padded", items, ask)
+    rows = [
+        _value(item.id, side, "linguistic_code", code_linguistic(log_prob, int(tokens)))
+        for item, (log_prob, tokens) in zip(items, sums, strict=True)
+    ]
+    return _result("ls_padded", rows, failures, model.info)
+
+
+def _texts(given: PassInput, side: str) -> dict[str, list[str]]:
+    """The texts of a side that are not blank, by record, of records that are not broken."""
+    found: dict[str, list[str]] = {}
+    for item in side_texts(given.records, (side,)):
+        if item.text.strip() and item.id not in given.broken:
+            found.setdefault(item.id, []).append(item.text)
+    return found
+
+
+def _without_rejected(
+    stage: str, items: list[_Item], ask: Callable[[Sequence[_Item]], _Answer]
+) -> tuple[list[_Item], _Answer, list[_Row]]:
+    """The answer for the items that the model takes; one that it rejects costs its record."""
+    failures: list[_Row] = []
+    while True:
+        try:
+            return items, ask(items), failures
+        except RejectedItemsError as exc:
+            rejected = {items[index].id for index in exc.indices}
+            failures += [failure_row(stage, record, exc) for record in sorted(rejected)]
+            items = [item for item in items if item.id not in rejected]
+
+
+def _pair_rows(
+    items: Sequence[_Item], numbers: PairNumbers, document_side: str, summary_side: str, head: str
+) -> Iterator[_Row]:
+    """The rows of each pair; what is the summary's alone stands once, at its first document."""
+    columns = {name: values.tolist() for name, values in numbers._asdict().items()}
+    for i, item in enumerate(items):
+        row = {name: values[i] for name, values in columns.items()}
+        if item.given_index == 0:
+            if head == "ls":
+                yield _value(item.id, summary_side, "linguistic", row["linguistic"])
+                yield _value(item.id, summary_side, "linguistic_inner", row["linguistic_inner"])
+            yield _value(item.id, summary_side, "tokens", row["summary_tokens"])
+            yield _value(item.id, summary_side, "cut", row["summary_cut"])
+        name = "semantic" if head == "ls" else "linear"
+        beside = {"given_side": document_side, "given_index": item.given_index}
+        yield _value(item.id, summary_side, name, row[name]) | beside
+        own = {"given_index": item.given_index}
+        yield _value(item.id, document_side, "tokens", row["document_tokens"]) | own
+        yield _value(item.id, document_side, "cut", row["document_cut"]) | own
+
+
+def _value(record: str, side: str, name: str, value: float) -> _Row:
+    return {"id": record, "side": side, "name": name, "value": float(value)}
+
+
+def _result(measure: str, rows: list[_Row], failures: list[_Row], info: ModelInfo) -> PassResult:
+    frame = TEXT_SCORES.frame(rows).with_columns(measure=pl.lit(measure), **model_columns(info))
+    typed = frame.select(pl.col(name).cast(dtype) for name, dtype in TEXT_SCORES.schema.items())
+    return PassResult({TEXT_SCORES.name: typed}, FAILURES.frame(failures))
+
+
+LS_PASS = ModelPass("ls", "ls_model", ls_pass)
+LS_PADDED_PASS = ModelPass("ls_padded", "ls_model", ls_padded_pass, unit="texts")
