@@ -55,6 +55,26 @@ def save_tiny_encoder(
     return _save(folder, AutoModel, config, tokenizer, seed)
 
 
+def save_tiny_causal(
+    folder: Path, family: str = "gpt2", *, seed: int = 0, layers: int = 2, max_tokens: int = 64
+) -> Path:
+    """Write a causal language model; return its folder."""
+    from transformers import AutoModelForCausalLM
+
+    tokenizer, config = _tokenizer(family, max_tokens), _config(family, layers, max_tokens)
+    return _save(folder, AutoModelForCausalLM, config, tokenizer, seed)
+
+
+def save_tiny_seq2seq(
+    folder: Path, family: str = "bart", *, seed: int = 0, layers: int = 2, max_tokens: int = 64
+) -> Path:
+    """Write a sequence-to-sequence language model; return its folder."""
+    from transformers import AutoModelForSeq2SeqLM
+
+    tokenizer, config = _tokenizer(family, max_tokens), _config(family, layers, max_tokens)
+    return _save(folder, AutoModelForSeq2SeqLM, config, tokenizer, seed)
+
+
 def _save(folder: Path, auto_class: Any, config: Any, tokenizer: Any, seed: int) -> Path:
     import torch
 
@@ -91,6 +111,13 @@ def _config(family: str, layers: int, max_tokens: int) -> Any:
     elif family == "distilbert":
         sizes = {"dim": 32, "n_heads": 4, "hidden_dim": 64, "n_layers": layers}
         sizes["max_position_embeddings"] = max_tokens
+    elif family == "gpt2":
+        sizes = {"n_embd": 32, "n_head": 4, "n_layer": layers, "n_positions": max_tokens}
+        sizes |= {"bos_token_id": 0, "eos_token_id": 0}
+    elif family == "t5":
+        sizes = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_heads": 4, "num_layers": layers}
+        sizes |= {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+        sizes["initializer_factor"] = 1.0
     elif family == "bart":
         sizes = {"d_model": 32, "encoder_layers": layers, "decoder_layers": layers}
         sizes |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
@@ -109,6 +136,8 @@ def _tokenizer(family: str, max_tokens: int) -> Any:
         "distilbert": "DistilBertTokenizer",
         "roberta": "RobertaTokenizer",
         "bart": "BartTokenizer",
+        "gpt2": "GPT2Tokenizer",
+        "t5": "T5Tokenizer",
         "deberta": "DebertaTokenizer",
         "xlm-roberta": "XLMRobertaTokenizer",
         "albert": "AlbertTokenizer",
@@ -116,6 +145,10 @@ def _tokenizer(family: str, max_tokens: int) -> Any:
     tokenizer_class = getattr(transformers, name)
     if family in ("roberta", "bart"):
         return _byte_level(tokenizer_class, ["<s>", "<pad>", "</s>", "<unk>", "<mask>"], max_tokens)
+    if family == "gpt2":
+        return _byte_level(tokenizer_class, ["<|endoftext|>"], max_tokens)
+    if family == "t5":
+        return _unigram(tokenizer_class, ["<pad>", "</s>", "<unk>"], max_tokens)
     if family == "deberta":
         specials = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
         return _byte_level(tokenizer_class, specials, max_tokens)

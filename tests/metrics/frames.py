@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from claimscore.metrics.base import ChunkTables
-from claimscore.tables import CLAIMS, FAILURES, NLI, TOKEN_SCORES
+from claimscore.tables import TABLES
 
 Labels = Sequence[Sequence[str]]
 _COLUMNS = ("entailment", "neutral", "contradiction")
@@ -17,19 +17,14 @@ _MODEL = {"model": "m", "revision": "r", "dtype": "float32"}
 
 def tables(
     records: Sequence[Mapping[str, Any]],
-    *,
-    claims: Sequence[dict[str, object]] = (),
-    nli: Sequence[dict[str, object]] = (),
-    token_scores: Sequence[dict[str, object]] = (),
-    failures: Sequence[dict[str, object]] = (),
+    **rows: Sequence[dict[str, object]],
 ) -> ChunkTables:
-    return ChunkTables(
-        records=pl.DataFrame([{"summary_a": "A.", "summary_b": "B.", **row} for row in records]),
-        claims=CLAIMS.frame(list(claims)),
-        nli=NLI.frame(list(nli)),
-        token_scores=TOKEN_SCORES.frame(list(token_scores)),
-        failures=FAILURES.frame(list(failures)),
+    """The records, and rows of other tables by name."""
+    frames = {name: table.frame(list(rows.get(name, ()))) for name, table in TABLES.items()}
+    frames["records"] = pl.DataFrame(
+        [{"summary_a": "A.", "summary_b": "B.", **row} for row in records]
     )
+    return ChunkTables(frames.__getitem__)
 
 
 def claim_rows(record: str, n_a: int, n_b: int) -> list[dict[str, object]]:

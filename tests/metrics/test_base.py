@@ -9,7 +9,14 @@ import pytest
 
 from claimscore.errors import ConfigError
 from claimscore.metrics import METRICS, load_metric
-from claimscore.metrics.base import Needs, failure_reasons, signature
+from claimscore.metrics.base import (
+    ChunkTables,
+    Needs,
+    PassNeed,
+    TaskNeed,
+    failure_reasons,
+    signature,
+)
 from tests.metrics.frames import tables
 
 
@@ -32,13 +39,10 @@ def test_unknown_metric_names_the_known_ones():
 @pytest.mark.parametrize("name", METRICS)
 def test_no_records_no_scores(name):
     """An empty chunk is no error."""
-    chunk = tables([{"id": "x", "summary_common": "c"}])
-    empty = chunk.records.clear()
-    assert load_metric(name).score(type(chunk)(empty, *_other_tables(chunk))) == []
-
-
-def _other_tables(chunk):
-    return chunk.claims, chunk.nli, chunk.token_scores, chunk.failures
+    metric = load_metric(name)
+    chunk = tables([{"id": "x", **dict.fromkeys(metric.needs.columns, "c")}])
+    empty = ChunkTables(lambda table: chunk[table].clear())
+    assert metric.score(empty) == []
 
 
 def test_signature_is_one_line_of_facts():
@@ -53,7 +57,11 @@ def test_signature_is_one_line_of_facts():
 
 def test_the_first_failure_is_the_reason():
     """Earlier stages come first, then sides and indices, whatever the order of the rows."""
-    needs = Needs(("summary_a", "summary_b"), ("decompose",), (("a", "b"),))
+    needs = Needs(
+        ("summary_a", "summary_b"),
+        (TaskNeed("decompose", ("a", "b")),),
+        (PassNeed("nli", ("a", "b")),),
+    )
     failures = [
         {"id": "x", "stage": "nli", "message": "late"},
         {"id": "x", "stage": "decompose", "side": "b", "message": "second"},

@@ -1,0 +1,55 @@
+"""What a summary is compared with: its references, or its source; there may be several of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from claimscore.metrics.base import no_text_reason
+from claimscore.tables import REFERENCES_SIDE, SOURCE_SIDE
+
+#: Values of the option `against`: a side of the tables.
+AGAINST = (REFERENCES_SIDE, SOURCE_SIDE)
+
+#: Values of the option `multi`: which value counts where there are several texts.
+MULTI = ("max", "mean")
+
+MEASURES = ("f1", "recall", "precision")
+
+
+class Compared(NamedTuple):
+    """A record's summary and the texts to compare it with; `index` is each one's place."""
+
+    id: str
+    summary: str
+    texts: tuple[tuple[int, str], ...]
+    reason: str | None
+
+
+def compared(records: pl.DataFrame, against: str) -> Iterator[Compared]:
+    """Every record in order, without the blank texts; `reason` says which side has no text."""
+    for row in records.iter_rows(named=True):
+        summary = row.get("summary") or ""
+        texts = tuple((i, text) for i, text in enumerate(_texts(row, against)) if text.strip())
+        first = texts[0][1] if texts else None
+        reason = no_text_reason((("summary", summary), (against, first)))
+        yield Compared(row["id"], summary, texts, reason)
+
+
+def _texts(row: dict[str, Any], against: str) -> list[str]:
+    """The texts of `references`, or of `source` and `sources`, which are one side."""
+    columns = ("references",) if against == REFERENCES_SIDE else ("source", "sources")
+    found: list[str] = []
+    for column in columns:
+        value = row.get(column)
+        if value is not None:
+            found += [value] if isinstance(value, str) else value
+    return found
+
+
+def combined(values: Sequence[float], multi: str) -> float:
+    """One value of several texts' values: the largest, or the mean."""
+    return max(values) if multi == "max" else fmean(values)
