@@ -29,7 +29,8 @@ class Request:
     """Everything that determines an answer and nothing else; the cache key is made of it.
 
     Timeouts, retries, URLs and the way a server is asked for JSON are not part of it
-    (the base URL enters as `namespace`, which the user may name).
+    (the base URL enters as `namespace`, which the user may name). `top_logprobs` asks for the
+    log-probabilities of so many of the likeliest tokens at each place of the answer.
     """
 
     provider: str
@@ -41,6 +42,7 @@ class Request:
     top_p: float = 1.0
     output: OutputSchema | None = None
     sample_index: int = 0
+    top_logprobs: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,11 +75,21 @@ class RateLimits:
     tokens: LimitState | None = None
 
 
+class TokenLogprob(NamedTuple):
+    """A token of an answer with its natural log-probability; `top` are the likeliest there."""
+
+    token: str
+    logprob: float
+    top: tuple[tuple[str, float], ...] = ()
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Completion:
     """One paid answer: what the cache holds.
 
-    `limits` came along with it and is for the limiter alone: it is neither stored nor compared.
+    `logprobs` are the answer's tokens in order, where they were asked for and the server gave
+    them. `limits` came along with it and is for the limiter alone: it is neither stored nor
+    compared.
     """
 
     text: str
@@ -85,6 +97,7 @@ class Completion:
     finish_reason: str = "stop"
     usage: Usage = Usage()
     limits: RateLimits | None = dataclasses.field(default=None, compare=False, repr=False)
+    logprobs: tuple[TokenLogprob, ...] | None = None
 
     def to_json(self) -> JSON:
         usage = self.usage
@@ -94,12 +107,18 @@ class Completion:
         }
         if usage.cached_prompt_tokens is not None:
             tokens["cached_prompt_tokens"] = usage.cached_prompt_tokens
-        return {
+        value: JSON = {
             "text": self.text,
             "model": self.model,
             "finish_reason": self.finish_reason,
             "usage": tokens,
         }
+        if self.logprobs is not None:
+            value["logprobs"] = [
+                [token, logprob, [list(other) for other in top]]
+                for token, logprob, top in self.logprobs
+            ]
+        return value
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Completion:
@@ -109,7 +128,14 @@ class Completion:
             tokens["completion_tokens"],
             tokens.get("cached_prompt_tokens"),
         )
-        return cls(value["text"], value["model"], value["finish_reason"], usage)
+        logprobs = value.get("logprobs")
+        if logprobs is not None:
+            logprobs = tuple(
+                TokenLogprob(token, logprob, tuple((other, p) for other, p in top))
+                for token, logprob, top in logprobs
+            )
+        answer = value["text"], value["model"], value["finish_reason"]
+        return cls(*answer, usage, logprobs=logprobs)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -311,6 +311,8 @@ def completion_tokens(settings: Settings, content: str) -> int | None:
 
 def fault_of_content(settings: Settings, body: Body, content: str) -> str:
     """What this question always gets."""
+    if settings.logprobs == "refused" and body.get("logprobs"):
+        return "logprobs"
     if settings.max_prompt_chars is not None and n_characters(body) > settings.max_prompt_chars:
         return "context"
     if settings.on_content:
@@ -356,18 +358,20 @@ def chat_completion(
         message |= {"content": None, "refusal": "I cannot help with that."}
     elif fault == "empty":
         message["content"] = ""
+    choice = {
+        "index": 0,
+        "finish_reason": _FINISH_REASONS.get(fault, finish),
+        "message": message,
+        "logprobs": None,
+    }
+    if completion is not None and body.get("logprobs") and settings.logprobs == "given":
+        choice["logprobs"] = _logprobs(completion)
     reply = {
         "id": f"chatcmpl-{number}",
         "object": "chat.completion",
         "created": int(time.time()),
         "model": body["model"],
-        "choices": [
-            {
-                "index": 0,
-                "finish_reason": _FINISH_REASONS.get(fault, finish),
-                "message": message,
-            }
-        ],
+        "choices": [choice],
     }
     if settings.usage:
         reply["usage"] = {
@@ -376,6 +380,21 @@ def chat_completion(
             "total_tokens": prompt_tokens + tokens,
         }
     return reply, prompt_tokens, tokens
+
+
+def _logprobs(completion: Completion) -> Body | None:
+    """The answer's tokens, as OpenAI's servers send them."""
+    if completion.logprobs is None:
+        return None
+
+    def token(text: str, logprob: float) -> Body:
+        return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
+
+    content = [
+        token(place.token, place.logprob) | {"top_logprobs": [token(*other) for other in place.top]}
+        for place in completion.logprobs
+    ]
+    return {"content": content, "refusal": None}
 
 
 def refusal(fault: str, body: Body) -> tuple[int, Body]:
@@ -397,6 +416,9 @@ def refusal(fault: str, body: Body) -> tuple[int, Body]:
             param="messages",
             code="context_length_exceeded",
         )
+    if fault == "logprobs":
+        message = "Unsupported parameter: 'logprobs' is not supported with this model."
+        return 400, error_body(message, kind="invalid_request_error", param="logprobs")
     if fault == "filter":
         message = "The prompt was filtered by the content management policy."
         return 400, error_body(message, param="prompt", code="content_filter")

@@ -7,6 +7,7 @@ A fault is a name, some with `:argument`:
     quota             429 with the code `insufficient_quota`
     model             404 with the code `model_not_found`
     context, filter   400 `context_length_exceeded`, 400 `content_filter`
+    logprobs          400 as a model without them words it
     reset, hangup     the connection is reset, or closed, instead of an answer
     stall             never answered, the connection stays
     delay:S           answered S seconds later than the latency
@@ -28,7 +29,7 @@ PAID_FAULTS = frozenset(
 #: Faults that show after the latency, without an answer.
 LATE_FAULTS = frozenset({"500", "502", "504", "reset", "hangup", "stall"})
 #: Refusals: they come at once and take nothing from a budget.
-REFUSALS = frozenset({"limit", "quota", "model", "context", "filter"})
+REFUSALS = frozenset({"limit", "quota", "model", "context", "filter", "logprobs"})
 FAULTS = PAID_FAULTS | LATE_FAULTS | REFUSALS
 
 OUTAGES = frozenset({"503", "reset", "hangup", "stall", "refuse"})
@@ -69,7 +70,8 @@ class Settings:
 
     `rates` draws a fault for each request by its number and the seed; `by_content` and
     `on_content` (a piece of text -> fault) are the same for a question however often it is
-    asked. `completion_tokens` is a number or (least, most), then drawn by content.
+    asked. `logprobs`: what an answer has of them is given to those who ask, or they are ignored
+    or refused. `completion_tokens` is a number or (least, most), then drawn by content.
     `charge` is what a request takes from the token budget when it is admitted: what it
     will use ("known"), or its `max_tokens` until it is answered ("reserved").
     `shown_depth_s`: the headers tell of a bucket of that depth, not of the enforced one.
@@ -84,6 +86,7 @@ class Settings:
     text: str | None = None
     completion_tokens: int | tuple[int, int] | None = None
     usage: bool = True
+    logprobs: Literal["given", "ignored", "refused"] = "given"
     # who may ask what
     key: str | None = None
     models: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from claimscore.cache.key import canonical_json
-from claimscore.types import JSON, Completion
+from claimscore.types import JSON, Completion, TokenLogprob
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,8 +65,17 @@ def _is_sound(entry: Entry) -> bool:
     answer, usage = entry.completion, entry.completion.usage
     texts = (answer.text, answer.model, answer.finish_reason, entry.rejected or "")
     counts = (usage.prompt_tokens, usage.completion_tokens, usage.cached_prompt_tokens)
-    return all(type(text) is str for text in texts) and all(
-        count is None or type(count) is int for count in counts
+    return (
+        all(type(text) is str for text in texts)
+        and all(count is None or type(count) is int for count in counts)
+        and all(_is_sound_token(token) for token in answer.logprobs or ())
+    )
+
+
+def _is_sound_token(place: TokenLogprob) -> bool:
+    return all(
+        type(token) is str and type(logprob) in (float, int)
+        for token, logprob in (place[:2], *place.top)
     )
 
 

@@ -52,7 +52,7 @@ def _fields(request: Request) -> JSON:
 def _rest(request: Request) -> JSON:
     """The fields that come after the messages in sorted order."""
     output = request.output
-    return {
+    rest: JSON = {
         "v": KEY_VERSION,
         "provider": request.provider,
         "namespace": request.namespace,
@@ -62,6 +62,9 @@ def _rest(request: Request) -> JSON:
         "output": None if output is None else {"name": output.name, "schema": output.schema},
         "sample_index": request.sample_index,
     }
+    if request.top_logprobs:  # requests without have the keys that they had before there were any
+        rest["top_logprobs"] = request.top_logprobs
+    return rest
 
 
 def _number(value: float) -> float:
@@ -132,9 +135,11 @@ def _settings(request: Request) -> tuple[bytes, bytes]:
         request.top_p,
         request.max_tokens,
         request.sample_index,
+        request.top_logprobs,
         marshal.dumps(schema),
     )
-    if type(request.max_tokens) is not int or type(request.sample_index) is not int:
+    counts = (request.max_tokens, request.sample_index, request.top_logprobs)
+    if any(type(count) is not int for count in counts):
         raise TypeError
     known = _SETTINGS.get(settings)
     if known is None:

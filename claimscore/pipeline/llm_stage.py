@@ -10,8 +10,9 @@ import polars as pl
 
 from claimscore.config import Granularity
 from claimscore.pipeline.llm.engine import Answer, Engine
+from claimscore.pipeline.llm.judge import Parse
 from claimscore.pipeline.plan import PlannedTask
-from claimscore.pipeline.tasks.base import TaskInput, Unit, side_texts
+from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, side_texts
 from claimscore.pipeline.tasks.decompose import sentences_as_claims
 from claimscore.prompts import Prompt
 from claimscore.tables import FAILURES
@@ -39,15 +40,10 @@ async def run_task(
         rows_only = sentences_as_claims(side_texts(records, planned.sides))
         return TaskResult(rows_only, FAILURES.empty())
     assert engine is not None, "a task with a prompt needs an engine"
-    units = task.units(TaskInput(side_texts(records, planned.sides), granularity, tables))
-    requests = task_requests(task.name, prompt, units, engine, granularity)
-
-    def parse(completion: Completion) -> dict[str, Any]:
-        answer = prompt.parse(completion.text)
-        task.check(answer)
-        return answer
-
-    outcomes = await engine.answer_all(requests, parse)
+    texts = side_texts(records, planned.sides)
+    units = task.units(TaskInput(texts, granularity, tables, records))
+    requests = task_requests(task, prompt, units, engine, granularity)
+    outcomes = await engine.answer_all(requests, answer_parser(task, prompt))
     rows: list[dict[str, Any]] = []
     failures: list[dict[str, Any]] = []
     for unit, outcome in zip(units, outcomes, strict=True):
@@ -61,13 +57,24 @@ async def run_task(
     return TaskResult(task.table.frame(rows), FAILURES.frame(failures))
 
 
+def answer_parser(task: Task, prompt: Prompt) -> Parse[dict[str, Any]]:
+    """What makes a task's answer of a completion, or raises `ParseError`."""
+
+    def parse(completion: Completion) -> dict[str, Any]:
+        answer = prompt.parse(completion.text)
+        task.check(answer)
+        return answer if task.refine is None else task.refine(completion, answer)
+
+    return parse
+
+
 def task_requests(
-    name: str, prompt: Prompt, units: list[Unit], engine: Engine, granularity: Granularity
+    task: Task, prompt: Prompt, units: list[Unit], engine: Engine, granularity: Granularity
 ) -> list[Request]:
     """The requests that a task sends for its units."""
     settings = prompt.summary_settings if granularity == "summary" else prompt.settings
     schema = prompt.schema
-    output = OutputSchema(name, schema.schema) if schema else None
+    output = OutputSchema(task.name, schema.schema) if schema else None
     return [
         engine.request(
             prompt.render(**unit.fields(prompt.fields)),
@@ -75,6 +82,7 @@ def task_requests(
             max_tokens=settings.max_tokens,
             top_p=settings.top_p,
             output=output,
+            top_logprobs=task.top_logprobs,
         )
         for unit in units
     ]

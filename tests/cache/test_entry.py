@@ -10,15 +10,29 @@ from hypothesis import strategies as st
 
 from claimscore.cache.entry import Entry, _head, damage_of, decode_entry, encode_entry
 from claimscore.cache.key import canonical_json
-from claimscore.types import Completion, Usage
+from claimscore.types import Completion, TokenLogprob, Usage
 
 ENTRY = Entry(Completion('{"claims": ["Größe"]}', "m", "stop", Usage(12, 7)))
 
 any_text = st.text(st.characters(codec=None))
 counts = st.none() | st.integers(0, 2**62)
+log_probabilities = st.floats(max_value=0, allow_infinity=False)
+places = st.builds(
+    TokenLogprob,
+    any_text,
+    log_probabilities,
+    st.lists(st.tuples(any_text, log_probabilities), max_size=3).map(tuple),
+)
 any_entry = st.builds(
     Entry,
-    st.builds(Completion, any_text, any_text, any_text, st.builds(Usage, counts, counts, counts)),
+    st.builds(
+        Completion,
+        any_text,
+        any_text,
+        any_text,
+        st.builds(Usage, counts, counts, counts),
+        logprobs=st.none() | st.lists(places, max_size=3).map(tuple),
+    ),
     st.none() | any_text,
 )
 
@@ -98,13 +112,22 @@ def test_a_right_checksum_over_something_else_is_no_answer(body: bytes):
 
 @pytest.mark.parametrize(
     "change",
-    [{"text": 5}, {"model": None}, {"finish_reason": []}, {"usage": {"prompt_tokens": "7"}}],
-    ids=["text", "model", "finish_reason", "usage"],
+    [
+        {"text": 5},
+        {"model": None},
+        {"finish_reason": []},
+        {"usage": {"prompt_tokens": "7"}},
+        {"logprobs": [["4", "-0.1", []]]},
+        {"logprobs": [["4", -0.1, [[5, -0.1]]]]},
+        {"logprobs": [["4", -0.1]]},
+        {"logprobs": 4},
+    ],
+    ids=["text", "model", "finish_reason", "usage", "logprob", "token", "short", "no list"],
 )
 def test_fields_of_another_type_are_damage(change: dict[str, object]):
     """What others wrote is looked at field by field before it is taken in."""
     completion = {**GOOD["completion"], **change}
-    completion["usage"] = {**GOOD["completion"]["usage"], **completion["usage"]}
+    completion["usage"] = GOOD["completion"]["usage"] | completion["usage"]
     body = canonical_json({**GOOD, "completion": completion})
     assert "holds no answer" in str(damage_of("key", sealed(body)))
 

@@ -38,6 +38,7 @@ requests = st.builds(
     top_p=numbers,
     output=st.none() | st.builds(OutputSchema, any_text, schemas),
     sample_index=st.integers(0, 9),
+    top_logprobs=st.integers(0, 9),
 )
 
 
@@ -62,6 +63,7 @@ def test_a_known_request_has_a_known_key():
         pytest.param({"output": OutputSchema("facts", BASE.output.schema)}, id="schema name"),
         pytest.param({"output": OutputSchema("claims", {})}, id="schema"),
         pytest.param({"sample_index": 1}, id="sample_index"),
+        pytest.param({"top_logprobs": 5}, id="top_logprobs"),
     ],
 )
 def test_any_other_field_gives_another_key(change: dict[str, Any]):
@@ -73,7 +75,7 @@ def test_every_field_of_a_request_is_covered_above():
     """A field added to `Request` must enter the key and this file."""
     assert {field.name for field in dataclasses.fields(Request)} == {
         "provider", "namespace", "model", "messages", "temperature", "max_tokens", "top_p",
-        "output", "sample_index",
+        "output", "sample_index", "top_logprobs",
     }  # fmt: skip
 
 

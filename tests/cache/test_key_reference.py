@@ -34,6 +34,8 @@ def reference_key(request: Request) -> str:
         "output": None if output is None else {"name": output.name, "schema": output.schema},
         "sample_index": request.sample_index,
     }
+    if request.top_logprobs:
+        fields["top_logprobs"] = request.top_logprobs
     text = json.dumps(
         fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
@@ -69,6 +71,7 @@ requests = st.builds(
     top_p=numbers,
     output=st.none() | st.builds(OutputSchema, any_text, schemas),
     sample_index=st.integers(0, 9) | st.booleans(),
+    top_logprobs=st.integers(0, 9) | st.booleans(),
 )
 
 
@@ -98,6 +101,7 @@ class NamedTurn(NamedTuple):
 TWINS: list[tuple[str, list[Any]]] = [
     ("max_tokens", [1, True, 2]),
     ("sample_index", [0, False]),
+    ("top_logprobs", [0, False, 1, True]),
     ("temperature", [1, 1.0, True, np.float32(1), np.float64(1), "1"]),
     ("temperature", [0, 0.0, -0.0, False, 5e-324]),
     ("top_p", [0.1, np.float32(0.1), np.float64(0.1), 1e300, 10**20]),

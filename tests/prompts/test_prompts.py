@@ -169,7 +169,7 @@ def test_an_unknown_version_is_answered_with_the_known_ones(tmp_path: Path) -> N
     """So is an unknown task, and a file that does not exist."""
     with pytest.raises(ConfigError, match="versions of decompose: v1"):
         load_prompt("decompose", "v99")
-    with pytest.raises(ConfigError, match="tasks: decompose, facts, negate, paraphrase"):
+    with pytest.raises(ConfigError, match="tasks: answers, decompose"):
         load_prompt("summarise")
     with pytest.raises(ConfigError, match="must end in"):
         load_prompt("decompose", "own.txt")

@@ -173,6 +173,7 @@ class Engine:
         top_p: float = 1.0,
         output: OutputSchema | None = None,
         sample_index: int = 0,
+        top_logprobs: int = 0,
     ) -> Request:
         """A request to this engine's provider."""
         return Request(
@@ -185,6 +186,7 @@ class Engine:
             top_p=top_p,
             output=output,
             sample_index=sample_index,
+            top_logprobs=top_logprobs,
         )
 
     async def answer(self, request: Request, parse: Parse[T]) -> Answer[T] | Failure:

@@ -9,11 +9,15 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from claimscore.config import Granularity
-from claimscore.tables import SIDE_COLUMNS, SOURCE_SIDE, Table
+from claimscore.tables import REFERENCES_SIDE, SIDE_COLUMNS, SOURCE_SIDE, Table
 from claimscore.text import split_sentences
+from claimscore.types import Completion
 
-#: What a prompt of these tasks may use: the text asked about, and the whole text it is part of.
+#: What a prompt about one text may use: the text asked about, and the whole text it is part of.
 FIELDS = ("text", "summary")
+
+#: The sides that may have several texts, and the columns that they are taken from.
+_LIST_SIDES = {SOURCE_SIDE: ("source", "sources"), REFERENCES_SIDE: ("references",)}
 
 
 class SideText(NamedTuple):
@@ -34,19 +38,30 @@ class Unit:
     summary: str
     sentence_index: int | None = None
     claim_index: int | None = None
+    more: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def fields(self, wanted: frozenset[str]) -> dict[str, str]:
         """The values of the placeholders that a prompt uses."""
-        return {name: getattr(self, name) for name in FIELDS if name in wanted}
+        values = {"text": self.text, "summary": self.summary, **self.more}
+        return {name: value for name, value in values.items() if name in wanted}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaskInput:
-    """What a task sees: the chunk's texts, and the tables of the tasks before it."""
+    """What a task sees: the texts of its sides, the tables of the tasks before it, the records."""
 
     texts: Sequence[SideText]
     granularity: Granularity
     tables: Mapping[str, pl.DataFrame]
+    records: pl.DataFrame = dataclasses.field(default_factory=pl.DataFrame)
+
+    def whole_texts(self, side: str) -> dict[str, str]:
+        """The text of a side for each record that has one; several are joined by a blank line."""
+        texts: dict[str, list[str]] = {}
+        for item in side_texts(self.records, (side,)):
+            if item.text.strip():
+                texts.setdefault(item.id, []).append(item.text)
+        return {record: "\n\n".join(parts) for record, parts in texts.items()}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,8 +70,14 @@ class Task:
 
     `check` raises `ParseError` for an answer of the right types that says nothing. `rows`
     gets each unit with its checked answer (the columns of the prompt's `[output]`) and
-    returns rows of `table` without provenance. `join`, where there is one, sees all rows
+    returns rows of `table` without provenance. `fields` are the placeholders that a prompt
+    of the task may use, the first `n_required` of which it must; what they are besides the
+    text and the summary stands in `Unit.more`. `join`, where there is one, sees all rows
     of a chunk and numbers them or adds rows made from neighbours.
+
+    `top_logprobs` is asked for with every answer; `refine`, where there is one, adds to a
+    checked answer what the completion says besides its text. `guess` is what an estimate
+    takes for an answer that nobody knows yet, and `guessed` says so in words.
     """
 
     name: str
@@ -67,14 +88,20 @@ class Task:
     rows: Callable[[Unit, Mapping[str, Any]], list[dict[str, Any]]]
     sides: Callable[[Sequence[str]], tuple[str, ...]]
     after: tuple[str, ...] = ()
+    fields: tuple[str, ...] = FIELDS
+    n_required: int = 1
     join: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] | None = None
+    top_logprobs: int = 0
+    refine: Callable[[Completion, dict[str, Any]], dict[str, Any]] | None = None
+    guess: Callable[[Unit], dict[str, Any]] | None = None
+    guessed: str = ""
 
 
 def side_texts(records: pl.DataFrame, sides: Sequence[str]) -> list[SideText]:
     """The texts of the named sides, record by record, sides in the order given.
 
-    Several sources of one record are several texts of the side `source`. A record without
-    the text (null) has none.
+    Several sources of one record are several texts of the side `source`, its references those
+    of the side `references`. A record without the text (null) has none.
     """
     return [
         SideText(row["id"], side, text)
@@ -85,12 +112,12 @@ def side_texts(records: pl.DataFrame, sides: Sequence[str]) -> list[SideText]:
 
 
 def _texts_of(row: Mapping[str, Any], side: str) -> Iterator[str]:
-    if side != SOURCE_SIDE:
+    if side not in _LIST_SIDES:
         text = row.get(SIDE_COLUMNS[side])
         if text is not None:
             yield text
         return
-    for column in ("source", "sources"):
+    for column in _LIST_SIDES[side]:
         value = row.get(column)
         if isinstance(value, str):
             yield value

@@ -1,4 +1,4 @@
-"""The four tasks as pure functions: texts -> units, answers -> rows."""
+"""The tasks as pure functions: texts -> units, answers -> rows."""
 
 from __future__ import annotations
 
@@ -181,8 +181,12 @@ def test_every_tasks_rows_fit_its_table(name: str) -> None:
         "paraphrase": {"paraphrase": "a"},
         "negate": {"negation": "a"},
         "facts": {"facts": [{"subject": "a", "description": "b"}]},
+        "judge": {"score": 4, "probabilities": None},
+        "questions": {"questions": [{"question": "a?", "answer": "b"}]},
+        "answers": {"answerable": True, "answer": "b"},
     }
     task = TASKS[name]
-    rows = task.rows(Unit("r1", "a", "t", "t", 0, 0), answers[name])
+    more = dict.fromkeys(task.fields, "x")
+    rows = task.rows(Unit("r1", "a", "t", "t", 0, 0, more), answers[name])
     assert task.table.frame(rows).height == 1
     assert set(rows[0]) <= set(task.table.schema)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from claimscore.errors import TransientError
-from claimscore.types import Completion, RateLimits, Request, Usage
+from claimscore.types import Completion, RateLimits, Request, TokenLogprob, Usage
 
 #: Finish reasons of a generation that the server broke off: OpenRouter; vLLM; DeepSeek.
 _BROKEN_OFF = {"error", "abort", "insufficient_system_resource"}
@@ -32,10 +34,23 @@ def completion_of(body: object, request: Request, limits: RateLimits | None = No
             text, finish_reason = _text(refusal), "refusal"
         model = body.get("model") or request.model  # type: ignore[attr-defined] # the same
         usage = _usage(body.get("usage"))  # type: ignore[attr-defined] # the same
-        return Completion(_valid(text), str(model), str(finish_reason), usage, limits)
+        logprobs = _logprobs(choice.get("logprobs"))
+        return Completion(_valid(text), str(model), str(finish_reason), usage, limits, logprobs)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError):
         pass
     raise TransientError("the server's answer is no chat completion", "body", limits=limits)
+
+
+def without_key(completion: Completion, key: str | None) -> Completion:
+    """The answer of a server that echoes the key, fit for a cache and for tables."""
+    if not key or (key not in completion.text and key not in completion.model):
+        return completion
+    return dataclasses.replace(
+        completion,
+        text=completion.text.replace(key, "[key]"),
+        model=completion.model.replace(key, "[key]"),
+        logprobs=None,
+    )
 
 
 def decoded(body: bytes) -> Any:
@@ -64,6 +79,35 @@ def _valid(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-8", "replace").decode()
     return text
+
+
+def _logprobs(reported: object) -> tuple[TokenLogprob, ...] | None:
+    """The tokens with their log-probabilities; None where they are not there, or odd.
+
+    What has no finite one is impossible and left out.
+    """
+    try:
+        places = tuple(
+            TokenLogprob(
+                _valid(place["token"]),
+                _finite(place["logprob"]),
+                tuple(
+                    (_valid(other["token"]), float(other["logprob"]))
+                    for other in place.get("top_logprobs") or ()
+                    if math.isfinite(other["logprob"])
+                ),
+            )
+            for place in reported["content"]  # type: ignore[index] # anything else is caught below
+        )
+        return places or None
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        return None
+
+
+def _finite(value: Any) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is no log-probability")
+    return float(value)
 
 
 def _usage(reported: object) -> Usage:

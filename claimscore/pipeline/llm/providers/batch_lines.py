@@ -8,7 +8,7 @@ import re
 from typing import Any, NamedTuple
 
 from claimscore.errors import ClaimscoreError, QuotaError, TransientError, UnknownModelError
-from claimscore.pipeline.llm.providers.answers import completion_of, decoded
+from claimscore.pipeline.llm.providers.answers import completion_of, decoded, without_key
 from claimscore.pipeline.llm.providers.complaints import Complaint, complaint_of, error_of
 from claimscore.pipeline.llm.providers.dialect import Dialect, encoded, wire_body
 from claimscore.types import JSON, Completion, Request
@@ -85,16 +85,9 @@ class LineReader:
     def _completion(self, body: object) -> Completion | ClaimscoreError:
         stand_in = Request("", "", self.model, ())  # only the model's name is taken from it
         try:
-            completion = completion_of(body, stand_in)
+            return without_key(completion_of(body, stand_in), self.key)
         except TransientError as exc:
             return exc
-        if not self.key:
-            return completion
-        return dataclasses.replace(
-            completion,
-            text=completion.text.replace(self.key, "[key]"),
-            model=completion.model.replace(self.key, "[key]"),
-        )
 
     def _not_done(self, error: object) -> ClaimscoreError:
         """A request that was not begun (the batch expired or was cancelled) or timed out."""

@@ -44,7 +44,7 @@ _INSTRUCTION = re.compile(r"\A\s*paraphrase this:\s*", re.IGNORECASE)
 
 
 class BuiltinProvider:
-    """Answers the four tasks by rules; the same request gets the same bytes.
+    """Answers the tasks of `TASKS` by rules; the same request gets the same bytes.
 
     Samples do not differ: temperature and `sample_index` change nothing.
     """

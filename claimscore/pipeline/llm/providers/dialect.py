@@ -19,9 +19,11 @@ T = TypeVar("T", bound=str)
 OutputMode = Literal["json_schema", "json_object", "text"]
 LimitField = Literal["max_tokens", "max_completion_tokens"]
 _NEXT_MODE: dict[OutputMode, OutputMode] = {"json_schema": "json_object", "json_object": "text"}
-_OMITTABLE = ("temperature", "top_p")
+_OMITTABLE = ("temperature", "top_p", "logprobs")
 
 _ABOUT_OUTPUT = re.compile(r"response_format|json_schema|json_object|guided|structured.output")
+#: OpenAI's reasoning models have said 403 to logprobs; however it is worded, it is about these.
+_LOGPROBS = {400, 403, 422}
 _UNWANTED = re.compile(
     r"unsupported|not support|unrecogni[sz]ed|unknown|unexpected|not permitted|extra"
 )
@@ -74,6 +76,8 @@ def wire_body(request: Request, dialect: Dialect) -> JSON:
         "top_p": request.top_p,
         dialect.limit_field: request.max_tokens,
     }
+    if request.top_logprobs and "logprobs" not in dialect.omitted:
+        body |= {"logprobs": True, "top_logprobs": request.top_logprobs}
     if request.output is not None:
         if dialect.output_mode != "json_schema":
             messages = _with_schema_as_text(messages, request.output)
@@ -105,9 +109,11 @@ def _with_schema_as_text(
 
 def learnt_from(complaint: Complaint, dialect: Dialect) -> Dialect | None:
     """The dialect to ask in next, or None where the complaint is about something else."""
+    said = f"{complaint.param} {complaint.message}".lower()
+    if "logprobs" in said and "logprobs" not in dialect.omitted and complaint.status in _LOGPROBS:
+        return dataclasses.replace(dialect, omitted=dialect.omitted | {"logprobs"})
     if complaint.status not in (400, 422):
         return None
-    said = f"{complaint.param} {complaint.message}".lower()
     if _ABOUT_OUTPUT.search(said):
         mode = _NEXT_MODE.get(dialect.output_mode)
         return None if mode is None else dataclasses.replace(dialect, output_mode=mode)

@@ -6,7 +6,6 @@ the connections.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -23,7 +22,12 @@ from claimscore.errors import (
     TransientError,
     UnknownModelError,
 )
-from claimscore.pipeline.llm.providers.answers import completion_of, decoded, models_instead
+from claimscore.pipeline.llm.providers.answers import (
+    completion_of,
+    decoded,
+    models_instead,
+    without_key,
+)
 from claimscore.pipeline.llm.providers.complaints import Complaint, complaint_of, error_of
 from claimscore.pipeline.llm.providers.dialect import Dialect, encoded, learnt_from, wire_body
 from claimscore.pipeline.llm.providers.headers import rate_limits
@@ -154,14 +158,7 @@ class OpenAIProvider:
         body = decoded(reply.body)
         if isinstance(body, dict) and body.get("error") and not body.get("choices"):
             raise self._late_error(reply, body["error"])
-        completion = completion_of(body, request, rate_limits(reply.headers))
-        if self._key and (self._key in completion.text or self._key in completion.model):
-            return dataclasses.replace(
-                completion,
-                text=self._without_key(completion.text),
-                model=self._without_key(completion.model),
-            )
-        return completion
+        return without_key(completion_of(body, request, rate_limits(reply.headers)), self._key)
 
     def _without_key(self, text: str) -> str:
         return text.replace(self._key, "[key]") if self._key else text

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claimscore.errors import TransientError
-from claimscore.pipeline.llm.providers.answers import completion_of, models_instead
-from claimscore.types import Message, RateLimits, Request, Usage
+from claimscore.pipeline.llm.providers.answers import completion_of, models_instead, without_key
+from claimscore.types import Completion, Message, RateLimits, Request, TokenLogprob, Usage
 
 REQUEST = Request("openai", "n", "m", (Message("user", "x"),))
 
@@ -28,6 +28,53 @@ def body(content: object = "ok", usage: object = None, **choice: Any) -> dict[st
 def test_a_finish_reason_is_kept_as_it_is(reason: str):
     """Whether it can be used is not decided here."""
     assert completion_of(body(finish_reason=reason), REQUEST).finish_reason == reason
+
+
+def place(token: object, logprob: object, *top: tuple[object, object]) -> dict[str, Any]:
+    others = [{"token": other, "logprob": p, "bytes": None} for other, p in top]
+    return {"token": token, "logprob": logprob, "bytes": None, "top_logprobs": others}
+
+
+@pytest.mark.parametrize(
+    ("reported", "expected"),
+    [
+        pytest.param(
+            {"content": [place("{", -0.5), place("4", -0.1, ("4", -0.1), ("5", -2))]},
+            (TokenLogprob("{", -0.5), TokenLogprob("4", -0.1, (("4", -0.1), ("5", -2.0)))),
+            id="openai",
+        ),
+        pytest.param(
+            {"content": [place("4", 0, ("5", float("-inf")), ("3", -9999.0))]},
+            (TokenLogprob("4", 0.0, (("3", -9999.0),)),),
+            id="what is impossible is left out",
+        ),
+        pytest.param(
+            {"content": [{"token": "a\ud800", "logprob": -1}]},
+            (TokenLogprob("a?", -1.0),),
+            id="halves of characters, no others",
+        ),
+        pytest.param(None, None, id="nothing"),
+        pytest.param({"content": None}, None, id="no content"),
+        pytest.param({"content": []}, None, id="empty content"),
+        pytest.param({"tokens": ["4"], "token_logprobs": [-1]}, None, id="the older form"),
+        pytest.param({"content": [place("4", None)]}, None, id="no number"),
+        pytest.param({"content": [place("4", float("nan"))]}, None, id="not a number"),
+        pytest.param({"content": [place(4, -1)]}, None, id="no token"),
+    ],
+)
+def test_log_probabilities_are_read_or_not_there(reported: object, expected: object):
+    """Whatever is odd about them, the answer itself stays good."""
+    found = completion_of(body(logprobs=reported), REQUEST)
+    assert (found.text, found.logprobs) == ("ok", expected)
+
+
+def test_an_echoed_key_takes_the_tokens_with_it():
+    """They hold it in pieces."""
+    tokens = (TokenLogprob("sk-", -0.1), TokenLogprob("12", -0.1))
+    answer = Completion("sk-12", "m", logprobs=tokens)
+    assert without_key(answer, "sk-12") == Completion("[key]", "m")
+    assert without_key(answer, "other") is answer
+    assert without_key(answer, None) is answer
 
 
 @pytest.mark.parametrize(

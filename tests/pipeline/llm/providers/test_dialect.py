@@ -79,6 +79,30 @@ def said(message: str, **fields: str) -> dict[str, object]:
             None,
             id="not sent at all",
         ),
+        pytest.param(
+            said("Unsupported parameter: 'logprobs' is not supported with this model."),
+            FIRST,
+            Dialect(omitted=frozenset({"logprobs"})),
+            id="no logprobs",
+        ),
+        pytest.param(
+            said("Requested sample logprobs of 5, which is greater than max allowed: 0"),
+            FIRST,
+            Dialect(omitted=frozenset({"logprobs"})),
+            id="vllm without logprobs",
+        ),
+        pytest.param(
+            said("logprobs are not supported with structured outputs"),
+            Dialect(omitted=frozenset({"top_p"})),
+            Dialect(omitted=frozenset({"top_p", "logprobs"})),
+            id="logprobs go before the schema",
+        ),
+        pytest.param(
+            said("logprobs are not supported"),
+            Dialect(omitted=frozenset({"logprobs"})),
+            None,
+            id="no logprobs were asked for",
+        ),
         pytest.param(said("max_tokens is too large: 9999"), FIRST, None, id="a value"),
         pytest.param(said("temperature must be at most 2"), FIRST, None, id="another value"),
         pytest.param(said("Unsupported role"), FIRST, None, id="something else"),
@@ -95,6 +119,30 @@ def test_other_statuses_teach_nothing(status: int):
     assert learnt(said("response_format is not supported"), status=status) is None
 
 
+def test_a_model_that_may_not_give_logprobs_is_asked_without():
+    """OpenAI's reasoning models have said 403, which is about no key here."""
+    body = said("You are not allowed to request logprobs from this model.")
+    assert learnt(body, status=403) == Dialect(omitted=frozenset({"logprobs"}))
+    assert learnt(body, status=500) is None
+
+
+@pytest.mark.parametrize(
+    ("top", "dialect", "expected"),
+    [
+        pytest.param(0, FIRST, {}, id="not asked"),
+        pytest.param(5, FIRST, {"logprobs": True, "top_logprobs": 5}, id="asked"),
+        pytest.param(5, Dialect(omitted=frozenset({"logprobs"})), {}, id="refused before"),
+    ],
+)
+def test_logprobs_are_sent_where_they_are_asked_for(
+    top: int, dialect: Dialect, expected: dict[str, object]
+):
+    """Requests without them are sent as they always were."""
+    request = Request("openai", "n", "m", (Message("user", "x"),), top_logprobs=top)
+    body = wire_body(request, dialect)
+    assert {name: value for name, value in body.items() if "logprobs" in name} == expected
+
+
 @given(st.integers(400, 599), st.text(max_size=80), st.sampled_from(["json_schema", "top_p", ""]))
 def test_learning_comes_to_an_end(status: int, message: str, about: str):
     """Whatever a server goes on to say, it is asked only so often."""
@@ -109,7 +157,7 @@ def test_learning_comes_to_an_end(status: int, message: str, about: str):
 
 @pytest.mark.parametrize(
     "dialect",
-    [FIRST, Dialect("text", "max_completion_tokens", frozenset({"temperature", "top_p"}))],
+    [FIRST, Dialect("text", "max_completion_tokens", frozenset({"top_p", "logprobs"}))],
     ids=["first", "last"],
 )
 def test_a_dialect_can_be_kept(dialect: Dialect):

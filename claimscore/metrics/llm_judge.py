@@ -1,0 +1,140 @@
+"""llm-judge: a language model's grades of a summary on four dimensions, after G-Eval."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from claimscore.metrics.base import (
+    ChunkTables,
+    Metric,
+    MetricFamily,
+    Needs,
+    Score,
+    TaskNeed,
+    scored,
+    source_texts,
+    unscored,
+)
+
+REFERENCE = (
+    "After Liu et al. 2023, G-Eval: NLG Evaluation using GPT-4 with Better Human Alignment (EMNLP)"
+)
+
+#: What is graded, in the order of the questions.
+DIMENSIONS = ("coherence", "consistency", "fluency", "relevance")
+
+#: The scores that there are.
+SCALE = (1, 2, 3, 4, 5)
+
+_NEEDS = Needs(columns=("summary", "source"), tasks=(TaskNeed("judge", ("summary",)),))
+
+
+def expected_score(probabilities: Mapping[str, float]) -> float:
+    """Σ p(s)·s, p the probabilities of the scores over their sum (G-Eval, section 2, eq. 1).
+
+    `probabilities` are those of a model's tokens by score ("1" to "5"); what is missing
+    counts as 0. `ValueError` where they sum to nothing.
+    """
+    total = sum(probabilities.values())
+    if not total > 0:
+        raise ValueError("the probabilities of the scores sum to nothing")
+    return sum(int(score) * p for score, p in probabilities.items()) / total
+
+
+def _make(name: str, options: Mapping[str, str]) -> Metric:
+    dimension, expectation = options["dimension"], options["expectation"]
+    asked = DIMENSIONS if dimension == "overall" else (dimension,)
+
+    def score(tables: ChunkTables) -> list[Score]:
+        failed, answers = _failures(tables), _answers(tables)
+        return [
+            _score_record(record, summary, sources, asked, expectation, failed, answers)
+            for record, summary, sources in zip(
+                tables.records["id"],
+                tables.records["summary"],
+                source_texts(tables.records),
+                strict=True,
+            )
+        ]
+
+    described = "mean of four dimensions" if dimension == "overall" else dimension
+    return Metric(
+        name=name,
+        version="v1",
+        needs=_NEEDS,
+        score=score,
+        signature_keys=("judge", "llm", "claimscore"),
+        higher_is="better",
+        range=(float(SCALE[0]), float(SCALE[-1])),
+        description=f"A language model's grade of the summary, 1 to 5: {described}",
+        reference=REFERENCE,
+        facts=(("dimension", dimension), ("expectation", expectation)),
+    )
+
+
+def _failures(tables: ChunkTables) -> dict[tuple[str, int | None], str]:
+    """Why a dimension of a record has no grade, by the dimension's position."""
+    of_judge = tables["failures"].filter(pl.col("stage") == "judge")
+    rows = of_judge.select("id", "index", "message").iter_rows()
+    return {(record, index): message for record, index, message in rows}
+
+
+def _answers(tables: ChunkTables) -> dict[tuple[str, int], dict[str, Any]]:
+    of_judge = tables["llm_answers"].filter(pl.col("task") == "judge")
+    rows = of_judge.select("id", "index", "answer").iter_rows()
+    return {(record, index): json.loads(answer) for record, index, answer in rows}
+
+
+def _score_record(
+    record: str,
+    summary: str | None,
+    sources: list[str],
+    asked: tuple[str, ...],
+    expectation: str,
+    failed: Mapping[tuple[str, int | None], str],
+    answers: Mapping[tuple[str, int], dict[str, Any]],
+) -> Score:
+    if not (summary or "").strip():
+        return unscored(record, "no text in summary")
+    if not sources:
+        return unscored(record, "no text in source")
+    components: dict[str, object] = {}
+    values: list[float] = []
+    for dimension in asked:
+        key = (record, DIMENSIONS.index(dimension))
+        if key in failed:
+            return unscored(record, f"judge failed for {dimension}: {failed[key]}", components)
+        if key not in answers:
+            return unscored(record, f"no grade of {dimension}", components)
+        grade = _grade(answers[key], expectation)
+        if grade["value"] is None:
+            return unscored(record, f"no log-probabilities: {dimension}", components)
+        components[dimension] = grade
+        values.append(grade["value"])
+    return scored(record, sum(values) / len(values), components)
+
+
+def _grade(answer: Mapping[str, Any], expectation: str) -> dict[str, Any]:
+    """One dimension: its value, how it was got, the score that was said, what else was likely."""
+    probabilities = answer["probabilities"] if expectation != "off" else None
+    value: float | None = float(answer["score"])
+    if probabilities:
+        value = expected_score(probabilities)
+    elif expectation == "required":
+        value = None
+    by = "expectation" if probabilities else "score"
+    return {"value": value, "by": by, "score": answer["score"], "probabilities": probabilities}
+
+
+LLM_JUDGE = MetricFamily(
+    name="llm-judge",
+    options={
+        "dimension": ("overall", *DIMENSIONS),
+        "expectation": ("auto", "required", "off"),
+    },
+    make=_make,
+)

@@ -1,0 +1,104 @@
+"""Grades: how good a summary of its source is, a number from 1 to 5 for each of four dimensions."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from claimscore.errors import ParseError
+from claimscore.metrics.llm_judge import DIMENSIONS, SCALE
+from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, sides_and_source_in
+from claimscore.tables import LLM_ANSWERS, SOURCE_SIDE
+from claimscore.types import Completion, TokenLogprob
+
+#: The likeliest tokens whose probabilities are asked for: as many as there are scores; some
+#: servers give no more.
+TOP_LOGPROBS = len(SCALE)
+
+_SCORE = re.compile(r'"score"\s*:\s*([1-5])')
+#: A token that says one score: the digit, with no more than JSON's signs around it.
+_SCORE_TOKEN = re.compile(r'[\s":]*([1-5])[\s}]*')
+
+
+def _units(given: TaskInput) -> list[Unit]:
+    """One unit a dimension of each summary that has a source."""
+    sources = given.whole_texts(SOURCE_SIDE)
+    return [
+        Unit(
+            item.id,
+            item.side,
+            item.text,
+            item.text,
+            sentence_index=index,
+            more={"dimension": dimension, "source": sources[item.id]},
+        )
+        for item in given.texts
+        if item.text.strip() and item.id in sources
+        for index, dimension in enumerate(DIMENSIONS)
+    ]
+
+
+def _check(answer: Mapping[str, Any]) -> None:
+    if answer["score"] not in SCALE:
+        raise ParseError(f"the score must be from {SCALE[0]} to {SCALE[-1]}, not {answer['score']}")
+
+
+def _refine(completion: Completion, answer: dict[str, Any]) -> dict[str, Any]:
+    probabilities = score_probabilities(answer["score"], completion.logprobs or ())
+    return {**answer, "probabilities": probabilities}
+
+
+def score_probabilities(score: int, logprobs: Sequence[TokenLogprob]) -> dict[str, float] | None:
+    """The probability of each score that is among the likeliest tokens at the place of `score`.
+
+    Tokens that say the same score are added up; what is no score has no part, so the sum is
+    1 or less. None where there are no log-probabilities or they are of another answer.
+    """
+    found = _SCORE.search("".join(place.token for place in logprobs))
+    if found is None or int(found[1]) != score:
+        return None
+    ends = itertools.accumulate(len(place.token) for place in logprobs)
+    place = next(p for p, end in zip(logprobs, ends, strict=True) if end > found.start(1))
+    sums: dict[str, float] = {}
+    for token, logprob in dict([place[:2], *place.top]).items():
+        said = _SCORE_TOKEN.fullmatch(token)
+        if said is not None:
+            sums[said[1]] = sums.get(said[1], 0.0) + math.exp(min(logprob, 0.0))
+    return dict(sorted(sums.items())) or None
+
+
+def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": unit.id,
+            "task": "judge",
+            "side": unit.side,
+            "index": unit.sentence_index,
+            "question": unit.more["dimension"],
+            "answer": json.dumps(answer),
+        }
+    ]
+
+
+def _sides(columns: Sequence[str]) -> tuple[str, ...]:
+    there = sides_and_source_in(columns)
+    return ("summary",) if {"summary", SOURCE_SIDE} <= set(there) else ()
+
+
+JUDGE = Task(
+    name="judge",
+    table=LLM_ANSWERS,
+    output={"score": "integer"},
+    units=_units,
+    check=_check,
+    rows=_rows,
+    sides=_sides,
+    fields=("text", "dimension", "source"),
+    n_required=2,
+    top_logprobs=TOP_LOGPROBS,
+    refine=_refine,
+)

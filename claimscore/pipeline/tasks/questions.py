@@ -1,0 +1,78 @@
+"""Questions about a text, each with its short answer, made from the text alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from claimscore.errors import ParseError
+from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, sides_and_source_in
+from claimscore.tables import LLM_ANSWERS, SOURCE_SIDE
+from claimscore.text import split_sentences
+
+#: What the prompt allows for one text.
+MOST_QUESTIONS = 12
+
+
+def _units(given: TaskInput) -> list[Unit]:
+    """One unit a text; several sources of a record are several texts."""
+    return [
+        Unit(item.id, item.side, item.text, item.text) for item in given.texts if item.text.strip()
+    ]
+
+
+def _check(answer: Mapping[str, Any]) -> None:
+    if not all(item[key].strip() for item in answer["questions"] for key in ("question", "answer")):
+        raise ParseError("a question or its answer is empty")
+
+
+def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": unit.id,
+            "task": "questions",
+            "side": unit.side,
+            "question": item["question"].strip(),
+            "answer": json.dumps({"answer": item["answer"].strip()}, ensure_ascii=False),
+        }
+        for item in answer["questions"]
+    ]
+
+
+def _number(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Positions among all questions of a side: those of several sources follow one another."""
+    seen: dict[tuple[str, str], int] = {}
+    numbered = []
+    for row in rows:
+        key = (row["id"], row["side"])
+        numbered.append({**row, "index": seen.get(key, 0)})
+        seen[key] = numbered[-1]["index"] + 1
+    return numbered
+
+
+def _guess(unit: Unit) -> dict[str, Any]:
+    """One question a sentence, as long as the sentence."""
+    sentences = split_sentences(unit.text)[:MOST_QUESTIONS]
+    return {"questions": [{"question": text, "answer": text} for text in sentences]}
+
+
+def both_sides(columns: Sequence[str]) -> tuple[str, ...]:
+    """Summary and source, as far as the records have them."""
+    there = sides_and_source_in(columns)
+    return tuple(side for side in ("summary", SOURCE_SIDE) if side in there)
+
+
+QUESTIONS = Task(
+    name="questions",
+    table=LLM_ANSWERS,
+    output={"questions": [{"question": "string", "answer": "string"}]},
+    units=_units,
+    check=_check,
+    rows=_rows,
+    sides=both_sides,
+    fields=("text",),
+    join=_number,
+    guess=_guess,
+    guessed=f"are assumed: one a sentence, at most {MOST_QUESTIONS} a text",
+)
