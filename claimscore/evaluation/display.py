@@ -1,0 +1,32 @@
+"""Sections on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from claimscore.evaluation.sections import Section
+
+#: Columns where the output is no terminal: nobody folds a file.
+PIPED_WIDTH = 200
+
+
+def print_sections(sections: Iterable[Section]) -> None:
+    """Each section as a table with its notes beneath."""
+    console = Console(highlight=False, soft_wrap=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, soft_wrap=False, width=PIPED_WIDTH)
+    for section in sections:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
+        for position, column in enumerate(section.header):
+            table.add_column(column, justify="right" if position else "left", overflow="fold")
+        for row in section.rows:
+            table.add_row(row[0], *(cell.replace(" [", "\n[") for cell in row[1:]))
+        console.print(section.title, markup=False)
+        console.print(table, markup=False)
+        for note in section.notes:
+            console.print(note, markup=False)
+        console.print()

@@ -1,0 +1,232 @@
+"""Correlation of a metric's scores with human ratings, at system, summary and pooled level.
+
+Arrays are [case, system]: a case is what is summarised, a system what wrote the summary.
+
+- `system`: the correlation over systems of their mean score and their mean rating over cases.
+- `summary`: one correlation a case, over its systems; then the mean over cases.
+- `pooled`: one correlation over all summaries at once (LS_Score's "summary level").
+
+**Constant vectors.** A correlation with a constant is 0/0. At the system and the pooled level the
+value is then None. At the summary level a case with a constant vector of scores or of ratings has
+no correlation and is left out of the mean, not counted as zero; None where no case has one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+Array = NDArray[np.float64]
+Level = Literal["system", "summary", "pooled"]
+Method = Literal["kendall", "spearman", "pearson"]
+
+LEVELS: tuple[Level, ...] = get_args(Level)
+METHODS: tuple[Method, ...] = get_args(Method)
+
+#: Vectors up to this length are compared pair by pair, all rows at once.
+_PAIRWISE = 64
+
+#: For Pearson's r a vector that varies less than this, relative to its mean, is constant.
+_CONSTANT = 1e-13
+
+
+class Correlation(NamedTuple):
+    """A correlation and the p-value of its being zero; both None where it is not defined."""
+
+    value: float | None
+    p_value: float | None
+
+
+class Williams(NamedTuple):
+    """Williams' t with n − 3 degrees of freedom, and its two-sided p-value."""
+
+    t: float
+    p_value: float
+
+
+def kendall(scores: ArrayLike, ratings: ArrayLike, *, level: Level) -> Correlation:
+    """Kendall's tau-b (`scipy.stats.kendalltau`) of arrays [case, system], in [−1, 1].
+
+    System and summary level as in OpinSummEval (Shen and Wan 2023, section 5). The p-value is
+    scipy's, two-sided; at the summary level that of Student's t-test that the mean of the
+    cases' correlations is zero (None for fewer than two of them). No sign is flipped:
+    a score where lower is better correlates negatively.
+
+    `ValueError` for arrays of other or different shapes, a NaN or infinity, and fewer than two
+    systems (two summaries where pooled).
+    """
+    return correlation("kendall", scores, ratings, level=level)
+
+
+def spearman(scores: ArrayLike, ratings: ArrayLike, *, level: Level) -> Correlation:
+    """Spearman's rho, otherwise as `kendall`."""
+    return correlation("spearman", scores, ratings, level=level)
+
+
+def pearson(scores: ArrayLike, ratings: ArrayLike, *, level: Level) -> Correlation:
+    """Pearson's r, otherwise as `kendall`."""
+    return correlation("pearson", scores, ratings, level=level)
+
+
+def correlation(
+    method: Method, scores: ArrayLike, ratings: ArrayLike, *, level: Level
+) -> Correlation:
+    """`kendall`, `spearman` or `pearson` by name."""
+    x, y = checked(scores, ratings, level)
+    if level == "summary":
+        return _mean_correlation(case_correlations(method, x, y))
+    return _vector_correlation(method, level_vector(x, level), level_vector(y, level))
+
+
+def checked(scores: ArrayLike, ratings: ArrayLike, level: Level) -> tuple[Array, Array]:
+    """Both arrays, if a correlation at that level can be asked for; else `ValueError`."""
+    if level not in LEVELS:
+        raise ValueError(f"level is one of {', '.join(LEVELS)}, not {level!r}")
+    x, y = (np.asarray(values, dtype=np.float64) for values in (scores, ratings))
+    if x.ndim == 1 and level == "pooled":
+        x, y = x[:, None], y[..., None]
+    if x.ndim != 2 or x.shape != y.shape:
+        raise ValueError(
+            f"scores and ratings must be arrays [case, system] of one shape, "
+            f"not {x.shape} and {y.shape}"
+        )
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise ValueError("scores and ratings must be finite numbers; leave missing ones out first")
+    if not x.size or (x.size if level == "pooled" else x.shape[1]) < 2:
+        raise ValueError("a correlation needs at least two systems (pooled: two summaries)")
+    return x, y
+
+
+def level_vector(values: Array, level: Level) -> Array:
+    """What is correlated at the system level (means over cases) or pooled (everything).
+
+    The means are `settled`, so that the order of the cases makes and breaks no ties.
+    """
+    if level == "pooled":
+        return values.ravel()
+    sums = np.array([math.fsum(column) for column in values.T.tolist()])
+    return settled(sums) / len(values)
+
+
+def settled(sums: Array) -> Array:
+    """Sums to 12 digits of the largest: those that differ by rounding alone become ties."""
+    scale = float(np.abs(sums).max()) or 1.0
+    rounded: Array = (sums / scale).round(12) * scale
+    return rounded
+
+
+def case_correlations(method: Method, scores: Array, ratings: Array) -> Array:
+    """One correlation a row of two arrays [row, item]; NaN where a row is constant."""
+    return _ROWS[method](scores, ratings)
+
+
+def williams_test(r12: float, r13: float, r23: float, n: int) -> Williams:
+    """Is r12 different from r13, two correlations over the same n items that share variable 1?
+
+    Williams 1959, as recommended by Steiger 1980 (equation 7, T2) and, for comparing metrics, by
+    Graham and Baldwin 2014: 1 the ratings, 2 and 3 the metrics. Made for Pearson's r; over
+    ranks (Spearman's rho) it is an approximation; it is not defined for Kendall's tau.
+
+    `ValueError` for fewer than four items, correlations that cannot hold at once, and where the
+    test is 0/0 (the two metrics agree entirely).
+    """
+    if n < 4:
+        raise ValueError(f"Williams' test needs at least four items, not {n}")
+    if not all(-1 <= r <= 1 for r in (r12, r13, r23)):
+        raise ValueError("correlations lie in [-1, 1]")
+    determinant = 1 - r12**2 - r13**2 - r23**2 + 2 * r12 * r13 * r23
+    if determinant < -1e-9:
+        raise ValueError(f"no three variables have the correlations {r12:g}, {r13:g}, {r23:g}")
+    mean = (r12 + r13) / 2
+    variance = 2 * max(determinant, 0.0) * (n - 1) / (n - 3) + mean**2 * (1 - r23) ** 3
+    if variance <= 1e-15 or r23 <= -1:
+        raise ValueError("Williams' test is not defined here (0/0): the metrics agree entirely")
+    t = (r12 - r13) * math.sqrt((n - 1) * (1 + r23) / variance)
+    return Williams(t, float(2 * stats.t.sf(abs(t), n - 3)))
+
+
+def _mean_correlation(values: Array) -> Correlation:
+    """Mean of the cases that have a correlation, and the t-test that it is zero."""
+    defined = values[~np.isnan(values)]
+    n = defined.size
+    if not n:
+        return Correlation(None, None)
+    mean = math.fsum(defined.tolist()) / n
+    if n == 1:
+        return Correlation(mean, None)
+    error = float(defined.std(ddof=1)) / math.sqrt(n)
+    if error < _CONSTANT:
+        return Correlation(mean, 1.0 if abs(mean) < _CONSTANT else 0.0)
+    return Correlation(mean, float(2 * stats.t.sf(abs(mean) / error, n - 1)))
+
+
+def _vector_correlation(method: Method, x: Array, y: Array) -> Correlation:
+    if _constant(method, x) or _constant(method, y):
+        return Correlation(None, None)
+    if method == "kendall":
+        found = stats.kendalltau(x, y)
+    elif x.size == 2:  # always ±1, which says nothing: scipy gives a NaN or warns
+        return Correlation(float(np.sign(x[1] - x[0]) * np.sign(y[1] - y[0])), None)
+    else:
+        found = (stats.spearmanr if method == "spearman" else stats.pearsonr)(x, y)
+    p_value = float(found.pvalue)
+    return Correlation(float(found.statistic), None if math.isnan(p_value) else p_value)
+
+
+def _constant(method: Method, x: Array) -> bool:
+    return bool(np.ptp(x) <= (_CONSTANT * abs(x.mean()) if method == "pearson" else 0))
+
+
+def _kendall_rows(x: Array, y: Array) -> Array:
+    """Tau-b a row: (concordant − discordant) / √(pairs untied in x · pairs untied in y)."""
+    if x.shape[1] > _PAIRWISE:
+        rows = zip(x, y, strict=True)
+        return np.array([_number(_vector_correlation("kendall", a, b).value) for a, b in rows])
+    first, second = np.triu_indices(x.shape[1], 1)
+    sign_x, sign_y = (_order(values[:, first], values[:, second]) for values in (x, y))
+    agreement = (sign_x * sign_y).sum(axis=1, dtype=np.float64)
+    untied = np.count_nonzero(sign_x, axis=1) * np.count_nonzero(sign_y, axis=1)
+    return _divided(agreement, np.sqrt(untied))
+
+
+def _order(a: Array, b: Array) -> NDArray[np.int8]:
+    return (a > b).astype(np.int8) - (a < b).astype(np.int8)
+
+
+def _pearson_rows(x: Array, y: Array) -> Array:
+    products: Array = (_unit_rows(x) * _unit_rows(y)).sum(axis=1)
+    return products.clip(-1, 1)
+
+
+def _unit_rows(values: Array) -> Array:
+    mean = values.mean(axis=1, keepdims=True)
+    centred = values - mean
+    norm = np.linalg.norm(centred, axis=1, keepdims=True)
+    varies = np.ptp(values, axis=1, keepdims=True) > _CONSTANT * np.abs(mean)
+    return _divided(centred, np.where(varies, norm, 0.0))
+
+
+def _spearman_rows(x: Array, y: Array) -> Array:
+    return _pearson_rows(stats.rankdata(x, axis=1), stats.rankdata(y, axis=1))
+
+
+def _divided(numerator: Array, denominator: Array) -> Array:
+    """The quotient, NaN where it is 0/0."""
+    zero = denominator == 0
+    return np.where(zero, np.nan, numerator / np.where(zero, 1.0, denominator))
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+_ROWS: dict[Method, Callable[[Array, Array], Array]] = {
+    "kendall": _kendall_rows,
+    "spearman": _spearman_rows,
+    "pearson": _pearson_rows,
+}
