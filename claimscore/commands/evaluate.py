@@ -1,0 +1,109 @@
+"""The experiments of the papers, which need runs of their own."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from claimscore.commands.options import (
+    EXIT_FAILED_RECORDS,
+    EXIT_OK,
+    FOLDER,
+    names,
+    output_options,
+    run_config,
+)
+from claimscore.commands.run import run
+from claimscore.config import EncoderConfig
+from claimscore.evaluation.commands import evaluate
+
+__all__ = ["evaluate"]
+
+
+def _params_of_caspr() -> list[click.Parameter]:
+    """What `run` takes, but for the tasks: they follow from what the records lack."""
+    return [param for param in run.params if param.name != "tasks"]
+
+
+@evaluate.command("caspr", params=_params_of_caspr())
+@click.option(
+    "--paraphrase",
+    type=click.Choice(["sentence", "summary"]),
+    default="sentence",
+    show_default=True,
+    help="What a paraphrase is asked for, where INPUT has none.",
+)
+@click.option("--drop-missing", is_flag=True, help="Leave out pairs whose texts cannot be made.")
+@click.option("--samples", type=int, default=10_000, show_default=True, help="Bootstrap samples.")
+def evaluate_caspr(
+    quiet: bool, as_json: bool, paraphrase: Any, drop_missing: bool, samples: int, **options: Any
+) -> int:
+    """The CASPR paper's five comparisons, scored by every metric beside its figures.
+
+    INPUT (JSONL or Parquet) has a row a pair of entities: id, entity_a_summary and
+    entity_b_summary (a list of texts, one an annotator). Paraphrases and negations that it lacks
+    are made by --llm. Run again after anything: it goes on where it stopped.
+    """
+    from claimscore.console import progress_display
+    from claimscore.evaluation.caspr.experiment import CasprConfig, caspr_experiment
+    from claimscore.evaluation.caspr.output import print_experiment, write_experiment
+    from claimscore.report.run import write_run_report
+
+    config = CasprConfig(run_config(tasks=(), **options), paraphrase, drop_missing, samples)
+    with progress_display(quiet or as_json) as show:
+        result = caspr_experiment(config, show)
+    write_run_report(result.run.out)
+    write_experiment(result, config)
+    print_experiment(result, config, as_json)
+    return EXIT_FAILED_RECORDS if result.run.failed_records or result.missing else EXIT_OK
+
+
+@evaluate.command("summac-grid")
+@click.argument("tables", nargs=-1, required=True)
+@click.option("--out", type=FOLDER, required=True, help="The folder of the run and the results.")
+@click.option("--document-blocks", callback=names, metavar="NAME,...", help="Default: all four.")
+@click.option("--summary-blocks", callback=names, metavar="NAME,...", help="Default: all four.")
+@click.option("--variant", type=click.Choice(["paper", "code", "contradiction"]))
+@click.option("--splitter", type=click.Choice(["rules", "punkt"]))
+@click.option("--blocks", type=click.Choice(["code", "all"]))
+@click.option("--dataset", metavar="COL", help="As in evaluate summac, like the next ones.")
+@click.option("--split", metavar="COL")
+@click.option("--label", metavar="COL")
+@click.option("--halves", is_flag=True)
+@click.option("--protocol", type=click.Choice(["paper", "notebook"]))
+@click.option("--drop-missing", is_flag=True)
+@click.option("--samples", type=int, help="Bootstrap samples; 1000.")
+@click.option("--seed", type=int)
+@click.option("--nli", default="embedded", show_default=True, help="Or HF_ID[@REV], PATH.")
+@click.option("--device", default="auto", show_default=True)
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), default="float32")
+@click.option("--offline", is_flag=True, help="Take models from disk only.")
+@output_options
+def evaluate_summac_grid(quiet: bool, as_json: bool, **options: Any) -> None:
+    """SummaC-ZS with every granularity and every operator, as the SummaC paper compares them.
+
+    TABLES are labelled records (JSONL, CSV or Parquet) with `source` and `summary`. NLI is computed
+    once for each two granularities. Run again after anything: it goes on where it stopped.
+    """
+    from claimscore.console import progress_display
+    from claimscore.evaluation.display import print_sections
+    from claimscore.evaluation.sections import markdown, write_results
+    from claimscore.evaluation.summac_grid import GridConfig, grid_sections, summac_grid
+
+    encoders = EncoderConfig(
+        **{name: options.pop(name) for name in ("nli", "device", "dtype", "offline")}
+    )
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    config = GridConfig(encoders=encoders, **given)
+    with progress_display(quiet or as_json) as show:
+        result = summac_grid(config, show)
+    sections = list(grid_sections(result))
+    frames = {"summac_grid": result.rows, "summac_speed": result.speed}
+    write_results(config.out, frames, "summac_grid.md", markdown("SummaC-ZS grid", sections))
+    if as_json:
+        shown = {name: frame.to_dicts() for name, frame in frames.items()}
+        print(json.dumps({"protocol": result.protocol, "left_out": result.left_out, **shown}))
+    else:
+        print_sections(sections)

@@ -1,0 +1,65 @@
+"""`claimscore map`: any prompt about any table."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from claimscore.commands.options import (
+    EXIT_FAILED_RECORDS,
+    EXIT_OK,
+    FILE,
+    llm_config,
+    llm_options,
+    output_options,
+    read_config,
+)
+
+
+@click.command("map")
+@click.argument("input")
+@click.option(
+    "--prompt",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="A prompt file; its $columns are those of INPUT.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="The Parquet file to write.",
+)
+@click.option("--retry-failed", is_flag=True, help="Try failed rows again.")
+@click.option("--estimate", is_flag=True, help="Say what it would cost; ask and write nothing.")
+@click.option("--config", type=FILE, is_eager=True, expose_value=False, callback=read_config)
+@llm_options
+@output_options
+def map_table(quiet: bool, as_json: bool, estimate: bool, **options: Any) -> int:
+    """Ask a prompt about every row of INPUT (JSONL, Parquet, CSV; -: JSONL on standard input).
+
+    Run again after anything: it goes on where it stopped.
+    """
+    from claimscore.console import map_display, print_estimate, print_map_result
+    from claimscore.pipeline.mapping import MapConfig, estimate_map, map
+
+    names = ("input", "prompt", "out", "cache_dir", "retry_failed")
+    config = MapConfig(llm=llm_config(options), **{name: options[name] for name in names})
+    if estimate:
+        found = estimate_map(config, stdin=sys.stdin.buffer).to_json()
+        if as_json:
+            print(json.dumps({"input": options["input"], **found}))
+        else:
+            print_estimate(found)
+        return EXIT_OK
+    with map_display(quiet or as_json) as show:
+        result = map(config, stdin=sys.stdin.buffer, on_progress=show)
+    if as_json:
+        print(json.dumps(result.summary))
+    else:
+        print_map_result(result.summary)
+    return EXIT_FAILED_RECORDS if result.failed else EXIT_OK

@@ -1,0 +1,196 @@
+"""Options that several commands take, and what they are as settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from claimscore.config import EncoderConfig, LLMConfig, RunConfig, read_toml
+from claimscore.errors import ConfigError
+
+#: Exit statuses, as the README has them.
+EXIT_OK, EXIT_BUG, EXIT_USAGE, EXIT_FAILED_RECORDS, EXIT_STOPPED = 0, 1, 2, 3, 75
+
+
+def read_config(ctx: click.Context, _param: click.Parameter, value: Path | None) -> Path | None:
+    """`--config`: a TOML file whose keys are this command's options."""
+    if value is not None:
+        options = {
+            str(param.name): param
+            for param in ctx.command.params
+            if isinstance(param, click.Option)
+        }
+        known = {opt.lstrip("-"): name for name, param in options.items() for opt in param.opts}
+        defaults: dict[str, Any] = {}
+        for key, setting in read_toml(value).items():
+            name = known.get(key) or known.get(key.replace("_", "-"))
+            if name is None:
+                raise ConfigError(f"{value}: unknown option {key!r}; known: {', '.join(known)}")
+            defaults[name] = _config_value(setting, options[name], f"{value}: {key}")
+        ctx.default_map = {**(ctx.default_map or {}), **defaults}
+    return value
+
+
+def _config_value(value: Any, option: click.Option, where: str) -> Any:
+    """A setting as its option takes it; `ConfigError` for another type."""
+    if option.multiple or option.callback is names:
+        items = [value] if isinstance(value, str) else value
+        if not (isinstance(items, list) and all(isinstance(item, str) for item in items)):
+            raise ConfigError(f"{where} must be a list of texts, not {value!r}")
+        return items if option.multiple else ",".join(items)
+    wanted: tuple[type, ...] = (str,)
+    if option.is_flag:
+        wanted = (bool,)
+    elif option.type is click.INT:
+        wanted = (int,)
+    elif option.type is click.FLOAT:
+        wanted = (int, float)
+    if not isinstance(value, wanted) or (isinstance(value, bool) and not option.is_flag):
+        raise ConfigError(f"{where} must be of type {wanted[-1].__name__}, not {value!r}")
+    return value
+
+
+def names(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """A comma-separated list of names."""
+    return tuple(name.strip() for name in (value or "").split(",") if name.strip())
+
+
+def prompt_choices(
+    _ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    """`TASK=VERSION|FILE`, each task once."""
+    chosen = {}
+    for value in values:
+        task, equals, version = value.partition("=")
+        if not (task and equals and version):
+            raise click.BadParameter(f"{value!r} is not TASK=VERSION or TASK=FILE.toml")
+        chosen[task] = version
+    return chosen
+
+
+def _options(*options: Callable[..., Any]) -> Callable[[Any], Any]:
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+FOLDER = click.Path(path_type=Path, file_okay=False)
+FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
+
+llm_options = _options(
+    click.option(
+        "--llm",
+        default="builtin",
+        show_default=True,
+        help="builtin, openai:MODEL or openai-batch:MODEL.",
+    ),
+    click.option("--base-url", help="An OpenAI-compatible server; else OPENAI_BASE_URL."),
+    click.option("--rpm", type=float, help="Requests a minute."),
+    click.option("--tpm", type=float, help="Tokens a minute."),
+    click.option("--max-concurrency", type=int, default=64, show_default=True),
+    click.option("--timeout-s", type=float, default=120.0, show_default=True),
+    click.option(
+        "--max-outage-s",
+        type=float,
+        default=3600.0,
+        show_default=True,
+        help="How long to keep trying a server that does not answer.",
+    ),
+    click.option("--max-cost", type=float, metavar="USD", help="Stop before spending more."),
+    click.option("--max-requests", type=int, help="Stop before sending more."),
+    click.option("--max-failures", metavar="N|P%", help="Stop when more rows than this failed."),
+    click.option("--input-price", type=float, help="Dollars a million prompt tokens."),
+    click.option("--output-price", type=float, help="Dollars a million completion tokens."),
+    click.option("--allow-http-key", is_flag=True, help="Send the key over plain http."),
+    click.option("--cache-dir", type=FOLDER, help="Where paid answers are kept."),
+    click.option("--cache-namespace", help="Instead of the base URL in cache keys."),
+)
+
+encoder_options = _options(
+    click.option("--nli", default="embedded", show_default=True, help="Or HF_ID[@REV], PATH."),
+    click.option("--embedder", default="embedded", show_default=True, help="Sentence encoder."),
+    click.option("--token-encoder", default="embedded", show_default=True),
+    click.option("--ls-model", help="For ls-score: a folder made by train ls-score."),
+    click.option("--causal-lm", help="For perplexity: HF_ID[@REV] or PATH."),
+    click.option("--seq2seq-lm", help="For bart-score: HF_ID[@REV] or PATH."),
+    click.option("--token-layer", type=int, help="Layer of the token encoder."),
+    click.option("--no-baseline", is_flag=True, help="Do not rescale BERTScore with its baseline."),
+    click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N."),
+    click.option(
+        "--dtype",
+        type=click.Choice(["float32", "bfloat16", "float16"]),
+        default="float32",
+        show_default=True,
+    ),
+    click.option("--offline", is_flag=True, help="Take models from disk only."),
+)
+
+metric_file_option = click.option(
+    "--metric-file",
+    "metric_files",
+    type=click.Path(path_type=Path, dir_okay=False),
+    multiple=True,
+    metavar="FILE",
+    help="Python with metrics of your own; it is run.",
+)
+
+output_options = _options(
+    click.option("--quiet", is_flag=True, help="No progress."),
+    click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output."),
+)
+
+
+def run_config(**options: Any) -> RunConfig:
+    """The command's options as settings."""
+    llm = llm_config(options)
+    encoders = EncoderConfig(
+        rescale_with_baseline=not options["no_baseline"],
+        **{
+            name: options[name]
+            for name in (
+                *("nli", "embedder", "token_encoder", "token_layer"),
+                *("ls_model", "causal_lm", "seq2seq_lm", "device", "dtype", "offline"),
+            )
+        },
+    )
+    names = (
+        "input",
+        "out",
+        "metrics",
+        "tasks",
+        "prompts",
+        "prompts_dir",
+        "granularity",
+        "units",
+        "cache_dir",
+        "seed",
+        "retry_failed",
+        "metric_files",
+    )
+    return RunConfig(llm=llm, encoders=encoders, **{name: options[name] for name in names})
+
+
+def llm_config(options: Mapping[str, Any]) -> LLMConfig:
+    """The options of `llm_options` as settings."""
+    names = (
+        "base_url",
+        "rpm",
+        "tpm",
+        "max_concurrency",
+        "timeout_s",
+        "max_outage_s",
+        "max_cost",
+        "max_requests",
+        "max_failures",
+        "input_price",
+        "output_price",
+        "allow_http_key",
+        "cache_namespace",
+    )
+    return LLMConfig(model=options["llm"], **{name: options[name] for name in names})

@@ -1,0 +1,181 @@
+"""Runs: made, gone on with, scored again, watched, estimated, shown."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from claimscore.commands.options import (
+    EXIT_FAILED_RECORDS,
+    EXIT_OK,
+    FILE,
+    FOLDER,
+    encoder_options,
+    llm_options,
+    metric_file_option,
+    names,
+    output_options,
+    prompt_choices,
+    read_config,
+    run_config,
+)
+from claimscore.config import TASK_NAMES
+
+#: Seconds between two looks of `status --watch`.
+WATCH_INTERVAL_S = 2.0
+
+
+@click.command()
+@click.argument("input")
+@click.option("--out", type=FOLDER, required=True, help="The run directory.")
+@click.option("--metrics", default="caspr,ds,bs-inverse", show_default=True, callback=names)
+@metric_file_option
+@click.option(
+    "--tasks", callback=names, metavar="TASK,...", help=f"Write tables of {', '.join(TASK_NAMES)}."
+)
+@click.option(
+    "--prompt",
+    "prompts",
+    multiple=True,
+    callback=prompt_choices,
+    metavar="TASK=VERSION|FILE",
+    help="Another prompt for a task.",
+)
+@click.option("--prompts-dir", type=FOLDER, help="Your own folder of prompts.")
+@click.option(
+    "--granularity",
+    type=click.Choice(["sentence", "summary"]),
+    default="sentence",
+    show_default=True,
+    help="One request a sentence, or one a summary.",
+)
+@click.option(
+    "--units",
+    type=click.Choice(["claims", "sentences"]),
+    default="claims",
+    show_default=True,
+    help="What CASPR compares: decomposed claims, or sentences (no LLM asked).",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the bootstrap.")
+@click.option("--retry-failed", is_flag=True, help="Try failed rows again.")
+@click.option("--config", type=FILE, is_eager=True, expose_value=False, callback=read_config)
+@llm_options
+@encoder_options
+@output_options
+def run(quiet: bool, as_json: bool, **options: Any) -> int:
+    """Score the records of INPUT (JSONL, Parquet, CSV, or - for JSONL on standard input).
+
+    Run again after anything: it goes on where it stopped.
+    """
+    from claimscore.console import progress_display
+    from claimscore.pipeline.run import run as run_pipeline
+
+    config = run_config(**options)
+    with progress_display(quiet or as_json) as show:
+        result = run_pipeline(config, stdin=sys.stdin.buffer, on_progress=show)
+    return _finish(result, as_json)
+
+
+def _finish(result: Any, as_json: bool) -> int:
+    """The report, the table (or JSON), and the exit code."""
+    from claimscore.console import print_result
+    from claimscore.report.run import write_run_report
+
+    write_run_report(result.out)
+    if as_json:
+        print(json.dumps(result.summary))
+    else:
+        print_result(result.summary, str(result.out))
+    return EXIT_FAILED_RECORDS if result.failed_records else EXIT_OK
+
+
+@click.command()
+@click.argument("directory", type=FOLDER)
+@click.option("--metrics", required=True, callback=names)
+@metric_file_option
+@output_options
+def score(
+    directory: Path,
+    metrics: tuple[str, ...],
+    metric_files: tuple[Path, ...],
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Add metrics to a run: only the stages that are missing are done."""
+    from claimscore.console import print_plan, progress_display
+    from claimscore.pipeline.run import score as score_pipeline
+
+    silent = quiet or as_json
+    with progress_display(silent) as show:
+        result = score_pipeline(
+            directory,
+            metrics,
+            metric_files=metric_files,
+            on_plan=None if silent else print_plan,
+            on_progress=show,
+        )
+    return _finish(result, as_json)
+
+
+@click.command()
+@click.argument("path", metavar="DIRECTORY|FILE", type=click.Path(path_type=Path))
+@click.option("--watch", is_flag=True, help="Again every two seconds, until it is not at work.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def status(path: Path, watch: bool, as_json: bool) -> None:
+    """What is done, failed, spent and left of a run or of a map, and when it will end.
+
+    A run is named by its folder, a map by the file that it writes.
+    """
+    from claimscore.console import print_status, watch_status
+    from claimscore.pipeline.mapping import map_place, map_status
+    from claimscore.pipeline.status import run_status
+
+    def look() -> dict[str, Any]:
+        place = map_place(path)
+        return run_status(path) if place is None else map_status(place)
+
+    if watch:
+        watch_status(look, WATCH_INTERVAL_S)
+        return
+    state = look()
+    if as_json:
+        print(json.dumps(state))
+    else:
+        print_status(state)
+
+
+def _params_of_run() -> list[click.Parameter]:
+    """The options of `run`, of which `--out` may be left out."""
+    given = click.Option(["--out"], type=FOLDER, help="A run directory: what is done there counts.")
+    return [given if param.name == "out" else param for param in run.params]
+
+
+@click.command(params=_params_of_run())
+def estimate(quiet: bool, as_json: bool, **options: Any) -> None:
+    """Requests, tokens, dollars and hours of `run INPUT ...` with the same options.
+
+    Minus what the cache has. Spends nothing, sends nothing.
+    """
+    from claimscore.console import print_estimate
+    from claimscore.pipeline.estimate import estimate_run
+
+    out = options["out"]
+    config = run_config(**{**options, "out": out or Path()})
+    found = estimate_run(config, out=out, stdin=sys.stdin.buffer).to_json()
+    if as_json:
+        print(json.dumps({"input": config.input, **found}))
+    else:
+        print_estimate(found)
+
+
+@click.command()
+@click.argument("directory", type=FOLDER)
+def report(directory: Path) -> None:
+    """Write DIRECTORY/report.html: one file, no network needed."""
+    from claimscore.report.run import write_run_report
+
+    print(write_run_report(directory))
