@@ -17,7 +17,7 @@ Granularity = Literal["sentence", "summary"]
 Units = Literal["claims", "sentences"]
 DType = Literal["float32", "bfloat16", "float16"]
 
-TASK_NAMES = ("decompose", "paraphrase", "negate", "facts")
+TASK_NAMES = ("decompose", "paraphrase", "negate", "facts", "judge", "questions", "answers")
 
 
 class FailureLimit(NamedTuple):
@@ -92,7 +92,11 @@ class EncoderConfig:
     """Which models judge, and where they run."""
 
     nli: str = "embedded"
+    embedder: str = "embedded"
     token_encoder: str = "embedded"
+    ls_model: str | None = None
+    causal_lm: str | None = None
+    seq2seq_lm: str | None = None
     token_layer: int | None = None
     rescale_with_baseline: bool = True
     device: str = "auto"
@@ -123,6 +127,7 @@ class RunConfig:
     chunk_records: int = 64
     seed: int = 0
     retry_failed: bool = False
+    metric_files: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
         unknown = [name for name in (*self.tasks, *self.prompts) if name not in TASK_NAMES]

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from claimscore.pipeline.progress import Progress
     from claimscore.pipeline.stages import ChunkTodo
     from claimscore.training.evaluate_nli import NLITrainingResult
+    from claimscore.training.ls_score import LSTrainingResult
     from claimscore.training.nli import Progress as TrainingProgress
+    from claimscore.training.summac_conv import Progress as SummaCProgress
+    from claimscore.training.summac_conv import SummaCTrainingResult
 
 #: Seconds between two plain lines where there is no terminal.
 LINE_INTERVAL_S = 10.0
@@ -248,10 +251,9 @@ def print_plan(plan: Plan, todo: Sequence[ChunkTodo]) -> None:
     for name in {planned.task.name: None for item in todo for planned in item.tasks}:
         chunks = sum(any(p.task.name == name for p in item.tasks) for item in todo)
         lines.append(f"LLM task {name}: {chunks} chunks of records")
-    for name in ("nli", "token_scores"):
-        chunks = sum(bool(getattr(item, name)) for item in todo)
-        if chunks:
-            lines.append(f"model pass {name}: {chunks} chunks of records")
+    for step in {planned.step: None for item in todo for planned in item.passes}:
+        chunks = sum(any(p.step == step for p in item.passes) for item in todo)
+        lines.append(f"model pass {step}: {chunks} chunks of records")
     print("\n".join(f"claimscore: {line}" for line in lines), file=sys.stderr)
 
 
@@ -271,6 +273,37 @@ def training_display(quiet: bool) -> Callable[[TrainingProgress], None]:
     return show
 
 
+def stage_display(quiet: bool) -> Callable[[SummaCProgress], None]:
+    """Plain lines about a training of several stages, one every few seconds."""
+    last_time = 0.0
+
+    def show(progress: SummaCProgress) -> None:
+        nonlocal last_time
+        now = time.monotonic()
+        if quiet or now - last_time < LINE_INTERVAL_S:
+            return
+        last_time = now
+        loss = "" if progress.loss is None else f", loss {progress.loss:.4f}"
+        line = f"{progress.stage}: {progress.step:,} of {progress.steps:,}{loss}"
+        print(f"claimscore: {line}", file=sys.stderr, flush=True)
+
+    return show
+
+
+def print_summac_training(result: SummaCTrainingResult, as_json: bool) -> None:
+    """Where the weights are, and what they were made from."""
+    if as_json:
+        print(json.dumps({**dataclasses.asdict(result), "weights": str(result.weights)}))
+        return
+    held_out = "" if result.validation_loss is None else f", held out {result.validation_loss:.4f}"
+    print(
+        f"{result.examples:,} summaries, {result.consistent:,} consistent; "
+        f"{result.validation_examples:,} held out; {result.without_image:,} without text to compare"
+    )
+    print(f"weights: {result.weights}   epoch {result.epoch}")
+    print(f"cross-entropy: {result.train_loss:.4f}{held_out}")
+
+
 def print_training(result: NLITrainingResult, as_json: bool) -> None:
     """Where the adapter is, and its accuracy on each dev set."""
     if as_json:
@@ -282,6 +315,29 @@ def print_training(result: NLITrainingResult, as_json: bool) -> None:
     ]
     print_rows(("set", "pairs", "accuracy", "calibration error"), rows)
     print(f"adapter: {result.adapter}   temperature: {result.temperature:.3f}")
+
+
+def print_ls_training(result: LSTrainingResult, as_json: bool) -> None:
+    """Where the checkpoint is, and how each epoch ranks the held-out records."""
+    if as_json:
+        epochs = [epoch._asdict() for epoch in result.epochs]
+        shown = {**dataclasses.asdict(result), "checkpoint": str(result.checkpoint)}
+        print(json.dumps({**shown, "epochs": epochs}))
+        return
+    rows = [
+        (
+            str(epoch.epoch),
+            "" if epoch.train_loss is None else f"{epoch.train_loss:.4f}",
+            f"{epoch.validation_loss:.4f}",
+            f"{100 * epoch.first_share:.1f}",
+        )
+        for epoch in result.epochs
+    ]
+    print_rows(("epoch", "loss", "held-out loss", "good summary first, %"), rows)
+    print(
+        f"model: {result.checkpoint}   epoch {result.best_epoch} of {result.records:,} records, "
+        f"{result.validation_records:,} held out, {result.skipped:,} could not be used"
+    )
 
 
 def print_status(state: Mapping[str, Any]) -> None:
@@ -440,7 +496,9 @@ def print_map_result(summary: Mapping[str, Any]) -> None:
 
 
 def print_estimate(found: Mapping[str, Any]) -> None:
-    """What a run would ask for, task by task; what it would cost; what was assumed."""
+    """Who needs what; what a run would ask, task by task; what it would cost; what was assumed."""
+    _print_needs(found.get("metrics", ()))
+    _print_passes(found.get("passes", ()))
     header = ("task", "questions", "answered", "requests", "prompt tokens", "answer tokens", "cost")
     parts = [*found["tasks"], {"task": "total", **found["total"]}]
     print_rows(header, [_estimate_row(part) for part in parts])
@@ -456,6 +514,32 @@ def print_estimate(found: Mapping[str, Any]) -> None:
     print(f"time: {time} (for the language model; the encoders' time is not in it)")
     for assumption in found["assumptions"]:
         print(f"assumed: {assumption}")
+
+
+def _print_needs(metrics: Sequence[Mapping[str, Any]]) -> None:
+    """Each metric with its tasks and its model passes; shared ones are done once."""
+    if not metrics:
+        return
+    rows = []
+    for needs in metrics:
+        tasks = [f"{need['task']} ({', '.join(need['sides'])})" for need in needs["tasks"]]
+        rows.append([needs["metric"], "; ".join(tasks) or "-", "; ".join(needs["passes"]) or "-"])
+    print_rows(("metric", "LLM tasks (sides)", "model passes"), rows)
+    print()
+
+
+def _print_passes(passes: Sequence[Mapping[str, Any]]) -> None:
+    if not passes:
+        return
+    rows = []
+    for one in passes:
+        option = f"--{one['role'].replace('_', '-')}"
+        model = f"{option} {one['model']}" if one["model"] else f"{option} is missing"
+        items = one["items"]
+        known = "known after the tasks" if items is None else f"{items:,} {one['unit']}"
+        rows.append([one["step"], model, known])
+    print_rows(("model pass", "model", "items to judge"), rows)
+    print()
 
 
 def _estimate_row(part: Mapping[str, Any]) -> list[str]:

@@ -38,6 +38,9 @@ SIDE_COLUMNS: dict[str, str] = {
 #: The side of the columns `source` and `sources`.
 SOURCE_SIDE = "source"
 
+#: The side of the column `references`.
+REFERENCES_SIDE = "references"
+
 
 @dataclasses.dataclass(frozen=True)
 class Table:
@@ -132,11 +135,13 @@ NLI = Table(
 TOKEN_SCORES = Table(
     "token_scores",
     "BERTScore of a candidate text against a reference text: precision, recall and F1 "
-    "as the model gives them, and the model's baseline (null where it has none).",
+    "as the model gives them, and the model's baseline (null where it has none); "
+    "`reference_index` counts the texts of a side that may have several.",
     {
         "id": pl.String(),
         "candidate_side": pl.String(),
         "reference_side": pl.String(),
+        "reference_index": pl.Int32(),
         "precision": pl.Float64(),
         "recall": pl.Float64(),
         "f1": pl.Float64(),
@@ -145,6 +150,87 @@ TOKEN_SCORES = Table(
         "baseline_f1": pl.Float64(),
         "layer": pl.Int32(),
         **MODEL_PROVENANCE,
+    },
+)
+
+BLOCK_NLI = Table(
+    "block_nli",
+    "Probabilities of an NLI model for every block of one text (the premise) with every block "
+    "of another; a cut is sentence, 2sents, 2sents_disjoint, paragraph, document or mixed, with "
+    "`_punkt` for that splitter and `_all` where no block was left out.",
+    {
+        "id": pl.String(),
+        "premise_side": pl.String(),
+        "premise_cut": pl.String(),
+        "premise_index": pl.Int32(),
+        "hypothesis_side": pl.String(),
+        "hypothesis_cut": pl.String(),
+        "hypothesis_index": pl.Int32(),
+        "entailment": pl.Float32(),
+        "neutral": pl.Float32(),
+        "contradiction": pl.Float32(),
+        **MODEL_PROVENANCE,
+    },
+)
+
+EMBEDDINGS = Table(
+    "embeddings",
+    "The sentence encoder's vector of a fact (`subject description`), a sentence or a whole "
+    "text, as `unit` says.",
+    {
+        "id": pl.String(),
+        "side": pl.String(),
+        "unit": pl.String(),
+        "index": pl.Int32(),
+        "vector": pl.List(pl.Float32()),
+        **MODEL_PROVENANCE,
+    },
+)
+
+SIMILARITIES = Table(
+    "similarities",
+    "The cosine of every unit of one side with every unit of another, by the sentence encoder.",
+    {
+        "id": pl.String(),
+        "unit": pl.String(),
+        "row_side": pl.String(),
+        "row_index": pl.Int32(),
+        "column_side": pl.String(),
+        "column_index": pl.Int32(),
+        "similarity": pl.Float32(),
+        **MODEL_PROVENANCE,
+    },
+)
+
+TEXT_SCORES = Table(
+    "text_scores",
+    "Numbers that a model gives a text, or a text beside another: `measure` is the pass, `name` "
+    "one of its numbers; `given_index` counts the texts of a side that has several.",
+    {
+        "id": pl.String(),
+        "measure": pl.String(),
+        "side": pl.String(),
+        "given_side": pl.String(),
+        "given_index": pl.Int32(),
+        "name": pl.String(),
+        "value": pl.Float64(),
+        **MODEL_PROVENANCE,
+    },
+)
+
+LLM_ANSWERS = Table(
+    "llm_answers",
+    "Checked answers of tasks without a table of their own, as a JSON object. judge: `question` is "
+    "the dimension; questions, answers: `side` is the text that the question was made from, and "
+    "`index` its place among that side's questions.",
+    {
+        "id": pl.String(),
+        "task": pl.String(),
+        "side": pl.String(),
+        "index": pl.Int32(),
+        "question": pl.String(),
+        "answer": pl.String(),
+        **LLM_PROVENANCE,
     },
 )
 
@@ -180,5 +266,19 @@ SCORES = Table(
 
 TABLES: dict[str, Table] = {
     table.name: table
-    for table in (CLAIMS, PARAPHRASES, NEGATIONS, FACTS, NLI, TOKEN_SCORES, FAILURES, SCORES)
+    for table in (
+        CLAIMS,
+        PARAPHRASES,
+        NEGATIONS,
+        FACTS,
+        LLM_ANSWERS,
+        NLI,
+        BLOCK_NLI,
+        EMBEDDINGS,
+        SIMILARITIES,
+        TOKEN_SCORES,
+        TEXT_SCORES,
+        FAILURES,
+        SCORES,
+    )
 }

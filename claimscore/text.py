@@ -110,6 +110,12 @@ def ds_tokens(text: str, splitter: str = "rules") -> list[str]:
     ]
 
 
+def word_tokens(text: str) -> list[str]:
+    """nltk's word tokens (NLTKWordTokenizer), punctuation among them, sentence by sentence."""
+    words = _word_tokenizer()
+    return [token for sentence in split_sentences(text) for token in words(sentence)]
+
+
 @functools.lru_cache(maxsize=1 << 17)
 def stem(token: str) -> str:
     """ROUGE-1.5.5's stem of one lower-case token; three characters or fewer stay as they are."""

@@ -26,22 +26,33 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tables": {"errors", "types"},
     "atomic": {"errors"},
     "text": BASE,
+    "blocks": BASE | {"text"},
     "prompts": BASE,
     "cache": BASE,
     "records": BASE,
     "rundir": BASE,
-    "metrics": BASE | {"text"},
+    "metrics": BASE | {"text", "blocks"},
+    "metrics.bert_score": BASE | {"metrics", "pipeline.encoders"},  # its function asks a model
     "pipeline.encoders": BASE,
     "pipeline.llm": BASE | {"cache", "text"},
-    "pipeline.tasks": BASE | {"text", "pipeline.llm"},
+    "pipeline.tasks": BASE | {"text", "metrics", "pipeline.llm"},
+    "pipeline.passes": BASE | {"text", "blocks", "metrics", "pipeline.encoders", "pipeline.tasks"},
     "pipeline": BASE
     | {"cache", "text", "prompts", "records", "rundir", "metrics"}
-    | {"pipeline.llm", "pipeline.encoders", "pipeline.tasks"},
+    | {"pipeline.llm", "pipeline.encoders", "pipeline.tasks", "pipeline.passes"},
     "report": BASE | {"metrics", "rundir"},
-    "training": BASE | {"pipeline.encoders"},
+    "evaluation": BASE | {"metrics", "records", "rundir"},
+    "evaluation.caspr": BASE  # it makes and scores its texts by runs
+    | {"evaluation", "metrics", "records", "rundir", "pipeline", "pipeline.llm"},
+    "evaluation.summac_grid": BASE  # it scores its tables by runs
+    | {"blocks", "evaluation", "metrics", "rundir", "pipeline"},
+    "training": BASE
+    | {"text", "blocks", "metrics", "records", "pipeline.encoders", "pipeline.passes"},
     "console": {"__init__"},
-    "cli": BASE
-    | {"console", "cache", "prompts", "pipeline", "report", "training", "rundir", "records"},
+    "commands": BASE
+    | {"console", "cache", "prompts", "pipeline", "report", "training", "rundir", "records"}
+    | {"evaluation", "evaluation.caspr", "evaluation.summac_grid", "metrics"},
+    "cli": {"__init__", "errors", "commands"},
 }
 
 #: Packages that only one place may import.
@@ -50,16 +61,20 @@ HOMES: dict[str, tuple[str, ...]] = {
     "httpx2": ("pipeline.llm.providers.transport", "pipeline.llm.providers.batch_api"),
     "h11": ("pipeline.llm.providers.transport",),
     "genai_prices": ("pipeline.llm.prices",),
-    "torch": ("pipeline.encoders", "training"),
+    "torch": ("pipeline.encoders", "training", "metrics.summac.weights"),
     "transformers": ("pipeline.encoders", "training"),
     "huggingface_hub": ("pipeline.encoders",),
-    "safetensors": ("pipeline.encoders", "training"),
+    "safetensors": ("pipeline.encoders", "training", "metrics.summac.weights"),
     "diskcache": ("cache.store",),
     "orjson": ("cache.key", "cache.entry"),
     "tenacity": ("pipeline.llm.retry",),
-    "nltk": ("text",),
-    "rich": ("console",),
-    "click": ("cli",),
+    "nltk": ("text", "metrics.meteor"),
+    "rouge_score": ("metrics.rouge_counts",),
+    "ot": ("metrics.movers",),
+    "matplotlib": ("evaluation.caspr.figure",),
+    "spacy": ("metrics.ner_overlap",),
+    "rich": ("console", "evaluation.display"),
+    "click": ("cli", "commands", "evaluation.commands"),
     "pydantic": ("prompts.output",),
     "asyncio": (),
     "pickle": (),

@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from claimscore.metrics.base import SIDES
+from claimscore.pipeline.passes import PASSES
+from claimscore.pipeline.tasks import TASKS
+
 ROOT = Path(__file__).parent.parent
-FILES = (ROOT / "README.md", *(ROOT / "docs" / name for name in ("language-models.md", "map.md")))
+PAGES = ("language-models.md", "map.md", "own-metric.md")
+FILES = (ROOT / "README.md", *(ROOT / "docs" / name for name in PAGES))
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
@@ -45,3 +50,11 @@ def test_the_readme_has_exactly_two_set_up_commands() -> None:
     commands = re.findall(r"<!-- command: (\w+) -->\n```sh\n(.*)\n```", readme)
     assert [name for name, _ in commands] == ["run", "test"]
     assert readme.count("pip install") == 2
+
+
+def test_the_page_of_own_metrics_names_what_there_is() -> None:
+    """It shows the example as it is shipped, and every task, pass and side."""
+    page = (ROOT / "docs" / "own-metric.md").read_text(encoding="utf-8")
+    assert (ROOT / "examples" / "own_metrics.py").read_text(encoding="utf-8") in page
+    for name in (*TASKS, *PASSES, *SIDES.values()):
+        assert f"`{name}`" in page, name

@@ -36,7 +36,10 @@ def run_map(folder: Path, provider: FakeProvider, on_progress: Any = None) -> Pa
     texts = [f"row {i}" if i != 4 else "bad" for i in range(N_ROWS)]
     out = folder / "out.parquet"
     config = claimscore.MapConfig(
-        input=pl.DataFrame({"text": texts}), prompt=folder / "prompt.toml", out=out, chunk_rows=3
+        input=pl.DataFrame({"text": texts}),
+        prompt=folder / "prompt.toml",
+        out=out,
+        chunk_rows=3,
     )
     claimscore.map(config, provider=provider, on_progress=on_progress)
     return out

@@ -157,7 +157,7 @@ def test_ctrl_c(tmp_path: Path, whole: tuple[bytes, bytes]) -> None:
         assert state["complete"] is False
         assert state["rows"]["total"] == N_ROWS
         assert 0 < state["rows"]["done"] < N_ROWS
-        finished = pl.read_parquet(sorted((project.parts / "llm_answers").glob("*.parquet")))
+        finished = pl.read_parquet(sorted((project.parts / "columns").glob("*.parquet")))
         assert finished.height == state["rows"]["done"]
         result = project.finish()
         assert server.paid.total() == N_ROWS + 2 * (N_ROWS // 100), "empty ones three times"
@@ -330,7 +330,7 @@ class TestStops:
                 llm=claimscore.LLMConfig(max_concurrency=1),
             )
         parts = tmp_path / "out.parquet.parts"
-        assert len(list((parts / "llm_answers").iterdir())) == 2
+        assert len(list((parts / "columns").iterdir())) == 2
         (tmp_path / "cache" / "cache.db").unlink()
         provider = FakeProvider(say)
         run_map(tmp_path, self.TABLE, provider, chunk_rows=5)

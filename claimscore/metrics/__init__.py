@@ -3,26 +3,81 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
-from claimscore.errors import ConfigError
+from claimscore.metrics.base import Metric
+from claimscore.metrics.catalogue import Catalogue
 
-if TYPE_CHECKING:
-    from claimscore.metrics.base import Metric
-
-#: Name on the command line -> "module:attribute" of a `Metric`.
+#: Name on the command line -> "module:attribute" of a `Metric` or `MetricFamily`.
 METRICS: dict[str, str] = {
     "caspr": "claimscore.metrics.caspr:CASPR",
     "ds": "claimscore.metrics.ds:DS",
     "ds3": "claimscore.metrics.ds:DS3",
     "bs-inverse": "claimscore.metrics.bs_inverse:BS_INVERSE",
+    "bertscore": "claimscore.metrics.bert_score:BERTSCORE",
+    "meteor": "claimscore.metrics.meteor:METEOR",
+    "ner-overlap": "claimscore.metrics.ner_overlap:NER_OVERLAP",
+    "perplexity": "claimscore.metrics.perplexity:PERPLEXITY",
+    "bart-score": "claimscore.metrics.bart_score:BART_SCORE",
+    "rouge-1": "claimscore.metrics.rouge:ROUGE_1",
+    "rouge-2": "claimscore.metrics.rouge:ROUGE_2",
+    "rouge-l": "claimscore.metrics.rouge:ROUGE_L",
+    "rouge-lsum": "claimscore.metrics.rouge:ROUGE_LSUM",
+    "summac-zs": "claimscore.metrics.summac.families:SUMMAC_ZS",
+    "summac-conv": "claimscore.metrics.summac.families:SUMMAC_CONV",
+    "mnli-doc": "claimscore.metrics.summac.families:MNLI_DOC",
+    "ls-score": "claimscore.metrics.linguistic_semantic:LS_SCORE",
+    "llm-judge": "claimscore.metrics.llm_judge:LLM_JUDGE",
+    "qa": "claimscore.metrics.qa:QA",
+    "factsim": "claimscore.metrics.fact_similarity:FACTSIM",
+    "bert-cosine": "claimscore.metrics.bert_cosine:BERT_COSINE",
+    "wms": "claimscore.metrics.movers:WMS",
+    "sms": "claimscore.metrics.movers:SMS",
+    "moverscore": "claimscore.metrics.movers:MOVERSCORE",
+}
+
+#: The functions (and their results) that notebooks may rely on -> the module that has them.
+FUNCTIONS: dict[str, str] = {
+    "distinctiveness": "claimscore.metrics.ds",
+    "caspr_from_labels": "claimscore.metrics.caspr",
+    "bertscore": "claimscore.metrics.bert_score",
+    "BERTScore": "claimscore.metrics.bert_score",
+    **dict.fromkeys(
+        ("kendall", "spearman", "pearson", "Correlation", "williams_test", "Williams"),
+        "claimscore.metrics.correlation",
+    ),
+    **dict.fromkeys(
+        ("balanced_accuracy", "best_threshold", "roc_auc"), "claimscore.metrics.classification"
+    ),
+    "summac_zs": "claimscore.metrics.summac.zero_shot",
+    "summac_conv": "claimscore.metrics.summac.convolution",
+    "ls_score": "claimscore.metrics.linguistic_semantic",
+    "LSScore": "claimscore.metrics.linguistic_semantic",
+    "factsim": "claimscore.metrics.fact_similarity",
+    "FactSim": "claimscore.metrics.fact_similarity",
 }
 
 
-def load_metric(name: str) -> Metric:
-    """The metric of that name; `ConfigError` naming the known ones where there is none."""
-    if name not in METRICS:
-        raise ConfigError(f"unknown metric {name}; known metrics: {', '.join(METRICS)}")
-    module, _, attribute = METRICS[name].partition(":")
-    metric: Metric = getattr(importlib.import_module(module), attribute)
-    return metric
+def __getattr__(name: str) -> Any:
+    if name in FUNCTIONS:
+        return getattr(importlib.import_module(FUNCTIONS[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *FUNCTIONS])
+
+
+def catalogue(files: Iterable[Path] = ()) -> Catalogue:
+    """Every metric that can be named, those of metric files included; the files are run."""
+    return Catalogue(METRICS, files)
+
+
+def load_metric(spec: str) -> Metric:
+    """The metric of that name, or of a family with options: `summac-zs:variant=code:op1=max`.
+
+    `ConfigError` naming what is known where there is no such metric, option or value.
+    """
+    return catalogue().load(spec)

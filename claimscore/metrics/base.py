@@ -7,53 +7,88 @@ the records' own words (`summary_a`), and what is particular to one record comes
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
 
-from claimscore.tables import SIDE_COLUMNS, SOURCE_SIDE
+from claimscore.errors import ConfigError
+from claimscore.tables import REFERENCES_SIDE, SIDE_COLUMNS, SOURCE_SIDE
 
 #: The side of the tables that each column of the records becomes.
 SIDES: dict[str, str] = {
     **{column: side for side, column in SIDE_COLUMNS.items()},
     "source": SOURCE_SIDE,
     "sources": SOURCE_SIDE,
+    "references": REFERENCES_SIDE,
 }
+
+
+class TaskNeed(NamedTuple):
+    """An LLM task, asked about the texts of these sides."""
+
+    task: str
+    sides: tuple[str, ...]
+
+
+class PassNeed(NamedTuple):
+    """A model pass: its kind (`claimscore.pipeline.passes`) and what it reads, in its order.
+
+    An item of `over` is a side (`summary`), or a side and how its text is cut
+    (`source.sentence`).
+    """
+
+    kind: str
+    over: tuple[str, ...]
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        return tuple(item.partition(".")[0] for item in self.over)
+
+    @property
+    def step(self) -> str:
+        """The name of this work on one chunk in the run directory's manifest."""
+        return "-".join((self.kind, *self.over))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Needs:
-    """What must be there before a metric can score: columns, tasks, model passes by sides."""
+    """What must be there before a metric can score: columns, LLM tasks, model passes."""
 
     columns: tuple[str, ...]
-    tasks: tuple[str, ...] = ()
-    nli: tuple[tuple[str, str], ...] = ()
-    token_scores: tuple[tuple[str, str], ...] = ()
+    tasks: tuple[TaskNeed, ...] = ()
+    passes: tuple[PassNeed, ...] = ()
 
     @property
     def stages(self) -> tuple[str, ...]:
         """The stages whose failure leaves a record without a score, in the order they run."""
-        passes = (("nli", self.nli), ("token_scores", self.token_scores))
-        return self.tasks + tuple(stage for stage, pairs in passes if pairs)
+        names = (*(need.task for need in self.tasks), *(need.kind for need in self.passes))
+        return tuple(dict.fromkeys(names))
 
     @property
     def sides(self) -> frozenset[str]:
         return frozenset(SIDES[column] for column in self.columns if column in SIDES)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class ChunkTables:
     """The tables of one chunk of records, with the schemas of `claimscore.tables`.
 
-    `records` has `id` and the input's columns; its order is the order of the scores.
+    `tables["nli"]` reads that table once. `records` has `id` and the input's columns; its
+    order is the order of the scores.
     """
 
-    records: pl.DataFrame
-    claims: pl.DataFrame
-    nli: pl.DataFrame
-    token_scores: pl.DataFrame
-    failures: pl.DataFrame
+    def __init__(self, read: Callable[[str], pl.DataFrame]) -> None:
+        self._read = read
+        self._frames: dict[str, pl.DataFrame] = {}
+
+    def __getitem__(self, table: str) -> pl.DataFrame:
+        if table not in self._frames:
+            self._frames[table] = self._read(table)
+        return self._frames[table]
+
+    @property
+    def records(self) -> pl.DataFrame:
+        return self["records"]
 
 
 class Score(NamedTuple):
@@ -73,12 +108,18 @@ def unscored(record: str, reason: str, components: dict[str, object] | None = No
     return Score(record, None, reason, components or {})
 
 
+def nothing_to_check() -> None:
+    """The check of a metric that needs nothing but its package."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Metric:
     """A metric and all that has to be said about it.
 
     `score` returns one `Score` a record, in the order of the records. `signature_keys` are the
     facts of a run that the values depend on, `facts` those that the metric itself fixes.
+    `check` raises `ConfigError` where this machine lacks what `score` reads (WordNet, a spaCy
+    model); it is called before a run spends anything.
     """
 
     name: str
@@ -91,6 +132,39 @@ class Metric:
     description: str
     reference: str
     facts: tuple[tuple[str, str], ...] = ()
+    check: Callable[[], None] = nothing_to_check
+
+
+@dataclasses.dataclass(frozen=True)
+class MetricFamily:
+    """A metric with options: for each its values, the default first; None where any text goes.
+
+    `make` gets the name that the scores will have and a value for every option.
+    """
+
+    name: str
+    options: Mapping[str, tuple[str, ...] | None]
+    make: Callable[[str, Mapping[str, str]], Metric]
+
+    def metric(self, given: Sequence[str] = ()) -> Metric:
+        """The metric with `key=value` options; the name has those that are not the default.
+
+        `ConfigError` for an option or a value that there is not.
+        """
+        chosen: dict[str, str] = {}
+        for item in given:
+            key, equals, value = item.partition("=")
+            if not equals or key not in self.options or key in chosen:
+                known = ", ".join(self.options)
+                raise ConfigError(f"metric {self.name}: {item!r} is no option; options: {known}")
+            values = self.options[key]
+            if values is not None and value not in values:
+                raise ConfigError(f"metric {self.name}: {key} is one of {', '.join(values)}")
+            chosen[key] = value
+        defaults = {key: values[0] if values else "" for key, values in self.options.items()}
+        settings = {key: chosen.get(key, default) for key, default in defaults.items()}
+        other = [f"{k}={v}" for k, v in settings.items() if v != defaults[k]]
+        return self.make(":".join((self.name, *other)), settings)
 
 
 def signature(metric: Metric, facts: Mapping[str, str]) -> str:
@@ -109,7 +183,7 @@ def failure_reasons(tables: ChunkTables, needs: Needs) -> dict[str, str]:
     A failure without a side counts for every metric that needs its stage.
     """
     stages, sides = needs.stages, needs.sides
-    concerned = tables.failures.filter(
+    concerned = tables["failures"].filter(
         pl.col("stage").is_in(stages) & (pl.col("side").is_null() | pl.col("side").is_in(sides))
     )
     columns = concerned.select("id", "stage", "side", "index", "message").rows()
@@ -119,6 +193,21 @@ def failure_reasons(tables: ChunkTables, needs: Needs) -> dict[str, str]:
         place = f" for {SIDE_COLUMNS.get(side, side)}" if side else ""
         reasons.setdefault(record, f"{stage} failed{place}: {message}")
     return reasons
+
+
+def source_texts(records: pl.DataFrame) -> list[list[str]]:
+    """The texts of each record's source (`source`, a text or a list, or `sources`), blank ones
+    left out."""
+    columns = records.select(name for name in ("source", "sources") if name in records.columns)
+    return [
+        [
+            text
+            for value in row
+            for text in ([value] if isinstance(value, str) else value or ())
+            if (text or "").strip()
+        ]
+        for row in columns.iter_rows()
+    ]
 
 
 def no_text_reason(texts: Iterable[tuple[str, str | None]]) -> str | None:

@@ -11,6 +11,7 @@ from claimscore.metrics.base import (
     ChunkTables,
     Metric,
     Needs,
+    PassNeed,
     Score,
     failure_reasons,
     no_text_reason,
@@ -23,7 +24,7 @@ REFERENCE = (
     "with BERT, section 3 (F1) and section 5 (rescaling with a baseline)"
 )
 
-_NEEDS = Needs(columns=("summary_a", "summary_b"), token_scores=(("a", "b"),))
+_NEEDS = Needs(columns=("summary_a", "summary_b"), passes=(PassNeed("token_scores", ("a", "b")),))
 _COMPONENTS = ("precision", "recall", "f1", "baseline_f1", "layer")
 
 
@@ -46,7 +47,7 @@ def bs_inverse(f1: float, baseline_f1: float | None = None) -> float:
 def _score(tables: ChunkTables) -> list[Score]:
     failed = failure_reasons(tables, _NEEDS)
     of_sides = (pl.col("candidate_side") == "a") & (pl.col("reference_side") == "b")
-    rows = {row["id"]: row for row in tables.token_scores.filter(of_sides).iter_rows(named=True)}
+    rows = {row["id"]: row for row in tables["token_scores"].filter(of_sides).iter_rows(named=True)}
     records = tables.records.select("id", *_NEEDS.columns).iter_rows()
     return [
         unscored(record, failed[record])

@@ -17,7 +17,9 @@ from claimscore.metrics.base import (
     ChunkTables,
     Metric,
     Needs,
+    PassNeed,
     Score,
+    TaskNeed,
     failure_reasons,
     scored,
     unscored,
@@ -127,8 +129,12 @@ def _signs_of_probabilities(matrix: ArrayLike, name: str) -> Signs:
     return signs
 
 
-#: One entry stands for both directions.
-_NEEDS = Needs(columns=("summary_a", "summary_b"), tasks=("decompose",), nli=(("a", "b"),))
+#: The pass judges both directions.
+_NEEDS = Needs(
+    columns=("summary_a", "summary_b"),
+    tasks=(TaskNeed("decompose", ("a", "b")),),
+    passes=(PassNeed("nli", ("a", "b")),),
+)
 
 
 def _score(tables: ChunkTables) -> list[Score]:
@@ -166,7 +172,7 @@ def _missing(row: dict[str, Any]) -> str | None:
 
 def _summarise(tables: ChunkTables) -> list[dict[str, Any]]:
     """One row a record: counts of claims, NLI rows and pair labels, and the claims' scores."""
-    forward, backward = _direction(tables.nli, "a", "b"), _direction(tables.nli, "b", "a")
+    forward, backward = _direction(tables["nli"], "a", "b"), _direction(tables["nli"], "b", "a")
     pairs = forward.join(backward, on=("id", "i", "j")).select(
         "id",
         "i",
@@ -175,8 +181,8 @@ def _summarise(tables: ChunkTables) -> list[dict[str, Any]]:
         finite=pl.col("finite") & pl.col("finite_right"),
     )
     counts = {
-        "n_a": tables.claims.filter(pl.col("side") == "a"),
-        "n_b": tables.claims.filter(pl.col("side") == "b"),
+        "n_a": tables["claims"].filter(pl.col("side") == "a"),
+        "n_b": tables["claims"].filter(pl.col("side") == "b"),
         "n_rows_a": forward,
         "n_rows_b": backward,
     }

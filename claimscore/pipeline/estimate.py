@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import math
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -21,21 +22,35 @@ from claimscore.cache.store import Cache, DiskCache, MemoryCache
 from claimscore.config import LLMConfig, RunConfig, api_key, user_cache_dir, user_state_dir
 from claimscore.errors import ConfigError, ParseError
 from claimscore.pipeline.blocking import run_blocking
+from claimscore.pipeline.estimate_passes import (
+    MetricNeeds,
+    PassEstimate,
+    PassTally,
+    metric_needs,
+)
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.judge import Parse
 from claimscore.pipeline.llm.limits.shared import SharedBudget, shared_scope
 from claimscore.pipeline.llm.prices import Price, find_price
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.session import LIMITS_FILE
-from claimscore.pipeline.llm_stage import task_requests
-from claimscore.pipeline.plan import Plan, PlannedTask, load_metrics, make_plan, required_columns
-from claimscore.pipeline.stages import find_todo
+from claimscore.pipeline.llm_stage import answer_parser, task_requests
+from claimscore.pipeline.plan import (
+    Plan,
+    PlannedPass,
+    PlannedTask,
+    load_metrics,
+    make_plan,
+    required_columns,
+)
+from claimscore.pipeline.stages import ChunkTodo, find_todo
 from claimscore.pipeline.tally import Found, Span, Tally, TaskEstimate, ruled_answer
+from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import TaskInput, Unit, side_texts
 from claimscore.pipeline.tasks.decompose import sentences_as_claims
 from claimscore.records import Dataset, prepare
 from claimscore.rundir import RunDirectory, damage_as_error
-from claimscore.tables import CLAIMS
+from claimscore.tables import Table
 from claimscore.types import JSON, Completion, Request
 
 #: Of larger inputs every n-th chunk is counted, about so many records in all; for tasks that
@@ -52,7 +67,11 @@ _LATENCY_S, _TOKEN_S, _RULE_S = 1.0, 0.02, 0.0003
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """All tasks, what they cost together, how long it takes, and what was assumed."""
+    """All tasks, what they cost together, how long it takes, and what was assumed.
+
+    `metrics` say who needs what, `passes` what models are asked; both are empty for requests of
+    one's own.
+    """
 
     llm: str
     records: int
@@ -60,6 +79,8 @@ class Estimate:
     price: Price | None
     hours: float | None
     assumptions: tuple[str, ...]
+    metrics: tuple[MetricNeeds, ...] = ()
+    passes: tuple[PassEstimate, ...] = ()
 
     @property
     def requests(self) -> int:
@@ -101,6 +122,8 @@ class Estimate:
         return {
             "llm": self.llm,
             "records": self.records,
+            "metrics": [needs.to_json() for needs in self.metrics],
+            "passes": [model_pass.to_json() for model_pass in self.passes],
             "tasks": [_task_json(task) for task in self.tasks],
             "total": total,
             "hours": self.hours,
@@ -158,13 +181,14 @@ def estimate_run(
     """
     if not (config.metrics or config.tasks):
         raise ConfigError("nothing to do: name --metrics or --tasks")
-    required = required_columns(load_metrics(config.metrics))
+    metrics = load_metrics(config.metrics, config.metric_files)
+    required = required_columns(metrics)
     with (
         tempfile.TemporaryDirectory(prefix="claimscore-") as spool,
         contextlib.ExitStack() as stack,
     ):
         dataset = prepare(config.input, spool=Path(spool), required=required, stdin=stdin)
-        plan = make_plan(config, list(dataset.columns))
+        plan = make_plan(config, list(dataset.columns), metrics)
         provider = load_provider(config.llm)
         stack.callback(run_blocking, provider.aclose)
         cache = stack.enter_context(_cache_to_look_at(config.cache_dir))
@@ -190,10 +214,10 @@ class _Done:
     def __init__(
         self,
         directory: RunDirectory | None = None,
-        missing: Mapping[int, tuple[PlannedTask, ...]] | None = None,
+        todo: Iterable[ChunkTodo] = (),
     ) -> None:
         self._directory = directory
-        self._missing = missing or {}
+        self._todo = {item.chunk: item for item in todo}
 
     @classmethod
     def found(cls, config: RunConfig, out: Path | None, dataset: Dataset, plan: Plan) -> _Done:
@@ -206,22 +230,33 @@ class _Done:
             if directory.settings["records"]["digest"] != dataset.digest:
                 raise ConfigError(f"{out} was made from other records; name another --out")
             todo = find_todo(plan, directory, directory.n_chunks, retry_failed=False)
-        return cls(directory, {item.chunk: item.tasks for item in todo})
+        return cls(directory, todo)
 
     def sides_left(self, chunk: int, planned: PlannedTask, *, retry_failed: bool) -> PlannedTask:
         """The task for the sides that are not finished; for all where failures are retried."""
-        if self._directory is None:
+        if self._is_new(chunk, retry_failed):
             return planned
-        if retry_failed and self._directory.read("failures", chunk).height:
-            return planned
-        for left in self._missing.get(chunk, ()):
+        for left in self._todo[chunk].tasks if chunk in self._todo else ():
             if left.task.name == planned.task.name:
                 return left
         return dataclasses.replace(planned, sides=())
 
-    def claims(self, chunk: int) -> pl.DataFrame:
-        """The claims that are there."""
-        return CLAIMS.empty() if self._directory is None else self._directory.read("claims", chunk)
+    def passes_left(
+        self, chunk: int, passes: tuple[PlannedPass, ...], *, retry_failed: bool
+    ) -> tuple[PlannedPass, ...]:
+        """The passes that are not finished; all where failures are retried."""
+        if self._is_new(chunk, retry_failed):
+            return passes
+        return self._todo[chunk].passes if chunk in self._todo else ()
+
+    def _is_new(self, chunk: int, retry_failed: bool) -> bool:
+        if self._directory is None:
+            return True
+        return retry_failed and self._directory.read("failures", chunk).height > 0
+
+    def rows(self, chunk: int, table: Table) -> pl.DataFrame:
+        """The rows of a table that are there."""
+        return table.empty() if self._directory is None else self._directory.read(table.name, chunk)
 
 
 class _RunEstimate:
@@ -241,7 +276,9 @@ class _RunEstimate:
         self._plan = plan
         self._provider = provider
         self._done = done
-        self._n_ruled = 0
+        self._passes = PassTally(config, plan)
+        self._n_guessed: Counter[str] = Counter()
+        self._read = {name for planned in plan.tasks for name in planned.task.after}
         self._tallies = {
             planned.task.name: _tally(planned.task.name, config.llm, cache, config.retry_failed)
             for planned in plan.tasks
@@ -254,11 +291,13 @@ class _RunEstimate:
         every_ruled = every * math.ceil(total / every / RULED_RECORDS)
         n_counted, n_ruled = 0, 0
         for chunk, records in enumerate(self._dataset.chunks(size)):
-            with_claims = chunk % every_ruled == 0
+            with_later = chunk % every_ruled == 0
             if chunk % every == 0:
-                self._chunk(chunk, records, with_claims=with_claims)
+                self._chunk(chunk, records, with_later=with_later)
                 n_counted += records.height
-                n_ruled += records.height if with_claims else 0
+                n_ruled += records.height if with_later else 0
+            if with_later:
+                self._passes.add(records, self._passes_left(chunk))
         counted = {
             planned.task.name: n_ruled if planned.task.after else n_counted
             for planned in self._plan.tasks
@@ -269,36 +308,57 @@ class _RunEstimate:
             for name, n in counted.items()
             if n < total
         ]
-        guessed = (
-            {p.task.name for p in self._plan.tasks if p.task.after} if self._n_ruled else set()
-        )
-        notes += [
-            f"{name}: asks about claims; those of {self._n_ruled:,} texts not decomposed yet are "
-            "the built-in rules'"
-            for name in sorted(guessed)
-        ]
+        guesses = {
+            planned.task.name: before
+            for planned in self._plan.tasks
+            for before in planned.task.after
+            if self._n_guessed[before]
+        }
+        notes += [self._about_guess(*pair) for pair in sorted(guesses.items())]
+        notes += self._passes.notes(total)
         shares = {name: n / total for name, n in counted.items()}
-        return _summed(
-            self._config.llm, self._provider, self._tallies, total, shares, guessed, notes
+        estimate = _summed(
+            self._config.llm, self._provider, self._tallies, total, shares, set(guesses), notes
+        )
+        return dataclasses.replace(
+            estimate,
+            metrics=tuple(map(metric_needs, self._plan.metrics)),
+            passes=tuple(self._passes.passes(total)),
         )
 
-    def _chunk(self, chunk: int, records: pl.DataFrame, *, with_claims: bool) -> None:
-        """Count the tasks of a chunk; those that ask about claims only where these are made."""
-        claims = [self._done.claims(chunk)]
-        with_claims = with_claims and any(planned.task.after for planned in self._plan.tasks)
+    def _about_guess(self, name: str, before: str) -> str:
+        """What stands in for the rows of the task `before`, which `name` asks about."""
+        task, n = TASKS[before], self._n_guessed[before]
+        if task.guess is not None:
+            return f"{name}: asks about {before} not made yet; those of {n:,} texts {task.guessed}"
+        return (
+            f"{name}: asks about claims; those of {n:,} texts not decomposed yet are "
+            "the built-in rules'"
+        )
+
+    def _chunk(self, chunk: int, records: pl.DataFrame, *, with_later: bool) -> None:
+        """Count the tasks of a chunk; those that read others' rows only where these are made."""
+        made: dict[str, list[pl.DataFrame]] = {}
         for planned in self._plan.tasks:
             if not planned.task.after:
-                wanted = with_claims and planned.task.table is CLAIMS
+                task = planned.task
+                wanted = with_later and task.name in self._read
                 rows = self._task(self._sides_left(chunk, planned), records, {}, wanted=wanted)
-                claims += [rows] if rows is not None else []
-        if with_claims:
-            tables = {"claims": pl.concat(claims)}
+                if rows is not None:
+                    there = made.setdefault(task.table.name, [self._done.rows(chunk, task.table)])
+                    there.append(rows)
+        if with_later:
+            tables = {name: pl.concat(frames) for name, frames in made.items()}
             for planned in self._plan.tasks:
                 if planned.task.after:
                     self._task(self._sides_left(chunk, planned), records, tables, wanted=False)
 
     def _sides_left(self, chunk: int, planned: PlannedTask) -> PlannedTask:
         return self._done.sides_left(chunk, planned, retry_failed=self._config.retry_failed)
+
+    def _passes_left(self, chunk: int) -> tuple[PlannedPass, ...]:
+        retry_failed = self._config.retry_failed
+        return self._done.passes_left(chunk, self._plan.passes, retry_failed=retry_failed)
 
     def _task(
         self,
@@ -313,16 +373,11 @@ class _RunEstimate:
         texts = side_texts(records, planned.sides)
         if prompt is None:
             return sentences_as_claims(texts) if wanted else None
-        units = task.units(TaskInput(texts, self._config.granularity, tables))
+        units = task.units(TaskInput(texts, self._config.granularity, tables, records))
         requests = task_requests(
-            task.name, prompt, units, _maker(self._provider), self._config.granularity
+            task, prompt, units, _maker(self._provider), self._config.granularity
         )
-
-        def parse(completion: Completion) -> dict[str, Any]:
-            answer = prompt.parse(completion.text)
-            task.check(answer)
-            return answer
-
+        parse = answer_parser(task, prompt)
         found = self._tallies[task.name].add(requests, parse)
         return self._rows(planned, units, requests, found, parse) if wanted else None
 
@@ -334,16 +389,17 @@ class _RunEstimate:
         found: list[Found],
         parse: Parse[dict[str, Any]],
     ) -> pl.DataFrame:
-        """The table of a task: stored answers, and the rules' where there is none yet."""
+        """The table of a task: stored answers, and the rules' or a guess where there is none."""
+        task = planned.task
         rows: list[dict[str, Any]] = []
         for unit, request, outcome in zip(units, requests, found, strict=True):
             answer = outcome.value if outcome.answered else None
             if outcome.missing:
-                self._n_ruled += 1
-                answer = _ruled(request, parse)
+                self._n_guessed[task.name] += 1
+                answer = task.guess(unit) if task.guess else _ruled(request, parse)
             if answer is not None:
-                rows += [{**row, **_NOBODY} for row in planned.task.rows(unit, answer)]
-        return planned.task.table.frame(rows)
+                rows += [{**row, **_NOBODY} for row in task.rows(unit, answer)]
+        return task.table.frame(rows if task.join is None else task.join(rows))
 
 
 #: In the place of what made a row: the estimate keeps no rows.

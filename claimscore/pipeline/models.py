@@ -8,6 +8,11 @@ MODEL_CHOICES: tuple[tuple[str, str, str], ...] = (
     ("--nli", "embedded", "all-MiniLM-L6-v2 with an adapter trained here (extra: offline)"),
     ("--nli", "ORG/NAME[@REVISION]", "a sequence classifier from the model hub, e.g. one for MNLI"),
     ("--nli", "PATH", "the same from a folder on disk"),
+    ("--embedder", "embedded", "all-MiniLM-L6-v2: sentence embeddings (extra: offline)"),
+    ("--embedder", "ORG/NAME or PATH", "a sentence-transformers model, or any encoder"),
     ("--token-encoder", "embedded", "all-MiniLM-L6-v2, with its own baseline (extra: offline)"),
     ("--token-encoder", "ORG/NAME or PATH", "any encoder; published baselines where there are any"),
+    ("--causal-lm", "ORG/NAME or PATH", "any causal language model, for perplexity"),
+    ("--seq2seq-lm", "ORG/NAME or PATH", "any sequence-to-sequence model, for bart-score"),
+    ("--ls-model", "PATH", "a folder made by `claimscore train ls-score`"),
 )

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from claimscore.config import RunConfig
 from claimscore.errors import ConfigError
-from claimscore.metrics import load_metric
-from claimscore.metrics.base import Metric
+from claimscore.metrics import catalogue
+from claimscore.metrics.base import SIDES, Metric, PassNeed
+from claimscore.pipeline.llm.providers.builtin import TASKS as RULES
+from claimscore.pipeline.passes import PASSES, ModelPass
 from claimscore.pipeline.tasks import TASKS
-from claimscore.pipeline.tasks.base import FIELDS, Task
+from claimscore.pipeline.tasks.base import Task
 from claimscore.prompts import Prompt, load_prompt
 from claimscore.tables import SIDE_COLUMNS, SOURCE_SIDE
-
-SidePair = tuple[str, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,22 +37,39 @@ class PlannedTask:
 
 
 @dataclasses.dataclass(frozen=True)
+class PlannedPass:
+    """One model pass over what a metric needs it for."""
+
+    model_pass: ModelPass
+    need: PassNeed
+
+    @property
+    def step(self) -> str:
+        """The name of this work on one chunk in the run directory's manifest."""
+        return self.need.step
+
+
+@dataclasses.dataclass(frozen=True)
 class Plan:
     """The union of what the chosen metrics and tasks need, each once."""
 
     metrics: tuple[Metric, ...]
     tasks: tuple[PlannedTask, ...]
-    nli: tuple[SidePair, ...]
-    token_scores: tuple[SidePair, ...]
+    passes: tuple[PlannedPass, ...]
 
     @property
     def needs_llm(self) -> bool:
         return any(planned.prompt is not None for planned in self.tasks)
 
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The models that the passes ask, each once."""
+        return tuple(dict.fromkeys(planned.model_pass.role for planned in self.passes))
 
-def load_metrics(names: Sequence[str]) -> tuple[Metric, ...]:
-    """The metrics by name, each once, in the order given."""
-    return tuple(load_metric(name) for name in dict.fromkeys(names))
+
+def load_metrics(names: Sequence[str], files: Iterable[Path] = ()) -> tuple[Metric, ...]:
+    """The metrics by name, each once, in the order given; metric files are run."""
+    return catalogue(files).load_all(names)
 
 
 def required_columns(metrics: Sequence[Metric]) -> dict[str, tuple[str, ...]]:
@@ -60,18 +77,59 @@ def required_columns(metrics: Sequence[Metric]) -> dict[str, tuple[str, ...]]:
     return {metric.name: metric.needs.columns for metric in metrics}
 
 
-def make_plan(config: RunConfig, columns: Sequence[str]) -> Plan:
-    """The plan for records that have `columns`."""
-    metrics = load_metrics(config.metrics)
-    nli = _union(metric.needs.nli for metric in metrics)
-    token_scores = _union(metric.needs.token_scores for metric in metrics)
+def make_plan(
+    config: RunConfig, columns: Sequence[str], metrics: Sequence[Metric] | None = None
+) -> Plan:
+    """The plan for records that have `columns`; `ConfigError` where a metric lacks something.
+
+    `metrics` are those of the run, where the caller has loaded them already.
+    """
+    if metrics is None:
+        metrics = load_metrics(config.metrics, config.metric_files)
+    for metric in metrics:
+        _refuse_unknown_needs(metric)
+        metric.check()
     sides = _task_sides(config, metrics, columns)
     tasks = tuple(
         PlannedTask(task, _prompt_or_none(config, name), sides[name])
         for name, task in TASKS.items()
         if sides.get(name)
     )
-    return Plan(metrics, tasks, nli, token_scores)
+    _refuse_rules(config, metrics, tasks)
+    return Plan(tuple(metrics), tasks, _passes(metrics))
+
+
+def _refuse_unknown_needs(metric: Metric) -> None:
+    """`ConfigError` where a metric asks for a task, a pass or a side that there is not."""
+    sides = dict.fromkeys((*SIDE_COLUMNS, *SIDES.values()))
+    asked: list[tuple[str, str, Iterable[str]]] = [
+        *(("task", need.task, TASKS) for need in metric.needs.tasks),
+        *(("pass", need.kind, PASSES) for need in metric.needs.passes),
+        *(("side", side, sides) for need in metric.needs.tasks for side in need.sides),
+        *(("side", side, sides) for need in metric.needs.passes for side in need.sides),
+    ]
+    for what, name, known in asked:
+        if name not in known:
+            raise ConfigError(
+                f"metric {metric.name} needs the {what} {name}, which there is not; "
+                f"known: {', '.join(known)}"
+            )
+
+
+def _refuse_rules(
+    config: RunConfig, metrics: Sequence[Metric], tasks: Sequence[PlannedTask]
+) -> None:
+    """`ConfigError` where `--llm builtin` would be asked for what only a model can do."""
+    if config.llm.model.partition(":")[0] != "builtin":
+        return
+    beyond = [planned.task.name for planned in tasks if planned.task.name not in RULES]
+    if not beyond:
+        return
+    asking = [m.name for m in metrics if any(need.task in beyond for need in m.needs.tasks)]
+    raise ConfigError(
+        f"{', '.join(asking) or '--tasks'}: a language model must do {', '.join(beyond)}, which "
+        "the rules of --llm builtin cannot; name one, as in --llm openai:MODEL"
+    )
 
 
 def _prompt_or_none(config: RunConfig, name: str) -> Prompt | None:
@@ -84,10 +142,12 @@ def task_prompt(config: RunConfig, name: str) -> Prompt:
     """The prompt that a task uses in this run, checked against what the task offers and reads."""
     chosen = config.prompts.get(name, "v1")
     prompt = load_prompt(name, chosen, config.prompts_dir)
-    prompt.check_fields(FIELDS, f"--prompt {name}={chosen}")
-    if "text" not in prompt.fields:
-        raise ConfigError(f"--prompt {name}={chosen}: the prompt never uses $text")
-    expected = TASKS[name].output
+    task = TASKS[name]
+    prompt.check_fields(task.fields, f"--prompt {name}={chosen}")
+    for field in task.fields[: task.n_required]:
+        if field not in prompt.fields:
+            raise ConfigError(f"--prompt {name}={chosen}: the prompt never uses ${field}")
+    expected = task.output
     if prompt.output != expected:
         raise ConfigError(
             f"--prompt {name}={chosen}: [output] must be {json.dumps(expected)}, "
@@ -96,8 +156,15 @@ def task_prompt(config: RunConfig, name: str) -> Prompt:
     return prompt
 
 
-def _union(groups: Iterable[tuple[SidePair, ...]]) -> tuple[SidePair, ...]:
-    return tuple(dict.fromkeys(itertools.chain.from_iterable(groups)))
+def _passes(metrics: Sequence[Metric]) -> tuple[PlannedPass, ...]:
+    """The passes that the metrics need, each once, in the order of `PASSES`."""
+    needs = dict.fromkeys(need for metric in metrics for need in metric.needs.passes)
+    return tuple(
+        PlannedPass(model_pass, need)
+        for kind, model_pass in PASSES.items()
+        for need in needs
+        if need.kind == kind
+    )
 
 
 def _task_sides(
@@ -106,9 +173,8 @@ def _task_sides(
     """For each task that is needed, the sides it is needed for, in a fixed order."""
     wanted: dict[str, set[str]] = {}
     for metric in metrics:
-        sides = {side for pair in metric.needs.nli for side in pair}
-        for name in metric.needs.tasks:
-            wanted.setdefault(name, set()).update(sides)
+        for need in metric.needs.tasks:
+            wanted.setdefault(need.task, set()).update(need.sides)
     for name in config.tasks:
         sides_here = TASKS[name].sides(columns)
         if not sides_here:

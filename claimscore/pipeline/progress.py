@@ -45,9 +45,18 @@ class Pace:
 
 
 @dataclasses.dataclass
+class PassWork:
+    """What a model pass has done, and how long that took without loading the model."""
+
+    records: int = 0
+    seconds: float = 0.0
+
+
+@dataclasses.dataclass
 class Progress:
     """The state of a run. Counts are of this invocation unless they say `total`.
 
+    `passes` has the work of each model pass by its step.
     `notice` is what the user should know now: a hung stage, a cache that was mended.
     """
 
@@ -58,6 +67,7 @@ class Progress:
     model_chunks_done: int = 0
     model_chunk_share: float = 0.0
     pairs_done: int = 0
+    passes: dict[str, PassWork] = dataclasses.field(default_factory=dict)
     engine: EngineStats | None = None
     notice: str = ""
     started: float = dataclasses.field(default_factory=time.monotonic)
@@ -80,6 +90,12 @@ class Progress:
         self.llm_pace.see(self.llm_chunks_done, now)
         self.model_pace.see(self.model_chunks, now)
         self.request_pace.see(self.engine.sent if self.engine else 0, now)
+
+    def add_pass(self, step: str, records: int, seconds: float) -> None:
+        """A chunk that a model pass has gone through."""
+        work = self.passes.setdefault(step, PassWork())
+        work.records += records
+        work.seconds += seconds
 
     def remaining_s(self) -> float | None:
         """Seconds to the end at the recent pace of the slower stage, pauses and limits

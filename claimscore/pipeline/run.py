@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -16,12 +16,15 @@ from anyio.abc import TaskGroup
 from claimscore import __version__
 from claimscore.config import RunConfig
 from claimscore.errors import ConfigError
+from claimscore.metrics import catalogue
+from claimscore.metrics.base import Metric
+from claimscore.metrics.catalogue import Catalogue
 from claimscore.pipeline.blocking import run_blocking
-from claimscore.pipeline.encoders import load_pair_classifier, load_token_encoder
+from claimscore.pipeline.encoders import load_model
 from claimscore.pipeline.llm.money import SPEND_FILE, spent_so_far
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.session import open_engine
-from claimscore.pipeline.plan import Plan, load_metrics, make_plan, required_columns
+from claimscore.pipeline.plan import Plan, make_plan, required_columns
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.scoring import score_run
 from claimscore.pipeline.settings import (
@@ -38,6 +41,7 @@ from claimscore.pipeline.stages import ChunkTodo, Models, Stages, find_todo
 from claimscore.pipeline.telling import Teller
 from claimscore.pipeline.watchdog import Watchdog, engine_watchdog
 from claimscore.records import prepare
+from claimscore.records.columns import ALTERNATIVES
 from claimscore.rundir import RunDirectory, damage_as_error
 from claimscore.types import JSON
 
@@ -69,16 +73,17 @@ def run(
     """
     if not (config.metrics or config.tasks):
         raise ConfigError("nothing to do: name --metrics or --tasks")
-    load_metrics(config.metrics)  # an unknown name is refused before a folder is made
+    known = catalogue(config.metric_files)
+    known.load_all(config.metrics)  # an unknown name is refused before a folder is made
     tell = Teller(Progress(), on_progress)
     with RunDirectory(config.out) as directory:
-        config = _with_earlier_metrics(config, directory)
-        required = required_columns(load_metrics(config.metrics))
+        config, metrics = _with_earlier_metrics(config, known, directory)
+        required = required_columns(metrics)
         tell.phase("reading", directory)
         dataset = prepare(config.input, spool=directory.state, required=required, stdin=stdin)
         records = {"digest": dataset.digest, "count": dataset.n_records}
         _refuse_other_records(directory, records)
-        plan = make_plan(config, list(dataset.columns))
+        plan = make_plan(config, list(dataset.columns), metrics)
         work = _Work(config, directory, plan, _provider(config, plan), dataset.n_records, tell)
         work.settle(records)
         for chunk, frame in enumerate(dataset.chunks(config.chunk_records)):
@@ -91,15 +96,18 @@ def score(
     out: Path,
     metrics: tuple[str, ...],
     *,
+    metric_files: tuple[Path, ...] = (),
     on_plan: OnPlan | None = None,
     on_progress: OnProgress | None = None,
 ) -> RunResult:
     """Add metrics to a run: only the stages that are missing are done, the rest is read.
 
-    `on_plan` hears beforehand what will be done. Raises as `run` does.
+    `metric_files` have metrics of one's own. `on_plan` hears beforehand what will be done.
+    Raises as `run` does.
     """
     if not metrics:
         raise ConfigError("nothing to do: name --metrics")
+    known = catalogue(metric_files)
     reader = RunDirectory.reader(out)
     with damage_as_error(out):
         earlier = config_from(reader.options(), out)
@@ -108,7 +116,8 @@ def score(
             raise ConfigError(f"{out}: its records are not read yet; run it first")
         wanted = tuple(dict.fromkeys((*earlier.metrics, *metrics)))
         config = dataclasses.replace(earlier, metrics=wanted, retry_failed=False)
-        plan = make_plan(config, directory.read("records", 0).columns)
+        config, loaded = _load(config, known, earlier.metric_files)
+        plan = make_plan(config, directory.read("records", 0).columns, loaded)
         _check_columns(directory, required_columns(plan.metrics))
         records = directory.settings["records"]
         tell = Teller(Progress(), on_progress)
@@ -120,13 +129,29 @@ def score(
         return work.finish(todo)
 
 
-def _with_earlier_metrics(config: RunConfig, directory: RunDirectory) -> RunConfig:
+def _with_earlier_metrics(
+    config: RunConfig, known: Catalogue, directory: RunDirectory
+) -> tuple[RunConfig, tuple[Metric, ...]]:
     """The metrics that the folder has scores of, and those asked for now: none is dropped."""
     if not (directory.path / "scores.parquet").exists():
-        return config
+        return _load(config, known, ())
     earlier = directory.settings["additive"]["metrics"]
+    files = config_from(directory.options(), directory.path).metric_files
     wanted = tuple(dict.fromkeys((*earlier, *config.metrics)))
-    return dataclasses.replace(config, metrics=wanted)
+    return _load(dataclasses.replace(config, metrics=wanted), known, files)
+
+
+def _load(
+    config: RunConfig, known: Catalogue, earlier_files: Sequence[Path]
+) -> tuple[RunConfig, tuple[Metric, ...]]:
+    """The metrics of the run, and its settings with the files that they are in.
+
+    Files of earlier calls are read where a metric is in none of those named now.
+    """
+    if not all(map(known.has, config.metrics)):
+        known = known.with_files(earlier_files)
+    metrics = known.load_all(config.metrics)
+    return dataclasses.replace(config, metric_files=known.files), metrics
 
 
 def _refuse_other_records(directory: RunDirectory, records: Mapping[str, object]) -> None:
@@ -148,12 +173,14 @@ def _check_columns(directory: RunDirectory, required: Mapping[str, tuple[str, ..
     present = records.collect_schema().names()
     for metric, columns in required.items():
         for column in columns:
-            if column not in present:
+            served = [name for name in ALTERNATIVES.get(column, (column,)) if name in present]
+            if not served:
                 raise ConfigError(
                     f"{metric} needs the column {column}; the records of {directory.path} "
                     f"have: {', '.join(present)}"
                 )
-            missing = records.filter(pl.col(column).is_null()).select("id").head(1).collect()
+            nothing = pl.all_horizontal(pl.col(name).is_null() for name in served)
+            missing = records.filter(nothing).select("id").head(1).collect()
             if missing.height:
                 raise ConfigError(
                     f"{metric} needs the column {column}; it is missing in record "
@@ -210,15 +237,17 @@ class _Work:
     def _load_models(self, todo: list[ChunkTodo]) -> Models:
         """The encoders that a missing step needs; before the LLM stage, so that a wrong name
         costs nothing."""
-        encoders = self.config.encoders
-        needs_pairs = any(item.nli for item in todo)
-        needs_tokens = any(item.token_scores for item in todo)
-        if needs_pairs or needs_tokens:
+        passes = {planned.model_pass for item in todo for planned in item.passes}
+        for model_pass in passes:
+            model_pass.check()
+        roles = {model_pass.role for model_pass in passes}
+        if roles:
             self.tell.phase("loading models", self.directory)
-        return Models(
-            pairs=load_pair_classifier(encoders) if needs_pairs else None,
-            tokens=load_token_encoder(encoders) if needs_tokens else None,
-        )
+        return {
+            role: load_model(role, self.config.encoders)
+            for role in self.plan.roles
+            if role in roles
+        }
 
     def _run_stages(self, todo: list[ChunkTodo], models: Models) -> None:
         self.tell.phase("running", self.directory)
@@ -304,7 +333,13 @@ class _Work:
             "metrics": scores,
             "failures": by_kind.to_dicts(),
             "spent": dataclasses.asdict(spent_so_far(self.directory.state / SPEND_FILE)),
-            "last_call": {"seconds": round(progress.elapsed_s, 3), **spent(progress)},
+            "last_call": {
+                "seconds": round(progress.elapsed_s, 3),
+                **spent(progress),
+                "passes": {
+                    step: dataclasses.asdict(work) for step, work in progress.passes.items()
+                },
+            },
         }
 
 

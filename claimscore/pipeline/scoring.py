@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
-from claimscore.metrics.base import ChunkTables, Metric, signature
+from claimscore.errors import ConfigError
+from claimscore.metrics.base import ChunkTables, Metric, Score, signature
 from claimscore.metrics.bootstrap import mean_interval
 from claimscore.rundir import RunDirectory
 from claimscore.tables import SCORES
@@ -18,13 +20,7 @@ from claimscore.types import JSON
 
 def chunk_tables(run: RunDirectory, chunk: int) -> ChunkTables:
     """The tables of one chunk, as the metrics read them."""
-    return ChunkTables(
-        records=run.read("records", chunk),
-        claims=run.read("claims", chunk),
-        nli=run.read("nli", chunk),
-        token_scores=run.read("token_scores", chunk),
-        failures=run.read("failures", chunk),
-    )
+    return ChunkTables(lambda table: run.read(table, chunk))
 
 
 def score_chunk(
@@ -41,11 +37,30 @@ def score_chunk(
                 "components": json.dumps(score.components, ensure_ascii=False),
                 "signature": signatures[metric.name],
             }
-            for score in metric.score(tables)
+            for score in _scores(metric, tables)
         ]
         for metric in metrics
     ]
     return SCORES.frame([row for rows in zip(*per_metric, strict=True) for row in rows])
+
+
+def _scores(metric: Metric, tables: ChunkTables) -> list[Score]:
+    """A metric's scores; `ConfigError` where they are not one a record, each with a reason or a
+    value."""
+    scores = metric.score(tables)
+    ids = tables.records["id"].to_list()
+    if [score.id for score in scores] != ids:
+        raise ConfigError(
+            f"metric {metric.name}: its scores must be one a record, in the order of the records; "
+            f"there are {len(scores)} for {len(ids)} records"
+        )
+    for score in scores:
+        if (score.value is None) == (score.reason is None) or score.value != score.value:
+            raise ConfigError(
+                f"metric {metric.name}: record {score.id} has the value {score.value} and the "
+                f"reason {score.reason!r}; give a number, or None and a reason"
+            )
+    return scores
 
 
 def score_run(
@@ -73,6 +88,7 @@ def score_run(
     return {
         metric.name: _summary(metric, values[metric.name], reasons[metric.name], seed)
         | {"signature": signatures[metric.name]}
+        | _described(metric)
         for metric in metrics
     }
 
@@ -96,6 +112,17 @@ def _summary(metric: Metric, values: list[float], reasons: Counter[str], seed: i
             "high": interval.high,
         }
     return summary
+
+
+def _described(metric: Metric) -> JSON:
+    """What a reader needs to know of the metric; a bound that is infinite is null."""
+    bounds = [bound if math.isfinite(bound) else None for bound in metric.range]
+    return {
+        "description": metric.description,
+        "higher_is": metric.higher_is,
+        "range": bounds,
+        "reference": metric.reference,
+    }
 
 
 def _reason_class(reason: str) -> str:

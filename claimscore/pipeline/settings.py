@@ -9,11 +9,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from claimscore import __version__
 from claimscore.config import TASK_NAMES, EncoderConfig, LLMConfig, RunConfig
+from claimscore.pipeline.encoders import ROLES
+from claimscore.pipeline.encoders.base import TokenEncoder
 from claimscore.pipeline.llm.providers.base import Provider
+from claimscore.pipeline.passes import PASSES
 from claimscore.pipeline.plan import Plan
 from claimscore.pipeline.stages import Models
 from claimscore.rundir import RunDirectory
@@ -30,13 +33,10 @@ CALLED = {
     "additive.llm.provider": "--llm",
     "additive.llm.model": "--llm",
     "additive.llm.namespace": "--base-url",
-    "additive.nli.name": "--nli",
-    "additive.nli.dtype": "--dtype",
-    "additive.nli.revision": "revision of --nli",
-    "additive.token_encoder.name": "--token-encoder",
-    "additive.token_encoder.dtype": "--dtype",
+    **{f"additive.{role}.name": f"--{role.replace('_', '-')}" for role in ROLES},
+    **{f"additive.{role}.dtype": "--dtype" for role in ROLES},
+    **{f"additive.{role}.revision": f"revision of --{role.replace('_', '-')}" for role in ROLES},
     "additive.token_encoder.layer": "--token-layer",
-    "additive.token_encoder.revision": "revision of --token-encoder",
     "additive.token_encoder.rescale_with_baseline": "rescaling (--no-baseline)",
     **{f"additive.prompts.{task}.digest": f"--prompt {task}" for task in TASK_NAMES},
     **{f"additive.prompts.{task}.version": f"version of --prompt {task}" for task in TASK_NAMES},
@@ -72,22 +72,26 @@ def result_settings(
             for planned in plan.tasks
             if planned.prompt is not None
         }
-    arithmetic = {"dtype": config.encoders.dtype, "batch_tokens": config.encoders.batch_tokens}
-    if plan.nli:
-        additive["nli"] = {"name": config.encoders.nli, **arithmetic}
-    if plan.token_scores:
-        rescale = config.encoders.rescale_with_baseline
-        additive["token_encoder"] = {
-            "name": config.encoders.token_encoder,
-            "rescale_with_baseline": rescale,
-            **arithmetic,
-        }
+    for role in plan.roles:
+        additive[role] = _role_settings(role, config.encoders)
     return {
         "records": dict(records),
         "chunk_records": config.chunk_records,
         "seed": config.seed,
         "additive": additive,
     }
+
+
+def _role_settings(role: str, encoders: EncoderConfig) -> JSON:
+    """What the user chose for a model that is asked in this role."""
+    settings: JSON = {
+        "name": getattr(encoders, role),
+        "dtype": encoders.dtype,
+        "batch_tokens": encoders.batch_tokens,
+    }
+    if role == "token_encoder":
+        settings["rescale_with_baseline"] = encoders.rescale_with_baseline
+    return settings
 
 
 def unused_settings(directory: RunDirectory) -> list[str]:
@@ -102,10 +106,8 @@ def unused_settings(directory: RunDirectory) -> list[str]:
     unused = []
     if not works.intersection(TASK_NAMES):
         unused += ["additive.llm", "additive.prompts", "additive.tasks", "additive.texts"]
-    if "nli" not in works:
-        unused.append("additive.nli")
-    if "token_scores" not in works:
-        unused.append("additive.token_encoder")
+    used = {PASSES[kind].role for kind in works if kind in PASSES}
+    unused += [f"additive.{role}" for role in ROLES if role not in used]
     if not works - {"records"}:
         unused.append("additive.metrics")
     return unused
@@ -114,14 +116,11 @@ def unused_settings(directory: RunDirectory) -> list[str]:
 def model_settings(models: Models) -> JSON:
     """What is known only once the models are loaded, for `additive`: revisions, the layer."""
     settings: JSON = {}
-    if models.pairs is not None:
-        settings["nli"] = {"revision": models.pairs.info.revision}
-    if models.tokens is not None:
-        settings["token_encoder"] = {
-            "revision": models.tokens.info.revision,
-            "layer": models.tokens.layer,
-            "baseline": models.tokens.baseline is not None,
-        }
+    for role, model in models.items():
+        settings[role] = {"revision": model.info.revision}
+        if role == "token_encoder":
+            encoder = cast(TokenEncoder, model)
+            settings[role] |= {"layer": encoder.layer, "baseline": encoder.baseline is not None}
     return settings
 
 
@@ -140,16 +139,15 @@ def signature_facts(settings: Mapping[str, Any]) -> dict[str, str]:
         facts["llm"] = llm["model"] if builtin else named
     for task, prompt in additive.get("prompts", {}).items():
         facts[task] = f"{prompt['name']}={prompt['version']}@{prompt['digest']}"
-    if "nli" in additive:
-        facts["nli"] = _model_fact(additive["nli"])
-        facts["dtype"] = additive["nli"]["dtype"]
+    for role in ROLES:
+        if role in additive:
+            facts[role] = _model_fact(additive[role])
+            facts.setdefault("dtype", additive[role]["dtype"])
     if "token_encoder" in additive:
         encoder = additive["token_encoder"]
-        facts["token_encoder"] = _model_fact(encoder)
         facts["layer"] = str(encoder["layer"])
         rescaled = encoder["rescale_with_baseline"] and encoder["baseline"]
         facts["baseline"] = "rescaled" if rescaled else "none"
-        facts.setdefault("dtype", encoder["dtype"])
     return facts
 
 
@@ -162,6 +160,7 @@ def options_of(config: RunConfig) -> JSON:
     values = dataclasses.asdict(config)
     for name in _PATHS:
         values[name] = str(values[name]) if values[name] is not None else None
+    values["metric_files"] = [str(file.resolve()) for file in config.metric_files]
     del values["out"], values["retry_failed"]
     return _without_none(values)
 
@@ -174,6 +173,7 @@ def config_from(options: Mapping[str, Any], out: Path) -> RunConfig:
             values[name] = Path(values[name])
     for name in ("metrics", "tasks"):
         values[name] = tuple(values.get(name, ()))
+    values["metric_files"] = tuple(map(Path, values.get("metric_files", ())))
     values["llm"] = LLMConfig(**values["llm"])
     values["encoders"] = EncoderConfig(**values["encoders"])
     return RunConfig(out=out, **values)

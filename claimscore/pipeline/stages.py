@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 
 import anyio
 import anyio.to_thread
@@ -21,12 +23,13 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from claimscore.config import RunConfig
 from claimscore.errors import StoppedEarly
-from claimscore.pipeline.encoder_stage import PassResult, nli_pass, token_pass
-from claimscore.pipeline.encoders.base import OnBatch, PairClassifier, TokenEncoder
+from claimscore.pipeline.encoders.base import Model, OnBatch
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm_stage import run_task
-from claimscore.pipeline.plan import Plan, PlannedTask, SidePair
+from claimscore.pipeline.passes import PassInput
+from claimscore.pipeline.plan import Plan, PlannedPass, PlannedTask
 from claimscore.pipeline.progress import Progress
+from claimscore.pipeline.tasks import TASKS
 from claimscore.rundir import RunDirectory
 
 #: Chunks that may wait between the stages.
@@ -39,25 +42,15 @@ class ChunkTodo:
 
     chunk: int
     tasks: tuple[PlannedTask, ...] = ()
-    nli: tuple[SidePair, ...] = ()
-    token_scores: tuple[SidePair, ...] = ()
+    passes: tuple[PlannedPass, ...] = ()
 
     @property
     def needs_models(self) -> bool:
-        return bool(self.nli or self.token_scores)
+        return bool(self.passes)
 
 
-@dataclasses.dataclass(frozen=True)
-class Models:
-    """The encoders that a run needs; None where no step needs one."""
-
-    pairs: PairClassifier | None = None
-    tokens: TokenEncoder | None = None
-
-
-def pass_step(table: str, sides: SidePair) -> str:
-    """The name of a model pass over one chunk in the manifest."""
-    return "-".join((table, *sides))
+#: The loaded models by role: those that a missing step needs.
+Models = Mapping[str, Model]
 
 
 def find_todo(
@@ -83,9 +76,18 @@ def _chunk_todo(plan: Plan, directory: RunDirectory, chunk: int) -> ChunkTodo:
     return ChunkTodo(
         chunk,
         tuple(part for task in plan.tasks if (part := _missing_sides(task, steps))),
-        tuple(sides for sides in plan.nli if pass_step("nli", sides) not in steps),
-        tuple(s for s in plan.token_scores if pass_step("token_scores", s) not in steps),
+        tuple(planned for planned in plan.passes if planned.step not in steps),
     )
+
+
+def waves(tasks: Sequence[PlannedTask]) -> Iterator[list[PlannedTask]]:
+    """The tasks in groups, each after those whose rows it reads."""
+    left = list(tasks)
+    while left:
+        names = {planned.task.name for planned in left}
+        ready = [planned for planned in left if not names.intersection(planned.task.after)]
+        yield ready
+        left = [planned for planned in left if planned not in ready]
 
 
 def _missing_sides(planned: PlannedTask, steps: frozenset[str]) -> PlannedTask | None:
@@ -107,8 +109,9 @@ def _forget_failed(plan: Plan, directory: RunDirectory, chunk: int) -> None:
     for planned in plan.tasks:
         if stages.intersection(planned.task.after):
             stages.add(planned.task.name)
-    if "decompose" in stages:
-        stages.add("nli")
+    for planned_pass in plan.passes:
+        if stages.intersection(planned_pass.model_pass.after):
+            stages.add(planned_pass.model_pass.kind)
     for step in directory.steps(chunk):
         if step.partition("-")[0] in stages:
             directory.forget(chunk, step)
@@ -184,11 +187,10 @@ class Stages:
     ) -> None:
         """All tasks of one chunk; the slot is held until the model stage has taken it."""
         try:
-            for wave in (False, True):
+            for wave in waves(item.tasks):
                 async with anyio.create_task_group() as group:
-                    for planned in item.tasks:
-                        if bool(planned.task.after) == wave:
-                            group.start_soon(self._task_step, item.chunk, planned)
+                    for planned in wave:
+                        group.start_soon(self._task_step, item.chunk, planned)
             if item.tasks:
                 self._progress.llm_chunks_done += 1
             if item.needs_models:
@@ -198,7 +200,8 @@ class Stages:
 
     async def _task_step(self, chunk: int, planned: PlannedTask) -> None:
         records = self._directory.read("records", chunk)
-        tables = {"claims": self._directory.read("claims", chunk)} if planned.task.after else {}
+        before = {TASKS[name].table.name for name in planned.task.after}
+        tables = {table: self._directory.read(table, chunk) for table in before}
         result = await run_task(planned, records, tables, self._engine, self._config.granularity)
         frames = {planned.task.table.name: result.rows, "failures": result.failures}
         with self._at(f"the disk, at {planned.step} of chunk {chunk}"):
@@ -223,35 +226,35 @@ class Stages:
         """All model passes of one chunk, in the worker thread."""
         chunk = item.chunk
         records = self._directory.read("records", chunk)
-        for sides in item.nli:
-            self._write_pass(chunk, "nli", sides, self._nli(chunk, records, sides))
-        for sides in item.token_scores:
-            assert self._models.tokens is not None
-            result = token_pass(self._models.tokens, sides, records, self._listen)
-            self._write_pass(chunk, "token_scores", sides, result)
+        for planned in item.passes:
+            began = time.monotonic()
+            result = planned.model_pass.compute(
+                PassInput(
+                    model=self._models[planned.model_pass.role],
+                    need=planned.need,
+                    records=records,
+                    read=functools.partial(self._read, chunk),
+                    broken=self._broken(chunk, planned),
+                    listen=self._listen,
+                )
+            )
+            frames = {**result.rows, "failures": result.failures}
+            self._directory.write_parts(chunk, planned.step, frames)
+            self._progress.add_pass(planned.step, records.height, time.monotonic() - began)
         self._progress.model_chunk_share = 0.0
         self._progress.model_chunks_done += 1
 
-    def _nli(self, chunk: int, records: pl.DataFrame, sides: SidePair) -> PassResult:
-        assert self._models.pairs is not None
-        return nli_pass(
-            self._models.pairs,
-            sides,
-            records["id"].to_list(),
-            self._directory.read("claims", chunk),
-            self._broken(chunk, sides),
-            self._listen,
-        )
+    def _read(self, chunk: int, table: str) -> pl.DataFrame:
+        return self._directory.read(table, chunk)
 
-    def _broken(self, chunk: int, sides: SidePair) -> frozenset[str]:
-        """The records whose decomposition failed on one of the sides."""
+    def _broken(self, chunk: int, planned: PlannedPass) -> frozenset[str]:
+        """The records of which a task that the pass needs failed on one of its sides."""
+        after = planned.model_pass.after
+        if not after:
+            return frozenset()
         failures = self._directory.read("failures", chunk)
-        of_sides = (pl.col("stage") == "decompose") & pl.col("side").is_in(list(sides))
+        of_sides = pl.col("stage").is_in(after) & pl.col("side").is_in(planned.need.sides)
         return frozenset(failures.filter(of_sides)["id"])
-
-    def _write_pass(self, chunk: int, table: str, sides: SidePair, result: PassResult) -> None:
-        frames = {table: result.rows, "failures": result.failures}
-        self._directory.write_parts(chunk, pass_step(table, sides), frames)
 
     def _listen(self, pairs: int) -> OnBatch:
         """What a model calls after each batch of `pairs`: keeps count, and stops it if need be."""

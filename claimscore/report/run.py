@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -96,11 +98,22 @@ def _counts(summary: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _metric(name: str, row: Mapping[str, Any]) -> MetricFacts:
-    metric = load_metric(name)
-    return MetricFacts(
-        name=name,
-        half_width=row["half_width"],
-        description=metric.description,
-        higher_is=metric.higher_is,
-        range=metric.range,
+    """What the run said of a metric; of runs that said nothing, what is known of it now."""
+    facts = MetricFacts(name=name, half_width=row["half_width"])
+    if "range" not in row:
+        return _described_now(facts)
+    low, high = row["range"]
+    bounds = (-math.inf if low is None else low, math.inf if high is None else high)
+    return dataclasses.replace(
+        facts, description=row["description"], higher_is=row["higher_is"], range=bounds
+    )
+
+
+def _described_now(facts: MetricFacts) -> MetricFacts:
+    try:
+        metric = load_metric(facts.name)
+    except ConfigError:
+        return facts
+    return dataclasses.replace(
+        facts, description=metric.description, higher_is=metric.higher_is, range=metric.range
     )

@@ -53,10 +53,11 @@ SCORES_ROW_GROUP = 50_000
 _LOCK_TRIES, _LOCK_WAIT_S = 5, 0.02
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
+_STEP_NAME = re.compile(r"[a-z][a-z0-9_.-]*")
 _OWN_NAMES = frozenset(
     (
         *TABLES,
-        *("records", "llm_answers", "embeddings"),
+        *("records", "columns"),
         *("run.toml", "events.jsonl", "scores.parquet", "summary.json", "report.html"),
     )
 )
@@ -221,7 +222,7 @@ class RunDirectory:
         in between leaves it undone, never half old and half new. An empty frame has no file.
         """
         manifest = self._for_writing()
-        if not _NAME.fullmatch(step):
+        if not _STEP_NAME.fullmatch(step):
             raise ValueError(f"not a name for a step: {step!r}")
         checked = {table: self._checked(chunk, step, table, frames[table]) for table in frames}
         self.forget(chunk, step)
@@ -249,7 +250,7 @@ class RunDirectory:
         if not paths:
             return self.scan(table).clear().collect()
         try:
-            return pl.concat([pl.read_parquet(path, glob=False) for path in paths])
+            return pl.concat([_read_part(table, path) for path in paths])
         except (OSError, pl.exceptions.PolarsError) as exc:
             raise ConfigError(
                 f"{' or '.join(map(str, paths))}: missing or damaged: {_why(exc)}; "
@@ -259,9 +260,19 @@ class RunDirectory:
     def scan(self, table: str) -> pl.LazyFrame:
         """All finished rows of a table in the input's order, without loading them."""
         paths = [self._part(table, *written) for written in self._manifest.written(table)]
-        if paths:
+        known = TABLES.get(table)
+        if not paths:
+            return known.empty().lazy() if known else pl.LazyFrame()
+        if known is None:
             return pl.scan_parquet(paths, glob=False)
-        return TABLES[table].empty().lazy() if table in TABLES else pl.LazyFrame()
+        # A column that an older claimscore did not write is null, one of a newer is left out.
+        return pl.scan_parquet(
+            paths,
+            glob=False,
+            schema=known.schema,
+            missing_columns="insert",
+            extra_columns="ignore",
+        )
 
     def _part(self, table: str, chunk: int, step: str) -> Path:
         suffix = "" if table in SINGLE_STEP_TABLES else f"-{step}"
@@ -490,6 +501,17 @@ def _why(exc: Exception) -> str:
     except OSError as system_error:
         return reason(system_error)
     return reason(exc) if isinstance(exc, OSError) else _first_line(exc)
+
+
+def _read_part(table: str, path: Path) -> pl.DataFrame:
+    """A part with the columns of its table; what an older claimscore did not write is null."""
+    frame = pl.read_parquet(path, glob=False)
+    if table not in TABLES or frame.schema == TABLES[table].schema:
+        return frame
+    schema = TABLES[table].schema
+    columns = frozenset(frame.columns)
+    lacking = {name: pl.lit(None, dtype) for name, dtype in schema.items() if name not in columns}
+    return frame.with_columns(**lacking).select(schema.keys())
 
 
 def _regrouped(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:

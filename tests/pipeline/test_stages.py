@@ -18,10 +18,10 @@ from claimscore.pipeline.blocking import first_error, run_blocking
 from claimscore.pipeline.encoders.base import OnBatch
 from claimscore.pipeline.plan import Plan, make_plan
 from claimscore.pipeline.progress import Pace, Progress
-from claimscore.pipeline.stages import Models, Stages, find_todo
+from claimscore.pipeline.stages import Stages, find_todo
 from claimscore.rundir import RunDirectory
 from claimscore.tables import CLAIMS, FAILURES, NLI
-from tests.pipeline.test_encoder_stage import FakeClassifier
+from tests.pipeline.passes.test_passes import FakeClassifier
 
 COLUMNS = ["id", "summary_a", "summary_b"]
 
@@ -60,7 +60,7 @@ def run_stages(
 ) -> Progress:
     progress = Progress()
     todo = find_todo(plan_for(settings), directory, n_chunks, settings.retry_failed)
-    stages = Stages(settings, directory, todo, None, Models(pairs=classifier), progress)
+    stages = Stages(settings, directory, todo, None, {"nli": classifier}, progress)
     if hasattr(classifier, "stop"):
         classifier.stop = stages.stop
     run_blocking(stages.run)
@@ -104,7 +104,8 @@ def test_retry_failed_redoes_the_step_and_what_was_made_from_it(
     failure = FAILURES.frame([{"id": "r1", "stage": "decompose", "side": "a", "kind": "parse"}])
     directory.write_parts(1, "decompose-a-b", {"claims": CLAIMS.empty(), "failures": failure})
     todo = find_todo(plan_for(settings), directory, 3, retry_failed=True)
-    assert [(item.chunk, len(item.tasks), item.nli) for item in todo] == [(1, 1, (("a", "b"),))]
+    assert [(item.chunk, len(item.tasks)) for item in todo] == [(1, 1)]
+    assert [planned.step for planned in todo[0].passes] == ["nli-a-b"]
     assert not directory.has(1, "nli-a-b")
 
 

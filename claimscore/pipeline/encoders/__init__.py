@@ -5,8 +5,27 @@ Importing this is cheap: torch and transformers are imported by the loaders when
 
 from __future__ import annotations
 
+import importlib
+
 from claimscore.config import EncoderConfig
-from claimscore.pipeline.encoders.base import PairClassifier, TokenEncoder
+from claimscore.pipeline.encoders.base import Model, PairClassifier, TokenEncoder
+
+#: What a model is asked for -> "module:function" that loads the one `EncoderConfig` names.
+ROLES: dict[str, str] = {
+    "nli": "claimscore.pipeline.encoders.nli:load",
+    "embedder": "claimscore.pipeline.encoders.embedder:load",
+    "token_encoder": "claimscore.pipeline.encoders.tokens:load",
+    "ls_model": "claimscore.pipeline.encoders.ls:load",
+    "causal_lm": "claimscore.pipeline.encoders.likelihood:load_causal",
+    "seq2seq_lm": "claimscore.pipeline.encoders.likelihood:load_seq2seq",
+}
+
+
+def load_model(role: str, config: EncoderConfig) -> Model:
+    """Load the model of a role; `ConfigError` where it cannot be had or used."""
+    module, _, function = ROLES[role].partition(":")
+    model: Model = getattr(importlib.import_module(module), function)(config)
+    return model
 
 
 def load_pair_classifier(config: EncoderConfig) -> PairClassifier:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from claimscore.pipeline.encoders.token_layers import TokenLayers
+
 #: Order of the columns of `PairClassifier.classify`.
 NLI_LABELS = ("entailment", "neutral", "contradiction")
 
@@ -23,6 +25,13 @@ class ModelInfo(NamedTuple):
     model: str
     revision: str
     dtype: str
+
+
+class Model(Protocol):
+    """Any model of a run, whatever it does; its role decides the rest."""
+
+    @property
+    def info(self) -> ModelInfo: ...
 
 
 class PairClassifier(Protocol):
@@ -58,6 +67,55 @@ class TokenEncoder(Protocol):
 
         An empty text has no score: `ValueError`. ``on_batch`` as in `PairClassifier`.
         """
+        ...
+
+    def token_layers(
+        self, texts: Sequence[str], n_layers: int, *, on_batch: OnBatch | None = None
+    ) -> list[TokenLayers]:
+        """Return the embeddings of each text's tokens in the last ``n_layers`` layers."""
+        ...
+
+
+class Embedder(Protocol):
+    """Gives each text one vector (sentence embedding)."""
+
+    info: ModelInfo
+
+    def embed(
+        self, texts: Sequence[str], *, on_batch: OnBatch | None = None
+    ) -> NDArray[np.float32]:
+        """Return ``[n, d]`` vectors in the order of the texts.
+
+        A blank text has no vector: `ValueError`. ``on_batch`` as in `PairClassifier`.
+        """
+        ...
+
+
+class TextLikelihood(Protocol):
+    """Says how probable a text is, token by token from its beginning (a causal language model)."""
+
+    info: ModelInfo
+
+    def log_likelihoods(
+        self, texts: Sequence[str], *, on_batch: OnBatch | None = None
+    ) -> NDArray[np.float64]:
+        """Return ``[n, 2]``: the sum of log-probabilities, and how many tokens it is over."""
+        ...
+
+
+class PairLikelihood(Protocol):
+    """Says how probable a target text is given a source text (sequence to sequence)."""
+
+    info: ModelInfo
+
+    def log_likelihoods(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        on_batch: OnBatch | None = None,
+    ) -> NDArray[np.float64]:
+        """Return ``[n, 2]``: the sum of log-probabilities, and how many tokens it is over."""
         ...
 
 

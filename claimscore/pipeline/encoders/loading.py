@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -47,22 +47,23 @@ class Source(NamedTuple):
     revision: str
 
 
-def find_model(spec: str, *, offline: bool) -> Source:
+def find_model(spec: str, *, offline: bool, also: Sequence[str] = ()) -> Source:
     """Return where ``HF_ID[@REV]`` or a folder is, fetched from the hub if need be.
 
+    ``also`` are patterns of further files, in subfolders too, that the numbers depend on.
     Raises `UnknownModelError` where there is no such model, `ConfigError` where it cannot be used.
     """
     path = Path(spec).expanduser()
     if path.is_dir():
         source = Source(spec, path, "")
         check_files(source)
-        return source._replace(revision=folder_digest(path))
+        return source._replace(revision=folder_digest(path, also))
     if path.exists():
         raise ConfigError(f"{spec} is a file; name the folder that holds the model")
     name, _, revision = spec.partition("@")
     if spec.startswith((".", "/", "~")) or not _HUB_NAME.fullmatch(name):
         raise UnknownModelError(f"{spec}: there is no such folder, and no hub model is named so")
-    source = _from_hub(name, revision or None, offline=offline)
+    source = _from_hub(name, revision or None, offline=offline, also=also)
     check_files(source)
     return source
 
@@ -87,17 +88,18 @@ def check_files(source: Source) -> None:
     )
 
 
-def folder_digest(folder: Path) -> str:
+def folder_digest(folder: Path, also: Sequence[str] = ()) -> str:
     """Return 12 hex digits of the SHA-256 over names and bytes of config, tokenizer, weights.
 
-    Why: a folder has no commit, and the same path may hold another model tomorrow.
+    Why: a folder has no commit, and the same path may hold another model tomorrow. ``also`` as
+    in `find_model`.
     """
-    files = {path for pattern in (*_TEXTS, *_WEIGHTS) for path in folder.glob(pattern)}
+    files = {path for pattern in (*_TEXTS, *_WEIGHTS, *also) for path in folder.glob(pattern)}
     digest = hashlib.sha256()
     for path in sorted(files):
         with path.open("rb") as file:
             content = hashlib.file_digest(file, "sha256").hexdigest()
-        digest.update(f"{path.name} {content}\n".encode())
+        digest.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
     return digest.hexdigest()[:12]
 
 
@@ -152,15 +154,17 @@ def load_config(source: Source) -> Any:  # transformers' config classes share no
         )
 
 
-def load_tokenizer(source: Source) -> Any:  # the Auto classes return an untyped union
-    """Return the model's tokenizer; one without a padding token cannot be batched."""
+def load_tokenizer(
+    source: Source, *, needs_padding: bool = True
+) -> Any:  # the Auto classes return an untyped union
+    """Return the model's tokenizer; one without a padding token cannot pad by itself."""
     from transformers import AutoTokenizer
 
     with usable(source), quiet():
         tokenizer = AutoTokenizer.from_pretrained(
             source.folder, local_files_only=True, trust_remote_code=False
         )
-    if tokenizer.pad_token_id is None:
+    if needs_padding and tokenizer.pad_token_id is None:
         raise ConfigError(f"{source.name}: its tokenizer has no padding token; name another model")
     return tokenizer
 
@@ -270,7 +274,9 @@ def quiet() -> Iterator[None]:
             transformers_logging.enable_progress_bar()
 
 
-def _from_hub(name: str, revision: str | None, *, offline: bool) -> Source:
+def _from_hub(
+    name: str, revision: str | None, *, offline: bool, also: Sequence[str] = ()
+) -> Source:
     """Return the hub's snapshot folder; its name is the commit."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
@@ -288,8 +294,8 @@ def _from_hub(name: str, revision: str | None, *, offline: bool) -> Source:
             snapshot_download(
                 name,
                 revision=revision,
-                allow_patterns=[*_TEXTS, *_WEIGHTS],
-                ignore_patterns=["*/*"],
+                allow_patterns=[*_TEXTS, *_WEIGHTS, *also],
+                ignore_patterns=["*/*.model"] if also else ["*/*"],
                 local_files_only=offline,
             )
         )

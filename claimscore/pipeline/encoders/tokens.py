@@ -45,6 +45,7 @@ from claimscore.pipeline.encoders.loading import (
     resolve_dtype,
     token_limit,
 )
+from claimscore.pipeline.encoders.token_layers import LayerReader, TokenLayers
 
 DATA = Path(__file__).parent / "data"
 logger = logging.getLogger("claimscore")
@@ -135,6 +136,7 @@ class BatchedTokenEncoder:
         limit: int,
         budget: int,
         device: torch.device,
+        hidden: Callable[..., Sequence[Tensor]] | None = None,
     ) -> None:
         self.info = info
         self.layer = layer
@@ -149,6 +151,21 @@ class BatchedTokenEncoder:
         self._runner = BudgetedRunner(
             budget, is_out_of_memory=is_out_of_memory, free=partial(free_memory, device)
         )
+        self._layers = LayerReader(
+            info,
+            hidden or (lambda **inputs: (states(**inputs),)),
+            tokenizer,
+            limit=limit,
+            device=device,
+            runner=self._runner,
+            in_front=self._space,
+        )
+
+    def token_layers(
+        self, texts: Sequence[str], n_layers: int, *, on_batch: OnBatch | None = None
+    ) -> list[TokenLayers]:
+        """Return the last ``n_layers`` layers of each text, up to `layer`: `LayerReader.read`."""
+        return self._layers.read(texts, n_layers, on_batch=on_batch)
 
     def bertscore(
         self,
@@ -395,6 +412,7 @@ def _load_embedded(
         limit=token_limit(tokenizer, model.config, model),
         budget=config.batch_tokens,
         device=device,
+        hidden=lambda **inputs: model(**inputs, output_hidden_states=True).hidden_states,
     )
 
 
@@ -425,6 +443,7 @@ def _load_stock(
         limit=token_limit(tokenizer, settings, model),
         budget=config.batch_tokens,
         device=device,
+        hidden=lambda **inputs: model(**inputs, output_hidden_states=True).hidden_states,
     )
 
 

@@ -72,15 +72,16 @@ def map(
 
 
 def check_builtin(prompt: Prompt, provider: Provider) -> None:
-    """`ConfigError` where rules that know four tasks would be asked for another one."""
+    """`ConfigError` where rules that know some tasks would be asked for another one."""
     if provider.family != "builtin":
         return
+    from claimscore.pipeline.llm.providers.builtin import TASKS as RULES
     from claimscore.pipeline.tasks import TASKS
 
-    task = TASKS.get(prompt.name)
+    task = TASKS.get(prompt.name) if prompt.name in RULES else None
     if task is None or dict(task.output) != dict(prompt.output):
         raise ConfigError(
-            f"--llm builtin is rules for {', '.join(TASKS)} with their [output], and cannot do "
+            f"--llm builtin is rules for {', '.join(RULES)} with their [output], and cannot do "
             f"the prompt {prompt.name}; name a language model: --llm openai:MODEL"
         )
 

@@ -1,7 +1,7 @@
 """FILE.parquet.parts/: the unfinished work of one map, a run directory of four tables.
 
     records/      the input, read once, in chunks of rows whose types are settled
-    llm_answers/  the columns that are added, row by row beside those of `records/`
+    columns/      the columns that are added, row by row beside those of `records/`
     failures/     what could not be done
     kept/         answers of rows that are left alone while the others are tried again
     state.json    for people: `complete` is false, how many rows are done, how to go on
@@ -34,6 +34,9 @@ from claimscore.pipeline.mapping.questions import ERROR_COLUMN, STAGE, Answers
 from claimscore.pipeline.mapping.table import Table
 from claimscore.rundir import RunDirectory
 from claimscore.types import JSON
+
+#: The table of the columns that are added.
+ANSWERS = "columns"
 
 #: Says for people how far it is.
 STATE_FILE = "state.json"
@@ -161,7 +164,7 @@ class Parts:
             frame = rows.slice(chunk * chunk_rows, chunk_rows).collect()
             answers = frame.select(added)
             if answers[ERROR_COLUMN].null_count() == frame.height:
-                self._directory.write_parts(chunk, STAGE, {"llm_answers": answers})
+                self._directory.write_parts(chunk, STAGE, {ANSWERS: answers})
             else:
                 self._directory.write_parts(chunk, "kept", {"kept": answers})
             self._directory.write_parts(chunk, "records", {"records": frame.drop(added)})
@@ -171,7 +174,7 @@ class Parts:
         rows = self._directory.scan("failures").select(pl.col("id").cast(pl.Int64)).collect()
         size = int(self._directory.settings["chunk_records"])
         for chunk in (rows["id"] // size).unique().sort():
-            kept = self._directory.read("llm_answers", chunk)
+            kept = self._directory.read(ANSWERS, chunk)
             self._directory.write_parts(chunk, "kept", {"kept": kept})
             self._directory.forget(chunk, STAGE)
 
@@ -183,7 +186,7 @@ class Parts:
 
     @property
     def rows_done(self) -> int:
-        return self._directory.counts().get("llm_answers", 0)
+        return self._directory.counts().get(ANSWERS, 0)
 
     def read(self, chunk: int) -> pl.DataFrame:
         """The input's rows of a chunk."""
@@ -201,7 +204,7 @@ class Parts:
 
     def write(self, chunk: int, answers: Answers) -> None:
         """Make the answers of a chunk count."""
-        frames = {"llm_answers": answers.columns, "failures": answers.failures}
+        frames = {ANSWERS: answers.columns, "failures": answers.failures}
         self._directory.write_parts(chunk, STAGE, frames)
 
     def write_state(self, *, now: bool = False) -> None:
@@ -210,7 +213,7 @@ class Parts:
             return
         self._state_written = time.monotonic()
         counts = self._directory.counts()
-        done = counts.get("llm_answers", 0)
+        done = counts.get(ANSWERS, 0)
         state = {
             "complete": False,
             "out": str(self.out),
@@ -260,7 +263,7 @@ class Parts:
 
     def _whole(self, chunk: int) -> pl.DataFrame:
         """The input's rows of a chunk and what was added to them."""
-        answers = self._directory.read("llm_answers", chunk)
+        answers = self._directory.read(ANSWERS, chunk)
         return pl.concat([self.read(chunk), answers], how="horizontal")
 
     def _write_failures(self, failures: pl.LazyFrame, said: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.money import SPEND_FILE
 from claimscore.pipeline.mapping.finished import Finished
-from claimscore.pipeline.mapping.parts import STATE_FILE, parts_path
+from claimscore.pipeline.mapping.parts import ANSWERS, STATE_FILE, parts_path
 from claimscore.pipeline.mapping.questions import STAGE
 from claimscore.pipeline.status import spent_in_all
 from claimscore.rundir import RunDirectory, damage_as_error
@@ -66,7 +66,7 @@ def _unfinished(place: Path, directory: RunDirectory) -> JSON:
     counts, note = directory.counts(), begun["last_call"]
     by_kind = directory.scan("failures").group_by("kind").len("count").sort("kind").collect()
     total = directory.settings["records"]["count"]
-    done = counts.get("llm_answers", 0)
+    done = counts.get(ANSWERS, 0)
     if begun["running"] and note is not None:
         done = max(done, note["rows"][0])
     return {

@@ -1,0 +1,257 @@
+"""The metrics that can be named: claimscore's, those of one's own files, those of packages.
+
+A metric file is Python and is run; what it offers are the `Metric` and `MetricFamily` objects at
+its top level. A package offers them as entry points of the group `claimscore.metrics`.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import hashlib
+import importlib
+import importlib.machinery
+import importlib.metadata
+import importlib.util
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple, TypeVar
+
+from claimscore.errors import ClaimscoreError, ConfigError
+from claimscore.metrics.base import ChunkTables, Metric, MetricFamily, Score
+
+#: The entry points' group: `own-name = "package.module:METRIC"`.
+GROUP = "claimscore.metrics"
+
+#: A name has no comma, colon or bar: lists, options and signatures are made with them.
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
+
+
+_T = TypeVar("_T")
+
+
+class _Offer(NamedTuple):
+    """A metric from outside: where it stands, its fact for the signature, its file if any."""
+
+    metric: Metric | MetricFamily
+    where: str
+    fact: tuple[str, str]
+    file: Path | None
+
+
+class Catalogue:
+    """Metrics by name. `own` are claimscore's, "module:attribute"; each file is run once, here.
+
+    `ConfigError` with file and line where a file cannot be run, offers nothing, or offers a
+    name that is taken.
+    """
+
+    def __init__(self, own: Mapping[str, str], files: Iterable[Path] = ()) -> None:
+        self._own = own
+        self._files: dict[Path, None] = {}
+        self._offers: dict[str, _Offer] = {}
+        self._add(files)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The metric files, absolute, each once."""
+        return tuple(self._files)
+
+    def with_files(self, files: Iterable[Path]) -> Catalogue:
+        """This catalogue and what more files offer; those that were run are not run again."""
+        more = Catalogue(self._own)
+        more._files, more._offers = dict(self._files), dict(self._offers)
+        more._add(files)
+        return more
+
+    def has(self, spec: str) -> bool:
+        """Whether there is a metric of that name, whatever its options."""
+        name = spec.partition(":")[0]
+        return name in self._own or name in self._offers or name in _installed().names
+
+    def load(self, spec: str) -> Metric:
+        """The metric of that name, or of a family with options: `summac-zs:variant=code`.
+
+        `ConfigError` naming what is known where there is no such metric, option or value.
+        """
+        name, *given = spec.split(":")
+        if name in self._own:
+            module, _, attribute = self._own[name].partition(":")
+            return _chosen(getattr(importlib.import_module(module), attribute), name, given)
+        offer = self._offer(name)
+        metric = _guarded(lambda: _chosen(offer.metric, name, given), offer.file, name)
+        return dataclasses.replace(
+            metric,
+            facts=(offer.fact, *metric.facts),
+            score=functools.partial(_score, metric, offer.file),
+        )
+
+    def load_all(self, specs: Iterable[str]) -> tuple[Metric, ...]:
+        """The metrics of these names, each once, in the order given."""
+        return tuple(self.load(spec) for spec in dict.fromkeys(specs))
+
+    def _offer(self, name: str) -> _Offer:
+        installed = _installed().select(name=name)
+        if not installed:
+            if name in self._offers:
+                return self._offers[name]
+            known = ", ".join([*self._own, *self._offers, *sorted(_installed().names)])
+            raise ConfigError(f"unknown metric {name}; known metrics: {known}")
+        places = [f"the package {_package(point)}" for point in installed]
+        if name in self._offers:
+            places.append(self._offers[name].where)
+        if len(places) > 1:
+            raise ConfigError(f"metric {name} is in {' and in '.join(places)}; rename one")
+        (point,) = installed
+        return _loaded(point)
+
+    def _add(self, files: Iterable[Path]) -> None:
+        for path in dict.fromkeys(file.resolve() for file in files):
+            if path in self._files:
+                continue
+            for offer in _read_file(path):
+                name = offer.metric.name
+                if name in self._own:
+                    raise ConfigError(
+                        f"{offer.where}: claimscore has a metric {name}; rename yours"
+                    )
+                if name in self._offers:
+                    first = self._offers[name].where
+                    raise ConfigError(f"{offer.where}: metric {name} is in {first} too; rename one")
+                self._offers[name] = offer
+            self._files[path] = None
+
+
+def _chosen(found: Metric | MetricFamily, name: str, given: Sequence[str]) -> Metric:
+    if isinstance(found, MetricFamily):
+        return found.metric(given)
+    if given:
+        raise ConfigError(f"metric {name} has no options, but {given[0]} is named")
+    return found
+
+
+def _score(metric: Metric, file: Path | None, tables: ChunkTables) -> list[Score]:
+    return _guarded(lambda: metric.score(tables), file, metric.name)
+
+
+def _guarded(call: Callable[[], _T], file: Path | None, name: str) -> _T:
+    """The call's result; what a metric's code raises is told with file and line."""
+    try:
+        return call()
+    except ClaimscoreError:
+        raise
+    except Exception as exc:
+        raise ConfigError(f"{_place(file, exc)}metric {name}: {_said(exc)}") from exc
+
+
+def _said(exc: BaseException) -> str:
+    text = str(exc).strip().partition("\n")[0]
+    return f"{type(exc).__name__}: {text}" if text else type(exc).__name__
+
+
+# Files
+
+
+def _read_file(path: Path) -> list[_Offer]:
+    try:
+        code = path.read_bytes()
+    except FileNotFoundError:
+        raise ConfigError(
+            f"metric file {path}: there is no such file; put it back, or say with --metric-file "
+            "where it is"
+        ) from None
+    except OSError as exc:
+        raise ConfigError(f"metric file {path}: {exc.strerror}") from exc
+    digest = hashlib.sha256(code).hexdigest()[:12]
+    module = _run(path, code, digest)
+    bound = _bound(code)
+    found: dict[int, _Offer] = {}
+    for variable, value in vars(module).items():
+        if isinstance(value, Metric | MetricFamily) and variable not in bound.of_claimscore:
+            line = bound.lines.get(variable)
+            where = f"{path}, line {line}" if line else f"{path}, {variable}"
+            if not _NAME.fullmatch(value.name):
+                raise ConfigError(
+                    f"{where}: metric name {value.name!r}: letters, digits and . _ + - only"
+                )
+            found.setdefault(id(value), _Offer(value, where, ("file", digest), path))
+    if not found:
+        raise ConfigError(f"metric file {path}: no Metric or MetricFamily at its top level")
+    return list(found.values())
+
+
+def _run(path: Path, code: bytes, digest: str) -> ModuleType:
+    """The file as a module: exactly the bytes that the digest is of, no bytecode beside it."""
+    name = f"_claimscore_metric_file_{digest}"
+    loader = importlib.machinery.SourceFileLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None, "a loader was given"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # where dataclasses and typing look names up
+    try:
+        exec(compile(code, str(path), "exec", dont_inherit=True), vars(module))
+    except (Exception, SystemExit) as exc:
+        del sys.modules[name]
+        place = _place(path, exc) or f"{path}: "
+        raise ConfigError(f"{place}the metric file cannot be run: {_said(exc)}") from exc
+    return module
+
+
+def _place(path: Path | None, exc: BaseException) -> str:
+    """`own.py, line 3: ` where that is the file's line that raised; else nothing."""
+    if isinstance(exc, SyntaxError) and exc.filename == str(path):
+        return f"{path}, line {exc.lineno}: "
+    frames = traceback.extract_tb(exc.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+    return f"{path}, line {lines[-1]}: " if lines else ""
+
+
+class _Bound(NamedTuple):
+    """The lines on which names are assigned, and the names imported from claimscore."""
+
+    lines: dict[str, int]
+    of_claimscore: set[str]
+
+
+def _bound(code: bytes) -> _Bound:
+    found = _Bound({}, set())
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.lines.setdefault(node.id, node.lineno)
+        elif isinstance(node, ast.ImportFrom):
+            names = {alias.asname or alias.name: node.lineno for alias in node.names}
+            found.lines.update(names)
+            if (node.module or "").partition(".")[0] == "claimscore":
+                found.of_claimscore.update(names)
+    return found
+
+
+# Packages
+
+
+def _installed() -> importlib.metadata.EntryPoints:
+    return importlib.metadata.entry_points(group=GROUP)
+
+
+def _package(point: importlib.metadata.EntryPoint) -> str:
+    return point.dist.name if point.dist else point.value
+
+
+def _loaded(point: importlib.metadata.EntryPoint) -> _Offer:
+    where = f"the package {_package(point)}"
+    try:
+        metric = point.load()
+    except Exception as exc:
+        raise ConfigError(f"metric {point.name} of {where}: {_said(exc)}") from exc
+    if not isinstance(metric, Metric | MetricFamily) or metric.name != point.name:
+        raise ConfigError(
+            f"metric {point.name} of {where}: {point.value} is no Metric or MetricFamily "
+            "of that name"
+        )
+    version = point.dist.version if point.dist else "?"
+    return _Offer(metric, where, ("package", f"{_package(point)}@{version}"), None)

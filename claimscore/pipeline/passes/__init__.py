@@ -1,0 +1,38 @@
+"""The model passes: each reads a chunk's texts and tables, asks one model, writes one table.
+
+Importing this is cheap: a pass imports its model's library when a model is loaded.
+"""
+
+from __future__ import annotations
+
+from claimscore.pipeline.passes.base import ModelPass, PassInput, PassResult
+from claimscore.pipeline.passes.block_nli import BLOCK_NLI_PASS
+from claimscore.pipeline.passes.likelihood import BART_SCORE_PASS, PERPLEXITY_PASS
+from claimscore.pipeline.passes.ls import LS_PADDED_PASS, LS_PASS
+from claimscore.pipeline.passes.movers import MOVER_SCORE_PASS, SENTENCE_MOVERS_PASS
+from claimscore.pipeline.passes.nli import NLI_PASS
+from claimscore.pipeline.passes.similarities import (
+    FACT_SIMILARITIES_PASS,
+    TEXT_SIMILARITIES_PASS,
+)
+from claimscore.pipeline.passes.token_scores import TOKEN_SCORES_PASS
+
+#: Every pass by its kind, in the order in which a chunk goes through them.
+PASSES: dict[str, ModelPass] = {
+    item.kind: item
+    for item in (
+        NLI_PASS,
+        BLOCK_NLI_PASS,
+        TOKEN_SCORES_PASS,
+        LS_PASS,
+        LS_PADDED_PASS,
+        FACT_SIMILARITIES_PASS,
+        TEXT_SIMILARITIES_PASS,
+        SENTENCE_MOVERS_PASS,
+        MOVER_SCORE_PASS,
+        PERPLEXITY_PASS,
+        BART_SCORE_PASS,
+    )
+}
+
+__all__ = ["PASSES", "ModelPass", "PassInput", "PassResult"]
