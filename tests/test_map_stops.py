@@ -172,7 +172,7 @@ def test_two_maps_share_the_limit_of_their_key(
     Without sharing the two would send twice what the server allows, and half be refused.
     """
     monkeypatch.setenv("OPENAI_API_KEY", "sk-shared")
-    n_rows, n_empty = 300, 3
+    n_rows, n_empty = 150, 1
     both, counts = threading.Event(), Counter[str]()
 
     async def answer(body: Body) -> Completion:
