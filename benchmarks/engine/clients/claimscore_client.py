@@ -62,7 +62,7 @@ async def main() -> None:
             note(exc)
             answered, more = engine.stats.answered, {"stopped": type(exc).__name__}
         more |= {"hits": engine.stats.hits, "retries": engine.stats.retries}
-    meter.report(answered, asked.n, packages=("anyio", "diskcache", "h11", "orjson"), **more)
+    meter.report(answered, asked.n, packages=("anyio", "diskcache", "httptools", "orjson"), **more)
 
 
 anyio.run(main)

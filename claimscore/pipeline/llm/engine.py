@@ -49,6 +49,9 @@ _OTHER_PROCESS_S = (0.05, 0.15)
 #: Rows that must have an outcome before a share of failures says anything.
 _ROWS_FOR_A_SHARE = 50
 
+#: Workers of a call that may sleep before a retry, for each that can send.
+_SLEEPERS_A_SLOT = 3
+
 #: So many requests too long for the model, and none answered: then all of them are.
 _ALL_TOO_LONG = 10
 
@@ -74,6 +77,21 @@ class _Row(Generic[T]):
     final: bool = False  # a further sample would fare no better
     failure: Failure | None = None  # the row's outcome if no further sample may be asked
     outcome: Answer[T] | Failure | None = None
+
+
+@dataclasses.dataclass(slots=True)
+class _Call(Generic[T]):
+    """One `answer_all`: the rows to ask for, and the workers that go through them.
+
+    A worker that sleeps before a retry holds no slot, so another one takes its place; many may
+    sleep where refusals come with a second to wait. `n_more` is how many there may be besides.
+    """
+
+    rows: Iterator[_Row[T]]  # shared: one is taken without awaiting, so no stream is needed
+    parse: Parse[T]
+    retry: Retry
+    workers: TaskGroup
+    n_more: int
 
 
 class _Flight:
@@ -119,7 +137,6 @@ class Engine:
         self._failure_limit = failure_limit or FailureLimit()
         self._retry_failed = retry_failed
         self._sleep = sleep
-        self._retry = Retry(self._back_off)
         self._on_event = on_event or hear_nothing
         self._limiter = limiter or Limiter(rpm=rpm, tpm=tpm, max_concurrency=max_concurrency)
         self._spending = spending or Spending(price=None)
@@ -136,12 +153,8 @@ class Engine:
             timeout_s=timeout_s,
             on_event=self._on_event,
         )
-        # More workers than slots: one that sleeps before a retry holds none, and many may sleep
-        # where refusals come with a second to wait. Where answers come in batches, there are
-        # thousands of slots and next to no retries.
-        collects = isinstance(provider, Collecting)
-        self._n_workers = max_concurrency if collects else 4 * max_concurrency
-        self._claims = not collects  # thousands of locks, for hours: batches have their journal
+        # Thousands of locks, for hours: batches have their journal.
+        self._claims = not isinstance(provider, Collecting)
         self._n_elsewhere = 0
         self._commits = GroupCommit(cache, self._spending.flush)
         self._flights: dict[str, _Flight] = {}
@@ -306,29 +319,32 @@ class Engine:
     # -- missing answers
 
     async def _work(self, rows: list[_Row[T]], parse: Parse[T]) -> None:
-        """A fixed number of workers over all rows; raise what stopped them, if anything did."""
-        queue = iter(rows)  # shared: a row is taken without awaiting, so no stream is needed
+        """Workers over all rows, one a slot; raise what stopped them, if anything did."""
+        n_workers = min(len(rows), self.max_concurrency)
         with self._stop.call():
             async with anyio.create_task_group() as workers:
-                for _ in range(min(len(rows), self._n_workers)):
-                    workers.start_soon(self._worker, queue, parse)
+                retry = Retry(lambda seconds: self._back_off(call, seconds))
+                n_more = min(len(rows) - n_workers, _SLEEPERS_A_SLOT * self.max_concurrency)
+                call = _Call(iter(rows), parse, retry, workers, n_more)
+                for _ in range(n_workers):
+                    workers.start_soon(self._worker, call)
         if any(row.outcome is None for row in rows):
             # Whoever hears of the stop may end everything: first let what is in flight land,
             # also that of other calls.
             await self._sender.landed()
             self._check_running()
 
-    async def _worker(self, queue: Iterator[_Row[T]], parse: Parse[T]) -> None:
-        for row in queue:
+    async def _worker(self, call: _Call[T]) -> None:
+        for row in call.rows:
             try:
-                await self._solve(row, parse)
+                await self._solve(row, call)
             except Halted:
                 return
             except Exception as exc:
                 self._stop.halt(exc)  # `_work` raises it
                 return
 
-    async def _solve(self, row: _Row[T], parse: Parse[T]) -> None:
+    async def _solve(self, row: _Row[T], call: _Call[T]) -> None:
         """Go through the samples of a row until it has an outcome."""
         while row.outcome is None:
             if row.key in self._flights:
@@ -339,17 +355,17 @@ class Engine:
             elif self._claims and not self.cache.claim(row.key):
                 await self._wait_for_other_process()
             else:
-                await self._look_and_ask(row, parse)
+                await self._look_and_ask(row, call)
         if isinstance(row.outcome, Failure):
             self._count_failure(row.outcome)
 
-    async def _look_and_ask(self, row: _Row[T], parse: Parse[T]) -> None:
+    async def _look_and_ask(self, row: _Row[T], call: _Call[T]) -> None:
         """One sample of a row that nobody else is asking for."""
         key = row.key
         try:
             entry = self.cache.get_many([key]).get(key)
             if entry is not None:
-                self._use_stored(row, entry, parse)
+                self._use_stored(row, entry, call.parse)
             elif not self._may_ask(row):
                 row.outcome = row.failure
             elif self.cache.read_only:
@@ -358,7 +374,7 @@ class Engine:
                     "kept; make it writable for you, or name another folder with --cache-dir"
                 )
             else:
-                await self._fly(row, parse)
+                await self._fly(row, call)
         finally:
             if self._claims:
                 self.cache.release(key)
@@ -400,7 +416,7 @@ class Engine:
             f"{allowed}; most often ({count:,}): {kind}; the last one: {failure.message}"
         )
 
-    async def _fly(self, row: _Row[T], parse: Parse[T]) -> None:
+    async def _fly(self, row: _Row[T], call: _Call[T]) -> None:
         """Ask for the row's sample; whoever wants the same meanwhile waits for this flight.
 
         Should this task be cancelled, the next of those who wait takes over.
@@ -408,26 +424,26 @@ class Engine:
         key = row.key
         flight = self._flights[key] = _Flight()
         try:
-            row.outcome = outcome = await self._ask(row, parse)
+            row.outcome = outcome = await self._ask(row, call)
             flight.failure = outcome if isinstance(outcome, Failure) else None
         finally:
             del self._flights[key]
             flight.landed.set()
 
-    async def _ask(self, row: _Row[T], parse: Parse[T]) -> Answer[T] | Failure | None:
+    async def _ask(self, row: _Row[T], call: _Call[T]) -> Answer[T] | Failure | None:
         """An answer, a failure, or None where the answer was refused and the row moved on."""
         request, key, tries = row.request, row.key, Tries(self._max_attempts)
 
         async def keep(completion: Completion) -> tuple[Completion, Passed[T] | Refused]:
             with anyio.CancelScope(shield=True):
-                verdict = await self._judge_and_keep(completion, key, parse)
+                verdict = await self._judge_and_keep(completion, key, call.parse)
             return completion, verdict
 
         async def attempt() -> tuple[Completion, Passed[T] | Refused]:
             return await self._sender.send(request, key, tries, keep)
 
         try:
-            completion, verdict = await self._retry(attempt)
+            completion, verdict = await call.retry(attempt)
         except RejectedError as exc:
             return Failure(exc.kind, str(exc), tries.sent, key)
         except GaveUp as exc:
@@ -451,9 +467,12 @@ class Engine:
         await self._commits.put(key, Entry(completion, why))
         return verdict
 
-    async def _back_off(self, seconds: float) -> None:
+    async def _back_off(self, call: _Call[T], seconds: float) -> None:
         if self._outage.is_open:
             return  # the gate holds it back
+        if call.n_more:
+            call.n_more -= 1
+            call.workers.start_soon(self._worker, call)
         with self._stop.waiting():
             await self._sleep(seconds)
 

@@ -82,7 +82,7 @@ class Sender:
         self._outage = outage
         self._stop = stop
         self._stats = stats
-        self._timeout_s = timeout_s
+        self._timeout_s = _unless_its_own(timeout_s, provider)
         self._on_event = on_event
         self._estimate = TokenEstimate()
         self._slots = anyio.Semaphore(max_concurrency, fast_acquire=True)
@@ -273,6 +273,12 @@ class Sender:
             self._stop.halt(exc)
         except ClaimscoreError:
             pass  # it could not find out; the outage goes on as one
+
+
+def _unless_its_own(timeout_s: float | None, provider: Provider) -> float | None:
+    """The time for an answer, or None where the provider itself waits no longer than that."""
+    own = getattr(provider, "timeout_s", None)
+    return None if own is not None and timeout_s is not None and own <= timeout_s else timeout_s
 
 
 def hear_nothing(kind: str, **fields: object) -> None:

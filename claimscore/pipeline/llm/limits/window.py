@@ -12,6 +12,9 @@ WINDOW_AFTER_PAUSE = 2.0
 #: refusals do.
 PATIENCE_S = 0.5
 
+#: What a busy machine was too late to send is caught up with, up to this part of a round trip.
+_CATCH_UP = 0.25
+
 #: A refusal takes away what so many answers brought.
 _ANSWERS_PER_REFUSAL = 2.0
 
@@ -65,7 +68,8 @@ class Window:
         """One more is under way."""
         if self._round_trip_s < math.inf and not self.is_open:
             gap_s = self._round_trip_s / self.size
-            self._next_at = max(self._next_at, now - 2 * gap_s) + gap_s
+            late_s = max(2 * gap_s, _CATCH_UP * self._round_trip_s)
+            self._next_at = max(self._next_at, now - late_s) + gap_s
 
     def answered(self, in_flight: int, elapsed_s: float, now: float) -> None:
         """Grow by one; only where what is allowed was used, for else nothing was tried."""

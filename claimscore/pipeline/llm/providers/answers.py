@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import json
 import math
 from collections.abc import Mapping
 from typing import Any
+
+import orjson
 
 from claimscore.errors import TransientError
 from claimscore.types import Completion, RateLimits, Request, TokenLogprob, Usage
@@ -54,7 +57,9 @@ def without_key(completion: Completion, key: str | None) -> Completion:
 
 
 def decoded(body: bytes) -> Any:
-    """JSON, or None where it is none."""
+    """JSON, or None where it is none; what orjson is too strict for goes the long way."""
+    with contextlib.suppress(orjson.JSONDecodeError):
+        return orjson.loads(body)
     try:
         return json.loads(body)
     except (ValueError, RecursionError):

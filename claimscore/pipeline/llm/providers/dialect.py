@@ -11,6 +11,8 @@ import json
 import re
 from typing import Literal, TypeVar, get_args
 
+import orjson
+
 from claimscore.pipeline.llm.providers.complaints import Complaint
 from claimscore.types import JSON, Message, OutputSchema, Request
 
@@ -64,7 +66,10 @@ def _one_of(known: tuple[T, ...], value: object) -> T:
 
 def encoded(body: JSON) -> bytes:
     """JSON as UTF-8 can carry it: lone surrogates become question marks."""
-    return _encoder.encode(body).encode("utf-8", "replace")
+    try:
+        return orjson.dumps(body)
+    except TypeError:
+        return _encoder.encode(body).encode("utf-8", "replace")
 
 
 def wire_body(request: Request, dialect: Dialect) -> JSON:

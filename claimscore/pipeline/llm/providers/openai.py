@@ -31,7 +31,8 @@ from claimscore.pipeline.llm.providers.answers import (
 from claimscore.pipeline.llm.providers.complaints import Complaint, complaint_of, error_of
 from claimscore.pipeline.llm.providers.dialect import Dialect, encoded, learnt_from, wire_body
 from claimscore.pipeline.llm.providers.headers import rate_limits
-from claimscore.pipeline.llm.providers.transport import Reply, is_loopback, open_transport
+from claimscore.pipeline.llm.providers.reply import Reply
+from claimscore.pipeline.llm.providers.transport import is_loopback, open_transport
 from claimscore.types import Completion, Request
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class OpenAIProvider:
         on_dialect: Callable[[Dialect], None] | None = None,
     ) -> None:
         self.model = model
+        self.timeout_s = timeout_s
         self.base_url = normalised_url(base_url)
         self.namespace = namespace or self.base_url
         self.dialect = dialect or Dialect()

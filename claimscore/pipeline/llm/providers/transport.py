@@ -1,4 +1,4 @@
-"""One HTTP request at a time on a connection, to one server. The only home of httpx2 and h11.
+"""One HTTP request at a time on a connection, to one server. The only home of httpx2.
 
 A pool that looks at all its connections for every request, as a general client's does, costs
 several times what the request costs. Here a request takes the connection that was idle last,
@@ -21,21 +21,20 @@ import socket
 import ssl
 import time
 import zlib
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 from urllib.parse import quote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import anyio
-import h11
 import httpx2
 from anyio.abc import ByteStream, SocketAttribute
 
 from claimscore.errors import ConfigError, TransientError
+from claimscore.pipeline.llm.providers.reply import Reply, ReplyReader
 
 #: A larger answer is a broken one.
 MAX_BODY_BYTES = 64 * 2**20
-MAX_HEAD_BYTES = 128 * 2**10
 
 #: Below the five seconds after which uvicorn and Node close an idle connection.
 LONGEST_IDLE_S = 4.0
@@ -46,14 +45,6 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 #: What a broken connection raises; `anyio.EndOfStream` is an orderly end.
 _BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)
-
-
-class Reply(NamedTuple):
-    """A response, read to its end. Header names are in lower case."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
 
 
 class Transport(Protocol):
@@ -111,7 +102,7 @@ def _tls_context() -> ssl.SSLContext:
 
 
 class DirectTransport:
-    """Connections of its own; HTTP/1.1 as h11 reads it."""
+    """Connections of its own, and HTTP/1.1."""
 
     def __init__(
         self,
@@ -127,10 +118,10 @@ class DirectTransport:
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if self._secure else 80)
         self._path = quote(parts.path, safe="/%:@!$&'()*+,;=~").encode()
-        self._own_headers = [
-            (b"host", parts.netloc.encode("ascii")),
-            (b"accept-encoding", b"identity"),
-        ]
+        self._host_lines = (
+            b" HTTP/1.1\r\nhost: " + parts.netloc.encode("ascii") + b"\r\n"
+            b"accept-encoding: identity\r\n"
+        )
         self._tls = tls
         self._timeout_s = timeout_s
         self._connect_s = min(LONGEST_CONNECT_S, timeout_s / 2)
@@ -140,20 +131,26 @@ class DirectTransport:
         self._trusted = False
 
     async def send(self, method: str, path: str, headers: Headers, body: bytes = b"") -> Reply:
-        fields = [*self._own_headers, *headers]
-        if body:
-            fields.append((b"content-length", b"%d" % len(body)))
-        request = h11.Request(method=method, target=self._path + path.encode(), headers=fields)
+        data = self._request(method, path, headers, body)
+        deadline = anyio.current_time() + self._timeout_s
         line = await self._idle_line() or await self._new_line()
         reply = None
         try:
-            with anyio.move_on_after(self._timeout_s):
-                reply = await line.exchange(request, body)
+            with anyio.CancelScope(deadline=deadline):
+                reply = await line.exchange(data)
         finally:  # whatever ended it, a cancellation too: what was not read whole is closed
             await self._put_back(line, whole=reply is not None)
         if reply is None:
             raise _no_answer(self._base_url, self._timeout_s)
         return reply
+
+    def _request(self, method: str, path: str, headers: Headers, body: bytes) -> bytes:
+        parts = [method.encode(), b" ", self._path, path.encode(), self._host_lines]
+        for name, value in headers:
+            parts += (name, b": ", value, b"\r\n")
+        if body:
+            parts.append(b"content-length: %d\r\n" % len(body))
+        return b"".join((*parts, b"\r\n", body))
 
     async def aclose(self) -> None:
         self._closed = True
@@ -171,7 +168,7 @@ class DirectTransport:
         return None
 
     async def _put_back(self, line: _Line, *, whole: bool) -> None:
-        if not whole or self._closed or not line.start_next_cycle():
+        if not whole or self._closed or not line.may_be_used_again:
             await line.aclose()
             return
         line.idle_since = time.monotonic()
@@ -208,77 +205,43 @@ class DirectTransport:
 class _Line:
     """A connection and where its conversation stands; used by one request at a time."""
 
-    __slots__ = ("_base_url", "_heard", "_http", "_socket", "_stream", "idle_since")
+    __slots__ = ("_base_url", "_socket", "_stream", "idle_since", "may_be_used_again")
 
     def __init__(self, stream: ByteStream, base_url: str) -> None:
         self._stream = stream
         self._base_url = base_url
-        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._socket = stream.extra(SocketAttribute.raw_socket)
-        self._heard = False
+        self.may_be_used_again = True
         self.idle_since = 0.0
 
-    async def exchange(self, request: h11.Request, body: bytes) -> Reply:
+    async def exchange(self, request: bytes) -> Reply:
         """Send and read everything. Unless this returns, the connection must be closed."""
         with contextlib.suppress(*_BROKEN):  # it may have said why before it hung up
-            await self._stream.send(self._outgoing(request, body))
-        head = await self._head()
-        parts: list[bytes] = []
-        whole = await self._read_body(parts)
-        if not whole and head.status_code < 300:
+            await self._stream.send(request)
+        reader = ReplyReader(MAX_BODY_BYTES)
+        heard = await self._read(reader)
+        self.may_be_used_again = reader.may_follow
+        if reader.is_too_large:
+            raise _too_large(self._base_url)
+        if reader.status is None:
+            what = "sent no whole HTTP answer" if heard else "hung up without an answer"
+            raise TransientError(f"{self._base_url} {what}", "dropped")
+        if not reader.is_whole and reader.status < 300:
             raise TransientError(f"{self._base_url}: the answer broke off", "body")
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-        return _decoded(Reply(head.status_code, headers, b"".join(parts)), self._base_url)
+        return _decoded(reader.reply(), self._base_url)
 
-    def _outgoing(self, request: h11.Request, body: bytes) -> bytes:
-        events: list[h11.Event] = [request, h11.EndOfMessage()]
-        if body:
-            events.insert(1, h11.Data(data=body))
-        return b"".join(self._http.send(event) or b"" for event in events)
-
-    async def _head(self) -> h11.Response:
-        self._heard = False
+    async def _read(self, reader: ReplyReader) -> bool:
+        """Until there is a whole answer or none will come; whether anything came."""
+        heard = False
         try:
-            while not isinstance(event := await self._next_event(), h11.Response):
-                pass  # "100 Continue" and the like
-        except (*_BROKEN, h11.RemoteProtocolError):
-            what = "sent no whole HTTP answer" if self._heard else "hung up without an answer"
-            raise TransientError(f"{self._base_url} {what}", "dropped") from None
-        return event
-
-    async def _read_body(self, parts: list[bytes]) -> bool:
-        """Collect the body; returns whether it came to its end."""
-        n_bytes = 0
-        try:
-            while isinstance(event := await self._next_event(), h11.Data):
-                parts.append(event.data)
-                n_bytes += len(event.data)
-                if n_bytes > MAX_BODY_BYTES:
-                    raise _too_large(self._base_url)
-        except (*_BROKEN, h11.RemoteProtocolError):
-            return False
-        return True
-
-    async def _next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        """The next one that is there; waits for data where none is."""
-        while (event := self._http.next_event()) is h11.NEED_DATA:
-            try:
-                data = await self._stream.receive()
-                self._heard = True
-            except anyio.EndOfStream:
-                data = b""
-            self._http.receive_data(data)
-        return event
-
-    def start_next_cycle(self) -> bool:
-        """Make ready for another request; False where there cannot be one."""
-        http = self._http
-        if http.our_state is not h11.DONE or http.their_state is not h11.DONE:
-            return False
-        if http.trailing_data[0]:
-            return False  # nobody asked for that; it must not become the next answer
-        http.start_next_cycle()
-        return True
+            while not (reader.is_whole or reader.is_broken):
+                reader.feed(await self._stream.receive())
+                heard = True
+        except anyio.EndOfStream:
+            reader.hung_up()
+        except _BROKEN:
+            pass
+        return heard
 
     def is_readable(self) -> bool:
         """Whether an idle connection was closed, or holds what nobody asked for."""

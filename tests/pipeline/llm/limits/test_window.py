@@ -49,7 +49,21 @@ def test_a_round_trip_is_spread():
     window.answered(8, 0.08, 1.0)
     for _ in range(4):
         window.sent(1.0)
-    assert window.wait_s(4, 1.0) == pytest.approx(0.08 / 9 * 2)
+    assert window.wait_s(4, 1.0) == pytest.approx(4 * 0.08 / 9 - 0.08 / 4)
+
+
+def test_a_busy_machine_that_wakes_late_is_not_slowed_down():
+    """With a large window what is due comes in groups; a group is sent at once."""
+    window = Window(1000, closed=True)
+    window.restart(500)
+    window.answered(400, 0.1, 1.0)
+    sent, now = 0, 1.0
+    while now < 2.0:
+        now += 0.02  # as long as it takes until it has its turn again
+        while window.wait_s(0, now) == 0.0:
+            window.sent(now)
+            sent += 1
+    assert sent == pytest.approx(5000, rel=0.05)
 
 
 def test_after_a_pause_it_begins_with_few():
