@@ -65,4 +65,4 @@ async def main() -> None:
     meter.report(answered, asked.n, packages=("anyio", "diskcache", "httptools", "orjson"), **more)
 
 
-anyio.run(main)
+anyio.run(main, backend_options={"use_uvloop": True})
