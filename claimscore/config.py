@@ -101,11 +101,11 @@ class EncoderConfig:
     rescale_with_baseline: bool = True
     device: str = "auto"
     dtype: DType = "float32"
-    batch_tokens: int = 4096
+    batch_tokens: int | None = None  # None: what is good on the device
     offline: bool = False
 
     def __post_init__(self) -> None:
-        if self.batch_tokens < 1:
+        if self.batch_tokens is not None and self.batch_tokens < 1:
             raise ConfigError(f"batch_tokens must be at least 1, not {self.batch_tokens}")
 
 

@@ -11,7 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-FAMILIES = ("bert", "distilbert", "electra", "roberta", "deberta", "xlm-roberta", "albert", "bart")
+FAMILIES = (
+    *("bert", "electra", "roberta", "xlm-roberta", "albert"),
+    *("distilbert", "deberta", "deberta-v2", "mpnet", "modernbert", "bart"),
+)
 LABELS = ("contradiction", "neutral", "entailment")
 
 TEXTS = (
@@ -108,6 +111,17 @@ def _config(family: str, layers: int, max_tokens: int) -> Any:
         sizes |= {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
         sizes |= {"max_relative_positions": -1, "position_biased_input": False}
         sizes |= {"type_vocab_size": 0, "pad_token_id": 0}
+    elif family == "deberta-v2":
+        sizes |= {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
+        sizes |= {"max_relative_positions": -1, "position_buckets": 16, "share_att_key": True}
+        sizes |= {"norm_rel_ebd": "layer_norm", "position_biased_input": False}
+        sizes |= {"type_vocab_size": 0, "pad_token_id": 0}
+    elif family == "mpnet":
+        sizes |= {"max_position_embeddings": max_tokens + 2, "pad_token_id": 1}
+        sizes |= {"bos_token_id": 0, "eos_token_id": 2}
+    elif family == "modernbert":
+        sizes |= {"pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "local_attention": 8}
+        sizes |= {"bos_token_id": 2, "eos_token_id": 3, "global_attn_every_n_layers": 2}
     elif family == "distilbert":
         sizes = {"dim": 32, "n_heads": 4, "hidden_dim": 64, "n_layers": layers}
         sizes["max_position_embeddings"] = max_tokens
@@ -141,6 +155,9 @@ def _tokenizer(family: str, max_tokens: int) -> Any:
         "deberta": "DebertaTokenizer",
         "xlm-roberta": "XLMRobertaTokenizer",
         "albert": "AlbertTokenizer",
+        "deberta-v2": "DebertaV2Tokenizer",
+        "mpnet": "MPNetTokenizer",
+        "modernbert": "BertTokenizer",
     }[family]
     tokenizer_class = getattr(transformers, name)
     if family in ("roberta", "bart"):
@@ -154,10 +171,14 @@ def _tokenizer(family: str, max_tokens: int) -> Any:
         return _byte_level(tokenizer_class, specials, max_tokens)
     if family == "xlm-roberta":
         return _unigram(tokenizer_class, ["<s>", "<pad>", "</s>", "<unk>"], max_tokens)
+    if family == "deberta-v2":
+        return _unigram(tokenizer_class, ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], max_tokens)
     if family == "albert":
         return _unigram(tokenizer_class, ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"], max_tokens)
     continued = [f"##{piece}" for piece in _PIECES if not piece.startswith("##")]
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    if family == "mpnet":
+        specials = ["<s>", "<pad>", "</s>", "[UNK]", "<mask>"]
     names = dict.fromkeys([*specials, *_PIECES, *continued, *_WORDS])
     vocabulary = {piece: i for i, piece in enumerate(names)}
     return tokenizer_class(vocab=vocabulary, model_max_length=max_tokens)

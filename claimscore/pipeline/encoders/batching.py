@@ -11,9 +11,10 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from claimscore.errors import ClaimscoreError
+from claimscore.pipeline.encoders.base import RejectedItemsError
 
 logger = logging.getLogger("claimscore")
 
@@ -31,26 +32,21 @@ class Distinct(NamedTuple, Generic[T]):
         """How many inputs each distinct item stands for."""
         return np.bincount(self.inverse, minlength=len(self.items))
 
-    def positions(self, item: int) -> tuple[int, ...]:
-        """The places of one distinct item in the input."""
-        return tuple(np.flatnonzero(self.inverse == item).tolist())
+    def positions(self, *items: int) -> tuple[int, ...]:
+        """The places of distinct items in the input."""
+        return tuple(np.flatnonzero(np.isin(self.inverse, items)).tolist())
 
 
 class Batch(NamedTuple):
-    """Half-open range of a list of lengths sorted downwards, and its padded width."""
+    """Half-open range of a list of lengths sorted downwards, and the tokens it costs a model."""
 
     start: int
     stop: int
-    width: int
+    tokens: int
 
     @property
     def rows(self) -> int:
         return self.stop - self.start
-
-    @property
-    def tokens(self) -> int:
-        """Tokens that the model computes, padding included."""
-        return self.rows * self.width
 
 
 class RowOutOfMemoryError(ClaimscoreError):
@@ -71,7 +67,7 @@ def distinct(items: Sequence[T]) -> Distinct[T]:
     return Distinct(list(places), inverse)
 
 
-def longest_first(lengths: Sequence[int]) -> NDArray[np.int64]:
+def longest_first(lengths: ArrayLike) -> NDArray[np.int64]:
     """Return the order that sorts lengths downwards; equal lengths keep their order.
 
     Longest first, so that a lack of memory shows at once and not after hours.
@@ -79,20 +75,24 @@ def longest_first(lengths: Sequence[int]) -> NDArray[np.int64]:
     return np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable")
 
 
-def next_batch(lengths: Sequence[int], start: int, budget: int) -> Batch:
-    """Return the longest batch from ``start`` with ``rows * width <= budget``, at least one row.
+def next_batch(lengths: ArrayLike, start: int, budget: int, *, padded: bool) -> Batch:
+    """Return the longest batch from ``start`` that costs at most ``budget``, at least one row.
 
-    ``lengths`` are sorted downwards, so the first row sets the width of all.
+    ``lengths`` are sorted downwards. A packed batch costs the sum of its lengths, a padded one
+    its rows times its first length.
     """
-    width = max(int(lengths[start]), 1)
-    return Batch(start, min(len(lengths), start + max(1, budget // width)), width)
+    rest = np.asarray(lengths, dtype=np.int64)[start : start + max(budget, 1)]
+    costs = np.arange(1, len(rest) + 1) * rest[0] if padded else np.cumsum(rest)
+    rows = max(1, int(np.searchsorted(costs, budget, side="right")))
+    return Batch(start, start + rows, max(1, int(costs[rows - 1])))
 
 
-def plan(lengths: Sequence[int], budget: int) -> Iterator[Batch]:
+def plan(lengths: ArrayLike, budget: int, *, padded: bool) -> Iterator[Batch]:
     """Yield the batches that cover ``lengths`` (sorted downwards), each row exactly once."""
+    ordered = np.asarray(lengths, dtype=np.int64)
     start = 0
-    while start < len(lengths):
-        batch = next_batch(lengths, start, budget)
+    while start < len(ordered):
+        batch = next_batch(ordered, start, budget, padded=padded)
         yield batch
         start = batch.stop
 
@@ -109,49 +109,83 @@ def pad(rows: Sequence[Sequence[int]], width: int, value: int, *, left: bool) ->
 
 
 class BudgetedRunner:
-    """Runs sorted rows through a forward pass within a token budget that memory may lower.
+    """Runs rows through a forward pass, longest first, within a budget that memory may lower.
 
     A batch that runs out of memory is halved by tokens and tried again; the lower budget stays
     for all that follows, in later calls too, so a device pays for the lesson once. A single row
-    that does not fit raises `RowOutOfMemoryError`: never a made-up number.
+    that does not fit raises `RowOutOfMemoryError`: never a made-up number. ``padded`` says what a
+    batch costs: see `next_batch`.
     """
 
     def __init__(
         self,
         budget: int,
         *,
+        padded: bool,
         is_out_of_memory: Callable[[BaseException], bool],
         free: Callable[[], None] = lambda: None,
+        device: str = "the device",
     ) -> None:
         self.budget = budget
+        self.padded = padded
+        self.device = device
         self._is_out_of_memory = is_out_of_memory
         self._free = free
 
-    def run(self, lengths: Sequence[int], forward: Callable[[Batch], None]) -> Iterator[Batch]:
-        """Call ``forward`` for each batch of ``lengths`` (sorted downwards); yield those done."""
+    def run(
+        self, lengths: ArrayLike, forward: Callable[[NDArray[np.int64]], None]
+    ) -> Iterator[NDArray[np.int64]]:
+        """Call ``forward`` with the places of each batch's rows, longest first; yield those done.
+
+        Places are indices into ``lengths``.
+        """
+        given = np.asarray(lengths, dtype=np.int64)
+        order = longest_first(given)
+        ordered = given[order]
         start = 0
-        while start < len(lengths):
-            batch = next_batch(lengths, start, self.budget)
-            if self._fits(batch, forward):
-                yield batch
+        while start < len(ordered):
+            batch = next_batch(ordered, start, self.budget, padded=self.padded)
+            places = order[batch.start : batch.stop]
+            if self._fits(places, forward):
+                yield places
                 start = batch.stop
             else:
-                self._lower(batch)
+                self._lower(batch, places)
 
-    def _fits(self, batch: Batch, forward: Callable[[Batch], None]) -> bool:
+    def run_or_reject(
+        self,
+        lengths: ArrayLike,
+        forward: Callable[[NDArray[np.int64]], None],
+        *,
+        item: str,
+        owners: Callable[[int], tuple[int, ...]],
+    ) -> Iterator[NDArray[np.int64]]:
+        """As `run`; a row that does not fit is a `RejectedItemsError` that names its ``owners``."""
         try:
-            forward(batch)
+            yield from self.run(lengths, forward)
+        except RowOutOfMemoryError as exc:
+            raise RejectedItemsError(
+                f"{item} of {exc.tokens} tokens does not fit into the memory of {self.device}",
+                kind="out_of_memory",
+                indices=owners(exc.row),
+            ) from exc
+
+    def _fits(
+        self, places: NDArray[np.int64], forward: Callable[[NDArray[np.int64]], None]
+    ) -> bool:
+        try:
+            forward(places)
         except (RuntimeError, MemoryError) as exc:
             if not self._is_out_of_memory(exc):
                 raise
             return False
         return True
 
-    def _lower(self, batch: Batch) -> None:
+    def _lower(self, batch: Batch, places: NDArray[np.int64]) -> None:
         # The failed attempt's exception is gone by now, and with it the tensors it held.
         self._free()
         if batch.rows == 1:
-            raise RowOutOfMemoryError(batch.start, batch.width)
+            raise RowOutOfMemoryError(int(places[0]), batch.tokens)
         self.budget = max(1, batch.tokens // 2)
         logger.warning(
             "out of memory at %d tokens (%d rows): the token budget is now %d",

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders.base import ModelInfo, OnBatch, RejectedItemsError
-from claimscore.pipeline.encoders.batching import (
-    Batch,
-    BudgetedRunner,
-    Distinct,
-    RowOutOfMemoryError,
-    distinct,
-    longest_first,
-    pad,
+from claimscore.pipeline.encoders.backbone import (
+    Backbone,
+    budgeted_runner,
+    encoder_backbone,
+    refuse_nan,
+    weights_dtype,
 )
+from claimscore.pipeline.encoders.base import ModelInfo, OnBatch
+from claimscore.pipeline.encoders.batching import BudgetedRunner, distinct
 from claimscore.pipeline.encoders.loading import (
     EMBEDDED,
     find_model,
-    free_memory,
-    is_out_of_memory,
     load_config,
     load_tokenizer,
     load_weights,
@@ -43,6 +38,8 @@ from claimscore.pipeline.encoders.sentence_layout import (
     normalised,
     read_layout,
 )
+from claimscore.pipeline.encoders.token_rows import TokenBatch
+from claimscore.pipeline.encoders.tokenizing import TextTokenizer, refuse_bare
 
 logger = logging.getLogger("claimscore")
 
@@ -62,25 +59,25 @@ class BatchedEmbedder:
     def __init__(
         self,
         info: ModelInfo,
-        states: Callable[..., Tensor],
+        backbone: Backbone,
         tokenizer: Any,  # transformers' tokenizers: untyped
         *,
         layout: SentenceLayout,
         limit: int,
-        budget: int,
-        device: torch.device,
+        runner: BudgetedRunner,
     ) -> None:
         self.info = info
         self.layout = layout
         self.limit = limit if layout.limit is None else min(limit, layout.limit)
         self.truncated = 0
-        self.device = device
-        self._states = states
-        self._tokenizer = tokenizer
-        self._pad_left = tokenizer.padding_side == "left"
-        self._runner = BudgetedRunner(
-            budget, is_out_of_memory=is_out_of_memory, free=partial(free_memory, device)
-        )
+        self._backbone = backbone
+        self._tokenizer = TextTokenizer(tokenizer, self.limit)
+        self._runner = runner
+
+    @property
+    def packed(self) -> bool:
+        """Whether the model runs without padding."""
+        return not self._runner.padded
 
     def embed(
         self, texts: Sequence[str], *, on_batch: OnBatch | None = None
@@ -95,70 +92,34 @@ class BatchedEmbedder:
         if "" in stripped:
             raise ValueError(f"text {stripped.index('')} is empty: it has no embedding")
         unique = distinct(stripped)
-        rows = self._encode(unique)
-        order = longest_first([len(row) for row in rows])
+        given = [text.lower() for text in unique.items] if self.layout.lower_case else unique.items
+        encoded = self._tokenizer.encode(given)
+        refuse_bare(encoded, given, self.info, unique.positions)
+        self.truncated += int(encoded.truncated.sum())
         counts = unique.counts
-        found: list[NDArray[np.float32] | None] = [None] * len(rows)
+        found: dict[int, NDArray[np.float32]] = {}
 
-        def forward(batch: Batch) -> None:
-            places = order[batch.start : batch.stop].tolist()
-            vectors = self._vectors([rows[place] for place in places], batch.width)
-            for place, vector in zip(places, vectors, strict=True):
-                found[place] = vector
+        def forward(places: NDArray[np.int64]) -> None:
+            vectors = self._vectors(encoded.rows.batch(places))
+            found.update(zip(places.tolist(), vectors, strict=True))
 
         done = 0
-        try:
-            for batch in self._runner.run([len(rows[i]) for i in order], forward):
-                done += int(counts[order[batch.start : batch.stop]].sum())
-                if on_batch is not None:
-                    on_batch(done)
-        except RowOutOfMemoryError as exc:
-            raise RejectedItemsError(
-                f"a text of {exc.tokens} tokens does not fit into the memory of {self.device}",
-                kind="out_of_memory",
-                indices=unique.positions(int(order[exc.row])),
-            ) from exc
+        for places in self._runner.run_or_reject(
+            encoded.lengths, forward, item="a text", owners=unique.positions
+        ):
+            done += int(counts[places].sum())
+            if on_batch is not None:
+                on_batch(done)
         if not found:
             return np.zeros((0, 0), dtype=np.float32)
-        return np.stack([vector for vector in found if vector is not None])[unique.inverse]
-
-    def _encode(self, unique: Distinct[str]) -> list[list[int]]:
-        texts = [text.lower() for text in unique.items] if self.layout.lower_case else unique.items
-        rows, bare = [], []
-        for i, text in enumerate(texts):
-            row = self._tokenizer(text, return_special_tokens_mask=True, verbose=False)
-            if all(row["special_tokens_mask"]):
-                bare.append(i)
-            if len(row["input_ids"]) > self.limit:
-                row = self._tokenizer(text, truncation=True, max_length=self.limit)
-                self.truncated += 1
-            rows.append(list(row["input_ids"]))
-        if bare:
-            raise RejectedItemsError(
-                f"the tokenizer of {self.info.model} leaves nothing of {texts[bare[0]]!r}",
-                kind="no_tokens",
-                indices=tuple(sorted(i for item in bare for i in unique.positions(item))),
-            )
-        return rows
+        return np.stack([found[place] for place in range(len(found))])[unique.inverse]
 
     @torch.inference_mode()
-    def _vectors(self, ids: Sequence[list[int]], width: int) -> NDArray[np.float32]:
-        mask = self._tensor([[1] * len(row) for row in ids], width, 0)
-        states = self._states(
-            input_ids=self._tensor(ids, width, int(self._tokenizer.pad_token_id)),
-            attention_mask=mask,
-        )
-        vectors = self.layout.vectors(states, mask)
-        if not bool(torch.isfinite(vectors).all()):
-            raise ConfigError(
-                f"{self.info.model} gave numbers that are not finite in {self.info.dtype}; "
-                "use --dtype float32, or another model if that is not the reason"
-            )
+    def _vectors(self, batch: TokenBatch) -> NDArray[np.float32]:
+        read = self._backbone.first if self.layout.reads_first_only else self._backbone.states
+        vectors = refuse_nan(self.layout.vectors(read(batch), batch.lengths), self.info)
         found: NDArray[np.float32] = vectors.cpu().numpy()
         return found
-
-    def _tensor(self, rows: Sequence[Sequence[int]], width: int, value: int) -> Tensor:
-        return torch.from_numpy(pad(rows, width, value, left=self._pad_left)).to(self.device)
 
 
 def load(config: EncoderConfig) -> BatchedEmbedder:
@@ -181,15 +142,16 @@ def _load_embedded(
 
     model: Any  # transformers wraps `to` in a type that cannot be called
     model, tokenizer = load_backbone(find_backbone(offline=config.offline))
-    model.to(device=device, dtype=dtype).eval()
+    model.to(device).eval()
+    limit = token_limit(tokenizer, model.config, model)
+    backbone = encoder_backbone(model, tokenizer, dtype=dtype)
     return BatchedEmbedder(
         ModelInfo(EMBEDDED, BACKBONE_SHA256[:12], config.dtype),
-        lambda **inputs: model(**inputs).last_hidden_state,
+        backbone,
         tokenizer,
         layout=EMBEDDED_LAYOUT,
-        limit=token_limit(tokenizer, model.config, model),
-        budget=config.batch_tokens,
-        device=device,
+        limit=limit,
+        runner=budgeted_runner(config.batch_tokens, device, padded=backbone.padded),
     )
 
 
@@ -211,15 +173,16 @@ def _load_stock(config: EncoderConfig, device: torch.device, dtype: torch.dtype)
         AutoModel,
         settings,
         device=device,
-        dtype=dtype,
+        dtype=weights_dtype(settings, dtype),
         may_lack=lambda weight: "pooler" in weight,  # first-token output, which is not read here
     )
+    limit = token_limit(tokenizer, settings, model)
+    backbone = encoder_backbone(model, tokenizer, dtype=dtype)
     return BatchedEmbedder(
         ModelInfo(source.name, source.revision, config.dtype),
-        lambda **inputs: model(**inputs).last_hidden_state,
+        backbone,
         tokenizer,
         layout=layout,
-        limit=token_limit(tokenizer, settings, model),
-        budget=config.batch_tokens,
-        device=device,
+        limit=limit,
+        runner=budgeted_runner(config.batch_tokens, device, padded=backbone.padded),
     )

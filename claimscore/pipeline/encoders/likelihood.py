@@ -8,7 +8,6 @@ float64; every distinct text or pair is computed once, in batches of similar len
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,20 +18,11 @@ from torch.nn import functional as F
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
+from claimscore.pipeline.encoders.backbone import DEFAULT_TOKENS, budgeted_runner, refuse_nan
 from claimscore.pipeline.encoders.base import ModelInfo, OnBatch, RejectedItemsError
-from claimscore.pipeline.encoders.batching import (
-    Batch,
-    BudgetedRunner,
-    Distinct,
-    RowOutOfMemoryError,
-    distinct,
-    longest_first,
-    pad,
-)
+from claimscore.pipeline.encoders.batching import Distinct, distinct, pad
 from claimscore.pipeline.encoders.loading import (
     find_model,
-    free_memory,
-    is_out_of_memory,
     load_config,
     load_tokenizer,
     load_weights,
@@ -90,9 +80,7 @@ class _Likelihood:
         self._tokenizer = tokenizer
         # A model without a padding token never sees what is put in its place: it is masked.
         self._pad_id = int(tokenizer.pad_token_id or 0)
-        self._runner = BudgetedRunner(
-            budget, is_out_of_memory=is_out_of_memory, free=partial(free_memory, device)
-        )
+        self._runner = budgeted_runner(budget, device, padded=True)
 
     def _sums(
         self,
@@ -103,29 +91,22 @@ class _Likelihood:
         on_batch: OnBatch | None,
     ) -> NDArray[np.float64]:
         """Sum what ``compute`` gives for each row into the item that owns the row."""
-        order = longest_first(lengths.tolist())
-        found = np.zeros(len(order))
+        found = np.zeros(len(lengths))
         rows_left = np.bincount(owners, minlength=len(unique.items))
         counts, done = unique.counts, 0
 
-        def forward(batch: Batch) -> None:
-            places = order[batch.start : batch.stop]
-            found[places] = compute(places.tolist(), batch.width)
+        def forward(places: NDArray[np.int64]) -> None:
+            found[places] = compute(places.tolist(), int(lengths[places].max()))
 
-        try:
-            for batch in self._runner.run(lengths[order].tolist(), forward):
-                items = owners[order[batch.start : batch.stop]]
-                np.subtract.at(rows_left, items, 1)
-                finished = np.unique(items[rows_left[items] == 0])
-                done += int(counts[finished].sum())
-                if on_batch is not None:
-                    on_batch(done)
-        except RowOutOfMemoryError as exc:
-            raise RejectedItemsError(
-                f"a text of {exc.tokens} tokens does not fit into the memory of {self.device}",
-                kind="out_of_memory",
-                indices=unique.positions(int(owners[order[exc.row]])),
-            ) from exc
+        for places in self._runner.run_or_reject(
+            lengths, forward, item="a text", owners=lambda row: unique.positions(int(owners[row]))
+        ):
+            items = owners[places]
+            np.subtract.at(rows_left, items, 1)
+            finished = np.unique(items[rows_left[items] == 0])
+            done += int(counts[finished].sum())
+            if on_batch is not None:
+                on_batch(done)
         sums = np.zeros(len(unique.items))
         np.add.at(sums, owners, found)
         return sums
@@ -143,19 +124,14 @@ class _Likelihood:
             raise RejectedItemsError(
                 f"the tokenizer of {self.info.model} leaves nothing of {texts[bare[0]]!r}",
                 kind="no_tokens",
-                indices=tuple(place for i in bare for place in unique.positions(i)),
+                indices=unique.positions(*bare),
             )
 
     def _log_probability(self, logits: Tensor, targets: Sequence[int]) -> float:
         """The sum of log p of each target by the row of logits that predicts it."""
         wanted = torch.tensor(targets, device=logits.device)
         loss = F.cross_entropy(logits.float(), wanted, reduction="none").double().sum()
-        if not bool(torch.isfinite(loss)):
-            raise ConfigError(
-                f"{self.info.model} gave numbers that are not finite in {self.info.dtype}; "
-                "use --dtype float32, or another model if that is not the reason"
-            )
-        return -float(loss)
+        return -float(refuse_nan(loss, self.info))
 
     def _tensor(self, rows: Sequence[Sequence[int]], width: int, value: int) -> Tensor:
         return torch.from_numpy(pad(rows, width, value, left=False)).to(self.device)
@@ -330,10 +306,11 @@ def _load(config: EncoderConfig, name: str, auto_class: Any) -> tuple[Any, Any, 
     settings = load_config(source)
     tokenizer = load_tokenizer(source, needs_padding=False)
     model = load_weights(source, auto_class, settings, device=device, dtype=dtype)
+    tokens = DEFAULT_TOKENS[device.type] if config.batch_tokens is None else config.batch_tokens
     options = {
         "info": ModelInfo(source.name, source.revision, config.dtype),
         "limit": token_limit(tokenizer, settings, model),
-        "budget": max(1, min(config.batch_tokens, MOST_LOGITS // len(tokenizer))),
+        "budget": max(1, min(tokens, MOST_LOGITS // len(tokenizer))),
         "device": device,
     }
     return model, tokenizer, options

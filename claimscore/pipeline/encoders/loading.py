@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ from claimscore.errors import ConfigError, UnknownModelError
 
 if TYPE_CHECKING:
     import torch
+
+logger = logging.getLogger("claimscore")
 
 EMBEDDED = "embedded"
 
@@ -141,6 +144,11 @@ def resolve_dtype(name: DType, device: torch.device) -> torch.dtype:
         raise ConfigError(f"unknown dtype {name!r}; known: {', '.join(known)}")
     if name == "float16" and device.type == "cpu":
         raise ConfigError("float16 is not for the CPU; use --dtype float32 or bfloat16")
+    if name == "bfloat16" and device.type == "cpu":
+        from claimscore.pipeline.encoders.packed.linear import packing_pays
+
+        if not packing_pays(torch.bfloat16):
+            logger.warning("this CPU has no products in bfloat16: --dtype float32 is faster on it")
     return known[name]
 
 

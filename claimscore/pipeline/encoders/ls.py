@@ -6,9 +6,7 @@ stand between [CLS] and [SEP], each alone, segment 0, nothing masked.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,21 +17,10 @@ from torch import Tensor
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
+from claimscore.pipeline.encoders.backbone import budgeted_runner, encoder_backbone, refuse_nan
 from claimscore.pipeline.encoders.base import ModelInfo, OnBatch, RejectedItemsError
-from claimscore.pipeline.encoders.batching import (
-    BudgetedRunner,
-    Distinct,
-    RowOutOfMemoryError,
-    distinct,
-    longest_first,
-    pad,
-)
-from claimscore.pipeline.encoders.loading import (
-    free_memory,
-    is_out_of_memory,
-    resolve_device,
-    resolve_dtype,
-)
+from claimscore.pipeline.encoders.batching import Distinct, distinct
+from claimscore.pipeline.encoders.loading import resolve_device, resolve_dtype
 from claimscore.pipeline.encoders.ls_head import (
     Checkpoint,
     HeadKind,
@@ -41,8 +28,7 @@ from claimscore.pipeline.encoders.ls_head import (
     LinguisticHead,
     read_checkpoint,
 )
-
-logger = logging.getLogger("claimscore")
+from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
 
 
 class TextIds(NamedTuple):
@@ -97,7 +83,14 @@ class LSModel:
     the distinct texts that were cut.
     """
 
-    def __init__(self, info: ModelInfo, checkpoint: Checkpoint, budget: int, device: torch.device):
+    def __init__(
+        self,
+        info: ModelInfo,
+        checkpoint: Checkpoint,
+        budget: int | None,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         self.info = info
         self.max_tokens = checkpoint.settings.max_tokens
         self.truncated = 0
@@ -105,9 +98,8 @@ class LSModel:
         self._model = checkpoint.backbone.model
         self._tokenizer = checkpoint.backbone.tokenizer
         self._head = checkpoint.head
-        self._runner = BudgetedRunner(
-            budget, is_out_of_memory=is_out_of_memory, free=partial(free_memory, device)
-        )
+        self._backbone = encoder_backbone(self._model, self._tokenizer, dtype=dtype)
+        self._runner = budgeted_runner(budget, device, padded=self._backbone.padded)
 
     @property
     def head(self) -> HeadKind:
@@ -130,21 +122,25 @@ class LSModel:
         summary_cls: dict[int, Tensor] = {}
         means = np.full((len(summaries.items), 2), np.nan)
 
-        def keep_document(places: list[int], states: Tensor, _ids: Tensor) -> None:
-            document_cls.update(zip(places, states[:, 0].clone(), strict=True))
+        def read_documents(places: list[int], batch: TokenBatch) -> None:
+            document_cls.update(zip(places, self._first(batch), strict=True))
 
-        def keep_summary(places: list[int], states: Tensor, ids: Tensor) -> None:
-            summary_cls.update(zip(places, states[:, 0].clone(), strict=True))
-            if isinstance(self._head, LinguisticHead):
-                own = [len(summary_ids[place].ids) for place in places]
-                for place, values in zip(places, self._own(states, ids, own), strict=True):
-                    means[place] = values.mean(), values[1:-1].mean()
+        def read_summaries(places: list[int], batch: TokenBatch) -> None:
+            if not isinstance(self._head, LinguisticHead):
+                summary_cls.update(zip(places, self._first(batch), strict=True))
+                return
+            states = refuse_nan(self._backbone.states(batch), self.info)
+            first = states[torch.from_numpy(batch.starts).to(states.device)]
+            summary_cls.update(zip(places, first, strict=True))
+            values = np.split(self._log_probs(states, batch.ids), batch.starts[1:])
+            for place, own in zip(places, values, strict=True):
+                means[place] = own.mean(), own[1:-1].mean()
 
-        for keep, texts, ids in (
-            (keep_document, documents, document_ids),
-            (keep_summary, summaries, summary_ids),
+        for read, texts, ids in (
+            (read_documents, documents, document_ids),
+            (read_summaries, summaries, summary_ids),
         ):
-            for done in self._encode(texts, ids, None, keep):
+            for done in self._read(texts, [text.ids for text in ids], read):
                 tell(done)
         left = _stacked(document_cls, documents)
         right = _stacked(summary_cls, summaries)
@@ -173,13 +169,17 @@ class LSModel:
         encoded = self._tokenize(texts)
         sums = np.full((len(texts.items), 2), np.nan)
 
-        def keep(places: list[int], states: Tensor, ids: Tensor) -> None:
-            rows = self._own(states, ids, [self.max_tokens] * len(places))
-            for place, values in zip(places, rows, strict=True):
-                sums[place] = values.sum(), len(encoded[place].ids)
+        pad = int(self._tokenizer.pad_token_id)
+        filled = [text.ids + [pad] * (self.max_tokens - len(text.ids)) for text in encoded]
+
+        def read(places: list[int], batch: TokenBatch) -> None:
+            lengths = [len(encoded[place].ids) for place in places]
+            values = self._padded_log_probs(batch.ids.reshape(len(places), -1), lengths)
+            for place, length, row in zip(places, lengths, values, strict=True):
+                sums[place] = row.sum(), length
 
         tell = _shares(on_batch, len(texts.items), len(summaries))
-        for done in self._encode(texts, encoded, self.max_tokens, keep):
+        for done in self._read(texts, filled, read):
             tell(done)
         return sums[texts.inverse]
 
@@ -189,10 +189,14 @@ class LSModel:
         if not isinstance(self._head, LinguisticHead):
             raise ConfigError(f"{self.info.model} has a linear head, which gives no likelihood")
         ids = text_ids(self._tokenizer, text, self.max_tokens).ids
-        width = self.max_tokens if padded else len(ids)
-        states, tokens = self._states([ids], width)
-        values = self._own(states, tokens, [width])[0]
-        return TokenLogProbs(ids, values, states[0, 0].double().cpu().numpy())
+        batch = WholeRows(ragged([ids])).batch(np.array([0]))
+        states = refuse_nan(self._backbone.states(batch), self.info)
+        values = self._log_probs(states, batch.ids)
+        if padded:
+            pad = int(self._tokenizer.pad_token_id)
+            filled = np.array([ids + [pad] * (self.max_tokens - len(ids))])
+            values = self._padded_log_probs(filled, [len(ids)])[0]
+        return TokenLogProbs(ids, values, states[0].double().cpu().numpy())
 
     def _tokenize(self, texts: Distinct[str]) -> list[TextIds]:
         encoded = [text_ids(self._tokenizer, text, self.max_tokens) for text in texts.items]
@@ -202,60 +206,49 @@ class LSModel:
             raise RejectedItemsError(
                 f"the tokenizer of {self.info.model} leaves nothing of {texts.items[bare[0]]!r}",
                 kind="no_tokens",
-                indices=_places(bare, texts),
+                indices=texts.positions(*bare),
             )
         return encoded
 
-    def _encode(
+    def _read(
         self,
         texts: Distinct[str],
-        encoded: Sequence[TextIds],
-        width: int | None,
-        keep: Callable[[list[int], Tensor, Tensor], None],
-    ) -> Any:
-        """Give ``keep`` the states of each batch of texts; yield how many were in it."""
-        lengths = [width or len(text.ids) for text in encoded]
-        order = longest_first(lengths)
+        ids: Sequence[list[int]],
+        read: Callable[[list[int], TokenBatch], None],
+    ) -> Iterator[int]:
+        """Give ``read`` the texts batch by batch; yield how many were in each."""
+        rows = WholeRows(ragged(ids))
 
         @torch.inference_mode()
-        def forward(batch: Any) -> None:
-            places = order[batch.start : batch.stop].tolist()
-            keep(places, *self._states([encoded[place].ids for place in places], batch.width))
+        def forward(places: NDArray[np.int64]) -> None:
+            read(places.tolist(), rows.batch(places))
 
-        try:
-            for batch in self._runner.run([lengths[i] for i in order], forward):
-                yield batch.rows
-        except RowOutOfMemoryError as exc:
-            raise RejectedItemsError(
-                f"a text of {exc.tokens} tokens does not fit into the memory of {self.device}",
-                kind="out_of_memory",
-                indices=_places([int(order[exc.row])], texts),
-            ) from exc
+        for places in self._runner.run_or_reject(
+            rows.lengths, forward, item="a text", owners=texts.positions
+        ):
+            yield len(places)
 
-    def _states(self, rows: Sequence[list[int]], width: int) -> tuple[Tensor, Tensor]:
-        """The last layer's states ``[rows, width, hidden]`` in float32, and the padded ids."""
-        ids = self._tensor(rows, width, int(self._tokenizer.pad_token_id))
-        mask = self._tensor([[1] * len(row) for row in rows], width, 0)
-        states = self._model(input_ids=ids, attention_mask=mask).last_hidden_state.float()
-        if not bool(torch.isfinite(states[mask.bool()]).all()):
-            raise ConfigError(
-                f"{self.info.model} gave numbers that are not finite in {self.info.dtype}; "
-                "use --dtype float32, or another model if that is not the reason"
-            )
-        return states, ids
+    def _first(self, batch: TokenBatch) -> Tensor:
+        return refuse_nan(self._backbone.first(batch), self.info)
 
-    def _own(
-        self, states: Tensor, ids: Tensor, lengths: Sequence[int]
-    ) -> list[NDArray[np.float64]]:
-        """The log-probability of each row's first ``lengths`` ids at their own places."""
+    def _log_probs(self, states: Tensor, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The log-probability of each id at its own place, ``[tokens]``."""
         assert isinstance(self._head, LinguisticHead)
-        kept = torch.arange(ids.shape[1], device=self.device) < torch.tensor(
-            lengths, device=self.device
-        ).unsqueeze(1)
-        values = self._head.in_pieces(states[kept], ids[kept]).double().cpu().numpy()
-        if not np.isfinite(values).all():
-            raise ConfigError(f"the head of {self.info.model} gave numbers that are not finite")
-        return np.split(values, np.cumsum(lengths)[:-1])
+        tokens = torch.from_numpy(ids.reshape(-1)).to(states.device)
+        values = self._head.in_pieces(states, tokens).double()
+        found: NDArray[np.float64] = refuse_nan(values, self.info).cpu().numpy()
+        return found
+
+    def _padded_log_probs(
+        self, ids: NDArray[np.int64], lengths: Sequence[int]
+    ) -> NDArray[np.float64]:
+        """The same for rows ``[rows, max_tokens]`` of which only ``lengths`` can be attended to."""
+        given = torch.from_numpy(ids).to(self.device)
+        places = torch.arange(ids.shape[1], device=self.device)
+        mask = places < torch.tensor(lengths, device=self.device)[:, None]
+        states = self._model(input_ids=given, attention_mask=mask.long()).last_hidden_state.float()
+        refuse_nan(states[mask], self.info)
+        return self._log_probs(states.flatten(0, 1), ids).reshape(ids.shape)
 
     @torch.inference_mode()
     def _linear(self, document: Tensor, summary: Tensor) -> NDArray[np.float64]:
@@ -263,9 +256,6 @@ class LSModel:
             return np.full(len(summary), np.nan)
         scores: NDArray[np.float64] = self._head(document, summary).double().cpu().numpy()
         return scores
-
-    def _tensor(self, rows: Sequence[Sequence[int]], width: int, value: int) -> Tensor:
-        return torch.from_numpy(pad(rows, width, value, left=False)).to(self.device)
 
 
 def load(config: EncoderConfig) -> LSModel:
@@ -278,9 +268,9 @@ def load(config: EncoderConfig) -> LSModel:
     device = resolve_device(config.device)
     dtype = resolve_dtype(config.dtype, device)
     folder = Path(config.ls_model).expanduser()
-    checkpoint = read_checkpoint(folder, offline=config.offline, device=device, dtype=dtype)
+    checkpoint = read_checkpoint(folder, offline=config.offline, device=device)
     info = ModelInfo(config.ls_model, checkpoint.revision, config.dtype)
-    return LSModel(info, checkpoint, config.batch_tokens, device)
+    return LSModel(info, checkpoint, config.batch_tokens, device, dtype)
 
 
 def _stacked(vectors: dict[int, Tensor], texts: Distinct[str]) -> Tensor:
@@ -303,10 +293,6 @@ def _counts(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     counts = np.array([(len(text.ids), text.cut) for text in encoded], np.int64).reshape(-1, 2)
     return counts[texts.inverse, 0], counts[texts.inverse, 1]
-
-
-def _places(items: Sequence[int], texts: Distinct[str]) -> tuple[int, ...]:
-    return tuple(sorted(place for item in items for place in texts.positions(item)))
 
 
 def _shares(on_batch: OnBatch | None, n_texts: int, n_items: int) -> Callable[[int], None]:

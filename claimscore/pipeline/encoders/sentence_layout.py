@@ -12,13 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from claimscore.errors import ConfigError
+from claimscore.pipeline.encoders.backbone import row_sums
 from claimscore.pipeline.encoders.loading import Source
 
 #: Files besides the usual ones that an embedding depends on.
@@ -43,7 +46,7 @@ _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 
 
 class SentenceLayout(NamedTuple):
-    """How token states ``[batch, tokens, dim]`` and their mask become vectors ``[batch, d]``.
+    """How the token states of rows become vectors ``[rows, d]``.
 
     ``names`` are the steps in words. ``limit`` is the most tokens that the authors let the model
     read, None where they do not say.
@@ -55,33 +58,45 @@ class SentenceLayout(NamedTuple):
     limit: int | None = None
     lower_case: bool = False
 
-    def vectors(self, states: Tensor, mask: Tensor) -> Tensor:
-        """Pool in float32 over the tokens where ``mask`` is one, then take the steps in order."""
-        pooled = POOLINGS[self.pooling](states.float(), mask.unsqueeze(-1).float())
+    @property
+    def reads_first_only(self) -> bool:
+        """Whether the first token's state is all that is read."""
+        return self.pooling == "cls"
+
+    def vectors(self, states: Tensor, lengths: NDArray[np.int64]) -> Tensor:
+        """Pool states ``[tokens, dim]`` of rows one after another, then take the steps in order.
+
+        Where `reads_first_only`, states are those of the first tokens, ``[rows, dim]``.
+        """
+        pooled = POOLINGS[self.pooling](states, lengths)
         for step in self.steps:
             pooled = step(pooled)
         return pooled
 
 
-def _mean(states: Tensor, mask: Tensor) -> Tensor:
-    return (states * mask).sum(dim=1) / mask.sum(dim=1)
+def _mean(states: Tensor, lengths: NDArray[np.int64]) -> Tensor:
+    return row_sums(states, lengths) / _column(lengths, states)
 
 
-def _mean_sqrt_len(states: Tensor, mask: Tensor) -> Tensor:
-    return (states * mask).sum(dim=1) / mask.sum(dim=1).sqrt()
+def _mean_sqrt_len(states: Tensor, lengths: NDArray[np.int64]) -> Tensor:
+    return row_sums(states, lengths) / _column(lengths, states).sqrt()
 
 
-def _max(states: Tensor, mask: Tensor) -> Tensor:
-    return states.masked_fill(mask == 0, -torch.inf).amax(dim=1)
+def _max(states: Tensor, lengths: NDArray[np.int64]) -> Tensor:
+    rows = torch.split(states, lengths.tolist())
+    return torch.stack([row.amax(dim=0) for row in rows])
 
 
-def _cls(states: Tensor, mask: Tensor) -> Tensor:
-    first = mask.squeeze(-1).argmax(dim=1)  # padding may be on the left
-    return states[torch.arange(len(states), device=states.device), first]
+def _cls(states: Tensor, lengths: NDArray[np.int64]) -> Tensor:
+    return states
 
 
-#: Name as sentence-transformers writes it -> pooling of states with a mask ``[batch, tokens, 1]``.
-POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+def _column(lengths: NDArray[np.int64], like: Tensor) -> Tensor:
+    return torch.from_numpy(lengths).to(like).unsqueeze(1)
+
+
+#: Name as sentence-transformers writes it -> pooling of states ``[tokens, dim]`` of rows.
+POOLINGS: dict[str, Callable[[Tensor, NDArray[np.int64]], Tensor]] = {
     "mean": _mean,
     "mean_sqrt_len_tokens": _mean_sqrt_len,
     "max": _max,

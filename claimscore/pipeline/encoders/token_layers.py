@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.nn import functional as F
 
 from claimscore.errors import ConfigError
+from claimscore.pipeline.encoders.backbone import Backbone, refuse_nan
 from claimscore.pipeline.encoders.base import ModelInfo, OnBatch, RejectedItemsError
-from claimscore.pipeline.encoders.batching import (
-    Batch,
-    BudgetedRunner,
-    RowOutOfMemoryError,
-    distinct,
-    longest_first,
-    pad,
-)
+from claimscore.pipeline.encoders.batching import BudgetedRunner, distinct
+from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
 
 
 class TokenLayers(NamedTuple):
@@ -45,22 +39,19 @@ class LayerReader:
     def __init__(
         self,
         info: ModelInfo,
-        hidden: Callable[..., Sequence[Tensor]],
+        backbone: Backbone,
         tokenizer: Any,  # transformers' tokenizers: untyped
         *,
         limit: int,
-        device: torch.device,
         runner: BudgetedRunner,
         in_front: str = "",
     ) -> None:
         self.info = info
-        self._hidden = hidden
+        self._backbone = backbone
         self._tokenizer = tokenizer
         self._limit = limit
-        self._device = device
         self._runner = runner
         self._in_front = in_front
-        self._pad_left = tokenizer.padding_side == "left"
 
     def read(
         self, texts: Sequence[str], n_layers: int, *, on_batch: OnBatch | None = None
@@ -81,29 +72,25 @@ class LayerReader:
             raise RejectedItemsError(
                 f"the tokenizer of {self.info.model} leaves nothing of {unique.items[bare[0]]!r}",
                 kind="no_tokens",
-                indices=tuple(sorted(i for item in bare for i in unique.positions(item))),
+                indices=unique.positions(*bare),
             )
-        order = longest_first([len(text.ids) for text in encoded])
+        rows = WholeRows(ragged(text.ids for text in encoded))
+        counts, done = unique.counts, 0
         found: dict[int, TokenLayers] = {}
 
-        def forward(batch: Batch) -> None:
-            places = order[batch.start : batch.stop].tolist()
-            rows = self._layers([encoded[i].ids for i in places], batch.width, n_layers)
-            for i, layers in zip(places, rows, strict=True):
+        def forward(places: NDArray[np.int64]) -> None:
+            layers = self._layers(rows.batch(places), n_layers)
+            for i, states in zip(places.tolist(), layers, strict=True):
                 text = encoded[i]
-                own = np.array(text.own)
-                found[i] = TokenLayers(layers[:, own], text.pieces, np.array(text.words))
+                own = states[:, np.array(text.own)]
+                found[i] = TokenLayers(own, text.pieces, np.array(text.words))
 
-        try:
-            for _ in self._runner.run([len(encoded[i].ids) for i in order], forward):
-                if on_batch is not None:
-                    on_batch(int(unique.counts[list(found)].sum()))
-        except RowOutOfMemoryError as exc:
-            raise RejectedItemsError(
-                f"a text of {exc.tokens} tokens does not fit into the memory of {self._device}",
-                kind="out_of_memory",
-                indices=unique.positions(int(order[exc.row])),
-            ) from exc
+        for places in self._runner.run_or_reject(
+            rows.lengths, forward, item="a text", owners=unique.positions
+        ):
+            done += int(counts[places].sum())
+            if on_batch is not None:
+                on_batch(done)
         return [found[i] for i in unique.inverse.tolist()]
 
     def _encode(self, text: str) -> _Encoded:
@@ -135,23 +122,8 @@ class LayerReader:
         )
 
     @torch.inference_mode()
-    def _layers(
-        self, ids: Sequence[list[int]], width: int, n_layers: int
-    ) -> list[NDArray[np.float32]]:
-        states = self._hidden(
-            input_ids=self._tensor(ids, width, int(self._tokenizer.pad_token_id)),
-            attention_mask=self._tensor([[1] * len(row) for row in ids], width, 0),
-        )
-        last = states[1:][-n_layers:] or states[-1:]  # the first are the embeddings
-        layers = F.normalize(torch.stack([layer.float() for layer in last]), dim=-1)
-        own = [slice(width - len(r), width) if self._pad_left else slice(len(r)) for r in ids]
-        rows = [layers[:, i, part].cpu().numpy() for i, part in enumerate(own)]
-        if not all(np.isfinite(row).all() for row in rows):
-            raise ConfigError(
-                f"{self.info.model} gave numbers that are not finite in {self.info.dtype}; "
-                "use --dtype float32, or another model if that is not the reason"
-            )
-        return rows
-
-    def _tensor(self, rows: Sequence[Sequence[int]], width: int, value: int) -> Tensor:
-        return torch.from_numpy(pad(rows, width, value, left=self._pad_left)).to(self._device)
+    def _layers(self, batch: TokenBatch, n_layers: int) -> list[NDArray[np.float32]]:
+        """The unit-length states of each row, ``[L, tokens, d]``."""
+        layers = F.normalize(torch.stack(self._backbone.layers(batch, n_layers)), dim=-1)
+        states: NDArray[np.float32] = refuse_nan(layers, self.info).cpu().numpy()
+        return np.split(states, batch.starts[1:], axis=1)

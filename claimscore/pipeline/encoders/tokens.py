@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,21 +23,19 @@ from torch.nn import functional as F
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders.base import ModelInfo, OnBatch, RejectedItemsError
-from claimscore.pipeline.encoders.batching import (
-    Batch,
-    BudgetedRunner,
-    RowOutOfMemoryError,
-    distinct,
-    longest_first,
-    pad,
+from claimscore.pipeline.encoders.backbone import (
+    Backbone,
+    budgeted_runner,
+    encoder_backbone,
+    refuse_nan,
+    weights_dtype,
 )
+from claimscore.pipeline.encoders.base import ModelInfo, OnBatch
+from claimscore.pipeline.encoders.batching import BudgetedRunner, distinct
 from claimscore.pipeline.encoders.loading import (
     EMBEDDED,
     Source,
     find_model,
-    free_memory,
-    is_out_of_memory,
     load_config,
     load_tokenizer,
     load_weights,
@@ -46,6 +44,8 @@ from claimscore.pipeline.encoders.loading import (
     token_limit,
 )
 from claimscore.pipeline.encoders.token_layers import LayerReader, TokenLayers
+from claimscore.pipeline.encoders.token_rows import TokenBatch
+from claimscore.pipeline.encoders.tokenizing import EncodedTexts, TextTokenizer, refuse_bare
 
 DATA = Path(__file__).parent / "data"
 logger = logging.getLogger("claimscore")
@@ -77,13 +77,6 @@ class Similarity(NamedTuple):
     precision: float
     recall: float
     f1: float
-
-
-class EncodedText(NamedTuple):
-    """Token ids of one text, and which of them count in the averages (1) or not (0)."""
-
-    ids: list[int]
-    weights: list[int]
 
 
 class Published(NamedTuple):
@@ -128,38 +121,31 @@ class BatchedTokenEncoder:
     def __init__(
         self,
         info: ModelInfo,
-        states: Callable[..., Tensor],
+        backbone: Backbone,
         tokenizer: Any,  # transformers' tokenizers: untyped
         *,
         layer: int,
         baseline: Baseline | None,
         limit: int,
-        budget: int,
-        device: torch.device,
-        hidden: Callable[..., Sequence[Tensor]] | None = None,
+        runner: BudgetedRunner,
     ) -> None:
         self.info = info
         self.layer = layer
         self.baseline = baseline
         self.limit = limit
         self.truncated = 0
-        self.device = device
-        self._states = states
-        self._tokenizer = tokenizer
+        self._backbone = backbone
+        self._tokenizer = TextTokenizer(tokenizer, limit)
         self._space = " " if type(tokenizer).__name__.startswith(_SPACE_IN_FRONT) else ""
-        self._pad_left = tokenizer.padding_side == "left"
-        self._runner = BudgetedRunner(
-            budget, is_out_of_memory=is_out_of_memory, free=partial(free_memory, device)
-        )
+        self._runner = runner
         self._layers = LayerReader(
-            info,
-            hidden or (lambda **inputs: (states(**inputs),)),
-            tokenizer,
-            limit=limit,
-            device=device,
-            runner=self._runner,
-            in_front=self._space,
+            info, backbone, tokenizer, limit=limit, runner=runner, in_front=self._space
         )
+
+    @property
+    def packed(self) -> bool:
+        """Whether the model runs without padding."""
+        return not self._runner.padded
 
     def token_layers(
         self, texts: Sequence[str], n_layers: int, *, on_batch: OnBatch | None = None
@@ -189,44 +175,23 @@ class BatchedTokenEncoder:
             raise ValueError(f"{side} {place % n} is empty: an empty text has no BERTScore")
         texts = distinct(stripped)
         sides = texts.inverse.reshape(2, n).T
-        encoded = self._encode(texts.items, sides)
+        encoded = self._tokenizer.encode([self._space + text for text in texts.items])
+        refuse_bare(encoded, texts.items, self.info, lambda *bare: _pairs_with(bare, sides))
+        self.truncated += int(encoded.truncated.sum())
         scores = np.full((n, 3), np.nan)
-        lengths = np.array([len(text.ids) for text in encoded], dtype=np.int64)
         done = 0
-        for window in windows(sides, lengths, WINDOW_TOKENS):
-            for scored in self._score_window(window, sides, encoded, lengths, scores):
+        for window in windows(sides, encoded.lengths, WINDOW_TOKENS):
+            for scored in self._score_window(window, sides, encoded, scores):
                 done += scored
                 if on_batch is not None:
                     on_batch(done)
         return scores
 
-    def _encode(self, texts: Sequence[str], sides: NDArray[np.int64]) -> list[EncodedText]:
-        encoded = [self._tokenize(text, verbose=False) for text in texts]
-        for i, text in enumerate(encoded):
-            if len(text.ids) > self.limit:
-                encoded[i] = self._tokenize(texts[i], truncation=True, max_length=self.limit)
-                self.truncated += 1
-        bare = [i for i, text in enumerate(encoded) if not any(text.weights)]
-        if bare:
-            raise RejectedItemsError(
-                f"the tokenizer of {self.info.model} leaves nothing of {texts[bare[0]]!r}",
-                kind="no_tokens",
-                indices=_pairs_with(bare, sides),
-            )
-        return encoded
-
-    def _tokenize(self, text: str, **options: Any) -> EncodedText:
-        row = self._tokenizer(self._space + text, return_special_tokens_mask=True, **options)
-        return EncodedText(
-            list(row["input_ids"]), [1 - special for special in row["special_tokens_mask"]]
-        )
-
     def _score_window(
         self,
         window: range,
         sides: NDArray[np.int64],
-        encoded: Sequence[EncodedText],
-        lengths: NDArray[np.int64],
+        encoded: EncodedTexts,
         scores: NDArray[np.float64],
     ) -> Iterator[int]:
         """Fill the window's rows of ``scores``; yield how many after each batch.
@@ -235,66 +200,47 @@ class BatchedTokenEncoder:
         for are dropped.
         """
         texts = np.unique(sides[window.start : window.stop])
-        order = texts[longest_first(lengths[texts].tolist())]
         waiting: dict[int, set[int]] = defaultdict(set)
         for pair in window:
             for text in sides[pair].tolist():
                 waiting[text].add(pair)
         held: dict[int, Tensor] = {}
+        rows = encoded.rows
 
-        def forward(batch: Batch) -> None:
-            places = order[batch.start : batch.stop].tolist()
-            rows = self._embed([encoded[text].ids for text in places], batch.width)
-            held.update(zip(places, rows, strict=True))
+        def forward(places: NDArray[np.int64]) -> None:
+            held.update(
+                zip(texts[places].tolist(), self._embed(rows.batch(texts[places])), strict=True)
+            )
 
         def match(pair: int) -> None:
             candidate, reference = sides[pair].tolist()
-            scores[pair] = bertscore_from_embeddings(
-                held[candidate],
-                held[reference],
-                self._weights(encoded[candidate]),
-                self._weights(encoded[reference]),
-            )
+            weights = [
+                torch.from_numpy(encoded.own(text)).to(self._backbone.device)
+                for text in (candidate, reference)
+            ]
+            scores[pair] = bertscore_from_embeddings(held[candidate], held[reference], *weights)
             for text in {candidate, reference}:
                 waiting[text].discard(pair)
                 if not waiting[text]:
                     del held[text]
 
-        try:
-            for batch in self._runner.run(lengths[order].tolist(), forward):
-                new = order[batch.start : batch.stop].tolist()
-                ready = {p for t in new for p in waiting[t] if all(s in held for s in sides[p])}
-                for pair in sorted(ready):
-                    match(pair)
-                yield len(ready)
-        except RowOutOfMemoryError as exc:
-            raise RejectedItemsError(
-                f"a text of {exc.tokens} tokens does not fit into the memory of {self.device}",
-                kind="out_of_memory",
-                indices=_pairs_with([int(order[exc.row])], sides),
-            ) from exc
+        for places in self._runner.run_or_reject(
+            encoded.lengths[texts],
+            forward,
+            item="a text",
+            owners=lambda row: _pairs_with([int(texts[row])], sides),
+        ):
+            new = texts[places].tolist()
+            ready = {p for t in new for p in waiting[t] if all(s in held for s in sides[p])}
+            for pair in sorted(ready):
+                match(pair)
+            yield len(ready)
 
     @torch.inference_mode()
-    def _embed(self, ids: Sequence[list[int]], width: int) -> list[Tensor]:
-        """Return the unit-length states of each row in float32, padding removed."""
-        states = self._states(
-            input_ids=self._tensor(ids, width, int(self._tokenizer.pad_token_id)),
-            attention_mask=self._tensor([[1] * len(row) for row in ids], width, 0),
-        ).float()
-        own = [slice(width - len(r), width) if self._pad_left else slice(len(r)) for r in ids]
-        rows = [F.normalize(states[i, part], dim=-1) for i, part in enumerate(own)]
-        if not bool(torch.isfinite(torch.cat(rows)).all()):
-            raise ConfigError(
-                f"{self.info.model} gave numbers that are not finite in {self.info.dtype}; "
-                "use --dtype float32, or another model if that is not the reason"
-            )
-        return rows
-
-    def _weights(self, text: EncodedText) -> Tensor:
-        return torch.tensor(text.weights, device=self.device)
-
-    def _tensor(self, rows: Sequence[Sequence[int]], width: int, value: int) -> Tensor:
-        return torch.from_numpy(pad(rows, width, value, left=self._pad_left)).to(self.device)
+    def _embed(self, batch: TokenBatch) -> list[Tensor]:
+        """Return the unit-length states of each row in float32."""
+        states = refuse_nan(F.normalize(self._backbone.states(batch), dim=-1), self.info)
+        return list(torch.split(states, batch.lengths.tolist()))
 
 
 def windows(
@@ -402,17 +348,18 @@ def _load_embedded(
     model, tokenizer = load_backbone(find_backbone(offline=config.offline))
     layer = choose_layer(EMBEDDED, config.token_layer, default, len(model.encoder.layer))
     model.encoder.layer = model.encoder.layer[:layer]
-    model.to(device=device, dtype=dtype).eval()
+    model.config.num_hidden_layers = layer
+    model.to(device).eval()
+    limit = token_limit(tokenizer, model.config, model)
+    backbone = encoder_backbone(model, tokenizer, dtype=dtype)
     return BatchedTokenEncoder(
         ModelInfo(EMBEDDED, BACKBONE_SHA256[:12], config.dtype),
-        lambda **inputs: model(**inputs).last_hidden_state,
+        backbone,
         tokenizer,
         layer=layer,
         baseline=baselines.get(layer),
-        limit=token_limit(tokenizer, model.config, model),
-        budget=config.batch_tokens,
-        device=device,
-        hidden=lambda **inputs: model(**inputs, output_hidden_states=True).hidden_states,
+        limit=limit,
+        runner=budgeted_runner(config.batch_tokens, device, padded=backbone.padded),
     )
 
 
@@ -431,19 +378,19 @@ def _load_stock(
         AutoModel,
         settings,
         device=device,
-        dtype=dtype,
+        dtype=weights_dtype(settings, dtype),
         may_lack=lambda weight: "pooler" in weight,  # first-token output, which is not read here
     )
+    limit = token_limit(tokenizer, settings, model)
+    backbone = encoder_backbone(model, tokenizer, dtype=dtype)
     return BatchedTokenEncoder(
         ModelInfo(source.name, source.revision, config.dtype),
-        lambda **inputs: model(**inputs).last_hidden_state,
+        backbone,
         tokenizer,
         layer=layer,
         baseline=published_baseline(source.name, layer),
-        limit=token_limit(tokenizer, settings, model),
-        budget=config.batch_tokens,
-        device=device,
-        hidden=lambda **inputs: model(**inputs, output_hidden_states=True).hidden_states,
+        limit=limit,
+        runner=budgeted_runner(config.batch_tokens, device, padded=backbone.padded),
     )
 
 

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+from claimscore.pipeline.encoders.base import RejectedItemsError
 from claimscore.pipeline.encoders.batching import (
-    Batch,
     BudgetedRunner,
     RowOutOfMemoryError,
     distinct,
@@ -21,6 +23,7 @@ from claimscore.pipeline.encoders.batching import (
 steady = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 LENGTHS = st.lists(st.integers(1, 200), max_size=60)
 BUDGET = st.integers(1, 1000)
+PADDED = st.booleans()
 
 
 class OutOfMemory(RuntimeError):
@@ -30,20 +33,26 @@ class OutOfMemory(RuntimeError):
 class Device:
     """Computes batches of at most `most_tokens` tokens and keeps a record of them."""
 
-    def __init__(self, most_tokens: int) -> None:
+    def __init__(self, lengths: list[int], most_tokens: int) -> None:
+        self.lengths = np.array(lengths)
         self.most_tokens = most_tokens
-        self.done: list[Batch] = []
+        self.done: list[list[int]] = []
         self.failed = 0
 
-    def __call__(self, batch: Batch) -> None:
-        if batch.tokens > self.most_tokens:
+    def __call__(self, places: NDArray[np.int64]) -> None:
+        if self.lengths[places].sum() > self.most_tokens:
             self.failed += 1
             raise OutOfMemory
-        self.done.append(batch)
+        self.done.append(places.tolist())
 
 
-def runner(budget: int) -> BudgetedRunner:
-    return BudgetedRunner(budget, is_out_of_memory=lambda exc: isinstance(exc, OutOfMemory))
+def runner(budget: int, **options: Any) -> BudgetedRunner:
+    return BudgetedRunner(
+        budget,
+        padded=False,
+        is_out_of_memory=lambda exc: isinstance(exc, OutOfMemory),
+        **options,
+    )
 
 
 def descending(lengths: list[int]) -> list[int]:
@@ -63,6 +72,7 @@ def test_distinct_keeps_each_item_once_and_gives_the_input_back(items: list[str]
 def test_positions_are_the_places_in_the_input() -> None:
     """A distinct item knows all the inputs that it stands for."""
     assert distinct(["x", "y", "x"]).positions(0) == (0, 2)
+    assert distinct(["x", "y", "x"]).positions(1, 0) == (0, 1, 2)
 
 
 @steady
@@ -74,30 +84,36 @@ def test_longest_first_is_a_permutation_sorted_downwards_and_stable(lengths: lis
 
 
 @steady
-@given(LENGTHS, BUDGET)
-def test_every_row_is_in_exactly_one_batch(lengths: list[int], budget: int) -> None:
+@given(LENGTHS, BUDGET, PADDED)
+def test_every_row_is_in_exactly_one_batch(lengths: list[int], budget: int, padded: bool) -> None:
     """Batches cover the rows without gap or overlap."""
-    batches = list(plan(descending(lengths), budget))
+    batches = list(plan(descending(lengths), budget, padded=padded))
     assert [row for b in batches for row in range(b.start, b.stop)] == list(range(len(lengths)))
 
 
+def cost(lengths: list[int], padded: bool) -> int:
+    """What a batch of these lengths costs a model."""
+    return len(lengths) * max(lengths) if padded else sum(lengths)
+
+
 @steady
-@given(LENGTHS, BUDGET)
-def test_padded_tokens_stay_within_the_budget(lengths: list[int], budget: int) -> None:
+@given(LENGTHS, BUDGET, PADDED)
+def test_tokens_stay_within_the_budget(lengths: list[int], budget: int, padded: bool) -> None:
     """Only a single row that is longer than the budget may exceed it."""
     lengths = descending(lengths)
-    for batch in plan(lengths, budget):
-        assert batch.width == max(lengths[batch.start : batch.stop])
+    for batch in plan(lengths, budget, padded=padded):
+        assert batch.tokens == cost(lengths[batch.start : batch.stop], padded)
         assert batch.tokens <= budget or batch.rows == 1
 
 
 @steady
-@given(LENGTHS, BUDGET)
-def test_no_batch_could_take_another_row(lengths: list[int], budget: int) -> None:
+@given(LENGTHS, BUDGET, PADDED)
+def test_no_batch_could_take_another_row(lengths: list[int], budget: int, padded: bool) -> None:
     """A budget is used up before a new batch is begun."""
     lengths = descending(lengths)
-    for batch in plan(lengths, budget):
-        assert batch.stop == len(lengths) or (batch.rows + 1) * batch.width > budget
+    for batch in plan(lengths, budget, padded=padded):
+        more = lengths[batch.start : batch.stop + 1]
+        assert batch.stop == len(lengths) or cost(more, padded) > budget
 
 
 @pytest.mark.parametrize(
@@ -119,15 +135,15 @@ def test_a_smaller_device_computes_the_same_rows(
     lengths: list[int], budget: int, most_tokens: int
 ) -> None:
     """Running out of memory costs time, never a row."""
-    device = Device(most_tokens)
-    yielded = list(runner(budget).run(descending(lengths), device))
+    device = Device(lengths, most_tokens)
+    yielded = [places.tolist() for places in runner(budget).run(lengths, device)]
     assert yielded == device.done
-    assert [i for b in device.done for i in range(b.start, b.stop)] == list(range(len(lengths)))
+    assert [i for places in device.done for i in places] == longest_first(lengths).tolist()
 
 
 def test_the_lower_budget_is_remembered(caplog: pytest.LogCaptureFixture) -> None:
     """A device says once how much it can hold; later calls start from there."""
-    device, budgeted = Device(100), runner(350)
+    device, budgeted = Device([10] * 70, 100), runner(350)
     with caplog.at_level(logging.WARNING, logger="claimscore"):
         list(budgeted.run([10] * 70, device))
         assert (device.failed, budgeted.budget) == (2, 85)
@@ -142,26 +158,32 @@ def test_the_lower_budget_is_remembered(caplog: pytest.LogCaptureFixture) -> Non
 def test_memory_is_freed_before_the_next_attempt() -> None:
     """A smaller batch needs the cached blocks of the failed one."""
     freed: list[bool] = []
-    budgeted = BudgetedRunner(
-        64,
-        is_out_of_memory=lambda exc: isinstance(exc, OutOfMemory),
-        free=lambda: freed.append(True),
-    )
-    list(budgeted.run([8] * 8, Device(32)))
+    budgeted = runner(64, free=lambda: freed.append(True))
+    list(budgeted.run([8] * 8, Device([8] * 8, 32)))
     assert freed == [True]
 
 
 def test_a_single_row_that_does_not_fit_is_named() -> None:
     """There is nothing left to halve: the row is reported, no number is made up."""
     with pytest.raises(RowOutOfMemoryError, match="150 tokens") as caught:
-        list(runner(400).run([150, 20, 20], Device(100)))
-    assert caught.value.row == 0
+        list(runner(400).run([20, 150, 20], Device([20, 150, 20], 100)))
+    assert caught.value.row == 1
+    with pytest.raises(RejectedItemsError, match="a text of 150 tokens") as rejected:
+        list(
+            runner(400, device="cpu").run_or_reject(
+                [20, 150, 20],
+                Device([20, 150, 20], 100),
+                item="a text",
+                owners=lambda row: (row, row + 5),
+            )
+        )
+    assert (rejected.value.kind, rejected.value.indices) == ("out_of_memory", (1, 6))
 
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
     """A shape mismatch must not be retried with smaller batches."""
 
-    def broken(batch: Batch) -> None:
+    def broken(places: NDArray[np.int64]) -> None:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
     with pytest.raises(RuntimeError, match="shapes"):

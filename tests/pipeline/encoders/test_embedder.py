@@ -18,6 +18,7 @@ from transformers import AutoModel, AutoTokenizer
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import load_model
+from claimscore.pipeline.encoders.backbone import budgeted_runner
 from claimscore.pipeline.encoders.base import ModelInfo, RejectedItemsError
 from claimscore.pipeline.encoders.embedder import BatchedEmbedder, load
 from claimscore.pipeline.encoders.loading import folder_digest
@@ -28,6 +29,7 @@ from claimscore.pipeline.encoders.sentence_layout import (
     SentenceLayout,
     normalised,
 )
+from tests.pipeline.encoders.fakes import CPU, states_of
 from tests.tiny_models import TEXTS, save_tiny_encoder
 
 Folders = Callable[..., Path]
@@ -130,16 +132,21 @@ class FakeModel:
 
 
 def fake(
-    tiny: Folders, model: FakeModel, budget: int = 256, layout: SentenceLayout = PLAIN
+    tiny: Folders,
+    model: FakeModel,
+    budget: int = 256,
+    layout: SentenceLayout = PLAIN,
+    *,
+    left: bool = False,
 ) -> BatchedEmbedder:
+    tokenizer = AutoTokenizer.from_pretrained(tiny())
     return BatchedEmbedder(
         ModelInfo("fake", "1", "float32"),
-        model,
-        AutoTokenizer.from_pretrained(tiny()),
+        states_of(model, tokenizer, left=left),
+        tokenizer,
         layout=layout,
         limit=64,
-        budget=budget,
-        device=torch.device("cpu"),
+        runner=budgeted_runner(budget, CPU, padded=True),
     )
 
 
@@ -171,8 +178,7 @@ def test_padding_on_the_left_is_respected(tiny: Folders, pooling: str) -> None:
     """Padding lies where the tokenizer says, and never takes part."""
     layout = PLAIN._replace(pooling=pooling)
     plain = fake(tiny, FakeModel(), layout=layout).embed(ALL)
-    encoder = fake(tiny, FakeModel(), layout=layout)
-    encoder._pad_left = True
+    encoder = fake(tiny, FakeModel(), layout=layout, left=True)
     assert np.allclose(encoder.embed(ALL), plain, atol=1e-6)
 
 

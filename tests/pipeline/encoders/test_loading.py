@@ -304,3 +304,17 @@ def test_dtypes_by_name() -> None:
         resolve_dtype("float16", CPU)
     with pytest.raises(ConfigError, match="known: float32"):
         resolve_dtype("int8", CPU)  # type: ignore[arg-type] # what a settings file may say
+
+
+def test_a_cpu_without_bfloat16_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Asked for to save time, it would cost time there."""
+    from claimscore.pipeline.encoders.packed import linear
+
+    for supported, messages in ((True, 0), (False, 1)):
+        monkeypatch.setattr(linear, "packing_pays", lambda dtype, found=supported: found)
+        caplog.clear()
+        with caplog.at_level("WARNING", "claimscore"):
+            resolve_dtype("bfloat16", torch.device("cpu"))
+        assert len(caplog.records) == messages

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from claimscore.pipeline.encoders import load_model, ls_head
 from claimscore.pipeline.encoders.base import RejectedItemsError
 from claimscore.pipeline.encoders.ls import LSModel, load
 from claimscore.pipeline.encoders.ls_head import HEAD, SETTINGS, LinguisticHead
+from claimscore.pipeline.encoders.token_rows import TokenBatch
 from tests.ls_models import golden_checkpoint, tiny_checkpoint
 from tests.shared_data import shared
 
@@ -109,13 +111,14 @@ def test_each_distinct_text_is_encoded_once(tiny: Path, monkeypatch: pytest.Monk
     """Three documents and three summaries make six rows; progress counts the pairs."""
     model = model_at(tiny)
     rows: list[int] = []
-    encode = model._states
+    for name in ("states", "first"):
+        encode = getattr(model._backbone, name)
 
-    def counted(texts: list[list[int]], width: int) -> object:
-        rows.append(len(texts))
-        return encode(texts, width)
+        def counted(batch: TokenBatch, encode: Any = encode) -> object:
+            rows.append(len(batch.lengths))
+            return encode(batch)
 
-    monkeypatch.setattr(model, "_states", counted)
+        monkeypatch.setattr(model._backbone, name, counted)
     heard: list[int] = []
     model.score(PAIRS, on_batch=heard.append)
     assert sum(rows) == 6
@@ -167,14 +170,14 @@ def test_a_text_that_does_not_fit_into_memory_is_rejected(
 ) -> None:
     """Its pairs are named; the caller scores the others."""
     model = model_at(tiny)
-    encode = model._states
+    encode = model._backbone.first
 
-    def small(rows: list[list[int]], width: int) -> object:
-        if width > 12:
+    def small(batch: TokenBatch) -> object:
+        if batch.lengths.max() > 12:
             raise RuntimeError("out of memory")
-        return encode(rows, width)
+        return encode(batch)
 
-    monkeypatch.setattr(model, "_states", small)
+    monkeypatch.setattr(model._backbone, "first", small)
     with pytest.raises(RejectedItemsError) as caught:
         model.score([("the hotel", "clean"), ("the hotel " * 8, "clean")])
     assert (caught.value.kind, caught.value.indices) == ("out_of_memory", (1,))

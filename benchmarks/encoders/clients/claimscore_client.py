@@ -1,0 +1,153 @@
+"""claimscore's encoders by their public protocols, as a pass of a run asks them.
+
+The tasks `padding` and `tokenise` look at the same call from outside: hooks that torch offers
+for every module say what the model was given and how long it took.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from common import Done, Job, Work, serve
+from torch import nn
+from torch.nn.modules import module as hooks
+
+from claimscore.config import EncoderConfig
+from claimscore.pipeline.encoders import load_model
+
+
+def load(job: Job) -> Work:
+    torch.set_num_threads(job.threads)
+    return WORKS[job.task](job)
+
+
+def model_of(job: Job, role: str) -> Any:
+    """The model of a role, as `claimscore run` loads it."""
+    models = {role: job.model}
+    if role == "token_encoder":
+        models |= {"token_layer": job.more["layer"], "rescale_with_baseline": False}
+    return load_model(role, EncoderConfig(**models, device=job.device, dtype=job.dtype))
+
+
+def nli(job: Job) -> Work:
+    model = model_of(job, "nli")
+    pairs, limit = job.pairs, job.more.get("memory_bytes")
+    cuda = job.device == "cuda"
+    if limit is not None:
+        free = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(limit / free)
+
+    def work(options: dict[str, Any]) -> Done:
+        if cuda:
+            torch.cuda.reset_peak_memory_stats()
+        scores = model.classify(pairs[: options.get("n")])
+        figures = {"memory_bytes": torch.cuda.max_memory_reserved()} if cuda else {}
+        return Done(scores, figures)
+
+    return work
+
+
+def embed(job: Job) -> Work:
+    model = model_of(job, "embedder")
+    return lambda options: Done(model.embed(job.items[: options.get("n")]))
+
+
+def bertscore(job: Job) -> Work:
+    model = model_of(job, "token_encoder")
+    candidates, references = (list(side) for side in zip(*job.pairs, strict=True))
+
+    def work(options: dict[str, Any]) -> Done:
+        part = slice(options.get("n"))
+        return Done(model.bertscore(candidates[part], references[part]))
+
+    return work
+
+
+def padding(job: Job) -> Work:
+    """Tokens that the model is given, when pairs come in windows of so many."""
+    model, pairs = model_of(job, "nli"), job.pairs
+
+    def work(options: dict[str, Any]) -> Done:
+        given = 0
+
+        def count(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+            nonlocal given
+            if isinstance(module, nn.Embedding) and module.num_embeddings == options["vocabulary"]:
+                given += inputs[0].numel()
+
+        with contextlib.closing(_Handles(hooks.register_module_forward_pre_hook(count))):
+            for start in range(0, len(pairs), options["window"]):
+                model.classify(pairs[start : start + options["window"]])
+        return Done(figures={"given_tokens": given})
+
+    return work
+
+
+def tokenise(job: Job) -> Work:
+    """CPU seconds of `classify` that are not the model's: tokenising, batches, the answers.
+
+    A fresh model and fresh texts each time, so that nothing is kept from the last one.
+    """
+
+    def work(options: dict[str, Any]) -> Done:
+        model = model_of(job, "nli")
+        mark = f" {options['round']}"
+        pairs = [(first + mark, second + mark) for first, second in job.pairs]
+        model.classify([("warm", "up"), ("and", "again")])
+        with _model_time() as spent:
+            began = time.process_time()
+            model.classify(pairs)
+            cpu_s = time.process_time() - began
+        return Done(figures={"model_s": spent[0]}, seconds=cpu_s - spent[0])
+
+    return work
+
+
+@contextlib.contextmanager
+def _model_time() -> Iterator[list[float]]:
+    """CPU seconds inside the outermost modules, by the clock of the thread that called them."""
+    spent, depth, began = [0.0], 0, 0.0
+
+    def enter(module: nn.Module, inputs: Any) -> None:
+        nonlocal depth, began
+        if depth == 0:
+            began = time.thread_time()
+        depth += 1
+
+    def leave(module: nn.Module, inputs: Any, output: Any) -> None:
+        nonlocal depth
+        depth -= 1
+        if depth == 0:
+            spent[0] += time.thread_time() - began
+
+    handles = _Handles(
+        hooks.register_module_forward_pre_hook(enter), hooks.register_module_forward_hook(leave)
+    )
+    with contextlib.closing(handles):
+        yield spent
+
+
+class _Handles:
+    """Hooks that go together."""
+
+    def __init__(self, *handles: Any) -> None:
+        self._handles = handles
+
+    def close(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+
+WORKS = {
+    "nli": nli,
+    "embed": embed,
+    "bertscore": bertscore,
+    "padding": padding,
+    "tokenise": tokenise,
+}
+
+serve(load, ("torch", "transformers", "tokenizers"))

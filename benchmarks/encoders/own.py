@@ -1,0 +1,146 @@
+"""Rows of claimscore's alone: padding, tokenising, stored results, memory of a GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from statistics import median
+
+from figures import TableLine, difference, difference_text
+from models import VOCABULARY, token_lengths
+from play import Bench, say, values_of
+from rows import NLI_BOUND, OWN, w1
+from workers import WorkerError
+from workloads import Pair, padded_tokens, read_pairs
+
+WINDOWS = (256, 512, 2048)
+PADDING_N = 4096
+TOKENISE_N = 17_634
+PEER_TOKENISE_N = 4096
+LOOKUP_N = 50_000
+MEMORY_N = 4096
+STORE = "claimscore.pipeline.encoders.store"
+
+
+def padding(bench: Bench) -> list[TableLine]:
+    """Tokens the model is given beyond those there are, window by window."""
+    model, pairs = bench.model("tiny"), read_pairs(bench.workloads, "w1")
+    lengths = dict(zip(pairs, token_lengths(model, pairs), strict=True))
+    part = pairs[: bench.n(PADDING_N)]
+    lines = []
+    with bench.desk("padding", model, part, device="cpu", threads=1) as desk:
+        worker = desk.ready(desk.start(OWN))
+        for window in WINDOWS:
+            options = {"window": window, "vocabulary": VOCABULARY}
+            given = worker.order(options).figures["given_tokens"]
+            lines.append(padding_line(window, given, tokens_needed(part, lengths, window)))
+            say(f"padding: {window}: {lines[-1].own}")
+    beside = peers_padding(pairs, [lengths[pair] for pair in pairs])
+    return [lines[0]._replace(beside=beside), *lines[1:]]
+
+
+def tokens_needed(pairs: Sequence[Pair], lengths: dict[Pair, int], window: int) -> int:
+    """Tokens of the distinct pairs of each window."""
+    windows = (set(pairs[start : start + window]) for start in range(0, len(pairs), window))
+    return sum(lengths[pair] for pairs_of_window in windows for pair in pairs_of_window)
+
+
+def padding_line(window: int, given: float, needed: int) -> TableLine:
+    """A model that was given less than it needs takes its input where it cannot be seen."""
+    what = f"padding of W1, windows of {window:,} pairs"
+    line = TableLine(what, "1", "at most 1 %", "0", None, "the model's input cannot be seen")
+    if given < needed:
+        return line
+    share = 1 - needed / given
+    return line._replace(met=share <= 0.01, own=f"{share:.2%}")
+
+
+def peers_padding(pairs: Sequence[Pair], lengths: Sequence[int]) -> str:
+    """What batches of 32 pad on the whole of W1: sorted by characters, and in its own order."""
+    needed = sum(lengths)
+    by_characters = sorted(range(len(pairs)), key=lambda i: -len(pairs[i][0]) - len(pairs[i][1]))
+    shares = [
+        1 - needed / padded_tokens(lengths, order, 32)
+        for order in (by_characters, range(len(pairs)))
+    ]
+    return (
+        f"all of W1, batches of 32: CrossEncoder (by characters) {shares[0]:.1%}, "
+        f"pipeline (as they come) {shares[1]:.1%}"
+    )
+
+
+def tokenise(bench: Bench) -> list[TableLine]:
+    """Pairs for each CPU second that `classify` spends outside the model."""
+    model = bench.model("tiny")
+    pairs = read_pairs(bench.workloads, "w1")[: bench.n(TOKENISE_N)]
+    mine, theirs = [], []
+    peers = pairs[: bench.n(PEER_TOKENISE_N)]
+    with (
+        bench.desk("tokenise", model, pairs, device="cpu", threads=1) as desk,
+        bench.desk("tokenise", model, peers, device="cpu", threads=1) as other_desk,
+    ):
+        worker = desk.ready(desk.start(OWN))
+        try:
+            peer = other_desk.ready(other_desk.start("sentence-transformers"))
+        except WorkerError as exc:
+            peer, beside = None, f"CrossEncoder: {exc}"
+        for number in range(bench.rounds):
+            mine.append(len(pairs) / worker.order({"round": number}).seconds)
+            if peer is not None:
+                theirs.append(len(peers) / peer.order({"batch_size": 32}).cpu_s)
+                beside = f"CrossEncoder's way, batches of 32: {median(theirs):,.0f}/s"
+            say(f"tokenise: {mine[-1]:,.0f}/s")
+    ratios = [own / other for own, other in zip(mine, theirs, strict=False)]
+    return [
+        TableLine(
+            "tokenising, batches and answers (all of `classify` but the model), pairs/s and core",
+            "1",
+            "200,000",
+            "300,000",
+            median(mine) >= 200_000,
+            f"{median(mine):,.0f}/s",
+            beside,
+            f"{median(ratios):.1f}" if ratios else "",
+        )
+    ]
+
+
+def lookup(bench: Bench) -> list[TableLine]:
+    """Stored results found again; the client asks the store as the passes do."""
+    line = TableLine("look-up of stored results", "1", "200,000/s", "", None, "there is no store")
+    if importlib.util.find_spec(STORE) is None:
+        return [line]
+    pairs = read_pairs(bench.workloads, "w1s")[: bench.n(LOOKUP_N)]
+    with bench.desk("lookup", bench.model("tiny"), pairs, device="cpu", threads=1) as desk:
+        worker = desk.ready(desk.start(OWN))
+        found = [worker.order({"round": number}) for number in range(bench.rounds)]
+    reading = median(len(pairs) / one.seconds for one in found)
+    writing = median(len(pairs) / one.figures["insert_s"] for one in found)
+    text = f"{reading:,.0f}/s; stored at {writing:,.0f}/s"
+    return [line._replace(met=reading >= 200_000, own=text)]
+
+
+def gpu_memory(bench: Bench) -> list[TableLine]:
+    """The same pairs with half the memory that they took, in float32."""
+    model = bench.model("roberta-large")
+    pairs = list(w1(bench.workloads, bench.n(MEMORY_N)))
+    common = {"device": "cuda", "threads": 1}
+    with bench.desk("nli", model, pairs, **common) as desk:
+        whole = desk.ready(desk.start(OWN)).order({})
+        limit = whole.figures["memory_bytes"] // 2
+        with bench.desk("nli", model, pairs, **common, more={"memory_bytes": limit}) as half_desk:
+            half = half_desk.ready(half_desk.start(OWN)).order({})
+            values, reference = values_of(half), values_of(whole)
+    assert values is not None
+    assert reference is not None
+    found = difference("nli", values, reference)
+    return [
+        TableLine(
+            f"GPU: {len(pairs):,} pairs of W1 with half the memory ({limit / 2**30:.1f} GiB)",
+            "GPU",
+            "same within 2e-5",
+            "",
+            found.most <= NLI_BOUND,
+            f"{difference_text('nli', found)}; {half.seconds / whole.seconds:.2f} x the time",
+        )
+    ]

@@ -1,0 +1,177 @@
+"""The seam between token rows and a transformer: a batch of rows in, the states of its tokens out.
+
+Two kinds stand behind it: a packed forward pass for the families in `packed`, and the stock model
+on padded batches for all others. Whoever reads states sees no padding in either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from claimscore.errors import ConfigError
+from claimscore.pipeline.encoders.base import ModelInfo
+from claimscore.pipeline.encoders.batching import BudgetedRunner, pad
+from claimscore.pipeline.encoders.loading import free_memory, is_out_of_memory
+from claimscore.pipeline.encoders.token_rows import TokenBatch
+
+#: Tokens in one forward pass, by device: enough to keep the products busy, few enough that the
+#: states of a layer stay near the cores (CPU) or that launching costs nothing (GPU).
+DEFAULT_TOKENS = {"cpu": 1024, "cuda": 32_768}
+
+
+class Backbone(Protocol):
+    """A transformer encoder on one device. States are float32, in the order of the batch."""
+
+    device: torch.device
+    padded: bool
+
+    def states(self, batch: TokenBatch) -> Tensor:
+        """Return the last layer's states ``[tokens, hidden]``."""
+        ...
+
+    def first(self, batch: TokenBatch) -> Tensor:
+        """Return the last layer's state of each row's first token, ``[rows, hidden]``."""
+        ...
+
+    def layers(self, batch: TokenBatch, n_layers: int) -> list[Tensor]:
+        """Return the last ``n_layers`` layers' states, those of the embeddings not among them."""
+        ...
+
+
+class PaddedModel:
+    """A stock model on padded batches: ``call`` takes ids and mask ``[rows, width]``.
+
+    Why not only a `Backbone`: a head that is not known here needs the model's own forward.
+    """
+
+    padded = True
+
+    def __init__(
+        self,
+        call: Callable[..., Any],
+        *,
+        device: torch.device,
+        pad_id: int,
+        pad_left: bool = False,
+        with_types: bool = False,
+    ) -> None:
+        self.device = device
+        self._call = call
+        self._pad_id = pad_id
+        self._pad_left = pad_left
+        self._with_types = with_types
+
+    def __call__(self, batch: TokenBatch, **options: Any) -> Any:
+        """Return what the model gives for the batch."""
+        return self._call(**self._inputs(batch), **options)
+
+    def packed(self, states: Tensor, batch: TokenBatch) -> Tensor:
+        """Return ``[rows, width, hidden]`` without its padding: ``[tokens, hidden]`` in float32."""
+        width = states.shape[1]
+        lengths = torch.from_numpy(batch.lengths).to(states.device)[:, None]
+        places = torch.arange(width, device=states.device)
+        own = places >= width - lengths if self._pad_left else places < lengths
+        return states[own].float()
+
+    def _inputs(self, batch: TokenBatch) -> dict[str, Tensor]:
+        rows = batch.split()
+        inputs = {
+            "input_ids": self._tensor(rows, self._pad_id),
+            "attention_mask": self._tensor([[1] * len(row) for row in rows], 0),
+        }
+        if self._with_types:
+            types = batch._replace(ids=batch.types).split()
+            inputs["token_type_ids"] = self._tensor(types, 0)
+        return inputs
+
+    def _tensor(self, rows: Sequence[Any], value: int) -> Tensor:
+        width = max(map(len, rows))
+        return torch.from_numpy(pad(rows, width, value, left=self._pad_left)).to(self.device)
+
+
+class PaddedBackbone:
+    """Token states from a stock encoder on padded batches."""
+
+    padded = True
+
+    def __init__(self, model: PaddedModel) -> None:
+        self.device = model.device
+        self._model = model
+
+    def states(self, batch: TokenBatch) -> Tensor:
+        return self._model.packed(self._model(batch).last_hidden_state, batch)
+
+    def first(self, batch: TokenBatch) -> Tensor:
+        return self.states(batch)[torch.from_numpy(batch.starts).to(self.device)]
+
+    def layers(self, batch: TokenBatch, n_layers: int) -> list[Tensor]:
+        found = self._model(batch, output_hidden_states=True).hidden_states
+        last = found[1:][-n_layers:] or found[-1:]  # the first are the embeddings
+        return [self._model.packed(states, batch) for states in last]
+
+
+def weights_dtype(settings: Any, dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype to load a model in: a packed one keeps float32 beside its products."""
+    from claimscore.pipeline.encoders.packed import family_of
+
+    return dtype if family_of(settings) is None else torch.float32
+
+
+def encoder_backbone(
+    model: Any, tokenizer: Any, *, dtype: torch.dtype, with_types: bool = False
+) -> Backbone:
+    """Return the backbone of a loaded encoder: packed where its family can be, else padded.
+
+    The model is taken over and not to be used otherwise.
+    """
+    from claimscore.pipeline.encoders.packed import PackedBackbone, family_of
+
+    if family_of(model.config) is not None:
+        return PackedBackbone(model, dtype=dtype, with_types=with_types)
+    return PaddedBackbone(padded_model(model.to(dtype), tokenizer, with_types=with_types))
+
+
+def padded_model(model: Any, tokenizer: Any, *, with_types: bool = False) -> PaddedModel:
+    """Return a stock model that takes token batches."""
+    return PaddedModel(
+        model,
+        device=next(model.parameters()).device,
+        pad_id=int(tokenizer.pad_token_id),
+        pad_left=tokenizer.padding_side == "left",
+        with_types=with_types,
+    )
+
+
+def row_sums(states: Tensor, lengths: NDArray[np.int64]) -> Tensor:
+    """Return the sums ``[rows, hidden]`` of neighbouring states ``[tokens, hidden]``."""
+    sizes = torch.from_numpy(np.ascontiguousarray(lengths)).to(states.device)
+    sums: Tensor = torch.segment_reduce(states, "sum", lengths=sizes)
+    return sums
+
+
+def budgeted_runner(budget: int | None, device: torch.device, *, padded: bool) -> BudgetedRunner:
+    """Return the batch loop for a model on a device; without a budget, the device's default."""
+    return BudgetedRunner(
+        DEFAULT_TOKENS[device.type] if budget is None else budget,
+        padded=padded,
+        is_out_of_memory=is_out_of_memory,
+        free=partial(free_memory, device),
+        device=str(device),
+    )
+
+
+def refuse_nan(numbers: Tensor, info: ModelInfo) -> Tensor:
+    """Return the numbers if all are finite, else raise `ConfigError`: never a score from a NaN."""
+    if not bool(torch.isfinite(numbers).all()):
+        raise ConfigError(
+            f"{info.model} gave numbers that are not finite in {info.dtype}; "
+            "use --dtype float32, or another model if that is not the reason"
+        )
+    return numbers
