@@ -48,7 +48,9 @@ def _open_streams() -> None:
 def _main(arguments: Sequence[str]) -> int:
     try:
         _refuse_bytes(arguments)
-        code = cli.main(args=list(arguments), prog_name="claimscore", standalone_mode=False)
+        code = cli.main(
+            args=list(arguments), prog_name="claimscore", standalone_mode=False, obj=arguments
+        )
         sys.stdout.flush()
     except click.ClickException as exc:
         exc.show()

@@ -320,7 +320,10 @@ def print_training(result: NLITrainingResult, as_json: bool) -> None:
 def print_ls_training(result: LSTrainingResult, as_json: bool) -> None:
     """Where the checkpoint is, and how each epoch ranks the held-out records."""
     if as_json:
-        epochs = [epoch._asdict() for epoch in result.epochs]
+        epochs = [
+            epoch._asdict() | {"kinds": [kind._asdict() for kind in epoch.kinds]}
+            for epoch in result.epochs
+        ]
         shown = {**dataclasses.asdict(result), "checkpoint": str(result.checkpoint)}
         print(json.dumps({**shown, "epochs": epochs}))
         return
@@ -334,10 +337,20 @@ def print_ls_training(result: LSTrainingResult, as_json: bool) -> None:
         for epoch in result.epochs
     ]
     print_rows(("epoch", "loss", "held-out loss", "good summary first, %"), rows)
+    shares = [
+        (str(epoch.epoch), kind.kind, str(kind.negatives), *map(_percent, kind[2:]))
+        for epoch in (result.epochs[number] for number in sorted({0, result.best_epoch}))
+        for kind in epoch.kinds
+    ]
+    print_rows(("epoch", "held-out negatives", "n", "below, %", "by L", "by S"), shares)
     print(
         f"model: {result.checkpoint}   epoch {result.best_epoch} of {result.records:,} records, "
         f"{result.validation_records:,} held out, {result.skipped:,} could not be used"
     )
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f}"
 
 
 def print_status(state: Mapping[str, Any]) -> None:

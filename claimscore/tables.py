@@ -173,20 +173,6 @@ BLOCK_NLI = Table(
     },
 )
 
-EMBEDDINGS = Table(
-    "embeddings",
-    "The sentence encoder's vector of a fact (`subject description`), a sentence or a whole "
-    "text, as `unit` says.",
-    {
-        "id": pl.String(),
-        "side": pl.String(),
-        "unit": pl.String(),
-        "index": pl.Int32(),
-        "vector": pl.List(pl.Float32()),
-        **MODEL_PROVENANCE,
-    },
-)
-
 SIMILARITIES = Table(
     "similarities",
     "The cosine of every unit of one side with every unit of another, by the sentence encoder.",
@@ -274,7 +260,6 @@ TABLES: dict[str, Table] = {
         LLM_ANSWERS,
         NLI,
         BLOCK_NLI,
-        EMBEDDINGS,
         SIMILARITIES,
         TOKEN_SCORES,
         TEXT_SCORES,

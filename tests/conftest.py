@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import settings
+
+from claimscore.types import JSON
+
+# The models of the tests are small: more threads wait for one another, or for other workers.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 settings.register_profile("claimscore", deadline=None, derandomize=True)
 settings.load_profile("claimscore")
@@ -18,3 +25,19 @@ def _own_state() -> Iterator[None]:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLAIMSCORE_STATE_DIR", folder)
         yield
+
+
+@pytest.fixture
+def rules_answer_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rules say to a text what they said to it before: whole runs ask them again and again."""
+    from claimscore.pipeline.llm.providers import builtin
+
+    for task, answer in _remembered_rules().items():
+        monkeypatch.setitem(builtin.TASKS, task, answer)
+
+
+@functools.cache
+def _remembered_rules() -> dict[str, Callable[[str], JSON]]:
+    from claimscore.pipeline.llm.providers import builtin
+
+    return {task: functools.cache(answer) for task, answer in builtin.TASKS.items()}

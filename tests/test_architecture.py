@@ -40,18 +40,25 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline": BASE
     | {"cache", "text", "prompts", "records", "rundir", "metrics"}
     | {"pipeline.llm", "pipeline.encoders", "pipeline.tasks", "pipeline.passes"},
-    "report": BASE | {"metrics", "rundir"},
+    "report": BASE | {"blocks", "metrics", "rundir"},
+    "report.evaluation": BASE
+    | {"report", "rundir", "evaluation", "evaluation.caspr", "evaluation.summac_grid"},
     "evaluation": BASE | {"metrics", "records", "rundir"},
+    "evaluation.commands": BASE | {"evaluation", "report.evaluation"},  # each writes a page
     "evaluation.caspr": BASE  # it makes and scores its texts by runs
     | {"evaluation", "metrics", "records", "rundir", "pipeline", "pipeline.llm"},
+    "evaluation.factsim": BASE  # it scores its texts by a run, and the paper's facts itself
+    | {"evaluation", "metrics", "rundir", "pipeline", "pipeline.encoders"},
     "evaluation.summac_grid": BASE  # it scores its tables by runs
     | {"blocks", "evaluation", "metrics", "rundir", "pipeline"},
     "training": BASE
-    | {"text", "blocks", "metrics", "records", "pipeline.encoders", "pipeline.passes"},
+    | {"text", "blocks", "metrics", "records", "rundir", "pipeline.encoders", "pipeline.passes"},
     "console": {"__init__"},
     "commands": BASE
     | {"console", "cache", "prompts", "pipeline", "report", "training", "rundir", "records"}
-    | {"evaluation", "evaluation.caspr", "evaluation.summac_grid", "metrics"},
+    | {"evaluation", "evaluation.caspr", "evaluation.factsim", "evaluation.summac_grid"}
+    | {"metrics"}
+    | {"evaluation.commands", "report.evaluation"},
     "cli": {"__init__", "errors", "commands"},
 }
 

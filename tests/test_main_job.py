@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,7 +15,10 @@ import pytest
 
 from claimscore.cli import _main
 from claimscore.types import Completion
+from tests.children import killed_at_last
 from tests.loopback import Body, Loopback, builtin_answer, text_answer
+
+pytestmark = pytest.mark.usefixtures("rules_answer_once")
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "hotels.jsonl"
 
@@ -52,6 +54,15 @@ def write_records(path: Path, n: int) -> Path:
                 "summary_b": f"Bed {i} is hard but cheap. Pool {i} is warm. House {i} is old.",
             }
             stream.write(json.dumps(record) + "\n")
+    return path
+
+
+@pytest.fixture
+def few(tmp_path: Path) -> Path:
+    """Four of the examples, on phones."""
+    lines = EXAMPLES.read_text(encoding="utf-8").splitlines(keepends=True)
+    path = tmp_path / "few.jsonl"
+    path.write_text("".join(line for line in lines if '"phones"' in line), encoding="utf-8")
     return path
 
 
@@ -135,17 +146,17 @@ class TestOffline:
         assert pl.read_parquet(out / "scores.parquet")["value"].to_list() == [0.0, 100.0]
 
 
-def test_a_metric_added_later_asks_no_llm_again(tmp_path: Path, capsys: Any) -> None:
+def test_a_metric_added_later_asks_no_llm_again(tmp_path: Path, few: Path, capsys: Any) -> None:
     """`score` runs the stages that are missing and keeps the scores that were there."""
     out = tmp_path / "run"
     with Loopback() as server:
         llm = ("--llm", "openai:m", "--base-url", server.base_url)
-        assert claimscore("run", EXAMPLES, "--out", out, *WORDS_ONLY, *llm, "--quiet") == 0
+        assert claimscore("run", few, "--out", out, *WORDS_ONLY, *llm, "--quiet") == 0
         asked = server.n_requests
         assert claimscore("score", out, "--metrics", "caspr", "--json") == 0
         assert server.n_requests == asked
     summary = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert {name: row["n"] for name, row in summary["metrics"].items()} == {"ds": 12, "caspr": 12}
+    assert {name: row["n"] for name, row in summary["metrics"].items()} == {"ds": 4, "caspr": 4}
 
 
 class TestOnAServer:
@@ -207,7 +218,9 @@ class TestOnAServer:
         assert summary["records"] == {"total": 12, "done": 0, "failed": 12}
         assert summary["metrics"]["ds"]["n"] == 12
 
-    def test_retry_failed_asks_new_samples_and_heals_the_run(self, tmp_path: Path) -> None:
+    def test_retry_failed_asks_new_samples_and_heals_the_run(
+        self, tmp_path: Path, few: Path
+    ) -> None:
         """Only what failed is asked again, and what was made from it is made again."""
         rubbish = {"on": True}
 
@@ -220,7 +233,7 @@ class TestOnAServer:
         out = tmp_path / "run"
         with Loopback(answer=answer) as server:
             llm = ("--llm", "openai:m", "--base-url", server.base_url)
-            arguments = ("run", EXAMPLES, "--out", out, "--metrics", "caspr", *llm, "--quiet")
+            arguments = ("run", few, "--out", out, "--metrics", "caspr", *llm, "--quiet")
             assert claimscore(*arguments) == 3
             failed = table(out, "failures")["request_key"].n_unique()
             rubbish["on"], asked = False, server.n_requests
@@ -252,14 +265,11 @@ class TestOnAServer:
 class TestInterrupted:
     """A run that was stopped goes on, and ends as if nothing had happened."""
 
-    N = 40
+    N = 20
 
-    def command(self, records: Path, out: Path, server: Loopback) -> list[str]:
+    def arguments(self, records: Path, out: Path, server: Loopback) -> list[str]:
         llm = ("--llm", "openai:m", "--base-url", server.base_url, "--max-concurrency", "4")
-        return [
-            *(sys.executable, "-m", "claimscore", "run", str(records), "--out", str(out)),
-            *(*WORDS_ONLY, *llm, "--quiet"),
-        ]
+        return ["run", str(records), "--out", str(out), *WORDS_ONLY, *llm, "--quiet"]
 
     def interrupted(self, tmp_path: Path, how: signal.Signals) -> tuple[int, Loopback, Path, Path]:
         """A run on a server, sent a signal when half of it was answered, then run to its end."""
@@ -273,14 +283,15 @@ class TestInterrupted:
 
         out = tmp_path / "run"
         with Loopback(answer=answer, latency_s=0.01) as server:
-            process = subprocess.Popen(self.command(records, out, server), stderr=subprocess.PIPE)
-            assert half.wait(timeout=60)
-            process.send_signal(how)
-            _, stderr = process.communicate(timeout=60)
+            arguments = self.arguments(records, out, server)
+            command = [sys.executable, "-m", "claimscore", *arguments]
+            with killed_at_last(subprocess.Popen(command, stderr=subprocess.PIPE)) as process:
+                assert half.wait(timeout=60)
+                process.send_signal(how)
+                _, stderr = process.communicate(timeout=60)
             if how is signal.SIGINT:
                 assert b"run the same command to go on" in stderr
-            finished = subprocess.run(self.command(records, out, server), capture_output=True)
-            assert finished.returncode == 0, finished.stderr
+            assert claimscore(*arguments) == 0
         return process.returncode, server, records, out
 
     def test_kill_9_half_way(self, tmp_path: Path) -> None:
@@ -444,17 +455,15 @@ class TestRefused:
         assert "sk-secret" not in error
 
 
-def test_records_on_standard_input(tmp_path: Path) -> None:
+def test_records_on_standard_input(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`-` is JSONL on standard input; the run keeps a copy."""
-    command = [sys.executable, "-m", "claimscore", "run", "-", "--out", str(tmp_path / "run")]
-    result = subprocess.run(
-        [*command, "--metrics", "ds", "--json"],
-        input=EXAMPLES.read_bytes(),
-        capture_output=True,
-        env=os.environ,
-    )
-    assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)["metrics"]["ds"]["n"] == 12
+    with EXAMPLES.open(encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        run = ("run", "-", "--out", tmp_path / "run", "--metrics", "ds", "--json")
+        assert claimscore(*run) == 0
+    assert json.loads(capsys.readouterr().out)["metrics"]["ds"]["n"] == 12
 
 
 def test_status_and_small_commands(tmp_path: Path, capsys: Any) -> None:

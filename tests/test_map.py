@@ -7,7 +7,6 @@ import decimal
 import io
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -183,20 +182,17 @@ class TestOneTable:
         result = run_map(tmp_path, frame, prompt=prompt, provider=FakeProvider(reply))
         assert result.failed == {"parse": 1}
 
-    def test_standard_input(self, tmp_path: Path) -> None:
+    def test_standard_input(
+        self, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """`-` is JSONL; the copy goes when the work is done."""
         out = tmp_path / "out.parquet"
         arguments = ("map", "-", "--prompt", str(DECOMPOSE), "--out", str(out), "--json")
-        lines = b'{"text": "The pool is warm.", "n": 1}\n{"text": "It is old.", "tags": ["a"]}\n'
+        lines = '{"text": "The pool is warm.", "n": 1}\n{"text": "It is old.", "tags": ["a"]}\n'
         for was_finished in (False, True):
-            result = subprocess.run(
-                [sys.executable, "-m", "claimscore", *arguments],
-                input=lines,
-                capture_output=True,
-                env=os.environ,
-            )
-            assert result.returncode == 0, result.stderr
-            assert json.loads(result.stdout)["was_finished"] is was_finished
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
+            assert _main(arguments) == 0
+            assert json.loads(capsys.readouterr().out)["was_finished"] is was_finished
         rows = pl.read_parquet(out)
         assert rows.columns[:3] == ["text", "n", "tags"]
         assert rows["tags"].to_list() == [None, ["a"]]

@@ -287,7 +287,7 @@ record = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(st.lists(record, min_size=1, max_size=12), st.integers(1, 13))
 def test_round_trip_in_chunks_of_any_size(
     tmp_path_factory: pytest.TempPathFactory, records: list[dict[str, Any]], size: int
@@ -310,7 +310,7 @@ def test_round_trip_in_chunks_of_any_size(
 csv_texts = st.text(st.characters(codec="utf-8"), max_size=12)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(csv_texts, csv_texts), min_size=1, max_size=8))
 def test_csv_round_trip(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]]

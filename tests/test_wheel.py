@@ -16,9 +16,8 @@ ROOT = Path(__file__).parent.parent
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built offline with the build backend of the test extra."""
     out = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", str(ROOT), "--no-deps", "-w", str(out)]
-    command += ["--no-build-isolation", "--no-index", "--quiet", "--disable-pip-version-check"]
-    result = subprocess.run(command, capture_output=True, text=True)
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stderr
     (built,) = out.glob("*.whl")
     return built

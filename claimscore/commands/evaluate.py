@@ -17,7 +17,7 @@ from claimscore.commands.options import (
 )
 from claimscore.commands.run import run
 from claimscore.config import EncoderConfig
-from claimscore.evaluation.commands import evaluate
+from claimscore.evaluation.commands import evaluate, typed_command
 
 __all__ = ["evaluate"]
 
@@ -25,6 +25,12 @@ __all__ = ["evaluate"]
 def _params_of_caspr() -> list[click.Parameter]:
     """What `run` takes, but for the tasks: they follow from what the records lack."""
     return [param for param in run.params if param.name != "tasks"]
+
+
+def _params_of_factsim() -> list[click.Parameter]:
+    """What `run` takes, but for what is known: one metric and its task."""
+    known = ("metrics", "metric_files", "tasks", "granularity", "units")
+    return [param for param in run.params if param.name not in known]
 
 
 @evaluate.command("caspr", params=_params_of_caspr())
@@ -49,6 +55,7 @@ def evaluate_caspr(
     from claimscore.console import progress_display
     from claimscore.evaluation.caspr.experiment import CasprConfig, caspr_experiment
     from claimscore.evaluation.caspr.output import print_experiment, write_experiment
+    from claimscore.report.evaluation.caspr import write_caspr_page
     from claimscore.report.run import write_run_report
 
     config = CasprConfig(run_config(tasks=(), **options), paraphrase, drop_missing, samples)
@@ -56,8 +63,37 @@ def evaluate_caspr(
         result = caspr_experiment(config, show)
     write_run_report(result.run.out)
     write_experiment(result, config)
+    write_caspr_page(result, config, config.run.out / "caspr.html", typed_command())
     print_experiment(result, config, as_json)
     return EXIT_FAILED_RECORDS if result.run.failed_records or result.missing else EXIT_OK
+
+
+@evaluate.command("factsim", params=_params_of_factsim())
+def evaluate_factsim(quiet: bool, as_json: bool, **options: Any) -> int:
+    """The FactSim paper's examples: its tuples and figures beside one's own.
+
+    INPUT is a JSON file with the paper's Tables 1 and 2 and a product with reviews, as
+    docs/evaluation.md says. Run again after anything: it goes on where it stopped.
+    """
+    from claimscore.console import progress_display
+    from claimscore.evaluation.display import print_sections
+    from claimscore.evaluation.factsim import factsim_examples, factsim_sections
+    from claimscore.evaluation.sections import markdown, write_results
+    from claimscore.report.run import write_run_report
+
+    options |= {"metrics": ("factsim",), "metric_files": (), "tasks": ()}
+    config = run_config(granularity="sentence", units="claims", **options)
+    with progress_display(quiet or as_json) as show:
+        result = factsim_examples(config, show)
+    write_run_report(result.run.out)
+    sections = list(factsim_sections(result, config))
+    frames = {"texts": result.texts, "product": result.product}
+    write_results(config.out, frames, "factsim.md", markdown("FactSim's examples", sections))
+    if as_json:
+        print(json.dumps({name: frame.to_dicts() for name, frame in frames.items()}))
+    else:
+        print_sections(sections)
+    return EXIT_FAILED_RECORDS if result.run.failed_records else EXIT_OK
 
 
 @evaluate.command("summac-grid")
@@ -71,7 +107,8 @@ def evaluate_caspr(
 @click.option("--dataset", metavar="COL", help="As in evaluate summac, like the next ones.")
 @click.option("--split", metavar="COL")
 @click.option("--label", metavar="COL")
-@click.option("--halves", is_flag=True)
+@click.option("--halves", metavar="COL")
+@click.option("--half-seed", type=int)
 @click.option("--protocol", type=click.Choice(["paper", "notebook"]))
 @click.option("--drop-missing", is_flag=True)
 @click.option("--samples", type=int, help="Bootstrap samples; 1000.")
@@ -91,6 +128,8 @@ def evaluate_summac_grid(quiet: bool, as_json: bool, **options: Any) -> None:
     from claimscore.evaluation.display import print_sections
     from claimscore.evaluation.sections import markdown, write_results
     from claimscore.evaluation.summac_grid import GridConfig, grid_sections, summac_grid
+    from claimscore.report.evaluation.grid import write_grid_page
+    from claimscore.report.run import write_run_report
 
     encoders = EncoderConfig(
         **{name: options.pop(name) for name in ("nli", "device", "dtype", "offline")}
@@ -102,8 +141,12 @@ def evaluate_summac_grid(quiet: bool, as_json: bool, **options: Any) -> None:
     sections = list(grid_sections(result))
     frames = {"summac_grid": result.rows, "summac_speed": result.speed}
     write_results(config.out, frames, "summac_grid.md", markdown("SummaC-ZS grid", sections))
+    for table in config.tables:
+        write_run_report(config.run_folder(table))
+    page = config.out / "summac_grid.html"
+    write_grid_page(result, config, page, typed_command())
     if as_json:
         shown = {name: frame.to_dicts() for name, frame in frames.items()}
         print(json.dumps({"protocol": result.protocol, "left_out": result.left_out, **shown}))
     else:
-        print_sections(sections)
+        print_sections(sections, page)

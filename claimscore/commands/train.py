@@ -105,6 +105,8 @@ def train_ls_score(quiet: bool, as_json: bool, **options: Any) -> None:
 @click.option("--label-column", default="label", show_default=True, help="1 is consistent.")
 @click.option("--validation", multiple=True, help="A table to choose the epoch by.")
 @click.option("--holdout", type=float, help="Without --validation: the share held out.")
+@click.option("--halves", metavar="COL", help="Train on the half that evaluate summac tunes on.")
+@click.option("--half-seed", type=int, help="Of --halves; 0.")
 @click.option("--make-negatives", is_flag=True, help="Add rule-made inconsistent summaries.")
 @click.option("--granularity", help="sentence, 2sents, paragraph, ..., or document-summary.")
 @click.option("--splitter", type=click.Choice(["rules", "punkt"]))
@@ -125,7 +127,8 @@ def train_ls_score(quiet: bool, as_json: bool, **options: Any) -> None:
 def train_summac_conv(quiet: bool, as_json: bool, **options: Any) -> None:
     """Train SummaC-Conv on labelled summaries; run again to go on or to try other bins.
 
-    TABLES are JSONL, CSV or Parquet files. What it writes is `summac-conv:weights=FILE` of a run.
+    TABLES are JSONL, CSV or Parquet files, or run directories, whose NLI it takes. What it writes
+    is `summac-conv:weights=FILE` of a run.
     """
     from claimscore.console import print_summac_training, stage_display
     from claimscore.training.summac_conv import SummaCTrainingConfig

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,17 @@ import click
 def _names(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[str, ...]:
     """A comma-separated list of names."""
     return tuple(name.strip() for name in (value or "").split(",") if name.strip())
+
+
+def typed_command() -> str:
+    """The command as it was typed, to be typed again; what a base URL may hide is left out."""
+    arguments = list(click.get_current_context().obj or ())
+    for place, argument in enumerate(arguments):
+        if argument.startswith("--base-url="):
+            arguments[place] = "--base-url=..."
+        elif place and arguments[place - 1] == "--base-url":
+            arguments[place] = "..."
+    return shlex.join(["claimscore", *arguments])
 
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -77,13 +89,18 @@ def correlate_command(as_json: bool, out: Path | None, **options: Any) -> None:
     if config.compare:
         frames["comparisons"] = result.comparisons
     sections = list(correlate_sections(result, config))
+    page = None
     if out:
+        from claimscore.report.evaluation.correlate import write_correlate_page
+
         write_results(out, frames, "correlate.md", markdown("Correlations", sections))
+        page = out / "correlate.html"
+        write_correlate_page(result, config, page, typed_command())
     if as_json:
         facts = {"cases": result.n_cases, "systems": result.n_systems, "left_out": result.left_out}
         print(_as_json({**facts, **{name: frame.to_dicts() for name, frame in frames.items()}}))
     else:
-        print_sections(sections)
+        print_sections(sections, page)
 
 
 @evaluate.command("summac")
@@ -92,7 +109,13 @@ def correlate_command(as_json: bool, out: Path | None, **options: Any) -> None:
 @click.option("--dataset", default="dataset", show_default=True, metavar="COL")
 @click.option("--split", metavar="COL", help="val or test; else a column split or cut.")
 @click.option("--label", default="label", show_default=True, metavar="COL", help="1: consistent.")
-@click.option("--halves", is_flag=True, help="Only one split: even rows as val, odd ones as test.")
+@click.option(
+    "--halves",
+    metavar="COL",
+    help="Only one split: draw the column's values into two halves, one as val, one as test; or "
+    "`even`: the even rows as val.",
+)
+@click.option("--half-seed", type=int, default=0, show_default=True, help="Of --halves.")
 @click.option(
     "--protocol",
     type=click.Choice(["paper", "notebook"]),
@@ -120,15 +143,20 @@ def summac_command(
     config = SummacConfig(tables=tables, **options)
     result = summac_benchmark(config)
     sections = list(summac_sections(result, config))
+    page = None
     if out:
+        from claimscore.report.evaluation.summac import write_summac_page
+
         write_results(
             out, {"summac": result.rows}, "summac.md", markdown("SummaC benchmark", sections)
         )
+        page = out / "summac.html"
+        write_summac_page(result, config, page, typed_command())
     if as_json:
         facts = {"protocol": result.protocol, "intervals": result.n_intervals}
         print(_as_json({**facts, "left_out": result.left_out, "rows": result.rows.to_dicts()}))
     else:
-        print_sections(sections)
+        print_sections(sections, page)
 
 
 @evaluate.command("convert")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from rich import box
 from rich.console import Console
@@ -14,8 +15,8 @@ from claimscore.evaluation.sections import Section
 PIPED_WIDTH = 200
 
 
-def print_sections(sections: Iterable[Section]) -> None:
-    """Each section as a table with its notes beneath."""
+def print_sections(sections: Iterable[Section], page: Path | None = None) -> None:
+    """Each section as a table with its notes beneath; then where the page is."""
     console = Console(highlight=False, soft_wrap=False)
     if not console.is_terminal:
         console = Console(highlight=False, soft_wrap=False, width=PIPED_WIDTH)
@@ -30,3 +31,5 @@ def print_sections(sections: Iterable[Section]) -> None:
         for note in section.notes:
             console.print(note, markup=False)
         console.print()
+    if page is not None:
+        console.print(f"page: {page}", markup=False, soft_wrap=True)

@@ -16,7 +16,14 @@ from claimscore.evaluation.published import (
     SUMMAC_TEST,
     summac_figure,
 )
-from claimscore.evaluation.summac import MEASURES, NOTEBOOK_DRAWS, SummacConfig, SummacResult
+from claimscore.evaluation.summac import (
+    EVEN,
+    MEASURES,
+    NOTEBOOK_DRAWS,
+    SummacConfig,
+    SummacResult,
+    half_names,
+)
 
 Row = Mapping[str, Any]
 
@@ -140,7 +147,7 @@ def _summac_notes(result: SummacResult, config: SummacConfig, published: bool) -
         )
     else:
         yield (
-            f"threshold from {'the even rows' if config.halves else 'val'}; intervals: 95 % "
+            f"threshold from {_threshold_rows(config)}; intervals: 95 % "
             f"bootstrap ({config.samples:,} samples), then the same corrected for "
             f"{result.n_intervals} intervals (Bonferroni)"
         )
@@ -148,6 +155,14 @@ def _summac_notes(result: SummacResult, config: SummacConfig, published: bool) -
         yield f"{result.left_out:,} rows left out for missing scores"
     if published:
         yield f"published: {SUMMAC_SOURCE}; rows of other splits are not comparable"
+
+
+def _threshold_rows(config: SummacConfig) -> str:
+    if config.halves is None:
+        return "val"
+    names = half_names(config.halves)
+    seed = "" if config.halves == EVEN else f" (half seed {config.half_seed})"
+    return f"the {names[0]}{seed}, scores of the {names[1]}"
 
 
 def _percent(value: float | None) -> str:

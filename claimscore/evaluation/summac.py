@@ -1,8 +1,8 @@
 """`claimscore evaluate summac`: scores as classifiers, by the protocol of the SummaC benchmark.
 
 `paper`: the threshold is picked on the validation split of a data set and applied to its test
-split (Laban et al. 2022, section 4); intervals are bootstrap percentiles over the test rows,
-drawn with replacement, the threshold kept.
+split (Laban et al. 2022, the SummaC benchmark); intervals are bootstrap percentiles over the test
+rows, drawn with replacement, the threshold kept.
 `notebook`: as the authors' main-results notebook does, whose numbers are the published ones:
 the threshold is picked on the very rows that are scored, and the intervals are percentiles over
 100 draws of 70 % of the rows without replacement.
@@ -39,10 +39,14 @@ from claimscore.metrics.classification import (
     checked_labels,
     roc_auc,
 )
+from claimscore.records.halves import in_first_half
 
 Protocol = Literal["paper", "notebook"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 MEASURES = ("balanced_accuracy", "roc_auc")
+
+#: `halves` by the place of a row in its data set; any other value is a column.
+EVEN = "even"
 
 NOTEBOOK_DRAWS = 100
 NOTEBOOK_SHARE = 0.7
@@ -69,14 +73,19 @@ SUMMAC_SCHEMA: dict[str, pl.DataType] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SummacConfig:
-    """What is asked for. `split` None: a column `split`, else `cut`, where there is one."""
+    """What is asked for. `split` None: a column `split`, else `cut`, where there is one.
+
+    `halves`, where there is one split only: the column whose values are drawn, with `half_seed`,
+    into the half that picks the threshold and the one that is scored; or `EVEN`.
+    """
 
     tables: tuple[str, ...]
     scores: tuple[str, ...]
     dataset: str = "dataset"
     split: str | None = None
     label: str = "label"
-    halves: bool = False
+    halves: str | None = None
+    half_seed: int = 0
     protocol: Protocol = "paper"
     drop_missing: bool = False
     samples: int = 10_000
@@ -145,11 +154,12 @@ def summac_benchmark(config: SummacConfig) -> SummacResult:
 
 
 def _read(config: SummacConfig) -> tuple[pl.DataFrame, int]:
-    """Dataset, split, label, scores and the index within the data set, all tables together."""
+    """Dataset, split, half, label and scores, all tables together."""
     frames = [_normal(read_table(table, _wanted(config)), config) for table in config.tables]
-    rows = pl.concat(frames).with_columns(
-        index=pl.int_range(pl.len()).over("dataset"),
-    )
+    rows = pl.concat(frames)
+    if config.halves == EVEN:
+        even = pl.int_range(pl.len()).over("dataset") % 2 == 0
+        rows = rows.with_columns(first_half=even)
     missing = [(name, rows[name].null_count()) for name in config.scores]
     name, count = max(missing, key=lambda item: item[1])
     if count and not config.drop_missing:
@@ -160,7 +170,8 @@ def _read(config: SummacConfig) -> tuple[pl.DataFrame, int]:
 
 def _wanted(config: SummacConfig) -> list[str]:
     splits = [config.split] if config.split else ["split", "cut"]
-    return [*config.scores, config.dataset, config.label, *splits]
+    halves = [config.halves] if config.halves else []
+    return [*config.scores, config.dataset, config.label, *splits, *halves]
 
 
 def _normal(table: Table, config: SummacConfig) -> pl.DataFrame:
@@ -180,10 +191,20 @@ def _normal(table: Table, config: SummacConfig) -> pl.DataFrame:
         {
             "dataset": dataset,
             "split": split.replace({"valid": "val", "validation": "val", "dev": "val"}),
+            "first_half": _first_half(table, config, labels.len()),
             "label": labels.cast(pl.Int8),
             **{name: table.numbers(name) for name in config.scores},
         }
     )
+
+
+def _first_half(table: Table, config: SummacConfig, n_rows: int) -> pl.Series:
+    """Which rows pick the threshold, as far as the table alone says so."""
+    if config.halves in (None, EVEN):
+        return pl.repeat(None, n_rows, dtype=pl.Boolean(), eager=True)
+    values = table.texts(config.halves)
+    drawn = [in_first_half(value, config.half_seed) for value in values]
+    return pl.Series(drawn, dtype=pl.Boolean())
 
 
 def _parts(rows: pl.DataFrame, dataset: str, config: SummacConfig) -> _Parts:
@@ -193,9 +214,9 @@ def _parts(rows: pl.DataFrame, dataset: str, config: SummacConfig) -> _Parts:
     if config.halves:
         if validation.height and test.height:
             raise InputError(f"{dataset}: has both splits; leave out --halves")
-        even = pl.col("index") % 2 == 0
-        validation, test = rows.filter(even), rows.filter(~even)
-        names = ("even rows", "odd rows")
+        first = pl.col("first_half")
+        validation, test = rows.filter(first), rows.filter(~first)
+        names = half_names(config.halves)
     if config.protocol == "notebook":
         scored, name = (test, names[1]) if test.height else (rows, "all rows")
         return _Parts(dataset, scored, scored, name, name)
@@ -203,9 +224,16 @@ def _parts(rows: pl.DataFrame, dataset: str, config: SummacConfig) -> _Parts:
         here = ", ".join(sorted({name or "none" for name in rows["split"]}))
         raise InputError(
             f"{dataset}: needs rows of split val and of split test (there: {here}); --halves "
-            "takes the even rows for val and the odd ones for test"
+            "COLUMN picks the threshold on one half and scores the other"
         )
     return _Parts(dataset, validation, test, *names)
+
+
+def half_names(halves: str) -> tuple[str, str]:
+    """What picks the threshold, and what is scored."""
+    if halves == EVEN:
+        return "even rows", "odd rows"
+    return f"first half by {halves}", f"second half by {halves}"
 
 
 # Evaluating

@@ -66,7 +66,8 @@ class GridConfig:
     dataset: str = "dataset"
     split: str | None = None
     label: str = "label"
-    halves: bool = False
+    halves: str | None = None
+    half_seed: int = 0
     protocol: Protocol = "paper"
     drop_missing: bool = False
     samples: int = 1000
@@ -99,6 +100,7 @@ class GridConfig:
             split=self.split,
             label=self.label,
             halves=self.halves,
+            half_seed=self.half_seed,
             protocol=self.protocol,
             drop_missing=self.drop_missing,
             samples=self.samples,

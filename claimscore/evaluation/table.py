@@ -30,10 +30,15 @@ class Table(NamedTuple):
         return self._expression(column) is not None
 
     def texts(self, column: str) -> pl.Series:
-        """A column as texts; `InputError` where there is none, or a value is missing."""
+        """A column as texts; `InputError` where there is none, or a value is missing.
+
+        A list of texts is one, joined by empty lines.
+        """
         found = self._column(column)
         if found.null_count():
             raise InputError(f"{self.name}: column {column} has {found.null_count()} empty values")
+        if found.dtype == pl.List(pl.String):
+            return found.list.join("\n\n")
         return found.cast(pl.String)
 
     def numbers(self, column: str) -> pl.Series:

@@ -23,8 +23,8 @@ from claimscore.metrics.base import (
 )
 
 REFERENCE = (
-    "Yuan et al. 2021, BARTScore: Evaluating Generated Text as Text Generation, section 3.1 "
-    "(equation 2, all weights equal) and section 3.2 (directions)"
+    "Yuan et al. 2021, BARTScore: Evaluating Generated Text as Text Generation: log-"
+    "probabilities of all tokens with the same weight, as in bart_score.py of neulab/BARTScore"
 )
 
 #: Values of the option `direction` -> (given side, scored side) of each part.

@@ -22,8 +22,8 @@ from claimscore.metrics.base import (
 )
 
 REFERENCE = (
-    "Reimers and Gurevych 2019, Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks, "
-    "section 3 (cosine of two embeddings)"
+    "Reimers and Gurevych 2019, Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks "
+    "(cosine of two embeddings)"
 )
 
 

@@ -27,8 +27,8 @@ from claimscore.metrics.base import (
 from claimscore.metrics.bs_inverse import rescaled
 
 REFERENCE = (
-    "Zhang et al. 2020, BERTScore: Evaluating Text Generation with BERT, section 3 (P, R, F1) "
-    "and section 5 (rescaling with a baseline)"
+    "Zhang et al. 2020, BERTScore: Evaluating Text Generation with BERT: P, R, F1 and "
+    "baseline rescaling"
 )
 
 
@@ -50,9 +50,9 @@ def bertscore(
 ) -> BERTScore:
     """BERTScore of each candidate against the reference of the same place.
 
-    Zhang et al. 2020, section 3; no idf weights. ``model`` is "embedded", HF_ID[@REV] or a folder,
+    Zhang et al. 2020; no idf weights. ``model`` is "embedded", HF_ID[@REV] or a folder,
     ``layer`` the layer to read (None: the published one). ``baseline`` is (P, R, F1) of random
-    pairs: each number x becomes (x − b)/(1 − b), their section 5; None leaves the raw numbers.
+    pairs: each number x becomes (x − b)/(1 − b), their baseline rescaling; None: the raw numbers.
     Equal to the package bert-score. `ValueError` for an empty text or lists of unlike length,
     `ConfigError` for a model that is not there.
     """

@@ -20,8 +20,8 @@ from claimscore.metrics.base import (
 )
 
 REFERENCE = (
-    "CASPR paper, section 4 (BS⁻¹); Zhang et al. 2020, BERTScore: Evaluating Text Generation "
-    "with BERT, section 3 (F1) and section 5 (rescaling with a baseline)"
+    "CASPR paper, the baseline BS⁻¹; Zhang et al. 2020, BERTScore: Evaluating Text Generation "
+    "with BERT: F1 and baseline rescaling"
 )
 
 _NEEDS = Needs(columns=("summary_a", "summary_b"), passes=(PassNeed("token_scores", ("a", "b")),))
@@ -29,7 +29,7 @@ _COMPONENTS = ("precision", "recall", "f1", "baseline_f1", "layer")
 
 
 def rescaled(f1: float, baseline_f1: float) -> float:
-    """F' = (F − b) / (1 − b), Zhang et al. 2020, section 5: 0 for two random sentences."""
+    """F' = (F − b) / (1 − b), Zhang et al. 2020, baseline rescaling: 0 for two random sentences."""
     if not baseline_f1 < 1:
         raise ValueError(f"the baseline must be below 1, not {baseline_f1}")
     return (f1 - baseline_f1) / (1 - baseline_f1)

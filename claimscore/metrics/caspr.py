@@ -6,7 +6,7 @@ the sign of the sum of its two directions, which is the table of appendix C.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,17 @@ from claimscore.metrics.base import (
     failure_reasons,
     scored,
     unscored,
+)
+from claimscore.metrics.ragged import (
+    Cells,
+    Ints,
+    Matrices,
+    Shapes,
+    arrange,
+    count_rows,
+    reduce_runs,
+    split_runs,
+    transposed,
 )
 
 REFERENCE = "CASPR paper, section 2.2 and appendix C"
@@ -138,97 +149,94 @@ _NEEDS = Needs(
 
 
 def _score(tables: ChunkTables) -> list[Score]:
+    ids, claims = tables.records["id"], tables["claims"]
+    n_a, n_b = (count_rows(ids, claims.filter(pl.col("side") == side)["id"]) for side in ("a", "b"))
+    judged = arrange(_cells(ids, tables["nli"]), Shapes(n_a, 2 * n_b))
+    parts = dict(zip(judged.records.tolist(), _parts(judged), strict=True))
     failed = failure_reasons(tables, _NEEDS)
-    return [_score_row(row, failed.get(row["id"])) for row in _summarise(tables)]
+    sizes = zip(ids, n_a.tolist(), n_b.tolist(), strict=True)
+    return [
+        _score_record(
+            record,
+            {"n_a": a, "n_b": b},
+            failed.get(record) or (None if number in parts else _missing(judged, number, a, b)),
+            parts.get(number),
+        )
+        for number, (record, a, b) in enumerate(sizes)
+    ]
 
 
-def _score_row(row: dict[str, Any], failure: str | None) -> Score:
-    counts: dict[str, object] = {"n_a": row["n_a"], "n_b": row["n_b"]}
-    reason = failure or _missing(row)
-    if reason:
-        return unscored(row["id"], reason, counts)
-    scores_a, scores_b = row["scores_a"], row["scores_b"]
+class _Parts(NamedTuple):
+    """The scores of a record's claims, and how many pairs have each of `LABELS`."""
+
+    scores_a: list[int]
+    scores_b: list[int]
+    pairs: list[int]
+
+
+def _score_record(
+    record: str, counts: dict[str, object], reason: str | None, parts: _Parts | None
+) -> Score:
+    if reason or parts is None:
+        return unscored(record, reason or "no nli rows", counts)
+    scores_a, scores_b, pairs = parts
     mean = (sum(scores_a) + sum(scores_b)) / (len(scores_a) + len(scores_b))
     components = counts | {
         "sentence_scores_a": scores_a,
         "sentence_scores_b": scores_b,
-        "pairs": {label: row[label] for label in LABELS},
+        "pairs": dict(zip(LABELS, pairs, strict=True)),
     }
-    return scored(row["id"], _caspr(mean), components)
+    return scored(record, _caspr(mean), components)
 
 
-def _missing(row: dict[str, Any]) -> str | None:
-    """Why the claims and NLI rows of a record do not make a score; None where they do."""
-    for side in ("a", "b"):
-        if not row[f"n_{side}"]:
+def _missing(judged: Matrices, number: int, n_a: int, n_b: int) -> str:
+    """Why the claims and NLI rows of a record do not make a score."""
+    for side, n in (("a", n_a), ("b", n_b)):
+        if not n:
             return f"no claims in summary_{side}"
-    wanted = row["n_a"] * row["n_b"]
-    if not row["n_rows_a"] == row["n_rows_b"] == row["n_pairs"] == wanted:
-        return f"nli rows do not match the claims: {row['n_pairs'] or 0} of {wanted} pairs"
-    if not row["finite"]:
-        return "nli probabilities are not numbers"
-    return None
+    if not judged.complete[number]:
+        found = f"{judged.n_found[number]} of {2 * n_a * n_b}"
+        return f"nli rows do not match the claims: {found} are there, each once"
+    return "nli probabilities are not numbers"
 
 
-def _summarise(tables: ChunkTables) -> list[dict[str, Any]]:
-    """One row a record: counts of claims, NLI rows and pair labels, and the claims' scores."""
-    forward, backward = _direction(tables["nli"], "a", "b"), _direction(tables["nli"], "b", "a")
-    pairs = forward.join(backward, on=("id", "i", "j")).select(
-        "id",
-        "i",
-        "j",
-        pair=(pl.col("sign") + pl.col("sign_right")).sign(),
-        finite=pl.col("finite") & pl.col("finite_right"),
-    )
-    counts = {
-        "n_a": tables["claims"].filter(pl.col("side") == "a"),
-        "n_b": tables["claims"].filter(pl.col("side") == "b"),
-        "n_rows_a": forward,
-        "n_rows_b": backward,
-    }
-    records = tables.records.select("id")
-    for name, frame in counts.items():
-        per_record = frame.group_by("id").agg(pl.len().alias(name))
-        records = records.join(per_record, on="id", how="left", maintain_order="left")
-    for frame in (
-        _pair_counts(pairs),
-        _side_scores(pairs, "i", "a"),
-        _side_scores(pairs, "j", "b"),
-    ):
-        records = records.join(frame, on="id", how="left", maintain_order="left")
-    return records.with_columns(pl.col("n_a", "n_b").fill_null(0)).to_dicts()
-
-
-def _direction(nli: pl.DataFrame, premise: str, hypothesis: str) -> pl.DataFrame:
-    """The rows of one direction as id, i (claim of a), j (claim of b), sign, finite."""
-    rows = nli.filter(
-        (pl.col("premise_side") == premise) & (pl.col("hypothesis_side") == hypothesis)
-    )
-    probabilities = rows.select(LABELS).to_numpy().reshape(-1, len(LABELS))
-    return rows.select(
-        "id",
-        i=pl.col(f"{'premise' if premise == 'a' else 'hypothesis'}_index"),
-        j=pl.col(f"{'premise' if premise == 'b' else 'hypothesis'}_index"),
-        sign=pl.Series(_SIGN_OF_COLUMN[probabilities.argmax(axis=1)]),
-        finite=pl.Series(np.isfinite(probabilities).all(axis=1)),
+def _cells(ids: pl.Series, nli: pl.DataFrame) -> Cells:
+    """Claims of a by claims of b; the two directions of a pair are neighbours in a row."""
+    return Cells.read(
+        ids,
+        pl.concat(
+            nli.filter(
+                (pl.col("premise_side") == premise) & (pl.col("hypothesis_side") == hypothesis)
+            ).select("id", *LABELS, row=of_a, column=2 * pl.col(of_b) + place)
+            for place, premise, hypothesis, of_a, of_b in (
+                (0, "a", "b", "premise_index", "hypothesis_index"),
+                (1, "b", "a", "hypothesis_index", "premise_index"),
+            )
+        ),
     )
 
 
-def _pair_counts(pairs: pl.DataFrame) -> pl.DataFrame:
-    of_label = {label: (pl.col("pair") == _SIGN_OF_LABEL[label]).sum() for label in LABELS}
-    return pairs.group_by("id").agg(n_pairs=pl.len(), finite=pl.col("finite").all(), **of_label)
-
-
-def _side_scores(pairs: pl.DataFrame, index: str, side: str) -> pl.DataFrame:
-    """For each record the scores of one side's claims, in the order of the claims."""
-    similar = (pl.col("pair") != 0).any() & (pl.col("pair").cast(pl.Int32).sum() >= 0)
-    return (
-        pairs.group_by("id", index)
-        .agg(score=pl.when(similar).then(-1).otherwise(1))
-        .sort("id", index)
-        .group_by("id", maintain_order=True)
-        .agg(pl.col("score").alias(f"scores_{side}"))
+def _parts(judged: Matrices) -> Iterator[_Parts]:
+    """What the score of each complete record is made of, as `sentence_scores` defines it."""
+    shapes = Shapes(judged.shapes.n_rows, judged.shapes.n_columns // 2)
+    signs = _SIGN_OF_COLUMN[judged.values.argmax(axis=1)]
+    pairs = np.sign(signs[0::2] + signs[1::2]).astype(np.int64)
+    owners = np.repeat(np.arange(len(judged.records)), shapes.sizes)
+    of_label = np.bincount(3 * owners + 1 - pairs, minlength=3 * len(judged.records))
+    scores_a = _run_scores(pairs, shapes.row_lengths)
+    scores_b = _run_scores(transposed(pairs, shapes), shapes.column_lengths)
+    yield from map(
+        _Parts,
+        split_runs(scores_a, shapes.n_rows),
+        split_runs(scores_b, shapes.n_columns),
+        of_label.reshape(-1, 3).tolist(),
     )
+
+
+def _run_scores(pairs: NDArray[np.int64], lengths: Ints) -> NDArray[np.int64]:
+    decided = reduce_runs(np.abs(pairs), lengths, "max") > 0
+    similar = decided & (reduce_runs(pairs, lengths, "mean") >= 0)
+    return np.where(similar, -1, 1)
 
 
 CASPR = Metric(

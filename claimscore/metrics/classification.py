@@ -1,7 +1,7 @@
 """Scores as a classifier of consistent summaries: the SummaC benchmark's measures.
 
 Laban et al. 2022, *SummaC: Re-Visiting NLI-based Models for Inconsistency Detection in
-Summarization*, section 4; `utils_scorer.py` of tingofurro/summac. Label 1 is consistent.
+Summarization*, the SummaC benchmark; `utils_scorer.py` of tingofurro/summac. Label 1 is consistent.
 """
 
 from __future__ import annotations

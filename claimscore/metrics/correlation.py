@@ -52,7 +52,7 @@ class Williams(NamedTuple):
 def kendall(scores: ArrayLike, ratings: ArrayLike, *, level: Level) -> Correlation:
     """Kendall's tau-b (`scipy.stats.kendalltau`) of arrays [case, system], in [−1, 1].
 
-    System and summary level as in OpinSummEval (Shen and Wan 2023, section 5). The p-value is
+    System and summary level as in OpinSummEval (Shen and Wan 2023). The p-value is
     scipy's, two-sided; at the summary level that of Student's t-test that the mean of the
     cases' correlations is zero (None for fewer than two of them). No sign is flipped:
     a score where lower is better correlates negatively.
@@ -128,7 +128,7 @@ def case_correlations(method: Method, scores: Array, ratings: Array) -> Array:
 def williams_test(r12: float, r13: float, r23: float, n: int) -> Williams:
     """Is r12 different from r13, two correlations over the same n items that share variable 1?
 
-    Williams 1959, as recommended by Steiger 1980 (equation 7, T2) and, for comparing metrics, by
+    Williams 1959, as recommended by Steiger 1980 (T2) and, for comparing metrics, by
     Graham and Baldwin 2014: 1 the ratings, 2 and 3 the metrics. Made for Pearson's r; over
     ranks (Spearman's rho) it is an approximation; it is not defined for Kendall's tau.
 

@@ -6,6 +6,7 @@ A fact is a tuple of a subject and a description; two facts are as alike as the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,18 @@ from claimscore.metrics.base import (
     failure_reasons,
     scored,
     unscored,
+)
+from claimscore.metrics.ragged import (
+    Cells,
+    Ints,
+    Matrices,
+    Shapes,
+    arrange,
+    first_largest,
+    record_numbers,
+    reduce_runs,
+    split_runs,
+    transposed,
 )
 
 REFERENCE = "FactSim paper: coverage, consistency and their harmonic mean; tuples by GPT-4"
@@ -49,14 +62,28 @@ def factsim(source_vectors: ArrayLike, summary_vectors: ArrayLike) -> FactSim:
     FactSim is 0. `ValueError` for vectors that are no matrix, not as wide as the others, or not
     finite.
     """
-    source, summary = _matrix(source_vectors, "source"), _matrix(summary_vectors, "summary")
+    source, summary = (
+        _matrix(vectors, f"{name} vectors must be a matrix, one row a fact")
+        for name, vectors in (("source", source_vectors), ("summary", summary_vectors))
+    )
     if not (len(source) and len(summary)):
         return FactSim(None, None, None)
     if source.shape[1] != summary.shape[1]:
         raise ValueError(
             f"source vectors have {source.shape[1]} numbers, summary vectors {summary.shape[1]}"
         )
-    similarity = np.clip(_unit(source) @ _unit(summary).T, 0, 1)
+    return factsim_from_similarities(_unit(source) @ _unit(summary).T)
+
+
+def factsim_from_similarities(similarities: ArrayLike) -> FactSim:
+    """FactSim of the cosines ``[n, m]`` of source facts with summary facts, as `factsim` has it.
+
+    All None where a side is empty. `ValueError` for what is no matrix, or not finite.
+    """
+    cosines = _matrix(similarities, "similarities must be a matrix, one row a source fact")
+    if not cosines.size:
+        return FactSim(None, None, None)
+    similarity = np.clip(cosines, 0, 1)
     coverage, consistency = similarity.max(axis=1).mean(), similarity.max(axis=0).mean()
     return FactSim(float(coverage), float(consistency), _harmonic_mean(coverage, consistency))
 
@@ -66,14 +93,14 @@ def _harmonic_mean(coverage: float, consistency: float) -> float:
     return float(2 * coverage * consistency / total) if total > 0 else 0.0
 
 
-def _matrix(vectors: ArrayLike, name: str) -> NDArray[np.float64]:
-    matrix = np.asarray(vectors, dtype=np.float64)
+def _matrix(numbers: ArrayLike, must_be: str) -> NDArray[np.float64]:
+    matrix = np.asarray(numbers, dtype=np.float64)
     if matrix.size == 0:
         return np.zeros((0, 0))
     if matrix.ndim != 2:
-        raise ValueError(f"{name} vectors must be a matrix, one row a fact")
+        raise ValueError(must_be)
     if not np.isfinite(matrix).all():
-        raise ValueError(f"{name} vectors hold a number that is not finite")
+        raise ValueError(f"{must_be.partition(' must')[0]} hold a number that is not finite")
     return matrix
 
 
@@ -94,143 +121,120 @@ _NEEDS = Needs(
 _SIDES = ("source", "summary")
 
 
-def factsim_table(similarities: pl.DataFrame) -> pl.DataFrame:
-    """FactSim of every record in a table of similarities of source facts with summary facts.
+class _Match(NamedTuple):
+    """Of each fact of a side, record by record: its best match on the other and how alike."""
 
-    Columns `id`, `coverage`, `consistency`, `score`, `n_cells` and `finite`; one row a record
-    that has a cell, in no particular order.
-    """
-    cells = _cells(similarities)
-    coverage, consistency = pl.col("coverage"), pl.col("consistency")
-    total = coverage + consistency
-    return (
-        _means(cells, "row", "coverage")
-        .join(_means(cells, "column", "consistency").select("id", "consistency"), on="id")
-        .with_columns(
-            score=pl.when(total > 0).then(2 * coverage * consistency / total).otherwise(0.0)
-        )
-        .collect()
-    )
+    place: Ints
+    similarity: NDArray[np.float64]
 
-
-def _cells(similarities: pl.DataFrame) -> pl.LazyFrame:
-    of_facts = (
-        (pl.col("unit") == "fact")
-        & (pl.col("row_side") == "source")
-        & (pl.col("column_side") == "summary")
-    )
-    columns = {"row": "row_index", "column": "column_index"}
-    return similarities.lazy().filter(of_facts).select("id", "similarity", **columns)
-
-
-def _means(cells: pl.LazyFrame, side: str, name: str) -> pl.LazyFrame:
-    """For each record the mean over the facts of a side of their largest similarity.
-
-    max(0, cos) is taken after the largest, in double precision.
-    """
-    similarity = pl.col("similarity")
-    best = cells.group_by("id", side).agg(
-        best=similarity.max(), n_cells=pl.len(), finite=similarity.is_finite().all()
-    )
-    return best.group_by("id").agg(
-        pl.col("best").cast(pl.Float64).clip(0, 1).mean().alias(name),
-        pl.col("n_cells").sum(),
-        pl.col("finite").all(),
-    )
+    def of_records(self, lengths: Ints) -> Iterator[tuple[list[int], list[float]]]:
+        """Places and similarities (six digits) record by record."""
+        similarities = split_runs(np.round(self.similarity, 6), lengths)
+        return zip(split_runs(self.place, lengths), similarities, strict=True)
 
 
 def _score(tables: ChunkTables) -> list[Score]:
+    ids = tables.records["id"]
+    facts = {side: _facts(ids, tables["facts"], side) for side in _SIDES}
+    counts = [np.array([len(of_record) for of_record in facts[side]], np.int64) for side in _SIDES]
+    compared = arrange(Cells.read(ids, _cells(tables["similarities"])), Shapes(*counts))
+    parts = dict(zip(compared.records.tolist(), _parts(compared, facts), strict=True))
     failed = failure_reasons(tables, _NEEDS)
-    facts = tables["facts"].filter(pl.col("side").is_in(_SIDES))
-    counts = {
-        (record, side): n
-        for record, side, n in facts.group_by("id", "side").agg(pl.len()).iter_rows()
-    }
-    values = {row["id"]: row for row in factsim_table(tables["similarities"]).iter_rows(named=True)}
-    matches = {side: _matches(tables["similarities"], facts, side) for side in _SIDES}
-    return [
-        _score_record(
-            record,
-            failed.get(record),
-            {side: counts.get((record, side), 0) for side in _SIDES},
-            values.get(record),
-            {side: matches[side].get(record, []) for side in _SIDES},
+    scores = []
+    for number, record in enumerate(ids):
+        components: dict[str, object] = {f"n_{side}": len(facts[side][number]) for side in _SIDES}
+        found = parts.get(number)
+        reason = failed.get(record) or (None if found else _missing(compared, number, components))
+        if reason or found is None:
+            scores.append(unscored(record, reason or "no similarities", components))
+        else:
+            scores.append(scored(record, found[0], components | found[1]))
+    return scores
+
+
+def _facts(ids: pl.Series, facts: pl.DataFrame, side: str) -> list[list[str]]:
+    """The facts of a side of every record, in order, as texts."""
+    of_side = facts.filter(pl.col("side") == side)
+    found = of_side.select(
+        pl.Series("record", record_numbers(ids, of_side["id"])),
+        "index",
+        fact=pl.concat_str("subject", "description", separator=" "),
+    ).sort("record", "index")
+    known = found.filter(pl.col("record") >= 0)
+    counts = np.bincount(known["record"].to_numpy(), minlength=len(ids))
+    return split_runs(known["fact"], counts)
+
+
+def _cells(similarities: pl.DataFrame) -> pl.DataFrame:
+    return similarities.filter(
+        (pl.col("unit") == "fact")
+        & (pl.col("row_side") == "source")
+        & (pl.col("column_side") == "summary")
+    ).select("id", "similarity", row="row_index", column="column_index")
+
+
+def _parts(
+    compared: Matrices, facts: Mapping[str, list[list[str]]]
+) -> Iterator[tuple[float, dict[str, object]]]:
+    """Score and components of each complete record, as `factsim_from_similarities` has them.
+
+    max(0, cos) is taken after the largest, in double precision.
+    """
+    shapes, values = compared.shapes, compared.values[:, 0]
+    source = _matches(values, shapes.row_lengths)
+    summary = _matches(transposed(values, shapes), shapes.column_lengths)
+    coverage = reduce_runs(source.similarity, shapes.n_rows, "mean")
+    consistency = reduce_runs(summary.similarity, shapes.n_columns, "mean")
+    named = zip(
+        compared.records.tolist(),
+        source.of_records(shapes.n_rows),
+        summary.of_records(shapes.n_columns),
+        strict=True,
+    )
+    values_of = zip(coverage.tolist(), consistency.tolist(), strict=True)
+    for (number, of_source, of_summary), (covered, consistent) in zip(
+        named, values_of, strict=True
+    ):
+        own, other = (facts[side][number] for side in _SIDES)
+        matches_source = _named(own, other, *of_source)
+        matches_summary = _named(other, own, *of_summary)
+        yield (
+            _harmonic_mean(covered, consistent),
+            {
+                "coverage": covered,
+                "consistency": consistent,
+                "match": MATCH,
+                "missing": _below(matches_source),
+                "unsupported": _below(matches_summary),
+                "matches_source": matches_source,
+                "matches_summary": matches_summary,
+            },
         )
-        for record in tables.records["id"]
+
+
+def _matches(similarity: NDArray[np.float32], lengths: Ints) -> _Match:
+    """Of equally good matches the first."""
+    best = reduce_runs(similarity, lengths, "max")
+    return _Match(first_largest(similarity, lengths), best.astype(np.float64).clip(0, 1))
+
+
+def _named(
+    facts: list[str], others: list[str], places: list[int], similarities: list[float]
+) -> list[dict[str, Any]]:
+    return [
+        {"fact": fact, "match": others[place], "similarity": similarity}
+        for fact, place, similarity in zip(facts, places, similarities, strict=True)
     ]
 
 
-def _matches(
-    similarities: pl.DataFrame, facts: pl.DataFrame, side: str
-) -> dict[str, list[dict[str, Any]]]:
-    """For each record the facts of a side in order, each with its best match on the other.
-
-    Of equally good matches the first.
-    """
-    own, other = ("row", "column") if side == "source" else ("column", "row")
-    texts = facts.select(
-        "id",
-        "side",
-        pl.col("index"),
-        fact=pl.concat_str("subject", "description", separator=" "),
-    ).lazy()
-    best = (
-        _cells(similarities)
-        .sort("id", own, "similarity", other, descending=[False, False, True, False])
-        .group_by("id", own, maintain_order=True)
-        .first()
-        .with_columns(pl.col("similarity").cast(pl.Float64).clip(0, 1))
-    )
-
-    def named(frame: pl.LazyFrame, index: str, of: str, name: str) -> pl.LazyFrame:
-        of_side = texts.filter(pl.col("side") == of).select("id", "index", **{name: "fact"})
-        return frame.join(
-            of_side, left_on=("id", index), right_on=("id", "index"), maintain_order="left"
-        )
-
-    opposite = _SIDES[1 - _SIDES.index(side)]
-    rows = named(named(best, own, side, "fact"), other, opposite, "match")
-    found: dict[str, list[dict[str, Any]]] = {}
-    for record, fact, match, similarity in (
-        rows.select("id", "fact", "match", "similarity").collect().iter_rows()
-    ):
-        found.setdefault(record, []).append(
-            {"fact": fact, "match": match, "similarity": round(similarity, 6)}
-        )
-    return found
-
-
-def _score_record(
-    record: str,
-    failure: str | None,
-    counts: dict[str, int],
-    values: dict[str, Any] | None,
-    matches: dict[str, list[dict[str, Any]]],
-) -> Score:
-    components: dict[str, object] = {f"n_{side}": n for side, n in counts.items()}
-    reason = failure or _missing(counts, values)
-    if reason or values is None:
-        return unscored(record, reason or "no similarities", components)
-    components |= {
-        "coverage": values["coverage"],
-        "consistency": values["consistency"],
-        "match": MATCH,
-        "missing": _below(matches["source"]),
-        "unsupported": _below(matches["summary"]),
-        "matches_source": matches["source"],
-        "matches_summary": matches["summary"],
-    }
-    return scored(record, values["score"], components)
-
-
-def _missing(counts: dict[str, int], values: dict[str, Any] | None) -> str | None:
-    """Why the facts and similarities of a record do not make a score; None where they do."""
-    for side, n in counts.items():
-        if not n:
+def _missing(compared: Matrices, number: int, counts: Mapping[str, object]) -> str:
+    """Why the facts and similarities of a record do not make a score."""
+    for side in _SIDES:
+        if not counts[f"n_{side}"]:
             return f"no facts in {side}"
-    if values is None or values["n_cells"] != counts["source"] * counts["summary"]:
+    if not compared.complete[number]:
         return "no similarity for some facts"
-    return None if values["finite"] else "a similarity is not a number"
+    return "a similarity is not a number"
 
 
 def _below(matches: list[dict[str, Any]]) -> list[str]:

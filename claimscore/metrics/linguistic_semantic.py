@@ -30,7 +30,7 @@ from claimscore.metrics.base import (
 
 REFERENCE = (
     "Wu et al. 2020, Unsupervised Reference-Free Summary Quality Evaluation via Contrastive "
-    "Learning (EMNLP), section 3 (L_Score, S_Score, LS_Score); whl97/LS-Score c8a57a2 (code)"
+    "Learning (EMNLP): L_Score, S_Score, LS_Score; whl97/LS-Score c8a57a2 (code)"
 )
 
 #: LS = ALPHA·L + BETA·S in the paper; in the code both weights are 1 after L's own scaling.
@@ -68,7 +68,7 @@ def ls_score(
     its own place, nothing masked; or a row `[vocabulary]` of which that token's is taken. The
     rows may go on after the ids: those are padded positions. The vectors are `[hidden]`.
 
-    Wu et al. 2020, section 3, `paper`: L = (1/n)·Σ_i log p(x_i) over the n tokens ([CLS] and
+    Wu et al. 2020, `paper`: L = (1/n)·Σ_i log p(x_i) over the n tokens ([CLS] and
     [SEP] unless `special_tokens` is false), S = cos(document, summary), LS = 0.01·L + S.
     `code`: L = ((1/n)·Σ log p + 200) / 100 with the sum over every position given (512 in
     the published code, of which the padded ones ask for [PAD]) and n without padding;
@@ -94,7 +94,7 @@ def code_linguistic(log_prob: float, n_tokens: int) -> float:
 
 
 def combined(linguistic: float, semantic: float, variant: str) -> LSScore:
-    """LS = 0.01·L + S (`paper`, section 3), or L + S (`code`)."""
+    """LS = 0.01·L + S (`paper`), or L + S (`code`)."""
     weight = ALPHA if variant == "paper" else 1.0
     return LSScore(linguistic, semantic, weight * linguistic + BETA * semantic)
 

@@ -34,7 +34,7 @@ _NEEDS = Needs(columns=("summary", "source"), tasks=(TaskNeed("judge", ("summary
 
 
 def expected_score(probabilities: Mapping[str, float]) -> float:
-    """Σ p(s)·s, p the probabilities of the scores over their sum (G-Eval, section 2, eq. 1).
+    """Σ p(s)·s, p the probabilities of the scores over their sum (G-Eval, section 2).
 
     `probabilities` are those of a model's tokens by score ("1" to "5"); what is missing
     counts as 0. `ValueError` where they sum to nothing.

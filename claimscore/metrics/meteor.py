@@ -24,8 +24,8 @@ from claimscore.text import RULES_VERSION, word_tokens
 
 REFERENCE = (
     "Banerjee and Lavie 2005, METEOR: An Automatic Metric for MT Evaluation with Improved "
-    "Correlation with Human Judgments, section 2; Lavie and Agarwal 2007, METEOR, section 2 "
-    "(alpha, beta, gamma); nltk.translate.meteor_score"
+    "Correlation with Human Judgments, section 2; written with alpha, beta and gamma as in "
+    "Lavie and Agarwal 2007, METEOR (High Levels of Correlation); nltk.translate.meteor_score"
 )
 
 #: Where Debian's package wordnet-base has WordNet 3.0, the version of nltk's corpus too.
@@ -35,7 +35,8 @@ DEBIAN_WORDNET = Path("/usr/share/wordnet")
 def meteor(candidate: str, reference: str, *, synonyms: bool = True) -> float | None:
     """METEOR in [0, 1], with alpha 0.9, beta 3 and gamma 0.5; None where a text has no word.
 
-    Words are matched exactly, then by Porter stem, then (with ``synonyms``) as WordNet synonyms.
+    Words are matched exactly, then by Porter stem, then (with ``synonyms``) the stems that are
+    left as WordNet synonyms: nltk looks up stems, not words.
     F = P·R / (α·P + (1 − α)·R), the score F·(1 − γ·(chunks/matches)^β); no match is 0. Equal texts
     of n words have 1 − 0.5/n³. `ConfigError` where WordNet is needed and not installed.
     """

@@ -31,12 +31,12 @@ from claimscore.metrics.base import (
 
 SENTENCE_REFERENCE = (
     "Clark, Celikyilmaz and Smith 2019, Sentence Mover's Similarity: Automatic Evaluation for "
-    "Multi-Sentence Texts, section 3; Kusner et al. 2015, From Word Embeddings To Document "
-    "Distances (WMD)"
+    "Multi-Sentence Texts; smd.py of eaclark07/sms; Kusner et al. 2015, From Word Embeddings To "
+    "Document Distances (WMD)"
 )
 MOVER_REFERENCE = (
     "Zhao et al. 2019, MoverScore: Text Generation Evaluating with Contextualized Embeddings and "
-    "Earth Mover Distance, section 3; moverscore.py of AIPHES/emnlp19-moverscore"
+    "Earth Mover Distance; moverscore.py of AIPHES/emnlp19-moverscore"
 )
 
 #: The layers that MoverScore reads: the last so many.
@@ -136,7 +136,7 @@ def _bag(vectors: Vectors, weights: NDArray[np.float64]) -> Bag:
 def power_means(layers: Vectors) -> Vectors:
     """The least, mean and largest of each number over the layers: ``[L, n, d]`` to ``[n, 3d]``.
 
-    Zhao et al. 2019, section 3.2: power means with p = −∞, 1, ∞, one after the other. The layers
+    Zhao et al. 2019: power means with p = −∞, 1, ∞, one after the other. The layers
     have unit length, as in the authors' code.
     """
     return np.concatenate([layers.min(axis=0), layers.mean(axis=0), layers.max(axis=0)], axis=-1)
@@ -145,7 +145,7 @@ def power_means(layers: Vectors) -> Vectors:
 def mover_score(a: Vectors, b: Vectors, *, n: int, variant: str) -> float | None:
     """MoverScore of two texts' token vectors ``[tokens, d]``: 1 − WMD over their n-grams.
 
-    Zhao et al. 2019, section 3.1, all tokens with the same idf: an n-gram is the mean of its
+    Zhao et al. 2019, all tokens with the same idf: an n-gram is the mean of its
     tokens' vectors, made unit length; a text of fewer than n tokens is one n-gram. `variant`
     `paper` moves by the Euclidean distance, `code` by its square. None where a text has no token.
     Symmetric; equal texts give 1.

@@ -45,7 +45,7 @@ def answer_tokens(answer: str) -> list[str]:
 
 
 def token_f1(expected: str, given: str) -> float:
-    """F1 of the multisets of words of two answers (SQuAD, section 6.1), in [0, 1].
+    """F1 of the multisets of words of two answers (SQuAD's F1), in [0, 1].
 
     Where one of them has no word left: 1 if neither has, else 0, as SQuAD 2.0 does.
     """

@@ -20,7 +20,7 @@ from claimscore.metrics.rouge_counts import NoTokensError, Rouge, by_rouge_101, 
 from claimscore.text import RULES_VERSION
 
 REFERENCE = (
-    "Lin 2004, ROUGE: A Package for Automatic Evaluation of Summaries, sections 2, 3.1 and 3.2; "
+    "Lin 2004, ROUGE: A Package for Automatic Evaluation of Summaries, equations 1 to 7; "
     "rouge-score 0.1.2; rouge 1.0.1 (variant=rouge-1.0.1)"
 )
 

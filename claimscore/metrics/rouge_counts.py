@@ -34,7 +34,7 @@ class NoTokensError(ValueError):
 def by_rouge_score(
     rouge_type: str, candidate: str, reference: str, *, stemmer: bool = False, split: bool = True
 ) -> Rouge:
-    """ROUGE as rouge-score 0.1.2 gives it (Lin 2004, sections 2, 3.1 and 3.2).
+    """ROUGE as rouge-score 0.1.2 gives it (Lin 2004, equations 1 to 7).
 
     Words are runs of a-z and 0-9 after lower-casing; n-grams count as often as they occur.
     `rouge-lsum` needs sentences: cut by `claimscore.text.split_sentences`, or with `split` off at

@@ -1,4 +1,4 @@
-"""From tables to `scores.parquet` and `summary.json`: chunk by chunk, no model, no LLM."""
+"""From tables to `scores.parquet` and `summary.json`: some chunks at a time, no model, no LLM."""
 
 from __future__ import annotations
 
@@ -17,31 +17,53 @@ from claimscore.rundir import RunDirectory
 from claimscore.tables import SCORES
 from claimscore.types import JSON
 
+#: At most so many records and so many rows of tables are scored at a time, but at least a chunk.
+SCORED_RECORDS, SCORED_ROWS = 4096, 200_000
 
-def chunk_tables(run: RunDirectory, chunk: int) -> ChunkTables:
-    """The tables of one chunk, as the metrics read them."""
-    return ChunkTables(lambda table: run.read(table, chunk))
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def chunk_tables(run: RunDirectory, *chunks: int) -> ChunkTables:
+    """The tables of these chunks, as the metrics read them."""
+    return ChunkTables(lambda table: run.read(table, *chunks))
+
+
+def chunk_groups(run: RunDirectory) -> Iterator[list[int]]:
+    """Chunks that are scored together: what a query costs does not count for 64 records each.
+
+    A score depends on its record alone, so the groups leave no trace.
+    """
+    group: list[int] = []
+    records = rows = 0
+    for chunk in range(run.n_chunks):
+        counts = run.chunk_counts(chunk)
+        more_records, more_rows = counts["records"], counts.total()
+        if group and (records + more_records > SCORED_RECORDS or rows + more_rows > SCORED_ROWS):
+            yield group
+            group, records, rows = [], 0, 0
+        group.append(chunk)
+        records, rows = records + more_records, rows + more_rows
+    if group:
+        yield group
 
 
 def score_chunk(
     tables: ChunkTables, metrics: Sequence[Metric], signatures: Mapping[str, str]
 ) -> pl.DataFrame:
-    """The scores of one chunk: record by record, the metrics of each in the order given."""
-    per_metric = [
-        [
-            {
-                "id": score.id,
-                "metric": metric.name,
-                "value": score.value,
-                "reason": score.reason,
-                "components": json.dumps(score.components, ensure_ascii=False),
-                "signature": signatures[metric.name],
-            }
-            for score in _scores(metric, tables)
-        ]
-        for metric in metrics
-    ]
-    return SCORES.frame([row for rows in zip(*per_metric, strict=True) for row in rows])
+    """The scores of some records: record by record, the metrics of each in the order given."""
+    scores = list(zip(*(_scores(metric, tables) for metric in metrics), strict=True))
+    in_order = [score for of_record in scores for score in of_record]
+    return pl.DataFrame(
+        {
+            "id": [score.id for score in in_order],
+            "metric": [metric.name for metric in metrics] * len(scores),
+            "value": [score.value for score in in_order],
+            "reason": [score.reason for score in in_order],
+            "components": [_encode(score.components) for score in in_order],
+            "signature": [signatures[metric.name] for metric in metrics] * len(scores),
+        },
+        schema=SCORES.schema,
+    )
 
 
 def _scores(metric: Metric, tables: ChunkTables) -> list[Score]:
@@ -75,8 +97,8 @@ def score_run(
     reasons: dict[str, Counter[str]] = {metric.name: Counter() for metric in metrics}
 
     def frames() -> Iterator[pl.DataFrame]:
-        for chunk in range(run.n_chunks):
-            scores = score_chunk(chunk_tables(run, chunk), metrics, signatures)
+        for chunks in chunk_groups(run):
+            scores = score_chunk(chunk_tables(run, *chunks), metrics, signatures)
             for metric, value, reason in scores.select("metric", "value", "reason").iter_rows():
                 if value is None:
                     reasons[metric][_reason_class(reason)] += 1

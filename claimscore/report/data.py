@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from claimscore.report.matrix import Matrices
-from claimscore.tables import SIDE_COLUMNS
+from claimscore.report.blocks import BlockMatrices
+from claimscore.report.facts import METRIC, SHOWN, FactMatrices
+from claimscore.report.matrix import MAX_MATRIX_CHARS, Matrices, Room
+from claimscore.tables import BLOCK_NLI, FACTS, SIDE_COLUMNS, SIMILARITIES
 
 JSON = dict[str, Any]
 
@@ -24,6 +26,7 @@ TEXT_COLUMNS = frozenset({"id", *SIDE_COLUMNS.values(), "source", "sources", "re
 
 BLOCK_RECORDS = 100
 MAX_TEXT_CHARS = 20_000
+MAX_COMPARED_CHARS = 5_000
 MAX_NOTE_CHARS = 600
 MAX_COMPONENTS_CHARS = 20_000
 PREVIEW_CHARS = 90
@@ -33,11 +36,14 @@ ROUNDING = 1e-3
 
 
 class DetailChunk(NamedTuple):
-    """Some records (id and the input's columns), their claims and their NLI rows."""
+    """Some records (id and the input's columns), and their rows of other tables."""
 
     records: pl.DataFrame
     claims: pl.DataFrame
     nli: pl.DataFrame
+    facts: pl.DataFrame = FACTS.empty()
+    similarities: pl.DataFrame = SIMILARITIES.empty()
+    block_nli: pl.DataFrame = BLOCK_NLI.empty()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +91,7 @@ class ReportTables:
     failures: pl.DataFrame | pl.LazyFrame
     chunks: Callable[[], Iterable[DetailChunk]]
     max_details: int = 5_000
+    max_matrix_chars: int = MAX_MATRIX_CHARS
 
 
 class Histogram(NamedTuple):
@@ -220,13 +227,14 @@ def failure_groups(tables: ReportTables) -> list[FailureGroup]:
 
 @dataclasses.dataclass
 class RecordList:
-    """The list of records, filled while the details are written."""
+    """The list of records, filled while the details are written; `claims` says if any has some."""
 
     metrics: list[str]
     ids: list[str] = dataclasses.field(default_factory=list)
     previews: list[str] = dataclasses.field(default_factory=list)
     values: list[list[float | None]] = dataclasses.field(default_factory=list)
     failures: list[int] = dataclasses.field(default_factory=list)
+    claims: bool = False
 
     def to_json(self) -> JSON:
         return {**dataclasses.asdict(self), "block": BLOCK_RECORDS}
@@ -238,49 +246,71 @@ def detail_blocks(tables: ReportTables, listed: RecordList) -> Iterator[list[JSO
     `listed` is complete when the iterator has ended.
     """
     pending: list[JSON] = []
-    room = tables.max_details
-    for chunk in tables.chunks() if room > 0 else ():
-        chunk = chunk._replace(records=chunk.records.head(room))
-        room -= chunk.records.height
-        pending += _chunk_details(tables, listed, chunk)
+    left = tables.max_details
+    room = Room(tables.max_matrix_chars)
+    for chunk in tables.chunks() if left > 0 else ():
+        chunk = chunk._replace(records=chunk.records.head(left))
+        left -= chunk.records.height
+        pending += _chunk_details(tables, listed, chunk, room)
         while len(pending) >= BLOCK_RECORDS:
             yield pending[:BLOCK_RECORDS]
             del pending[:BLOCK_RECORDS]
-        if room <= 0:
+        if left <= 0:
             break
     if pending:
         yield pending
 
 
-def _chunk_details(tables: ReportTables, listed: RecordList, chunk: DetailChunk) -> Iterator[JSON]:
+def _chunk_details(
+    tables: ReportTables, listed: RecordList, chunk: DetailChunk, room: Room
+) -> Iterator[JSON]:
     ids = chunk.records["id"].cast(pl.String)
     wanted = pl.col("id").is_in(ids.implode())
     scores = _rows_by_id(_finite(tables.scores.lazy()).filter(wanted).collect())
     failures = _rows_by_id(tables.failures.lazy().filter(wanted).collect())
     claims = _rows_by_id(chunk.claims)
+    listed.claims = listed.claims or bool(claims)
     matrices = Matrices(ids.to_list(), chunk.nli)
+    facts = FactMatrices(chunk.facts, chunk.similarities)
+    blocks = BlockMatrices(ids.to_list(), chunk.block_nli)
     for position, record in enumerate(chunk.records.iter_rows(named=True)):
         record_id = str(record["id"])
         scored = {row["metric"]: row for row in scores.get(record_id, [])}
         mine = [scored.get(name) for name in listed.metrics]
         failed = failures.get(record_id, [])
         components = [_components(row["components"]) if row else None for row in mine]
+        no_room = 0
+        for place, (row, name) in enumerate(zip(mine, listed.metrics, strict=True)):
+            size = len(row["components"]) if row and components[place] else 0
+            if name != METRIC and not room.take(size):  # the facts of FactSim take their own
+                components[place] = None
+                no_room += 1
         listed.ids.append(record_id)
         listed.failures.append(len(failed))
         listed.values.append([_rounded(row["value"]) if row else None for row in mine])
         listed.previews.append(_preview(record))
         claims_of = _claims_by_side(claims.get(record_id, []))
+        facts_of = facts.of(record_id, room)
+        if facts_of and "missing" in facts_of:
+            components = [
+                _without(found, SHOWN) if name == METRIC else found
+                for name, found in zip(listed.metrics, components, strict=True)
+            ]
         yield {
             "sides": [
                 _side(side, record, claims_of.get(side, []), components)
                 for side in _sides(record, claims_of)
             ],
+            "texts": _texts(record),
             "matrices": matrices.of(position),
+            "facts": facts_of,
+            **_blocks_of(blocks.of(position, record, room)),
             "reasons": [
                 (row["reason"] or "no reason given") if row and row["value"] is None else None
                 for row in mine
             ],
             "components": components,
+            "components_left_out": no_room,
             "failures": [_failure(row) for row in failed],
             "other": [
                 [name, _cut(_plain(value), MAX_NOTE_CHARS)]
@@ -388,6 +418,31 @@ def _components(text: str | None) -> JSON | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) and value else None
+
+
+def _without(components: JSON | None, names: Sequence[str]) -> JSON | None:
+    return components and {k: v for k, v in components.items() if k not in names}
+
+
+def _blocks_of(found: JSON) -> JSON:
+    return {"block_matrices": found["matrices"], "blocks": found["blocks"]}
+
+
+def _texts(record: JSON) -> list[list[Any]]:
+    """What a summary is compared with: `[column, [text, ...], characters left out]`."""
+    found: list[list[Any]] = []
+    for column in ("source", "sources", "references"):
+        value = record.get(column)
+        if value is None or value == []:
+            continue
+        texts = value if isinstance(value, list) else [value]
+        shown, room = [], MAX_COMPARED_CHARS
+        for text in map(_plain, texts):
+            if room > 0:
+                shown.append(text[:room])
+            room -= len(text)
+        found.append([column, shown, max(0, -room)])
+    return found
 
 
 def _failure(row: JSON) -> list[Any]:

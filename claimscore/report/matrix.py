@@ -21,7 +21,25 @@ _CODES = np.array([[ord(ALPHABET[v >> 6]), ord(ALPHABET[v & 63])] for v in range
 _PAIR = np.array([list(b"EEN"), list(b"ENC"), list(b"NCC")], np.uint8)
 _ONE = np.frombuffer(b"ENC", np.uint8)
 
+#: A report holds so many characters of facts, blocks, their matrices and of scores' parts; then
+#: it says so.
+MAX_MATRIX_CHARS = 30_000_000
+
 _SIDE_ORDER = ("a", "b", "common", "source", "summary")
+
+
+class Room:
+    """How many more characters a page may hold."""
+
+    def __init__(self, chars: int = MAX_MATRIX_CHARS) -> None:
+        self.left = chars
+
+    def take(self, chars: int) -> bool:
+        """Whether that many fit; if so they are taken."""
+        if chars > self.left:
+            return False
+        self.left -= chars
+        return True
 
 
 class Matrices:

@@ -1,32 +1,7 @@
-"use strict";
-/* Draws the list of records and one record at a time from the JSON blocks of this file.
-   Texts are only ever set as textContent: nothing here parses markup. */
-(() => {
+  /* Draws the list of records and one record at a time from the JSON blocks of this file. */
   const PAGE = 20;
-  const NAMES = { E: "entailment", N: "neutral", C: "contradiction", "-": "not judged" };
-  const TAGS = { a: "A", b: "B", common: "AB", summary: "S", source: "D" };
-  const ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-  const byId = (id) => document.getElementById(id);
   const data = JSON.parse(byId("cs-records").textContent);
   const blocks = new Map();
-
-  function el(name, attributes, ...children) {
-    const element = document.createElement(name);
-    for (const [key, value] of Object.entries(attributes || {})) {
-      if (key === "class") element.className = value;
-      else element.setAttribute(key, value);
-    }
-    for (const child of children) {
-      if (child !== null && child !== undefined) element.append(child); // strings become text nodes
-    }
-    return element;
-  }
-
-  function button(label, action, attributes) {
-    const element = el("button", { type: "button", ...attributes }, label);
-    element.addEventListener("click", action);
-    return element;
-  }
 
   function detailsOf(index) {
     const number = Math.floor(index / data.block);
@@ -35,24 +10,7 @@
   }
 
   const fixed = (value) => (value === null ? "–" : value.toFixed(2));
-  const tag = (side, index) => (TAGS[side] || side.slice(0, 8) + " ") + (index + 1);
   const columnOf = (record, side) => (record.sides.find((found) => found.side === side) || { column: side }).column;
-
-  // Signatures ------------------------------------------------------------------------
-  for (const code of document.querySelectorAll("code.copyable")) {
-    const copy = button("Copy", async () => {
-      try {
-        await navigator.clipboard.writeText(code.textContent);
-        copy.textContent = "Copied";
-      } catch {
-        getSelection().selectAllChildren(code); // no clipboard here: selected, ready for Ctrl+C
-        copy.textContent = "Selected";
-      }
-      setTimeout(() => { copy.textContent = "Copy"; }, 1600);
-    }, { class: "copy" });
-    copy.setAttribute("aria-label", "Copy the signature of " + code.closest("div").querySelector("dt").textContent);
-    code.after(copy);
-  }
 
   // The list --------------------------------------------------------------------------
   const state = { query: "", show: "all", sort: "order", down: false, page: 0 };
@@ -217,111 +175,21 @@
       }
     }
     if (!side.segments.length) box.append(el("p", { class: "note" }, "This text is empty."));
-    if (!side.claims.length) box.append(el("p", { class: "hint" }, "No claims."));
+    if (!side.claims.length && data.claims) box.append(el("p", { class: "hint" }, "No claims."));
     if (side.left_out) box.append(el("p", { class: "hint" }, side.left_out.toLocaleString("en") + " more characters are not shown."));
     return box;
-  }
-
-  function probabilities(code, cell) {
-    if (!code || code.startsWith("__", cell * 4)) return null;
-    const at = (place) => ALPHABET.indexOf(code[place]) * 64 + ALPHABET.indexOf(code[place + 1]);
-    const entailment = at(cell * 4), contradiction = at(cell * 4 + 2);
-    return [entailment, Math.max(0, 1000 - entailment - contradiction), contradiction];
-  }
-
-  function readoutOf(record, matrix, row, column) {
-    const cell = row * matrix.size[1] + column;
-    const [one, two] = [tag(matrix.rows, row), tag(matrix.columns, column)];
-    const claim = (side, index) => (record.sides.find((found) => found.side === side) || { claims: [] }).claims[index] || "";
-    const label = matrix.labels[cell];
-    const line = (name, p) => p && el("tr", {}, el("th", { scope: "row" }, name), ...p.map((value) =>
-      el("td", { class: value === Math.max(...p) ? "num top" : "num" }, (value / 1000).toFixed(3))));
-    return [
-      el("p", { class: "what" }, one + " with " + two + ": ", el("b", { class: label }, NAMES[label])),
-      el("p", { class: "pair" }, el("span", { class: "tag" }, one), el("span", { dir: "auto" }, claim(matrix.rows, row))),
-      el("p", { class: "pair" }, el("span", { class: "tag" }, two), el("span", { dir: "auto" }, claim(matrix.columns, column))),
-      el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Direction"),
-        ...["Entailment", "Neutral", "Contradiction"].map((name) => el("th", { scope: "col", class: "num" }, name)))),
-      el("tbody", {}, line(one + " → " + two, probabilities(matrix.forward, cell)), line(two + " → " + one, probabilities(matrix.backward, cell)))),
-    ];
-  }
-
-  function matrixOf(record, matrix) {
-    const [rows, columns] = matrix.size;
-    const heading = el("h4", {}, "Claim pairs: rows " + columnOf(record, matrix.rows) + ", columns " + columnOf(record, matrix.columns));
-    const panel = el("section", { class: "panel" }, heading);
-    if (!matrix.labels) {
-      panel.append(el("p", { class: "note" }, rows + " × " + columns + " pairs are too many to draw; they are in the table nli."));
-      return panel;
-    }
-    const count = (label) => [...matrix.labels].filter((found) => found === label).length;
-    panel.append(el("ul", { class: "legend" }, ...Object.keys(NAMES).filter((label) => label !== "-" || count(label)).map((label) =>
-      el("li", {}, el("b", { class: label, "aria-hidden": "true" }, label), NAMES[label] + " " + count(label)))));
-    const table = el("table", { class: columns <= 16 ? "matrix roomy" : "matrix", role: "grid", "aria-label": heading.textContent });
-    const readout = el("div", { class: "readout", "aria-live": "polite" },
-      el("p", { class: "hint" }, "Point at a cell, or move through the cells with the arrow keys, to read the two claims and what the model said of them."),
-      matrix.forward && matrix.backward ? el("p", { class: "hint" }, "A pair is entailment or contradiction where at least one direction says so and the other does not say the opposite.") : null);
-    table.append(el("thead", {}, el("tr", {}, el("td", { class: "corner" }),
-      ...Array.from({ length: columns }, (_, column) => el("th", { scope: "col" }, tag(matrix.columns, column))))));
-    const cells = [];
-    const lines = el("tbody");
-    for (let row = 0; row < rows; row += 1) {
-      const line = el("tr", {}, el("th", { scope: "row" }, tag(matrix.rows, row)));
-      for (let column = 0; column < columns; column += 1) {
-        const label = matrix.labels[row * columns + column];
-        const cell = el("td", { class: label, role: "gridcell", tabindex: cells.length ? "-1" : "0",
-          "aria-label": tag(matrix.rows, row) + " with " + tag(matrix.columns, column) + ": " + NAMES[label] }, label);
-        cells.push(cell);
-        line.append(cell);
-      }
-      lines.append(line);
-    }
-    table.append(lines);
-    let current = -1;
-    const mark = (number, on) => {
-      const [row, column] = [Math.floor(number / columns), number % columns];
-      cells[number].classList.toggle("on", on);
-      lines.rows[row].cells[0].classList.toggle("on", on);
-      table.tHead.rows[0].cells[column + 1].classList.toggle("on", on);
-      for (const key of [matrix.rows + ":" + row, matrix.columns + ":" + column]) {
-        for (const item of article.querySelectorAll("[data-claim]")) {
-          if (item.dataset.claim === key) item.classList.toggle("on", on);
-        }
-      }
-    };
-    const look = (number) => {
-      if (number < 0 || number === current) return;
-      if (current >= 0) mark(current, false);
-      current = number;
-      mark(current, true);
-      readout.replaceChildren(...readoutOf(record, matrix, Math.floor(number / columns), number % columns));
-    };
-    table.addEventListener("mouseover", (event) => look(cells.indexOf(event.target)));
-    table.addEventListener("click", (event) => { if (cells.includes(event.target)) event.target.focus(); });
-    table.addEventListener("focusin", (event) => {
-      const number = cells.indexOf(event.target);
-      if (number < 0) return;
-      for (const cell of table.querySelectorAll('td[tabindex="0"]')) cell.tabIndex = -1;
-      event.target.tabIndex = 0;
-      look(number);
-    });
-    table.addEventListener("keydown", (event) => {
-      const number = cells.indexOf(event.target);
-      const column = number % columns;
-      const next = { ArrowRight: column < columns - 1 ? number + 1 : number, ArrowLeft: column ? number - 1 : number,
-        ArrowDown: number + columns, ArrowUp: number - columns, Home: number - column, End: number - column + columns - 1 }[event.key];
-      if (number < 0 || next === undefined) return;
-      event.preventDefault();
-      if (cells[next]) cells[next].focus();
-    });
-    panel.append(el("div", { class: "matrix-row" }, el("div", { class: "scroll" }, table), readout));
-    return panel;
   }
 
   function keyValues(label, pairs) {
     if (!pairs.length) return null;
     return el("details", {}, el("summary", {}, label), el("table", { class: "kv" }, el("tbody", {},
       ...pairs.map(([name, value]) => el("tr", {}, el("th", { scope: "row", dir: "auto" }, name), el("td", { dir: "auto" }, value))))));
+  }
+
+  function textsOf([column, texts, leftOut]) {
+    return el("details", { class: "panel" }, el("summary", {}, column),
+      ...texts.map((text) => el("p", { class: "sentence", dir: "auto" }, text)),
+      leftOut ? el("p", { class: "hint" }, leftOut.toLocaleString("en") + " more characters are not shown.") : null);
   }
 
   function parts(record) {
@@ -347,8 +215,13 @@
       title, valuesOf(index, record), failuresOf(record) || "",
       record.sides.some((side) => side.scores) ? el("p", { class: "hint" }, "The number after a claim is its own score.") : "",
       el("div", { class: "sides" }, ...record.sides.map(sideOf)),
+      ...record.texts.map(textsOf),
+      record.facts ? factsOf(record.facts) : "",
       ...record.matrices.map((matrix) => matrixOf(record, matrix)),
-      keyValues("Parts of the scores", parts(record)) || "", keyValues("Other columns of the record", record.other) || "");
+      ...record.block_matrices.map((matrix, number) => blockMatrixOf(record, matrix, number)),
+      keyValues("Parts of the scores", parts(record)) || "",
+      record.components_left_out ? el("p", { class: "hint" }, "This file holds as much as it may; the parts of "
+        + record.components_left_out + " more scores are in scores.parquet.") : "", keyValues("Other columns of the record", record.other) || "");
     list.hidden = true;
     article.hidden = false;
     byId("records").scrollIntoView({ behavior: "instant" });
@@ -380,4 +253,3 @@
     buildList();
     route();
   }
-})();

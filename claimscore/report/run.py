@@ -40,11 +40,7 @@ def _tables(directory: RunDirectory, summary: Mapping[str, Any]) -> ReportTables
 
     def chunks() -> Iterator[DetailChunk]:
         for chunk in range(directory.n_chunks):
-            yield DetailChunk(
-                directory.read("records", chunk),
-                directory.read("claims", chunk),
-                directory.read("nli", chunk),
-            )
+            yield DetailChunk(**{name: directory.read(name, chunk) for name in DetailChunk._fields})
 
     return ReportTables(
         run=_facts(directory, settings, summary),

@@ -23,6 +23,7 @@ import os
 import re
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -58,6 +59,7 @@ _OWN_NAMES = frozenset(
     (
         *TABLES,
         *("records", "columns"),
+        "embeddings",  # a table of older runs
         *("run.toml", "events.jsonl", "scores.parquet", "summary.json", "report.html"),
     )
 )
@@ -215,6 +217,10 @@ class RunDirectory:
         """Rows of each table over all finished steps."""
         return self._manifest.counts()
 
+    def chunk_counts(self, chunk: int) -> Counter[str]:
+        """Rows of each table that the finished steps of a chunk wrote."""
+        return self._manifest.chunk_counts(chunk)
+
     def write_parts(self, chunk: int, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
         """Write what a step made of a chunk, then the manifest line that makes it count.
 
@@ -243,36 +249,27 @@ class RunDirectory:
         for table, _ in parts:
             self._remove_part(table, chunk, step)
 
-    def read(self, table: str, chunk: int) -> pl.DataFrame:
-        """One chunk's rows of a table, its steps in sorted order; empty where there are none."""
-        steps = self._manifest.writers(table, chunk)
-        paths = [self._part(table, chunk, step) for step in steps]
+    def read(self, table: str, *chunks: int) -> pl.DataFrame:
+        """The rows of a table of these chunks, of each its steps in sorted order; empty where
+        there are none."""
+        paths = [
+            self._part(table, chunk, step)
+            for chunk in chunks
+            for step in self._manifest.writers(table, chunk)
+        ]
         if not paths:
-            return self.scan(table).clear().collect()
+            return TABLES[table].empty() if table in TABLES else self.scan(table).clear().collect()
         try:
+            return _scan_parts(table, paths).collect()
+        except (OSError, pl.exceptions.PolarsError):
             return pl.concat([_read_part(table, path) for path in paths])
-        except (OSError, pl.exceptions.PolarsError) as exc:
-            raise ConfigError(
-                f"{' or '.join(map(str, paths))}: missing or damaged: {_why(exc)}; "
-                "name another --out and run again (answers are in the cache)"
-            ) from exc
 
     def scan(self, table: str) -> pl.LazyFrame:
         """All finished rows of a table in the input's order, without loading them."""
         paths = [self._part(table, *written) for written in self._manifest.written(table)]
-        known = TABLES.get(table)
-        if not paths:
-            return known.empty().lazy() if known else pl.LazyFrame()
-        if known is None:
-            return pl.scan_parquet(paths, glob=False)
-        # A column that an older claimscore did not write is null, one of a newer is left out.
-        return pl.scan_parquet(
-            paths,
-            glob=False,
-            schema=known.schema,
-            missing_columns="insert",
-            extra_columns="ignore",
-        )
+        if paths:
+            return _scan_parts(table, paths)
+        return TABLES[table].empty().lazy() if table in TABLES else pl.LazyFrame()
 
     def _part(self, table: str, chunk: int, step: str) -> Path:
         suffix = "" if table in SINGLE_STEP_TABLES else f"-{step}"
@@ -503,15 +500,28 @@ def _why(exc: Exception) -> str:
     return reason(exc) if isinstance(exc, OSError) else _first_line(exc)
 
 
+def _scan_parts(table: str, paths: list[Path]) -> pl.LazyFrame:
+    if table not in TABLES:
+        return pl.scan_parquet(paths, glob=False)
+    # A column that an older claimscore did not write is null, one of a newer is left out.
+    return pl.scan_parquet(
+        paths,
+        glob=False,
+        schema=TABLES[table].schema,
+        missing_columns="insert",
+        extra_columns="ignore",
+    )
+
+
 def _read_part(table: str, path: Path) -> pl.DataFrame:
-    """A part with the columns of its table; what an older claimscore did not write is null."""
-    frame = pl.read_parquet(path, glob=False)
-    if table not in TABLES or frame.schema == TABLES[table].schema:
-        return frame
-    schema = TABLES[table].schema
-    columns = frozenset(frame.columns)
-    lacking = {name: pl.lit(None, dtype) for name, dtype in schema.items() if name not in columns}
-    return frame.with_columns(**lacking).select(schema.keys())
+    """One part; `ConfigError` that names it where it is missing or damaged."""
+    try:
+        return _scan_parts(table, [path]).collect()
+    except (OSError, pl.exceptions.PolarsError) as exc:
+        raise ConfigError(
+            f"{path}: missing or damaged: {_why(exc)}; "
+            "name another --out and run again (answers are in the cache)"
+        ) from exc
 
 
 def _regrouped(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:

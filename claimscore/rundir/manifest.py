@@ -96,6 +96,13 @@ class Manifest:
         with self._mutex:
             return dict(self._rows)
 
+    def chunk_counts(self, chunk: int) -> Counter[str]:
+        with self._mutex:
+            counts: Counter[str] = Counter()
+            for parts in self._done.get(chunk, {}).values():
+                counts.update(dict(parts))
+            return counts
+
     def finish(self, chunk: int, step: str, rows: Mapping[str, int]) -> None:
         """Make the step count."""
         with self._mutex:

@@ -1,6 +1,6 @@
 """Worse summaries made from good ones: what LS_Score learns to rank below.
 
-Wu et al. 2020, section 3 (negative samples), with the details of whl97/LS-Score c8a57a2. Pure
+Wu et al. 2020 (negative samples), with the details of whl97/LS-Score c8a57a2. Pure
 functions of texts and a random generator; each returns its input unchanged where it is too short
 for the change, and the caller leaves such a sample out.
 """

@@ -1,6 +1,6 @@
 """Train LS_Score: good summaries above their damaged copies, by a ranking loss.
 
-Wu et al. 2020, section 3 (contrastive learning), and whl97/LS-Score c8a57a2. No rating and no
+Wu et al. 2020 (contrastive learning), and whl97/LS-Score c8a57a2. No rating and no
 label is used but that the given summaries are good.
 
 Guarantees: the same configuration, data, thread count and machine give the same bytes; after an
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from claimscore.errors import ConfigError, InputError
-from claimscore.pipeline.encoders.batching import pad
+from claimscore.pipeline.encoders.batching import longest_first, next_batch, pad
 from claimscore.pipeline.encoders.loading import EMBEDDED, resolve_device
 from claimscore.pipeline.encoders.ls_head import (
     HERE,
@@ -31,6 +31,7 @@ from claimscore.pipeline.encoders.ls_head import (
     Head,
     HeadKind,
     LinearHead,
+    LinguisticHead,
     LSSettings,
     load_backbone,
     new_head,
@@ -44,12 +45,22 @@ from claimscore.training.ls_data import (
     draw_records,
     read_pairs,
 )
-from claimscore.training.ls_negatives import LINGUISTIC, NEGATIVES, SEMANTIC
+from claimscore.training.ls_negatives import NEGATIVES
+from claimscore.training.ls_ranking import (
+    LOSSES,
+    KindShares,
+    Loss,
+    Ranked,
+    Validation,
+    hinges,
+    rank,
+    summarise,
+)
 from claimscore.training.ls_state import TrainingState, load_state, save_state
 from claimscore.training.nli import Progress
 
-Loss = Literal["paper", "code", "code-unpadded"]
-LOSSES: tuple[Loss, ...] = ("paper", "code", "code-unpadded")
+#: Token positions, padded ones included, that go through the backbone together in training.
+GROUP_TOKENS = 1024
 
 
 @dataclass(frozen=True)
@@ -74,7 +85,7 @@ class LSTrainingConfig:
     patience: int = 3
     lr: float = 2e-5
     head_lr: float = 1e-3
-    weight_decay: float = 1e-3
+    weight_decay: float = 0.0
     dropout: float = 0.1
     batch_size: int = 4
     max_records: int = 800
@@ -106,12 +117,14 @@ class LSTrainingConfig:
 
 
 class Epoch(NamedTuple):
-    """One epoch: mean losses, and the share of validation records whose good summary is first."""
+    """One epoch: mean losses, the share of validation records whose good summary is first, and
+    how it ranks each kind of negative."""
 
     epoch: int
     train_loss: float | None
     validation_loss: float
     first_share: float
+    kinds: tuple[KindShares, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -161,7 +174,7 @@ def train(
     state.restore_best(parameters)
     _write(config, ranker, backbone, limit)
     state_path.unlink(missing_ok=True)
-    epochs = tuple(Epoch(*row) for row in state.history)
+    epochs = tuple(Epoch(*row[:4], tuple(KindShares(*k) for k in row[4])) for row in state.history)
     counts = (len(learning), len(held_out), skipped)
     return LSTrainingResult(config.out, *counts, state.best_epoch, epochs)
 
@@ -214,7 +227,7 @@ class Ranker(nn.Module):
         for step in range(steps):
             batch = [records[i] for i in order[step * size : (step + 1) * size]]
             torch.manual_seed((self.config.seed * 1_009 + epoch) * 1_000_003 + step)
-            losses = torch.stack([loss for loss, _ in self(batch)])
+            losses = torch.stack([ranked.loss for ranked in self(batch)])
             optimizer.zero_grad(set_to_none=True)
             losses.mean().backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
             optimizer.step()
@@ -225,32 +238,53 @@ class Ranker(nn.Module):
         return total / len(records)
 
     @torch.no_grad()
-    def validate(self, records: Sequence[Candidates]) -> tuple[float, float]:
-        """Return the mean loss, and the share of records whose good summary scores highest."""
+    def validate(self, records: Sequence[Candidates]) -> Validation:
+        """Return the mean loss, and how often the good summary scores above the others."""
         self.eval()
         size = self.config.batch_size
         batches = [records[i : i + size] for i in range(0, len(records), size)]
-        results = [result for batch in batches for result in self(batch)]
-        first = [bool((scores[0] > scores[1:]).all()) for _, scores in results]
-        return float(np.mean([float(loss) for loss, _ in results])), float(np.mean(first))
+        return summarise([result for batch in batches for result in self(batch)])
 
-    def forward(self, batch: Sequence[Candidates]) -> list[tuple[Tensor, Tensor]]:
+    def forward(self, batch: Sequence[Candidates]) -> list[Ranked]:
         """Return the loss and the scores of the candidates of each record."""
-        documents = self._states([record.document for record in batch])[:, 0]
-        rows = [row for record in batch for row in record.summaries]
+        documents = self._read([record.document for record in batch])[0]
         sizes = [len(record.summaries) for record in batch]
-        states = self._states(rows, self._width)
+        rows = [row for record in batch for row in record.summaries]
+        summaries, linguistic = self._read(rows, self._width, likelihood=True)
         left = documents.repeat_interleave(torch.tensor(sizes, device=documents.device), dim=0)
         if isinstance(self.head, LinearHead):
-            scores = torch.split(self.head(left, states[:, 0]), sizes)
-            return [(_hinges(score), score) for score in scores]
-        semantic = F.cosine_similarity(left, states[:, 0], dim=1, eps=1e-6)
-        linguistic = self._linguistic(rows, states)
-        parts = zip(torch.split(linguistic, sizes), torch.split(semantic, sizes), strict=True)
+            scores = torch.split(self.head(left, summaries), sizes)
+            both = zip(batch, scores, strict=True)
+            return [Ranked(record.kinds, hinges(score), score) for record, score in both]
+        semantic = F.cosine_similarity(left, summaries, dim=1, eps=1e-6)
+        halves = zip(torch.split(linguistic, sizes), torch.split(semantic, sizes), strict=True)
         return [
-            (ranking_loss(li, se, record.kinds, self.config.loss), li + se)
-            for (li, se), record in zip(parts, batch, strict=True)
+            rank(record.kinds, own, close, self.config.loss)
+            for record, (own, close) in zip(batch, halves, strict=True)
         ]
+
+    def _read(
+        self, rows: Sequence[list[int]], width: int | None = None, *, likelihood: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """The [CLS] states of the rows and, with ``likelihood``, their L (else nothing).
+
+        Rows of like lengths go through the backbone together, so that little is padding.
+        """
+        order = longest_first([len(row) for row in rows])
+        widths = [width or len(rows[i]) for i in order]
+        states: list[Tensor] = []
+        values: list[Tensor] = []
+        start = 0
+        while start < len(order):
+            stop = next_batch(widths, start, GROUP_TOKENS).stop
+            group = [rows[i] for i in order[start:stop]]
+            found = self._states(group, width)
+            states.append(found[:, 0])
+            if likelihood and isinstance(self.head, LinguisticHead):
+                values.append(self._linguistic(group, found))
+            start = stop
+        back = torch.from_numpy(np.argsort(order)).to(self.backbone.device)
+        return torch.cat(states)[back], torch.cat(values)[back] if values else torch.zeros(0)
 
     def _linguistic(self, rows: Sequence[list[int]], states: Tensor) -> Tensor:
         """L of each row as it stands in LS: 0.01·mean, or (sum/n + 200)/100 as in the code."""
@@ -273,26 +307,6 @@ class Ranker(nn.Module):
     def _tensor(self, rows: Sequence[Sequence[int]], width: int | None, value: int) -> Tensor:
         padded = pad(rows, width or max(map(len, rows)), value, left=False)
         return torch.from_numpy(padded).to(self.backbone.device)
-
-
-def ranking_loss(linguistic: Tensor, semantic: Tensor, kinds: Sequence[str], loss: Loss) -> Tensor:
-    """The loss of one record; ``[1 + negatives]`` scores as they stand in LS, the good one first.
-
-    Paper (section 3): Σ over negatives of max(0, 1 − (LS_good − LS_bad)). Code: the same hinge on
-    L for the deleted and the disordered, plus on S for the deleted and the one with an addition.
-    """
-    if loss == "paper":
-        return _hinges(linguistic + semantic)
-    parts = ((linguistic, LINGUISTIC), (semantic, SEMANTIC))
-    chosen = [
-        scores[[0, *(i for i, kind in enumerate(kinds, 1) if kind in trains)]]
-        for scores, trains in parts
-    ]
-    return torch.stack([_hinges(scores) for scores in chosen]).sum()
-
-
-def _hinges(scores: Tensor) -> Tensor:
-    return F.relu(1 - (scores[0] - scores[1:])).sum()
 
 
 def _records(config: LSTrainingConfig, backbone: Backbone, limit: int) -> Records:

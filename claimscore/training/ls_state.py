@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -16,8 +17,9 @@ from claimscore.atomic import write_bytes
 from claimscore.errors import ConfigError
 
 Parameters = Mapping[str, nn.Parameter]
-#: Epoch (0 before training), training loss, validation loss, share of records ranked right.
-Row = tuple[int, float | None, float, float]
+#: Epoch (0 before training), training loss, validation loss, share of records ranked right, and
+#: the fields of `KindShares` for each kind of negative.
+Row = tuple[int, float | None, float, float, tuple[tuple[Any, ...], ...]]
 
 _ADAM = ("step", "exp_avg", "exp_avg_sq")
 
@@ -42,12 +44,18 @@ class TrainingState:
         return len(self.history) > epochs or self.worse_in_a_row >= patience
 
     def record(
-        self, epoch: int, loss: float, held_out: float, share: float, parameters: Parameters
+        self,
+        epoch: int,
+        loss: float,
+        held_out: float,
+        share: float,
+        kinds: tuple[tuple[Any, ...], ...],
+        parameters: Parameters,
     ) -> bool:
         """Take note of an epoch; whether it ranks worse than the best trained one before it."""
         trained = [row for row in self.history if row[0] > 0]
         best_share = max((row[3] for row in trained), default=0.0)
-        self.history.append((epoch, loss, held_out, share))
+        self.history.append((epoch, loss, held_out, share, kinds))
         before = self.history[self.best_epoch]
         if self.best_epoch == 0 or (share, -held_out) > (before[3], -before[2]):
             self.best_epoch, self.best = epoch, _copies(parameters)

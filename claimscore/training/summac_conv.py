@@ -8,6 +8,7 @@ give the same weights on the same machine.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -36,12 +37,14 @@ from claimscore.training.summac_data import (
     SOURCE_COLUMNS,
     Columns,
     Example,
+    Half,
     Padded,
     examples,
     make_images,
     pad_examples,
     read_labelled,
 )
+from claimscore.training.summac_runs import Judged, are_runs, read_runs
 
 WEIGHTS_FILE = "summac_conv.safetensors"
 
@@ -50,7 +53,9 @@ WEIGHTS_FILE = "summac_conv.safetensors"
 class SummaCTrainingConfig:
     """What determines the weights, and where things lie.
 
-    `tables` and `validation` are files or globs; without the latter, `holdout` of the records is
+    `tables` and `validation` are files or globs, or run directories, whose NLI is taken as it is.
+    `halves` is the column of which `evaluate summac` draws halves with `half_seed`: only the rows
+    of `tables` that pick its threshold are trained on. Without `validation`, `holdout` of them is
     held out. The epoch with the lowest cross-entropy there is kept, the last where nothing is
     held out. `make_negatives` adds a rule-made inconsistent summary for each consistent one of
     `tables`.
@@ -60,6 +65,8 @@ class SummaCTrainingConfig:
     out: Path
     validation: tuple[str, ...] = ()
     columns: Columns = SOURCE_COLUMNS
+    halves: str | None = None
+    half_seed: int = 0
     make_negatives: bool = False
     granularity: str = "sentence"
     splitter: str = "rules"
@@ -87,6 +94,8 @@ class SummaCTrainingConfig:
             raise ConfigError("--epochs, --batch-size and --learning-rate must be above zero")
         if not 0 <= self.holdout < 1:
             raise ConfigError(f"--holdout is a share below 1, not {self.holdout}")
+        if self.halves == "even":
+            raise ConfigError("--halves names a column here; even rows are for evaluate only")
         try:
             bin_edges(self.bins)
         except ValueError as exc:
@@ -96,6 +105,10 @@ class SummaCTrainingConfig:
         """What a metric must do as the training did."""
         names = ("granularity", "splitter", "blocks", "bins", "labels", "aggregate", "variant")
         return {name: getattr(self, name) for name in names}
+
+    @property
+    def half(self) -> Half | None:
+        return None if self.halves is None else Half(self.halves, self.half_seed)
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
@@ -166,29 +179,34 @@ def train_summac_conv(
     The folder then has `summac_conv.safetensors`, `epochs/`, and the images, which a later call
     uses again. `InputError` for a table with one label only or without any image.
     """
-    seed = config.seed if config.make_negatives else None
-    records = read_labelled(config.tables, config.columns, negatives_seed=seed)
-    held_out = read_labelled(config.validation, config.columns) if config.validation else None
-    model = classifier or load_pair_classifier(config.encoders)
-    nli = f"{model.info.model}@{model.info.revision}"
-    found = _examples(config, records, model, "images", progress)
+    records = _records(config)
+    held_out = _validation_records(config) if config.validation else None
+
+    @functools.cache
+    def model() -> PairClassifier:
+        return classifier or load_pair_classifier(config.encoders)
+
+    judged = _judge(config, records, model, "images", progress)
+    found = _examples(config, judged)
     if held_out is None:
         training, validation = _split(found, config)
     else:
-        training = found
-        validation = _examples(config, held_out, model, "validation-images", progress)
+        of_validation = _judge(config, held_out, model, "validation-images", progress)
+        if of_validation.nli != judged.nli:
+            raise ConfigError(f"--validation has NLI of {of_validation.nli}, not of {judged.nli}")
+        training, validation = found, _examples(config, of_validation)
     _check_labels(config, training)
     epochs = list(fit(config, training, validation, progress))
     best = min(epochs, key=lambda e: e.validation_loss or 0.0) if validation else epochs[-1]
     for epoch in epochs:
         path = config.out / "epochs" / f"epoch-{epoch.number:03d}.safetensors"
-        epoch.weights.save(path, {**config.settings(), "nli": nli})
-    best.weights.save(config.out / WEIGHTS_FILE, {**config.settings(), "nli": nli})
+        epoch.weights.save(path, {**config.settings(), "nli": judged.nli})
+    best.weights.save(config.out / WEIGHTS_FILE, {**config.settings(), "nli": judged.nli})
     return SummaCTrainingResult(
         weights=config.out / WEIGHTS_FILE,
         examples=len(training),
         consistent=sum(example.label for example in training),
-        without_image=records.height - len(found),
+        without_image=judged.records.height - len(found),
         validation_examples=len(validation),
         epoch=best.number,
         train_loss=best.train_loss,
@@ -196,19 +214,44 @@ def train_summac_conv(
     )
 
 
-def _examples(
+def _records(config: SummaCTrainingConfig) -> pl.DataFrame | Judged:
+    if are_runs(config.tables):
+        if config.make_negatives:
+            raise ConfigError("--make-negatives needs files of texts: a run has no NLI for them")
+        need = cut_need(config.settings())
+        return read_runs(config.tables, config.columns.label, need, config.half)
+    seed = config.seed if config.make_negatives else None
+    return read_labelled(config.tables, config.columns, negatives_seed=seed, half=config.half)
+
+
+def _validation_records(config: SummaCTrainingConfig) -> pl.DataFrame | Judged:
+    if are_runs(config.validation):
+        return read_runs(config.validation, config.columns.label, cut_need(config.settings()))
+    return read_labelled(config.validation, config.columns)
+
+
+def _judge(
     config: SummaCTrainingConfig,
-    records: pl.DataFrame,
-    classifier: PairClassifier,
+    records: pl.DataFrame | Judged,
+    load: Callable[[], PairClassifier],
     folder: str,
     progress: Callable[[Progress], None],
-) -> list[Example]:
+) -> Judged:
+    """The records with their images; those of runs have them."""
+    if isinstance(records, Judged):
+        return records
+
     def show(done: int, total: int) -> None:
         progress(Progress(folder, done, total))
 
-    need = cut_need(config.settings())
-    images = make_images(records, need, classifier, config.out / folder, show)
-    return list(examples(records, images, bin_edges(config.bins), config.labels))
+    model = load()
+    images = make_images(records, cut_need(config.settings()), model, config.out / folder, show)
+    return Judged(records, images, f"{model.info.model}@{model.info.revision}")
+
+
+def _examples(config: SummaCTrainingConfig, judged: Judged) -> list[Example]:
+    edges = bin_edges(config.bins)
+    return list(examples(judged.records, judged.images, edges, config.labels))
 
 
 def _split(

@@ -26,6 +26,7 @@ from claimscore.pipeline.encoders.base import PairClassifier
 from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.passes.block_nli import BLOCK_NLI_PASS
 from claimscore.records.files import find_files
+from claimscore.records.halves import in_first_half
 from claimscore.records.readers import place, read
 from claimscore.tables import TABLES
 from claimscore.training.inconsistent import make_negatives
@@ -55,17 +56,36 @@ class Columns(NamedTuple):
 SOURCE_COLUMNS = Columns()
 
 
+class Half(NamedTuple):
+    """The first half of a table by a column, as `evaluate summac --halves` draws it."""
+
+    column: str
+    seed: int
+
+    def has(self, value: object, where: str) -> bool:
+        """Whether a row with this value is in it; `InputError` where the value is missing."""
+        if value is None or (isinstance(value, str) and not value):
+            raise InputError(f"{where} is empty; --halves needs a value in every row")
+        texts = value if isinstance(value, list | pl.Series) else [value]
+        return in_first_half("\n\n".join(map(str, texts)), self.seed)
+
+
 def read_labelled(
-    tables: Sequence[str], columns: Columns = SOURCE_COLUMNS, *, negatives_seed: int | None = None
+    tables: Sequence[str],
+    columns: Columns = SOURCE_COLUMNS,
+    *,
+    negatives_seed: int | None = None,
+    half: Half | None = None,
 ) -> pl.DataFrame:
     """The rows of JSONL, CSV or Parquet files (or globs): id, source, summary, label (0 or 1).
 
-    With a seed, the rows labelled 1 (all, where there are no labels) are consistent, and each
-    gets a rule-made inconsistent one. Several documents of a row are joined by an empty line.
+    With `half`, only its rows. With a seed, the rows labelled 1 (all, where there are no labels)
+    are consistent, and each gets a rule-made inconsistent one. Several documents of a row are
+    joined by an empty line.
     `InputError` names file, line and column of what cannot be used.
     """
     needs_label = negatives_seed is None
-    rows = (row for table in tables for row in _read(table, columns, needs_label))
+    rows = (row for table in tables for row in _read(table, columns, needs_label, half))
     records = pl.DataFrame(
         [(str(number), *row) for number, row in enumerate(rows)],
         schema={**dict.fromkeys(("id", "source", "summary"), pl.String()), "label": pl.Int64()},
@@ -81,17 +101,22 @@ def read_labelled(
     return pl.concat([records, negatives.select(records.columns)])
 
 
-def _read(table: str, columns: Columns, needs_label: bool) -> Iterator[tuple[str, str, int]]:
+def _read(
+    table: str, columns: Columns, needs_label: bool, half: Half | None
+) -> Iterator[tuple[str, str, int]]:
+    needed = (*columns[: 3 if needs_label else 2], *([half.column] if half else []))
     for file in find_files(table):
         for line, record in read(file):
             where = place(file, line)
-            for column in columns if needs_label else columns[:2]:
+            for column in needed:
                 if column not in record:
                     raise InputError(
                         f"{where}: no column {column}; the row has: {', '.join(record)}; name "
                         "others with --document-column, --summary-column or --label-column"
                     )
-            label = _label(record.get(columns.label, 1), f"{where}: {columns.label}")
+            if half and not half.has(record[half.column], f"{where}: {half.column}"):
+                continue
+            label = read_label(record.get(columns.label, 1), f"{where}: {columns.label}")
             document = _text(record[columns.document], f"{where}: {columns.document}")
             yield document, _text(record[columns.summary], f"{where}: {columns.summary}"), label
 
@@ -103,7 +128,8 @@ def _text(value: object, where: str) -> str:
     return "\n\n".join(texts)
 
 
-def _label(value: object, where: str) -> int:
+def read_label(value: object, where: str) -> int:
+    """1 (consistent) or 0, however it is written; `InputError` for anything else."""
     label = _LABELS.get(str(value).lower().removesuffix(".0"))
     if label is None:
         raise InputError(f"{where} must be 1 (consistent) or 0, not {value!r}")
@@ -132,7 +158,7 @@ def make_images(
         frames.append(pl.read_parquet(path))
         progress(min(start + PART_RECORDS, records.height), records.height)
     rows = pl.concat(frames) if frames else TABLES["block_nli"].empty()
-    return read_images(ChunkTables({"block_nli": rows}.__getitem__), need)
+    return read_images(ChunkTables({"records": records, "block_nli": rows}.__getitem__), need)
 
 
 def _write_part(
@@ -173,10 +199,11 @@ def examples(
     records: pl.DataFrame, images: Images, edges: Values, labels: str
 ) -> Iterator[Example]:
     """The histograms of the records that have an image, in the records' order."""
-    stacked = stack_histograms(images, edges, labels)
+    ends = np.cumsum(images.matrices.shapes.n_rows)
+    counts = np.split(stack_histograms(images, edges, labels), ends[:-1])
     for record, label in records.select("id", "label").iter_rows():
-        if record in stacked.sentences:
-            yield Example(stacked.counts[stacked.sentences[record]], label)
+        if record in images.places:
+            yield Example(counts[images.places[record]], label)
 
 
 class Padded(NamedTuple):

@@ -62,6 +62,7 @@ def test_correlate_writes_tables_and_a_page(evaluate: Evaluate, rated: Path, tmp
     names = {path.name for path in out.iterdir()}
     assert names == {
         "correlate.md",
+        "correlate.html",
         *(f"{table}.{end}" for table in ("correlations", "ranks") for end in ("csv", "parquet")),
     }
     frame = pl.read_parquet(out / "correlations.parquet")

@@ -11,6 +11,7 @@ from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.published import SUMMAC_TEST, summac_figure
 from claimscore.evaluation.summac import SummacConfig, SummacResult, summac_benchmark
 from claimscore.metrics import balanced_accuracy, best_threshold, roc_auc
+from claimscore.records.halves import in_first_half
 from tests.evaluation.tables import labelled_rows, write_jsonl
 
 
@@ -88,13 +89,59 @@ def test_the_notebook_takes_all_rows_where_there_is_no_test(tmp_path: Path):
 def test_halves_by_parity(tmp_path: Path):
     """Within a data set: even rows pick the threshold, odd ones are scored."""
     rows = [row for row in labelled_rows() if row["split"] == "val"][1:]
-    result = found(rows, tmp_path, halves=True)
+    result = found(rows, tmp_path, halves="even")
     scores, labels = part(rows, dataset="mine")
     threshold = best_threshold(scores[::2], labels[::2])
     row = value(result, "mine")
     assert row["threshold"] == threshold
     assert row["value"] == pytest.approx(balanced_accuracy(scores[1::2], labels[1::2], threshold))
     assert (row["threshold_on"], row["scored_on"], row["n"]) == ("even rows", "odd rows", 30)
+
+
+def articles(n: int = 90) -> list[dict]:
+    """Rows of one split, three in a row on one article, label and score alternating by row."""
+    rows = [row for row in labelled_rows(n) if row["split"] == "val"]
+    return [{**row, "id": str(i), "source": f"article {i // 3}"} for i, row in enumerate(rows)]
+
+
+def test_halves_of_a_column(tmp_path: Path):
+    """Rows of one value stay together, no row is in both halves, and none is left out."""
+    rows = articles()
+    row = value(found(rows, tmp_path, halves="source"), "mine")
+    first = [r for r in rows if r["dataset"] == "mine" and in_first_half(r["source"], 0)]
+    second = [r for r in rows if r["dataset"] == "mine" and not in_first_half(r["source"], 0)]
+    assert {r["source"] for r in first}.isdisjoint(r["source"] for r in second)
+    assert (row["n_threshold"], row["n"]) == (len(first), len(second))
+    assert row["threshold"] == best_threshold(*part(first))
+    assert row["value"] == pytest.approx(balanced_accuracy(*part(second), row["threshold"]))
+    names = ("first half by source", "second half by source")
+    assert (row["threshold_on"], row["scored_on"]) == names
+
+
+def test_halves_of_a_column_do_not_depend_on_the_order(tmp_path: Path):
+    """Other rows in between change nothing either; another seed does."""
+    rows = articles()
+    values = [
+        value(found(table, tmp_path, halves="id", **more), "mine")["value"]
+        for table, more in (
+            (rows, {}),
+            (rows[::-1], {}),
+            (rows, {"seed": 5}),
+            ([row for row in rows if row["dataset"] == "mine"], {}),
+            (rows, {"half_seed": 1}),
+        )
+    ]
+    assert values[0] == values[1] == values[2] == values[3] != values[4]
+
+
+def test_halves_of_a_list_of_texts(tmp_path: Path):
+    """Several documents of a row are one value."""
+    rows = articles()
+    lists = [{**row, "source": [row["source"], "more"]} for row in rows]
+    texts = [{**row, "source": f"{row['source']}\n\nmore"} for row in rows]
+    assert found(lists, tmp_path, halves="source").rows.equals(
+        found(texts, tmp_path, halves="source").rows
+    )
 
 
 def test_two_tables_are_one_benchmark(tmp_path: Path):
@@ -134,7 +181,8 @@ def test_missing_scores(tmp_path: Path):
     [
         pytest.param({"split": "val"}, {}, "needs rows of split val and of split test", id="split"),
         pytest.param({"split": None}, {}, "has .* empty values", id="no split"),
-        pytest.param({}, {"halves": True}, "has both splits", id="halves"),
+        pytest.param({}, {"halves": "even"}, "has both splits", id="halves"),
+        pytest.param({}, {"halves": "article"}, "no column article", id="halves column"),
         pytest.param({"label": 2}, {}, "must hold 0 or 1", id="label"),
         pytest.param({"label": 1}, {}, "both labels must occur", id="one label"),
         pytest.param({}, {"scores": ("best",)}, "no column best", id="score"),

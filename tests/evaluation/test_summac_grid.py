@@ -170,9 +170,14 @@ def test_the_command(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "Balanced accuracy, %, hotels: protocol paper" in text
     assert "sentence, 2sents" in text
     assert {path.name for path in out.iterdir()} == {
-        "runs", "summac_grid.md", "summac_grid.csv", "summac_grid.parquet", "summac_speed.csv",
-        "summac_speed.parquet",
+        "runs", "summac_grid.html", "summac_grid.md", "summac_grid.csv", "summac_grid.parquet",
+        "summac_speed.csv", "summac_speed.parquet",
     }  # fmt: skip
+    page = (out / "summac_grid.html").read_text(encoding="utf-8")
+    assert 'href="runs/hotels/report.html"' in page
+    assert (out / "runs" / "hotels" / "report.html").is_file()
+    assert _main([*call, "--quiet", "--halves", "source", "--half-seed", "1"]) == 2
+    assert "hotels: has both splits; leave out --halves" in capsys.readouterr().err
     assert _main([*call, "--json", "--protocol", "notebook"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["protocol"] == "notebook"

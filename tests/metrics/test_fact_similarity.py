@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import claimscore.metrics
 from claimscore.metrics.base import signature
-from claimscore.metrics.fact_similarity import FACTSIM, FactSim, factsim, factsim_table
+from claimscore.metrics.fact_similarity import FACTSIM, FactSim, factsim
 from tests.metrics.frames import tables
 from tests.shared_data import shared
 
@@ -36,19 +36,24 @@ def test_golden_cases():
         assert found == pytest.approx(expected, abs=content["tolerance"]), case["name"]
 
 
-def test_golden_cases_as_tables():
-    """The table's way gives what the function gives."""
+def test_golden_cases_come_out_of_the_metric():
+    """The table's way gives what the function gives; an empty side is null."""
     content = golden()
-    cases = {case["name"]: case for case in content["cases"] if case["similarity"]}
-    rows = [row for name, case in cases.items() for row in cells(name, case["similarity"])]
-    frame = tables([{"id": "x"}], similarities=rows)["similarities"]
-    found = {row["id"]: row for row in factsim_table(frame).iter_rows(named=True)}
-    filled = {name: case for name, case in cases.items() if case["similarity"][0]}
-    assert found.keys() == filled.keys()
-    for name, case in filled.items():
-        row = [found[name][key] for key in ("coverage", "consistency", "score")]
+    cases = content["cases"]
+    sizes = {c["name"]: (len(c["review_embeddings"]), len(c["summary_embeddings"])) for c in cases}
+    chunk = tables(
+        [{"id": case["name"]} for case in cases],
+        facts=[row for name, size in sizes.items() for row in facts(name, *size)],
+        similarities=[row for c in cases for row in cells(c["name"], c["similarity"] or [])],
+    )
+    for case, score in zip(cases, FACTSIM.score(chunk), strict=True):
+        assert score.id == case["name"]
+        if not all(sizes[score.id]):
+            assert score.value is None
+            continue
+        found = [score.components["coverage"], score.components["consistency"], score.value]
         expected = [case[key] for key in ("coverage_fV", "consistency_fN", "factsim")]
-        assert row == pytest.approx(expected, abs=content["tolerance"]), name
+        assert found == pytest.approx(expected, abs=content["tolerance"]), score.id
 
 
 def test_public_names():

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from claimscore.cli import _main
 from claimscore.errors import ConfigError
 from claimscore.metrics import load_metric, ner_overlap
 from claimscore.metrics.ner_overlap import check_model, overlap
@@ -110,6 +114,41 @@ def test_without_spacy_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "spacy.util", None)
     with pytest.raises(ConfigError, match=r"claimscore\[ner\]"):
         check_model("en_core_web_sm")
+
+
+@pytest.fixture
+def records(tmp_path):
+    """A file of two records; the second summary names nobody."""
+    path = tmp_path / "records.jsonl"
+    rows = [
+        {"id": "x", "source": "ACME is in New York.", "summary": "Ada of Acme, New York."},
+        {"id": "y", "source": "Ada.", "summary": "Somebody."},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_run_with_rules_for_a_model(ruler, records, tmp_path):
+    """From records to scores; the signature names the model."""
+    out, metric = tmp_path / "out", f"ner-overlap:model={ruler}"
+    assert _main(["run", str(records), "--out", str(out), "--metrics", metric, "--quiet"]) == 0
+    first, second = pl.read_parquet(out / "scores.parquet").iter_rows(named=True)
+    assert first["value"] == pytest.approx(2 / 3)
+    assert json.loads(first["components"])["missing"] == ["ada"]
+    assert (second["value"], second["reason"]) == (None, "no entities in summary")
+    assert f"ner:{ruler}" in first["signature"]
+
+
+def test_without_spacy_a_run_ends_before_it_begins(records, tmp_path, monkeypatch, capsys):
+    """What a user without it sees: one line that says what to install."""
+    for name in ("spacy", "spacy.util"):
+        monkeypatch.setitem(__import__("sys").modules, name, None)
+    out = tmp_path / "out"
+    command = ["run", str(records), "--out", str(out), "--metrics", "ner-overlap", "--quiet"]
+    assert _main(command) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("spaCy is not installed; run pip install 'claimscore[ner]'")
+    assert not out.exists()
 
 
 def test_a_folder_that_is_no_pipeline_is_refused(tmp_path):

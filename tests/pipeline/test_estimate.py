@@ -26,6 +26,8 @@ from claimscore.prompts import load_prompt
 from claimscore.types import Completion, Message, OutputSchema, Request, Usage
 from tests.loopback import Body, Loopback, builtin_answer
 
+pytestmark = pytest.mark.usefixtures("rules_answer_once")
+
 EXAMPLES = Path(__file__).parents[2] / "examples" / "hotels.jsonl"
 ALL_TASKS = ("--metrics", "", "--tasks", "decompose,paraphrase,negate,facts")
 PRICES = ("--input-price", "1.5", "--output-price", "6")

@@ -16,6 +16,7 @@ import pytest
 from claimscore.cli import _main
 from claimscore.pipeline.llm.providers.openai_batch import OpenAIBatchProvider
 from claimscore.types import Completion
+from tests.children import killed_at_last
 from tests.language_model import grade, judging_answer
 from tests.loopback import Body, Loopback
 
@@ -200,10 +201,8 @@ class TestStopped:
             more = options(server, "--max-concurrency", 4)
             call = ("run", records, *BOTH, *more, "--out")
             command = [sys.executable, "-m", "claimscore", *map(str, (*call, tmp_path / "run"))]
-            process = subprocess.Popen(command)
-            assert half.wait(timeout=60)
-            process.kill()
-            process.wait(timeout=60)
+            with killed_at_last(subprocess.Popen(command)):
+                assert half.wait(timeout=60)
             assert claimscore(*call, tmp_path / "run") == 0
             assert sum(count - 1 for count in server.contents.values()) <= 4
             again = ("--cache-dir", tmp_path / "other")

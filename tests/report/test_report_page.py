@@ -81,6 +81,18 @@ def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:
     score = dict.fromkeys(schemas.SCORES.schema, string) | {"value": None}
     score["components"] = json.dumps({string: string})
     record = {"id": string, "summary_a": string, "summary_b": string, string: string}
+    record |= {"source": string, "references": [string]}
+    fact = dict.fromkeys(schemas.FACTS.schema, string) | {"index": 0}
+    cell = dict.fromkeys(schemas.SIMILARITIES.schema, string) | {
+        "unit": "fact",
+        "row_side": "source",
+        "column_side": "summary",
+        "row_index": 0,
+        "column_index": 0,
+        "similarity": 0.25,
+    }
+    block = nli | {"premise_cut": string, "hypothesis_cut": string}
+    block = {name: block[name] for name in schemas.BLOCK_NLI.schema}
     return ReportTables(
         run=RunFacts(
             title=string,
@@ -102,6 +114,9 @@ def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:
                 pl.DataFrame([record]),
                 schemas.CLAIMS.frame([claim, claim | {"side": "a"}]),
                 schemas.NLI.frame([nli]),
+                schemas.FACTS.frame([fact | {"side": side} for side in ("source", "summary")]),
+                schemas.SIMILARITIES.frame([cell]),
+                schemas.BLOCK_NLI.frame([block]),
             )
         ],
     )
@@ -132,6 +147,9 @@ def test_hostile_text_comes_back_from_json_as_it_was(tmp_path: Path) -> None:
     assert sides["a"]["segments"] == [[EVIL, [0]]]
     assert sides["b"]["segments"] == [[EVIL.strip(), []]]
     assert record["other"] == [[EVIL, EVIL]]
+    assert record["texts"] == [["source", [EVIL], 0], ["references", [EVIL], 0]]
+    assert record["facts"]["source"] == [f"{EVIL} {EVIL}"[:200]]  # type: ignore[index]
+    assert record["facts"]["missing"] == [0]  # type: ignore[index]
     assert record["reasons"] == [None, EVIL]
     assert record["components"] == [{EVIL: EVIL}, {EVIL: EVIL}]
     assert record["failures"][0][3] == EVIL  # type: ignore[index]
@@ -161,7 +179,9 @@ def test_script_uses_nothing_that_parses_markup() -> None:
     """The script has no way of making markup or code out of a string."""
     import claimscore.report
 
-    script = (Path(claimscore.report.__file__).parent / "report.js").read_text(encoding="utf-8")
+    scripts = sorted(Path(claimscore.report.__file__).parent.glob("*.js"))
+    assert len(scripts) == 4
+    script = "".join(path.read_text(encoding="utf-8") for path in scripts)
     for word in (
         "innerHTML",
         "outerHTML",

@@ -18,6 +18,7 @@ from claimscore.metrics import load_metric, summac_conv
 from claimscore.metrics.summac.convolution import bin_edges
 from claimscore.metrics.summac.weights import load_weights
 from claimscore.pipeline.encoders.base import ModelInfo, OnBatch
+from claimscore.records.halves import in_first_half
 from claimscore.training.summac_conv import (
     ConvModel,
     Progress,
@@ -25,7 +26,7 @@ from claimscore.training.summac_conv import (
     fit,
     train_summac_conv,
 )
-from claimscore.training.summac_data import Columns, Example, pad_examples, read_labelled
+from claimscore.training.summac_data import Columns, Example, Half, pad_examples, read_labelled
 
 
 class WordClassifier:
@@ -235,6 +236,36 @@ def test_tables_that_cannot_be_trained_on(
         train_summac_conv(replace(config, tables=(path,), holdout=0.0), classifier=WordClassifier())
 
 
+def test_one_half_is_trained_on(config: SummaCTrainingConfig, tmp_path: Path) -> None:
+    """The rows that pick the threshold in `evaluate summac`: all rows of a value, or none."""
+    table = [{**row, "article": f"a{i // 4}"} for i, row in enumerate(rows(120))]
+    path = write(tmp_path / "t.jsonl", table)
+    half = [row for row in table if in_first_half(row["article"], 7)]
+    read = read_labelled([path], half=Half("article", 7))
+    assert read["summary"].to_list() == [row["summary"] for row in half]
+    changed = replace(config, tables=(path,), halves="article", half_seed=7, holdout=0.0, epochs=1)
+    result = train_summac_conv(changed, classifier=WordClassifier())
+    assert 0 < result.examples == len(half) < 120
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        pytest.param([{"source": "a", "summary": "b", "label": 1}], "no column article", id="none"),
+        pytest.param(
+            [{"source": "a", "summary": "b", "label": 1, "article": None}],
+            "article is empty; --halves needs a value",
+            id="empty",
+        ),
+    ],
+)
+def test_a_half_needs_its_column(tmp_path: Path, table: list[dict], message: str) -> None:
+    """In every row."""
+    path = write(tmp_path / "t.jsonl", table)
+    with pytest.raises(InputError, match=message):
+        read_labelled([path], half=Half("article", 0))
+
+
 @pytest.mark.parametrize("value", [1, True, "1", "true", 1.0, "1.0"])
 def test_labels_may_be_written_in_many_ways(tmp_path: Path, value: object) -> None:
     """Numbers, booleans, and what a CSV file makes of them."""
@@ -252,6 +283,7 @@ def test_labels_may_be_written_in_many_ways(tmp_path: Path, value: object) -> No
         ({"granularity": "page"}, "--granularity is one of sentence"),
         ({"holdout": 1.0}, "--holdout is a share below 1"),
         ({"epochs": 0}, "must be above zero"),
+        ({"halves": "even"}, "--halves names a column"),
     ],
 )
 def test_wrong_settings_are_refused(setting: dict[str, object], message: str) -> None:

@@ -45,4 +45,4 @@ def print_experiment(result: CasprResult, config: CasprConfig, as_json: bool) ->
         return
     print_sections(caspr_sections(result, config))
     print(f"figure: {out / _FIGURE}" if can_plot() else _NO_FIGURE)
-    print(f"tables: {out}   report: {result.run.out / 'report.html'}")
+    print(f"page: {out / 'caspr.html'}   report: {result.run.out / 'report.html'}   tables: {out}")

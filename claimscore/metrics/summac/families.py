@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from claimscore.blocks import GRANULARITIES, KEEP, SPLITTERS, Cut
@@ -23,13 +22,14 @@ from claimscore.metrics.base import (
     scored,
     unscored,
 )
+from claimscore.metrics.ragged import first_largest, reduce_runs, split_runs, starts_of
 from claimscore.metrics.summac import convolution, zero_shot
-from claimscore.metrics.summac.image import Values
+from claimscore.metrics.summac.image import CONTRADICTION, ENTAILMENT, Values
 from claimscore.metrics.summac.tables import (
     PROBABILITIES,
     SOURCE,
     SUMMARY,
-    Shape,
+    Images,
     missing_reasons,
     read_images,
     stack_histograms,
@@ -75,8 +75,6 @@ def _facts(settings: Mapping[str, str], *names: str) -> tuple[tuple[str, str], .
 
 # SummaC-ZS
 
-_REDUCE = {"max": pl.Expr.max, "mean": pl.Expr.mean, "min": pl.Expr.min}
-
 
 def _make_zs(name: str, settings: Mapping[str, str]) -> Metric:
     needs = _needs(settings)
@@ -96,45 +94,48 @@ def _make_zs(name: str, settings: Mapping[str, str]) -> Metric:
 
 
 def _score_zs(tables: ChunkTables, *, needs: Needs, settings: Mapping[str, str]) -> list[Score]:
-    op1, op2 = (_REDUCE[settings[name]] for name in ("op1", "op2"))
-    images = read_images(
-        tables,
-        needs.passes[0],
-        entailment=op1(pl.col("entailment")),
-        contradiction=op1(pl.col("contradiction")),
+    images = read_images(tables, needs.passes[0])
+    shapes, pairs = images.matrices.shapes, images.matrices.values
+    entailment, contradiction = (
+        reduce_runs(pairs[:, label], shapes.row_lengths, settings["op1"])
+        for label in (ENTAILMENT, CONTRADICTION)
     )
-    found = {
-        record: (value, sentences)
-        for record, value, sentences in images.sentences.with_columns(
-            score=_SENTENCE_SCORES[settings["variant"]]
-        )
-        .group_by("id")
-        .agg(op2(pl.col("score")), pl.col("score").sort_by("hypothesis_index").alias("sentences"))
-        .iter_rows()
-    }
+    sentences = zero_shot.sentence_scores(entailment, contradiction, settings["variant"])
+    values = reduce_runs(sentences, shapes.n_rows, settings["op2"])
+    parts = {"sentence_scores": split_runs(sentences, shapes.n_rows)}
+    return _scores(tables, needs, images, values, parts)
+
+
+def _scores(
+    tables: ChunkTables,
+    needs: Needs,
+    images: Images,
+    values: Values,
+    parts: Mapping[str, list[list[float]]],
+) -> list[Score]:
+    """One score a record; `values` and each of `parts` are those of the complete images."""
     reasons = missing_reasons(tables, needs, images)
-    return [
-        unscored(record, reasons[record])
-        if record in reasons
-        else scored(
+    shapes = images.matrices.shapes
+    found = zip(
+        tables.records["id"].gather(images.matrices.records),
+        values.tolist(),
+        shapes.n_columns.tolist(),
+        shapes.n_rows.tolist(),
+        zip(*parts.values(), strict=True),
+        strict=True,
+    )
+    scores = {
+        record: scored(
             record,
-            found[record][0],
-            {**_block_counts(images.shapes[record]), "sentence_scores": found[record][1]},
+            value,
+            {"n_document_blocks": n_document, "n_summary_blocks": n_summary}
+            | dict(zip(parts, own, strict=True)),
         )
-        for record in tables.records["id"]
+        for record, value, n_document, n_summary, own in found
+    }
+    return [
+        scores.get(record) or unscored(record, reasons[record]) for record in tables.records["id"]
     ]
-
-
-#: `zero_shot.sentence_scores` as polars' expressions; a test holds the two together.
-_SENTENCE_SCORES = {
-    "paper": pl.col("entailment"),
-    "code": pl.col("entailment") - pl.col("contradiction"),
-    "contradiction": 1 - pl.col("contradiction"),
-}
-
-
-def _block_counts(shape: Shape) -> dict[str, object]:
-    return {"n_document_blocks": shape.n_document, "n_summary_blocks": shape.n_summary}
 
 
 SUMMAC_ZS = MetricFamily(
@@ -263,26 +264,15 @@ def _edges(settings: Mapping[str, str], weights: ConvWeights) -> Values:
 
 def _score_conv(tables: ChunkTables, *, needs: Needs, conv: _Conv) -> list[Score]:
     images = read_images(tables, needs.passes[0])
-    reasons = missing_reasons(tables, needs, images)
-    stacked = stack_histograms(images, conv.edges, conv.labels)
-    values = convolution.sentence_values(stacked.counts, conv.weights)
-    lengths = np.array([shape.n_summary for shape in images.shapes.values()], dtype=np.int64)
-    scores = dict(zip(images.shapes, conv.probabilities(values, lengths), strict=True))
-    alone = conv.probabilities(values, np.ones(len(values), dtype=np.int64))
-    return [
-        unscored(record, reasons[record])
-        if record in reasons
-        else scored(
-            record,
-            float(scores[record]),
-            {
-                **_block_counts(images.shapes[record]),
-                "sentence_scores": alone[stacked.sentences[record]].tolist(),
-                "sentence_values": values[stacked.sentences[record]].tolist(),
-            },
-        )
-        for record in tables.records["id"]
-    ]
+    counts = stack_histograms(images, conv.edges, conv.labels)
+    values = convolution.sentence_values(counts, conv.weights)
+    lengths = images.matrices.shapes.n_rows
+    alone = conv.probabilities(values, np.ones_like(values, dtype=np.int64))
+    parts = {
+        "sentence_scores": split_runs(alone, lengths),
+        "sentence_values": split_runs(values, lengths),
+    }
+    return _scores(tables, needs, images, conv.probabilities(values, lengths), parts)
 
 
 SUMMAC_CONV = MetricFamily(
@@ -303,19 +293,21 @@ _MNLI_NEEDS = Needs(
 def _score_mnli(tables: ChunkTables) -> list[Score]:
     images = read_images(tables, _MNLI_NEEDS.passes[0])
     reasons = missing_reasons(tables, _MNLI_NEEDS, images)
-    best = images.rows.sort("entailment").group_by("id").last()
-    found = {row["id"]: row for row in best.iter_rows(named=True)}
+    shapes, pairs = images.matrices.shapes, images.matrices.values
+    best = first_largest(pairs[:, ENTAILMENT], shapes.sizes) + starts_of(shapes.sizes)
+    found = dict(zip(images.places, pairs[best].tolist(), strict=True))
+    n_documents = dict(zip(images.places, shapes.n_columns.tolist(), strict=True))
     return [
-        unscored(record, reasons[record])
-        if record in reasons
-        else scored(
+        scored(
             record,
-            found[record]["entailment"],
+            found[record][ENTAILMENT],
             {
-                "n_documents": images.shapes[record].n_document,
-                **{name: found[record][name] for name in PROBABILITIES},
+                "n_documents": n_documents[record],
+                **dict(zip(PROBABILITIES, found[record], strict=True)),
             },
         )
+        if record in found
+        else unscored(record, reasons[record])
         for record in tables.records["id"]
     ]
 

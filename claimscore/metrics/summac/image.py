@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 ENTAILMENT, NEUTRAL, CONTRADICTION = 0, 1, 2
 
 #: Rounding of a softmax in single precision may reach so far beyond 0 and 1.
-_ROUNDING = 1e-5
+ROUNDING = 1e-5
 
 _OPERATORS: dict[str, Callable[..., Any]] = {"max": np.max, "mean": np.mean, "min": np.min}
 OPERATORS = tuple(_OPERATORS)
@@ -37,7 +37,7 @@ def as_image(probabilities: ArrayLike) -> Values | None:
     if image.ndim != 3 or image.shape[2] != 3:
         shape = ", ".join(map(str, image.shape))
         raise ValueError(f"probabilities must be [document, summary, 3], not [{shape}]")
-    if not (np.isfinite(image).all() and -_ROUNDING <= image.min() <= image.max() <= 1 + _ROUNDING):
+    if not (np.isfinite(image).all() and -ROUNDING <= image.min() <= image.max() <= 1 + ROUNDING):
         raise ValueError("probabilities must be numbers from 0 to 1")
     return np.clip(image, 0.0, 1.0)
 

@@ -1,78 +1,67 @@
 """The images of a chunk's records from the table `block_nli`, all at once, and why one is missing.
 
-Nothing here loops over pairs in Python: a hundred thousand records are a few group-bys.
+Nothing here loops over pairs in Python.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from claimscore.blocks import SHORT_CHARACTERS, find_cut
 from claimscore.metrics.base import ChunkTables, Needs, PassNeed, failure_reasons
+from claimscore.metrics.ragged import Cells, Matrices, arrange
 from claimscore.metrics.summac.convolution import Counts, histograms
-from claimscore.metrics.summac.image import Values
+from claimscore.metrics.summac.image import ROUNDING, Values
 
 SOURCE, SUMMARY = "source", "summary"
 PROBABILITIES = ("entailment", "neutral", "contradiction")
 
 
-class Shape(NamedTuple):
-    """How many blocks a record's document and summary have."""
-
-    n_document: int
-    n_summary: int
-
-
 class Images(NamedTuple):
-    """`rows`: id, hypothesis_index and the three probabilities (Float64) of complete images.
+    """The complete images: `matrices` has a row a summary sentence, a column a document block.
 
-    `sentences` has a row for each summary sentence of theirs, `shapes` their sizes; of the other
-    records that have rows `broken` says what is wrong with them.
+    `places` says where a record's image is among them; of the other records that have rows
+    `broken` says what is wrong with them.
     """
 
-    rows: pl.DataFrame
-    sentences: pl.DataFrame
-    shapes: dict[str, Shape]
+    matrices: Matrices
+    places: dict[str, int]
     broken: dict[str, str]
 
 
-def read_images(tables: ChunkTables, need: PassNeed, **reduced: pl.Expr) -> Images:
-    """The images that the pass of `need` made; those with rows missing or no numbers are broken.
-
-    `reduced` are aggregates of the probabilities over the document, columns of `sentences`.
-    """
-    numbers = [pl.col(name).cast(pl.Float64) for name in PROBABILITIES]
+def read_images(tables: ChunkTables, need: PassNeed) -> Images:
+    """The images that the pass of `need` made; those with rows missing or no numbers are broken."""
+    ids = tables.records["id"]
     rows = tables["block_nli"].filter(*_made_by(need))
-    rows = rows.select("id", "premise_index", "hypothesis_index", *numbers)
-    sentences = rows.group_by("id", "hypothesis_index").agg(
-        _n=pl.len(),
-        _n_document=pl.col("premise_index").max() + 1,
-        _finite=pl.all_horizontal(pl.col(name).is_finite().all() for name in PROBABILITIES),
-        **reduced,
+    cells = Cells.read(
+        ids,
+        rows.select(
+            "id", *map(_probability, PROBABILITIES), row="hypothesis_index", column="premise_index"
+        ),
     )
-    per_record = sentences.group_by("id").agg(
-        pl.col("_n").sum(),
-        pl.col("_n_document").max(),
-        pl.col("hypothesis_index").max() + 1,
-        pl.col("_finite").all(),
-    )
-    shapes: dict[str, Shape] = {}
-    broken: dict[str, str] = {}
-    for record, n, n_document, n_summary, finite in per_record.iter_rows():
-        if n != n_document * n_summary:
-            broken[record] = f"NLI rows are missing: {n} of {n_document * n_summary}"
-        elif not finite:
-            broken[record] = "an NLI probability is not a number"
+    shapes = cells.shapes(len(ids))
+    matrices = arrange(cells, shapes)
+    broken = {}
+    for number in np.flatnonzero(~(matrices.complete & matrices.finite)).tolist():
+        n_found, size = matrices.n_found[number], shapes.sizes[number]
+        if matrices.complete[number]:
+            broken[ids[number]] = "an NLI probability is not a number from 0 to 1"
+        elif n_found < size:
+            broken[ids[number]] = f"NLI rows are missing: {n_found} of {size}"
         else:
-            shapes[record] = Shape(n_document, n_summary)
-    if broken:
-        whole = ~pl.col("id").is_in(list(broken))
-        rows, sentences = rows.filter(whole), sentences.filter(whole)
-    return Images(rows, sentences.drop("_n", "_n_document", "_finite"), shapes, broken)
+            broken[ids[number]] = "an NLI row is there twice"
+    places = {record: place for place, record in enumerate(ids.gather(matrices.records))}
+    return Images(matrices, places, broken)
+
+
+def _probability(name: str) -> pl.Expr:
+    """As `image.as_image` takes it; null where it is none."""
+    value = pl.col(name).cast(pl.Float64)
+    return pl.when(value.is_between(-ROUNDING, 1 + ROUNDING)).then(value.clip(0, 1)).alias(name)
 
 
 def _made_by(need: PassNeed) -> Iterator[pl.Expr]:
@@ -82,32 +71,18 @@ def _made_by(need: PassNeed) -> Iterator[pl.Expr]:
         yield pl.col(f"{role}_cut") == cut
 
 
-class Histograms(NamedTuple):
-    """`counts` of all summary sentences, and at which rows each record's stand."""
-
-    counts: Counts
-    sentences: dict[str, slice]
-
-
-def stack_histograms(images: Images, edges: Values, labels: str) -> Histograms:
-    """The histograms of every complete image, as `convolution.histograms` makes them."""
-    ends = list(itertools.accumulate(shape.n_summary for shape in images.shapes.values()))
-    places = zip(images.shapes.items(), ends, strict=True)
-    sentences = {record: slice(end - shape.n_summary, end) for (record, shape), end in places}
-    starts = pl.DataFrame(
-        {"id": list(sentences), "start": [place.start for place in sentences.values()]},
-        schema={"id": pl.String(), "start": pl.Int64()},
-    )
-    rows = images.rows.join(starts, on="id", how="left", maintain_order="left")
-    numbers = (rows["start"] + rows["hypothesis_index"]).to_numpy()
-    pairs = rows.select(PROBABILITIES).to_numpy()
-    return Histograms(histograms(pairs, numbers, ends[-1] if ends else 0, edges, labels), sentences)
+def stack_histograms(images: Images, edges: Values, labels: str) -> Counts:
+    """The histograms of the summary sentences of every complete image, one after another."""
+    shapes = images.matrices.shapes
+    n_sentences = int(shapes.n_rows.sum())
+    sentences = np.repeat(np.arange(n_sentences), shapes.row_lengths)
+    return histograms(images.matrices.values, sentences, n_sentences, edges, labels)
 
 
 def missing_reasons(tables: ChunkTables, needs: Needs, images: Images) -> dict[str, str]:
     """Why records have no complete image: the first of failure, no text, no block, no rows."""
     failed = failure_reasons(tables, needs)
-    without = tables.records.filter(~pl.col("id").is_in(list(images.shapes)))
+    without = tables.records.filter(~pl.col("id").is_in(list(images.places)))
     return {
         row["id"]: images.broken.get(row["id"])
         or failed.get(row["id"])

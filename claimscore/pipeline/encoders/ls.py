@@ -1,6 +1,6 @@
 """LS_Score's model at work: log-probabilities of a summary's tokens, and [CLS] cosines.
 
-Wu et al. 2020, section 3. Both texts are cut to the model's limit less two (510 word pieces) and
+Wu et al. 2020. Both texts are cut to the model's limit less two (510 word pieces) and
 stand between [CLS] and [SEP], each alone, segment 0, nothing masked.
 """
 

@@ -49,7 +49,7 @@ HeadKind = Literal["ls", "bert-linear"]
 class LinguisticHead(nn.Module):
     """p = softmax(W1ᵀ GELU(W0ᵀ H + b0) + b1), GELU in its tanh form, no LayerNorm.
 
-    Wu et al. 2020, section 3: the head that gives each token its probability at its own place.
+    Wu et al. 2020: the head that gives each token its probability at its own place.
     New weights, not BERT's masked-language-model head.
     """
 

@@ -1,7 +1,8 @@
 """Cosines of sentence embeddings: of facts with facts, of sentences, of whole texts.
 
 Two kinds share everything but where their units come from: `fact_similarities` reads the facts
-that an LLM wrote, `text_similarities` cuts the records' own texts and waits for nobody.
+that an LLM wrote, `text_similarities` cuts the records' own texts and waits for nobody. The vectors
+themselves are not kept: 1.5 KB a text, and no metric reads more than their cosines.
 """
 
 from __future__ import annotations
@@ -24,10 +25,8 @@ from claimscore.pipeline.passes.base import (
 )
 from claimscore.pipeline.passes.texts import failed_side
 from claimscore.pipeline.tasks.base import side_texts
-from claimscore.tables import EMBEDDINGS, FAILURES, SIMILARITIES
+from claimscore.tables import FAILURES, SIMILARITIES
 from claimscore.text import split_sentences
-
-_KEYS = ("id", "side", "unit", "index")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,7 +95,6 @@ def _similarities(
         else:
             break
     rows = {
-        EMBEDDINGS.name: _new(_embedding_frame(items, vectors, embedder.info), given),
         SIMILARITIES.name: _similarity_frame(
             given.records["id"], items, vectors, (first, second), embedder.info
         ),
@@ -154,26 +152,6 @@ def _similarity_frame(
         **model_columns(info),
     )
     return frame.select(pl.col(name).cast(dtype) for name, dtype in SIMILARITIES.schema.items())
-
-
-def _embedding_frame(
-    items: Sequence[_Item], vectors: NDArray[np.float32], info: ModelInfo
-) -> pl.DataFrame:
-    if not items:
-        return EMBEDDINGS.empty()
-    frame = pl.DataFrame(
-        {key: [getattr(item, key) for item in items] for key in _KEYS}
-    ).with_columns(
-        vector=pl.Series(vectors, dtype=pl.Array(pl.Float32, vectors.shape[1])).arr.to_list(),
-        **model_columns(info),
-    )
-    return frame.select(pl.col(name).cast(dtype) for name, dtype in EMBEDDINGS.schema.items())
-
-
-def _new(rows: pl.DataFrame, given: PassInput) -> pl.DataFrame:
-    """The embeddings that no earlier step of the chunk has written: each unit has one row."""
-    there = given.read(EMBEDDINGS.name).select(_KEYS)
-    return rows.join(there, on=_KEYS, how="anti", maintain_order="left")
 
 
 def fact_pass(given: PassInput) -> PassResult:

@@ -97,6 +97,9 @@ def test_from_records_to_tables(records: Path, tmp_path: Path, capsys: Any):
     assert "published ρ" in text
     assert "6 texts made by builtin" not in text
     assert "7 texts made by builtin" in text
+    html = (out / "caspr.html").read_text(encoding="utf-8")
+    assert 'href="run/report.html"' in html
+    assert "claimscore evaluate caspr" in html
     page = (out / "caspr.md").read_text(encoding="utf-8")
     assert "| reference contrastive |" in page
     assert "- ds: `ds|v1|" in page

@@ -147,7 +147,7 @@ IMAGE = [[[0.9, 0.1, 0.0]]]
         pytest.param(
             {"source": LONG, "summary": LONG},
             {"block_nli": block_rows("r", [[[0.9, float("nan"), 0.0]]])},
-            "an NLI probability is not a number",
+            "an NLI probability is not a number from 0 to 1",
             id="nan",
         ),
         pytest.param(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from claimscore.pipeline.encoders.base import ModelInfo, OnBatch, RejectedItemsError
 from claimscore.pipeline.passes import PassResult
 from claimscore.pipeline.passes.similarities import cosines
-from claimscore.tables import EMBEDDINGS, FACTS, SIMILARITIES
+from claimscore.tables import FACTS, SIMILARITIES
 from tests.pipeline.passes.test_passes import run_pass
 
 
@@ -65,7 +65,6 @@ def run_facts(
         broken=broken,
         over=("source.fact", "summary.fact"),
         facts=table,
-        embeddings=EMBEDDINGS.empty(),
     )
     return result, embedder
 
@@ -79,7 +78,7 @@ def cells(result: PassResult) -> list[tuple[object, ...]]:
 
 
 def test_every_fact_of_the_sources_meets_every_fact_of_the_summary() -> None:
-    """Row by row; what is embedded is `subject description`."""
+    """Row by row, with the model; what is embedded is `subject description`."""
     table = facts(r1_source=["car fast", "car good"], r1_summary=["car fast"])
     result, embedder = run_facts(table, ["r1"])
     assert embedder.texts == ["car fast", "car good", "car fast"]
@@ -91,26 +90,20 @@ def test_every_fact_of_the_sources_meets_every_fact_of_the_summary() -> None:
     assert found[0][5] == pytest.approx(1, abs=1e-6)
     by_hand = (8 * 8 + 3 * 2) / ((64 + 9) * (64 + 4)) ** 0.5
     assert found[1][5] == pytest.approx(by_hand, abs=1e-6)
+    frame = result.rows["similarities"]
+    assert frame.select("unit", "model", "revision", "dtype").row(0) == (
+        "fact",
+        "fake",
+        "r1",
+        "float32",
+    )
     assert result.failures.is_empty()
-
-
-def test_embeddings_have_a_row_a_fact() -> None:
-    """With the unit, the position and the model."""
-    result, _ = run_facts(facts(r1_source=["car fast"], r1_summary=["car slow"]), ["r1"])
-    frame = result.rows["embeddings"]
-    assert frame.schema == pl.Schema(EMBEDDINGS.schema)
-    assert frame.select("id", "side", "unit", "index", "model").rows() == [
-        ("r1", "source", "fact", 0, "fake"),
-        ("r1", "summary", "fact", 0, "fake"),
-    ]
-    assert frame["vector"].to_list()[0] == [8.0, 2.0]
 
 
 def test_a_side_without_facts_has_no_cells() -> None:
     """There is nothing to compare; the metric says so."""
     result, _ = run_facts(facts(r1_source=["car fast"]), ["r1", "r2"])
     assert cells(result) == []
-    assert result.rows["embeddings"].height == 1
 
 
 def test_records_are_in_the_order_of_the_input_and_broken_ones_left_out() -> None:
@@ -133,14 +126,10 @@ def test_a_text_that_does_not_fit_costs_its_record_alone() -> None:
     assert result.failures.select("id", "stage", "kind").rows() == [
         ("r1", "fact_similarities", "out_of_memory")
     ]
-    assert result.rows["embeddings"]["id"].unique().to_list() == ["r2"]
 
 
-def run_texts(
-    over: tuple[str, str], records: pl.DataFrame, embeddings: pl.DataFrame | None = None
-) -> PassResult:
-    there = EMBEDDINGS.empty() if embeddings is None else embeddings
-    return run_pass("text_similarities", FakeEmbedder(), records, over=over, embeddings=there)
+def run_texts(over: tuple[str, str], records: pl.DataFrame) -> PassResult:
+    return run_pass("text_similarities", FakeEmbedder(), records, over=over)
 
 
 RECORDS = pl.DataFrame(
@@ -175,20 +164,11 @@ def test_a_side_can_meet_itself() -> None:
     assert matrix["r1", "summary", 0, "summary", 0] == pytest.approx(1, abs=1e-6)
 
 
-def test_an_embedding_is_written_once() -> None:
-    """What an earlier step of the chunk wrote is not written again."""
-    first = run_texts(("summary.text", "references.text"), RECORDS).rows["embeddings"]
-    records = RECORDS.with_columns(source=pl.lit("A source."))
-    second = run_texts(("summary.text", "source.text"), records, first).rows["embeddings"]
-    assert first["side"].unique(maintain_order=True).to_list() == ["summary", "references"]
-    assert second["side"].unique(maintain_order=True).to_list() == ["source"]
-
-
 def test_no_texts_at_all() -> None:
     """Empty tables of the right schema."""
     result = run_texts(("summary.text", "references.text"), RECORDS.clear())
     assert cells(result) == []
-    assert result.rows["embeddings"].schema == pl.Schema(EMBEDDINGS.schema)
+    assert list(result.rows) == ["similarities"]
 
 
 def test_a_zero_vector_is_like_nothing() -> None:

@@ -1,0 +1,1 @@
+"""One self-contained HTML file about an evaluation."""

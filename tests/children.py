@@ -1,0 +1,17 @@
+"""Processes that tests start."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def killed_at_last(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """None outlives its test, however that ends."""
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()

@@ -1,0 +1,258 @@
+"""What the report holds of facts and of blocks, and what there is no room for."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from claimscore import tables as schemas
+from claimscore.blocks import Cut
+from claimscore.metrics.base import ChunkTables
+from claimscore.metrics.fact_similarity import FACTSIM
+from claimscore.report import DetailChunk, ReportTables
+from claimscore.report.blocks import BlockMatrices
+from claimscore.report.data import RecordList, detail_blocks
+from claimscore.report.facts import FactMatrices
+from claimscore.report.matrix import ALPHABET, MAX_CELLS, Room
+
+MakeUp = Callable[..., ReportTables]
+
+
+def fact_rows(record: str, n_source: int, n_summary: int) -> list[dict[str, object]]:
+    return [
+        {"id": record, "side": side, "index": i, "subject": f"{side}{i}", "description": "x"}
+        for side, n in (("source", n_source), ("summary", n_summary))
+        for i in range(n)
+    ]
+
+
+def cell_rows(record: str, matrix: Sequence[Sequence[float]]) -> list[dict[str, object]]:
+    return [
+        {
+            "id": record,
+            "unit": "fact",
+            "row_side": "source",
+            "row_index": i,
+            "column_side": "summary",
+            "column_index": j,
+            "similarity": value,
+        }
+        for i, row in enumerate(matrix)
+        for j, value in enumerate(row)
+    ]
+
+
+def frames(matrices: dict[str, Sequence[Sequence[float]]]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    facts = [r for k, m in matrices.items() for r in fact_rows(k, len(m), len(m[0]))]
+    cells = [row for name, matrix in matrices.items() for row in cell_rows(name, matrix)]
+    return schemas.FACTS.frame(facts), schemas.SIMILARITIES.frame(cells)
+
+
+def decode(code: str) -> list[int]:
+    """What the script does: two characters a number."""
+    return [
+        ALPHABET.index(code[at]) * 64 + ALPHABET.index(code[at + 1])
+        for at in range(0, len(code), 2)
+    ]
+
+
+def test_a_record_has_its_facts_and_similarities() -> None:
+    """Thousandths of max(0, cosine), row by row; what no fact matches is named."""
+    facts, cells = frames({"w": [[1.0]], "x": [[0.9, 0.8], [-0.4, 0.69]]})
+    found = FactMatrices(facts, cells.reverse()).of("x", Room())
+    assert found is not None
+    assert found["source"] == ["source0 x", "source1 x"]
+    assert decode(found["cells"]) == [900, 800, 0, 690]
+    assert (found["missing"], found["unsupported"]) == ([1], [])
+    assert FactMatrices(facts, cells).of("other", Room()) is None
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_missing_and_unsupported_are_those_of_the_metric(data: Any) -> None:
+    """The report names the very facts that FactSim's components name."""
+    n, m = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
+    value = st.one_of(st.floats(-1, 1, width=32), st.sampled_from([0.7, 0.6999995, 0.69999]))
+    matrix = [[data.draw(value) for _ in range(m)] for _ in range(n)]
+    facts, cells = frames({"x": matrix})
+    read = {"records": pl.DataFrame({"id": ["x"]}), "facts": facts, "similarities": cells}
+    tables = ChunkTables(lambda name: read[name] if name in read else schemas.TABLES[name].empty())
+    (score,) = FACTSIM.score(tables)
+    found = FactMatrices(facts, cells).of("x", Room())
+    assert found is not None
+    for name, side in (("missing", "source"), ("unsupported", "summary")):
+        assert [found[side][place] for place in found[name]] == score.components[name]
+    assert (
+        np.abs(np.array(decode(found["cells"])) / 1000 - np.clip(matrix, 0, 1).ravel()).max() < 1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pytest.param([], id="none at all"),
+        pytest.param([[0.5, 0.5]], id="not of every fact"),
+        pytest.param([[0.5, 0.5], [float("nan"), 0.1]], id="not a number"),
+    ],
+)
+def test_facts_without_a_whole_matrix_are_listed_alone(cells: list[list[float]]) -> None:
+    """Nothing is called missing where it is not known."""
+    facts = schemas.FACTS.frame(fact_rows("x", 2, 2))
+    similarities = schemas.SIMILARITIES.frame(cell_rows("x", cells))
+    found = FactMatrices(facts, similarities).of("x", Room())
+    assert found is not None
+    assert found["source"] == ["source0 x", "source1 x"]
+    assert "missing" not in found
+    assert "cells" not in found
+
+
+def test_too_many_cells_leave_the_lists() -> None:
+    """What is missing is still named."""
+    facts, cells = frames({"x": [[0.5] * 101] * 100})
+    found = FactMatrices(facts, cells).of("x", Room())
+    assert found is not None
+    assert found["left_out"] == "size"
+    assert found["missing"] == list(range(100))
+    assert "cells" not in found
+    assert MAX_CELLS < 101 * 100
+
+
+def test_a_full_page_says_so() -> None:
+    """First the matrices do not fit, then the facts."""
+    facts, cells = frames({"x": [[0.5, 0.5]]})
+    matrices = FactMatrices(facts, cells)
+    size = len("source0 x" + "summary0 x" + "summary1 x")
+    room = Room(size + 3)
+    found = matrices.of("x", room)
+    assert found is not None
+    assert (found["left_out"], found["missing"], room.left) == ("page", [0], 3)
+    assert matrices.of("x", room) == {"size": [1, 2], "left_out": "page"}
+
+
+def block_rows(
+    record: str, sizes: tuple[int, int], cuts: tuple[str, str] = ("sentence", "sentence")
+) -> list[dict[str, object]]:
+    return [
+        {
+            "id": record,
+            "premise_side": "source",
+            "premise_cut": cuts[0],
+            "premise_index": i,
+            "hypothesis_side": "summary",
+            "hypothesis_cut": cuts[1],
+            "hypothesis_index": j,
+            "entailment": 0.8 if i == j else 0.1,
+            "neutral": 0.1,
+            "contradiction": 0.1 if i == j else 0.8,
+        }
+        for i in range(sizes[0])
+        for j in range(sizes[1])
+    ]
+
+
+RECORD = {
+    "id": "x",
+    "sources": ["The first sentence here. The second one.", "And a third sentence."],
+    "summary": "The summary has two. This is the other.",
+}
+
+
+def test_blocks_are_cut_as_the_pass_cuts_them() -> None:
+    """Sources one after the other; a matrix a pair of cuts, with the texts of its rows."""
+    rows = [*block_rows("x", (3, 2)), *block_rows("x", (3, 1), ("sentence", "document"))]
+    found = BlockMatrices(["x"], schemas.BLOCK_NLI.frame(rows)).of(0, RECORD, Room())
+    assert [(m["rows"], m["columns"], m["labels"]) for m in found["matrices"]] == [
+        ("source.sentence", "summary.document", "ECC"),
+        ("source.sentence", "summary.sentence", "ECCECC"),
+    ]
+    texts = [*RECORD["sources"]]
+    assert found["blocks"]["source.sentence"] == Cut().document_blocks(texts)
+    assert found["blocks"]["summary.document"] == [RECORD["summary"]]
+    assert len(found["blocks"]["summary.sentence"]) == 2
+
+
+def test_blocks_that_no_longer_fit_are_not_guessed() -> None:
+    """Other texts, or a cut that nobody knows: the matrix stands without them."""
+    rows = block_rows("x", (2, 1), ("sentence", "stanza"))
+    found = BlockMatrices(["x"], schemas.BLOCK_NLI.frame(rows)).of(0, RECORD, Room())
+    assert found["blocks"] == {}
+    assert found["matrices"][0]["size"] == [2, 1]
+
+
+def test_a_full_page_has_no_more_block_matrices() -> None:
+    """Their sizes stay."""
+    blocks = BlockMatrices(["x"], schemas.BLOCK_NLI.frame(block_rows("x", (3, 2))))
+    (matrix,) = blocks.of(0, RECORD, Room(10))["matrices"]
+    assert matrix == {
+        "rows": "source.sentence",
+        "columns": "summary.sentence",
+        "size": [3, 2],
+        "left_out": "page",
+    }
+
+
+def with_facts(tables: ReportTables, components: dict[str, object]) -> ReportTables:
+    """The first records of a run with facts and a FactSim score."""
+    (chunk, *_) = list(tables.chunks())
+    ids = chunk.records["id"].to_list()
+    facts, cells = frames({name: [[0.9, 0.1], [0.2, 0.3]] for name in ids})
+    rows = [
+        {"id": name, "metric": metric, "value": 0.5, "components": json.dumps(components)}
+        for name in ids
+        for metric in ("factsim", "mine")
+    ]
+    found = DetailChunk(chunk.records, chunk.claims, chunk.nli, facts, cells)
+    return dataclasses.replace(
+        tables, scores=schemas.SCORES.frame(rows), metrics=(), chunks=lambda: [found]
+    )
+
+
+def test_components_do_not_repeat_the_facts(made_up: MakeUp) -> None:
+    """FactSim's long lists are drawn, so they are not listed again; those of others are."""
+    tables = with_facts(made_up(3), {"coverage": 0.5, "missing": ["a b"], "matches_source": []})
+    listed = RecordList(["factsim", "mine"])
+    ((first, *_),) = detail_blocks(tables, listed)
+    assert first["components"][0] == {"coverage": 0.5}
+    assert first["components"][1]["missing"] == ["a b"]
+    assert first["facts"]["missing"] == [1]
+
+
+def test_the_cap_holds_for_all_records_together(made_up: MakeUp) -> None:
+    """Records in the order of the input, as long as there is room."""
+    size = len("source0 xsource1 xsummary0 xsummary1 x") + 2 * 4
+    tables = dataclasses.replace(with_facts(made_up(5), {}), max_matrix_chars=2 * size)
+    (block,) = detail_blocks(tables, RecordList(["factsim"]))
+    assert ["cells" in record["facts"] for record in block] == [True, True, False, False, False]
+    assert block[-1]["facts"] == {"size": [2, 2], "left_out": "page"}
+
+
+def test_parts_of_scores_take_room_too(made_up: MakeUp) -> None:
+    """Many metrics over many records fill a page; what no longer fits is counted."""
+    tables = with_facts(made_up(2), {"note": "x" * 50})
+    size = len(json.dumps({"note": "x" * 50}))
+    tables = dataclasses.replace(tables, max_matrix_chars=size)
+    (block,) = detail_blocks(tables, RecordList(["mine"]))
+    assert [record["components"][0] is None for record in block] == [False, True]
+    assert [record["components_left_out"] for record in block] == [0, 1]
+
+
+def test_compared_texts_are_cut() -> None:
+    """So many characters a column; what is left out is counted."""
+    from claimscore.report.data import MAX_COMPARED_CHARS, _texts
+
+    long = "x" * (MAX_COMPARED_CHARS - 1)
+    assert _texts({"sources": [long, "yyy", "zz"], "references": []}) == [
+        ["sources", [long, "y"], 4]
+    ]
+    assert _texts({"source": "a", "references": ["b"]}) == [
+        ["source", ["a"], 0],
+        ["references", ["b"], 0],
+    ]
