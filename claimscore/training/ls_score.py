@@ -276,7 +276,7 @@ class Ranker(nn.Module):
         values: list[Tensor] = []
         start = 0
         while start < len(order):
-            stop = next_batch(widths, start, GROUP_TOKENS).stop
+            stop = next_batch(widths, start, GROUP_TOKENS, padded=True).stop
             group = [rows[i] for i in order[start:stop]]
             found = self._states(group, width)
             states.append(found[:, 0])
