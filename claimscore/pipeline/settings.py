@@ -87,7 +87,6 @@ def _role_settings(role: str, encoders: EncoderConfig) -> JSON:
     settings: JSON = {
         "name": getattr(encoders, role),
         "dtype": encoders.dtype,
-        "batch_tokens": encoders.batch_tokens,
     }
     if role == "token_encoder":
         settings["rescale_with_baseline"] = encoders.rescale_with_baseline
