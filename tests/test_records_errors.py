@@ -269,6 +269,14 @@ def test_refusals_name_the_place(tmp_path: Path, name: str, content: bytes, expe
     assert expected in refused(str(tmp_path / name), tmp_path)
 
 
+def test_a_long_path_is_said_whole(tmp_path: Path) -> None:
+    """Its end is the part that tells files apart."""
+    folder = tmp_path / ("deep" * 30)
+    folder.mkdir()
+    (folder / "r.jsonl").write_text("")
+    assert refused(str(folder / "r.jsonl"), tmp_path).startswith(f"{'deep' * 30}/r.jsonl: ")
+
+
 @pytest.mark.parametrize(
     ("column", "value", "expected"),
     [

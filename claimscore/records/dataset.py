@@ -159,8 +159,8 @@ class _Validation:
                 file.check_unchanged()
             self._check_duplicates(ids)
         if not count:
-            names = _listed([file.name for file in self._files])
-            raise InputError(f"{names}: the input is empty; there are no records in it")
+            name = self._files[0].name if len(self._files) == 1 else self._source
+            raise InputError(f"{name}: the input is empty; there are no records in it")
         columns = tuple(self._types.columns())
         return Dataset(
             source=self._source,
