@@ -15,17 +15,6 @@ FULL = Path("/dev/full")
 CLAIMSCORE = (sys.executable, "-m", "claimscore")
 
 
-@pytest.fixture
-def job(tmp_path: Path) -> list[str]:
-    """A map over three rows by rules."""
-    (tmp_path / "in.jsonl").write_text('{"text": "A pool."}\n' * 3)
-    prompt = Path(__file__).parent.parent / "claimscore/prompts/decompose/v1.toml"
-    return [
-        *(*CLAIMSCORE, "map", str(tmp_path / "in.jsonl")),
-        *("--prompt", str(prompt), "--out", str(tmp_path / "out.parquet")),
-    ]
-
-
 def run(command: list[str], folder: Path, redirect: str = "", **options: str) -> tuple[int, str]:
     """Exit status and standard error of a command in a shell."""
     environment = {
@@ -43,12 +32,24 @@ def run(command: list[str], folder: Path, redirect: str = "", **options: str) ->
     return done.returncode, done.stderr
 
 
+def map_command(folder: Path, server: Loopback, n_rows: int) -> list[str]:
+    """A map over so many rows."""
+    (folder / "in.jsonl").write_text("".join(f'{{"text": "{n}"}}\n' for n in range(n_rows)))
+    (folder / "p.toml").write_text('name = "p"\nversion = "v1"\nuser = "$text"\n')
+    return [
+        *(*CLAIMSCORE, "map", str(folder / "in.jsonl")),
+        *("--prompt", str(folder / "p.toml"), "--out", str(folder / "out.parquet")),
+        *("--llm", "openai:m", "--base-url", server.base_url, "--max-concurrency", "2"),
+    ]
+
+
 @pytest.mark.parametrize("redirect", ["<&- 2>&- >&-", "2>/dev/full"])
-def test_closed_and_full_streams(tmp_path: Path, job: list[str], redirect: str) -> None:
+def test_closed_and_full_streams(tmp_path: Path, redirect: str) -> None:
     """None of them keeps the work from being done, or makes it a bug of ours."""
     if "full" in redirect and not FULL.exists():
         pytest.skip("no /dev/full here")
-    code, error = run(job, tmp_path, redirect)
+    with Loopback(text="x") as server:
+        code, error = run(map_command(tmp_path, server, 3), tmp_path, redirect)
     assert (code, "Traceback" in error) == (0, False), error
     assert (tmp_path / "out.parquet").exists()
 
@@ -82,14 +83,8 @@ def test_an_argument_that_is_no_text(tmp_path: Path) -> None:
 
 def test_who_reads_progress_may_go(tmp_path: Path) -> None:
     """The map goes on when its standard error is closed in the middle."""
-    (tmp_path / "in.jsonl").write_text("".join(f'{{"text": "{n}"}}\n' for n in range(40)))
-    (tmp_path / "p.toml").write_text('name = "p"\nversion = "v1"\nuser = "$text"\n')
     with Loopback(text="x", latency_s=0.05) as server:
-        command = [
-            *(*CLAIMSCORE, "map", str(tmp_path / "in.jsonl")),
-            *("--prompt", str(tmp_path / "p.toml"), "--out", str(tmp_path / "out.parquet")),
-            *("--llm", "openai:m", "--base-url", server.base_url, "--max-concurrency", "2"),
-        ]
+        command = map_command(tmp_path, server, 40)
         code, _ = run(command, tmp_path, "2>&1 >/dev/null | head -1")
         assert code == 0
         assert server.paid.total() == 40

@@ -89,7 +89,7 @@ class TestAgainstTheBill:
         self, options: tuple[str, ...], source: str, tmp_path: Path, capsys: Any
     ) -> None:
         """Requests, tokens and dollars; and afterwards there is nothing left to ask."""
-        records = EXAMPLES if source == "hotels" else write_records(tmp_path / "in.jsonl", 60)
+        records = EXAMPLES if source == "hotels" else write_records(tmp_path / "in.jsonl", 30)
         with Loopback() as server:
             call = (records, *options, "--llm", "openai:m", "--base-url", server.base_url, *PRICES)
             expected = claimscore_json(capsys, "estimate", *call)
@@ -118,8 +118,8 @@ class TestAgainstTheBill:
             usage = Usage(round(n_characters / 2.5), len(answer.text))
             return dataclasses.replace(answer, usage=usage)
 
-        half = write_records(tmp_path / "half.jsonl", 30)
-        whole = write_records(tmp_path / "whole.jsonl", 60)
+        half = write_records(tmp_path / "half.jsonl", 20)
+        whole = write_records(tmp_path / "whole.jsonl", 40)
         with Loopback(answer=wordy) as server:
             llm = (*ALL_TASKS, "--llm", "openai:m", "--base-url", server.base_url, *PRICES)
             first = claimscore_json(capsys, "run", half, *llm, "--out", tmp_path / "half")
@@ -280,7 +280,7 @@ class TestLargeInputs:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Requests and tokens are scaled up."""
-        records = write_records(tmp_path / "in.jsonl", 300)
+        records = write_records(tmp_path / "in.jsonl", 200)
         config = run_config(records, tasks=("decompose", "negate", "facts"), chunk_records=10)
         exact = estimate_run(config)
         monkeypatch.setattr(estimating, "COUNTED_RECORDS", 100)
@@ -293,8 +293,8 @@ class TestLargeInputs:
                 whole.prompt_tokens.expected, rel=0.05
             )
         said = "\n".join(sampled.assumptions)
-        assert "decompose: counted on 100 of 300 records" in said
-        assert "negate: counted on 50 of 300 records" in said
+        assert "decompose: counted on 100 of 200 records" in said
+        assert "negate: counted on 50 of 200 records" in said
         assert "counted on" not in "\n".join(exact.assumptions)
 
     def test_lengths_are_taken_from_a_sample(
