@@ -124,6 +124,7 @@ class RunConfig:
     llm: LLMConfig = dataclasses.field(default_factory=LLMConfig)
     encoders: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
     cache_dir: Path | None = None
+    model_store: bool = True
     chunk_records: int = 64
     seed: int = 0
     retry_failed: bool = False

@@ -190,6 +190,12 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min"
 
 
+def from_store(call: Mapping[str, Any]) -> str:
+    """How many pairs and texts no model had to compute again."""
+    stored = (call.get("model_items") or {}).get("stored")
+    return f" ({stored:,} pairs and texts from stored results)" if stored else ""
+
+
 def print_result(summary: Mapping[str, Any], out: str) -> None:
     """The table of metrics, counts that add up, and where things are."""
     from rich.console import Console
@@ -205,13 +211,19 @@ def print_result(summary: Mapping[str, Any], out: str) -> None:
     for failure in summary["failures"]:
         example = failure["example"].partition("\n")[0][:100]
         print(f"  {failure['count']} x {failure['stage']}: {failure['kind']}, e.g. {example}")
+    for name, cut in summary.get("truncated", {}).items():
+        many = "record" if cut["records"] == 1 else "records"
+        print(
+            f"{name}: the model read {cut['rows']:,} of its inputs, in {cut['records']:,} {many}, "
+            "only up to its token limit (column truncated)"
+        )
     if records["failed"]:
         print("the same command with --retry-failed tries them again")
     call = summary["last_call"]
     paid = f", {dollars(call['usd'])}" if call["requests"] and call["usd"] != 0 else ""
     print(
         f"{call['requests']:,} requests{paid}, {call['cache_hits']:,} from the cache, "
-        f"{call['nli_pairs']:,} text pairs in {duration(call['seconds'])}"
+        f"{call['nli_pairs']:,} text pairs{from_store(call)} in {duration(call['seconds'])}"
     )
     made = f"scores: {out}/scores.parquet" if summary["metrics"] else f"tables: {out}"
     print(f"{made}   report: {out}/report.html")

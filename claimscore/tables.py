@@ -128,6 +128,7 @@ NLI = Table(
         "entailment": pl.Float32(),
         "neutral": pl.Float32(),
         "contradiction": pl.Float32(),
+        "truncated": pl.Boolean(),
         **MODEL_PROVENANCE,
     },
 )
@@ -149,6 +150,7 @@ TOKEN_SCORES = Table(
         "baseline_recall": pl.Float64(),
         "baseline_f1": pl.Float64(),
         "layer": pl.Int32(),
+        "truncated": pl.Boolean(),
         **MODEL_PROVENANCE,
     },
 )
@@ -169,6 +171,7 @@ BLOCK_NLI = Table(
         "entailment": pl.Float32(),
         "neutral": pl.Float32(),
         "contradiction": pl.Float32(),
+        "truncated": pl.Boolean(),
         **MODEL_PROVENANCE,
     },
 )
@@ -184,6 +187,7 @@ SIMILARITIES = Table(
         "column_side": pl.String(),
         "column_index": pl.Int32(),
         "similarity": pl.Float32(),
+        "truncated": pl.Boolean(),
         **MODEL_PROVENANCE,
     },
 )
@@ -200,6 +204,7 @@ TEXT_SCORES = Table(
         "given_index": pl.Int32(),
         "name": pl.String(),
         "value": pl.Float64(),
+        "truncated": pl.Boolean(),
         **MODEL_PROVENANCE,
     },
 )

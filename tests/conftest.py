@@ -24,6 +24,7 @@ def _own_state() -> Iterator[None]:
     """What processes share (learnt limits) is one test's alone, its subprocesses included."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLAIMSCORE_STATE_DIR", folder)
+        patch.setenv("CLAIMSCORE_CACHE_DIR", f"{folder}/cache")
         yield
 
 

@@ -55,7 +55,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"text", "blocks", "metrics", "records", "rundir", "pipeline.encoders", "pipeline.passes"},
     "console": {"__init__"},
     "commands": BASE
-    | {"console", "cache", "prompts", "pipeline", "report", "training", "rundir", "records"}
+    | {
+        "console",
+        "cache",
+        "prompts",
+        "pipeline",
+        "pipeline.encoders",
+        "report",
+        "training",
+        "rundir",
+        "records",
+    }
     | {"evaluation", "evaluation.caspr", "evaluation.factsim", "evaluation.summac_grid"}
     | {"metrics"}
     | {"evaluation.commands", "report.evaluation"},

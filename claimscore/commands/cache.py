@@ -56,13 +56,24 @@ def cache_stats(cache_dir: Path | None, as_json: bool) -> None:
     """Where the answers are kept, how many, how large, of which models."""
     from claimscore.cache.store import DiskCache
     from claimscore.cache.upkeep import CacheDetails, details
+    from claimscore.pipeline.encoders.store import FOLDER as MODELS
+    from claimscore.pipeline.encoders.store_upkeep import stored_models
 
     folder = cache_dir or user_cache_dir()
     found = CacheDetails()
     if DiskCache.is_in(folder):
         with _opened_cache(folder) as store:
             found = details(store)
-    _tell(as_json, {"folder": str(folder), **found.to_json()}, f"{folder}\n{found.text()}")
+    models = stored_models(folder / MODELS)
+    _tell(
+        as_json,
+        {
+            "folder": str(folder),
+            **found.to_json(),
+            "model_results": [model.to_json() for model in models],
+        },
+        "\n".join([str(folder), found.text(), *(model.text() for model in models)]),
+    )
 
 
 @cache.command("verify")
@@ -89,13 +100,31 @@ def cache_verify(cache_dir: Path | None, repair: bool, as_json: bool) -> int:
 @click.option("--dry-run", is_flag=True, help="Say what would go; remove nothing.")
 @_json_option
 def cache_prune(cache_dir: Path | None, older_than: str, dry_run: bool, as_json: bool) -> None:
-    """Remove the answers that were bought longer ago than AGE. Asks nothing."""
-    from claimscore.cache.upkeep import age_s, prune
+    """Remove the answers that were bought longer ago than AGE. Asks nothing.
+
+    Stored results of models go where none was added to a model's for AGE.
+    """
+    from claimscore.cache.store import DiskCache
+    from claimscore.cache.upkeep import Pruned, age_s, prune
+    from claimscore.pipeline.encoders.store import FOLDER as MODELS
+    from claimscore.pipeline.encoders.store_upkeep import prune_models
 
     age = age_s(older_than)
-    with _opened_cache(cache_dir) as store:
-        found = prune(store, age, dry_run=dry_run)
-    _tell(as_json, {**found._asdict(), "dry_run": dry_run}, found.text(dry_run))
+    folder = cache_dir or user_cache_dir()
+    found = Pruned(0, 0)
+    if DiskCache.is_in(folder) or not (folder / MODELS).is_dir():
+        with _opened_cache(cache_dir) as store:
+            found = prune(store, age, dry_run=dry_run)
+    models = prune_models(folder / MODELS, age, dry_run=dry_run)
+    _tell(
+        as_json,
+        {
+            **found._asdict(),
+            "model_results": [model.to_json() for model in models],
+            "dry_run": dry_run,
+        },
+        "\n".join([found.text(dry_run), *(f"gone: {model.text()}" for model in models)]),
+    )
 
 
 @cache.command("export")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
-from claimscore.commands.options import FILE
+from claimscore.commands.options import EXIT_BUG, EXIT_OK, FILE
 
 
 @click.group()
@@ -21,6 +25,74 @@ def models_list() -> None:
     from claimscore.pipeline.models import MODEL_CHOICES
 
     print_rows(("option", "value", "what it is"), MODEL_CHOICES)
+
+
+@models.command("check")
+@click.argument("model")
+@click.option(
+    "--role",
+    type=click.Choice(["nli", "embedder", "token-encoder"]),
+    help="What it is for; else as its config says.",
+)
+@click.option("--token-layer", type=int, help="Layer of the token encoder.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "bfloat16", "float16"]),
+    default="float32",
+    show_default=True,
+)
+@click.option("--offline", is_flag=True, help="Take the model from disk only.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def models_check(model: str, role: Any, as_json: bool, **options: Any) -> int:
+    """How MODEL (embedded, HF_ID[@REV], PATH) would run here, and whether its numbers are right.
+
+    Loads it as a run would and compares it with the stock model, one text at a time. Exits with 1
+    where they do not agree.
+    """
+    from claimscore.config import EncoderConfig
+    from claimscore.pipeline.encoders.checking import check_model
+
+    found = check_model(model, EncoderConfig(**options), role)
+    facts = dataclasses.asdict(found) | {"agrees": found.agrees}
+    if as_json:
+        print(json.dumps(facts))
+    else:
+        _print_facts(facts)
+    if found.agrees:
+        return EXIT_OK
+    print(
+        f"claimscore: error: {model} differs from the stock model by {found.difference:.1e} in "
+        f"{found.compared} (at most {found.bound:.0e} is agreement), labels differing: "
+        f"{found.labels_differ or 0}; do not use it, and please report it",
+        file=sys.stderr,
+    )
+    return EXIT_BUG
+
+
+def _print_facts(facts: dict[str, Any]) -> None:
+    """One fact a line; those that do not apply are left out."""
+    shown = {
+        "model": f"{facts['model']} ({facts['revision']})",
+        "role": facts["role"],
+        "family": facts["family"],
+        "runs": f"{facts['runs']}: {facts['why']}",
+        "label order": ", ".join(facts["labels"] or ()),
+        "token limit": f"{facts['token_limit']:,} tokens; longer inputs are cut",
+        "budget": f"{facts['budget_tokens']:,} tokens a forward pass ({facts['budget_origin']})",
+        "pairs": {
+            None: "",
+            True: "put together from the ids of single texts",
+            False: "tokenised pair by pair: this tokenizer joins texts in a way of its own",
+        }[facts["pairs_from_ids"]],
+        "device": f"{facts['device']}, {facts['dtype']}",
+        "products": facts["products"],
+        "agreement": f"{facts['difference']:.1e} at most in {facts['compared']} on "
+        f"{facts['probes']} probes; the bound is {facts['bound']:.0e}",
+    }
+    for name, text in shown.items():
+        if text:
+            print(f"{name:<12} {text}")
 
 
 @models.command("convert-summac")

@@ -129,6 +129,7 @@ encoder_options = _options(
         show_default=True,
     ),
     click.option("--offline", is_flag=True, help="Take models from disk only."),
+    click.option("--no-model-store", is_flag=True, help="Compute what models said before again."),
 )
 
 metric_file_option = click.option(
@@ -173,7 +174,12 @@ def run_config(**options: Any) -> RunConfig:
         "retry_failed",
         "metric_files",
     )
-    return RunConfig(llm=llm, encoders=encoders, **{name: options[name] for name in names})
+    return RunConfig(
+        llm=llm,
+        encoders=encoders,
+        model_store=not options["no_model_store"],
+        **{name: options[name] for name in names},
+    )
 
 
 def llm_config(options: Mapping[str, Any]) -> LLMConfig:

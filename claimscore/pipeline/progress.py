@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections import deque
 
+from claimscore.pipeline.encoders.store import StoreStats
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.types import JSON
 
@@ -69,6 +70,7 @@ class Progress:
     pairs_done: int = 0
     passes: dict[str, PassWork] = dataclasses.field(default_factory=dict)
     engine: EngineStats | None = None
+    store: StoreStats | None = None
     notice: str = ""
     started: float = dataclasses.field(default_factory=time.monotonic)
     llm_pace: Pace = dataclasses.field(default_factory=Pace)

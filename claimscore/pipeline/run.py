@@ -14,13 +14,14 @@ import polars as pl
 from anyio.abc import TaskGroup
 
 from claimscore import __version__
-from claimscore.config import RunConfig
+from claimscore.config import RunConfig, user_cache_dir
 from claimscore.errors import ConfigError
 from claimscore.metrics import catalogue
 from claimscore.metrics.base import Metric
 from claimscore.metrics.catalogue import Catalogue
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.encoders import load_model
+from claimscore.pipeline.encoders import store as model_store
 from claimscore.pipeline.llm.money import SPEND_FILE, spent_so_far
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.session import open_engine
@@ -39,6 +40,7 @@ from claimscore.pipeline.settings import (
 from claimscore.pipeline.signals import watch_signals
 from claimscore.pipeline.stages import ChunkTodo, Models, Stages, find_todo
 from claimscore.pipeline.telling import Teller
+from claimscore.pipeline.truncation import truncations
 from claimscore.pipeline.watchdog import Watchdog, engine_watchdog
 from claimscore.records import prepare
 from claimscore.records.columns import ALTERNATIVES
@@ -243,11 +245,22 @@ class _Work:
         roles = {model_pass.role for model_pass in passes}
         if roles:
             self.tell.phase("loading models", self.directory)
-        return {
+        models = {
             role: load_model(role, self.config.encoders)
             for role in self.plan.roles
             if role in roles
         }
+        return self._with_store(models) if self.config.model_store else models
+
+    def _with_store(self, models: Models) -> Models:
+        """The models with what they said in other runs at hand."""
+        hear = self.tell.hear(self.directory)
+        store = model_store.ModelStore(
+            (self.config.cache_dir or user_cache_dir()) / model_store.FOLDER,
+            on_notice=lambda notice: hear("store", notice=notice),
+        )
+        self.tell.progress.store = store.stats
+        return {role: store.around(model) for role, model in models.items()}
 
     def _run_stages(self, todo: list[ChunkTodo], models: Models) -> None:
         self.tell.phase("running", self.directory)
@@ -332,6 +345,7 @@ class _Work:
             },
             "metrics": scores,
             "failures": by_kind.to_dicts(),
+            "truncated": truncations(self.directory, self.plan.metrics),
             "spent": dataclasses.asdict(spent_so_far(self.directory.state / SPEND_FILE)),
             "last_call": {
                 "seconds": round(progress.elapsed_s, 3),
@@ -360,4 +374,8 @@ def spent(progress: Progress) -> JSON:
         "possibly_billed_usd": engine.possibly_billed_usd if engine else 0.0,
         "retries": dict(engine.retries) if engine else {},
         "nli_pairs": progress.pairs_done,
+        "model_items": {
+            "computed": progress.store.computed if progress.store else None,
+            "stored": progress.store.found if progress.store else None,
+        },
     }

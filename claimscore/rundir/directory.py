@@ -264,9 +264,14 @@ class RunDirectory:
         except (OSError, pl.exceptions.PolarsError):
             return pl.concat([_read_part(table, path) for path in paths])
 
-    def scan(self, table: str) -> pl.LazyFrame:
-        """All finished rows of a table in the input's order, without loading them."""
-        paths = [self._part(table, *written) for written in self._manifest.written(table)]
+    def scan(self, table: str, step: str | None = None) -> pl.LazyFrame:
+        """All finished rows of a table (or only a step's) in the input's order, without loading
+        them."""
+        paths = [
+            self._part(table, chunk, by)
+            for chunk, by in self._manifest.written(table)
+            if step in (None, by)
+        ]
         if paths:
             return _scan_parts(table, paths)
         return TABLES[table].empty().lazy() if table in TABLES else pl.LazyFrame()

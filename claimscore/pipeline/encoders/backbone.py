@@ -18,12 +18,9 @@ from torch import Tensor
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.base import ModelInfo
 from claimscore.pipeline.encoders.batching import BudgetedRunner, pad
+from claimscore.pipeline.encoders.budgets import Probe, find_budget, keep_lowered
 from claimscore.pipeline.encoders.loading import free_memory, is_out_of_memory
 from claimscore.pipeline.encoders.token_rows import TokenBatch
-
-#: Tokens in one forward pass, by device: enough to keep the products busy, few enough that the
-#: states of a layer stay near the cores (CPU) or that launching costs nothing (GPU).
-DEFAULT_TOKENS = {"cpu": 1024, "cuda": 32_768}
 
 
 class Backbone(Protocol):
@@ -156,10 +153,18 @@ def row_sums(states: Tensor, lengths: NDArray[np.int64]) -> Tensor:
     return sums
 
 
-def budgeted_runner(budget: int | None, device: torch.device, *, padded: bool) -> BudgetedRunner:
-    """Return the batch loop for a model on a device; without a budget, the device's default."""
+def budgeted_runner(
+    budget: int | None, device: torch.device, *, padded: bool, probe: Probe | None = None
+) -> BudgetedRunner:
+    """Return the batch loop for a model on a device; without a budget, one found by `find_budget`.
+
+    A found budget that is lowered, because memory ran out, is remembered for later runs.
+    """
+    found = find_budget(budget, device, probe)
     return BudgetedRunner(
-        DEFAULT_TOKENS[device.type] if budget is None else budget,
+        found.tokens,
+        origin=found.origin,
+        on_lower=partial(keep_lowered, probe if budget is None else None, device),
         padded=padded,
         is_out_of_memory=is_out_of_memory,
         free=partial(free_memory, device),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from claimscore.errors import RejectedError
 
@@ -116,6 +116,17 @@ class PairLikelihood(Protocol):
         on_batch: OnBatch | None = None,
     ) -> NDArray[np.float64]:
         """Return ``[n, 2]``: the sum of log-probabilities, and how many tokens it is over."""
+        ...
+
+
+class TellsTruncation(Protocol):
+    """A model that can say which items it reads in part only; any of the others may be one."""
+
+    def truncates(self, items: Sequence[Any], /) -> NDArray[np.bool_]:
+        """Return ``[n]``: whether an item, as given to the model's own method, is cut to its limit.
+
+        No forward pass. For a `PairClassifier` an item is a pair, for the others a text or a pair.
+        """
         ...
 
 

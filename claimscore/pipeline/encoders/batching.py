@@ -114,7 +114,8 @@ class BudgetedRunner:
     A batch that runs out of memory is halved by tokens and tried again; the lower budget stays
     for all that follows, in later calls too, so a device pays for the lesson once. A single row
     that does not fit raises `RowOutOfMemoryError`: never a made-up number. ``padded`` says what a
-    batch costs: see `next_batch`.
+    batch costs: see `next_batch`. ``origin`` says where the first budget is from; ``on_lower``
+    hears each lower one.
     """
 
     def __init__(
@@ -125,12 +126,16 @@ class BudgetedRunner:
         is_out_of_memory: Callable[[BaseException], bool],
         free: Callable[[], None] = lambda: None,
         device: str = "the device",
+        origin: str = "given",
+        on_lower: Callable[[int], None] = lambda budget: None,
     ) -> None:
         self.budget = budget
+        self.origin = origin
         self.padded = padded
         self.device = device
         self._is_out_of_memory = is_out_of_memory
         self._free = free
+        self._on_lower = on_lower
 
     def run(
         self, lengths: ArrayLike, forward: Callable[[NDArray[np.int64]], None]
@@ -187,6 +192,8 @@ class BudgetedRunner:
         if batch.rows == 1:
             raise RowOutOfMemoryError(int(places[0]), batch.tokens)
         self.budget = max(1, batch.tokens // 2)
+        self.origin = "lowered when memory ran out"
+        self._on_lower(self.budget)
         logger.warning(
             "out of memory at %d tokens (%d rows): the token budget is now %d",
             batch.tokens,

@@ -21,6 +21,7 @@ from claimscore.pipeline.encoders.backbone import (
 )
 from claimscore.pipeline.encoders.base import ModelInfo, OnBatch
 from claimscore.pipeline.encoders.batching import BudgetedRunner, distinct
+from claimscore.pipeline.encoders.budgets import Budget, Probe
 from claimscore.pipeline.encoders.loading import (
     EMBEDDED,
     find_model,
@@ -79,6 +80,21 @@ class BatchedEmbedder:
         """Whether the model runs without padding."""
         return not self._runner.padded
 
+    @property
+    def budget(self) -> Budget:
+        """Tokens in one forward pass, and where the number is from."""
+        return Budget(self._runner.budget, self._runner.origin)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What the numbers depend on besides `info`, for the store of results."""
+        return {
+            "limit": str(self.limit),
+            "layout": " ".join(self.layout.names),
+            "lower_case": str(self.layout.lower_case),
+            "packed": str(self.packed),
+        }
+
     def embed(
         self, texts: Sequence[str], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float32]:
@@ -92,7 +108,7 @@ class BatchedEmbedder:
         if "" in stripped:
             raise ValueError(f"text {stripped.index('')} is empty: it has no embedding")
         unique = distinct(stripped)
-        given = [text.lower() for text in unique.items] if self.layout.lower_case else unique.items
+        given = self._as_read(unique.items)
         encoded = self._tokenizer.encode(given)
         refuse_bare(encoded, given, self.info, unique.positions)
         self.truncated += int(encoded.truncated.sum())
@@ -113,6 +129,14 @@ class BatchedEmbedder:
         if not found:
             return np.zeros((0, 0), dtype=np.float32)
         return np.stack([found[place] for place in range(len(found))])[unique.inverse]
+
+    def truncates(self, texts: Sequence[str]) -> NDArray[np.bool_]:
+        """Return for each text whether it is longer than the model reads, ``[n]``."""
+        unique = distinct([text.strip() for text in texts])
+        return self._tokenizer.truncates(self._as_read(unique.items))[unique.inverse]
+
+    def _as_read(self, texts: list[str]) -> list[str]:
+        return [text.lower() for text in texts] if self.layout.lower_case else texts
 
     @torch.inference_mode()
     def _vectors(self, batch: TokenBatch) -> NDArray[np.float32]:
@@ -145,13 +169,15 @@ def _load_embedded(
     model.to(device).eval()
     limit = token_limit(tokenizer, model.config, model)
     backbone = encoder_backbone(model, tokenizer, dtype=dtype)
+    info = ModelInfo(EMBEDDED, BACKBONE_SHA256[:12], config.dtype)
+    probe = Probe(info, EMBEDDED_LIMIT, model.config, backbone.states)
     return BatchedEmbedder(
-        ModelInfo(EMBEDDED, BACKBONE_SHA256[:12], config.dtype),
+        info,
         backbone,
         tokenizer,
         layout=EMBEDDED_LAYOUT,
         limit=limit,
-        runner=budgeted_runner(config.batch_tokens, device, padded=backbone.padded),
+        runner=budgeted_runner(config.batch_tokens, device, padded=backbone.padded, probe=probe),
     )
 
 
@@ -178,11 +204,13 @@ def _load_stock(config: EncoderConfig, device: torch.device, dtype: torch.dtype)
     )
     limit = token_limit(tokenizer, settings, model)
     backbone = encoder_backbone(model, tokenizer, dtype=dtype)
+    info = ModelInfo(source.name, source.revision, config.dtype)
+    probe = Probe(info, min(limit, layout.limit or limit), settings, backbone.states)
     return BatchedEmbedder(
-        ModelInfo(source.name, source.revision, config.dtype),
+        info,
         backbone,
         tokenizer,
         layout=layout,
         limit=limit,
-        runner=budgeted_runner(config.batch_tokens, device, padded=backbone.padded),
+        runner=budgeted_runner(config.batch_tokens, device, padded=backbone.padded, probe=probe),
     )

@@ -18,9 +18,10 @@ from torch.nn import functional as F
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders.backbone import DEFAULT_TOKENS, budgeted_runner, refuse_nan
+from claimscore.pipeline.encoders.backbone import budgeted_runner, refuse_nan
 from claimscore.pipeline.encoders.base import ModelInfo, OnBatch, RejectedItemsError
 from claimscore.pipeline.encoders.batching import Distinct, distinct, pad
+from claimscore.pipeline.encoders.budgets import DEFAULT_TOKENS
 from claimscore.pipeline.encoders.loading import (
     find_model,
     load_config,
@@ -146,6 +147,10 @@ class _Likelihood:
 class CausalLikelihood(_Likelihood):
     """Log-probabilities of texts under a causal language model."""
 
+    def truncates(self, texts: Sequence[str]) -> NDArray[np.bool_]:
+        """Return ``[n]``, all false: a long text is windowed and read whole."""
+        return np.zeros(len(texts), dtype=bool)
+
     def log_likelihoods(
         self, texts: Sequence[str], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float64]:
@@ -223,6 +228,14 @@ class Seq2SeqLikelihood(_Likelihood):
         sums = self._sums(lengths, owners, pairs, compute, on_batch)
         scored = np.array([len(row) for row in wanted.ids], dtype=np.float64)
         return np.stack([sums, scored], axis=1)[pairs.inverse].reshape(-1, 2)
+
+    def truncates(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.bool_]:
+        """Return for each (source, target) whether one of them is cut, ``[n]``."""
+        sources, targets = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        either: NDArray[np.bool_] = (
+            self._cut(sources, "text").cut | self._cut(targets, "text_target").cut
+        )
+        return either
 
     def _cut(self, texts: Sequence[str], role: str) -> _Cut:
         """The ids of each text, cut to the model's limit by the tokenizer itself."""

@@ -20,6 +20,7 @@ from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.backbone import budgeted_runner, encoder_backbone, refuse_nan
 from claimscore.pipeline.encoders.base import ModelInfo, OnBatch, RejectedItemsError
 from claimscore.pipeline.encoders.batching import Distinct, distinct
+from claimscore.pipeline.encoders.budgets import Probe
 from claimscore.pipeline.encoders.loading import resolve_device, resolve_dtype
 from claimscore.pipeline.encoders.ls_head import (
     Checkpoint,
@@ -99,7 +100,8 @@ class LSModel:
         self._tokenizer = checkpoint.backbone.tokenizer
         self._head = checkpoint.head
         self._backbone = encoder_backbone(self._model, self._tokenizer, dtype=dtype)
-        self._runner = budgeted_runner(budget, device, padded=self._backbone.padded)
+        probe = Probe(info, self.max_tokens, self._model.config, self._backbone.states)
+        self._runner = budgeted_runner(budget, device, padded=self._backbone.padded, probe=probe)
 
     @property
     def head(self) -> HeadKind:

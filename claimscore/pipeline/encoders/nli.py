@@ -30,6 +30,7 @@ from claimscore.pipeline.encoders.backbone import (
 )
 from claimscore.pipeline.encoders.base import NLI_LABELS, ModelInfo, OnBatch
 from claimscore.pipeline.encoders.batching import BudgetedRunner, distinct
+from claimscore.pipeline.encoders.budgets import Budget, Probe
 from claimscore.pipeline.encoders.embedded import EmbeddedNLI, find_backbone, load_embedded_nli
 from claimscore.pipeline.encoders.loading import (
     EMBEDDED,
@@ -88,6 +89,26 @@ class BatchedPairClassifier:
         """Whether the model runs without padding."""
         return not self._runner.padded
 
+    @property
+    def budget(self) -> Budget:
+        """Tokens in one forward pass, and where the number is from."""
+        return Budget(self._runner.budget, self._runner.origin)
+
+    @property
+    def limit(self) -> int:
+        """The most tokens of a pair, its special ones included."""
+        return self._tokenizer.limit
+
+    @property
+    def pairs_from_ids(self) -> bool:
+        """Whether each text is tokenised once and pairs are put together from ids."""
+        return self._tokenizer.template is not None
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What the numbers depend on besides `info`, for the store of results."""
+        return {"limit": str(self._tokenizer.limit), "packed": str(self.packed)}
+
     def classify(
         self, pairs: Sequence[Pair], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float32]:
@@ -109,6 +130,11 @@ class BatchedPairClassifier:
             if on_batch is not None:
                 on_batch(done)
         return found[unique.inverse]
+
+    def truncates(self, pairs: Sequence[Pair]) -> NDArray[np.bool_]:
+        """Return for each pair whether it is longer than the model reads, ``[n]``."""
+        unique = distinct(pairs)
+        return self._tokenizer.truncates(unique.items)[unique.inverse]
 
     @torch.inference_mode()
     def _probabilities(self, batch: TokenBatch) -> NDArray[np.float32]:
@@ -151,12 +177,15 @@ def _load_embedded(
     bert: Any = model.bert
     limit = token_limit(tokenizer, bert.config, model)
     backbone = encoder_backbone(bert, tokenizer, dtype=dtype, with_types=True)
+    info = ModelInfo(EMBEDDED, model.revision, config.dtype)
+    logits = partial(_segment_logits, model, backbone)
+    probe = Probe(info, limit, bert.config, logits)
     return BatchedPairClassifier(
-        ModelInfo(EMBEDDED, model.revision, config.dtype),
-        partial(_segment_logits, model, backbone),
+        info,
+        logits,
         PairTokenizer(tokenizer, limit),
         columns=label_columns(EMBEDDED, model.id2label),
-        runner=budgeted_runner(config.batch_tokens, device, padded=backbone.padded),
+        runner=budgeted_runner(config.batch_tokens, device, padded=backbone.padded, probe=probe),
     )
 
 
@@ -193,12 +222,14 @@ def _load_stock(
     limit = token_limit(tokenizer, settings, model)
     with_types = _takes_types(tokenizer, settings, model)
     logits = _logits(model, tokenizer, dtype=dtype, with_types=with_types)
+    info = ModelInfo(source.name, source.revision, config.dtype)
+    padded, probe = family_of(settings) is None, Probe(info, limit, settings, logits)
     return BatchedPairClassifier(
-        ModelInfo(source.name, source.revision, config.dtype),
+        info,
         logits,
         PairTokenizer(tokenizer, limit),
         columns=columns,
-        runner=budgeted_runner(config.batch_tokens, device, padded=family_of(settings) is None),
+        runner=budgeted_runner(config.batch_tokens, device, padded=padded, probe=probe),
     )
 
 

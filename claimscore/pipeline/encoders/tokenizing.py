@@ -99,6 +99,11 @@ class TextTokenizer:
                 ids[i], special[i] = row, mask
         return EncodedTexts(ragged(ids), ragged(special), truncated)
 
+    def truncates(self, texts: Sequence[str]) -> NDArray[np.bool_]:
+        """Return which texts are longer than the limit, ``[n]``."""
+        ids, _ = self._whole(texts)
+        return np.array([len(row) > self.limit for row in ids], dtype=bool)
+
     def _whole(self, texts: Sequence[str], **options: Any) -> tuple[list[Any], list[Any]]:
         if not texts:
             return [], []
@@ -160,6 +165,15 @@ class PairTokenizer:
                 return self._whole(pairs)
             sizes = cut_longest_first(sizes, room)
         return EncodedRows(PairRows(self.template, ids, places, sizes), too_long)
+
+    def truncates(self, pairs: Sequence[Pair]) -> NDArray[np.bool_]:
+        """Return which pairs are longer than the limit, ``[n]``."""
+        if self.template is None:
+            return self._whole(pairs).truncated
+        texts = distinct([text for pair in pairs for text in pair])
+        sizes = text_ids(self._tokenizer, texts.items).lengths[texts.inverse.reshape(-1, 2)]
+        too_long: NDArray[np.bool_] = sizes.sum(axis=1) > self.limit - self.template.n_special
+        return too_long
 
     def _whole(self, pairs: Sequence[Pair]) -> EncodedRows:
         rows = [tokenize_pair(self._tokenizer, pair) for pair in pairs]

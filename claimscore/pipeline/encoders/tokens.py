@@ -32,6 +32,7 @@ from claimscore.pipeline.encoders.backbone import (
 )
 from claimscore.pipeline.encoders.base import ModelInfo, OnBatch
 from claimscore.pipeline.encoders.batching import BudgetedRunner, distinct
+from claimscore.pipeline.encoders.budgets import Budget, Probe
 from claimscore.pipeline.encoders.loading import (
     EMBEDDED,
     Source,
@@ -147,6 +148,21 @@ class BatchedTokenEncoder:
         """Whether the model runs without padding."""
         return not self._runner.padded
 
+    @property
+    def budget(self) -> Budget:
+        """Tokens in one forward pass, and where the number is from."""
+        return Budget(self._runner.budget, self._runner.origin)
+
+    def as_read(self, text: str) -> str:
+        """A text as the tokenizer gets it: stripped, for some tokenizers with a space in front."""
+        return self._space + text.strip()
+
+    def truncates(self, texts: Sequence[str]) -> NDArray[np.bool_]:
+        """Return for each text whether it is longer than the model reads, ``[n]``."""
+        unique = distinct([text.strip() for text in texts])
+        given = [self.as_read(text) for text in unique.items]
+        return self._tokenizer.truncates(given)[unique.inverse]
+
     def token_layers(
         self, texts: Sequence[str], n_layers: int, *, on_batch: OnBatch | None = None
     ) -> list[TokenLayers]:
@@ -175,7 +191,7 @@ class BatchedTokenEncoder:
             raise ValueError(f"{side} {place % n} is empty: an empty text has no BERTScore")
         texts = distinct(stripped)
         sides = texts.inverse.reshape(2, n).T
-        encoded = self._tokenizer.encode([self._space + text for text in texts.items])
+        encoded = self._tokenizer.encode([self.as_read(text) for text in texts.items])
         refuse_bare(encoded, texts.items, self.info, lambda *bare: _pairs_with(bare, sides))
         self.truncated += int(encoded.truncated.sum())
         scores = np.full((n, 3), np.nan)
@@ -352,14 +368,16 @@ def _load_embedded(
     model.to(device).eval()
     limit = token_limit(tokenizer, model.config, model)
     backbone = encoder_backbone(model, tokenizer, dtype=dtype)
+    info = ModelInfo(EMBEDDED, BACKBONE_SHA256[:12], config.dtype)
+    probe = Probe(info, limit, model.config, backbone.states)
     return BatchedTokenEncoder(
-        ModelInfo(EMBEDDED, BACKBONE_SHA256[:12], config.dtype),
+        info,
         backbone,
         tokenizer,
         layer=layer,
         baseline=baselines.get(layer),
         limit=limit,
-        runner=budgeted_runner(config.batch_tokens, device, padded=backbone.padded),
+        runner=budgeted_runner(config.batch_tokens, device, padded=backbone.padded, probe=probe),
     )
 
 
@@ -383,14 +401,16 @@ def _load_stock(
     )
     limit = token_limit(tokenizer, settings, model)
     backbone = encoder_backbone(model, tokenizer, dtype=dtype)
+    info = ModelInfo(source.name, source.revision, config.dtype)
+    probe = Probe(info, limit, settings, backbone.states)
     return BatchedTokenEncoder(
-        ModelInfo(source.name, source.revision, config.dtype),
+        info,
         backbone,
         tokenizer,
         layer=layer,
         baseline=published_baseline(source.name, layer),
         limit=limit,
-        runner=budgeted_runner(config.batch_tokens, device, padded=backbone.padded),
+        runner=budgeted_runner(config.batch_tokens, device, padded=backbone.padded, probe=probe),
     )
 
 

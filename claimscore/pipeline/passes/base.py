@@ -7,7 +7,7 @@ again whole and gives the same numbers.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -62,6 +62,13 @@ class ModelPass:
 def failure_row(stage: str, record: str, exc: RejectedItemsError) -> dict[str, Any]:
     """A row of `failures` for a record that the model rejected."""
     return {"id": record, "stage": stage, "kind": exc.kind, "message": str(exc), "attempts": 1}
+
+
+def truncated(model: Any, items: Sequence[Any]) -> pl.Series:
+    """Whether the model read an item in part only; null where it does not tell."""
+    tell = getattr(model, "truncates", None)
+    told = [None] * len(items) if tell is None else tell(items)
+    return pl.Series("truncated", told, dtype=pl.Boolean())
 
 
 def model_columns(info: ModelInfo) -> dict[str, pl.Expr]:

@@ -21,6 +21,7 @@ from claimscore.pipeline.passes.base import (
     PassResult,
     failure_row,
     model_columns,
+    truncated,
 )
 from claimscore.pipeline.tasks.base import side_texts
 from claimscore.tables import BLOCK_NLI, FAILURES
@@ -70,7 +71,8 @@ def block_nli_pass(given: PassInput) -> PassResult:
             failures += [failure_row(KIND, record, exc) for record in sorted(rejected)]
             cells = [cell for cell in cells if cell.id not in rejected]
         else:
-            rows = _frame(cells, values, given.need, classifier.info)
+            cut = truncated(classifier, pairs)
+            rows = _frame(cells, values, cut, given.need, classifier.info)
             return PassResult({BLOCK_NLI.name: rows}, FAILURES.frame(failures))
 
 
@@ -99,7 +101,11 @@ def _cells(records: pl.DataFrame, need: PassNeed) -> list[_Cell]:
 
 
 def _frame(
-    cells: list[_Cell], values: NDArray[np.float32], need: PassNeed, info: ModelInfo
+    cells: list[_Cell],
+    values: NDArray[np.float32],
+    cut: pl.Series,
+    need: PassNeed,
+    info: ModelInfo,
 ) -> pl.DataFrame:
     if not cells:
         return BLOCK_NLI.empty()
@@ -114,6 +120,7 @@ def _frame(
             "entailment": np.ascontiguousarray(values[:, 0]),
             "neutral": np.ascontiguousarray(values[:, 1]),
             "contradiction": np.ascontiguousarray(values[:, 2]),
+            "truncated": cut,
         }
     ).with_columns(
         premise_side=pl.lit(premise.side),

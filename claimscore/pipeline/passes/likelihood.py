@@ -22,6 +22,7 @@ from claimscore.pipeline.passes.base import (
     PassResult,
     failure_row,
     model_columns,
+    truncated,
 )
 from claimscore.pipeline.passes.texts import TextPair, failed_side, text_pairs, texts_of
 from claimscore.tables import FAILURES, TEXT_SCORES
@@ -87,13 +88,16 @@ def _scored(
             ]
             items = [item for item in items if item.id not in rejected]
         else:
-            rows = _frame(items, values, given.need.kind, side, given_side, info)
+            texts = [item.first if given_side is None else item[1:3] for item in items]
+            cut = truncated(given.model, texts)
+            rows = _frame(items, values, cut, given.need.kind, side, given_side, info)
             return PassResult({TEXT_SCORES.name: rows}, FAILURES.frame(failures))
 
 
 def _frame(
     items: Sequence[TextPair],
     values: NDArray[np.float64],
+    cut: pl.Series,
     measure: str,
     side: str,
     given_side: str | None,
@@ -106,13 +110,15 @@ def _frame(
             "given_index": item.second_index if item.first_index is None else item.first_index,
             "name": name,
             "value": float(value),
+            "truncated": flag,
         }
-        for item, numbers in zip(items, values, strict=True)
+        for item, numbers, flag in zip(items, values, cut, strict=True)
         for name, value in zip((LOG_LIKELIHOOD, TOKENS), numbers, strict=True)
     ]
     if not rows:
         return TEXT_SCORES.empty()
-    frame = pl.DataFrame(rows, schema_overrides={"given_index": pl.Int32()}).with_columns(
+    overrides = {name: TEXT_SCORES.schema[name] for name in ("given_index", "truncated")}
+    frame = pl.DataFrame(rows, schema_overrides=overrides).with_columns(
         measure=pl.lit(measure),
         side=pl.lit(side),
         given_side=pl.lit(given_side, pl.String()),

@@ -112,14 +112,19 @@ def _pair_rows(
     columns = {name: values.tolist() for name, values in numbers._asdict().items()}
     for i, item in enumerate(items):
         row = {name: values[i] for name, values in columns.items()}
+        cut = row["summary_cut"] > 0
         if item.given_index == 0:
             if head == "ls":
-                yield _value(item.id, summary_side, "linguistic", row["linguistic"])
-                yield _value(item.id, summary_side, "linguistic_inner", row["linguistic_inner"])
+                for part in ("linguistic", "linguistic_inner"):
+                    yield _value(item.id, summary_side, part, row[part]) | {"truncated": cut}
             yield _value(item.id, summary_side, "tokens", row["summary_tokens"])
             yield _value(item.id, summary_side, "cut", row["summary_cut"])
         name = "semantic" if head == "ls" else "linear"
-        beside = {"given_side": document_side, "given_index": item.given_index}
+        beside = {
+            "given_side": document_side,
+            "given_index": item.given_index,
+            "truncated": cut or row["document_cut"] > 0,
+        }
         yield _value(item.id, summary_side, name, row[name]) | beside
         own = {"given_index": item.given_index}
         yield _value(item.id, document_side, "tokens", row["document_tokens"]) | own

@@ -7,7 +7,7 @@ several layers, as the authors' programs do. Numbers go to `text_scores`.
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +32,7 @@ from claimscore.pipeline.passes.base import (
     PassResult,
     failure_row,
     model_columns,
+    truncated,
 )
 from claimscore.pipeline.passes.texts import TextPair, failed_side, text_pairs
 from claimscore.tables import FAILURES, TEXT_SCORES
@@ -133,7 +134,8 @@ def _movers(given: PassInput, measure: _Measure) -> PassResult:
         while group:
             try:
                 texts = _prepared(encoder, measure, group, partial(_still_at, on_batch, start))
-                rows += [row for pair in group for row in _rows(measure, pair, texts)]
+                cut = _cut_texts(encoder, measure, texts)
+                rows += [row for pair in group for row in _rows(measure, pair, texts, cut)]
                 break
             except RejectedItemsError as exc:
                 # One text costs its own record, not the chunk: the others are computed again.
@@ -184,12 +186,32 @@ def _prepared(
     return {text: measure.prepare([next(found) for _ in parts[text]]) for text in texts}
 
 
+def _cut_texts(
+    encoder: TokenEncoder, measure: _Measure, texts: Iterable[str]
+) -> dict[str, bool | None]:
+    """For each text whether one of its parts is longer than the model reads; None: not told."""
+    flat = [(text, part) for text in texts for part in measure.parts(text)]
+    flags: dict[str, bool | None] = {}
+    for (text, _), cut in zip(flat, truncated(encoder, [part for _, part in flat]), strict=True):
+        flags[text] = None if cut is None else cut or bool(flags.get(text))
+    return flags
+
+
 def _rows(
-    measure: _Measure, pair: TextPair, texts: Mapping[str, Prepared]
+    measure: _Measure,
+    pair: TextPair,
+    texts: Mapping[str, Prepared],
+    cut: Mapping[str, bool | None],
 ) -> Iterator[dict[str, Any]]:
     numbers = measure.compare(texts[pair.first], texts[pair.second])
+    flags = [cut.get(pair.first), cut.get(pair.second)]
+    beside = {
+        "id": pair.id,
+        "given_index": pair.second_index,
+        "truncated": None if None in flags else any(flags),
+    }
     for name, value in numbers.items():
-        yield {"id": pair.id, "given_index": pair.second_index, "name": name, "value": value}
+        yield beside | {"name": name, "value": value}
 
 
 def _first_of_each(failures: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from claimscore.pipeline.passes.base import (
     PassResult,
     failure_row,
     model_columns,
+    truncated,
 )
 from claimscore.tables import FAILURES, NLI
 
@@ -59,7 +60,7 @@ def nli_pass(given: PassInput) -> PassResult:
             failures += [failure_row("nli", record, exc) for record in sorted(rejected)]
             cells = [cell for cell in cells if cell.id not in rejected]
         else:
-            rows = _nli_frame(cells, values, classifier.info)
+            rows = _nli_frame(cells, values, truncated(classifier, pairs), classifier.info)
             return PassResult({NLI.name: rows}, FAILURES.frame(failures))
 
 
@@ -80,7 +81,9 @@ def _directions(
         yield _Cells(record, second, first, sides[1], sides[0])
 
 
-def _nli_frame(cells: list[_Cells], values: NDArray[np.float32], info: ModelInfo) -> pl.DataFrame:
+def _nli_frame(
+    cells: list[_Cells], values: NDArray[np.float32], cut: pl.Series, info: ModelInfo
+) -> pl.DataFrame:
     sizes = [cell.size for cell in cells]
     if not sum(sizes):
         return NLI.empty()
@@ -99,6 +102,7 @@ def _nli_frame(cells: list[_Cells], values: NDArray[np.float32], info: ModelInfo
         entailment=np.ascontiguousarray(values[:, 0]),
         neutral=np.ascontiguousarray(values[:, 1]),
         contradiction=np.ascontiguousarray(values[:, 2]),
+        truncated=cut,
         **model_columns(info),
     ).select(pl.col(name).cast(dtype) for name, dtype in NLI.schema.items())
 

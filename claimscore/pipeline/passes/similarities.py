@@ -22,6 +22,7 @@ from claimscore.pipeline.passes.base import (
     PassResult,
     failure_row,
     model_columns,
+    truncated,
 )
 from claimscore.pipeline.passes.texts import failed_side
 from claimscore.pipeline.tasks.base import side_texts
@@ -96,7 +97,12 @@ def _similarities(
             break
     rows = {
         SIMILARITIES.name: _similarity_frame(
-            given.records["id"], items, vectors, (first, second), embedder.info
+            given.records["id"],
+            items,
+            vectors,
+            truncated(embedder, [item.text for item in items]),
+            (first, second),
+            embedder.info,
         ),
     }
     return PassResult(rows, FAILURES.frame(failures))
@@ -119,6 +125,7 @@ def _similarity_frame(
     ids: pl.Series,
     items: Sequence[_Item],
     vectors: NDArray[np.float32],
+    cut: pl.Series,
     sides: tuple[_Side, _Side],
     info: ModelInfo,
 ) -> pl.DataFrame:
@@ -127,12 +134,13 @@ def _similarity_frame(
     for place, item in enumerate(items):
         places.setdefault((item.id, item.side, item.unit), []).append(place)
     index = np.array([item.index for item in items], dtype=np.int32)
-    parts, owners = [], []
+    parts, owners, flags = [], [], []
     for record in ids:
         rows, columns = (places.get((record, *side), []) for side in sides)
         if rows and columns:
             found = cosines(vectors[rows], vectors[columns])
             owners += [record] * found.size
+            flags.append(cut[np.repeat(rows, len(columns))] | cut[np.tile(columns, len(rows))])
             parts.append(
                 (np.repeat(index[rows], len(columns)), np.tile(index[columns], len(rows)), found)
             )
@@ -144,6 +152,7 @@ def _similarity_frame(
             "row_index": np.concatenate([part[0] for part in parts]),
             "column_index": np.concatenate([part[1] for part in parts]),
             "similarity": np.concatenate([part[2].ravel() for part in parts]),
+            "truncated": pl.concat(flags),
         }
     ).with_columns(
         unit=pl.lit(sides[0].unit),

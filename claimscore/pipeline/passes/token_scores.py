@@ -16,6 +16,7 @@ from claimscore.pipeline.passes.base import (
     PassResult,
     failure_row,
     model_columns,
+    truncated,
 )
 from claimscore.pipeline.passes.texts import TextPair, failed_side, text_pairs
 from claimscore.tables import FAILURES, TOKEN_SCORES
@@ -60,6 +61,8 @@ def _token_frame(
             "precision": scores[:, 0],
             "recall": scores[:, 1],
             "f1": scores[:, 2],
+            "truncated": truncated(encoder, [pair.first for pair in pairs])
+            | truncated(encoder, [pair.second for pair in pairs]),
         }
     ).with_columns(
         candidate_side=pl.lit(sides.candidate),

@@ -1,0 +1,401 @@
+"""Results of models across runs: found again bit for bit, or computed; never a wrong number."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from claimscore.pipeline.encoders import row_files
+from claimscore.pipeline.encoders.base import ModelInfo, RejectedItemsError
+from claimscore.pipeline.encoders.row_files import KEYS, VALUES, KeyIndex, RowFiles
+from claimscore.pipeline.encoders.store import ModelStore
+
+INFO = ModelInfo("org/model", "abc", "float32")
+
+
+class Model:
+    """Numbers that no two calls give alike, so that a stored one shows."""
+
+    def __init__(self, info: ModelInfo = INFO, limit: int = 512) -> None:
+        self.info = info
+        self.facts = {"limit": str(limit)}
+        self.asked: list[Any] = []
+        self.tokenised = 0
+
+    def _numbers(self, items: Sequence[Any], width: int, on_batch: Any) -> NDArray[np.float32]:
+        assert len(set(items)) == len(items)
+        rejected = tuple(i for i, item in enumerate(items) if "huge" in str(item))
+        if rejected:
+            raise RejectedItemsError("too large", "out_of_memory", rejected)
+        rng = np.random.default_rng(len(self.asked))
+        self.asked += items
+        if on_batch is not None:
+            for done in range(1, len(items) + 1):
+                on_batch(done)
+        return rng.random((len(items), width)).astype(np.float32)
+
+    def truncates(self, items: Sequence[Any]) -> NDArray[np.bool_]:
+        self.tokenised += len(items)
+        return np.array(["long" in str(item) for item in items], dtype=bool)
+
+
+class Classifier(Model):
+    def classify(self, pairs: Sequence[Any], *, on_batch: Any = None) -> NDArray[np.float32]:
+        return self._numbers(pairs, 3, on_batch)
+
+
+class Encoder(Model):
+    def embed(self, texts: Sequence[str], *, on_batch: Any = None) -> NDArray[np.float32]:
+        if any(not text.strip() for text in texts):
+            raise ValueError("a text is empty")
+        return self._numbers(texts, 7, on_batch)
+
+
+def opened(folder: Path, model: Any, notices: list[str] | None = None) -> Any:
+    heard: list[str] = [] if notices is None else notices
+    return ModelStore(folder, on_notice=heard.append).around(model)
+
+
+def pairs(*names: str) -> list[tuple[str, str]]:
+    return [(name, f"{name} too") for name in names]
+
+
+def only_folder(folder: Path) -> Path:
+    return next(path for path in folder.iterdir() if path.is_dir())
+
+
+def test_stored_and_new_pairs_come_back_in_order(tmp_path: Path) -> None:
+    """Hits, misses and repeats in one call: each in its place, only the misses computed."""
+    first, second = Classifier(), Classifier()
+    before = opened(tmp_path, first).classify(pairs("a", "b", "a", "c"))
+    again = opened(tmp_path, second).classify(pairs("x", "c", "a", "x", "b"))
+    assert second.asked == pairs("x")
+    assert again[[2, 4, 1]].tobytes() == before[[0, 1, 3]].tobytes()
+    assert again[0].tobytes() == again[3].tobytes()
+    assert before[0].tobytes() == before[2].tobytes()
+
+
+def test_a_pair_is_not_its_texts_the_other_way_round(tmp_path: Path) -> None:
+    """Premise and hypothesis, and where one ends and the other begins, are told apart."""
+    model = Classifier()
+    opened(tmp_path, model).classify([("ab", "c")])
+    opened(tmp_path, model).classify([("c", "ab"), ("a", "bc"), ("ab", "c"), ("", "abc")])
+    assert model.asked == [("ab", "c"), ("c", "ab"), ("a", "bc"), ("", "abc")]
+
+
+def test_embeddings_are_stored_by_the_text_that_is_read(tmp_path: Path) -> None:
+    """Blanks around a text are no part of it; an empty one is refused as the model does."""
+    model = Encoder()
+    before = opened(tmp_path, model).embed(["one", " two "])
+    after = opened(tmp_path, model).embed(["two", "one\n", "\ud800"])
+    assert before[[1, 0]].tobytes() == after[:2].tobytes()
+    assert model.asked == ["one", "two", "\ud800"]
+    with pytest.raises(ValueError, match="empty"):
+        opened(tmp_path, model).embed(["one", " "])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(Classifier(INFO._replace(model="org/other")), id="model"),
+        pytest.param(Classifier(INFO._replace(revision="abd")), id="revision"),
+        pytest.param(Classifier(INFO._replace(dtype="bfloat16")), id="dtype"),
+        pytest.param(Classifier(limit=256), id="limit"),
+    ],
+)
+def test_what_changes_numbers_is_never_shared(tmp_path: Path, other: Classifier) -> None:
+    """Another model, revision, dtype or limit computes for itself."""
+    other.asked.clear()
+    opened(tmp_path, Classifier()).classify(pairs("a"))
+    opened(tmp_path, other).classify(pairs("a"))
+    assert other.asked == pairs("a")
+
+
+def test_a_copied_folder_is_not_anothers(tmp_path: Path) -> None:
+    """The keys know their model, whatever a folder is called."""
+    opened(tmp_path, Classifier()).classify(pairs("a"))
+    other = opened(tmp_path, model := Classifier(limit=256))
+    shutil.copytree(only_folder(tmp_path), other._stored._rows.files.folder)
+    other.classify(pairs("a"))
+    assert model.asked == pairs("a")
+
+
+def test_a_model_that_cannot_say_what_it_depends_on_is_left_alone(tmp_path: Path) -> None:
+    """Without `facts` nothing is stored."""
+
+    class Plain:
+        info = INFO
+
+    assert isinstance(ModelStore(tmp_path, on_notice=print).around(Plain()), Plain)
+
+
+def test_truncated_counts_stored_pairs_too(tmp_path: Path) -> None:
+    """The count and the flags of rows are those of a run without a store, nothing tokenised."""
+    opened(tmp_path, Classifier()).classify(pairs("long", "b"))
+    stored = opened(tmp_path, model := Classifier())
+    stored.classify(pairs("long", "b", "long", "also long"))
+    assert stored.truncated == 3
+    assert model.tokenised == 1
+    assert stored.truncates(pairs("b", "long")).tolist() == [False, True]
+    assert model.tokenised == 1
+    assert stored.truncates(pairs("very long", "b")).tolist() == [True, False]
+
+
+def test_progress_counts_inputs_and_rejected_ones_are_the_callers(tmp_path: Path) -> None:
+    """`on_batch` ends at the number of inputs; a rejected item is named by all its places."""
+    opened(tmp_path, Classifier()).classify(pairs("a"))
+    heard: list[int] = []
+    stored = opened(tmp_path, Classifier())
+    stored.classify(pairs("a", "b", "a", "c", "b"), on_batch=heard.append)
+    assert heard == [2, 3, 5]
+    with pytest.raises(RejectedItemsError) as caught:
+        stored.classify(pairs("huge", "a", "new", "huge"))
+    assert caught.value.indices == (0, 3)
+    assert stored.classify([]).shape == (0, 3)
+
+
+def test_two_that_compute_the_same_get_the_same(tmp_path: Path) -> None:
+    """The first of two rows is the one that both use, and that a rerun finds."""
+    one, two = Classifier(), Classifier()
+    second = opened(tmp_path, two)
+    classify = two.classify
+
+    def meanwhile(given: Any, *, on_batch: Any = None) -> Any:
+        two.asked.append("something else")
+        opened(tmp_path, one).classify(pairs("b", "a"))
+        return classify(given, on_batch=on_batch)
+
+    second._stored._compute = meanwhile
+    mine = second.classify(pairs("a", "b", "c"))
+    again = opened(tmp_path, model := Classifier()).classify(pairs("a", "b", "c"))
+    assert mine.tobytes() == again.tobytes()
+    assert model.asked == []
+
+
+WRITER = """
+import sys, pathlib
+import numpy as np
+from claimscore.pipeline.encoders.row_files import RowFiles
+files = RowFiles(pathlib.Path(sys.argv[1]), {}, print)
+rng = np.random.default_rng(int(sys.argv[2]))
+for n in range(int(sys.argv[3])):
+    keys = rng.integers(0, 2**63, (200, 2), dtype=np.uint64)
+    files.keep(keys, keys.view(np.float32))
+    print(n, flush=True)
+"""
+
+
+def writer(folder: Path, seed: int, groups: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITER, str(folder), str(seed), str(groups)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def found(folder: Path, seed: int, groups: int, notices: list[str]) -> int:
+    """How many of a writer's rows are there; each must be right."""
+    rng, files, n = np.random.default_rng(seed), RowFiles(folder, {}, notices.append), 0
+    for _ in range(groups):
+        keys = rng.integers(0, 2**63, (200, 2), dtype=np.uint64)
+        which, rows = files.look_up(keys)
+        assert rows.tobytes() == keys[which].view(np.float32).tobytes()
+        n += int(which.sum())
+    files.close()
+    return n
+
+
+def test_two_processes_add_at_once(tmp_path: Path) -> None:
+    """Nothing is lost and nothing mixed up."""
+    writers = [writer(tmp_path / "rows", seed, 60) for seed in (1, 2)]
+    for process in writers:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    notices: list[str] = []
+    assert [found(tmp_path / "rows", seed, 60, notices) for seed in (1, 2)] == [12_000, 12_000]
+    assert notices == []
+
+
+def test_a_kill_loses_the_last_group_only(tmp_path: Path) -> None:
+    """What was kept before the kill is there; the next one goes on after it."""
+    process = writer(tmp_path / "rows", 1, 10**6)
+    assert process.stdout is not None
+    done = 0
+    while done < 30:
+        done = int(process.stdout.readline())
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+    notices: list[str] = []
+    assert found(tmp_path / "rows", 1, done + 1, notices) == 200 * (done + 1)
+    writer(tmp_path / "rows", 2, 2).communicate(timeout=60)
+    assert found(tmp_path / "rows", 2, 2, notices) == 400
+    assert notices == []
+
+
+@pytest.mark.parametrize("tail", [(0, 5), (0, 35), (7, 80)], ids=str)
+def test_a_torn_tail_is_cut_off_by_the_next_writer(tmp_path: Path, tail: tuple[int, int]) -> None:
+    """A kill between or within the two writes leaves bytes that no row is made of."""
+    folder = tmp_path / "rows"
+    keys = np.arange(20, dtype=np.uint64).reshape(10, 2)
+    rows = np.random.default_rng(0).random((10, 3)).astype(np.float32)
+    RowFiles(folder, {}, print).keep(keys[:5], rows[:5])
+    for name, n in zip((KEYS, VALUES), tail, strict=True):
+        with (folder / name).open("ab") as file:
+            file.write(b"\1" * n)
+    notices: list[str] = []
+    RowFiles(folder, {}, notices.append).keep(keys[5:], rows[5:])
+    which, got = RowFiles(folder, {}, notices.append).look_up(keys)
+    assert which.all()
+    assert got.tobytes() == rows.tobytes()
+    assert notices == []
+
+
+@settings(max_examples=30)
+@given(data=st.data())
+def test_damage_never_gives_a_wrong_number(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Whatever is changed or cut off: a row is right or not found, and new ones can be kept."""
+    folder = tmp_path_factory.mktemp("damage") / "rows"
+    keys = np.random.default_rng(1).integers(0, 2**63, (40, 2), dtype=np.uint64)
+    rows = np.random.default_rng(0).random((40, 3)).astype(np.float32)
+    RowFiles(folder, {}, print).keep(keys, rows)
+    path = folder / data.draw(st.sampled_from([KEYS, VALUES]))
+    content = bytearray(path.read_bytes())
+    at = data.draw(st.integers(0, len(content) - 1))
+    if data.draw(st.booleans()):
+        content[at] ^= data.draw(st.integers(1, 255))
+    else:
+        del content[at:]
+    path.write_bytes(content)
+    notices: list[str] = []
+    files = RowFiles(folder, {}, notices.append)
+    which, got = files.look_up(keys)
+    assert got.tobytes() == rows[which].tobytes()
+    kept = files.keep(keys, rows)
+    assert kept.tobytes() == rows.tobytes()
+    assert len(notices) <= 1
+    again, got = RowFiles(folder, {}, notices.append).look_up(keys)
+    assert again.all()
+    assert got.tobytes() == rows.tobytes()
+    files.close()
+
+
+def test_damaged_files_are_set_aside_and_whole_rows_saved(tmp_path: Path) -> None:
+    """One bit costs one row; the damaged files stay for who wants to look, with one notice."""
+    model = Classifier()
+    before = opened(tmp_path, model).classify(pairs("a", "b", "c"))
+    values = only_folder(tmp_path) / VALUES
+    content = bytearray(values.read_bytes())
+    content[-1] ^= 64
+    values.write_bytes(content)
+    notices: list[str] = []
+    after = opened(tmp_path, model, notices).classify(pairs("a", "b", "c"))
+    assert model.asked[3:] == pairs("c")
+    assert after[:2].tobytes() == before[:2].tobytes()
+    assert len(notices) == 1
+    assert "damaged-1" in notices[0]
+    assert [path.name.partition(".")[2] for path in tmp_path.glob("*.damaged*")] == ["damaged-1"]
+
+
+def test_files_that_vanish_are_made_again(tmp_path: Path) -> None:
+    """Somebody prunes a store in use: the run goes on and stores anew."""
+    stored = opened(tmp_path, model := Classifier())
+    stored.classify(pairs("a"))
+    shutil.rmtree(only_folder(tmp_path))
+    stored.classify(pairs("a", "b"))
+    opened(tmp_path, model).classify(pairs("b", "a"))
+    assert model.asked == pairs("a", "a", "b")
+
+
+def test_a_folder_that_cannot_be_made_means_no_store(tmp_path: Path) -> None:
+    """The run goes on, with one notice."""
+    (tmp_path / "file").write_text("no folder")
+    notices: list[str] = []
+    stored = opened(tmp_path / "file" / "models", model := Classifier(), notices)
+    stored.classify(pairs("a"))
+    stored.classify(pairs("a"))
+    assert model.asked == pairs("a", "a")
+    assert len(notices) == 1
+
+
+def test_a_read_only_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is stored is used, what is new is not stored, and one notice says so."""
+    opened(tmp_path, model := Classifier()).classify(pairs("a"))
+    open_file = os.open
+
+    def refused(path: Any, flags: int, mode: int = 0o777) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(30, "Read-only file system")
+        return open_file(path, flags, mode)
+
+    monkeypatch.setattr(row_files.os, "open", refused)
+    monkeypatch.setattr(row_files.os, "access", lambda path, mode: False)
+    notices: list[str] = []
+    stored = opened(tmp_path, model, notices)
+    stored.classify(pairs("a", "b"))
+    stored.classify(pairs("a", "c"))
+    assert model.asked == pairs("a", "b", "c")
+    assert len(notices) == 1
+
+
+def test_a_full_disk_means_going_on_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The half-written group is taken back, what was there stays, one notice."""
+    opened(tmp_path, model := Classifier()).classify(pairs("a"))
+    notices: list[str] = []
+    stored = opened(tmp_path, model, notices)
+    pwrite, room = os.pwrite, [10]
+
+    def full(descriptor: int, data: Any, offset: int) -> int:
+        if not room[0]:
+            raise OSError(28, "No space left on device")
+        size, room[0] = min(len(data), room[0]), 0
+        return pwrite(descriptor, data[:size], offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(row_files.os, "pwrite", full)
+        stored.classify(pairs("a", "b"))
+    stored.classify(pairs("a", "b"))
+    assert model.asked == pairs("a", "b", "b")
+    assert len(notices) == 1
+    assert "disk is full" in notices[0]
+    opened(tmp_path, model).classify(pairs("a", "b"))
+    assert model.asked == pairs("a", "b", "b", "b")
+
+
+def test_a_lock_that_is_never_let_go_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stopped process that holds it costs some seconds and the storing, not the run."""
+    monkeypatch.setattr(row_files, "_PATIENCE_S", 0.05)
+    holder = RowFiles(tmp_path / "rows", {}, print)
+    notices: list[str] = []
+    keys, rows = np.ones((1, 2), np.uint64), np.ones((1, 2), np.float32)
+    with holder._locked():
+        files = RowFiles(tmp_path / "rows", {}, notices.append)
+        assert files.keep(keys, rows).tobytes() == rows.tobytes()
+        files.keep(keys, rows)
+    assert len(notices) == 1
+
+
+@given(st.lists(st.lists(st.integers(0, 30), unique=True, max_size=20), max_size=12))
+def test_the_index_finds_every_key_where_it_was_added(groups: list[list[int]]) -> None:
+    """However many groups: the place of each key, -1 for others."""
+    index, places = KeyIndex(), {}
+    for group in groups:
+        new = [value for value in group if value not in places]
+        places.update({value: index.size + i for i, value in enumerate(new)})
+        index.add(np.array([(value, ~value % 2**64) for value in new], np.uint64).reshape(-1, 2))
+    asked = np.array([(value, ~value % 2**64) for value in range(40)], np.uint64)
+    assert index.find(asked).tolist() == [places.get(value, -1) for value in range(40)]

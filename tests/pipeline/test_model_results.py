@@ -1,0 +1,121 @@
+"""Runs share what models said: nothing twice, the same bytes, counted, and off when asked."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import claimscore.pipeline.run as running
+from claimscore.cli import _main
+from claimscore.config import RunConfig
+from claimscore.pipeline.encoders.base import ModelInfo
+from claimscore.pipeline.run import run
+from claimscore.types import JSON
+
+
+class Classifier:
+    """Probabilities by chance, never the same twice."""
+
+    info = ModelInfo("chance", "1", "float32")
+    facts: ClassVar[dict[str, str]] = {"limit": "512"}
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self._rng = np.random.default_rng(5)
+
+    def classify(self, pairs: Sequence[tuple[str, str]], *, on_batch: Any = None) -> Any:
+        self.asked += pairs
+        on_batch(len(pairs))
+        return self._rng.dirichlet(np.ones(3), len(pairs)).astype(np.float32)
+
+    def truncates(self, pairs: Sequence[tuple[str, str]]) -> Any:
+        return np.zeros(len(pairs), dtype=bool)
+
+
+@pytest.fixture
+def classifier(monkeypatch: pytest.MonkeyPatch) -> Classifier:
+    fake = Classifier()
+    monkeypatch.setattr(running, "load_model", lambda role, config: fake)
+    return fake
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    path = tmp_path / "records.jsonl"
+    rows = [
+        {
+            "id": str(n),
+            "summary_a": f"The room was clean. Staff were kind on day {n}.",
+            "summary_b": "The room was dirty. Breakfast was good.",
+        }
+        for n in range(4)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def scored(records: Path, out: Path, *metrics: str, store: bool = True) -> JSON:
+    return run(RunConfig(str(records), out, metrics, model_store=store)).summary["last_call"]
+
+
+def nli_table(out: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(out.rglob("nli/*.parquet")))
+
+
+def test_a_second_run_of_another_metric_computes_nothing(
+    records: Path, tmp_path: Path, classifier: Classifier
+) -> None:
+    """The same pairs for another metric in another folder: all from the store, the same bytes."""
+    first = scored(records, tmp_path / "one", "caspr")
+    n_pairs = len(set(classifier.asked))
+    assert n_pairs == len(classifier.asked) > 0
+    assert first["model_items"] == {"computed": n_pairs, "stored": 0}
+    second = scored(records, tmp_path / "two", "ds", "caspr")
+    assert len(classifier.asked) == n_pairs
+    assert second["model_items"] == {"computed": 0, "stored": n_pairs}
+    assert second["nli_pairs"] == first["nli_pairs"]
+    assert nli_table(tmp_path / "one") == nli_table(tmp_path / "two") != b""
+
+
+def test_without_the_store_everything_is_computed(
+    records: Path, tmp_path: Path, classifier: Classifier
+) -> None:
+    """`model_store=False` neither reads nor writes."""
+    scored(records, tmp_path / "one", "caspr")
+    n_asked = len(classifier.asked)
+    call = scored(records, tmp_path / "two", "caspr", store=False)
+    assert len(classifier.asked) > n_asked
+    assert call["model_items"] == {"computed": None, "stored": None}
+
+
+def test_the_cache_commands_know_of_it(
+    records: Path, tmp_path: Path, classifier: Classifier, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`stats` counts the rows of each model, `prune` removes those of a model not used."""
+    scored(records, tmp_path / "one", "caspr")
+    folder = Path(os.environ["CLAIMSCORE_CACHE_DIR"])
+
+    def said(*arguments: str) -> Any:
+        capsys.readouterr()
+        assert _main(["cache", *arguments, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)["model_results"]
+
+    (model,) = said("stats")
+    assert (model["kind"], model["model"], model["rows"]) == (
+        "nli",
+        "chance",
+        len(classifier.asked),
+    )
+    assert said("prune", "--older-than", "1d") == []
+    for path in (folder / "models").rglob("*"):
+        os.utime(path, (0, 0))
+    assert len(said("prune", "--older-than", "1d", "--dry-run")) == 1
+    assert len(said("prune", "--older-than", "1d")) == 1
+    assert said("stats") == []
+    assert [path for path in (folder / "models").iterdir() if path.is_dir()] == []
