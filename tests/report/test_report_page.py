@@ -77,6 +77,7 @@ def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:
         **dict.fromkeys(schemas.NLI.schema, string),
         **dict.fromkeys(("premise_index", "hypothesis_index"), 0),
         **dict.fromkeys(("entailment", "neutral", "contradiction"), 1 / 3),
+        "truncated": True,
     }
     score = dict.fromkeys(schemas.SCORES.schema, string) | {"value": None}
     score["components"] = json.dumps({string: string})
@@ -90,6 +91,7 @@ def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:
         "row_index": 0,
         "column_index": 0,
         "similarity": 0.25,
+        "truncated": False,
     }
     block = nli | {"premise_cut": string, "hypothesis_cut": string}
     block = {name: block[name] for name in schemas.BLOCK_NLI.schema}
