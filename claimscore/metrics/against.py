@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
 import polars as pl
 
-from claimscore.metrics.base import no_text_reason
+from claimscore.metrics.base import (
+    ChunkTables,
+    Needs,
+    Score,
+    failure_reasons,
+    no_text_reason,
+    unscored,
+)
 from claimscore.tables import REFERENCES_SIDE, SOURCE_SIDE
 
 #: Values of the option `against`: a side of the tables.
@@ -37,6 +44,18 @@ def compared(records: pl.DataFrame, against: str) -> Iterator[Compared]:
         first = texts[0][1] if texts else None
         reason = no_text_reason((("summary", summary), (against, first)))
         yield Compared(row["id"], summary, texts, reason)
+
+
+def score_compared(
+    tables: ChunkTables, needs: Needs, against: str, score: Callable[[Compared], Score]
+) -> list[Score]:
+    """One score a record, in order; `score` is asked where no stage failed and there are texts."""
+    failed = failure_reasons(tables, needs)
+    scores = []
+    for item in compared(tables.records, against):
+        reason = failed.get(item.id) or item.reason
+        scores.append(score(item) if reason is None else unscored(item.id, reason))
+    return scores
 
 
 def _texts(row: dict[str, Any], against: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from claimscore.metrics.against import Compared, combined, compared
+from claimscore.metrics.against import Compared, combined, score_compared
 from claimscore.metrics.base import (
     ChunkTables,
     Metric,
@@ -17,7 +17,6 @@ from claimscore.metrics.base import (
     Needs,
     PassNeed,
     Score,
-    failure_reasons,
     scored,
     unscored,
 )
@@ -47,15 +46,14 @@ def bart_score(log_likelihood: float, tokens: float) -> float:
 
 
 def _score(settings: Mapping[str, str], needs: Needs, tables: ChunkTables) -> list[Score]:
-    failed = failure_reasons(tables, needs)
     parts = DIRECTIONS[settings["direction"]]
     numbers = [_part_numbers(tables["text_scores"], *part) for part in parts]
-    return [
-        unscored(item.id, failed[item.id])
-        if item.id in failed
-        else _score_record(settings, item, [part.get(item.id, {}) for part in numbers])
-        for item in compared(tables.records, _against(settings["direction"]))
-    ]
+    return score_compared(
+        tables,
+        needs,
+        _against(settings["direction"]),
+        lambda item: _score_record(settings, item, [part.get(item.id, {}) for part in numbers]),
+    )
 
 
 _Numbers = dict[int, dict[str, float]]  # by the place of the text, by name
@@ -75,8 +73,6 @@ def _part_numbers(rows: pl.DataFrame, given_side: str, side: str) -> dict[str, _
 
 
 def _score_record(settings: Mapping[str, str], item: Compared, parts: list[_Numbers]) -> Score:
-    if item.reason is not None:
-        return unscored(item.id, item.reason)
     means: list[list[float]] = []  # by text, by part
     for index, _ in item.texts:
         numbers = [part.get(index, {}) for part in parts]

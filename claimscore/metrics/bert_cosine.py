@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from claimscore.metrics.against import AGAINST, MULTI, Compared, combined, compared
+from claimscore.metrics.against import AGAINST, MULTI, Compared, combined, score_compared
 from claimscore.metrics.base import (
     ChunkTables,
     Metric,
@@ -16,7 +16,6 @@ from claimscore.metrics.base import (
     Needs,
     PassNeed,
     Score,
-    failure_reasons,
     scored,
     unscored,
 )
@@ -28,7 +27,6 @@ REFERENCE = (
 
 
 def _score(settings: Mapping[str, str], needs: Needs, tables: ChunkTables) -> list[Score]:
-    failed = failure_reasons(tables, needs)
     of_texts = (
         (pl.col("unit") == "text")
         & (pl.col("row_side") == "summary")
@@ -38,19 +36,17 @@ def _score(settings: Mapping[str, str], needs: Needs, tables: ChunkTables) -> li
     cells = tables["similarities"].filter(of_texts).select("id", "column_index", "similarity")
     for record, index, similarity in cells.iter_rows():
         cosines.setdefault(record, {})[index] = similarity
-    return [
-        unscored(item.id, failed[item.id])
-        if item.id in failed
-        else _score_record(settings, item, cosines.get(item.id, {}))
-        for item in compared(tables.records, settings["against"])
-    ]
+    return score_compared(
+        tables,
+        needs,
+        settings["against"],
+        lambda item: _score_record(settings, item, cosines.get(item.id, {})),
+    )
 
 
 def _score_record(
     settings: Mapping[str, str], item: Compared, cosines: Mapping[int, float]
 ) -> Score:
-    if item.reason is not None:
-        return unscored(item.id, item.reason)
     values = {index: cosines[index] for index, _ in item.texts if index in cosines}
     if len(values) < len(item.texts):
         return unscored(item.id, "no similarity for some texts")

@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from claimscore.config import EncoderConfig
-from claimscore.metrics.against import AGAINST, MEASURES, MULTI, Compared, combined, compared
+from claimscore.metrics.against import AGAINST, MEASURES, MULTI, Compared, combined, score_compared
 from claimscore.metrics.base import (
     ChunkTables,
     Metric,
@@ -20,7 +20,6 @@ from claimscore.metrics.base import (
     Needs,
     PassNeed,
     Score,
-    failure_reasons,
     scored,
     unscored,
 )
@@ -77,26 +76,23 @@ def _encoder(model: str, layer: int | None) -> Any:
 
 
 def _score(settings: Mapping[str, str], needs: Needs, tables: ChunkTables) -> list[Score]:
-    failed = failure_reasons(tables, needs)
     of_sides = (pl.col("candidate_side") == "summary") & (
         pl.col("reference_side") == settings["against"]
     )
     rows: dict[str, dict[int, dict[str, Any]]] = {}
     for row in tables["token_scores"].filter(of_sides).iter_rows(named=True):
         rows.setdefault(row["id"], {})[row["reference_index"]] = row
-    return [
-        unscored(item.id, failed[item.id])
-        if item.id in failed
-        else _score_record(settings, item, rows.get(item.id, {}))
-        for item in compared(tables.records, settings["against"])
-    ]
+    return score_compared(
+        tables,
+        needs,
+        settings["against"],
+        lambda item: _score_record(settings, item, rows.get(item.id, {})),
+    )
 
 
 def _score_record(
     settings: Mapping[str, str], item: Compared, rows: Mapping[int, Mapping[str, Any]]
 ) -> Score:
-    if item.reason is not None:
-        return unscored(item.id, item.reason)
     measure = settings["measure"]
     values: dict[int, float] = {}
     for index, _ in item.texts:

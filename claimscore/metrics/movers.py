@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from claimscore.errors import ConfigError
-from claimscore.metrics.against import AGAINST, MULTI, Compared, combined, compared
+from claimscore.metrics.against import AGAINST, MULTI, Compared, combined, score_compared
 from claimscore.metrics.base import (
     ChunkTables,
     Metric,
@@ -24,7 +24,6 @@ from claimscore.metrics.base import (
     Needs,
     PassNeed,
     Score,
-    failure_reasons,
     scored,
     unscored,
 )
@@ -173,7 +172,6 @@ def _ngrams(vectors: Vectors, n: int) -> Vectors:
 def _score(
     settings: Mapping[str, str], needs: Needs, name: str, tables: ChunkTables
 ) -> list[Score]:
-    failed = failure_reasons(tables, needs)
     of_pass = (
         (pl.col("measure") == needs.passes[0].kind)
         & (pl.col("name") == name)
@@ -184,19 +182,17 @@ def _score(
     rows = tables["text_scores"].filter(of_pass).select("id", "given_index", "value")
     for record, index, value in rows.iter_rows():
         found.setdefault(record, {})[index] = value
-    return [
-        unscored(item.id, failed[item.id])
-        if item.id in failed
-        else _score_record(settings, item, found.get(item.id, {}))
-        for item in compared(tables.records, settings["against"])
-    ]
+    return score_compared(
+        tables,
+        needs,
+        settings["against"],
+        lambda item: _score_record(settings, item, found.get(item.id, {})),
+    )
 
 
 def _score_record(
     settings: Mapping[str, str], item: Compared, found: Mapping[int, float | None]
 ) -> Score:
-    if item.reason is not None:
-        return unscored(item.id, item.reason)
     values: dict[int, float] = {}
     for index, _ in item.texts:
         value = found.get(index)
