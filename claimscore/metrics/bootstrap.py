@@ -40,12 +40,16 @@ def mean_interval(
         raise ValueError(f"samples must be at least 1, not {samples}")
     mean = float(data.mean())
     constant = bool((data == data[0]).all())
-    half_width = 0.0 if constant else float(1.96 * _bootstrap_means(data, samples, seed).std())
+    half_width = 0.0 if constant else float(1.96 * bootstrap_means(data, samples, seed).std())
     return Interval(mean, half_width, mean - half_width, mean + half_width, data.size)
 
 
-def _bootstrap_means(data: NDArray[np.float64], samples: int, seed: int) -> NDArray[np.float64]:
-    """Means of `samples` resamples, drawn in blocks so that memory stays bounded."""
+def bootstrap_means(data: NDArray[np.float64], samples: int, seed: int) -> NDArray[np.float64]:
+    """Means of `samples` resamples of `data`, ``[samples]``, drawn with replacement.
+
+    Drawn in blocks, so that memory stays bounded. The draws depend on the number of values, the
+    number of samples and the seed alone: values of the same records are resampled together.
+    """
     generator = np.random.Generator(np.random.PCG64(seed))
     means = np.empty(samples)
     block = max(1, _DRAWS // data.size)

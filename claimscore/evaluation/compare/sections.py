@@ -1,0 +1,306 @@
+"""A comparison as titled tables of text, for the terminal and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from claimscore.evaluation.compare.cells import LABELS, LabelAgreement
+from claimscore.evaluation.compare.comparison import Comparison, RunComparison
+from claimscore.evaluation.compare.scores import MetricDifference, Move
+from claimscore.evaluation.compare.statistics import ALPHA, EQUAL_WITHIN, LEVEL
+from claimscore.evaluation.compare.units import Agreement
+from claimscore.evaluation.sections import Section
+
+_VERDICTS = {
+    "higher": "higher",
+    "lower": "lower",
+    "not shown": "no difference shown",
+    "same": "no record changed",
+    "too few": "too few records",
+}
+
+
+def source_lines(found: Comparison) -> Iterator[str]:
+    """What each letter stands for, and what of it is unfinished."""
+    for place, source in enumerate(found.sources):
+        role = " (baseline)" if place == 0 else ""
+        records = f"{source.n_records:,} record{'' if source.n_records == 1 else 's'}"
+        yield f"{source.label}  {source.path}{role}: {records}"
+        for notice in source.notices:
+            yield f"   {notice}"
+
+
+def settings_section(run: RunComparison) -> Section:
+    """Settings, signatures and data that differ."""
+    a, b = run.a.label, run.b.label
+    rows: list[tuple[str, ...]] = [
+        (one.name, _or_none(one.a), _or_none(one.b)) for one in run.settings
+    ]
+    notes = [] if rows else [_no_setting(run)]
+    for column, n, why in run.data:
+        if n is None:
+            notes.append(f"column {column} of the records: {why}")
+        else:
+            notes.append(f"column {column} differs in {n:,} of {run.n_shared:,} shared records")
+    if run.a.directory is None or run.b.directory is None:
+        notes.append("claims and labels are compared of run directories only, not of score files")
+    return Section(f"What differs: {a} and {b}", ("setting", a, b), rows, tuple(notes))
+
+
+def _or_none(value: str | None) -> str:
+    return "not set" if value is None else value
+
+
+def _no_setting(run: RunComparison) -> str:
+    if run.a.settings and run.b.settings:
+        return "no setting differs"
+    return "nothing differs in what the scores say of themselves (their signatures)"
+
+
+def means_section(run: RunComparison) -> Section:
+    """Means, their difference with its interval, and the verdict."""
+    rows = [_means_row(row) for row in run.metrics]
+    a, b = run.a.label, run.b.label
+    header = ("metric", "n", f"mean {a}", f"mean {b}", f"{b} − {a}", "p (Holm)", "verdict")
+    title = f"{b} − {a}: {run.n_shared:,} shared record{'' if run.n_shared == 1 else 's'}"
+    return Section(title, header, rows, tuple(_missing_notes(run)))
+
+
+def _means_row(row: MetricDifference, *first: str) -> tuple[str, ...]:
+    found = row.difference
+    places = digits(found.mean_a, found.mean_b)
+    return (
+        *(first or (row.metric,)),
+        f"{found.n:,}",
+        number(found.mean_a, places),
+        number(found.mean_b, places),
+        _with_interval(row),
+        p_value(row.holm_bootstrap),
+        _VERDICTS[row.verdict] if found.n else found.reason or "",
+    )
+
+
+def _with_interval(row: MetricDifference) -> str:
+    found = row.difference
+    places = digits(found.mean_a, found.mean_b)
+    if found.low is None or found.high is None:
+        return signed(found.mean, places)
+    low, high = (signed(bound, places) for bound in (found.low, found.high))
+    return f"{signed(found.mean, places)} [{low}, {high}]"
+
+
+def tests_section(run: RunComparison) -> Section:
+    """Records up and down, the tests of ranks and signs, effect sizes."""
+    rows: list[tuple[str, ...]] = []
+    for row in run.metrics:
+        found = row.difference
+        rows.append(
+            (
+                row.metric,
+                f"{found.higher:,}",
+                f"{found.same:,}",
+                f"{found.lower:,}",
+                _both(found.p_sign, row.holm_sign),
+                _both(found.p_wilcoxon, row.holm_wilcoxon),
+                signed(found.d_z, 2),
+                signed(found.rank_biserial, 2),
+            )
+        )
+    header = ("metric", "higher", "same", "lower", "sign test", "Wilcoxon", "d_z", "rank-biserial")
+    return Section(
+        f"Records that moved, {run.b.label} − {run.a.label}",
+        header,
+        rows,
+        ("p-values are two-sided, then corrected by Holm in brackets",),
+    )
+
+
+def _both(p: float | None, corrected: float | None) -> str:
+    return "none" if p is None else f"{p_value(p)} [{p_value(corrected)}]"
+
+
+def groups_section(run: RunComparison, by: str) -> Section:
+    """As `means_section`, a row a group."""
+    a, b = run.a.label, run.b.label
+    rows = [_means_row(row, row.metric, row.group or "") for row in run.groups]
+    header = ("metric", by, "n", f"mean {a}", f"mean {b}", f"{b} − {a}", "p (Holm)", "verdict")
+    return Section(f"{b} − {a} by {by}", header, rows)
+
+
+def agreement_section(run: RunComparison) -> Section:
+    """How many claims a sentence, and how many of them the other run has too."""
+    a, b = run.a.label, run.b.label
+    header = (
+        *("table", "side", "records", f"units {a} → {b}", "a sentence", "same words"),
+        *("with reworded", "reworded", "vanished", "appeared", "identical records"),
+    )
+    return Section(
+        f"Agreement of claims: {a} and {b}",
+        header,
+        [_agreement_row(row) for row in run.agreement],
+        tuple(_agreement_notes(run)),
+    )
+
+
+def _agreement_row(row: Agreement) -> tuple[str, ...]:
+    rates = (row.per_sentence_a, row.per_sentence_b)
+    return (
+        row.table,
+        row.side,
+        f"{row.records:,}",
+        f"{row.units_a:,} → {row.units_b:,}",
+        "-" if None in rates else " → ".join(number(rate, 2) for rate in rates),
+        percent(row.share_same),
+        percent(row.share_matched),
+        f"{row.changed + row.normalised:,}",
+        f"{row.vanished:,}",
+        f"{row.appeared:,}",
+        f"{row.identical:,}",
+    )
+
+
+def _agreement_notes(run: RunComparison) -> Iterator[str]:
+    for row in run.agreement:
+        for label, n in ((run.a.label, row.records_a), (run.b.label, row.records_b)):
+            if n:
+                yield (
+                    f"{row.table} of side {row.side}: {n:,} records have some in {label} only and "
+                    "are left out"
+                )
+
+
+def labels_section(run: RunComparison) -> Section:
+    """Cells with the same label, and how labels changed."""
+    rows: list[tuple[str, ...]] = [
+        (
+            row.table,
+            f"{row.records:,}",
+            f"{row.cells:,}",
+            percent(row.share_same),
+            f"{row.flipped:,}",
+            ", ".join(_changes(row)) or "-",
+        )
+        for row in run.labels
+    ]
+    a, b = run.a.label, run.b.label
+    header = ("table", "records", "cells", "same label", "flipped", f"from {a} to {b}")
+    return Section(
+        f"NLI labels of the same texts: {a} and {b}",
+        header,
+        rows,
+        ("nli: records with the same claims in both; block_nli: all, as no text differs",),
+    )
+
+
+def _changes(row: LabelAgreement) -> Iterator[str]:
+    for one in LABELS:
+        for other in LABELS:
+            n = row.counts.get((one, other), 0)
+            if n and one != other:
+                yield f"{n:,} {one} to {other}"
+
+
+def moves_section(run: RunComparison) -> Section:
+    """The records that moved most, metric by metric."""
+    rows: list[tuple[str, ...]] = [(move.metric, move.id, *move_cells(move)) for move in run.moves]
+    a, b = run.a.label, run.b.label
+    return Section("Moved most", ("metric", "record", a, b, f"{b} − {a}"), rows)
+
+
+def _missing_notes(run: RunComparison) -> Iterator[str]:
+    for source, missing in ((run.b, run.only_a), (run.a, run.only_b)):
+        if missing.n:
+            named = [*missing.first, *(["…"] if missing.n > len(missing.first) else [])]
+            yield f"{missing.n:,} records are not in {source.label}: {', '.join(named)}"
+    for row in run.metrics:
+        for source, n, reasons in (
+            (run.a, row.nulls.a, row.nulls.reasons_a),
+            (run.b, row.nulls.b, row.nulls.reasons_b),
+        ):
+            if n:
+                why = "; ".join(f"{count:,} x {reason}" for reason, count in reasons.items())
+                where = f"{n:,} of the shared records have no score in {source.label}"
+                yield f"{row.metric}: {where}: {why}"
+    for source, metrics in ((run.a, run.only_metrics_a), (run.b, run.only_metrics_b)):
+        if metrics:
+            yield f"only in {source.label}: {', '.join(metrics)}"
+
+
+def method_notes(found: Comparison) -> Iterator[str]:
+    """How the numbers were made."""
+    yield (
+        f"difference: mean over the records with a score in both, with its {100 * LEVEL:.0f} % "
+        f"paired bootstrap interval ({found.config.samples:,} samples of the records, seed "
+        f"{found.config.seed}); scores within {EQUAL_WITHIN:g} of each other count as the same"
+    )
+    parts = ((found.family, "difference"), (found.group_family, "difference in a group"))
+    families = [f"{n:,} {_plural(what, n)}" for n, what in parts if n]
+    if families:
+        yield (
+            f"p (Holm): of the bootstrap, corrected together for all metrics and runs "
+            f"({'; '.join(families)}); higher and lower are said where it is at most {ALPHA:g}"
+        )
+    if any(run.agreement for run in found.runs):
+        yield (
+            f"claims are matched by their words, then without case and punctuation, then by "
+            f"{found.similarity} of at least {found.threshold:g}: reworded"
+        )
+
+
+def _plural(noun: str, n: int) -> str:
+    return noun if n == 1 else noun.replace("difference", "differences", 1)
+
+
+def sections_of(found: Comparison, run: RunComparison) -> Iterator[Section]:
+    """All tables of one run against the baseline that have something to show."""
+    yield settings_section(run)
+    yield means_section(run)
+    later: Sequence[Section] = (
+        tests_section(run),
+        groups_section(run, found.config.by or ""),
+        agreement_section(run),
+        labels_section(run),
+        moves_section(run),
+    )
+    yield from _filled(later)
+
+
+def _filled(sections: Iterable[Section]) -> Iterator[Section]:
+    return (section for section in sections if section.rows)
+
+
+def move_cells(move: Move) -> tuple[str, str, str]:
+    """Both values of a record, and their difference."""
+    places = digits(move.a, move.b)
+    return number(move.a, places), number(move.b, places), signed(move.difference, places)
+
+
+def digits(*values: float | None) -> int:
+    """Two digits after the point where a value has two before it, else four."""
+    return 2 if any(value is not None and abs(value) >= 10 for value in values) else 4
+
+
+def number(value: float | None, places: int) -> str:
+    if value is None:
+        return "none"
+    return signed(value, places).removeprefix("+")
+
+
+def signed(value: float | None, places: int) -> str:
+    """With its sign; what rounds to zero has none."""
+    if value is None:
+        return "none"
+    shown = f"{abs(value):.{places}f}"
+    if not float(shown):
+        return shown
+    return ("+" if value > 0 else "−") + shown
+
+
+def p_value(p: float | None) -> str:
+    if p is None:
+        return "none"
+    return "<0.0001" if p < 1e-4 else f"{p:.4f}" if p < 0.1 else f"{p:.2f}"
+
+
+def percent(share: float | None) -> str:
+    return "none" if share is None else f"{100 * share:.1f} %"

@@ -1,0 +1,190 @@
+"""What is compared: a run directory, or the scores of one as a Parquet file."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from claimscore.errors import ConfigError, InputError
+from claimscore.rundir import RunDirectory, damage_as_error
+
+#: Groups of more values than this are no groups.
+MAX_GROUPS = 100
+
+_NEEDED = {"id": pl.String, "metric": pl.String, "value": pl.Float64}
+_OPTIONAL = ("reason", "signature")
+_VALUES = {"id": pl.String(), "value": pl.Float64(), "reason": pl.String()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """One side of a comparison; `directory` is None for a file of scores.
+
+    `metrics` are those that have scores, with all their signatures; `n_records` counts the
+    records, `notices` say what is unfinished.
+    """
+
+    label: str
+    path: Path
+    scores: pl.LazyFrame | None
+    directory: RunDirectory | None
+    settings: Mapping[str, Any]
+    metrics: Mapping[str, tuple[str, ...]]
+    ids: pl.Series
+    notices: tuple[str, ...] = ()
+
+    @property
+    def n_records(self) -> int:
+        return self.ids.len()
+
+    def values(self, metric: str) -> pl.DataFrame:
+        """Id, value and reason of every row of a metric, sorted by id; none where it has none.
+
+        `InputError` where a record has two rows, or a value is no finite number.
+        """
+        if self.scores is None or metric not in self.metrics:
+            return pl.DataFrame(schema=_VALUES)
+        with damage_as_error(self.path):
+            rows = (
+                self.scores.filter(pl.col("metric") == metric).select(*_VALUES).sort("id").collect()
+            )
+        twice = rows.filter(pl.col("id").is_duplicated())
+        if twice.height:
+            raise InputError(f"{self.path}: record {twice['id'][0]} has two rows of {metric}")
+        if not rows["value"].drop_nulls().is_finite().all():
+            raise InputError(f"{self.path}: metric {metric} holds NaN or infinity")
+        return rows
+
+    def table(self, name: str) -> pl.LazyFrame | None:
+        """A table of the run; None where there is none, or no row of it."""
+        if self.directory is None or not self.directory.counts().get(name):
+            return None
+        return self.directory.scan(name)
+
+    def record_columns(self) -> list[str]:
+        """The columns of the records, without the id."""
+        records = self.table("records")
+        if records is None:
+            return []
+        return [name for name in records.collect_schema().names() if name != "id"]
+
+
+def open_source(label: str, path: Path) -> Source:
+    """Read what a path names; `ConfigError` where it is no run directory and no file of scores."""
+    if path.is_dir():
+        return _open_run(label, path)
+    if not path.exists():
+        raise ConfigError(f"{path}: there is no such run directory or file of scores")
+    scores = _scan_scores(path)
+    with damage_as_error(path):
+        ids = scores.select(pl.col("id").unique().sort()).collect().to_series()
+        metrics = _metrics(scores)
+    if ids.null_count():
+        raise InputError(f"{path}: a row has no id")
+    return Source(label, path, scores, None, {}, metrics, ids)
+
+
+def _open_run(label: str, path: Path) -> Source:
+    directory = RunDirectory.reader(path)
+    with damage_as_error(path):
+        settings = directory.settings
+        ids = _record_ids(directory)
+        file = path / "scores.parquet"
+        scores = _scan_scores(file) if file.is_file() else None
+        metrics = _metrics(scores) if scores is not None else {}
+        notices = tuple(_notices(directory, settings, scores, metrics, ids.len()))
+    return Source(label, path, scores, directory, settings, metrics, ids, notices)
+
+
+def _record_ids(directory: RunDirectory) -> pl.Series:
+    if not directory.counts().get("records"):
+        return pl.Series("id", [], dtype=pl.String)
+    return directory.scan("records").select(pl.col("id").sort()).collect().to_series()
+
+
+def _scan_scores(path: Path) -> pl.LazyFrame:
+    """The scores as id, metric, value, reason, signature; `InputError` where they are none."""
+    try:
+        found = pl.scan_parquet(path, glob=False)
+        columns = found.collect_schema()
+    except (OSError, pl.exceptions.PolarsError):
+        raise InputError(
+            f"{path}: not a Parquet file; name a run directory, or the scores.parquet of one"
+        ) from None
+    missing = [name for name in _NEEDED if name not in columns]
+    if missing:
+        raise InputError(
+            f"{path}: no column {missing[0]}; a file of scores has id, metric and value"
+        )
+    if not (columns["value"].is_numeric() or columns["value"] == pl.Null):
+        raise InputError(f"{path}: column value holds {columns['value']}, not numbers")
+    optional = [
+        pl.col(name).cast(pl.String) if name in columns else pl.lit(None, pl.String).alias(name)
+        for name in _OPTIONAL
+    ]
+    return found.select(*(pl.col(name).cast(dtype) for name, dtype in _NEEDED.items()), *optional)
+
+
+def _metrics(scores: pl.LazyFrame) -> dict[str, tuple[str, ...]]:
+    """The metrics in the order of their first rows, each with its signatures."""
+    rows = (
+        scores.group_by("metric", maintain_order=True)
+        .agg(pl.col("signature").drop_nulls().unique().sort())
+        .collect()
+    )
+    return {metric: tuple(signatures) for metric, signatures in rows.iter_rows()}
+
+
+def _notices(
+    directory: RunDirectory,
+    settings: Mapping[str, Any],
+    scores: pl.LazyFrame | None,
+    metrics: Mapping[str, Any],
+    n_records: int,
+) -> Iterator[str]:
+    """What of a run is not there yet."""
+    if directory.is_locked:
+        yield "a process is at work in it; what was finished before is compared"
+    total = settings.get("records", {}).get("count")
+    if total is not None and n_records < total:
+        yield f"unfinished: {n_records:,} of its {total:,} records are read"
+    if scores is None:
+        yield "unfinished: it has no scores yet; run it to the end first"
+        return
+    wanted = settings.get("additive", {}).get("metrics", ())
+    missing = [metric for metric in wanted if metric not in metrics]
+    if missing:
+        yield f"unfinished: {', '.join(missing)} was asked for and has no scores yet"
+    scored = scores.select(pl.col("id").n_unique()).collect().item()
+    if scored < n_records:
+        yield f"unfinished: {scored:,} of its {n_records:,} records have scores"
+
+
+def groups(column: str, sources: Sequence[Source], ids: pl.Series) -> pl.DataFrame:
+    """Id and group of each of the ids: the column's value in the first source that has it.
+
+    A missing value is null. `ConfigError` where no source has the column, and where its values
+    are lists or too many.
+    """
+    source = next((source for source in sources if column in source.record_columns()), None)
+    if source is None:
+        known = {name: None for source in sources for name in source.record_columns()}
+        there = f"; there are: {', '.join(known)}" if known else ": only run directories have them"
+        raise ConfigError(f"--by {column}: the records have no such column{there}")
+    records = source.table("records")
+    assert records is not None
+    with damage_as_error(source.path):
+        if records.collect_schema()[column].is_nested():
+            raise ConfigError(f"--by {column}: holds lists or fields, not one value a record")
+        value = pl.col(column).cast(pl.String).alias("group")
+        rows = records.select("id", value).filter(pl.col("id").is_in(ids.implode())).collect()
+    if rows["group"].n_unique() > MAX_GROUPS:
+        raise ConfigError(
+            f"--by {column}: it has {rows['group'].n_unique():,} values; groups are at most "
+            f"{MAX_GROUPS}"
+        )
+    return rows

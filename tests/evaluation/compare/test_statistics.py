@@ -1,0 +1,193 @@
+"""Paired statistics: known values, coverage over simulations, symmetry."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from claimscore.evaluation.compare.statistics import (
+    ALPHA,
+    EQUAL_WITHIN,
+    LEVEL,
+    MIN_RECORDS,
+    cohens_d_z,
+    holm,
+    paired_difference,
+    paired_interval,
+    rank_biserial,
+    sign_test,
+    verdict,
+    wilcoxon,
+)
+
+SIMULATIONS = 200
+
+VALUES = st.lists(st.integers(-300, 300).map(lambda n: n / 3), min_size=1, max_size=12)
+
+
+def draws(kind: str, n: int, generator: np.random.Generator) -> np.ndarray:
+    """Differences of `n` records whose true mean is 1."""
+    if kind == "normal":
+        return generator.normal(1.0, 5.0, n)
+    if kind == "mostly unchanged":
+        return np.where(generator.random(n) < 0.6, 0.0, generator.normal(2.5, 4.0, n))
+    return generator.choice([-3.0, 0.0, 1.0, 6.0], n)
+
+
+@pytest.mark.parametrize(
+    ("kind", "n"),
+    [("normal", 12), ("normal", 60), ("mostly unchanged", 120), ("discrete", 60)],
+)
+def test_intervals_hold_the_truth_as_often_as_stated(kind: str, n: int):
+    """Over 200 seeded simulations, within the 99.8 % range of a binomial of the stated rate."""
+    generator = np.random.default_rng([n, len(kind)])
+    held = 0
+    for seed in range(SIMULATIONS):
+        interval = paired_interval(draws(kind, n, generator), samples=500, seed=seed)
+        held += interval.low <= 1.0 <= interval.high
+    low, high = stats.binom.ppf([0.001, 0.999], SIMULATIONS, LEVEL)
+    assert low <= held <= high, held
+
+
+def test_p_values_of_no_difference_are_uniform_enough():
+    """At the level of 5 %, about 5 % of 200 simulations without a difference are called one."""
+    generator = np.random.default_rng(5)
+    small = sum(
+        paired_interval(generator.normal(0, 1, 40), samples=500, seed=seed).p_value <= ALPHA
+        for seed in range(SIMULATIONS)
+    )
+    low, high = stats.binom.ppf([0.001, 0.999], SIMULATIONS, ALPHA)
+    assert low <= small <= high, small
+
+
+def test_p_value_and_interval_agree():
+    """Zero is outside the interval exactly where the p-value is below 5 %."""
+    generator = np.random.default_rng(6)
+    for seed in range(60):
+        interval = paired_interval(generator.normal(0.3, 1, 40), samples=2000, seed=seed)
+        if abs(interval.p_value - (1 - LEVEL)) > 0.01:
+            outside = not interval.low <= 0 <= interval.high
+            assert outside == (interval.p_value < 1 - LEVEL)
+
+
+def test_interval_of_normal_differences_is_students():
+    """Close to mean ± t·s/√n, also of few records, where plain percentiles are narrower."""
+    d = np.random.default_rng(1).normal(2, 3, 12)
+    interval = paired_interval(d, samples=20_000, seed=0)
+    half = stats.t.ppf(0.975, 11) * d.std(ddof=1) / np.sqrt(12)
+    assert interval.high - interval.low == pytest.approx(2 * half, rel=0.06)
+    plain = np.percentile(_means(d), [2.5, 97.5])
+    assert interval.high - interval.low > plain[1] - plain[0]
+
+
+def _means(d: np.ndarray) -> np.ndarray:
+    return np.random.default_rng(3).choice(d, (20_000, d.size)).mean(axis=1)
+
+
+def test_a_planted_difference_is_found():
+    """Mean, counts, tests and effect sizes all say so."""
+    generator = np.random.default_rng(2)
+    a = generator.normal(60, 10, 300)
+    found = paired_difference(a, a + generator.normal(2, 3, 300), samples=2000, seed=0)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low <= 2 <= found.high
+    assert found.low > 0
+    for p in (found.p_bootstrap, found.p_sign, found.p_wilcoxon):
+        assert p is not None
+        assert p < 0.002
+    assert found.higher > found.lower
+    assert found.d_z == pytest.approx(2 / 3, abs=0.15)
+    assert verdict(found, found.p_bootstrap) == "higher"
+
+
+@pytest.mark.parametrize(
+    ("higher", "lower", "p"),
+    [(8, 1, 20 / 512), (5, 0, 2 / 32), (3, 3, 1.0), (1, 0, 1.0), (0, 0, None)],
+)
+def test_sign_test_by_hand(higher: int, lower: int, p: float | None):
+    """Twice the binomial tail; nothing to say where nothing changed."""
+    assert sign_test(higher, lower) == (None if p is None else pytest.approx(p))
+
+
+def test_wilcoxon_and_rank_biserial_by_hand():
+    """Ranks 1 to 5; only the smallest is negative: W = 1 of 15, p = 4/32, r = 13/15."""
+    changed = np.array([-1.0, 2.0, 3.0, 4.0, 5.0])
+    assert wilcoxon(changed) == pytest.approx(4 / 32)
+    assert rank_biserial(changed) == pytest.approx(13 / 15)
+    assert wilcoxon(np.array([])) is None
+    assert rank_biserial(np.array([])) is None
+
+
+def test_d_z_by_hand():
+    """Mean 2, standard deviation 2; none where all differences are one number."""
+    assert cohens_d_z(np.array([0.0, 2.0, 4.0])) == pytest.approx(1.0)
+    assert cohens_d_z(np.array([3.0, 3.0, 3.0])) is None
+    assert cohens_d_z(np.array([3.0])) is None
+
+
+def test_holm_by_hand():
+    """m, m − 1, … times, never falling, never above 1; a None takes no place."""
+    assert holm([0.01, None, 0.04, 0.03]) == [0.03, None, 0.06, 0.06]
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_one_record_has_a_difference_and_no_interval():
+    """Nothing is said of how it might vary."""
+    found = paired_difference(np.array([1.0]), np.array([3.0]), samples=50, seed=0)
+    assert (found.n, found.mean, found.low, found.p_bootstrap) == (1, 2.0, None, None)
+    assert found.reason == f"fewer than {MIN_RECORDS} records: no interval"
+    assert verdict(found, None) == "too few"
+
+
+def test_no_record_has_no_number():
+    """An empty comparison is null with a reason."""
+    found = paired_difference(np.array([]), np.array([]), samples=50, seed=0)
+    assert (found.n, found.mean, found.mean_a) == (0, None, None)
+    assert found.reason == "no record has a score in both"
+
+
+@given(VALUES)
+@settings(max_examples=30)
+def test_a_run_compared_with_itself_has_no_difference(values: list[float]):
+    """Zero, no p-value, nothing moved."""
+    a = np.array(values)
+    found = paired_difference(a, a, samples=50, seed=0)
+    assert (found.mean, found.higher, found.lower, found.same) == (0.0, 0, 0, a.size)
+    assert found.p_bootstrap is found.p_sign is found.p_wilcoxon is found.d_z is None
+    assert verdict(found, found.p_bootstrap) == "same"
+
+
+@given(VALUES, st.integers(0, 5))
+@settings(max_examples=60)
+def test_exchanging_the_runs_turns_every_sign(values: list[float], seed: int):
+    """Differences, bounds and effects change their sign, p-values do not change."""
+    a = np.array(values)
+    b = np.random.default_rng(seed).permutation(a) + 1 / 7
+    one, other = (paired_difference(*pair, samples=100, seed=seed) for pair in ((a, b), (b, a)))
+    turned = {"mean", "d_z", "rank_biserial"}
+    swapped = {"low": "high", "mean_a": "mean_b", "higher": "lower"}
+    swapped |= {value: key for key, value in swapped.items()}
+    for field in dataclasses.fields(one):
+        here = getattr(one, field.name)
+        there = getattr(other, swapped.get(field.name, field.name))
+        if field.name in turned | {"low", "high"} and here is not None:
+            here = -here
+        if isinstance(here, float):
+            assert here == pytest.approx(there, abs=1e-9), field.name
+        else:
+            assert here == there, field.name
+
+
+def test_what_another_machine_may_change_is_no_change():
+    """Scores within the tolerance of one another are the same."""
+    a = np.linspace(0, 1, 20)
+    found = paired_difference(a, a + EQUAL_WITHIN / 2, samples=50, seed=0)
+    assert (found.same, found.p_sign) == (20, None)
+    assert verdict(found, found.p_bootstrap) == "same"
