@@ -74,11 +74,13 @@ CLAIMS = Table(
 
 PARAPHRASES = Table(
     "paraphrases",
-    "A paraphrase of each sentence (or of the whole text: sentence_index is null).",
+    "A paraphrase of each sentence (or of the whole text: sentence_index is null); `sample` counts "
+    "them where the prompt asks for several.",
     {
         "id": pl.String(),
         "side": pl.String(),
         "sentence_index": pl.Int32(),
+        "sample": pl.Int32(),
         "original": pl.String(),
         "text": pl.String(),
         **LLM_PROVENANCE,
@@ -88,13 +90,15 @@ PARAPHRASES = Table(
 NEGATIONS = Table(
     "negations",
     "level `claim`: the negation of one claim; level `sentence`: the negated claims of "
-    "one sentence joined again into a complex sentence (claim_index is null).",
+    "one sentence joined again into a complex sentence (claim_index is null); `sample` counts "
+    "them where the prompt asks for several.",
     {
         "id": pl.String(),
         "side": pl.String(),
         "level": pl.String(),
         "sentence_index": pl.Int32(),
         "claim_index": pl.Int32(),
+        "sample": pl.Int32(),
         "original": pl.String(),
         "text": pl.String(),
         **LLM_PROVENANCE,
@@ -213,12 +217,14 @@ LLM_ANSWERS = Table(
     "llm_answers",
     "Checked answers of tasks without a table of their own, as a JSON object. judge: `question` is "
     "the dimension; questions, answers: `side` is the text that the question was made from, and "
-    "`index` its place among that side's questions.",
+    "`index` its place among that side's questions. `sample` counts the answers of a judge that is "
+    "asked for several.",
     {
         "id": pl.String(),
         "task": pl.String(),
         "side": pl.String(),
         "index": pl.Int32(),
+        "sample": pl.Int32(),
         "question": pl.String(),
         "answer": pl.String(),
         **LLM_PROVENANCE,

@@ -8,6 +8,10 @@ from typing import Any, Literal, NamedTuple
 
 JSON = dict[str, Any]
 
+#: The answer to a request about several numbered texts: a list of objects under this name, each
+#: with the number of its text.
+ANSWERS, TEXT_NUMBER = "answers", "text"
+
 
 class Message(NamedTuple):
     """One turn of a conversation."""

@@ -13,6 +13,7 @@ from claimscore.commands.options import (
     EXIT_FAILED_RECORDS,
     EXIT_OK,
     FILE,
+    FOLDER,
     llm_config,
     llm_options,
     output_options,
@@ -24,10 +25,11 @@ from claimscore.commands.options import (
 @click.argument("input")
 @click.option(
     "--prompt",
-    type=click.Path(path_type=Path, dir_okay=False),
     required=True,
-    help="A prompt file; its $columns are those of INPUT.",
+    metavar="FILE|NAME[=VERSION]",
+    help="A prompt file, or one in --prompts-dir; its $columns are those of INPUT.",
 )
+@click.option("--prompts-dir", type=FOLDER, help="Your own folder of prompts.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -44,10 +46,12 @@ def map_table(quiet: bool, as_json: bool, estimate: bool, **options: Any) -> int
 
     Run again after anything: it goes on where it stopped.
     """
-    from claimscore.console import map_display, print_estimate, print_map_result
+    from claimscore.console.estimate import print_estimate
+    from claimscore.console.progress import map_display
+    from claimscore.console.result import print_map_result
     from claimscore.pipeline.mapping import MapConfig, estimate_map, map
 
-    names = ("input", "prompt", "out", "cache_dir", "retry_failed")
+    names = ("input", "prompt", "prompts_dir", "out", "cache_dir", "retry_failed")
     config = MapConfig(llm=llm_config(options), **{name: options[name] for name in names})
     if estimate:
         found = estimate_map(config, stdin=sys.stdin.buffer).to_json()

@@ -1,52 +1,305 @@
-"""The prompts and their versions."""
+"""The prompts and their versions: listed, shown, compared, tried."""
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from claimscore.commands.options import FOLDER
+from claimscore.commands.options import EXIT_OK, EXIT_USAGE, FOLDER, llm_config, llm_options
+from claimscore.config import TASK_NAMES
+from claimscore.errors import ConfigError
+
+if TYPE_CHECKING:
+    from claimscore.pipeline.prompt_trial import Trial
+    from claimscore.prompts import Listed, Prompt, Spec
+
+_folder = click.option("--prompts-dir", type=FOLDER, help="Your own folder of prompts.")
+_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 
 
 @click.group()
 def prompts() -> None:
-    """The prompts and their versions."""
+    """The prompts and their versions.
+
+    A prompt is named TASK (its default version), TASK=VERSION, or by a file ending in .toml.
+    """
 
 
 @prompts.command("list")
-@click.option("--prompts-dir", type=FOLDER)
-def prompts_list(prompts_dir: Path | None) -> None:
-    """Every prompt, its versions, digests and what changed."""
-    from claimscore.console import print_rows
-    from claimscore.prompts import available_versions, load_prompt, prompt_names
+@_folder
+@_json
+def prompts_list(prompts_dir: Path | None, as_json: bool) -> None:
+    """Every prompt: version, digest, where it is, which one is the default, what changed."""
+    from claimscore.console.text import print_rows
+    from claimscore.prompts import list_prompts
 
-    found = [
-        load_prompt(name, version, prompts_dir)
-        for name in prompt_names()
-        for version in available_versions(name, prompts_dir)
+    _refuse_no_folder(prompts_dir)
+    found = list_prompts(prompts_dir)
+    if as_json:
+        print(json.dumps({"prompts": [_listed_json(one) for one in found]}))
+        return
+    header = ("prompt", "version", "digest", "source", "", "changes")
+    rows = [
+        (one.prompt.name, one.prompt.version, one.prompt.digest, one.source, _state(one), changes)
+        for one in found
+        for changes in [" ".join(one.prompt.changes.split())]
     ]
-    rows = [(p.name, p.version, p.digest, p.changes) for p in found]
-    print_rows(("prompt", "version", "digest", "changes"), rows)
+    print_rows(header, rows)
+
+
+def _state(one: Listed) -> str:
+    if one.hidden:
+        return "hidden"
+    return "default" if one.default else ""
+
+
+def _listed_json(one: Listed) -> dict[str, Any]:
+    return {
+        "name": one.prompt.name,
+        "version": one.prompt.version,
+        "digest": one.prompt.digest,
+        "source": one.source,
+        "path": str(one.path),
+        "inherits": [str(path) for path in one.inherits],
+        "default": one.default,
+        "hidden": one.hidden,
+        "changes": one.prompt.changes,
+    }
+
+
+def _refuse_no_folder(prompts_dir: Path | None) -> None:
+    if prompts_dir is not None and not prompts_dir.is_dir():
+        raise ConfigError(f"--prompts-dir {prompts_dir}: there is no such folder")
 
 
 @prompts.command("show")
-@click.argument("task")
-@click.option("--prompts-dir", type=FOLDER)
-@click.option("--toml", is_flag=True, help="The prompt file, to be copied and changed.")
-def prompts_show(task: str, prompts_dir: Path | None, toml: bool) -> None:
-    """One prompt as it is sent: TASK or TASK=VERSION."""
-    from claimscore.prompts import load_prompt, prompt_source
+@click.argument("prompt", metavar="PROMPT")
+@_folder
+@click.option("--toml", is_flag=True, help="The prompt file as it is, to be copied and changed.")
+@_json
+def prompts_show(prompt: str, prompts_dir: Path | None, toml: bool, as_json: bool) -> None:
+    """One prompt as it is sent, with all that it inherits: PROMPT is TASK, TASK=VERSION or FILE."""
+    from claimscore.prompts import Spec
 
-    name, _, version = task.partition("=")
+    _refuse_no_folder(prompts_dir)
+    spec = Spec.parse(prompt)
+    found = spec.load(prompts_dir)  # a broken one is refused
+    path = spec.path(prompts_dir)
     if toml:
-        print(prompt_source(name, version or "v1", prompts_dir), end="")
+        print(path.read_text(encoding="utf-8"), end="")
         return
-    prompt = load_prompt(name, version or "v1", prompts_dir)
-    print(f"{prompt.name} {prompt.version} @{prompt.digest}")
-    print(f"temperature {prompt.settings.temperature}, max_tokens {prompt.settings.max_tokens}")
-    for role, content in prompt.render(**{name: f"${name}" for name in prompt.fields}):
-        print(f"\n[{role}]\n{content}")
-    if prompt.schema:
-        print(f"\n[output schema]\n{json.dumps(prompt.schema.schema, indent=2)}")
+    if as_json:
+        resolved = dataclasses.asdict(found)
+        print(json.dumps({**resolved, "digest": found.digest, "path": str(path)}))
+        return
+    print(f"{found.name} {found.version} @{found.digest}   {path}")
+    print("\n".join(_resolved(found)))
+
+
+def _resolved(prompt: Prompt) -> Iterator[str]:
+    """Everything that is sent, a line at a time."""
+    yield from _settings_lines(prompt)
+    if prompt.system:
+        yield from ("", "[system]", *prompt.system.split("\n"))
+    for user, assistant in prompt.examples:
+        yield from ("", "[example: user]", *user.split("\n"))
+        yield from ("", "[example: assistant]", *assistant.split("\n"))
+    yield from ("", "[user]", *prompt.user.split("\n"))
+    yield from ("", "[output schema]")
+    yield from _schema_lines(prompt)
+
+
+def _settings_lines(prompt: Prompt) -> Iterator[str]:
+    common = dataclasses.asdict(prompt.settings)
+    for name, value in common.items():
+        if value or name != "model":
+            yield f"{name} = {json.dumps(value)}"
+    for name, value in dataclasses.asdict(prompt.summary_settings).items():
+        if value != common[name]:
+            yield f"{name} = {json.dumps(value)}   (--granularity summary)"
+
+
+def _schema_lines(prompt: Prompt) -> list[str]:
+    if prompt.schema is None:
+        return ["none: the answer is one text"]
+    return json.dumps(prompt.schema.schema, indent=2, ensure_ascii=False).split("\n")
+
+
+@prompts.command("diff")
+@click.argument("one", metavar="PROMPT")
+@click.argument("other", metavar="PROMPT")
+@_folder
+def prompts_diff(one: str, other: str, prompts_dir: Path | None) -> None:
+    """What differs between two prompts, as a unified diff of all that is sent."""
+    from claimscore.prompts import Spec
+
+    _refuse_no_folder(prompts_dir)
+    before, after = (Spec.parse(name).load(prompts_dir) for name in (one, other))
+    lines = list(
+        difflib.unified_diff(
+            list(_resolved(before)),
+            list(_resolved(after)),
+            f"{before.name} {before.version} @{before.digest}",
+            f"{after.name} {after.version} @{after.digest}",
+            lineterm="",
+        )
+    )
+    print("\n".join(lines) if lines else f"no difference: both are @{before.digest}")
+
+
+@prompts.command("check")
+@click.argument("prompt", metavar="PROMPT")
+@click.argument("source", metavar="[INPUT]", required=False)
+@_folder
+@click.option(
+    "--task", type=click.Choice(TASK_NAMES), help="The task that a FILE is for; else its name says."
+)
+@llm_options
+@_json
+def prompts_check(
+    prompt: str,
+    source: str | None,
+    prompts_dir: Path | None,
+    task: str | None,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Try a prompt: what is wrong with it, an example as it is sent, its tokens, one answer.
+
+    The example is the first record of INPUT, or one of ours. --llm builtin (the default) sends
+    nothing; a language model is asked once, which it charges for.
+    """
+    from claimscore.pipeline.prompt_checks import problems_for
+    from claimscore.pipeline.prompt_trial import try_prompt
+    from claimscore.prompts import Spec
+
+    _refuse_no_folder(prompts_dir)
+    spec = Spec.parse(prompt)
+    found = spec.load(prompts_dir)
+    about = task or spec.name or found.name
+    used_for = about if about in TASK_NAMES else None
+    path = spec.path(prompts_dir)
+    found_wrong = problems_for(used_for, found) if used_for else ()
+    problems = [_placed(path, *problem) for problem in found_wrong]
+    trial = None
+    if not problems:
+        trial = try_prompt(
+            found,
+            llm_config(options),
+            task=used_for,
+            source=source,
+            stdin=sys.stdin.buffer,
+            cache_dir=options["cache_dir"],
+        )
+    notes = list(_notes(spec, found, path))
+    if as_json:
+        print(json.dumps(_check_json(found, path, used_for, problems, notes, trial)))
+    else:
+        print("\n".join(_check_lines(found, path, used_for, problems, notes, trial)))
+    return EXIT_USAGE if problems or (trial is not None and trial.failures) else EXIT_OK
+
+
+def _placed(path: Path, key: tuple[str, ...], message: str) -> str:
+    """A problem with the file, and the line where the key stands in it."""
+    from claimscore.prompts.lines import line_of
+
+    line = line_of(path.read_text(encoding="utf-8"), *key)
+    return f"{path}{f', line {line}' if line else ''}: {message}"
+
+
+def _notes(spec: Spec, prompt: Prompt, path: Path) -> Iterator[str]:
+    """What is right and may still not be meant."""
+    from claimscore.config import read_toml
+    from claimscore.prompts import available_versions, load_prompt
+
+    says = read_toml(path).get("version", prompt.version)
+    if says != prompt.version:
+        yield f'the file says version = "{says}"; in a folder of prompts its name counts'
+    if prompt.version in available_versions(prompt.name):
+        ours = load_prompt(prompt.name, prompt.version)
+        if ours.digest != prompt.digest:
+            yield (
+                f"rows will say {prompt.name} {prompt.version}, as those of our prompt of that "
+                f"name, which is another (@{ours.digest}); give it a version of its own"
+            )
+
+
+def _check_lines(
+    prompt: Prompt,
+    path: Path,
+    task: str | None,
+    problems: list[str],
+    notes: list[str],
+    trial: Trial | None,
+) -> Iterator[str]:
+    purpose = f"for the task {task}" if task else "for a table (claimscore map)"
+    yield f"{prompt.name} {prompt.version} @{prompt.digest}, {purpose}   {path}"
+    yield from (f"problem: {problem}" for problem in problems)
+    yield from (f"note: {note}" for note in notes)
+    if trial is None:
+        return
+    yield f"\nrendered for {trial.about}:"
+    for role, content in trial.messages:
+        yield f"\n[{role}]\n{content}"
+    yield f"\ntokens: {_tokens(prompt, trial)}"
+    yield "\n[output schema]"
+    yield from _schema_lines(prompt)
+    if trial.why_not:
+        yield f"\nnobody was asked: {trial.why_not}"
+        return
+    yield f"\n[answer of {trial.llm}]\n{trial.answer}" if trial.answer else ""
+    yield from (f"problem: {failure}" for failure in trial.failures)
+    yield f"\n[{len(trial.rows)} row{'s' * (len(trial.rows) != 1)}]"
+    yield from (json.dumps(_shown(row), ensure_ascii=False) for row in trial.rows)
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if value is not None}
+
+
+def _tokens(prompt: Prompt, trial: Trial) -> str:
+    texts = f"{trial.n_texts} texts" if trial.n_texts > 1 else "the text"
+    return (
+        f"about {trial.prompt_tokens:,} in the prompt ({trial.prompt_bytes:,} bytes, 4 a token, as "
+        f"estimate counts where no answer of the model is stored): {trial.own_tokens:,} are its "
+        f"own, {trial.prompt_tokens - trial.own_tokens:,} are of {texts}; the answer may have "
+        f"{prompt.settings.max_tokens:,}"
+    )
+
+
+def _check_json(
+    prompt: Prompt,
+    path: Path,
+    task: str | None,
+    problems: list[str],
+    notes: list[str],
+    trial: Trial | None,
+) -> dict[str, Any]:
+    schema = prompt.schema
+    checked: dict[str, Any] = {
+        "name": prompt.name,
+        "version": prompt.version,
+        "digest": prompt.digest,
+        "path": str(path),
+        "task": task,
+        "problems": problems,
+        "notes": notes,
+        "schema": None if schema is None else schema.schema,
+        "trial": None,
+    }
+    if trial is not None:
+        shown = dataclasses.asdict(trial)
+        shown["messages"] = [message._asdict() for message in trial.messages]
+        checked["trial"] = {
+            **shown,
+            "prompt_tokens": trial.prompt_tokens,
+            "own_tokens": trial.own_tokens,
+        }
+    return checked

@@ -83,10 +83,13 @@ def _failures(tables: ChunkTables) -> dict[tuple[str, int | None], str]:
     return {(record, index): message for record, index, message in rows}
 
 
-def _answers(tables: ChunkTables) -> dict[tuple[str, int], dict[str, Any]]:
+def _answers(tables: ChunkTables) -> dict[tuple[str, int], list[dict[str, Any]]]:
+    """The answers about a dimension of a record, by its position: one a sample."""
     of_judge = tables["llm_answers"].filter(pl.col("task") == "judge")
-    rows = of_judge.select("id", "index", "answer").iter_rows()
-    return {(record, index): json.loads(answer) for record, index, answer in rows}
+    answers: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for record, index, answer in of_judge.select("id", "index", "answer").iter_rows():
+        answers.setdefault((record, index), []).append(json.loads(answer))
+    return answers
 
 
 def _score_record(
@@ -96,7 +99,7 @@ def _score_record(
     asked: tuple[str, ...],
     expectation: str,
     failed: Mapping[tuple[str, int | None], str],
-    answers: Mapping[tuple[str, int], dict[str, Any]],
+    answers: Mapping[tuple[str, int], list[dict[str, Any]]],
 ) -> Score:
     if not (summary or "").strip():
         return unscored(record, "no text in summary")
@@ -110,7 +113,7 @@ def _score_record(
             return unscored(record, f"judge failed for {dimension}: {failed[key]}", components)
         if key not in answers:
             return unscored(record, f"no grade of {dimension}", components)
-        grade = _grade(answers[key], expectation)
+        grade = _mean_grade([_grade(answer, expectation) for answer in answers[key]])
         if grade["value"] is None:
             return unscored(record, f"no log-probabilities: {dimension}", components)
         components[dimension] = grade
@@ -128,6 +131,21 @@ def _grade(answer: Mapping[str, Any], expectation: str) -> dict[str, Any]:
         value = None
     by = "expectation" if probabilities else "score"
     return {"value": value, "by": by, "score": answer["score"], "probabilities": probabilities}
+
+
+def _mean_grade(grades: list[dict[str, Any]]) -> dict[str, Any]:
+    """The mean of a dimension's samples, all of which must have a value; one is its own mean."""
+    if len(grades) == 1:
+        return grades[0]
+    values = [grade["value"] for grade in grades]
+    whole = all(value is not None for value in values)
+    return {
+        "value": sum(values) / len(values) if whole else None,
+        "by": " and ".join(sorted({grade["by"] for grade in grades})),
+        "score": sum(grade["score"] for grade in grades) / len(grades),
+        "probabilities": None,
+        "samples": [{key: g[key] for key in ("value", "score", "probabilities")} for g in grades],
+    }
 
 
 LLM_JUDGE = MetricFamily(

@@ -14,13 +14,14 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 import polars as pl
 
 from claimscore.cache.store import Cache, DiskCache, MemoryCache
 from claimscore.config import LLMConfig, RunConfig, api_key, user_cache_dir, user_state_dir
 from claimscore.errors import ConfigError, ParseError
+from claimscore.pipeline.asking import Asking, Place, Question, asked_settings
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.estimate_passes import (
     MetricNeeds,
@@ -31,10 +32,10 @@ from claimscore.pipeline.estimate_passes import (
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.judge import Parse
 from claimscore.pipeline.llm.limits.shared import SharedBudget, shared_scope
-from claimscore.pipeline.llm.prices import Price, find_price
+from claimscore.pipeline.llm.prices import Price, find_prices
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.session import LIMITS_FILE
-from claimscore.pipeline.llm_stage import answer_parser, task_requests
+from claimscore.pipeline.llm_stage import sample_column
 from claimscore.pipeline.plan import (
     Plan,
     PlannedPass,
@@ -53,10 +54,15 @@ from claimscore.rundir import RunDirectory, damage_as_error
 from claimscore.tables import Table
 from claimscore.types import JSON, Completion, Request
 
+T = TypeVar("T")
+
 #: Of larger inputs every n-th chunk is counted, about so many records in all; for tasks that
 #: ask about claims fewer, since those are made by rules where nobody was asked yet.
 COUNTED_RECORDS = 20_000
 RULED_RECORDS = 3_000
+
+#: The same before a run begins, which waits for it.
+BEFOREHAND_RECORDS = 5_000
 
 #: Requests of one's own that are looked up at a time.
 _BLOCK = 500
@@ -196,6 +202,31 @@ def estimate_run(
         return _RunEstimate(config, dataset, plan, provider, cache, done).estimate()
 
 
+def estimate_left(
+    config: RunConfig,
+    dataset: Dataset,
+    plan: Plan,
+    provider: Provider,
+    directory: RunDirectory,
+    todo: Iterable[ChunkTodo],
+) -> Estimate:
+    """What a run that is about to begin will ask for: `todo` is what is missing of `directory`.
+
+    Of larger inputs fewer records are counted than by `estimate_run`: the run itself waits.
+    """
+    with _cache_to_look_at(config.cache_dir) as cache:
+        return _RunEstimate(
+            config,
+            dataset,
+            plan,
+            provider,
+            cache,
+            _Done(directory, todo),
+            BEFOREHAND_RECORDS,
+            directory,
+        ).estimate()
+
+
 @contextlib.contextmanager
 def _cache_to_look_at(cache_dir: Path | None) -> Iterator[Cache]:
     """The cache; one that is not there yet is not made for an estimate."""
@@ -270,8 +301,12 @@ class _RunEstimate:
         provider: Provider,
         cache: Cache,
         done: _Done,
+        counted_records: int | None = None,
+        written: RunDirectory | None = None,
     ) -> None:
         self._config = config
+        self._counted_records = counted_records or COUNTED_RECORDS
+        self._written = written
         self._dataset = dataset
         self._plan = plan
         self._provider = provider
@@ -287,15 +322,14 @@ class _RunEstimate:
 
     def estimate(self) -> Estimate:
         total, size = self._dataset.n_records, self._config.chunk_records
-        every = math.ceil(total / COUNTED_RECORDS)
+        every = math.ceil(total / self._counted_records)
         every_ruled = every * math.ceil(total / every / RULED_RECORDS)
         n_counted, n_ruled = 0, 0
-        for chunk, records in enumerate(self._dataset.chunks(size)):
+        for chunk, records in self._frames(size, every):
             with_later = chunk % every_ruled == 0
-            if chunk % every == 0:
-                self._chunk(chunk, records, with_later=with_later)
-                n_counted += records.height
-                n_ruled += records.height if with_later else 0
+            self._chunk(chunk, records, with_later=with_later)
+            n_counted += records.height
+            n_ruled += records.height if with_later else 0
             if with_later:
                 self._passes.add(records, self._passes_left(chunk))
         counted = {
@@ -317,14 +351,36 @@ class _RunEstimate:
         notes += [self._about_guess(*pair) for pair in sorted(guesses.items())]
         notes += self._passes.notes(total)
         shares = {name: n / total for name, n in counted.items()}
+        models = {
+            planned.task.name: asked_settings(planned.prompt, self._config.granularity).model
+            for planned in self._plan.tasks
+            if planned.prompt is not None
+        }
         estimate = _summed(
-            self._config.llm, self._provider, self._tallies, total, shares, set(guesses), notes
+            self._config.llm,
+            self._provider,
+            self._tallies,
+            total,
+            shares,
+            set(guesses),
+            notes,
+            models,
         )
         return dataclasses.replace(
             estimate,
             metrics=tuple(map(metric_needs, self._plan.metrics)),
             passes=tuple(self._passes.passes(total)),
         )
+
+    def _frames(self, size: int, every: int) -> Iterator[tuple[int, pl.DataFrame]]:
+        """Every n-th chunk of records with its number; from the run's folder where it has them."""
+        if self._written is not None:
+            for chunk in range(0, self._written.n_chunks, every):
+                yield chunk, self._written.read("records", chunk)
+            return
+        for chunk, records in enumerate(self._dataset.chunks(size)):
+            if chunk % every == 0:
+                yield chunk, records
 
     def _about_guess(self, name: str, before: str) -> str:
         """What stands in for the rows of the task `before`, which `name` asks about."""
@@ -374,39 +430,66 @@ class _RunEstimate:
         if prompt is None:
             return sentences_as_claims(texts) if wanted else None
         units = task.units(TaskInput(texts, self._config.granularity, tables, records))
-        requests = task_requests(
-            task, prompt, units, _maker(self._provider), self._config.granularity
-        )
-        parse = answer_parser(task, prompt)
-        found = self._tallies[task.name].add(requests, parse)
-        return self._rows(planned, units, requests, found, parse) if wanted else None
-
-    def _rows(
-        self,
-        planned: PlannedTask,
-        units: list[Unit],
-        requests: list[Request],
-        found: list[Found],
-        parse: Parse[dict[str, Any]],
-    ) -> pl.DataFrame:
-        """The table of a task: stored answers, and the rules' or a guess where there is none."""
-        task = planned.task
-        rows: list[dict[str, Any]] = []
-        for unit, request, outcome in zip(units, requests, found, strict=True):
-            answer = outcome.value if outcome.answered else None
-            if outcome.missing:
-                self._n_guessed[task.name] += 1
-                answer = task.guess(unit) if task.guess else _ruled(request, parse)
-            if answer is not None:
-                rows += [{**row, **_NOBODY} for row in task.rows(unit, answer)]
+        asking = Asking(task, prompt, _maker(self._provider), self._config.granularity)
+        told = self._look_up(asking, units, wanted=wanted)
+        if not wanted:
+            return None
+        rows = [
+            {**row, **_NOBODY, **sample_column(task, sample)}
+            for (index, sample), answer in sorted(told.items())
+            for row in task.rows(units[index], answer)
+        ]
         return task.table.frame(rows if task.join is None else task.join(rows))
+
+    def _look_up(
+        self, asking: Asking, units: list[Unit], *, wanted: bool
+    ) -> dict[Place, dict[str, Any]]:
+        """Count what is asked about the units, as the LLM stage goes about it.
+
+        Where `wanted`, the answers: stored ones, and the rules' or a guess where there is none.
+        """
+        tally, step = self._tallies[asking.task.name], asking.n_samples
+        questions = asking.questions(units)
+        alone = [question for question in questions if len(question.units) == 1]
+        groups = [question for question in questions if len(question.units) > 1]
+        requests = [question.request for question in groups]
+        heard = tally.add(requests, asking.parse_several, step=step, counted=False)
+        told: dict[Place, dict[str, Any]] = {}
+        for question, found in zip(groups, heard, strict=True):
+            answers = found.value
+            if found.missing and wanted:
+                answers = _ruled(question.request, asking.parse_several)
+                self._n_guessed[asking.task.name] += len(question.units)
+            said = asking.said(question, answers) if answers else {}
+            told |= {(unit, question.sample): answer for unit, answer in said.items()}
+            if not found.missing:
+                left = (unit for unit in question.units if unit not in said)
+                alone += asking.alone(question, left, units)
+        found_alone = tally.add([q.request for q in alone], asking.parse_one, step=step)
+        for question, found in zip(alone, found_alone, strict=True):
+            answer = self._answer(asking, units, question, found) if wanted else None
+            if answer is not None:
+                told[question.units[0], question.sample] = answer
+        return told
+
+    def _answer(
+        self, asking: Asking, units: list[Unit], question: Question, found: Found
+    ) -> dict[str, Any] | None:
+        """A stored answer, or where it is still to be asked for, what may stand in its place."""
+        if not found.missing:
+            return cast("dict[str, Any] | None", found.value)
+        self._n_guessed[asking.task.name] += 1
+        guess = asking.task.guess
+        if guess is not None:
+            return guess(units[question.units[0]])
+        return _ruled(question.request, asking.parse_one)
 
 
 #: In the place of what made a row: the estimate keeps no rows.
 _NOBODY = dict.fromkeys(("request_key", "prompt", "prompt_version", "prompt_digest", "model"), "")
 
 
-def _ruled(request: Request, parse: Parse[dict[str, Any]]) -> dict[str, Any] | None:
+def _ruled(request: Request, parse: Parse[T]) -> T | None:
     """What the rules say, as the task understands it; None where they have nothing to say."""
     text = ruled_answer(request)
     try:
@@ -475,14 +558,20 @@ def _summed(
     shares: Mapping[str, float],
     guessed: set[str],
     notes: list[str],
+    models: Mapping[str, str] | None = None,
 ) -> Estimate:
-    price = find_price(llm, getattr(provider, "base_url", None))
+    models = models or {}
+    base_url = getattr(provider, "base_url", None)
+    price, others = find_prices(llm, base_url, filter(None, models.values()))
     known_bytes = sum(tally.known.prompt_bytes for tally in tallies.values())
     known_tokens = sum(tally.known.prompt_tokens for tally in tallies.values())
     ratio = known_bytes / known_tokens if known_tokens else None
     tasks = tuple(
         tally.estimate(
-            price, share=shares.get(name, 1.0), bytes_per_token=ratio, guessed=name in guessed
+            others.get(models.get(name, ""), price),
+            share=shares.get(name, 1.0),
+            bytes_per_token=ratio,
+            guessed=name in guessed,
         )
         for name, tally in tallies.items()
     )

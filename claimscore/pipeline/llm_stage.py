@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
 from claimscore.config import Granularity
+from claimscore.pipeline.asking import Asking, Place
 from claimscore.pipeline.llm.engine import Answer, Engine
-from claimscore.pipeline.llm.judge import Parse
 from claimscore.pipeline.plan import PlannedTask
 from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, side_texts
 from claimscore.pipeline.tasks.decompose import sentences_as_claims
 from claimscore.prompts import Prompt
 from claimscore.tables import FAILURES
-from claimscore.types import Completion, Failure, OutputSchema, Request
+from claimscore.types import Failure
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,50 +42,72 @@ async def run_task(
     assert engine is not None, "a task with a prompt needs an engine"
     texts = side_texts(records, planned.sides)
     units = task.units(TaskInput(texts, granularity, tables, records))
-    requests = task_requests(task, prompt, units, engine, granularity)
-    outcomes = await engine.answer_all(requests, answer_parser(task, prompt))
+    asking = Asking(task, prompt, engine, granularity)
+    return task_result(asking, units, await ask_units(asking, units, engine))
+
+
+def task_result(
+    asking: Asking, units: Sequence[Unit], told: Mapping[Place, Answer[dict[str, Any]] | Failure]
+) -> TaskResult:
+    """What was said of each unit and sample, as rows with what made them, and as failures."""
+    task = asking.task
     rows: list[dict[str, Any]] = []
     failures: list[dict[str, Any]] = []
-    for unit, outcome in zip(units, outcomes, strict=True):
+    for (index, sample), outcome in sorted(told.items()):
+        unit = units[index]
         if isinstance(outcome, Failure):
-            failures.append(_failure_row(task.name, unit, outcome))
+            failures.append(_failure_row(task.name, unit, _which(outcome, sample, asking)))
         else:
-            provenance = _provenance(prompt, outcome)
-            rows += [{**row, **provenance} for row in task.rows(unit, outcome.value)]
+            provenance = _provenance(asking.prompt, outcome)
+            made = task.rows(unit, outcome.value)
+            rows += [{**row, **provenance, **sample_column(task, sample)} for row in made]
     if task.join is not None:
         rows = task.join(rows)
     return TaskResult(task.table.frame(rows), FAILURES.frame(failures))
 
 
-def answer_parser(task: Task, prompt: Prompt) -> Parse[dict[str, Any]]:
-    """What makes a task's answer of a completion, or raises `ParseError`."""
+async def ask_units(
+    asking: Asking, units: Sequence[Unit], engine: Engine
+) -> dict[Place, Answer[dict[str, Any]] | Failure]:
+    """An answer or a failure for every unit and sample: of several at once, and what is left of
+    these of one at a time."""
+    told: dict[Place, Answer[dict[str, Any]] | Failure] = {}
+    questions = asking.questions(units)
+    alone = [question for question in questions if len(question.units) == 1]
+    groups = [question for question in questions if len(question.units) > 1]
+    heard = await engine.answer_all(
+        [question.request for question in groups],
+        asking.parse_several,
+        step=asking.n_samples,
+        counted=False,
+    )
+    for question, answers in zip(groups, heard, strict=True):
+        said: dict[int, dict[str, Any]] = {}
+        if not isinstance(answers, Failure):
+            said = asking.said(question, answers.value)
+            of_all = answers.key, answers.completion
+            for unit, answer in said.items():
+                told[unit, question.sample] = Answer(*of_all, answer, answers.cached)
+        left = (unit for unit in question.units if unit not in said)
+        alone += asking.alone(question, left, units)
+    outcomes = await engine.answer_all(
+        [question.request for question in alone], asking.parse_one, step=asking.n_samples
+    )
+    for question, outcome in zip(alone, outcomes, strict=True):
+        told[question.units[0], question.sample] = outcome
+    return told
 
-    def parse(completion: Completion) -> dict[str, Any]:
-        answer = prompt.parse(completion.text)
-        task.check(answer)
-        return answer if task.refine is None else task.refine(completion, answer)
 
-    return parse
+def sample_column(task: Task, sample: int) -> dict[str, int]:
+    """The number of the sample, for tables that have it."""
+    return {"sample": sample} if task.samples else {}
 
 
-def task_requests(
-    task: Task, prompt: Prompt, units: list[Unit], engine: Engine, granularity: Granularity
-) -> list[Request]:
-    """The requests that a task sends for its units."""
-    settings = prompt.summary_settings if granularity == "summary" else prompt.settings
-    schema = prompt.schema
-    output = OutputSchema(task.name, schema.schema) if schema else None
-    return [
-        engine.request(
-            prompt.render(**unit.fields(prompt.fields)),
-            temperature=settings.temperature,
-            max_tokens=settings.max_tokens,
-            top_p=settings.top_p,
-            output=output,
-            top_logprobs=task.top_logprobs,
-        )
-        for unit in units
-    ]
+def _which(failure: Failure, sample: int, asking: Asking) -> Failure:
+    """The failure, with the sample that it is of, where there are several."""
+    if asking.n_samples == 1:
+        return failure
+    return dataclasses.replace(failure, message=f"sample {sample}: {failure.message}")
 
 
 def _provenance(prompt: Prompt, answer: Answer[Any]) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -13,9 +12,10 @@ from claimscore.metrics import catalogue
 from claimscore.metrics.base import SIDES, Metric, PassNeed
 from claimscore.pipeline.llm.providers.builtin import TASKS as RULES
 from claimscore.pipeline.passes import PASSES, ModelPass
+from claimscore.pipeline.prompt_checks import check_model, check_prompt, other_models
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import Task
-from claimscore.prompts import Prompt, load_prompt
+from claimscore.prompts import DEFAULT_VERSION, Prompt, load_prompt
 from claimscore.tables import SIDE_COLUMNS, SOURCE_SIDE
 
 
@@ -60,6 +60,12 @@ class Plan:
     @property
     def needs_llm(self) -> bool:
         return any(planned.prompt is not None for planned in self.tasks)
+
+    @property
+    def other_models(self) -> tuple[str, ...]:
+        """Language models that prompts name in the place of the run's, each once."""
+        prompts = (planned.prompt for planned in self.tasks if planned.prompt is not None)
+        return tuple(dict.fromkeys(model for prompt in prompts for model in other_models(prompt)))
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -140,19 +146,10 @@ def _prompt_or_none(config: RunConfig, name: str) -> Prompt | None:
 
 def task_prompt(config: RunConfig, name: str) -> Prompt:
     """The prompt that a task uses in this run, checked against what the task offers and reads."""
-    chosen = config.prompts.get(name, "v1")
+    chosen = config.prompts.get(name, DEFAULT_VERSION)
     prompt = load_prompt(name, chosen, config.prompts_dir)
-    task = TASKS[name]
-    prompt.check_fields(task.fields, f"--prompt {name}={chosen}")
-    for field in task.fields[: task.n_required]:
-        if field not in prompt.fields:
-            raise ConfigError(f"--prompt {name}={chosen}: the prompt never uses ${field}")
-    expected = task.output
-    if prompt.output != expected:
-        raise ConfigError(
-            f"--prompt {name}={chosen}: [output] must be {json.dumps(expected)}, "
-            f"not {json.dumps(prompt.output)}"
-        )
+    check_prompt(TASKS[name], prompt, f"--prompt {name}={chosen}")
+    check_model(prompt, config.llm, f"--prompt {name}={chosen}")
     return prompt
 
 

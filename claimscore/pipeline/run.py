@@ -22,6 +22,7 @@ from claimscore.metrics.catalogue import Catalogue
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.encoders import load_model
 from claimscore.pipeline.encoders import store as model_store
+from claimscore.pipeline.estimate import Estimate, estimate_left
 from claimscore.pipeline.llm.money import SPEND_FILE, spent_so_far
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.session import open_engine
@@ -49,6 +50,7 @@ from claimscore.types import JSON
 
 OnProgress = Callable[[Progress], None]
 OnPlan = Callable[[Plan, list[ChunkTodo]], None]
+OnEstimate = Callable[[Plan, Estimate], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,12 +67,18 @@ class RunResult:
 
 
 def run(
-    config: RunConfig, *, stdin: BinaryIO | None = None, on_progress: OnProgress | None = None
+    config: RunConfig,
+    *,
+    stdin: BinaryIO | None = None,
+    on_estimate: OnEstimate | None = None,
+    on_progress: OnProgress | None = None,
 ) -> RunResult:
     """Score the records of `config.input` into the folder `config.out`.
 
     Finished parts are kept: after an interrupt, a crash or a kill, the same call goes on
-    where it was and asks no LLM for what it already answered. Raises `ConfigError` for
+    where it was and asks no LLM for what it already answered. `on_estimate` hears, before
+    anything is sent, what will be asked and what it may cost, answers in the cache taken off;
+    nobody is told where no LLM is needed or nothing is missing. Raises `ConfigError` for
     wrong input or settings (before anything is spent) and `StoppedEarly` when stopped.
     """
     if not (config.metrics or config.tasks):
@@ -91,7 +99,12 @@ def run(
         for chunk, frame in enumerate(dataset.chunks(config.chunk_records)):
             if not directory.has(chunk, "records"):
                 directory.write_parts(chunk, "records", {"records": frame})
-        return work.finish(work.todo())
+        todo = work.todo()
+        if on_estimate is not None and work.provider is not None and todo:
+            tell.phase("counting", directory)
+            left = estimate_left(config, dataset, plan, work.provider, directory, todo)
+            on_estimate(plan, left)
+        return work.finish(todo)
 
 
 def score(
@@ -284,6 +297,7 @@ class _Work:
                         self.config.llm,
                         self.provider,
                         self.config.cache_dir,
+                        models=self.plan.other_models,
                         spend_file=directory.state / SPEND_FILE,
                         retry_failed=self.config.retry_failed,
                         on_event=self.tell.hear(directory),

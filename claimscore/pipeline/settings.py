@@ -18,7 +18,9 @@ from claimscore.pipeline.encoders.base import TokenEncoder
 from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.passes import PASSES
 from claimscore.pipeline.plan import Plan
+from claimscore.pipeline.prompt_checks import other_models
 from claimscore.pipeline.stages import Models
+from claimscore.prompts import Prompt
 from claimscore.rundir import RunDirectory
 from claimscore.types import JSON
 
@@ -39,6 +41,7 @@ CALLED = {
     "additive.token_encoder.layer": "--token-layer",
     "additive.token_encoder.rescale_with_baseline": "rescaling (--no-baseline)",
     **{f"additive.prompts.{task}.digest": f"--prompt {task}" for task in TASK_NAMES},
+    **{f"additive.prompts.{task}.model": f"model of --prompt {task}" for task in TASK_NAMES},
     **{f"additive.prompts.{task}.version": f"version of --prompt {task}" for task in TASK_NAMES},
 }
 
@@ -68,6 +71,7 @@ def result_settings(
                 "name": planned.prompt.name,
                 "version": planned.prompt.version,
                 "digest": planned.prompt.digest,
+                **_named_models(planned.prompt),
             }
             for planned in plan.tasks
             if planned.prompt is not None
@@ -80,6 +84,12 @@ def result_settings(
         "seed": config.seed,
         "additive": additive,
     }
+
+
+def _named_models(prompt: Prompt) -> JSON:
+    """The model that a prompt names in the place of the run's; nothing for most."""
+    models = other_models(prompt)
+    return {"model": " ".join(models)} if models else {}
 
 
 def _role_settings(role: str, encoders: EncoderConfig) -> JSON:
@@ -137,7 +147,8 @@ def signature_facts(settings: Mapping[str, Any]) -> dict[str, str]:
         named = f"{llm['provider']}:{llm['model']}@{llm['namespace']}"
         facts["llm"] = llm["model"] if builtin else named
     for task, prompt in additive.get("prompts", {}).items():
-        facts[task] = f"{prompt['name']}={prompt['version']}@{prompt['digest']}"
+        asked = f":{prompt['model']}" if "model" in prompt else ""
+        facts[task] = f"{prompt['name']}={prompt['version']}@{prompt['digest']}{asked}"
     for role in ROLES:
         if role in additive:
             facts[role] = _model_fact(additive[role])
@@ -159,6 +170,12 @@ def options_of(config: RunConfig) -> JSON:
     values = dataclasses.asdict(config)
     for name in _PATHS:
         values[name] = str(values[name]) if values[name] is not None else None
+    if config.prompts_dir is not None:
+        values["prompts_dir"] = str(config.prompts_dir.resolve())
+    values["prompts"] = {
+        task: str(Path(named).resolve()) if named.endswith(".toml") else named
+        for task, named in config.prompts.items()
+    }
     values["metric_files"] = [str(file.resolve()) for file in config.metric_files]
     del values["out"], values["retry_failed"]
     return _without_none(values)

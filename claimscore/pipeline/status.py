@@ -40,6 +40,7 @@ def _status(out: Path, directory: RunDirectory) -> JSON:
     todo = find_todo(plan, directory, n_chunks, retry_failed=False)
     failures = directory.scan("failures").select("id", "stage", "kind").collect()
     by_kind = failures.group_by("stage", "kind").len("count").sort("stage", "kind")
+    complete = not todo and (out / "scores.parquet").is_file()
     return {
         **begun,
         "records": records,
@@ -48,7 +49,8 @@ def _status(out: Path, directory: RunDirectory) -> JSON:
         "model_chunks_left": sum(item.needs_models for item in todo),
         "rows": directory.counts(),
         "failures": by_kind.to_dicts(),
-        "complete": not todo and (out / "scores.parquet").is_file(),
+        "complete": complete,
+        "metrics": directory.summary().get("metrics", {}) if complete else {},
     }
 
 

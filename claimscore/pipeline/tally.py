@@ -20,8 +20,7 @@ from claimscore.cache.key import request_key
 from claimscore.cache.store import Cache
 from claimscore.pipeline.llm.judge import Parse, Refused, judge
 from claimscore.pipeline.llm.prices import Price
-from claimscore.pipeline.llm.providers.builtin import TASKS as RULES
-from claimscore.pipeline.llm.providers.builtin import input_text
+from claimscore.pipeline.llm.providers.builtin import ruled
 from claimscore.types import Completion, Request
 
 #: Bytes of UTF-8 a token, where no answer of the model says better: right for English prose,
@@ -108,6 +107,7 @@ class _Row:
     """A question on its way through the samples that are stored."""
 
     request: Request
+    step: int
     n_refused: int = 0
     final: bool = False
 
@@ -135,11 +135,16 @@ class Tally:
         self._missing = _Sample()
         self._stored = _Sample()
 
-    def add(self, requests: Sequence[Request], parse: Parse[Any]) -> list[Found]:
-        """Look the requests up; where a stored answer is refused, its next sample."""
+    def add(
+        self, requests: Sequence[Request], parse: Parse[Any], *, step: int = 1, counted: bool = True
+    ) -> list[Found]:
+        """Look the requests up; where a stored answer is refused, its next sample.
+
+        `step` and `counted` are those of `Engine.answer_all`.
+        """
         keys = [request_key(request) for request in requests]
         found: dict[str, Found] = {}
-        at = {key: (key, _Row(request)) for key, request in zip(keys, requests, strict=True)}
+        at = {key: (key, _Row(request, step)) for key, request in zip(keys, requests, strict=True)}
         while at:
             stored = self._cache.get_many([sample_key for sample_key, _ in at.values()])
             following = {}
@@ -159,7 +164,7 @@ class Tally:
         outcomes = [found[key] for key in keys]
         self._n_questions += len(outcomes)
         self._n_answered += sum(outcome.answered for outcome in outcomes)
-        self._n_given_up += sum(outcome == _GIVEN_UP for outcome in outcomes)
+        self._n_given_up += counted and sum(outcome == _GIVEN_UP for outcome in outcomes)
         return outcomes
 
     @property
@@ -290,14 +295,15 @@ _MISSING = Found(missing=True)
 
 
 def _next_sample(row: _Row, verdict: Refused) -> tuple[str, _Row]:
-    request = dataclasses.replace(row.request, sample_index=row.request.sample_index + 1)
-    return request_key(request), _Row(request, row.n_refused + 1, verdict.final)
+    index = row.request.sample_index + row.step
+    request = dataclasses.replace(row.request, sample_index=index)
+    return request_key(request), _Row(request, row.step, row.n_refused + 1, verdict.final)
 
 
 def ruled_answer(request: Request) -> str | None:
     """What the built-in rules say to a request; None where they know no such task."""
-    rule = RULES.get(request.output.name) if request.output is not None else None
-    return json.dumps(rule(input_text(request)), ensure_ascii=False) if rule else None
+    answer = ruled(request)
+    return None if answer is None else json.dumps(answer, ensure_ascii=False)
 
 
 def ruled_tokens(request: Request) -> float | None:

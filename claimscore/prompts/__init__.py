@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from claimscore.prompts.prompt import (
-    Prompt,
+from claimscore.prompts.folders import (
+    DEFAULT_VERSION,
+    Listed,
+    Spec,
     available_versions,
+    list_prompts,
     load_prompt,
     load_prompt_file,
     prompt_names,
     prompt_source,
 )
+from claimscore.prompts.prompt import Prompt, numbered
 
 __all__ = [
+    "DEFAULT_VERSION",
+    "Listed",
     "Prompt",
+    "Spec",
     "available_versions",
+    "list_prompts",
     "load_prompt",
     "load_prompt_file",
+    "numbered",
     "prompt_names",
     "prompt_source",
 ]

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from claimscore.errors import ConfigError, ParseError
-from claimscore.types import JSON
+from claimscore.types import ANSWERS, JSON, TEXT_NUMBER
 
 _SCALARS: dict[str, tuple[JSON, type]] = {
     "string": ({"type": "string"}, str),
@@ -62,19 +62,62 @@ def parse_answer(text: str, output: Mapping[str, Any]) -> dict[str, Any]:
     """
     from pydantic import ValidationError
 
-    body = text.strip()
-    if not body:
-        raise ParseError("the answer is empty")
-    fenced = _FENCE.match(body)
+    body = _unfenced(text)
     try:
-        model = _model(json.dumps(output))
-        parsed = model.model_validate_json(fenced.group(1) if fenced else body, strict=True)
+        parsed = _model(json.dumps(output)).model_validate_json(body, strict=True)
     except ValidationError as exc:
         first = exc.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "answer"
         raise ParseError(f"{place}: {first['msg']}") from None
     answer: dict[str, Any] = parsed.model_dump(by_alias=True)
     return answer
+
+
+def _unfenced(text: str) -> str:
+    body = text.strip()
+    if not body:
+        raise ParseError("the answer is empty")
+    fenced = _FENCE.match(body)
+    return fenced.group(1) if fenced else body
+
+
+def of_several(output: Mapping[str, Any]) -> dict[str, Any]:
+    """The `[output]` of a request about several texts, of which each has these columns."""
+    return {ANSWERS: [{TEXT_NUMBER: "integer", **output}]}
+
+
+def parse_answers(text: str, output: Mapping[str, Any]) -> dict[int, dict[str, Any] | None]:
+    """The columns of each text that is answered, by its number from 1; None where they are wrong.
+
+    What is said of one text does not depend on the others. Raises `ParseError` where nothing is
+    right, or two items are about one text.
+    """
+    try:
+        answer = json.loads(_unfenced(text))
+    except (ValueError, RecursionError) as exc:
+        raise ParseError(f"answer: Invalid JSON: {exc}") from None
+    items = answer.get(ANSWERS) if isinstance(answer, dict) and len(answer) == 1 else None
+    if not isinstance(items, list):
+        raise ParseError(f'the answer must be {{"{ANSWERS}": [...]}}')
+    found: dict[int, dict[str, Any] | None] = {}
+    why = "no text is answered"
+    for item in items:
+        number = item.get(TEXT_NUMBER) if isinstance(item, dict) else None
+        columns: dict[str, Any] | None = None
+        try:
+            columns = parse_answer(json.dumps(item), {TEXT_NUMBER: "integer", **output})
+        except ParseError as exc:
+            why = f"{ANSWERS}: {exc}"
+        else:
+            del columns[TEXT_NUMBER]
+        if type(number) is not int:
+            continue
+        if number in found:
+            raise ParseError(f"text {number} is answered twice")
+        found[number] = columns
+    if not any(columns is not None for columns in found.values()):
+        raise ParseError(why)
+    return found
 
 
 @functools.lru_cache(maxsize=256)

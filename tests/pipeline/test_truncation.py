@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from claimscore.console import print_result
+from claimscore.console.result import print_result
 from claimscore.metrics import catalogue
 from claimscore.pipeline.truncation import truncations
 from claimscore.rundir import RunDirectory

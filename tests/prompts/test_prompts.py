@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import string
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from claimscore.errors import ConfigError, ParseError
 from claimscore.prompts import (
     available_versions,
+    list_prompts,
     load_prompt,
     load_prompt_file,
     prompt_names,
@@ -45,13 +47,25 @@ def write(tmp_path: Path, text: str) -> Path:
 
 
 def test_released_prompts_are_never_edited() -> None:
-    """Every version in the package has exactly the digest it was released with."""
+    """Every version in the package is the file, byte for byte, that it was released as."""
     found = {
-        f"{name}={version}": load_prompt(name, version).digest
-        for name in prompt_names()
-        for version in available_versions(name)
+        f"{one.prompt.name}={one.prompt.version}": {
+            "digest": one.prompt.digest,
+            "sha256": hashlib.sha256(one.path.read_bytes()).hexdigest(),
+        }
+        for one in list_prompts()
     }
-    assert found == DIGESTS
+    edited = sorted(name for name, was in DIGESTS.items() if found.get(name) != was)
+    assert not edited, (
+        f"{', '.join(edited)}: a released prompt was edited or removed. Scores were published "
+        "under its version, and answers are cached under its words. Put the file back as it was "
+        "(git show), and make the change in a new file, v<N+1>.toml."
+    )
+    new = {name: now for name, now in found.items() if name not in DIGESTS}
+    assert not new, (
+        "new prompts: once they are as they shall be released, add them to "
+        f"tests/prompts/digests.json: {json.dumps(new, indent=2)}"
+    )
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "1" + 400 * "0"])
@@ -72,9 +86,15 @@ def test_a_copy_of_our_prompt_is_a_prompt(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", prompt_names())
 def test_the_examples_of_our_prompts_pass_their_own_schema(name: str) -> None:
     """A few-shot answer that the parser would refuse teaches the model to fail."""
-    prompt = load_prompt(name)
-    for _, assistant in prompt.examples:
-        assert tuple(prompt.parse(assistant)) == prompt.columns
+    for version in available_versions(name):
+        prompt = load_prompt(name, version)
+        for user, assistant in prompt.examples:
+            if prompt.takes_several:
+                answers = prompt.parse_several(assistant)
+                assert list(answers) == list(range(1, 1 + len(user.splitlines())))
+            else:
+                answers = {1: prompt.parse(assistant)}
+            assert all(tuple(answer or ()) == prompt.columns for answer in answers.values())
 
 
 def test_decompose_has_the_settings_of_the_paper() -> None:

@@ -82,7 +82,7 @@ def _source_id(record: Annotated, name: str) -> str:
 def _collect(out: Path, asked: Iterable[tuple[Annotated, str]], made: Made) -> None:
     directory = RunDirectory.reader(out)
     table = "negations" if out.name == NEGATIONS else "paraphrases"
-    rows = directory.scan(table).collect()
+    rows = directory.scan(table).filter(pl.col("sample").fill_null(0) == 0).collect()
     if table == "negations":
         rows = rows.filter(level="sentence")
     texts = rows.sort("sentence_index", nulls_last=False, maintain_order=True)

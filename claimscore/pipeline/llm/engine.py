@@ -72,6 +72,7 @@ class _Row(Generic[T]):
 
     request: Request
     key: str
+    step: int = 1
     n_refused: int = 0
     n_new: int = 0
     final: bool = False  # a further sample would fare no better
@@ -92,6 +93,7 @@ class _Call(Generic[T]):
     retry: Retry
     workers: TaskGroup
     n_more: int
+    counted: bool
 
 
 class _Flight:
@@ -187,12 +189,13 @@ class Engine:
         output: OutputSchema | None = None,
         sample_index: int = 0,
         top_logprobs: int = 0,
+        model: str = "",
     ) -> Request:
-        """A request to this engine's provider."""
+        """A request to this engine's provider; `model` names another one of that server."""
         return Request(
             provider=self.provider.family,
             namespace=self.provider.namespace,
-            model=self.provider.model,
+            model=model or self.provider.model,
             messages=tuple(messages),
             temperature=temperature,
             max_tokens=max_tokens,
@@ -208,22 +211,29 @@ class Engine:
         return outcome
 
     async def answer_all(
-        self, requests: Sequence[Request], parse: Parse[T]
+        self,
+        requests: Sequence[Request],
+        parse: Parse[T],
+        *,
+        step: int = 1,
+        counted: bool = True,
     ) -> list[Answer[T] | Failure]:
         """An answer or a failure for every request, in their order.
 
         `parse` judges an answer: what it returns is the answer's value, `ParseError`
-        refuses it and the next sample is asked for. Stored answers are judged again, so a
-        changed `parse` needs no request. Equal requests are asked once.
+        refuses it and the next sample is asked for: `step` after it, so that who wants several
+        samples of a question, from the first `step` on, never gets one of them twice. Stored
+        answers are judged again, so a changed `parse` needs no request. Equal requests are asked
+        once. A failure that is not `counted` is no failed row: the caller asks in another way.
         """
         self._check_running()
         rows: dict[str, _Row[T]] = {}
         keys = [request_key(request) for request in requests]
         for key, request in zip(keys, requests, strict=True):
-            rows.setdefault(key, _Row(request, key))
+            rows.setdefault(key, _Row(request, key, step))
         missing = await self._take_stored(list(rows.values()), parse)
         if missing:
-            await self._work(missing, parse)
+            await self._work(missing, parse, counted)
         return [cast("Answer[T] | Failure", rows[key].outcome) for key in keys]
 
     def stop(self) -> None:
@@ -312,20 +322,20 @@ class Engine:
         row.n_refused += 1
         row.final = why.final
         row.failure = Failure(why.kind, why.message, row.n_refused, row.key, why.raw)
-        index = row.request.sample_index + 1
+        index = row.request.sample_index + row.step
         row.request = dataclasses.replace(row.request, sample_index=index)
         row.key = request_key(row.request)
 
     # -- missing answers
 
-    async def _work(self, rows: list[_Row[T]], parse: Parse[T]) -> None:
+    async def _work(self, rows: list[_Row[T]], parse: Parse[T], counted: bool) -> None:
         """Workers over all rows, one a slot; raise what stopped them, if anything did."""
         n_workers = min(len(rows), self.max_concurrency)
         with self._stop.call():
             async with anyio.create_task_group() as workers:
                 retry = Retry(lambda seconds: self._back_off(call, seconds))
                 n_more = min(len(rows) - n_workers, _SLEEPERS_A_SLOT * self.max_concurrency)
-                call = _Call(iter(rows), parse, retry, workers, n_more)
+                call = _Call(iter(rows), parse, retry, workers, n_more, counted)
                 for _ in range(n_workers):
                     workers.start_soon(self._worker, call)
         if any(row.outcome is None for row in rows):
@@ -356,7 +366,7 @@ class Engine:
                 await self._wait_for_other_process()
             else:
                 await self._look_and_ask(row, call)
-        if isinstance(row.outcome, Failure):
+        if call.counted and isinstance(row.outcome, Failure):
             self._count_failure(row.outcome)
 
     async def _look_and_ask(self, row: _Row[T], call: _Call[T]) -> None:

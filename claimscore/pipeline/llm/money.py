@@ -15,6 +15,7 @@ import dataclasses
 import json
 import math
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -86,7 +87,8 @@ class _Waiter:
 class Spending:
     """Counts what a run spends, over all its invocations, and keeps it within its caps.
 
-    Used on the event loop, except for `flush`. Without a cap nothing is written before a
+    `others` are the prices of models that requests name besides the one of `price`. Used on the
+    event loop, except for `flush`. Without a cap nothing is written before a
     request is sent, and nobody waits.
     """
 
@@ -94,6 +96,7 @@ class Spending:
         self,
         *,
         price: Price | None,
+        others: Mapping[str, Price] | None = None,
         max_cost: float | None = None,
         max_requests: int | None = None,
         ledger: Ledger | None = None,
@@ -105,6 +108,7 @@ class Spending:
                 "by --max-requests"
             )
         self.price = price
+        self._others = dict(others or {})
         earlier = ledger.earlier if ledger is not None else Spent()
         self.earlier = _totals(earlier, price)
         self.totals = SpendTotals(usd=None if price is None else 0.0)
@@ -173,7 +177,7 @@ class Spending:
             most_prompt, most_completion = self._most_tokens(reservation.request)
             prompt = most_prompt if prompt is None else prompt
             completion = most_completion if completion is None else completion
-        price, totals = self.price, self.totals
+        price, totals = self._price_of(reservation.request), self.totals
         pico = 0
         if price is not None:
             pico = price.cost(prompt, completion, usage.cached_prompt_tokens or 0)
@@ -200,9 +204,9 @@ class Spending:
     def keep(self, reservation: Reservation) -> None:
         """Nobody knows whether it was answered and billed: it counts as if it was, in full."""
         prompt, completion = self._most_tokens(reservation.request)
-        pico = 0
-        if self.price is not None:
-            pico = reservation.pico_usd or self.price.most(prompt, completion)
+        pico, price = 0, self._price_of(reservation.request)
+        if price is not None:
+            pico = reservation.pico_usd or price.most(prompt, completion)
             prompt = completion = 0  # priced
             self._possibly_pico += pico
             self.totals.possibly_billed_usd = self._possibly_pico / PICO
@@ -231,7 +235,7 @@ class Spending:
 
     def _take_if_it_fits(self, request: Request) -> Reservation | None:
         prompt, completion = self._most_tokens(request)
-        pico = self._most_pico(prompt, completion)
+        pico = self._most_pico(request, prompt, completion)
         if self._why_not(pico) is not None:
             return None
         number = 0
@@ -245,8 +249,9 @@ class Spending:
 
     def _free(self, reservation: Reservation, pico: int) -> None:
         """Let go of what was set aside; whoever waits for room gets it."""
-        if pico > reservation.pico_usd and self.price is not None:
-            most = self.price.most(*self._most_tokens(reservation.request))
+        price = self._price_of(reservation.request)
+        if pico > reservation.pico_usd and price is not None:
+            most = price.most(*self._most_tokens(reservation.request))
             self._stretch = max(self._stretch, pico / max(most, 1))
         self._held_pico -= reservation.pico_usd
         self._in_flight -= 1
@@ -269,7 +274,7 @@ class Spending:
             waiter.decided.set()
 
     def _no_room(self, request: Request) -> BudgetError:
-        why = self._why_not(self._most_pico(*self._most_tokens(request)))
+        why = self._why_not(self._most_pico(request, *self._most_tokens(request)))
         return BudgetError(why or "the budget is used up")
 
     def _why_not(self, pico: int) -> str | None:
@@ -295,10 +300,15 @@ class Spending:
 
     # -- the most that a request can cost
 
-    def _most_pico(self, prompt_tokens: int, completion_tokens: int) -> int:
-        if self.price is None:
+    def _price_of(self, request: Request) -> Price | None:
+        """What its model costs: the run's, or another that a prompt names."""
+        return self._others.get(request.model, self.price)
+
+    def _most_pico(self, request: Request, prompt_tokens: int, completion_tokens: int) -> int:
+        price = self._price_of(request)
+        if price is None:
             return 0
-        return math.ceil(self.price.most(prompt_tokens, completion_tokens) * self._stretch)
+        return math.ceil(price.most(prompt_tokens, completion_tokens) * self._stretch)
 
     def _most_tokens(self, request: Request) -> tuple[int, int]:
         """Bounds of a request's prompt and completion tokens that need no tokenizer.

@@ -138,6 +138,24 @@ def find_price(config: LLMConfig, base_url: str | None = None) -> Price | None:
     return _from_table(model, url, batch=family == "openai-batch")
 
 
+def find_prices(
+    config: LLMConfig, base_url: str | None, models: Iterable[str]
+) -> tuple[Price | None, dict[str, Price]]:
+    """The price of the configured model, and of other models that the same provider is asked for.
+
+    None and nothing where one of them is not known: then nobody can say what all cost.
+    """
+    price = find_price(config, base_url)
+    family = config.model.partition(":")[0]
+    others: dict[str, Price] = {}
+    for model in models:
+        found = find_price(dataclasses.replace(config, model=f"{family}:{model}"), base_url)
+        if found is None:
+            return None, {}
+        others[model] = found
+    return price, others if price is not None else {}
+
+
 def _from_table(name: str, url: str, *, batch: bool) -> Price | None:
     from genai_prices import __version__
     from genai_prices.data_snapshot import get_snapshot  # 0.2 s: only where it is needed

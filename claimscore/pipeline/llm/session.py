@@ -22,7 +22,7 @@ from claimscore.pipeline.llm.limits import Limiter
 from claimscore.pipeline.llm.limits.none import NoLimits
 from claimscore.pipeline.llm.limits.shared import SharedBudget, shared_scope
 from claimscore.pipeline.llm.money import Spending
-from claimscore.pipeline.llm.prices import find_price
+from claimscore.pipeline.llm.prices import find_prices
 from claimscore.pipeline.llm.providers.base import Collecting, Provider
 from claimscore.pipeline.llm.providers.batch_files import batch_folder, paid_twice_online
 from claimscore.pipeline.llm.sender import OnEvent, hear_nothing
@@ -42,13 +42,15 @@ async def open_engine(
     provider: Provider,
     cache_dir: Path | None = None,
     *,
+    models: Sequence[str] = (),
     spend_file: Path | None = None,
     retry_failed: bool = False,
     on_event: OnEvent | None = None,
 ) -> AsyncIterator[Engine]:
     """An engine that may be asked, with everything it needs; closes all of it at the end.
 
-    `spend_file` keeps what was spent over all calls, so that `max_cost` and `max_requests`
+    `models` are those that requests name besides the provider's own, so that what they cost is
+    known. `spend_file` keeps what was spent over all calls, so that `max_cost` and `max_requests`
     hold for them together. `on_event` hears of what happens seldom (pauses, outages, damage).
     Raises `ConfigError` before anything is sent where the settings cannot be kept.
     """
@@ -58,7 +60,7 @@ async def open_engine(
         # answers to come: a fifth of the time of a run whose answers are all cached.
         gc.freeze()
         stack.callback(gc.unfreeze)
-        spending = _spending(llm, provider, spend_file, stack)
+        spending = _spending(llm, provider, models, spend_file, stack)
         folder = cache_dir or user_cache_dir()
         cache = DiskCache(folder, on_notice=lambda text: tell("cache", notice=text))
         stack.callback(cache.close)
@@ -107,15 +109,23 @@ async def open_engine(
 
 
 def _spending(
-    llm: LLMConfig, provider: Provider, spend_file: Path | None, stack: contextlib.ExitStack
+    llm: LLMConfig,
+    provider: Provider,
+    models: Sequence[str],
+    spend_file: Path | None,
+    stack: contextlib.ExitStack,
 ) -> Spending:
     """What may be spent, and has been by earlier calls."""
-    price = find_price(llm, getattr(provider, "base_url", None))
+    price, others = find_prices(llm, getattr(provider, "base_url", None), models)
     ledger = None if spend_file is None else Ledger(spend_file)
     if ledger is not None:
         stack.callback(ledger.close)
     spending = Spending(
-        price=price, max_cost=llm.max_cost, max_requests=llm.max_requests, ledger=ledger
+        price=price,
+        others=others,
+        max_cost=llm.max_cost,
+        max_requests=llm.max_requests,
+        ledger=ledger,
     )
     stack.callback(spending.flush)  # before the ledger closes: what ended last counts as ended
     return spending

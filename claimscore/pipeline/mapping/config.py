@@ -11,7 +11,7 @@ import polars as pl
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.mapping.finished import failures_path
-from claimscore.prompts import Prompt, load_prompt_file
+from claimscore.prompts import Prompt, Spec, load_prompt_file
 from claimscore.types import JSON
 
 
@@ -20,8 +20,8 @@ class MapConfig:
     """Everything that one `claimscore map` was asked for.
 
     `input` is a file, a glob, "-" (JSONL on standard input) or a polars frame; `prompt` a
-    TOML file or a `Prompt`. Rows are kept in groups of `chunk_rows`; the result's bytes
-    depend on it.
+    TOML file, a `Prompt`, or the name of one in `prompts_dir` or ours (`tone`, `tone=v2`). Rows
+    are kept in groups of `chunk_rows`; the result's bytes depend on it.
     """
 
     input: str | Path | pl.DataFrame = dataclasses.field(repr=False)
@@ -31,6 +31,7 @@ class MapConfig:
     cache_dir: Path | None = None
     retry_failed: bool = False
     chunk_rows: int = 1_000
+    prompts_dir: Path | None = None
 
     def __post_init__(self) -> None:
         if self.path.suffix != ".parquet":
@@ -47,7 +48,10 @@ class MapConfig:
         """The prompt, from its file where it is one."""
         if isinstance(self.prompt, Prompt):
             return self.prompt
-        return load_prompt_file(Path(self.prompt))
+        name = str(self.prompt)
+        if isinstance(self.prompt, Path) or name.endswith(".toml") or Path(name).is_file():
+            return load_prompt_file(Path(name), self.prompts_dir)
+        return Spec.parse(name).load(self.prompts_dir)
 
 
 @dataclasses.dataclass(frozen=True)

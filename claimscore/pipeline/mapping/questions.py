@@ -159,6 +159,12 @@ def _dtype(kind: Any) -> pl.DataType:
 def _check_prompt(prompt: Prompt, schema: Mapping[str, pl.DataType], where: str) -> None:
     """`ConfigError` for columns that are not there, cannot be shown, or would be there twice."""
     name = f"prompt {prompt.name}"
+    settings = prompt.settings
+    if settings.samples > 1 or settings.texts_per_request > 1 or settings.model:
+        raise ConfigError(
+            f"{name}: map asks one question a row, of the model of --llm: settings.samples, "
+            "settings.texts_per_request and settings.model are for the tasks of a run"
+        )
     prompt.check_fields(schema, f"{name} on {where}")
     if "\0" in prompt.user:
         raise ConfigError(f"{name}: user holds a NUL character")

@@ -76,7 +76,9 @@ class Task:
     of a chunk and numbers them or adds rows made from neighbours.
 
     `top_logprobs` is asked for with every answer; `refine`, where there is one, adds to a
-    checked answer what the completion says besides its text. `guess` is what an estimate
+    checked answer what the completion says besides its text. `several`: a request may be about
+    several units of one text. `samples`: several answers may be asked for; the rows have a
+    column `sample`. `guess` is what an estimate
     takes for an answer that nobody knows yet, and `guessed` says so in words.
     """
 
@@ -93,6 +95,8 @@ class Task:
     join: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] | None = None
     top_logprobs: int = 0
     refine: Callable[[Completion, dict[str, Any]], dict[str, Any]] | None = None
+    several: bool = False
+    samples: bool = False
     guess: Callable[[Unit], dict[str, Any]] | None = None
     guessed: str = ""
 

@@ -40,6 +40,7 @@ DECOMPOSE = Task(
     check=_check,
     rows=_rows,
     sides=sides_in,
+    several=True,
 )
 
 

@@ -101,4 +101,5 @@ JUDGE = Task(
     n_required=2,
     top_logprobs=TOP_LOGPROBS,
     refine=_refine,
+    samples=True,
 )

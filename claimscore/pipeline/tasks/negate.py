@@ -48,13 +48,24 @@ def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def _sample(row: Mapping[str, Any]) -> int:
+    return row.get("sample") or 0
+
+
 def _join_sentences(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows, and after those of each sentence one row of level `sentence`."""
+    """The rows, and after those of each sentence one row of level `sentence`.
+
+    Each sample of a sentence is joined by itself.
+    """
     joined: list[dict[str, Any]] = []
-    for _, group in itertools.groupby(
-        rows, key=lambda row: (row["id"], row["side"], row["sentence_index"])
-    ):
-        claims = list(group)
+    samples = [
+        list(claims)
+        for _, group in itertools.groupby(
+            rows, key=lambda row: (row["id"], row["side"], row["sentence_index"])
+        )
+        for _, claims in itertools.groupby(sorted(group, key=_sample), key=_sample)
+    ]
+    for claims in samples:
         joined += claims
         joined.append(
             {
@@ -78,5 +89,7 @@ NEGATE = Task(
     rows=_rows,
     sides=sides_in,
     after=("decompose",),
+    several=True,
+    samples=True,
     join=_join_sentences,
 )

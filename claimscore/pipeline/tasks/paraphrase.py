@@ -35,4 +35,6 @@ PARAPHRASE = Task(
     check=_check,
     rows=_rows,
     sides=sides_in,
+    several=True,
+    samples=True,
 )

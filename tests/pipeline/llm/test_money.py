@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from collections import deque
 from pathlib import Path
@@ -77,6 +78,19 @@ class TestCounting:
         spending.settle(taken(spending.try_reserve(request())), usage)
         assert spending.totals.usd == billed / 1000
         assert spending.totals.prompt_tokens == (usage.prompt_tokens or 0)
+
+    def test_another_model_has_its_own_price(self) -> None:
+        """What it costs, what is set aside for it, and what it may be billed."""
+        dear = Price(10_000.0, 10_000.0, 10_000.0, "test")
+        spending = Spending(price=PRICE, others={"large": dear}, max_cost=100.0)
+        other = dataclasses.replace(request(), model="large")
+        reservation = taken(spending.try_reserve(other))
+        assert reservation.pico_usd == 10 * MOST * TOKEN
+        spending.settle(reservation, Usage(100, 20))
+        spending.settle(taken(spending.try_reserve(request())), Usage(100, 20))
+        assert spending.totals.usd == pytest.approx(1.2 + 0.12)
+        spending.keep(taken(spending.try_reserve(other)))
+        assert spending.totals.possibly_billed_usd == pytest.approx(10 * MOST_USD)
 
     def test_a_released_request_costs_nothing_and_counts(self) -> None:
         """A 429 is a request all the same; one that was never sent is none."""

@@ -25,7 +25,7 @@ from genai_prices.types import (
 )
 
 from claimscore.config import LLMConfig
-from claimscore.pipeline.llm.prices import PICO, Price, Rates, find_price
+from claimscore.pipeline.llm.prices import PICO, Price, Rates, find_price, find_prices
 
 MTOK = 10**6
 
@@ -54,6 +54,18 @@ class TestWhose:
             assert price is not None
             assert usd(price, MTOK, MTOK) == 4.0
             assert "--input-price" in price.source
+
+    def test_other_models_of_the_same_provider_are_looked_up_too(self) -> None:
+        """And where one of them is not known, nobody can say what all cost."""
+        url = "https://api.openai.com/v1"
+        price, others = find_prices(config("openai:gpt-4o-mini"), url, ["gpt-4o"])
+        assert price == find_price(config("openai:gpt-4o-mini"), url)
+        assert others == {"gpt-4o": find_price(config("openai:gpt-4o"), url)}
+        assert others["gpt-4o"] != price
+        assert find_prices(config("openai:gpt-4o-mini"), url, ["gpt-4o", "mine"]) == (None, {})
+        given = config("openai:mine", input_price=1.0, output_price=3.0)
+        price, others = find_prices(given, None, ["other"])
+        assert others == {"other": price}
 
     def test_builtin_costs_nothing(self) -> None:
         """Which is known, unlike what an unknown model costs."""

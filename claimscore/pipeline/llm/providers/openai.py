@@ -73,7 +73,7 @@ class OpenAIProvider:
         self.timeout_s = timeout_s
         self.base_url = normalised_url(base_url)
         self.namespace = namespace or self.base_url
-        self.dialect = dialect or Dialect()
+        self._dialects = {model: dialect or Dialect()}
         self.on_dialect = on_dialect
         self._key = _usable_key(key)
         if self._key and not allow_http_key and _is_public_http(self.base_url):
@@ -113,7 +113,7 @@ class OpenAIProvider:
         Those who ask at the same time meet a complaint once each, those after them never.
         """
         while True:
-            dialect = self.dialect
+            dialect = self._dialects.get(request.model) or Dialect()
             body = encoded(wire_body(request, dialect))
             reply = await self._transport.send(
                 "POST", "/chat/completions", self._post_headers, body
@@ -123,9 +123,9 @@ class OpenAIProvider:
             complaint = complaint_of(*reply, key=self._key)
             learnt = learnt_from(complaint, dialect)
             if learnt is None:
-                raise self._error(complaint)
-            if self.dialect == dialect:  # else another task has learnt it meanwhile
-                self._learn(learnt)
+                raise self._error(complaint, request.model)
+            if self._dialects.get(request.model, dialect) == dialect:
+                self._learn(request.model, learnt)  # else another task has learnt it meanwhile
 
     async def diagnose(self) -> None:
         """Raise `AuthenticationError` or `UnknownModelError` where the list of models proves it.
@@ -150,9 +150,18 @@ class OpenAIProvider:
     async def aclose(self) -> None:
         await self._transport.aclose()
 
-    def _learn(self, dialect: Dialect) -> None:
-        self.dialect = dialect
-        if self.on_dialect is not None:
+    @property
+    def dialect(self) -> Dialect:
+        """How the provider's own model is asked; others that requests name have theirs."""
+        return self._dialects[self.model]
+
+    @dialect.setter
+    def dialect(self, dialect: Dialect) -> None:
+        self._dialects[self.model] = dialect
+
+    def _learn(self, model: str, dialect: Dialect) -> None:
+        self._dialects[model] = dialect
+        if self.on_dialect is not None and model == self.model:
             self.on_dialect(dialect)
 
     def _completion(self, reply: Reply, request: Request) -> Completion:
@@ -165,8 +174,8 @@ class OpenAIProvider:
     def _without_key(self, text: str) -> str:
         return text.replace(self._key, "[key]") if self._key else text
 
-    def _error(self, complaint: Complaint) -> ClaimscoreError:
-        return error_of(complaint, base_url=self.base_url, model=self.model)
+    def _error(self, complaint: Complaint, model: str = "") -> ClaimscoreError:
+        return error_of(complaint, base_url=self.base_url, model=model or self.model)
 
     def _late_error(self, reply: Reply, error: object) -> ClaimscoreError:
         """An error in an answer with status 200: OpenRouter sends that before it has one.

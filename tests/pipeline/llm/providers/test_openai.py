@@ -156,6 +156,32 @@ async def test_a_missing_usage_is_unknown():
 # -- dialects
 
 
+async def test_another_model_is_asked_in_its_own_way():
+    """What one model complains of is left out for it alone, and told of the provider's alone."""
+    told: list[Dialect] = []
+    unwanted = error(
+        400, "Unsupported value: 'temperature' does not support 0", param="temperature"
+    )
+    server = Server(unwanted, reply("{}"))
+    provider = server.provider(on_dialect=told.append)
+    await provider.complete(dataclasses.replace(REQUEST, model="thinker"))
+    await provider.complete(REQUEST)
+    assert [(body["model"], "temperature" in body) for body in server.bodies] == [
+        ("thinker", True),
+        ("thinker", False),
+        ("m", True),
+    ]
+    assert told == []
+    assert provider.dialect == Dialect()
+
+
+async def test_an_unknown_other_model_is_named():
+    """Not the provider's own, which is there."""
+    missing = error(404, "The model does not exist", code="model_not_found")
+    with pytest.raises(UnknownModelError, match="no model 'thinker'"):
+        await Server(missing).provider().complete(dataclasses.replace(REQUEST, model="thinker"))
+
+
 @pytest.mark.parametrize("status", [400, 422])
 async def test_json_modes_fall_back_and_are_remembered(status: int):
     """json_schema, then json_object, then the schema as text only; asked once per provider."""

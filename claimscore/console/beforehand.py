@@ -1,0 +1,67 @@
+"""What a run is about to ask for, on standard error, before it asks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from claimscore.console.text import dollars
+
+if TYPE_CHECKING:
+    from claimscore.pipeline.estimate import Estimate
+    from claimscore.pipeline.plan import Plan
+
+
+def print_beforehand(plan: Plan, estimate: Estimate) -> None:
+    """Task by task: the prompt, how many requests are answered already and how many are new."""
+    prompts = {
+        planned.task.name: f"{planned.prompt.version} @{planned.prompt.digest}"
+        for planned in plan.tasks
+        if planned.prompt is not None
+    }
+    for line in _lines(prompts, estimate.to_json()):
+        print(f"claimscore: {line}", file=sys.stderr)
+    sys.stderr.flush()
+
+
+def _lines(prompts: Mapping[str, str], found: Mapping[str, Any]) -> Iterator[str]:
+    for task in found["tasks"]:
+        yield f"{task['task']} {prompts[task['task']]}: {_task(task)}"
+    total = found["total"]
+    if not total["requests"]:
+        yield "nothing new: no request will be sent"
+    else:
+        yield f"new: {total['requests']:,} requests{_cost(total, found['price'])}"
+    for note in found["assumptions"]:
+        if "counted on" in note or "asks about" in note:
+            yield f"assumed: {note}"
+    known = [one["items"] for one in found["passes"]]
+    if known:
+        yield _passes(known)
+
+
+def _task(task: Mapping[str, Any]) -> str:
+    parts = [f"{task['answered']:,} of {task['questions']:,} questions answered before"]
+    if task["given_up"]:
+        parts.append(f"{task['given_up']:,} given up (--retry-failed would ask again)")
+    if task["requests"]:
+        tokens = f"{task['prompt_tokens']:,} prompt and {task['completion_tokens']:,} answer tokens"
+        parts.append(f"{task['requests']:,} requests to send, about {tokens}")
+    return "; ".join(parts)
+
+
+def _cost(total: Mapping[str, Any], price: Mapping[str, Any] | None) -> str:
+    if price is None or total["usd"] is None:
+        return ", cost unknown (name --input-price and --output-price)"
+    if not total["usd_at_most"]:
+        return ", at no cost"
+    low, high = (dollars(usd) for usd in total["usd_range"])
+    return f", about {dollars(total['usd'])} (between {low} and {high}; {price['source']})"
+
+
+def _passes(known: list[int | None]) -> str:
+    stored = "what they said before is taken from the store"
+    if None in known:
+        return f"models: which pairs and texts are new is known after the tasks; {stored}"
+    return f"models: {sum(n or 0 for n in known):,} pairs and texts to judge; {stored}"

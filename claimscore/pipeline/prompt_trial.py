@@ -1,0 +1,271 @@
+"""One prompt tried on one example: what would be sent, and what an answer becomes."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import polars as pl
+
+from claimscore.cache.store import MemoryCache
+from claimscore.config import LLMConfig
+from claimscore.errors import ConfigError
+from claimscore.pipeline.asking import Asking, Place
+from claimscore.pipeline.blocking import run_blocking
+from claimscore.pipeline.llm.engine import Answer, Engine
+from claimscore.pipeline.llm.providers.base import Provider, load_provider
+from claimscore.pipeline.llm.providers.builtin import TASKS as RULES
+from claimscore.pipeline.llm.session import open_engine
+from claimscore.pipeline.llm_stage import ask_units, task_result
+from claimscore.pipeline.mapping.job import check_builtin
+from claimscore.pipeline.mapping.questions import Questions
+from claimscore.pipeline.mapping.table import scratch_source
+from claimscore.pipeline.prompt_checks import check_model, other_models
+from claimscore.pipeline.tally import BYTES_PER_TOKEN
+from claimscore.pipeline.tasks import TASKS
+from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, side_texts
+from claimscore.pipeline.tasks.decompose import sentences_as_claims
+from claimscore.pipeline.tasks.questions import QUESTIONS
+from claimscore.prompts import Prompt
+from claimscore.records import prepare
+from claimscore.tables import LLM_PROVENANCE
+from claimscore.types import Failure, Message, Request
+
+T = TypeVar("T")
+
+#: What is shown where the user gives no records: a pair, and a summary of two reviews.
+EXAMPLE = pl.DataFrame(
+    {
+        "id": ["example"],
+        "summary_a": ["The rooms are clean and quiet. The staff is friendly, but the bar is loud."],
+        "summary_b": ["Guests find the rooms tidy. The staff is not friendly."],
+        "summary": ["A fast kettle with a cool handle. Some find it loud."],
+        "sources": [["Boils fast and the handle stays cool. A bit loud.", "Quick, easy to clean."]],
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A prompt on one example.
+
+    `prompt_bytes` are those of all messages, `own_bytes` what of them is the same for every
+    request. `answer` is what the language model said, `rows` what became of it; `why_not` says
+    why nobody was asked.
+    """
+
+    about: str
+    messages: tuple[Message, ...]
+    n_texts: int
+    prompt_bytes: int
+    own_bytes: int
+    llm: str = ""
+    answer: str = ""
+    rows: tuple[dict[str, Any], ...] = ()
+    failures: tuple[str, ...] = ()
+    why_not: str = ""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """As an estimate counts where no answer of the model is stored: 4 bytes a token."""
+        return round(self.prompt_bytes / BYTES_PER_TOKEN)
+
+    @property
+    def own_tokens(self) -> int:
+        return round(self.own_bytes / BYTES_PER_TOKEN)
+
+
+def try_prompt(
+    prompt: Prompt,
+    llm: LLMConfig,
+    *,
+    task: str | None = None,
+    source: str | None = None,
+    stdin: BinaryIO | None = None,
+    cache_dir: Path | None = None,
+) -> Trial:
+    """Render the prompt for the first of the records, and ask once.
+
+    `task` is the task that it is for, None where it is for a table. `source` has the user's
+    records; without it the example of the package is taken, and no table has one. The rules of
+    `builtin` are asked without a trace; a language model's answer is paid for and kept.
+    """
+    if task is not None:
+        return _TaskTrial(TASKS[task], prompt, llm, cache_dir).run(*_first_record(source, stdin))
+    return _map_trial(prompt, llm, source, stdin, cache_dir)
+
+
+def _first_record(source: str | None, stdin: BinaryIO | None) -> tuple[pl.DataFrame, str]:
+    if source is None:
+        return EXAMPLE, "the example that comes with claimscore"
+    with tempfile.TemporaryDirectory(prefix="claimscore-") as spool:
+        dataset = prepare(source, spool=Path(spool), required={}, stdin=stdin)
+        for record in dataset.chunks(1):
+            return record, f"record {record['id'][0]} of {source}"
+    raise ConfigError(f"{source}: there is no record")
+
+
+class _TaskTrial:
+    def __init__(self, task: Task, prompt: Prompt, llm: LLMConfig, cache_dir: Path | None) -> None:
+        self._task = task
+        self._prompt = prompt
+        self._llm = llm
+        self._cache_dir = cache_dir
+
+    def run(self, record: pl.DataFrame, about: str) -> Trial:
+        provider = load_provider(self._llm)
+        try:
+            return self._run(record, about, provider)
+        finally:
+            run_blocking(provider.aclose)
+
+    def _run(self, record: pl.DataFrame, about: str, provider: Provider) -> Trial:
+        task, prompt = self._task, self._prompt
+        asking = Asking(task, prompt, Engine(provider, MemoryCache()), "sentence")
+        units = _units(task, record)
+        questions = asking.questions(units)
+        if not questions:
+            raise ConfigError(f"{about}: it has nothing that {task.name} would ask about")
+        first = questions[0]
+        asked = [units[index] for index in first.units]
+        trial = Trial(
+            f"{about}, {asked[0].side}",
+            first.request.messages,
+            len(asked),
+            _bytes(first.request.messages),
+            _own_bytes(prompt),
+            self._llm.model,
+        )
+        if provider.family == "builtin" and task.name not in RULES:
+            known = ", ".join(RULES)
+            why = f"--llm builtin has rules for {known} alone; --llm openai:MODEL asks once"
+            return dataclasses.replace(trial, why_not=why)
+        if provider.family != "builtin":  # the rules answer in any model's place
+            check_model(prompt, self._llm, "--llm")
+        told = _outcome(_ask, asking, asked, provider, self._llm, self._cache_dir)
+        result = task_result(asking, asked, told)
+        return dataclasses.replace(
+            trial,
+            answer=next((o.completion.text for o in told.values() if isinstance(o, Answer)), ""),
+            rows=tuple(result.rows.drop(*LLM_PROVENANCE).to_dicts()),
+            failures=tuple(_failed(row) for row in result.failures.to_dicts()),
+        )
+
+
+def _outcome(work: Callable[..., Awaitable[T]], *args: Any) -> T:
+    """What async work comes to, for a plain caller."""
+    found: list[T] = []
+
+    async def keep() -> None:
+        found.append(await work(*args))
+
+    run_blocking(keep)
+    return found[0]
+
+
+def _failed(row: dict[str, Any]) -> str:
+    return f"{row['kind']}: {row['message']}" + (f": {row['raw']}" if row["raw"] else "")
+
+
+def _units(task: Task, record: pl.DataFrame) -> list[Unit]:
+    """What the task asks about; rows of tasks before it are the sentences, or are guessed."""
+    sides = task.sides(record.columns)
+    texts = side_texts(record, sides)
+    tables = {}
+    if "decompose" in task.after:
+        tables["claims"] = sentences_as_claims(texts)
+    if "questions" in task.after:
+        asked = QUESTIONS.units(TaskInput(texts, "sentence", {}, record))
+        guess = QUESTIONS.guess
+        assert guess is not None, "the task has one"
+        rows = [row for unit in asked for row in QUESTIONS.rows(unit, guess(unit))]
+        assert QUESTIONS.join is not None, "it numbers its rows"
+        tables["llm_answers"] = QUESTIONS.table.frame(QUESTIONS.join(rows))
+    return task.units(TaskInput(texts, "sentence", tables, record))
+
+
+async def _ask(
+    asking: Asking,
+    units: list[Unit],
+    provider: Provider,
+    llm: LLMConfig,
+    cache_dir: Path | None,
+) -> dict[Place, Answer[dict[str, Any]] | Failure]:
+    """One request's units; of several samples the first."""
+    one = dataclasses.replace(asking.prompt, settings=_once(asking), summary_settings=_once(asking))
+    if provider.family == "builtin":
+        async with Engine(provider, MemoryCache()) as engine:
+            return await ask_units(Asking(asking.task, one, engine, "sentence"), units, engine)
+    models = other_models(one)
+    async with open_engine(llm, provider, cache_dir, models=models) as engine:
+        return await ask_units(Asking(asking.task, one, engine, "sentence"), units, engine)
+
+
+def _once(asking: Asking) -> Any:
+    return dataclasses.replace(asking.settings, samples=1)
+
+
+# -- prompts for tables
+
+
+def _map_trial(
+    prompt: Prompt,
+    llm: LLMConfig,
+    source: str | None,
+    stdin: BinaryIO | None,
+    cache_dir: Path | None,
+) -> Trial:
+    if source is None:
+        shown = prompt.render(**{name: f"${name}" for name in prompt.fields})
+        own = _own_bytes(prompt)
+        why = "its $columns are those of a table: name one as INPUT to see a row of it"
+        return Trial("no table", shown, 1, own, own, why_not=why)
+    provider = load_provider(llm)
+    try:
+        with scratch_source(source, stdin) as scratch:
+            table = scratch.open()
+            questions = Questions(prompt, table.schema, table.name)
+            frame = next(iter(table.chunks(1)))
+        asked = questions.ask(frame, provider)
+        if not asked.requests:
+            raise ConfigError(f"{source}, row 1: {asked.failures[0].message}")
+        (request,) = asked.requests
+        size, own = _bytes(request.messages), _own_bytes(prompt)
+        trial = Trial(f"row 1 of {source}", request.messages, 1, size, own, llm.model)
+        try:
+            check_builtin(prompt, provider)
+        except ConfigError as exc:
+            return dataclasses.replace(trial, why_not=str(exc))
+        outcome = _outcome(_ask_row, questions, request, provider, llm, cache_dir)
+    finally:
+        run_blocking(provider.aclose)
+    if isinstance(outcome, Failure):
+        failed = _failed(dataclasses.asdict(outcome))
+        return dataclasses.replace(trial, failures=(failed,))
+    return dataclasses.replace(trial, answer=outcome.completion.text, rows=(outcome.value,))
+
+
+async def _ask_row(
+    questions: Questions,
+    request: Request,
+    provider: Provider,
+    llm: LLMConfig,
+    cache_dir: Path | None,
+) -> Answer[dict[str, Any]] | Failure:
+    if provider.family == "builtin":
+        async with Engine(provider, MemoryCache()) as engine:
+            return await engine.answer(request, questions.parse)
+    async with open_engine(llm, provider, cache_dir) as engine:
+        return await engine.answer(request, questions.parse)
+
+
+def _own_bytes(prompt: Prompt) -> int:
+    """What is sent whatever the texts are."""
+    return _bytes(prompt.render(**dict.fromkeys(prompt.fields, "")))
+
+
+def _bytes(messages: tuple[Message, ...]) -> int:
+    return sum(len(content.encode("utf-8", "replace")) for _, content in messages)

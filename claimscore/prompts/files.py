@@ -1,0 +1,245 @@
+"""Prompt files: read, checked, with what they inherit. Errors name file and line."""
+
+from __future__ import annotations
+
+import dataclasses
+import string
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from claimscore.config import read_toml
+from claimscore.errors import ConfigError
+from claimscore.prompts.lines import line_of
+from claimscore.prompts.output import json_schema
+from claimscore.prompts.prompt import TEXTS_FIELD, Prompt, PromptSettings
+
+_KEYS = {
+    *("name", "version", "inherits", "changes", "system", "user"),
+    *("settings", "output", "examples"),
+}
+_SETTINGS = {field.name: field for field in dataclasses.fields(PromptSettings)}
+_WHOLE = {"max_tokens", "samples", "texts_per_request"}
+_FAMILIES = ("openai:", "openai-batch:", "builtin")
+
+#: Says which file a version of a task is: task, version, the file that asks for it.
+Find = Callable[[str, str, Path], Path]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _File:
+    """One file as it stands, for messages about it."""
+
+    path: Path
+    text: str
+
+    def error(self, message: str, *key: str) -> ConfigError:
+        """A refusal that names the file, and the line of the key where it can be found."""
+        line = line_of(self.text, *key) if key else None
+        return ConfigError(f"{self.path}{f', line {line}' if line else ''}: {message}")
+
+
+def read_prompt(path: Path, find: Find, task: str | None = None) -> Prompt:
+    """The prompt in a file, with all that it inherits; `ConfigError` where it is broken.
+
+    `task` is what it is asked for, where that is known: it need not be named in a file that
+    inherits. A file that inherits needs no version either, and then has its own name.
+    """
+    return _prompt(path, _resolved(path, find, task, ()))
+
+
+def parents(path: Path, find: Find, task: str | None = None) -> list[Path]:
+    """The files that a file takes from, nearest first."""
+    chain: list[Path] = []
+    _resolved(path, find, task, (), chain)
+    return chain[1:]
+
+
+def _resolved(
+    path: Path,
+    find: Find,
+    task: str | None,
+    heirs: tuple[Path, ...],
+    chain: list[Path] | None = None,
+) -> dict[str, Any]:
+    """What a file says, and for what it does not say its parent's."""
+    if path.resolve() in heirs:
+        ring = " inherits ".join(map(str, (*heirs[heirs.index(path.resolve()) :], path)))
+        raise ConfigError(f"prompts inherit from each other in a ring: {ring}")
+    content = read_toml(path)
+    file = _File(path, path.read_text(encoding="utf-8"))
+    _check(content, file)
+    if chain is not None:
+        chain.append(path)
+    if "inherits" not in content:
+        return content
+    spec = content["inherits"]
+    named, _, version = spec.rpartition("=")
+    own = content.get("name") or task or named or None
+    if spec.endswith(".toml"):
+        parent = path.parent / spec
+    elif own is None:
+        raise file.error(
+            f'inherits = "{spec}": of which prompt? Say name = "..." or inherits = "TASK={spec}"',
+            "inherits",
+        )
+    else:
+        _refuse_other_task(file, spec, named or own, own)
+        try:
+            parent = find(own, version, path)
+        except ConfigError as exc:
+            raise file.error(f'inherits = "{spec}": {exc}', "inherits") from None
+    if not parent.is_file():
+        raise file.error(f'inherits = "{spec}": there is no such file: {parent}', "inherits")
+    below = _resolved(parent, find, own, (*heirs, path.resolve()), chain)
+    _refuse_other_task(file, spec, below["name"], own or below["name"])
+    return _merged(below, content)
+
+
+def _refuse_other_task(file: _File, spec: str, parents: str, own: str) -> None:
+    if parents != own:
+        raise file.error(
+            f'inherits = "{spec}": that is a prompt of another task ({parents}, and this one is '
+            f"for {own}); inherit from one of {own}",
+            "inherits",
+        )
+
+
+def _merged(parent: Mapping[str, Any], child: Mapping[str, Any]) -> dict[str, Any]:
+    """Every field that the child has, else the parent's; settings one by one."""
+    merged = {**{k: v for k, v in parent.items() if k not in ("version", "changes")}, **child}
+    ours, theirs = child.get("settings", {}), parent.get("settings", {})
+    settings = {**theirs, **ours}
+    for_summary = {**theirs.get("summary", {}), **ours.get("summary", {})}
+    merged["settings"] = {**settings, **({"summary": for_summary} if for_summary else {})}
+    return merged
+
+
+# -- what one file says
+
+
+def _check(content: Mapping[str, Any], file: _File) -> None:
+    """`ConfigError` for a key that is not known, or what cannot stand under one that is."""
+    for key in content:
+        if key not in _KEYS:
+            known = ", ".join(sorted(_KEYS))
+            raise file.error(f"unknown key {key!r}; known keys: {known}", key)
+    for key in ("name", "version", "inherits", "changes", "system", "user"):
+        if key in content and not isinstance(content[key], str):
+            raise file.error(f"{key} must be a text", key)
+    for key in ("settings", "output"):
+        if not isinstance(content.get(key, {}), dict):
+            raise file.error(f"[{key}] must be a table", key)
+    if "inherits" in content:
+        _check_spec(content["inherits"], file)
+    _check_settings(content, file)
+    try:
+        json_schema(content.get("output", {}), f"{file.path}: output")
+    except ConfigError as exc:
+        raise file.error(str(exc).removeprefix(f"{file.path}: "), "output") from None
+    if not string.Template(content.get("user", "")).is_valid():
+        raise file.error("user has a lone $; write $$ for a dollar sign", "user")
+    for item in content.get("examples", []):
+        texts = isinstance(item, dict) and all(isinstance(text, str) for text in item.values())
+        if not texts or set(item) != {"user", "assistant"}:
+            raise file.error(
+                "each of [[examples]] has exactly `user` and `assistant`, both texts", "examples"
+            )
+
+
+def _check_spec(spec: str, file: _File) -> None:
+    if not spec.endswith(".toml") and ("/" in spec or not spec.rpartition("=")[2].strip()):
+        raise file.error(
+            f'inherits = "{spec}": name a version ("v1"), a prompt ("TASK=v1") or a file '
+            'ending in .toml ("base.toml")',
+            "inherits",
+        )
+
+
+def _check_settings(content: Mapping[str, Any], file: _File) -> None:
+    settings = content.get("settings", {})
+    for_summary = settings.get("summary", {})
+    if not isinstance(for_summary, dict):
+        raise file.error("[settings.summary] must be a table", "settings", "summary")
+    for values, where in ((settings, ("settings",)), (for_summary, ("settings", "summary"))):
+        for key, value in values.items():
+            if key == "summary" and values is settings:
+                continue
+            if key not in _SETTINGS:
+                known = ", ".join((*_SETTINGS, "summary")[: None if values is settings else -1])
+                raise file.error(f"settings: unknown key {key!r}; known keys: {known}", *where, key)
+            _check_setting(key, value, file, (*where, key))
+
+
+def _check_setting(key: str, value: Any, file: _File, where: tuple[str, ...]) -> None:
+    name = ".".join(where)
+    if key == "model":
+        if not isinstance(value, str) or not value.strip() or value.startswith(_FAMILIES):
+            raise file.error(
+                f"{name} must be the model's name at the server of --llm, without openai:, "
+                f"not {value!r}",
+                *where,
+            )
+        return
+    allowed: Any = int if key in _WHOLE else (int, float)
+    if isinstance(value, bool) or not isinstance(value, allowed) or not 0 <= value < float("inf"):
+        raise file.error(f"{name} must be a number, zero or above", *where)
+    if key in _WHOLE and value < 1:
+        raise file.error(f"{name} must be at least 1", *where)
+
+
+# -- all of it together
+
+
+def _prompt(path: Path, content: Mapping[str, Any]) -> Prompt:
+    file = _File(path, path.read_text(encoding="utf-8"))
+    if "inherits" in content:
+        content = {"version": path.stem, **content}
+    settings = dict(content.get("settings", {}))
+    for_summary = {**settings, **settings.pop("summary", {})}
+    for_summary.pop("summary", None)
+    prompt = Prompt(
+        name=_text(content, "name", file),
+        version=_text(content, "version", file),
+        system=content.get("system", "").strip(),
+        user=_text(content, "user", file).removeprefix("\n"),
+        settings=_settings(settings),
+        summary_settings=_settings(for_summary),
+        output=content.get("output", {}),
+        examples=tuple((item["user"], item["assistant"]) for item in content.get("examples", [])),
+        changes=content.get("changes", ""),
+    )
+    _check_whole(prompt, file)
+    return prompt
+
+
+def _check_whole(prompt: Prompt, file: _File) -> None:
+    """What only fits together, or not, in the end."""
+    for settings in (prompt.settings, prompt.summary_settings):
+        if settings.samples > 1 and not settings.temperature > 0:
+            raise file.error(
+                f"samples = {settings.samples} at temperature 0 would be the same answer again; "
+                "set a temperature",
+                *("settings", "samples"),
+            )
+    several = prompt.settings.texts_per_request > 1
+    if several != (TEXTS_FIELD in prompt.fields):
+        raise file.error(
+            "settings.texts_per_request above 1 and $texts in user go together: several texts, "
+            "numbered, in the place of $text",
+            *(("settings", "texts_per_request") if several else ("user",)),
+        )
+    if several and not prompt.output:
+        raise file.error("$texts needs [output]: the columns of the answer about each text", "user")
+
+
+def _text(content: Mapping[str, Any], key: str, file: _File) -> str:
+    value: str = content.get(key, "")
+    if not value.strip():
+        raise file.error(f"{key} must be a text", key)
+    return value
+
+
+def _settings(values: Mapping[str, Any]) -> PromptSettings:
+    numbers = {key: float(values[key]) for key in ("temperature", "top_p") if key in values}
+    return PromptSettings(**{**values, **numbers})

@@ -1,0 +1,182 @@
+"""The user's folder of prompts, what files inherit, and where the errors in them are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from claimscore.errors import ConfigError
+from claimscore.prompts import Spec, list_prompts, load_prompt, load_prompt_file, prompt_names
+from claimscore.prompts.lines import line_of
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_file_takes_from_its_parent_what_it_does_not_say(tmp_path: Path) -> None:
+    """Settings one by one, everything else field by field; its own name is its version."""
+    write(
+        tmp_path / "decompose" / "warm.toml",
+        'inherits = "v1"\nsystem = "Break it up."\n[settings]\ntemperature = 0.9\n',
+    )
+    ours, mine = load_prompt("decompose"), load_prompt("decompose", "warm", tmp_path)
+    assert (mine.name, mine.version, mine.system) == ("decompose", "warm", "Break it up.")
+    assert (mine.user, mine.examples, mine.output) == (ours.user, ours.examples, ours.output)
+    assert (mine.settings.temperature, mine.settings.max_tokens) == (0.9, 256)
+    assert (mine.summary_settings.temperature, mine.summary_settings.max_tokens) == (0.9, 1024)
+    assert mine.changes == "", "what changed in the parent is not what changed here"
+
+
+def test_the_digest_is_that_of_the_whole(tmp_path: Path) -> None:
+    """A file that changes nothing has its parent's digest; a parent's change is the child's."""
+    base = write(tmp_path / "base.toml", 'inherits = "negate=v1"\n')
+    child = write(tmp_path / "child.toml", 'inherits = "base.toml"\nversion = "mine"\n')
+    before = load_prompt_file(child)
+    assert before.digest == load_prompt("negate").digest
+    assert (before.name, before.version) == ("negate", "mine")
+    write(base, 'inherits = "negate=v1"\nsystem = "Negate."\n')
+    assert load_prompt_file(child).digest != before.digest
+
+
+def test_a_version_means_the_file_beside_before_ours(tmp_path: Path) -> None:
+    """And never the file itself: a folder's v1 that inherits v1 is made from ours."""
+    write(tmp_path / "facts" / "v1.toml", 'inherits = "v1"\n[settings]\nmax_tokens = 77\n')
+    write(tmp_path / "facts" / "v3.toml", 'inherits = "v1"\nsystem = "Facts."\n')
+    assert load_prompt("facts", "v1", tmp_path).settings.max_tokens == 77
+    third = load_prompt("facts", "v3", tmp_path)
+    assert (third.settings.max_tokens, third.system) == (77, "Facts.")
+    assert third.examples == load_prompt("facts").examples
+
+
+def test_in_a_folder_the_files_name_is_the_version(tmp_path: Path) -> None:
+    """Rows say what the user named, not what a copied file still says."""
+    copy = Spec("decompose", "v1").path().read_text(encoding="utf-8")
+    write(tmp_path / "decompose" / "v7.toml", copy)
+    assert load_prompt("decompose", "v7", tmp_path).version == "v7"
+
+
+def test_the_list_has_the_users_prompts_and_what_they_hide(tmp_path: Path) -> None:
+    """The user's task of their own, the version that takes the place of ours, and ours."""
+    write(tmp_path / "facts" / "v1.toml", 'inherits = "v1"\n')
+    write(tmp_path / "tone" / "v1.toml", 'name = "tone"\nversion = "v1"\nuser = "$text"\n')
+    found = {
+        (one.prompt.name, one.prompt.version, one.source): (one.default, one.hidden)
+        for one in list_prompts(tmp_path)
+    }
+    assert found["facts", "v1", str(tmp_path)] == (True, False)
+    assert found["facts", "v1", "claimscore"] == (False, True)
+    assert found["tone", "v1", str(tmp_path)] == (True, False)
+    assert found["facts", "v2", "claimscore"] == (False, False)
+    assert "tone" in prompt_names(tmp_path)
+    assert "tone" not in prompt_names()
+    inherits = next(one.inherits for one in list_prompts(tmp_path) if one.inherits)
+    assert [path.name for path in inherits] == ["v1.toml"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param(
+            'inherits = "v1"', "of which prompt\\? .*TASK=v1", id="a version of nobody knows what"
+        ),
+        pytest.param(
+            'name = "decompose"\ninherits = "facts=v1"', "line 2: .*another task", id="other task"
+        ),
+        pytest.param(
+            'name = "decompose"\n\ninherits = "v99"', "line 3: .*decompose=v99", id="no version"
+        ),
+        pytest.param('inherits = "none.toml"', "line 1: .*no such file", id="no file"),
+        pytest.param('inherits = "x/v1"', "line 1: .*name a version", id="a path without .toml"),
+        pytest.param("inherits = 1", "line 1: inherits must be a text", id="no text"),
+        pytest.param(
+            'inherits = "facts=v1"\n[settings]\nsamples = 3',
+            "line 3: samples = 3 at temperature 0",
+            id="samples of one answer",
+        ),
+        pytest.param(
+            'inherits = "decompose=v1"\n[settings]\ntexts_per_request = 4',
+            "line 3: .*go together",
+            id="several without a list",
+        ),
+        pytest.param(
+            'inherits = "decompose=v1"\nuser = "$texts"',
+            "line 2: .*go together",
+            id="a list of one",
+        ),
+        pytest.param(
+            'inherits = "facts=v1"\n[settings]\nmodel = "openai:x"',
+            "line 3: settings.model must be the model's name",
+            id="a model with its provider",
+        ),
+        pytest.param(
+            'inherits = "facts=v1"\n[settings.summary]\nmax_token = 4',
+            "line 3: settings: unknown key 'max_token'",
+            id="a misspelt setting",
+        ),
+        pytest.param(
+            'inherits = "facts=v1"\n[settings]\ntemperature = inf', "line 3: .*a number", id="inf"
+        ),
+        pytest.param('inherits = "facts=v1"\nsystm = "x"', "line 2: unknown key 'systm'", id="key"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    """The file, the line where it can be found, what is wrong and what to do."""
+    path = write(tmp_path / "mine.toml", text)
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_prompt_file(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_a_ring_is_refused(tmp_path: Path) -> None:
+    """With the whole ring, however it is entered."""
+    for name, parent in (("a", "b"), ("b", "c"), ("c", "b")):
+        write(tmp_path / "facts" / f"{name}.toml", f'inherits = "{parent}"\n')
+    with pytest.raises(ConfigError, match=r"in a ring: .*b.toml inherits .*c.toml inherits .*b"):
+        load_prompt("facts", "a", tmp_path)
+    write(tmp_path / "own.toml", 'inherits = "own.toml"\n')
+    with pytest.raises(ConfigError, match="in a ring"):
+        load_prompt_file(tmp_path / "own.toml")
+
+
+def test_what_is_wrong_in_a_parent_is_told_of_the_parent(tmp_path: Path) -> None:
+    """The message names the file to be mended."""
+    base = write(tmp_path / "base.toml", 'inherits = "facts=v1"\nuser = "$ text"\n')
+    child = write(tmp_path / "child.toml", 'inherits = "base.toml"\n')
+    with pytest.raises(ConfigError, match="line 2: user has a lone") as caught:
+        load_prompt_file(child)
+    assert str(base) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        (("name",), 1),
+        (("system",), 2),
+        (("settings",), 6),
+        (("settings", "max_tokens"), 8),
+        (("settings", "summary", "max_tokens"), 10),
+        (("examples", "user"), 12),
+        (("settings", "name"), None),
+        (("output",), None),
+    ],
+)
+def test_keys_are_found_where_they_stand(path: tuple[str, ...], line: int | None) -> None:
+    """Not in a text over several lines, and not in another table."""
+    text = """name = "x"
+system = '''
+user = "no key"
+[settings]
+'''
+[settings] # how
+temperature = 0.5
+"max_tokens" = 3
+[settings.summary]
+max_tokens = 4
+[[examples]]
+user = "x"
+"""
+    assert line_of(text, *path) == line

@@ -1,0 +1,94 @@
+"""An answer about several numbered texts: each is right or wrong by itself."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from claimscore.errors import ParseError
+from claimscore.prompts import load_prompt, numbered
+from claimscore.prompts.output import parse_answers
+
+CLAIMS = {"claims": ["string"]}
+
+
+def said(*items: object) -> str:
+    return json.dumps({"answers": list(items)})
+
+
+def test_each_text_is_found_by_its_number() -> None:
+    """In whatever order they are answered, also in a code fence."""
+    text = said({"text": 2, "claims": ["b"]}, {"text": 1, "claims": []})
+    assert parse_answers(text, CLAIMS) == {2: {"claims": ["b"]}, 1: {"claims": []}}
+    assert parse_answers(f"```json\n{text}\n```", CLAIMS)[1] == {"claims": []}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"text": 2},
+        {"text": 2, "claims": "b"},
+        {"text": 2, "claims": [1]},
+        {"text": "2", "claims": ["b"]},
+        {"text": 2.5, "claims": ["b"]},
+        {"claims": ["b"]},
+        {"text": 2, "claims": ["b"], "more": 1},
+        None,
+        "b",
+        ["b"],
+    ],
+)
+def test_a_wrong_item_is_left_out_and_costs_no_other(wrong: object) -> None:
+    """What is not exactly as asked for is not guessed at."""
+    text = said({"text": 1, "claims": ["a"]}, wrong, {"text": 3, "claims": ["c"]})
+    answers = parse_answers(text, CLAIMS)
+    right = {number: answer for number, answer in answers.items() if answer is not None}
+    assert right == {1: {"claims": ["a"]}, 3: {"claims": ["c"]}}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("", "empty", id="nothing"),
+        pytest.param("{", "Invalid JSON", id="no JSON"),
+        pytest.param("[" * 100_000, "Invalid JSON", id="deep"),
+        pytest.param('{"claims": ["a"]}', "must be", id="as for one text"),
+        pytest.param('{"answers": {}}', "must be", id="no list"),
+        pytest.param('{"answers": [], "x": 1}', "must be", id="more"),
+        pytest.param(said(), "no text is answered", id="an empty list"),
+        pytest.param(said({"text": 1}), "claims: Field required", id="nothing right"),
+        pytest.param(
+            said({"text": 1, "claims": ["a"]}, {"text": 1, "claims": ["b"]}),
+            "text 1 is answered twice",
+            id="twice",
+        ),
+    ],
+)
+def test_an_answer_of_which_nothing_can_be_used_is_refused(text: str, message: str) -> None:
+    """So that another sample is asked for."""
+    with pytest.raises(ParseError, match=message):
+        parse_answers(text, CLAIMS)
+
+
+@given(st.lists(st.lists(st.text(max_size=8), max_size=3), min_size=1, max_size=6))
+def test_what_is_written_is_read(claims: list[list[str]]) -> None:
+    """Whatever the claims are, their texts keep their own."""
+    items = [{"text": n, "claims": some} for n, some in enumerate(claims, start=1)]
+    clean = [[c.encode("utf-8", "replace").decode() for c in some] for some in claims]
+    if clean == claims:
+        read = parse_answers(said(*items), CLAIMS)
+        assert read == {n: {"claims": some} for n, some in enumerate(claims, start=1)}
+
+
+@given(st.lists(st.text(max_size=30), min_size=1, max_size=6))
+def test_the_rules_find_every_text_of_a_list_again(texts: list[str]) -> None:
+    """One a line: no text can look like two, or like another's number."""
+    from claimscore.pipeline.llm.providers.builtin import _numbered_texts
+
+    content = load_prompt("decompose", "v2").render(texts=numbered(texts))[-1].content
+    assert content == numbered(texts)
+    assert _numbered_texts(content) == [" ".join(text.split()) for text in texts]
+    assert _numbered_texts("Texts:\n" + content + "\nNow answer.") == _numbered_texts(content)
