@@ -14,6 +14,8 @@ import click
 
 from claimscore import __version__
 from claimscore.commands.cache import cache
+from claimscore.commands.compare import compare
+from claimscore.commands.completion import completion
 from claimscore.commands.evaluate import evaluate
 from claimscore.commands.map import map_table
 from claimscore.commands.models import models
@@ -95,20 +97,27 @@ def _complain(message: str, code: int) -> int:
     return code
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="claimscore")
-def cli() -> None:
-    """Claim-level scores for text summaries.
+#: What a newcomer needs; the rest is in `--help`.
+FIRST_COMMANDS = """\
+claimscore run pairs.jsonl --out runs/first    score pairs of summaries; again: it goes on
+claimscore status runs/first                   what is done, spent and left
+claimscore report runs/first                   a page with the scores and the claims"""
 
-    \b
-    claimscore run pairs.jsonl --out runs/first      score pairs of summaries
-    claimscore run pairs.jsonl --out runs/first      again: goes on where it stopped
-    claimscore report runs/first                     look at the scores and the claims
-    """
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help=f"Claim-level scores for text summaries.\n\n\b\n{FIRST_COMMANDS}",
+    invoke_without_command=True,
+)
+@click.version_option(__version__, prog_name="claimscore")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    if ctx.invoked_subcommand is None:
+        print(f"{FIRST_COMMANDS}\n\nall commands: claimscore --help")
 
 
 for command in (
-    *(run, status, score, report, estimate, map_table),
-    *(evaluate, train, prompts, cache, models),
+    *(run, status, score, report, compare, estimate, map_table),
+    *(evaluate, train, prompts, cache, models, completion),
 ):
     cli.add_command(command)

@@ -40,10 +40,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline": BASE
     | {"cache", "text", "prompts", "records", "rundir", "metrics"}
     | {"pipeline.llm", "pipeline.encoders", "pipeline.tasks", "pipeline.passes"},
-    "report": BASE | {"blocks", "metrics", "rundir"},
+    "report": BASE | {"blocks", "metrics", "rundir", "report.exchanges"},
+    "report.exchanges": BASE  # prompts are rendered again, answers looked up
+    | {"report", "rundir", "cache", "prompts", "pipeline", "pipeline.llm", "pipeline.tasks"},
     "report.evaluation": BASE
-    | {"report", "rundir", "evaluation", "evaluation.caspr", "evaluation.summac_grid"},
+    | {"report", "rundir", "evaluation", "evaluation.caspr", "evaluation.summac_grid"}
+    | {"evaluation.compare"},
     "evaluation": BASE | {"metrics", "records", "rundir"},
+    "evaluation.compare": BASE | {"blocks", "evaluation", "metrics", "rundir", "pipeline.encoders"},
     "evaluation.commands": BASE | {"evaluation", "report.evaluation"},  # each writes a page
     "evaluation.caspr": BASE  # it makes and scores its texts by runs
     | {"evaluation", "metrics", "records", "rundir", "pipeline", "pipeline.llm"},
@@ -67,7 +71,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "records",
     }
     | {"evaluation", "evaluation.caspr", "evaluation.factsim", "evaluation.summac_grid"}
-    | {"metrics"}
+    | {"evaluation.compare", "metrics"}
     | {"evaluation.commands", "report.evaluation"},
     "cli": {"__init__", "errors", "commands"},
 }
@@ -95,7 +99,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "ot": ("metrics.movers",),
     "matplotlib": ("evaluation.caspr.figure",),
     "spacy": ("metrics.ner_overlap",),
-    "rich": ("console", "evaluation.display"),
+    "rich": ("console", "evaluation.display", "evaluation.compare.display"),
     "click": ("cli", "commands", "evaluation.commands"),
     "pydantic": ("prompts.output",),
     "asyncio": (),

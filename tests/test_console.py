@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from claimscore.console import duration, llm_note, model_note, print_result, print_rows
+from claimscore.console import result, text
+from claimscore.console.progress import llm_note, model_note
+from claimscore.console.result import print_result
+from claimscore.console.text import duration, print_rows
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.progress import Progress
 
@@ -58,32 +61,86 @@ def test_limits_are_shown_with_where_they_are_known_from() -> None:
     )
 
 
+METRICS = {
+    "caspr": {"n": 0, "null": 2, "reasons": {"no claims in summary_b": 2}, "mean": None},
+    "ds": {"n": 2, "null": 0, "reasons": {}, "mean": 50.0, "low": 40.0, "high": 60.0},
+}
+CALL = {"requests": 5, "cache_hits": 1, "nli_pairs": 0, "seconds": 61, "usd": None}
+
+
+def summary_of(**changed: Any) -> dict[str, Any]:
+    """A summary as a run writes it, two records, one of them failed."""
+    return {
+        "records": {"total": 2, "done": 1, "failed": 1},
+        "metrics": METRICS,
+        "failures": [{"stage": "decompose", "kind": "parse", "count": 3, "example": "no JSON"}],
+        "last_call": CALL,
+        **changed,
+    }
+
+
 def test_the_result_shows_nulls_with_their_reason(capsys: Any) -> None:
     """A metric without a single value shows why, not a number."""
-    metrics = {
-        "caspr": {"n": 0, "null": 2, "reasons": {"no claims in summary_b": 2}, "mean": None},
-        "ds": {"n": 2, "null": 0, "reasons": {}, "mean": 50.0, "low": 40.0, "high": 60.0},
-    }
-    summary = {
-        "records": {"total": 2, "done": 1, "failed": 1},
-        "metrics": metrics,
-        "failures": [{"stage": "decompose", "kind": "parse", "count": 3, "example": "no JSON"}],
-        "last_call": {
-            "requests": 5,
-            "cache_hits": 1,
-            "nli_pairs": 0,
-            "seconds": 61,
-            "usd": None,
-        },
-    }
-    print_result(summary, "runs/x")
+    print_result(summary_of(), "runs/x")
     out = capsys.readouterr().out
-    assert "no claims in summary_b" in out
+    assert "caspr  2 without a value: no claims in summary_b" in out
     assert "40.00 to 60.00" in out
-    assert "2 records: 1 done, 1 with failures" in out
+    assert "records  2: 1 done, 1 with failures" in out
     assert "3 x decompose: parse, e.g. no JSON" in out
     assert "--retry-failed" in out
-    assert "5 requests, cost unknown, 1 from the cache" in out
+    assert "answers  5 requests, cost unknown, 1 from the cache" in out
+    assert "scores   runs/x/scores.parquet" in out
+
+
+def test_what_all_calls_spent_is_said_where_it_is_more(capsys: Any) -> None:
+    """A run that was gone on with cost more than its last call."""
+    spent = {"requests": 20, "usd": 0.5}
+    print_result(summary_of(spent=spent), "runs/x")
+    assert "in all calls: 20 requests, $0.5000" in capsys.readouterr().out
+    print_result(summary_of(spent={"requests": 5, "usd": 0.5}), "runs/x")
+    assert "in all calls" not in capsys.readouterr().out
+
+
+def test_a_run_without_metrics_names_its_tables(capsys: Any) -> None:
+    """Nothing is said of scores, answers or models that there are none of."""
+    call = CALL | {"requests": 0, "cache_hits": 0}
+    print_result(
+        summary_of(
+            metrics={}, failures=[], last_call=call, records={"total": 1, "done": 1, "failed": 0}
+        ),
+        "x",
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        "records  1: 1 done, 0 with failures",
+        "time     1 min 1 s",
+        "tables   x",
+        "report   x/report.html",
+    ]
+
+
+@pytest.mark.parametrize("width", [25, 40, 60, 100])
+def test_nothing_is_wider_than_the_terminal(
+    width: int, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables become two columns where they do not fit, texts are broken at spaces."""
+    monkeypatch.setattr(text, "terminal_width", lambda: width)
+    monkeypatch.setattr(result, "terminal_width", lambda: width)
+    print_result(summary_of(), "runs/x")
+    lines = capsys.readouterr().out.splitlines()
+    longest_word = max(len(word) for line in lines for word in line.split()) + len("records  ")
+    assert max(map(len, lines)) <= max(width, longest_word)
+    assert "40.00 to 60.00" in "\n".join(lines)
+
+
+def test_a_file_is_never_folded(capsys: Any) -> None:
+    """No width is taken from a terminal that the output does not go to."""
+    example = "long words " * 40
+    failure = {"stage": "decompose", "kind": "parse", "count": 3, "example": example}
+    print_result(summary_of(failures=[failure]), "runs/" + "x" * 300)
+    out = capsys.readouterr().out
+    assert f"3 x decompose: parse, e.g. {example[:100].rstrip()}\n" in out
+    assert "x" * 300 + "/report.html" in out
+    assert "\x1b" not in out
 
 
 def test_rows_are_aligned(capsys: Any) -> None:

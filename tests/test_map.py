@@ -347,7 +347,7 @@ class TestFailures:
         failures = pl.read_parquet(tmp_path / "tone.failures.parquet")
         assert failures.select("kind", "raw").unique().rows() == [("parse", "I am a teapot")]
         shown = capsys.readouterr().out
-        assert "12 rows: 0 answered, 12 failed" in shown
+        assert "rows   12: 0 answered, 12 failed" in shown
         assert "finished before" in shown
 
     def test_retry_failed_asks_only_for_those(self, tmp_path: Path) -> None:
@@ -691,7 +691,7 @@ def test_the_display_is_plain_lines_without_a_terminal(tmp_path: Path, capsys: A
     assert command("map", REVIEWS, "--prompt", DECOMPOSE, "--out", out) == 0
     shown = capsys.readouterr()
     assert "claimscore: writing 12 of 12 rows" in shown.err
-    assert "12 rows: 12 answered, 0 failed" in shown.out
+    assert "rows     12: 12 answered, 0 failed" in shown.out
 
 
 def test_a_stream_of_standard_input_in_python(tmp_path: Path) -> None:

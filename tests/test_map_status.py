@@ -67,7 +67,7 @@ def test_an_unfinished_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert found["spent"]["requests"] >= 7
     assert _main(["status", str(out), "--watch"]) == 0
     shown = capsys.readouterr().out
-    assert f"{rows['done']} of 10 rows done" in shown
+    assert f"{rows['done']} of 10 done" in shown
     assert "not running; the same `claimscore map` goes on" in shown
 
 
@@ -82,8 +82,9 @@ def test_a_finished_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     shown = capsys.readouterr().out
     assert shown.splitlines() == [
         f"{out}: complete",
-        "10 of 10 rows done, 1 of them failed",
-        "failed: 1 x map: content",
+        "rows    10 of 10 done, 1 of them failed",
+        "failed  1 x map: content",
+        "next    the same command with --retry-failed tries the failed ones again",
     ]
 
 

@@ -52,7 +52,7 @@ def evaluate_caspr(
     entity_b_summary (a list of texts, one an annotator). Paraphrases and negations that it lacks
     are made by --llm. Run again after anything: it goes on where it stopped.
     """
-    from claimscore.console import progress_display
+    from claimscore.console.progress import progress_display
     from claimscore.evaluation.caspr.experiment import CasprConfig, caspr_experiment
     from claimscore.evaluation.caspr.output import print_experiment, write_experiment
     from claimscore.report.evaluation.caspr import write_caspr_page
@@ -75,7 +75,7 @@ def evaluate_factsim(quiet: bool, as_json: bool, **options: Any) -> int:
     INPUT is a JSON file with the paper's Tables 1 and 2 and a product with reviews, as
     docs/evaluation.md says. Run again after anything: it goes on where it stopped.
     """
-    from claimscore.console import progress_display
+    from claimscore.console.progress import progress_display
     from claimscore.evaluation.display import print_sections
     from claimscore.evaluation.factsim import factsim_examples, factsim_sections
     from claimscore.evaluation.sections import markdown, write_results
@@ -124,7 +124,7 @@ def evaluate_summac_grid(quiet: bool, as_json: bool, **options: Any) -> None:
     TABLES are labelled records (JSONL, CSV or Parquet) with `source` and `summary`. NLI is computed
     once for each two granularities. Run again after anything: it goes on where it stopped.
     """
-    from claimscore.console import progress_display
+    from claimscore.console.progress import progress_display
     from claimscore.evaluation.display import print_sections
     from claimscore.evaluation.sections import markdown, write_results
     from claimscore.evaluation.summac_grid import GridConfig, grid_sections, summac_grid

@@ -21,7 +21,7 @@ def models() -> None:
 @models.command("list")
 def models_list() -> None:
     """The built-in choices, and how to name others."""
-    from claimscore.console import print_rows
+    from claimscore.console.text import print_rows
     from claimscore.pipeline.models import MODEL_CHOICES
 
     print_rows(("option", "value", "what it is"), MODEL_CHOICES)

@@ -58,6 +58,14 @@ def names(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tu
     return tuple(name.strip() for name in (value or "").split(",") if name.strip())
 
 
+def complete_metrics(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[str]:
+    """Lists whose last name is one of a metric that begins so, for the user's shell."""
+    from claimscore.metrics import METRICS
+
+    before, comma, last = typed.rpartition(",")
+    return [f"{before}{comma}{name}" for name in METRICS if name.startswith(last)]
+
+
 def prompt_choices(
     _ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:

@@ -14,6 +14,7 @@ from claimscore.commands.options import (
     EXIT_OK,
     FILE,
     FOLDER,
+    complete_metrics,
     encoder_options,
     llm_options,
     metric_file_option,
@@ -32,7 +33,13 @@ WATCH_INTERVAL_S = 2.0
 @click.command()
 @click.argument("input")
 @click.option("--out", type=FOLDER, required=True, help="The run directory.")
-@click.option("--metrics", default="caspr,ds,bs-inverse", show_default=True, callback=names)
+@click.option(
+    "--metrics",
+    default="caspr,ds,bs-inverse",
+    show_default=True,
+    callback=names,
+    shell_complete=complete_metrics,
+)
 @metric_file_option
 @click.option(
     "--tasks", callback=names, metavar="TASK,...", help=f"Write tables of {', '.join(TASK_NAMES)}."
@@ -71,18 +78,25 @@ def run(quiet: bool, as_json: bool, **options: Any) -> int:
 
     Run again after anything: it goes on where it stopped.
     """
-    from claimscore.console import progress_display
+    from claimscore.console.beforehand import print_beforehand
+    from claimscore.console.progress import progress_display
     from claimscore.pipeline.run import run as run_pipeline
 
     config = run_config(**options)
-    with progress_display(quiet or as_json) as show:
-        result = run_pipeline(config, stdin=sys.stdin.buffer, on_progress=show)
+    silent = quiet or as_json
+    with progress_display(silent) as show:
+        result = run_pipeline(
+            config,
+            stdin=sys.stdin.buffer,
+            on_estimate=None if silent else print_beforehand,
+            on_progress=show,
+        )
     return _finish(result, as_json)
 
 
 def _finish(result: Any, as_json: bool) -> int:
     """The report, the table (or JSON), and the exit code."""
-    from claimscore.console import print_result
+    from claimscore.console.result import print_result
     from claimscore.report.run import write_run_report
 
     write_run_report(result.out)
@@ -95,7 +109,7 @@ def _finish(result: Any, as_json: bool) -> int:
 
 @click.command()
 @click.argument("directory", type=FOLDER)
-@click.option("--metrics", required=True, callback=names)
+@click.option("--metrics", required=True, callback=names, shell_complete=complete_metrics)
 @metric_file_option
 @output_options
 def score(
@@ -106,7 +120,8 @@ def score(
     as_json: bool,
 ) -> int:
     """Add metrics to a run: only the stages that are missing are done."""
-    from claimscore.console import print_plan, progress_display
+    from claimscore.console.estimate import print_plan
+    from claimscore.console.progress import progress_display
     from claimscore.pipeline.run import score as score_pipeline
 
     silent = quiet or as_json
@@ -130,7 +145,7 @@ def status(path: Path, watch: bool, as_json: bool) -> None:
 
     A run is named by its folder, a map by the file that it writes.
     """
-    from claimscore.console import print_status, watch_status
+    from claimscore.console.status import print_status, watch_status
     from claimscore.pipeline.mapping import map_place, map_status
     from claimscore.pipeline.status import run_status
 
@@ -160,7 +175,7 @@ def estimate(quiet: bool, as_json: bool, **options: Any) -> None:
 
     Minus what the cache has. Spends nothing, sends nothing.
     """
-    from claimscore.console import print_estimate
+    from claimscore.console.estimate import print_estimate
     from claimscore.pipeline.estimate import estimate_run
 
     out = options["out"]

@@ -31,7 +31,7 @@ def train() -> None:
 @output_options
 def train_nli(out: Path, quiet: bool, as_json: bool, **options: Any) -> None:
     """Train an adapter of the embedded NLI model; run again to go on from a checkpoint."""
-    from claimscore.console import print_training, training_display
+    from claimscore.console.training import print_training, training_display
     from claimscore.training.evaluate_nli import train_nli as train_and_evaluate
     from claimscore.training.nli import NLITrainingConfig
 
@@ -84,7 +84,7 @@ def train_ls_score(quiet: bool, as_json: bool, **options: Any) -> None:
 
     TABLES are JSONL, CSV or Parquet files.
     """
-    from claimscore.console import print_ls_training, training_display
+    from claimscore.console.training import print_ls_training, training_display
     from claimscore.training.ls_data import Columns
     from claimscore.training.ls_score import LSTrainingConfig
     from claimscore.training.ls_score import train as train_ls
@@ -130,7 +130,7 @@ def train_summac_conv(quiet: bool, as_json: bool, **options: Any) -> None:
     TABLES are JSONL, CSV or Parquet files, or run directories, whose NLI it takes. What it writes
     is `summac-conv:weights=FILE` of a run.
     """
-    from claimscore.console import print_summac_training, stage_display
+    from claimscore.console.training import print_summac_training, stage_display
     from claimscore.training.summac_conv import SummaCTrainingConfig
     from claimscore.training.summac_conv import train_summac_conv as train_conv
     from claimscore.training.summac_data import Columns

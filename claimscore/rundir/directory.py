@@ -334,6 +334,12 @@ class RunDirectory:
         text = json.dumps(summary, indent=2, allow_nan=False)
         write_text(self.path / "summary.json", text + "\n")
 
+    def summary(self) -> dict[str, Any]:
+        """What `write_summary` was given last; empty before the first time."""
+        path = self.path / "summary.json"
+        found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        return found
+
     def event(self, kind: str, **fields: object) -> None:
         """Append a line to events.jsonl with the time in UTC; for people, nothing reads it back."""
         self._for_writing()

@@ -1,0 +1,93 @@
+"""What a run would do: `estimate`, and the plan of `score`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from claimscore.console.text import dollars, duration, print_rows
+
+if TYPE_CHECKING:
+    from claimscore.pipeline.plan import Plan
+    from claimscore.pipeline.stages import ChunkTodo
+
+
+def print_plan(plan: Plan, todo: Sequence[ChunkTodo]) -> None:
+    """What `score` is about to do, on standard error."""
+    lines = [f"metrics: {', '.join(metric.name for metric in plan.metrics)}"]
+    if not todo:
+        lines.append("nothing is missing: no LLM and no model is asked")
+    for name in {planned.task.name: None for item in todo for planned in item.tasks}:
+        chunks = sum(any(p.task.name == name for p in item.tasks) for item in todo)
+        lines.append(f"LLM task {name}: {chunks} chunks of records")
+    for step in {planned.step: None for item in todo for planned in item.passes}:
+        chunks = sum(any(p.step == step for p in item.passes) for item in todo)
+        lines.append(f"model pass {step}: {chunks} chunks of records")
+    print("\n".join(f"claimscore: {line}" for line in lines), file=sys.stderr)
+
+
+def print_estimate(found: Mapping[str, Any]) -> None:
+    """Who needs what; what a run would ask, task by task; what it would cost; what was assumed."""
+    _print_needs(found.get("metrics", ()))
+    _print_passes(found.get("passes", ()))
+    header = ("task", "questions", "answered", "requests", "prompt tokens", "answer tokens", "cost")
+    parts = [*found["tasks"], {"task": "total", **found["total"]}]
+    print_rows(header, [_estimate_row(part) for part in parts])
+    total = found["total"]
+    if total["given_up"]:
+        print(f"{total['given_up']:,} given up; --retry-failed would ask them again")
+    if not total["requests"]:
+        print("nothing is missing: a run would send no request")
+        return
+    print(_cost_line(total, found["price"]))
+    hours = found["hours"]
+    time = "not known" if hours is None else f"about {duration(hours * 3600)}"
+    print(f"time: {time} (for the language model; the encoders' time is not in it)")
+    for assumption in found["assumptions"]:
+        print(f"assumed: {assumption}")
+
+
+def _print_needs(metrics: Sequence[Mapping[str, Any]]) -> None:
+    """Each metric with its tasks and its model passes; shared ones are done once."""
+    if not metrics:
+        return
+    rows = []
+    for needs in metrics:
+        tasks = [f"{need['task']} ({', '.join(need['sides'])})" for need in needs["tasks"]]
+        rows.append([needs["metric"], "; ".join(tasks) or "-", "; ".join(needs["passes"]) or "-"])
+    print_rows(("metric", "LLM tasks (sides)", "model passes"), rows)
+    print()
+
+
+def _print_passes(passes: Sequence[Mapping[str, Any]]) -> None:
+    if not passes:
+        return
+    rows = []
+    for one in passes:
+        option = f"--{one['role'].replace('_', '-')}"
+        model = f"{option} {one['model']}" if one["model"] else f"{option} is missing"
+        items = one["items"]
+        known = "known after the tasks" if items is None else f"{items:,} {one['unit']}"
+        rows.append([one["step"], model, known])
+    print_rows(("model pass", "model", "items to judge"), rows)
+    print()
+
+
+def _estimate_row(part: Mapping[str, Any]) -> list[str]:
+    counts = ("questions", "answered", "requests", "prompt_tokens", "completion_tokens")
+    cost = "unknown" if part["usd"] is None else dollars(part["usd"])
+    return [part["task"], *(f"{part[name]:,}" for name in counts), cost]
+
+
+def _cost_line(total: Mapping[str, Any], price: Mapping[str, Any] | None) -> str:
+    if price is None:
+        return "cost: unknown (name --input-price and --output-price)"
+    if not total["usd_at_most"]:
+        return f"cost: nothing ({price['source']})"
+    low, high = (dollars(usd) for usd in total["usd_range"])
+    return (
+        f"cost: about {dollars(total['usd'])}, between {low} and {high} "
+        f"(${price['input_per_mtok']:g} and ${price['output_per_mtok']:g} a million tokens, "
+        f"{price['source']})"
+    )

@@ -1,0 +1,109 @@
+"""What `status` prints."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from claimscore.console.result import print_metrics
+from claimscore.console.text import dollars, duration, engine_parts, print_facts
+
+Facts = Iterator[tuple[str, str]]
+
+
+def print_status(state: Mapping[str, Any]) -> None:
+    """What is done, failed, spent and left of a run or of a map, and what to do next."""
+    is_run = "records" in state
+    print(f"{state['out']}: {'complete' if state['complete'] else 'not complete'}")
+    if state.get("metrics"):
+        print_metrics(state["metrics"])
+    print_facts(
+        [
+            *(_run(state) if is_run else _map(state)),
+            *_failed(state["failures"]),
+            *(_spent(state["spent"]) if "spent" in state else ()),
+            *(_work(state["last_call"], is_run) if state["running"] else ()),
+            *_next_step(state, is_run),
+        ]
+    )
+
+
+def _run(state: Mapping[str, Any]) -> Facts:
+    if state["records"] is None:
+        yield "records", "its records are not read yet"
+        return
+    chunks = state["chunks"]
+    yield (
+        "records",
+        f"{state['records']:,} in {chunks['total']:,} chunks: {chunks['done']:,} done, "
+        f"{chunks['left']:,} left",
+    )
+    if chunks["left"]:
+        yield (
+            "left",
+            f"{state['llm_chunks_left']:,} chunks for the language model, "
+            f"{state['model_chunks_left']:,} for the encoders",
+        )
+    yield "rows", ", ".join(f"{n:,} {name}" for name, n in sorted(state["rows"].items()))
+
+
+def _map(state: Mapping[str, Any]) -> Facts:
+    rows = state["rows"]
+    if rows is None:
+        yield "rows", "its rows are not read yet"
+        return
+    yield "rows", f"{rows['done']:,} of {rows['total']:,} done, {rows['failed']:,} of them failed"
+    if rows["left"]:
+        yield "left", f"{rows['left']:,}"
+
+
+def _failed(failures: list[Mapping[str, Any]]) -> Facts:
+    for number, failure in enumerate(failures):
+        label = "" if number else "failed"
+        yield label, f"{failure['count']:,} x {failure['stage']}: {failure['kind']}"
+
+
+def _spent(spent: Mapping[str, Any]) -> Facts:
+    tokens = spent["prompt_tokens"] + spent["completion_tokens"]
+    cost = f", {dollars(spent['usd'])}" if spent["requests"] and spent["usd"] != 0 else ""
+    yield "spent", f"{spent['requests']:,} requests, {tokens:,} tokens{cost} in all"
+
+
+def _work(note: Mapping[str, Any] | None, is_run: bool) -> Facts:
+    """What the call that is at work does."""
+    if not note:
+        yield "at work", ""
+        return
+    yield "at work", f"for {duration(note['elapsed_s'])}: {note['phase']}"
+    yield "", ", ".join(engine_parts(note["engine"], note["requests_per_s"]))
+    if is_run:
+        yield "", f"{note['text_pairs']:,} text pairs"
+    left = note["remaining_s"]
+    yield "ends", "not known yet" if left is None else f"in about {duration(left)}"
+    if note["notice"]:
+        yield "notice", note["notice"]
+
+
+def _next_step(state: Mapping[str, Any], is_run: bool) -> Facts:
+    if state["running"]:
+        return
+    if not state["complete"]:
+        command = "run" if is_run else "map"
+        yield "next", f"not running; the same `claimscore {command}` goes on"
+    elif state["failures"]:
+        yield "next", "the same command with --retry-failed tries the failed ones again"
+
+
+def watch_status(read: Callable[[], Mapping[str, Any]], interval_s: float) -> Mapping[str, Any]:
+    """Print the status again and again, in place in a terminal, until the run is not at work."""
+    while True:
+        state = read()
+        if sys.stdout.isatty():
+            print("\x1b[2J\x1b[H", end="")
+        print_status(state)
+        if not state["running"]:
+            return state
+        sys.stdout.flush()
+        time.sleep(interval_s)
