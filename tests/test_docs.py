@@ -14,15 +14,21 @@ from claimscore.pipeline.tasks import TASKS
 ROOT = Path(__file__).parent.parent
 PAGES = ("language-models.md", "map.md", "own-metric.md")
 FILES = (ROOT / "README.md", *(ROOT / "docs" / name for name in PAGES))
+#: Pages on which an example goes on from the one before it.
+GOING_ON = sorted(
+    path for folder in ("how-to", "extend") for path in (ROOT / "docs" / folder).iterdir()
+)
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
 def examples() -> list[object]:
-    return [
+    alone = [
         pytest.param(code, id=f"{path.stem}-{number}")
         for path in FILES
         for number, code in enumerate(BLOCK.findall(path.read_text(encoding="utf-8")), 1)
     ]
+    pages = [(path, BLOCK.findall(path.read_text(encoding="utf-8"))) for path in GOING_ON]
+    return alone + [pytest.param("\n".join(code), id=path.stem) for path, code in pages if code]
 
 
 @pytest.mark.parametrize("code", examples())
