@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
+    from claimscore.pipeline.chunks import ChunkTodo
     from claimscore.pipeline.mapping import MapProgress
     from claimscore.pipeline.plan import Plan
     from claimscore.pipeline.progress import Progress
-    from claimscore.pipeline.stages import ChunkTodo
     from claimscore.training.evaluate_nli import NLITrainingResult
     from claimscore.training.ls_score import LSTrainingResult
     from claimscore.training.nli import Progress as TrainingProgress
