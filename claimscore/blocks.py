@@ -15,8 +15,17 @@ from claimscore.errors import ConfigError
 from claimscore.text import split_sentences
 
 #: `2sents` slides (every sentence with its successor, the last alone), as the authors' code does;
-#: `2sents_disjoint` cuts into pairs, as their paper says; `mixed` is sentences, then paragraphs.
-GRANULARITIES = ("sentence", "2sents", "2sents_disjoint", "paragraph", "document", "mixed")
+#: `2sents_disjoint` cuts into pairs, as their paper says; `mixed` is sentences, then paragraphs;
+#: `window` is not theirs: neighbouring sentences that a model can read at once.
+GRANULARITIES = (
+    "sentence",
+    "2sents",
+    "2sents_disjoint",
+    "paragraph",
+    "document",
+    "mixed",
+    "window",
+)
 SPLITTERS = ("rules", "punkt")
 
 #: `code` drops short blocks and cuts long documents as the authors' code does, `all` does not.
@@ -26,7 +35,11 @@ KEEP = ("code", "all")
 SHORT_CHARACTERS = 10
 MAX_DOCUMENT_BLOCKS = 100
 
-_OF_SENTENCES = frozenset(("sentence", "2sents", "2sents_disjoint", "mixed"))
+#: The most words of a window: some 200 tokens of English, which leave room for a sentence beside
+#: them in a model of 256.
+WINDOW_WORDS = 150
+
+_OF_SENTENCES = frozenset(("sentence", "2sents", "2sents_disjoint", "mixed", "window"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,6 +75,8 @@ class Cut:
             return _joined_pairs(sentences, 1)
         if self.granularity == "2sents_disjoint":
             return _joined_pairs(sentences, 2)
+        if self.granularity == "window":
+            return _windows(sentences)
         return sentences + paragraphs
 
     def document_blocks(self, texts: Sequence[str]) -> list[str]:
@@ -102,3 +117,17 @@ def _paragraphs(text: str) -> list[str]:
 
 def _joined_pairs(sentences: Sequence[str], step: int) -> list[str]:
     return [" ".join(sentences[i : i + 2]) for i in range(0, len(sentences), step)]
+
+
+def _windows(sentences: Sequence[str]) -> list[str]:
+    """Neighbours joined to at most `WINDOW_WORDS` words; a longer sentence stands alone."""
+    windows: list[list[str]] = []
+    words = 0
+    for sentence in sentences:
+        size = len(sentence.split())
+        if not windows or words + size > WINDOW_WORDS:
+            windows.append([])
+            words = 0
+        windows[-1].append(sentence)
+        words += size
+    return [" ".join(window) for window in windows]

@@ -103,10 +103,16 @@ class EncoderConfig:
     dtype: DType = "float32"
     batch_tokens: int | None = None  # None: what is good on the device
     offline: bool = False
+    max_outage_s: float = 3600.0  # of a model's server
+    allow_http_key: bool = False
 
     def __post_init__(self) -> None:
         if self.batch_tokens is not None and self.batch_tokens < 1:
             raise ConfigError(f"batch_tokens must be at least 1, not {self.batch_tokens}")
+        if not 0 <= self.max_outage_s < math.inf:
+            raise ConfigError(f"--max-outage-s must be a number from zero on: {self.max_outage_s}")
+        for role in ("nli", "embedder", "token_encoder", "ls_model", "causal_lm", "seq2seq_lm"):
+            refuse_secrets(getattr(self, role) or "", role)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -158,6 +164,29 @@ def api_key() -> str | None:
 def api_base_url() -> str | None:
     """OPENAI_BASE_URL, or None where it is unset or empty."""
     return os.environ.get("OPENAI_BASE_URL") or None
+
+
+def model_key_name(role: str) -> str:
+    """The environment variable with the key of the server that serves the model of a role."""
+    return f"CLAIMSCORE_{role.upper()}_API_KEY"
+
+
+def model_api_key(role: str) -> str | None:
+    """The key of that server, or None where it is unset or empty."""
+    return os.environ.get(model_key_name(role)) or None
+
+
+def refuse_secrets(model: str, role: str) -> None:
+    """Raise `ConfigError` where a model's address has what may be a secret; it is not shown.
+
+    Why here: the names of models are written into run directories and signatures.
+    """
+    _, address, rest = model.partition("://")
+    if address and re.search(r"^[^/]*@|[?#]", rest):
+        raise ConfigError(
+            f"--{role.replace('_', '-')}: an address is a server's alone, without user name, "
+            f"password or query; a key belongs in {model_key_name(role)}"
+        )
 
 
 def user_cache_dir() -> Path:

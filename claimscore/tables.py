@@ -162,8 +162,8 @@ TOKEN_SCORES = Table(
 BLOCK_NLI = Table(
     "block_nli",
     "Probabilities of an NLI model for every block of one text (the premise) with every block "
-    "of another; a cut is sentence, 2sents, 2sents_disjoint, paragraph, document or mixed, with "
-    "`_punkt` for that splitter and `_all` where no block was left out.",
+    "of another; a cut is sentence, 2sents, 2sents_disjoint, paragraph, document, mixed or window, "
+    "with `_punkt` for that splitter and `_all` where no block was left out.",
     {
         "id": pl.String(),
         "premise_side": pl.String(),

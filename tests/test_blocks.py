@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claimscore.blocks import GRANULARITIES, KEEP, SPLITTERS, Cut, find_cut
+from claimscore.blocks import GRANULARITIES, KEEP, SPLITTERS, WINDOW_WORDS, Cut, find_cut
 from claimscore.errors import ConfigError
 
 TEXT = "The first sentence. The second one here. The third sentence.\n\nShort. The fourth sentence."
@@ -80,6 +80,39 @@ def test_a_document_has_at_most_a_hundred_blocks() -> None:
     assert len(Cut().document_blocks(texts)) == 100
     assert len(Cut(keep="all").document_blocks(texts)) == 160
     assert len(Cut().blocks(texts[0] + "\n" + texts[1])) == 160
+
+
+def test_windows_are_whole_sentences_up_to_so_many_words() -> None:
+    """A window ends before the sentence that would be too much; a longer one stands alone."""
+    forty = " ".join(["word"] * 39)
+    long = " ".join(["long"] * (WINDOW_WORDS + 1))
+    sentences = [
+        f"A{forty}.",
+        f"B{forty}.",
+        f"C{forty}.",
+        f"D{forty}.",
+        f"E{long}.",
+        "The end is here.",
+    ]
+    assert WINDOW_WORDS // len(sentences[0].split()) == 3
+    assert Cut("window").blocks(" ".join(sentences)) == [
+        " ".join(sentences[:3]),
+        sentences[3],
+        sentences[4],
+        sentences[5],
+    ]
+
+
+@given(st.lists(st.integers(1, 90), max_size=30))
+def test_windows_lose_no_sentence_and_none_could_be_joined(sizes: list[int]) -> None:
+    """Joined again they are the text; two neighbours are together more than one window holds."""
+    sentences = [" ".join(["Words", *["go"] * (size - 1)]) + "." for size in sizes]
+    windows = Cut("window", keep="all").blocks(" ".join(sentences))
+    assert " ".join(windows) == " ".join(sentences)
+    counts = [len(window.split()) for window in windows]
+    assert all(count <= WINDOW_WORDS for count in counts)
+    firsts = [len(window.partition(".")[0].split()) for window in windows]
+    assert all(a + b > WINDOW_WORDS for a, b in zip(counts[:-1], firsts[1:], strict=True))
 
 
 @given(st.text(), st.sampled_from(GRANULARITIES), st.sampled_from(KEEP))

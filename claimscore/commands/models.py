@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from claimscore.commands.options import EXIT_BUG, EXIT_OK, FILE
+from claimscore.config import EncoderConfig
 
 
 @click.group()
@@ -43,14 +44,20 @@ def models_list() -> None:
     show_default=True,
 )
 @click.option("--offline", is_flag=True, help="Take the model from disk only.")
+@click.option("--allow-http-key", is_flag=True, help="Send a server's key over plain http.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def models_check(model: str, role: Any, as_json: bool, **options: Any) -> int:
     """How MODEL (embedded, HF_ID[@REV], PATH) would run here, and whether its numbers are right.
 
+    Of one behind a server (tei:URL, openai:MODEL@URL): whether it answers, and as what.
+
     Loads it as a run would and compares it with the stock model, one text at a time. Exits with 1
     where they do not agree.
     """
-    from claimscore.config import EncoderConfig
+    from claimscore.pipeline.encoders.served import is_served
+
+    if is_served(model):
+        return _check_served(model, role, EncoderConfig(**options), as_json)
     from claimscore.pipeline.encoders.checking import check_model
 
     found = check_model(model, EncoderConfig(**options), role)
@@ -68,6 +75,41 @@ def models_check(model: str, role: Any, as_json: bool, **options: Any) -> int:
         file=sys.stderr,
     )
     return EXIT_BUG
+
+
+def _check_served(model: str, role: str | None, config: EncoderConfig, as_json: bool) -> int:
+    """Whether a server answers as a run needs it; its numbers have nothing to be compared with."""
+    from claimscore.pipeline.encoders.served.checking import check_served
+
+    found = check_served(model, config, role)
+    if as_json:
+        print(json.dumps(dataclasses.asdict(found)))
+        return EXIT_OK
+    probe = ", ".join(f"{name} {p:.4f}" for name, p in (found.probe or {}).items())
+    shown = {
+        "model": f"{found.model} ({found.revision}), {found.dtype}",
+        "role": found.role,
+        "server": found.server,
+        "label order": ", ".join(found.labels or ()),
+        "token limit": f"{found.token_limit:,} tokens; longer inputs are cut"
+        if found.token_limit
+        else "not told: nor is what it cuts",
+        "requests": f"{found.batch} items each, {found.in_flight} at a time" if found.batch else "",
+        "vectors": " ".join(
+            f"{found.dimensions} numbers {f'({found.pooling})' if found.pooling else ''}".split()
+        )
+        if found.dimensions
+        else "",
+        "probe": f"{' / '.join(found.texts)} -> {probe}" if probe else "answered",
+        "results": "stored across runs"
+        if found.stored
+        else "not stored across runs: the server does not tell its model's version",
+        "agreement": "not checked: the stock model is not here, only on the server",
+    }
+    for name, text in shown.items():
+        if text:
+            print(f"{name:<12} {text}")
+    return EXIT_OK
 
 
 def _print_facts(facts: dict[str, Any]) -> None:

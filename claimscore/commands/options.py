@@ -121,15 +121,28 @@ llm_options = _options(
 )
 
 encoder_options = _options(
-    click.option("--nli", default="embedded", show_default=True, help="Or HF_ID[@REV], PATH."),
-    click.option("--embedder", default="embedded", show_default=True, help="Sentence encoder."),
+    click.option(
+        "--nli", default="embedded", show_default=True, help="Or HF_ID[@REV], PATH, tei:URL."
+    ),
+    click.option(
+        "--embedder",
+        default="embedded",
+        show_default=True,
+        help="Sentence encoder; or HF_ID[@REV], PATH, tei:URL, openai:MODEL@URL.",
+    ),
     click.option("--token-encoder", default="embedded", show_default=True),
     click.option("--ls-model", help="For ls-score: a folder made by train ls-score."),
     click.option("--causal-lm", help="For perplexity: HF_ID[@REV] or PATH."),
     click.option("--seq2seq-lm", help="For bart-score: HF_ID[@REV] or PATH."),
     click.option("--token-layer", type=int, help="Layer of the token encoder."),
     click.option("--no-baseline", is_flag=True, help="Do not rescale BERTScore with its baseline."),
-    click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N."),
+    click.option(
+        "--device",
+        default="auto",
+        show_default=True,
+        help="auto (every GPU, else the CPU), cpu, cuda (every GPU), cuda:N, or several: "
+        "cuda:0,cuda:2.",
+    ),
     click.option(
         "--dtype",
         type=click.Choice(["float32", "bfloat16", "float16"]),
@@ -165,6 +178,7 @@ def run_config(**options: Any) -> RunConfig:
             for name in (
                 *("nli", "embedder", "token_encoder", "token_layer"),
                 *("ls_model", "causal_lm", "seq2seq_lm", "device", "dtype", "offline"),
+                *("max_outage_s", "allow_http_key"),
             )
         },
     )

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from claimscore.console.text import dollars, duration, print_rows
 
 if TYPE_CHECKING:
+    from claimscore.pipeline.chunks import ChunkTodo
     from claimscore.pipeline.plan import Plan
-    from claimscore.pipeline.stages import ChunkTodo
 
 
 def print_plan(plan: Plan, todo: Sequence[ChunkTodo]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,8 +21,11 @@ from claimscore.errors import InputError
 from claimscore.evaluation.sections import Section
 from claimscore.metrics.fact_similarity import factsim
 from claimscore.pipeline.encoders import load_model
+from claimscore.pipeline.encoders.store import open_store
 from claimscore.pipeline.run import OnProgress, RunResult, run
 from claimscore.rundir import RunDirectory
+
+logger = logging.getLogger("claimscore")
 
 #: The run of an evaluation, a folder inside its own.
 SCORED = "run"
@@ -162,7 +166,9 @@ def factsim_examples(config: RunConfig, on_progress: OnProgress | None = None) -
     scores = pl.read_parquet(scoring.out / "scores.parquet", glob=False).filter(metric="factsim")
     found = {row["id"]: row for row in scores.iter_rows(named=True)}
     facts = _found_facts(directory)
-    embedder = load_model("embedder", config.encoders)
+    embedder: Any = load_model("embedder", config.encoders)
+    if config.model_store:
+        embedder = open_store(config.cache_dir, on_notice=logger.warning).around(embedder)
     return FactSimResult(
         result,
         embedder.info.model,

@@ -101,10 +101,12 @@ class Score(NamedTuple):
 
 
 def scored(record: str, value: float, components: dict[str, object]) -> Score:
+    """The score of a record that has a value."""
     return Score(record, value, None, components)
 
 
 def unscored(record: str, reason: str, components: dict[str, object] | None = None) -> Score:
+    """The score of a record that has none, with the reason for people."""
     return Score(record, None, reason, components or {})
 
 

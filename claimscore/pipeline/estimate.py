@@ -23,6 +23,7 @@ from claimscore.config import LLMConfig, RunConfig, api_key, user_cache_dir, use
 from claimscore.errors import ConfigError, ParseError
 from claimscore.pipeline.asking import Asking, Place, Question, asked_settings
 from claimscore.pipeline.blocking import run_blocking
+from claimscore.pipeline.chunks import ChunkTodo, find_todo
 from claimscore.pipeline.estimate_passes import (
     MetricNeeds,
     PassEstimate,
@@ -44,7 +45,6 @@ from claimscore.pipeline.plan import (
     make_plan,
     required_columns,
 )
-from claimscore.pipeline.stages import ChunkTodo, find_todo
 from claimscore.pipeline.tally import Found, Span, Tally, TaskEstimate, ruled_answer
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import TaskInput, Unit, side_texts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
 from collections import deque
 
@@ -47,7 +48,11 @@ class Pace:
 
 @dataclasses.dataclass
 class PassWork:
-    """What a model pass has done, and how long that took without loading the model."""
+    """What a model pass has done, and how long that took without loading the model.
+
+    `seconds` are of work: waiting for a device that another thread had is not counted, and two
+    devices that worked at the same time count both.
+    """
 
     records: int = 0
     seconds: float = 0.0
@@ -57,7 +62,8 @@ class PassWork:
 class Progress:
     """The state of a run. Counts are of this invocation unless they say `total`.
 
-    `passes` has the work of each model pass by its step.
+    `passes` has the work of each model pass by its step; `model_chunk_share` is how much of the
+    chunks at work is done, all together. Threads of the model stage may report at once.
     `notice` is what the user should know now: a hung stage, a cache that was mended.
     """
 
@@ -76,6 +82,8 @@ class Progress:
     llm_pace: Pace = dataclasses.field(default_factory=Pace)
     model_pace: Pace = dataclasses.field(default_factory=Pace)
     request_pace: Pace = dataclasses.field(default_factory=Pace)
+    _shares: dict[int, float] = dataclasses.field(default_factory=dict, repr=False)
+    _mutex: threading.Lock = dataclasses.field(default_factory=threading.Lock, repr=False)
 
     @property
     def elapsed_s(self) -> float:
@@ -83,7 +91,7 @@ class Progress:
 
     @property
     def model_chunks(self) -> float:
-        """Chunks through the models, the one at work by its share."""
+        """Chunks through the models, those at work by their shares."""
         return self.model_chunks_done + self.model_chunk_share
 
     def tick(self) -> None:
@@ -93,11 +101,26 @@ class Progress:
         self.model_pace.see(self.model_chunks, now)
         self.request_pace.see(self.engine.sent if self.engine else 0, now)
 
+    def add_pairs(self, chunk: int, pairs: int, share: float) -> None:
+        """A batch of a chunk of which now so much is done."""
+        with self._mutex:
+            self.pairs_done += pairs
+            self._shares[chunk] = share
+            self.model_chunk_share = sum(self._shares.values())
+
     def add_pass(self, step: str, records: int, seconds: float) -> None:
         """A chunk that a model pass has gone through."""
-        work = self.passes.setdefault(step, PassWork())
-        work.records += records
-        work.seconds += seconds
+        with self._mutex:
+            work = self.passes.setdefault(step, PassWork())
+            work.records += records
+            work.seconds += seconds
+
+    def add_chunk(self, chunk: int) -> None:
+        """A chunk that all its model passes have gone through."""
+        with self._mutex:
+            self._shares.pop(chunk, None)
+            self.model_chunk_share = sum(self._shares.values())
+            self.model_chunks_done += 1
 
     def remaining_s(self) -> float | None:
         """Seconds to the end at the recent pace of the slower stage, pauses and limits

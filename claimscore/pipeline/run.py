@@ -14,14 +14,16 @@ import polars as pl
 from anyio.abc import TaskGroup
 
 from claimscore import __version__
-from claimscore.config import RunConfig, user_cache_dir
+from claimscore.config import RunConfig
 from claimscore.errors import ConfigError
 from claimscore.metrics import catalogue
 from claimscore.metrics.base import Metric
 from claimscore.metrics.catalogue import Catalogue
 from claimscore.pipeline.blocking import run_blocking
+from claimscore.pipeline.chunks import ChunkTodo, find_todo
 from claimscore.pipeline.encoders import load_model
-from claimscore.pipeline.encoders import store as model_store
+from claimscore.pipeline.encoders.devices import Worker, load_workers
+from claimscore.pipeline.encoders.store import open_store
 from claimscore.pipeline.estimate import Estimate, estimate_left
 from claimscore.pipeline.llm.money import SPEND_FILE, spent_so_far
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
@@ -39,7 +41,7 @@ from claimscore.pipeline.settings import (
     unused_settings,
 )
 from claimscore.pipeline.signals import watch_signals
-from claimscore.pipeline.stages import ChunkTodo, Models, Stages, find_todo
+from claimscore.pipeline.stages import Stages
 from claimscore.pipeline.telling import Teller
 from claimscore.pipeline.truncation import truncations
 from claimscore.pipeline.watchdog import Watchdog, engine_watchdog
@@ -233,13 +235,14 @@ class _Work:
         directory, progress = self.directory, self.tell.progress
         progress.llm_chunks_todo = sum(bool(item.tasks) for item in todo)
         progress.model_chunks_todo = sum(item.needs_models for item in todo)
-        models = self._load_models(todo)
+        workers = self._load_workers(todo)
+        models = workers[0].models if workers else {}  # the others have the same
         directory.check_settings(
             {**_fixed(directory.settings), "additive": model_settings(models)}, CALLED
         )
         directory.event("started", records=self.n_records, chunks_todo=len(todo))
         if todo:
-            self._run_stages(todo, models)
+            self._run_stages(todo, workers)
         self.tell.phase("scoring", directory)
         facts = signature_facts(directory.settings)
         scores = score_run(directory, self.plan.metrics, facts, self.config.seed)
@@ -249,37 +252,38 @@ class _Work:
         self.tell.phase("done", directory)
         return RunResult(self.config.out, summary)
 
-    def _load_models(self, todo: list[ChunkTodo]) -> Models:
-        """The encoders that a missing step needs; before the LLM stage, so that a wrong name
-        costs nothing."""
+    def _load_workers(self, todo: list[ChunkTodo]) -> list[Worker]:
+        """The encoders that a missing step needs, on each device; before the LLM stage, so that
+        a wrong name costs nothing."""
         passes = {planned.model_pass for item in todo for planned in item.passes}
         for model_pass in passes:
             model_pass.check()
         roles = {model_pass.role for model_pass in passes}
         if roles:
             self.tell.phase("loading models", self.directory)
-        models = {
-            role: load_model(role, self.config.encoders)
-            for role in self.plan.roles
-            if role in roles
-        }
-        return self._with_store(models) if self.config.model_store else models
+        wanted = [role for role in self.plan.roles if role in roles]
+        workers = load_workers(wanted, self.config.encoders, load_model)
+        return self._with_store(workers) if self.config.model_store else workers
 
-    def _with_store(self, models: Models) -> Models:
+    def _with_store(self, workers: list[Worker]) -> list[Worker]:
         """The models with what they said in other runs at hand."""
         hear = self.tell.hear(self.directory)
-        store = model_store.ModelStore(
-            (self.config.cache_dir or user_cache_dir()) / model_store.FOLDER,
-            on_notice=lambda notice: hear("store", notice=notice),
+        store = open_store(
+            self.config.cache_dir, on_notice=lambda notice: hear("store", notice=notice)
         )
         self.tell.progress.store = store.stats
-        return {role: store.around(model) for role, model in models.items()}
+        return [
+            worker._replace(
+                models={role: store.around(model) for role, model in worker.models.items()}
+            )
+            for worker in workers
+        ]
 
-    def _run_stages(self, todo: list[ChunkTodo], models: Models) -> None:
+    def _run_stages(self, todo: list[ChunkTodo], workers: list[Worker]) -> None:
         self.tell.phase("running", self.directory)
         progress = self.tell.progress
         try:
-            run_blocking(self._stages, todo, models)
+            run_blocking(self._stages, todo, workers)
         except BaseException as exc:
             why = f"{type(exc).__name__}: {exc}"
             self.directory.event("stopped", reason=why, **spent(progress))
@@ -287,7 +291,7 @@ class _Work:
         finally:
             self.tell.leave(self.directory)
 
-    async def _stages(self, todo: list[ChunkTodo], models: Models) -> None:
+    async def _stages(self, todo: list[ChunkTodo], workers: list[Worker]) -> None:
         progress, directory = self.tell.progress, self.directory
         async with contextlib.AsyncExitStack() as stack:
             engine = None
@@ -304,7 +308,7 @@ class _Work:
                     )
                 )
                 progress.engine = engine.stats
-            stages = Stages(self.config, directory, todo, engine, models, progress)
+            stages = Stages(self.config, directory, todo, engine, workers, progress)
             async with anyio.create_task_group() as background:
                 background.start_soon(watch_signals, stages.stop)
                 background.start_soon(self.tell.keep_telling, directory, engine)

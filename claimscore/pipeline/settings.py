@@ -15,11 +15,12 @@ from claimscore import __version__
 from claimscore.config import TASK_NAMES, EncoderConfig, LLMConfig, RunConfig
 from claimscore.pipeline.encoders import ROLES
 from claimscore.pipeline.encoders.base import TokenEncoder
+from claimscore.pipeline.encoders.devices import Models
+from claimscore.pipeline.encoders.served import is_served
 from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.passes import PASSES
 from claimscore.pipeline.plan import Plan
 from claimscore.pipeline.prompt_checks import other_models
-from claimscore.pipeline.stages import Models
 from claimscore.prompts import Prompt
 from claimscore.rundir import RunDirectory
 from claimscore.types import JSON
@@ -37,6 +38,7 @@ CALLED = {
     "additive.llm.namespace": "--base-url",
     **{f"additive.{role}.name": f"--{role.replace('_', '-')}" for role in ROLES},
     **{f"additive.{role}.dtype": "--dtype" for role in ROLES},
+    **{f"additive.{role}.model": f"model of --{role.replace('_', '-')}" for role in ROLES},
     **{f"additive.{role}.revision": f"revision of --{role.replace('_', '-')}" for role in ROLES},
     "additive.token_encoder.layer": "--token-layer",
     "additive.token_encoder.rescale_with_baseline": "rescaling (--no-baseline)",
@@ -93,7 +95,13 @@ def _named_models(prompt: Prompt) -> JSON:
 
 
 def _role_settings(role: str, encoders: EncoderConfig) -> JSON:
-    """What the user chose for a model that is asked in this role."""
+    """What the user chose for a model that is asked in this role.
+
+    Of a served one that is what serves it, not where: model and arithmetic are the server's to
+    say (`model_settings`), and another address with the same model gives the same results.
+    """
+    if is_served(getattr(encoders, role) or ""):
+        return {"name": f"{getattr(encoders, role).partition(':')[0]}:"}
     settings: JSON = {
         "name": getattr(encoders, role),
         "dtype": encoders.dtype,
@@ -127,6 +135,8 @@ def model_settings(models: Models) -> JSON:
     settings: JSON = {}
     for role, model in models.items():
         settings[role] = {"revision": model.info.revision}
+        if is_served(model.info.model):
+            settings[role] |= {"model": model.info.model, "dtype": model.info.dtype}
         if role == "token_encoder":
             encoder = cast(TokenEncoder, model)
             settings[role] |= {"layer": encoder.layer, "baseline": encoder.baseline is not None}
@@ -162,7 +172,7 @@ def signature_facts(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _model_fact(model: Mapping[str, Any]) -> str:
-    return f"{model['name']}@{model['revision']}"
+    return f"{model.get('model', model['name'])}@{model['revision']}"
 
 
 def options_of(config: RunConfig) -> JSON:

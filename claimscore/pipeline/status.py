@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from claimscore.pipeline.chunks import find_todo
 from claimscore.pipeline.llm.money import SPEND_FILE, spent_so_far
 from claimscore.pipeline.plan import make_plan
 from claimscore.pipeline.settings import config_from
-from claimscore.pipeline.stages import find_todo
 from claimscore.rundir import RunDirectory, damage_as_error
 from claimscore.types import JSON
 

@@ -12,6 +12,7 @@ import pytest
 
 from claimscore.cli import _main
 from claimscore.errors import ConfigError, InputError
+from claimscore.evaluation import factsim as factsim_module
 from claimscore.evaluation.factsim import read_examples
 from tests.shared_data import shared
 from tests.tiny_models import save_tiny_encoder
@@ -148,3 +149,32 @@ def test_the_examples_of_the_paper(tmp_path: Path) -> None:
     ours = dict(found.filter(part="table2").select("published", "factsim").iter_rows())
     assert ours == pytest.approx({1.0: 1.0, 0.84: 0.86, 0.76: 0.82, 0.53: 0.63}, abs=0.006)
     assert pl.read_parquet(tmp_path / "out" / "product.parquet").height == 4
+
+
+def test_the_papers_facts_are_stored_like_a_runs(
+    tmp_path: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second evaluation asks the model for none of them; without the store, for all."""
+    source = written(tmp_path, EXAMPLES)
+    assert evaluate(source, "--out", tmp_path / "one", "--embedder", encoder) == 0
+    asked: list[str] = []
+    load = factsim_module.load_model
+
+    def watched(role: str, config: Any) -> Any:
+        model: Any = load(role, config)
+        embed = model.embed
+
+        def counted(given: list[str], **options: Any) -> Any:
+            asked.extend(given)
+            return embed(given, **options)
+
+        monkeypatch.setattr(model, "embed", counted)
+        return model
+
+    monkeypatch.setattr(factsim_module, "load_model", watched)
+    assert evaluate(source, "--out", tmp_path / "two", "--embedder", encoder) == 0
+    assert asked == []
+    out = tmp_path / "three"
+    assert evaluate(source, "--out", out, "--embedder", encoder, "--no-model-store") == 0
+    assert {"room bad", "bed hard"} <= set(asked)
+    assert texts(out).equals(texts(tmp_path / "one"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,21 @@ import numpy as np
 import polars as pl
 import pytest
 
+from claimscore.cache.store import MemoryCache
 from claimscore.config import RunConfig
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline import progress as progress_module
 from claimscore.pipeline.blocking import first_error, run_blocking
+from claimscore.pipeline.chunks import find_todo
 from claimscore.pipeline.encoders.base import OnBatch
+from claimscore.pipeline.encoders.devices import Worker
+from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.plan import Plan, make_plan
 from claimscore.pipeline.progress import Pace, Progress
-from claimscore.pipeline.stages import Stages, find_todo
+from claimscore.pipeline.stages import Stages
 from claimscore.rundir import RunDirectory
 from claimscore.tables import CLAIMS, FAILURES, NLI
+from claimscore.types import Completion, Request
 from tests.pipeline.passes.test_passes import FakeClassifier
 
 COLUMNS = ["id", "summary_a", "summary_b"]
@@ -60,7 +66,8 @@ def run_stages(
 ) -> Progress:
     progress = Progress()
     todo = find_todo(plan_for(settings), directory, n_chunks, settings.retry_failed)
-    stages = Stages(settings, directory, todo, None, {"nli": classifier}, progress)
+    workers = [Worker({"nli": classifier})]
+    stages = Stages(settings, directory, todo, None, workers, progress)
     if hasattr(classifier, "stop"):
         classifier.stop = stages.stop
     run_blocking(stages.run)
@@ -166,6 +173,51 @@ def test_the_first_error_of_nested_groups_is_found() -> None:
     """What went wrong before the rest was cancelled."""
     inner = ExceptionGroup("inner", [ValueError("first"), KeyError("second")])
     assert str(first_error(ExceptionGroup("outer", [inner]))) == "first"
+
+
+class Provider:
+    """Repeats each sentence as its one claim; remembers of which chunk it was asked."""
+
+    family = namespace = "fake"
+    model = "m"
+
+    def __init__(self) -> None:
+        self.chunks: list[int] = []
+
+    async def complete(self, request: Request) -> Completion:
+        text = request.messages[-1].content
+        self.chunks.append(int(text.partition("chunk ")[2][0]))
+        await anyio.sleep(0.001)
+        return Completion(json.dumps({"claims": [text]}), model="m")
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+def test_a_chunk_has_its_answers_before_the_next_one_has_its_share(tmp_path: Path) -> None:
+    """Chunks that are open together would be done together, and the models would wait: the next
+    one is opened when the engine runs short, so each ends a chunk's time after the one before."""
+    settings = RunConfig(input="x.jsonl", out=tmp_path / "run", metrics=("caspr",))
+    provider, in_flight, n_chunks, n_rows = Provider(), 4, 5, 20
+    with RunDirectory(tmp_path / "run") as directory:
+        for chunk in range(n_chunks):
+            texts = [f"Room {i} of chunk {chunk} is warm." for i in range(n_rows)]
+            frame = pl.DataFrame({"id": [f"{chunk}-{i}" for i in range(n_rows)]})
+            frame = frame.with_columns(summary_a=pl.Series(texts), summary_b=pl.Series(texts))
+            directory.write_parts(chunk, "records", {"records": frame})
+        todo = find_todo(plan_for(settings), directory, n_chunks, retry_failed=False)
+
+        async def work() -> None:
+            async with Engine(provider, MemoryCache(), max_concurrency=in_flight) as engine:
+                workers = [Worker({"nli": FakeClassifier()})]
+                await Stages(settings, directory, todo, engine, workers, Progress()).run()
+
+        run_blocking(work)
+    asked = provider.chunks
+    assert sorted(asked) == [chunk for chunk in range(n_chunks) for _ in range(n_rows)]
+    for chunk in range(n_chunks - 1):
+        last = max(place for place, of in enumerate(asked) if of == chunk)
+        assert last < (chunk + 1) * n_rows + 2 * in_flight
 
 
 def test_the_time_left_is_that_of_the_slower_stage(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ for every module say what the model was given and how long it took.
 from __future__ import annotations
 
 import contextlib
+import random
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -142,28 +143,34 @@ def _model_time() -> Iterator[list[float]]:
 def lookup(job: Job) -> Work:
     """Results stored and found again by a pass's own call, in a fresh folder each time.
 
-    The model's numbers are made up at no cost, so that the seconds are the store's.
+    The model's numbers are made up at no cost, so that the seconds are the store's. `shuffled`:
+    asked in another order than they were stored in.
     """
-    pairs = job.pairs
-    windows = [
-        pairs[start : start + LOOKUP_WINDOW] for start in range(0, len(pairs), LOOKUP_WINDOW)
-    ]
 
-    def seconds(folder: Path, expect: str) -> float:
+    def windows(pairs: Sequence[Any]) -> list[Sequence[Any]]:
+        starts = range(0, len(pairs), LOOKUP_WINDOW)
+        return [pairs[start : start + LOOKUP_WINDOW] for start in starts]
+
+    in_order = windows(job.pairs)
+    shuffled = windows(random.Random(0).sample(job.pairs, len(job.pairs)))
+
+    def seconds(folder: Path, expect: str, calls: Sequence[Sequence[Any]]) -> float:
         store = ModelStore(folder, on_notice=print)
         model = store.around(_Free())
         began = time.perf_counter()
-        for window in windows:
-            model.classify(window)
+        for pairs in calls:
+            model.classify(pairs)
         took = time.perf_counter() - began
-        distinct = sum(len(set(window)) for window in windows)
+        distinct = sum(len(set(pairs)) for pairs in calls)
         assert expect == "write" or store.stats == StoreStats(found=distinct)
         return took
 
     def work(options: dict[str, Any]) -> Done:
         with tempfile.TemporaryDirectory() as folder:
-            insert_s = seconds(Path(folder), "write")
-            return Done(figures={"insert_s": insert_s}, seconds=seconds(Path(folder), "read"))
+            insert_s = seconds(Path(folder), "write", in_order)
+            asked = shuffled if options["shuffled"] else in_order
+            found_s = seconds(Path(folder), "read", asked)
+            return Done(figures={"insert_s": insert_s}, seconds=found_s)
 
     return work
 

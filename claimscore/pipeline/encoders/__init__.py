@@ -6,9 +6,12 @@ Importing this is cheap: torch and transformers are imported by the loaders when
 from __future__ import annotations
 
 import importlib
+from typing import cast
 
 from claimscore.config import EncoderConfig
 from claimscore.pipeline.encoders.base import Model, PairClassifier, TokenEncoder
+from claimscore.pipeline.encoders.served import is_served
+from claimscore.pipeline.encoders.served import load as load_served
 
 #: What a model is asked for -> "module:function" that loads the one `EncoderConfig` names.
 ROLES: dict[str, str] = {
@@ -23,16 +26,16 @@ ROLES: dict[str, str] = {
 
 def load_model(role: str, config: EncoderConfig) -> Model:
     """Load the model of a role; `ConfigError` where it cannot be had or used."""
+    if is_served(getattr(config, role) or ""):
+        return load_served(role, config)
     module, _, function = ROLES[role].partition(":")
     model: Model = getattr(importlib.import_module(module), function)(config)
     return model
 
 
 def load_pair_classifier(config: EncoderConfig) -> PairClassifier:
-    """Load the NLI model that ``config.nli`` names: "embedded", HF_ID[@REV], or a folder."""
-    from claimscore.pipeline.encoders.nli import load
-
-    return load(config)
+    """Load the model of ``config.nli``: "embedded", HF_ID[@REV], a folder, or one of a server."""
+    return cast(PairClassifier, load_model("nli", config))
 
 
 def load_token_encoder(config: EncoderConfig) -> TokenEncoder:

@@ -29,6 +29,10 @@ class Backbone(Protocol):
     device: torch.device
     padded: bool
 
+    def prepare(self, batch: TokenBatch) -> TokenBatch:
+        """Do for a batch what can be done while the device is another's; not needed."""
+        ...
+
     def states(self, batch: TokenBatch) -> Tensor:
         """Return the last layer's states ``[tokens, hidden]``."""
         ...
@@ -102,6 +106,9 @@ class PaddedBackbone:
         self.device = model.device
         self._model = model
 
+    def prepare(self, batch: TokenBatch) -> TokenBatch:
+        return batch
+
     def states(self, batch: TokenBatch) -> Tensor:
         return self._model.packed(self._model(batch).last_hidden_state, batch)
 
@@ -174,7 +181,9 @@ def budgeted_runner(
 
 def refuse_nan(numbers: Tensor, info: ModelInfo) -> Tensor:
     """Return the numbers if all are finite, else raise `ConfigError`: never a score from a NaN."""
-    if not bool(torch.isfinite(numbers).all()):
+    on_cpu = numbers.device.type == "cpu"  # where numpy is faster by far for a few numbers
+    finite = np.isfinite(numbers.numpy()) if on_cpu else torch.isfinite(numbers)
+    if not bool(finite.all()):
         raise ConfigError(
             f"{info.model} gave numbers that are not finite in {info.dtype}; "
             "use --dtype float32, or another model if that is not the reason"

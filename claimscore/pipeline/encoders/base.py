@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -130,11 +131,23 @@ class TellsTruncation(Protocol):
         ...
 
 
+class CountsTruncated:
+    """Counts in ``truncated`` what a model cut to its limit; several threads may ask it at once."""
+
+    truncated = 0
+    _counting = threading.Lock()  # one for all models: it is held for an addition
+
+    def count_truncated(self, n: int) -> None:
+        with self._counting:
+            self.truncated += n
+
+
 class RejectedItemsError(RejectedError):
     """Some items cannot be scored by this model; `indices` are their places in the call.
 
     Why a class of its own: the caller writes failure rows for these items and calls again with
-    the others. ``kind`` is ``out_of_memory`` or ``no_tokens``.
+    the others. ``kind`` is ``out_of_memory`` or ``no_tokens``; of a model behind a server,
+    ``refused`` or ``server_error``.
     """
 
     def __init__(self, message: str, kind: str, indices: tuple[int, ...]) -> None:

@@ -159,7 +159,7 @@ def measure(probe: Probe, memory: Memory, *, free: Callable[[], None] = lambda: 
 def longest_row(length: int) -> TokenBatch:
     """Return one row of ``length`` tokens, the second half of which is a second text."""
     types = (np.arange(length) >= length // 2).astype(np.int64)
-    return TokenBatch(np.full(length, 4, dtype=np.int64), types, np.array([length]))
+    return TokenBatch.of(np.full(length, 4, dtype=np.int64), types, np.array([length]))
 
 
 def cpu_budget(settings: Any, available: int | None) -> Budget:

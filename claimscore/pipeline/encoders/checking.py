@@ -20,6 +20,7 @@ from claimscore.config import DType, EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import embedded, embedder, nli, tokens
 from claimscore.pipeline.encoders.base import NLI_LABELS
+from claimscore.pipeline.encoders.labels import label_columns
 from claimscore.pipeline.encoders.loading import (
     EMBEDDED,
     find_model,
@@ -124,7 +125,7 @@ def _check_nli(model: str, config: EncoderConfig) -> ModelCheck:
     device = resolve_device(config.device)
     found = ours.classify(PAIRS)
     stock, tokenizer, settings, id2label = _stock_classifier(model, config)
-    columns = list(nli.label_columns(model, id2label))
+    columns = list(label_columns(model, id2label))
     rows = []
     for pair in PAIRS:
         output = stock(**_inputs(stock, tokenizer, *pair, limit=ours.limit, device=device))

@@ -19,7 +19,7 @@ from claimscore.pipeline.encoders.backbone import (
     refuse_nan,
     weights_dtype,
 )
-from claimscore.pipeline.encoders.base import ModelInfo, OnBatch
+from claimscore.pipeline.encoders.base import CountsTruncated, ModelInfo, OnBatch
 from claimscore.pipeline.encoders.batching import BudgetedRunner, distinct
 from claimscore.pipeline.encoders.budgets import Budget, Probe
 from claimscore.pipeline.encoders.loading import (
@@ -49,7 +49,7 @@ EMBEDDED_LIMIT = 256
 EMBEDDED_LAYOUT = SentenceLayout("mean", (normalised,), ("mean", "normalize"), limit=EMBEDDED_LIMIT)
 
 
-class BatchedEmbedder:
+class BatchedEmbedder(CountsTruncated):
     """Sentence embeddings from one model on one device.
 
     Guarantees: rows in the order of the input, each distinct text encoded once, and never a
@@ -70,7 +70,6 @@ class BatchedEmbedder:
         self.info = info
         self.layout = layout
         self.limit = limit if layout.limit is None else min(limit, layout.limit)
-        self.truncated = 0
         self._backbone = backbone
         self._tokenizer = TextTokenizer(tokenizer, self.limit)
         self._runner = runner
@@ -111,17 +110,21 @@ class BatchedEmbedder:
         given = self._as_read(unique.items)
         encoded = self._tokenizer.encode(given)
         refuse_bare(encoded, given, self.info, unique.positions)
-        self.truncated += int(encoded.truncated.sum())
+        self.count_truncated(int(encoded.truncated.sum()))
         counts = unique.counts
         found: dict[int, NDArray[np.float32]] = {}
 
-        def forward(places: NDArray[np.int64]) -> None:
-            vectors = self._vectors(encoded.rows.batch(places))
+        def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
+            vectors = self._vectors(batch)
             found.update(zip(places.tolist(), vectors, strict=True))
 
         done = 0
         for places in self._runner.run_or_reject(
-            encoded.lengths, forward, item="a text", owners=unique.positions
+            encoded.lengths,
+            forward,
+            build=encoded.rows.batch,
+            item="a text",
+            owners=unique.positions,
         ):
             done += int(counts[places].sum())
             if on_batch is not None:

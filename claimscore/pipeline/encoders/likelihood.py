@@ -19,7 +19,12 @@ from torch.nn import functional as F
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.backbone import budgeted_runner, refuse_nan
-from claimscore.pipeline.encoders.base import ModelInfo, OnBatch, RejectedItemsError
+from claimscore.pipeline.encoders.base import (
+    CountsTruncated,
+    ModelInfo,
+    OnBatch,
+    RejectedItemsError,
+)
 from claimscore.pipeline.encoders.batching import Distinct, distinct, pad
 from claimscore.pipeline.encoders.budgets import DEFAULT_TOKENS
 from claimscore.pipeline.encoders.loading import (
@@ -31,6 +36,7 @@ from claimscore.pipeline.encoders.loading import (
     resolve_dtype,
     token_limit,
 )
+from claimscore.pipeline.encoders.text_ids import alone
 
 #: Logits that may be held at once: 1 GiB in float32.
 MOST_LOGITS = 2**28
@@ -60,7 +66,7 @@ def sliding_windows(n_tokens: int, limit: int) -> Iterator[Window]:
         first = stop
 
 
-class _Likelihood:
+class _Likelihood(CountsTruncated):
     """What both kinds share: one model on one device, and batches that fit into its memory."""
 
     def __init__(
@@ -75,7 +81,6 @@ class _Likelihood:
     ) -> None:
         self.info = info
         self.limit = limit
-        self.truncated = 0
         self.device = device
         self._logits = logits
         self._tokenizer = tokenizer
@@ -114,7 +119,8 @@ class _Likelihood:
 
     def _tokenize(self, texts: Sequence[str], **options: Any) -> list[list[int]]:
         """The tokenizer's own ids, its special tokens included."""
-        rows = [self._tokenizer(text, verbose=False, **options)["input_ids"] for text in texts]
+        with alone(self._tokenizer):
+            rows = [self._tokenizer(text, verbose=False, **options)["input_ids"] for text in texts]
         return [list(row) for row in rows]
 
     def _refuse_empty(
@@ -215,7 +221,7 @@ class Seq2SeqLikelihood(_Likelihood):
         wanted = self._cut([target for _, target in pairs.items], "text_target")
         for rows, place in ((given, 0), (wanted, 1)):
             self._refuse_empty(rows.ids, [pair[place] for pair in pairs.items], pairs)
-        self.truncated += int((given.cut | wanted.cut).sum())
+        self.count_truncated(int((given.cut | wanted.cut).sum()))
         lengths = np.array(
             [len(one) + len(other) for one, other in zip(given.ids, wanted.ids, strict=True)],
             dtype=np.int64,
@@ -243,11 +249,12 @@ class Seq2SeqLikelihood(_Likelihood):
         ids: list[list[int]] = []
         cut: list[bool] = []
         for text in once.items:
-            row = list(self._tokenizer(**{role: text}, verbose=False)["input_ids"])
-            cut.append(len(row) > self.limit)
-            if cut[-1]:
-                options = {role: text, "truncation": True, "max_length": self.limit}
-                row = list(self._tokenizer(**options)["input_ids"])
+            with alone(self._tokenizer):
+                row = list(self._tokenizer(**{role: text}, verbose=False)["input_ids"])
+                cut.append(len(row) > self.limit)
+                if cut[-1]:
+                    options = {role: text, "truncation": True, "max_length": self.limit}
+                    row = list(self._tokenizer(**options)["input_ids"])
             ids.append(row)
         inverse = once.inverse.tolist()
         return _Cut([ids[i] for i in inverse], np.array([cut[i] for i in inverse], dtype=bool))

@@ -115,6 +115,8 @@ def resolve_device(name: str) -> torch.device:
 
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    if "," in name:
+        raise ConfigError(f"--device {name}: several devices are for runs; name one here")
     try:
         device = torch.device(name)
     except RuntimeError:

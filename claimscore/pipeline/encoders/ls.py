@@ -18,7 +18,12 @@ from torch import Tensor
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.backbone import budgeted_runner, encoder_backbone, refuse_nan
-from claimscore.pipeline.encoders.base import ModelInfo, OnBatch, RejectedItemsError
+from claimscore.pipeline.encoders.base import (
+    CountsTruncated,
+    ModelInfo,
+    OnBatch,
+    RejectedItemsError,
+)
 from claimscore.pipeline.encoders.batching import Distinct, distinct
 from claimscore.pipeline.encoders.budgets import Probe
 from claimscore.pipeline.encoders.loading import resolve_device, resolve_dtype
@@ -29,6 +34,7 @@ from claimscore.pipeline.encoders.ls_head import (
     LinguisticHead,
     read_checkpoint,
 )
+from claimscore.pipeline.encoders.text_ids import alone
 from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
 
 
@@ -70,13 +76,14 @@ class PairNumbers(NamedTuple):
 
 def text_ids(tokenizer: Any, text: str, max_tokens: int) -> TextIds:
     """The first ``max_tokens − 2`` word pieces between [CLS] and [SEP]."""
-    pieces = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    with alone(tokenizer):
+        pieces = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     kept = pieces[: max_tokens - 2]
     ids = [tokenizer.cls_token_id, *kept, tokenizer.sep_token_id]
     return TextIds([int(i) for i in ids], len(pieces) - len(kept))
 
 
-class LSModel:
+class LSModel(CountsTruncated):
     """A backbone and LS_Score's head on one device.
 
     Guarantees: numbers in the order of the pairs, each distinct text encoded once a call, never
@@ -94,7 +101,6 @@ class LSModel:
     ) -> None:
         self.info = info
         self.max_tokens = checkpoint.settings.max_tokens
-        self.truncated = 0
         self.device = device
         self._model = checkpoint.backbone.model
         self._tokenizer = checkpoint.backbone.tokenizer
@@ -202,7 +208,7 @@ class LSModel:
 
     def _tokenize(self, texts: Distinct[str]) -> list[TextIds]:
         encoded = [text_ids(self._tokenizer, text, self.max_tokens) for text in texts.items]
-        self.truncated += sum(text.cut > 0 for text in encoded)
+        self.count_truncated(sum(text.cut > 0 for text in encoded))
         bare = [i for i, text in enumerate(encoded) if len(text.ids) == 2]
         if bare:
             raise RejectedItemsError(

@@ -7,7 +7,7 @@ order of the input. The label order is read from the model's config and never as
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from claimscore.config import EncoderConfig
-from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.backbone import (
     Backbone,
     budgeted_runner,
@@ -28,10 +27,11 @@ from claimscore.pipeline.encoders.backbone import (
     row_sums,
     weights_dtype,
 )
-from claimscore.pipeline.encoders.base import NLI_LABELS, ModelInfo, OnBatch
-from claimscore.pipeline.encoders.batching import BudgetedRunner, distinct
+from claimscore.pipeline.encoders.base import CountsTruncated, ModelInfo, OnBatch
+from claimscore.pipeline.encoders.batching import BudgetedRunner
 from claimscore.pipeline.encoders.budgets import Budget, Probe
 from claimscore.pipeline.encoders.embedded import EmbeddedNLI, find_backbone, load_embedded_nli
+from claimscore.pipeline.encoders.labels import label_columns
 from claimscore.pipeline.encoders.loading import (
     EMBEDDED,
     find_model,
@@ -43,29 +43,20 @@ from claimscore.pipeline.encoders.loading import (
     token_limit,
 )
 from claimscore.pipeline.encoders.packed import PackedBackbone, family_of
+from claimscore.pipeline.encoders.pairs import Pair, distinct_pairs
 from claimscore.pipeline.encoders.token_rows import TokenBatch
-from claimscore.pipeline.encoders.tokenizing import Pair, PairTokenizer
+from claimscore.pipeline.encoders.tokenizing import PairTokenizer
 
-#: How models spell the three labels, in lower case.
-LABEL_NAMES = {
-    "entailment": "entailment",
-    "entail": "entailment",
-    "entails": "entailment",
-    "entailed": "entailment",
-    "neutral": "neutral",
-    "contradiction": "contradiction",
-    "contradict": "contradiction",
-    "contradicts": "contradiction",
-    "contradictory": "contradiction",
-}
+Prepare = Callable[[TokenBatch], TokenBatch]
 
 
-class BatchedPairClassifier:
+class BatchedPairClassifier(CountsTruncated):
     """Probabilities of entailment, neutral and contradiction from one model on one device.
 
     Guarantees: rows in the order of the input, each distinct pair computed once, softmax in
-    float32, and never a score from a NaN. ``logits`` gives ``[rows, 3]`` of a batch;
-    ``truncated`` counts the pairs cut to the model's limit.
+    float32, and never a score from a NaN. ``logits`` gives ``[rows, 3]`` of a batch, for which
+    ``prepare`` has done what can be done before (`Backbone.prepare`); ``truncated`` counts the
+    pairs cut to the model's limit.
     """
 
     def __init__(
@@ -76,13 +67,14 @@ class BatchedPairClassifier:
         *,
         columns: tuple[int, int, int],
         runner: BudgetedRunner,
+        prepare: Prepare = lambda batch: batch,
     ) -> None:
         self.info = info
-        self.truncated = 0
         self._logits = logits
         self._tokenizer = tokenizer
         self._columns = list(columns)
         self._runner = runner
+        self._prepare = prepare
 
     @property
     def packed(self) -> bool:
@@ -109,38 +101,51 @@ class BatchedPairClassifier:
         """What the numbers depend on besides `info`, for the store of results."""
         return {"limit": str(self._tokenizer.limit), "packed": str(self.packed)}
 
+    @torch.inference_mode()
     def classify(
         self, pairs: Sequence[Pair], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float32]:
         """Return ``[n, 3]`` probabilities; `RejectedItemsError` for a pair that fits nowhere."""
-        unique = distinct(pairs)
+        given = distinct_pairs(pairs)
+        unique = given.pairs
         counts = unique.counts
-        encoded = self._tokenizer.encode(unique.items)
-        self.truncated += int(counts[encoded.truncated].sum())
-        found = np.empty((len(unique.items), 3), dtype=np.float32)
+        encoded = self._tokenizer.encode(given)
+        self.count_truncated(int(counts[encoded.truncated].sum()))
+        logits: list[Tensor] = []
+        order: list[NDArray[np.int64]] = []
 
-        def forward(places: NDArray[np.int64]) -> None:
-            found[places] = self._probabilities(encoded.rows.batch(places))
+        def build(places: NDArray[np.int64]) -> TokenBatch:
+            return self._prepare(encoded.rows.batch(places))
+
+        def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
+            logits.append(self._logits(batch))
+            order.append(places)
 
         done = 0
         for places in self._runner.run_or_reject(
-            encoded.lengths, forward, item="a pair", owners=unique.positions
+            encoded.lengths,
+            forward,
+            build=build,
+            item="a pair",
+            owners=unique.positions,
         ):
-            done += int(counts[places].sum())
             if on_batch is not None:
+                done += int(counts[places].sum())
                 on_batch(done)
+        if not logits:
+            return np.zeros((0, 3), dtype=np.float32)
+        found = np.empty((len(unique.items), 3), dtype=np.float32)
+        found[np.concatenate(order)] = self._probabilities(torch.cat(logits))
         return found[unique.inverse]
 
     def truncates(self, pairs: Sequence[Pair]) -> NDArray[np.bool_]:
         """Return for each pair whether it is longer than the model reads, ``[n]``."""
-        unique = distinct(pairs)
-        return self._tokenizer.truncates(unique.items)[unique.inverse]
+        unique = distinct_pairs(pairs)
+        return self._tokenizer.truncates(unique)[unique.pairs.inverse]
 
-    @torch.inference_mode()
-    def _probabilities(self, batch: TokenBatch) -> NDArray[np.float32]:
-        logits = refuse_nan(self._logits(batch).float(), self.info)
-        probabilities = torch.softmax(logits, dim=-1)[:, self._columns]
-        array: NDArray[np.float32] = probabilities.cpu().numpy()
+    def _probabilities(self, logits: Tensor) -> NDArray[np.float32]:
+        probabilities = torch.softmax(refuse_nan(logits.float(), self.info), dim=-1)
+        array: NDArray[np.float32] = probabilities[:, self._columns].cpu().numpy()
         return array
 
 
@@ -151,22 +156,6 @@ def load(config: EncoderConfig) -> BatchedPairClassifier:
     if config.nli == EMBEDDED:
         return _load_embedded(config, device, dtype)
     return _load_stock(config, device, dtype)
-
-
-def label_columns(model: str, id2label: Mapping[Any, str]) -> tuple[int, int, int]:
-    """Return the model's columns of entailment, neutral and contradiction.
-
-    Refuses a model whose labels are not exactly the three, such as LABEL_0: guessing an order
-    would turn every score round.
-    """
-    named = {LABEL_NAMES.get(str(name).strip().lower()): int(i) for i, name in id2label.items()}
-    if len(id2label) != 3 or set(named) != set(NLI_LABELS):
-        shown = ", ".join(str(name) for name in list(id2label.values())[:6])
-        raise ConfigError(
-            f"{model} is not an NLI model: its labels are {shown}; it needs "
-            "entailment, neutral and contradiction in its config's id2label"
-        )
-    return named["entailment"], named["neutral"], named["contradiction"]
 
 
 def _load_embedded(
@@ -186,6 +175,7 @@ def _load_embedded(
         PairTokenizer(tokenizer, limit),
         columns=label_columns(EMBEDDED, model.id2label),
         runner=budgeted_runner(config.batch_tokens, device, padded=backbone.padded, probe=probe),
+        prepare=backbone.prepare,
     )
 
 
@@ -221,7 +211,7 @@ def _load_stock(
     )
     limit = token_limit(tokenizer, settings, model)
     with_types = _takes_types(tokenizer, settings, model)
-    logits = _logits(model, tokenizer, dtype=dtype, with_types=with_types)
+    logits, prepare = _logits(model, tokenizer, dtype=dtype, with_types=with_types)
     info = ModelInfo(source.name, source.revision, config.dtype)
     padded, probe = family_of(settings) is None, Probe(info, limit, settings, logits)
     return BatchedPairClassifier(
@@ -230,19 +220,23 @@ def _load_stock(
         PairTokenizer(tokenizer, limit),
         columns=columns,
         runner=budgeted_runner(config.batch_tokens, device, padded=padded, probe=probe),
+        prepare=prepare,
     )
 
 
 def _logits(
     model: Any, tokenizer: Any, *, dtype: torch.dtype, with_types: bool
-) -> Callable[[TokenBatch], Tensor]:
-    """The classifier's logits of a batch: packed where its family can be, else its own forward."""
+) -> tuple[Callable[[TokenBatch], Tensor], Prepare]:
+    """The classifier's logits of a batch: packed where its family can be, else its own forward.
+
+    And what is done for a batch before.
+    """
     family = family_of(model.config)
     if family is None:
         stock = padded_model(model, tokenizer, with_types=with_types)
-        return lambda batch: stock(batch).logits
+        return lambda batch: stock(batch).logits, lambda batch: batch
     backbone = PackedBackbone(model.base_model, dtype=dtype, with_types=with_types)
-    return lambda batch: family.head(model, backbone.first(batch))
+    return lambda batch: family.head(model, backbone.first(batch)), backbone.prepare
 
 
 def _takes_types(tokenizer: Any, settings: Any, model: Any) -> bool:

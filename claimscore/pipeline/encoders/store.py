@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -18,16 +19,18 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkabl
 import numpy as np
 from numpy.typing import NDArray
 
+from claimscore.config import user_cache_dir
 from claimscore.pipeline.encoders.base import (
+    CountsTruncated,
     Model,
     ModelInfo,
     OnBatch,
     RejectedItemsError,
 )
 from claimscore.pipeline.encoders.batching import Distinct, distinct
+from claimscore.pipeline.encoders.pairs import DistinctPairs, Pair, distinct_pairs
 from claimscore.pipeline.encoders.row_files import Keys, RowFiles
 
-Pair = tuple[str, str]
 T = TypeVar("T", str, Pair)
 
 FOLDER = "models"
@@ -37,6 +40,8 @@ ARITHMETIC = "1"
 
 #: Odd factors of the digests of a pair's texts: a pair is not its texts the other way round.
 _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
+
+_counting = threading.Lock()
 
 
 @runtime_checkable
@@ -78,6 +83,12 @@ class StoreStats:
     found: int = 0
     computed: int = 0
 
+    def add(self, found: int, computed: int) -> None:
+        """Count a call's; several threads may."""
+        with _counting:
+            self.found += found
+            self.computed += computed
+
 
 class ModelStore:
     """The stored results of all models in a folder; `stats` counts what this process asked."""
@@ -86,6 +97,7 @@ class ModelStore:
         self.folder = folder
         self.stats = StoreStats()
         self._on_notice = on_notice
+        self._opened: dict[str, StoredRows] = {}
 
     def around(self, model: Model) -> Model:
         """The model with its results stored; as it is where it has none that can be."""
@@ -104,7 +116,15 @@ class ModelStore:
             "arithmetic": ARITHMETIC,
             **model.facts,
         }
-        return StoredRows(self.folder, facts, self._on_notice)
+        name = json.dumps(facts, sort_keys=True)
+        if name not in self._opened:  # copies of a model on several devices share them
+            self._opened[name] = StoredRows(self.folder, facts, self._on_notice)
+        return self._opened[name]
+
+
+def open_store(cache_dir: Path | None, *, on_notice: Callable[[str], None]) -> ModelStore:
+    """The store beside the cache in a folder, the user's own where None."""
+    return ModelStore((cache_dir or user_cache_dir()) / FOLDER, on_notice=on_notice)
 
 
 class Found(NamedTuple):
@@ -127,17 +147,18 @@ class StoredRows:
         name = hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:24]
         self.files = RowFiles(folder / f"{facts['kind']}-{name}", facts, on_notice)
 
-    def keys(self, items: Sequence[str] | Sequence[Pair]) -> Keys:
-        """A key a text, or a pair: 16 bytes of its digest, or those of both texts mixed.
+    def text_keys(self, texts: Sequence[str]) -> Keys:
+        """A key a text: 16 bytes of its digest."""
+        keys: Keys = _digests(texts) ^ self._salt
+        return keys
+
+    def pair_keys(self, pairs: DistinctPairs) -> Keys:
+        """A key a pair: the digests of both texts mixed.
 
         Digests are as good as random, so a weighted sum of two is; each text is hashed once, and
         the rest is arithmetic on arrays.
         """
-        if not items or isinstance(items[0], str):
-            single: Keys = _digests(items) ^ self._salt
-            return single
-        texts = distinct([text for pair in items for text in pair])
-        both = _digests(texts.items)[texts.inverse.reshape(-1, 2)]
+        both = _digests(pairs.texts)[pairs.places]
         keys: Keys = (both[:, 0] * _FIRST + both[:, 1] * _SECOND) ^ self._salt
         return keys
 
@@ -169,17 +190,16 @@ class _Stored(Generic[T]):
         self._truncates: Callable[[Sequence[T]], NDArray[np.bool_]] = truncates
 
     def values(
-        self, unique: Distinct[T], on_batch: OnBatch | None
+        self, unique: Distinct[T], keys: Keys, on_batch: OnBatch | None
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """The values of the distinct items ``[n, d]``, and which of them the model cuts ``[n]``."""
-        keys = self._rows.keys(unique.items)
         found = self._rows.look_up(keys)
         missing = np.flatnonzero(~found.which)
         n_missing = int(unique.counts[missing].sum())
         n_found = len(unique.inverse) - n_missing
         if on_batch is not None and n_found:
             on_batch(n_found)
-        self._stats.found += len(keys) - len(missing)
+        self._stats.add(len(keys) - len(missing), 0)
         if not len(missing) and len(keys):
             return found.values, found.truncated
 
@@ -194,7 +214,7 @@ class _Stored(Generic[T]):
             owners = unique.positions(*missing[list(exc.indices)].tolist())
             raise RejectedItemsError(str(exc), exc.kind, owners) from exc
         cut = self._truncates(items)
-        self._stats.computed += len(items)
+        self._stats.add(0, len(items))
         computed = self._rows.keep(keys[missing], computed, cut)
         values = np.empty((len(keys), computed.shape[1]), dtype=np.float32)
         truncated = np.empty(len(keys), dtype=bool)
@@ -203,9 +223,9 @@ class _Stored(Generic[T]):
             values[found.which], truncated[found.which] = found.values, found.truncated
         return values, truncated
 
-    def cuts(self, items: list[T]) -> NDArray[np.bool_]:
+    def cuts(self, items: list[T], keys: Keys) -> NDArray[np.bool_]:
         """Which of the items the model cuts: as stored, else asked of the model."""
-        found = self._rows.look_up(self._rows.keys(items))
+        found = self._rows.look_up(keys)
         cut = np.empty(len(items), dtype=bool)
         cut[found.which] = found.truncated
         missing = np.flatnonzero(~found.which)
@@ -214,7 +234,7 @@ class _Stored(Generic[T]):
         return cut
 
 
-class StoredClassifier:
+class StoredClassifier(CountsTruncated):
     """A pair classifier that computes what is not stored; see `PairClassifier`.
 
     ``truncated`` counts the pairs that the model cut, stored ones too.
@@ -223,23 +243,25 @@ class StoredClassifier:
     def __init__(self, model: StorableClassifier, rows: StoredRows, stats: StoreStats) -> None:
         self.model = model
         self.info = model.info
-        self.truncated = 0
+        self._rows = rows
         self._stored = _Stored[Pair](rows, stats, model.classify, model.truncates)
 
     def classify(
         self, pairs: Sequence[Pair], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float32]:
-        unique = distinct(pairs)
-        values, truncated = self._stored.values(unique, on_batch)
-        self.truncated += int(truncated[unique.inverse].sum())
-        return values[unique.inverse]
+        unique = distinct_pairs(pairs)
+        keys, inverse = self._rows.pair_keys(unique), unique.pairs.inverse
+        values, truncated = self._stored.values(unique.pairs, keys, on_batch)
+        self.count_truncated(int(truncated[inverse].sum()))
+        return values[inverse]
 
     def truncates(self, pairs: Sequence[Pair]) -> NDArray[np.bool_]:
-        unique = distinct(pairs)
-        return self._stored.cuts(unique.items)[unique.inverse]
+        unique = distinct_pairs(pairs)
+        cut = self._stored.cuts(unique.pairs.items, self._rows.pair_keys(unique))
+        return cut[unique.pairs.inverse]
 
 
-class StoredEmbedder:
+class StoredEmbedder(CountsTruncated):
     """A sentence encoder that computes what is not stored; see `Embedder`.
 
     ``truncated`` counts the distinct texts of each call that the model cut, stored ones too.
@@ -248,7 +270,7 @@ class StoredEmbedder:
     def __init__(self, model: StorableEmbedder, rows: StoredRows, stats: StoreStats) -> None:
         self.model = model
         self.info = model.info
-        self.truncated = 0
+        self._rows = rows
         self._stored = _Stored[str](rows, stats, model.embed, model.truncates)
 
     def embed(
@@ -258,13 +280,15 @@ class StoredEmbedder:
         if "" in stripped:
             return self.model.embed(texts)  # which refuses it
         unique = distinct(stripped)
-        values, truncated = self._stored.values(unique, on_batch)
-        self.truncated += int(truncated.sum())
+        keys = self._rows.text_keys(unique.items)
+        values, truncated = self._stored.values(unique, keys, on_batch)
+        self.count_truncated(int(truncated.sum()))
         return values[unique.inverse]
 
     def truncates(self, texts: Sequence[str]) -> NDArray[np.bool_]:
         unique = distinct([text.strip() for text in texts])
-        return self._stored.cuts(unique.items)[unique.inverse]
+        cut = self._stored.cuts(unique.items, self._rows.text_keys(unique.items))
+        return cut[unique.inverse]
 
 
 def _digests(texts: Sequence[Any]) -> Keys:

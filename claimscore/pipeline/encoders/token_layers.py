@@ -14,6 +14,7 @@ from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.backbone import Backbone, refuse_nan
 from claimscore.pipeline.encoders.base import ModelInfo, OnBatch, RejectedItemsError
 from claimscore.pipeline.encoders.batching import BudgetedRunner, distinct
+from claimscore.pipeline.encoders.text_ids import alone
 from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
 
 
@@ -78,15 +79,15 @@ class LayerReader:
         counts, done = unique.counts, 0
         found: dict[int, TokenLayers] = {}
 
-        def forward(places: NDArray[np.int64]) -> None:
-            layers = self._layers(rows.batch(places), n_layers)
+        def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
+            layers = self._layers(batch, n_layers)
             for i, states in zip(places.tolist(), layers, strict=True):
                 text = encoded[i]
                 own = states[:, np.array(text.own)]
                 found[i] = TokenLayers(own, text.pieces, np.array(text.words))
 
         for places in self._runner.run_or_reject(
-            rows.lengths, forward, item="a text", owners=unique.positions
+            rows.lengths, forward, build=rows.batch, item="a text", owners=unique.positions
         ):
             done += int(counts[places].sum())
             if on_batch is not None:
@@ -100,13 +101,14 @@ class LayerReader:
                 "text; name another token encoder"
             )
         whole = self._in_front + text
-        row = self._tokenizer(
-            whole,
-            truncation=True,
-            max_length=self._limit,
-            return_special_tokens_mask=True,
-            return_offsets_mapping=True,
-        )
+        with alone(self._tokenizer):
+            row = self._tokenizer(
+                whole,
+                truncation=True,
+                max_length=self._limit,
+                return_special_tokens_mask=True,
+                return_offsets_mapping=True,
+            )
         words = row.word_ids()
         own = [
             i

@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from claimscore.pipeline.encoders.base import ModelInfo, RejectedItemsError
-from claimscore.pipeline.encoders.batching import distinct
+from claimscore.pipeline.encoders.pairs import DistinctPairs, Pair
+from claimscore.pipeline.encoders.text_ids import KnownTexts, alone, text_ids
 from claimscore.pipeline.encoders.token_rows import (
+    LongestFirst,
     PairRows,
     PairTemplate,
     Ragged,
@@ -25,8 +27,6 @@ from claimscore.pipeline.encoders.token_rows import (
     cut_longest_first,
     ragged,
 )
-
-Pair = tuple[str, str]
 
 #: Pairs on which putting texts together must equal the tokenizer's own pair encoding.
 _PROBES: tuple[Pair, ...] = (
@@ -87,9 +87,11 @@ class TextTokenizer:
     def __init__(self, tokenizer: Any, limit: int) -> None:  # transformers' tokenizers: untyped
         self.limit = limit
         self._tokenizer = tokenizer
+        self._lengths: dict[str, int] = {}  # of the texts encoded last
 
     def encode(self, texts: Sequence[str]) -> EncodedTexts:
         ids, special = self._whole(texts)
+        self._lengths = dict(zip(texts, map(len, ids), strict=True))
         truncated = np.array([len(row) > self.limit for row in ids], dtype=bool)
         cut = np.flatnonzero(truncated).tolist()
         if cut:
@@ -101,15 +103,18 @@ class TextTokenizer:
 
     def truncates(self, texts: Sequence[str]) -> NDArray[np.bool_]:
         """Return which texts are longer than the limit, ``[n]``."""
-        ids, _ = self._whole(texts)
-        return np.array([len(row) > self.limit for row in ids], dtype=bool)
+        known = self._lengths
+        new = [text for text in texts if text not in known]
+        lengths = known | dict(zip(new, map(len, self._whole(new)[0]), strict=True))
+        return np.array([lengths[text] > self.limit for text in texts], dtype=bool)
 
     def _whole(self, texts: Sequence[str], **options: Any) -> tuple[list[Any], list[Any]]:
         if not texts:
             return [], []
-        found = self._tokenizer(
-            list(texts), return_special_tokens_mask=True, verbose=False, **options
-        )
+        with alone(self._tokenizer):
+            found = self._tokenizer(
+                list(texts), return_special_tokens_mask=True, verbose=False, **options
+            )
         return list(found["input_ids"]), list(found["special_tokens_mask"])
 
 
@@ -143,6 +148,7 @@ class PairTokenizer:
         self.limit = limit
         self._tokenizer = tokenizer
         self.template = find_template(tokenizer)
+        self._texts = KnownTexts(tokenizer)
 
     @cached_property
     def cuts_by_ids(self) -> bool:
@@ -151,27 +157,26 @@ class PairTokenizer:
             self._joined_equals(pair, limit) for pair in _CUT_PROBES for limit in _CUT_LIMITS
         )
 
-    def encode(self, pairs: Sequence[Pair]) -> EncodedRows:
+    def encode(self, pairs: DistinctPairs) -> EncodedRows:
+        """Return the rows of the distinct pairs; batches are best taken longest first."""
         if self.template is None:
-            return self._whole(pairs)
-        texts = distinct([text for pair in pairs for text in pair])
-        ids = text_ids(self._tokenizer, texts.items)
-        places = texts.inverse.reshape(-1, 2)
-        sizes = ids.lengths[places]
+            return self._whole(pairs.pairs.items)
+        ids = self._texts.ids(pairs.texts)
+        sizes = ids.lengths[pairs.places]
         room = self.limit - self.template.n_special
         too_long = sizes.sum(axis=1) > room
         if too_long.any():
             if room < 0 or not self.cuts_by_ids:
-                return self._whole(pairs)
+                return self._whole(pairs.pairs.items)
             sizes = cut_longest_first(sizes, room)
-        return EncodedRows(PairRows(self.template, ids, places, sizes), too_long)
+        rows = PairRows(self.template, ids, pairs.places, sizes)
+        return EncodedRows(LongestFirst(rows), too_long)
 
-    def truncates(self, pairs: Sequence[Pair]) -> NDArray[np.bool_]:
-        """Return which pairs are longer than the limit, ``[n]``."""
+    def truncates(self, pairs: DistinctPairs) -> NDArray[np.bool_]:
+        """Return which of the distinct pairs are longer than the limit, ``[n]``."""
         if self.template is None:
-            return self._whole(pairs).truncated
-        texts = distinct([text for pair in pairs for text in pair])
-        sizes = text_ids(self._tokenizer, texts.items).lengths[texts.inverse.reshape(-1, 2)]
+            return self._whole(pairs.pairs.items).truncated
+        sizes = self._texts.ids(pairs.texts).lengths[pairs.places]
         too_long: NDArray[np.bool_] = sizes.sum(axis=1) > self.limit - self.template.n_special
         return too_long
 
@@ -199,19 +204,6 @@ class Row(NamedTuple):
 
     ids: list[int]
     types: list[int]
-
-
-def text_ids(tokenizer: Any, texts: Sequence[str]) -> Ragged:
-    """Return the ids of texts without special tokens, never cut."""
-    if not texts:
-        return ragged([])
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None or not hasattr(backend, "encode_batch_fast"):
-        return ragged(tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"])
-    backend.no_truncation()  # an earlier call may have left it on
-    backend.no_padding()
-    found = backend.encode_batch_fast(list(texts), add_special_tokens=False)
-    return ragged([row.ids for row in found])
 
 
 def find_template(tokenizer: Any) -> PairTemplate | None:  # transformers' tokenizers: untyped
@@ -245,5 +237,7 @@ def tokenize_pair(tokenizer: Any, pair: Pair, **options: Any) -> Row:
     Asked as a list of one pair: asked alone, it takes an empty second text for no second text.
     """
     first, second = pair
-    encoded = tokenizer([first], [second], return_token_type_ids=True, verbose=False, **options)
+    options |= {"return_token_type_ids": True, "verbose": False}
+    with alone(tokenizer):
+        encoded = tokenizer([first], [second], **options)
     return Row(list(encoded["input_ids"][0]), list(encoded["token_type_ids"][0]))

@@ -30,7 +30,7 @@ from claimscore.pipeline.encoders.backbone import (
     refuse_nan,
     weights_dtype,
 )
-from claimscore.pipeline.encoders.base import ModelInfo, OnBatch
+from claimscore.pipeline.encoders.base import CountsTruncated, ModelInfo, OnBatch
 from claimscore.pipeline.encoders.batching import BudgetedRunner, distinct
 from claimscore.pipeline.encoders.budgets import Budget, Probe
 from claimscore.pipeline.encoders.loading import (
@@ -111,7 +111,7 @@ def _weighted_mean(values: Tensor, weights: Tensor) -> float:
     return float((values.double() * weights).sum()) / total
 
 
-class BatchedTokenEncoder:
+class BatchedTokenEncoder(CountsTruncated):
     """BERTScore from one layer of one model on one device.
 
     Guarantees: rows in the order of the input, each distinct text encoded once (unless more than
@@ -134,7 +134,6 @@ class BatchedTokenEncoder:
         self.layer = layer
         self.baseline = baseline
         self.limit = limit
-        self.truncated = 0
         self._backbone = backbone
         self._tokenizer = TextTokenizer(tokenizer, limit)
         self._space = " " if type(tokenizer).__name__.startswith(_SPACE_IN_FRONT) else ""
@@ -193,7 +192,7 @@ class BatchedTokenEncoder:
         sides = texts.inverse.reshape(2, n).T
         encoded = self._tokenizer.encode([self.as_read(text) for text in texts.items])
         refuse_bare(encoded, texts.items, self.info, lambda *bare: _pairs_with(bare, sides))
-        self.truncated += int(encoded.truncated.sum())
+        self.count_truncated(int(encoded.truncated.sum()))
         scores = np.full((n, 3), np.nan)
         done = 0
         for window in windows(sides, encoded.lengths, WINDOW_TOKENS):
@@ -223,10 +222,11 @@ class BatchedTokenEncoder:
         held: dict[int, Tensor] = {}
         rows = encoded.rows
 
-        def forward(places: NDArray[np.int64]) -> None:
-            held.update(
-                zip(texts[places].tolist(), self._embed(rows.batch(texts[places])), strict=True)
-            )
+        def build(places: NDArray[np.int64]) -> TokenBatch:
+            return rows.batch(texts[places])
+
+        def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
+            held.update(zip(texts[places].tolist(), self._embed(batch), strict=True))
 
         def match(pair: int) -> None:
             candidate, reference = sides[pair].tolist()
@@ -243,6 +243,7 @@ class BatchedTokenEncoder:
         for places in self._runner.run_or_reject(
             encoded.lengths[texts],
             forward,
+            build=build,
             item="a text",
             owners=lambda row: _pairs_with([int(texts[row])], sides),
         ):

@@ -7,6 +7,7 @@ run (wrong key, spent quota, a bug) is raised from every call that waits.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import random
 from collections.abc import Iterator, Sequence
@@ -81,6 +82,13 @@ class _Row(Generic[T]):
 
 
 @dataclasses.dataclass(slots=True)
+class _Untaken:
+    """How many rows of a call nobody has begun."""
+
+    n: int
+
+
+@dataclasses.dataclass(slots=True)
 class _Call(Generic[T]):
     """One `answer_all`: the rows to ask for, and the workers that go through them.
 
@@ -94,6 +102,7 @@ class _Call(Generic[T]):
     workers: TaskGroup
     n_more: int
     counted: bool
+    untaken: _Untaken
 
 
 class _Flight:
@@ -158,6 +167,8 @@ class Engine:
         # Thousands of locks, for hours: batches have their journal.
         self._claims = not isinstance(provider, Collecting)
         self._n_elsewhere = 0
+        self._n_untaken = 0
+        self._taken = anyio.Event()
         self._commits = GroupCommit(cache, self._spending.flush)
         self._flights: dict[str, _Flight] = {}
         self._tasks: TaskGroup | None = None
@@ -231,10 +242,20 @@ class Engine:
         keys = [request_key(request) for request in requests]
         for key, request in zip(keys, requests, strict=True):
             rows.setdefault(key, _Row(request, key, step))
-        missing = await self._take_stored(list(rows.values()), parse)
-        if missing:
-            await self._work(missing, parse, counted)
+        with self._to_begin(len(rows)) as untaken:
+            missing = await self._take_stored(list(rows.values()), parse)
+            self._take(untaken, len(rows) - len(missing))
+            if missing:
+                await self._work(missing, parse, counted, untaken)
         return [cast("Answer[T] | Failure", rows[key].outcome) for key in keys]
+
+    async def runs_short(self) -> None:
+        """Wait until fewer rows are left to be begun than requests may be in flight, so that those
+        of another call would be of use. At once where nothing is asked or it was stopped."""
+        while self._n_untaken >= self.max_concurrency:
+            if self._taken.is_set():
+                self._taken = anyio.Event()
+            await self._taken.wait()
 
     def stop(self) -> None:
         """Send nothing more. Requests in flight finish and are kept; waiting calls then
@@ -328,14 +349,16 @@ class Engine:
 
     # -- missing answers
 
-    async def _work(self, rows: list[_Row[T]], parse: Parse[T], counted: bool) -> None:
+    async def _work(
+        self, rows: list[_Row[T]], parse: Parse[T], counted: bool, untaken: _Untaken
+    ) -> None:
         """Workers over all rows, one a slot; raise what stopped them, if anything did."""
         n_workers = min(len(rows), self.max_concurrency)
         with self._stop.call():
             async with anyio.create_task_group() as workers:
                 retry = Retry(lambda seconds: self._back_off(call, seconds))
                 n_more = min(len(rows) - n_workers, _SLEEPERS_A_SLOT * self.max_concurrency)
-                call = _Call(iter(rows), parse, retry, workers, n_more, counted)
+                call = _Call(iter(rows), parse, retry, workers, n_more, counted, untaken)
                 for _ in range(n_workers):
                     workers.start_soon(self._worker, call)
         if any(row.outcome is None for row in rows):
@@ -344,8 +367,25 @@ class Engine:
             await self._sender.landed()
             self._check_running()
 
+    @contextlib.contextmanager
+    def _to_begin(self, n: int) -> Iterator[_Untaken]:
+        """The rows of a call count as long as nobody begins them; none once it is over."""
+        untaken = _Untaken(n)
+        self._n_untaken += n
+        try:
+            yield untaken
+        finally:
+            self._take(untaken, untaken.n)
+
+    def _take(self, untaken: _Untaken, n: int) -> None:
+        untaken.n -= n
+        self._n_untaken -= n
+        if self._n_untaken < self.max_concurrency:
+            self._taken.set()
+
     async def _worker(self, call: _Call[T]) -> None:
         for row in call.rows:
+            self._take(call.untaken, 1)
             try:
                 await self._solve(row, call)
             except Halted:

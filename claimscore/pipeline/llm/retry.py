@@ -1,4 +1,4 @@
-"""How long to wait before asking again. The only home of tenacity."""
+"""How long to wait before asking again. The LLM stage's home of tenacity."""
 
 from __future__ import annotations
 

@@ -1,17 +1,26 @@
-"""How many items a model pass would ask its model about, without a model.
+"""How much a model pass would ask its model about, without a model.
 
-A pass says how many they are (`listen`) before it asks, so it is run up to that point.
+A pass says how many items they are (`listen`) before it asks, so it is run up to that point for
+their number, and up to its first question for their length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import polars as pl
 
 from claimscore.metrics.base import PassNeed
+from claimscore.pipeline.encoders.base import OnBatch
 from claimscore.pipeline.passes.base import ModelPass, PassInput
+from claimscore.pipeline.passes.movers import GROUP_PAIRS
+
+#: Characters of a token, about, and the special tokens that a text costs besides.
+CHARACTERS_PER_TOKEN, SPECIAL_TOKENS = 4, 2
+
+#: Tokens of a text that is filled up to what most models read.
+_PADDED_TOKENS = 512
 
 
 class _Counted(Exception):
@@ -34,6 +43,33 @@ class _NoModel:
         raise AssertionError("a pass that is only counted asked its model")
 
 
+class _Scales:
+    """In the place of a model: what it is asked first ends the pass with the tokens of it all."""
+
+    head = _NoModel.head
+
+    def __init__(self) -> None:
+        self._items = 0
+
+    def listen(self, items: int) -> OnBatch:
+        self._items = items
+        return lambda done: None
+
+    def __getattr__(self, name: str) -> Callable[..., NoReturn]:
+        def asked(*given: object, **_options: object) -> NoReturn:
+            raise _Counted(sum(_tokens(texts) for texts in given if isinstance(texts, list)))
+
+        return asked
+
+    def token_layers(self, texts: list[str], *_args: object, **_options: object) -> NoReturn:
+        """Asked for a group of pairs at a time."""
+        group = max(1, min(self._items, GROUP_PAIRS))
+        raise _Counted(_tokens(texts) * self._items // group)
+
+    def padded_log_probs(self, texts: list[str], **_options: object) -> NoReturn:
+        raise _Counted(_PADDED_TOKENS * len(set(texts)))
+
+
 def count_items(
     model_pass: ModelPass,
     need: PassNeed,
@@ -45,9 +81,36 @@ def count_items(
     def listen(n: int) -> NoReturn:
         raise _Counted(n)
 
-    given = PassInput(_NoModel(), need, records, read, frozenset(), listen)
+    return _run(model_pass, PassInput(_NoModel(), need, records, read, frozenset(), listen))
+
+
+def count_tokens(
+    model_pass: ModelPass,
+    need: PassNeed,
+    records: pl.DataFrame,
+    read: Callable[[str], pl.DataFrame],
+) -> int:
+    """About how many tokens a pass would give its model on a chunk, whose tasks are done.
+
+    By the characters of the distinct texts or pairs: nothing is tokenised, and what is stored
+    of earlier runs or cut to what a model reads counts as well.
+    """
+    scales = _Scales()
+    return _run(model_pass, PassInput(scales, need, records, read, frozenset(), scales.listen))
+
+
+def _run(model_pass: ModelPass, given: PassInput) -> int:
     try:
         model_pass.compute(given)
     except _Counted as counted:
         return counted.n
     return 0
+
+
+def _tokens(items: Sequence[str | tuple[str, ...]]) -> int:
+    """About the tokens of distinct texts, or of tuples of texts."""
+    tokens = 0
+    for item in set(items):
+        texts = (item,) if isinstance(item, str) else item
+        tokens += sum(len(text) // CHARACTERS_PER_TOKEN + SPECIAL_TOKENS for text in texts)
+    return tokens

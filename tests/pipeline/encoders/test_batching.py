@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from claimscore.pipeline.encoders import batching
 from claimscore.pipeline.encoders.base import RejectedItemsError
 from claimscore.pipeline.encoders.batching import (
     BudgetedRunner,
@@ -188,3 +189,23 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
 
     with pytest.raises(RuntimeError, match="shapes"):
         list(runner(10).run([1, 1], broken))
+
+
+@steady
+@given(LENGTHS.filter(bool), BUDGET, st.integers(200, 1000), st.integers(1, 3000))
+def test_batches_built_ahead_are_those_that_run(
+    lengths: list[int], budget: int, most_tokens: int, ahead: int
+) -> None:
+    """However many are built at once: the same batches, each given what was built of it, also
+    after memory ran out."""
+    device, plain = Device(lengths, most_tokens), Device(lengths, most_tokens)
+
+    def forward(places: NDArray[np.int64], built: list[int]) -> None:
+        assert built == places.tolist()
+        device(places)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batching, "AHEAD_TOKENS", ahead)
+        list(runner(budget).run(lengths, forward, build=lambda places: places.tolist()))
+    list(runner(budget).run(lengths, plain))
+    assert device.done == plain.done

@@ -23,8 +23,9 @@ from claimscore.pipeline.encoders.base import (
     ModelInfo,
     RejectedItemsError,
 )
+from claimscore.pipeline.encoders.labels import label_columns
 from claimscore.pipeline.encoders.loading import folder_digest
-from claimscore.pipeline.encoders.nli import BatchedPairClassifier, label_columns, load
+from claimscore.pipeline.encoders.nli import BatchedPairClassifier, load
 from claimscore.pipeline.encoders.tokenizing import PairTokenizer
 from tests.pipeline.encoders.fakes import CPU, padded_call
 from tests.tiny_models import FAMILIES, LABELS, TEXTS, save_tiny_encoder, save_tiny_nli

@@ -7,7 +7,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from claimscore.pipeline.encoders import row_files
-from claimscore.pipeline.encoders.base import ModelInfo, RejectedItemsError
+from claimscore.pipeline.encoders.base import CountsTruncated, ModelInfo, RejectedItemsError
 from claimscore.pipeline.encoders.row_files import KEYS, VALUES, KeyIndex, RowFiles
-from claimscore.pipeline.encoders.store import ModelStore
+from claimscore.pipeline.encoders.store import ModelStore, StoreStats
 
 INFO = ModelInfo("org/model", "abc", "float32")
 
@@ -54,6 +56,13 @@ class Model:
 class Classifier(Model):
     def classify(self, pairs: Sequence[Any], *, on_batch: Any = None) -> NDArray[np.float32]:
         return self._numbers(pairs, 3, on_batch)
+
+
+class Threaded(Classifier):
+    """Numbers by chance that several threads may ask for."""
+
+    def _numbers(self, items: Sequence[Any], width: int, on_batch: Any) -> NDArray[np.float32]:
+        return np.random.default_rng().random((len(items), width)).astype(np.float32)
 
 
 class Encoder(Model):
@@ -399,3 +408,45 @@ def test_the_index_finds_every_key_where_it_was_added(groups: list[list[int]]) -
         index.add(np.array([(value, ~value % 2**64) for value in new], np.uint64).reshape(-1, 2))
     asked = np.array([(value, ~value % 2**64) for value in range(40)], np.uint64)
     assert index.find(asked).tolist() == [places.get(value, -1) for value in range(40)]
+
+
+def test_threads_share_a_store(tmp_path: Path) -> None:
+    """Calls at once: every pair has one number for all, and all are counted."""
+    stored = opened(tmp_path, Threaded())
+    calls = [
+        pairs(*(f"{'long ' * (n % 2)}{(start + n) % 90}" for n in range(60)))
+        for start in range(0, 90, 5)
+    ]
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(stored.classify, calls * 3))
+    numbers: dict[tuple[str, str], bytes] = {}
+    for call, answer in zip(calls * 3, answers, strict=True):
+        for pair, row in zip(call, answer, strict=True):
+            assert numbers.setdefault(pair, row.tobytes()) == row.tobytes()
+    again = opened(tmp_path, Classifier())
+    for pair, row in numbers.items():
+        assert again.classify([pair]).tobytes() == row
+    assert stored.truncated == sum("long" in str(pair) for call in calls * 3 for pair in call)
+
+
+class Slow(int):
+    """A number that another thread may come between to add."""
+
+    def __radd__(self, other: int) -> int:
+        time.sleep(0.001)
+        return int(other) + int(self)
+
+
+def test_sums_of_threads_lose_nothing() -> None:
+    """Additions from several threads all count, for what was cut as for what was stored."""
+    stats, cut = StoreStats(), CountsTruncated()
+
+    def add() -> None:
+        for _ in range(10):
+            stats.add(Slow(1), Slow(2))
+            cut.count_truncated(Slow(1))
+
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(4):
+            pool.submit(add)
+    assert (stats, cut.truncated) == (StoreStats(40, 80), 40)

@@ -390,3 +390,42 @@ async def test_a_parse_error_is_the_only_refusal():
         (outcome,) = await engine.answer_all(ask(engine, "a"), parse)
     assert isinstance(outcome, Failure)
     assert outcome.message == "not so"
+
+
+async def test_it_says_when_it_runs_short():
+    """Once fewer rows are left to be begun than may be in flight: then more would be of use."""
+    gate, short = Gate(), []
+    async with (
+        make(FakeProvider(gate), max_concurrency=2) as engine,
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def wait() -> None:
+            await engine.runs_short()
+            short.append(len(engine.provider.asked))
+
+        await wait()
+        tasks.start_soon(engine.answer_all, ask(engine, *map(str, range(6))), text)
+        await settle()
+        tasks.start_soon(wait)
+        tasks.start_soon(wait)
+        await settle()
+        assert short == [0]
+        gate.open.set()
+    assert len(short) == 3
+    assert all(4 <= asked <= 6 for asked in short[1:])
+
+
+async def test_what_is_stored_stopped_or_cancelled_is_not_left_to_be_begun():
+    """Whoever waits for the engine to run short never waits for rows that nobody asks."""
+    gate = Gate()
+    async with make(FakeProvider(gate), max_concurrency=1) as engine:
+        with anyio.move_on_after(0.01):
+            await engine.answer_all(ask(engine, *"abcd"), text)
+        with anyio.fail_after(5):
+            await engine.runs_short()
+        gate.open.set()
+        await engine.answer_all(ask(engine, *"abcd"), text)
+        await engine.answer_all(ask(engine, *"abcd"), text)
+        with anyio.fail_after(5):
+            await engine.runs_short()

@@ -270,3 +270,23 @@ async def test_race_of_stop_and_slots_leaks_none():
 async def swallow_stop(engine: Engine) -> None:
     with contextlib.suppress(StoppedEarly):
         await engine.answer_all(ask(engine, *"abcdef"), text)
+
+
+async def test_after_a_stop_nobody_waits_for_it_to_run_short():
+    """Rows that a stop leaves are begun by nobody."""
+    gate = Gate()
+    async with (
+        make(FakeProvider(gate), max_concurrency=1) as engine,
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def run() -> None:
+            with contextlib.suppress(StoppedEarly):
+                await engine.answer_all(ask(engine, *"abcd"), text)
+
+        tasks.start_soon(run)
+        await gate.full.wait()
+        engine.stop()
+        gate.open.set()
+        with anyio.fail_after(5):
+            await engine.runs_short()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from functools import cache
+from functools import cache, cached_property
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -48,24 +48,31 @@ class Segments:
 
     groups: list[Group]
     starts: Tensor
-    bounds: Tensor
+    n_tokens: int
     longest: int
-    first_only: bool
-    layers_left: int
+    first_only: bool = False
+    layers_left: int = 0
 
     @classmethod
-    def of(
-        cls, batch: TokenBatch, device: torch.device, *, first_only: bool, n_layers: int
-    ) -> Segments:
-        lengths = batch.lengths.tolist()
+    def of(cls, batch: TokenBatch, device: torch.device) -> Segments:
         groups, row, token = [], 0, 0
-        for length, run in groupby(lengths):
-            rows = sum(1 for _ in run)
+        for length, run in groupby(batch.lengths.tolist()):
+            rows = len(list(run))
             groups.append(Group(row, rows, token, length))
             row, token = row + rows, token + rows * length
-        starts = torch.from_numpy(batch.starts)
-        bounds = torch.cat([starts, torch.tensor([token])]).to(torch.int32)
-        return cls(groups, starts.to(device), bounds.to(device), max(lengths), first_only, n_layers)
+        starts = torch.from_numpy(batch.starts).to(device)
+        longest = max(group.length for group in groups)
+        return cls(groups, starts, token, longest)
+
+    def begin(self, *, first_only: bool, n_layers: int) -> None:
+        """A forward pass begins; an earlier one may have been broken off."""
+        self.first_only, self.layers_left = first_only, n_layers
+
+    @cached_property
+    def bounds(self) -> Tensor:
+        """Where rows begin, and where the last one ends, as kernels want it."""
+        end = self.starts.new_tensor([self.n_tokens])
+        return torch.cat([self.starts, end]).to(torch.int32)
 
 
 def packed_attention(

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from claimscore.pipeline.encoders.packed.attention import IMPLEMENTATION, Segments
@@ -32,6 +33,13 @@ class _Layer(nn.Module):
             options["segments"] = segments
         found: Tensor = self.layer(states, *args, **options)
         return found
+
+
+class PackedBatch(TokenBatch):
+    """A batch with what a packed model takes of it, on the model's device."""
+
+    segments: Segments
+    inputs: dict[str, Tensor]
 
 
 class PackedBackbone:
@@ -63,6 +71,19 @@ class PackedBackbone:
             if isinstance(parent, nn.ModuleList):
                 _wrap(parent, family.layers(model), family)
 
+    def prepare(self, batch: TokenBatch) -> PackedBatch:
+        packed = PackedBatch(*batch)
+        packed.segments = Segments.of(batch, self.device)
+        ids = torch.from_numpy(batch.ids)
+        types = torch.from_numpy(batch.types) if self._with_types else torch.zeros_like(ids)
+        inputs = {
+            "input_ids": ids,
+            "token_type_ids": types,
+            "position_ids": torch.from_numpy(self._positions(batch)),
+        }
+        packed.inputs = {name: part[None].to(self.device) for name, part in inputs.items()}
+        return packed
+
     def states(self, batch: TokenBatch) -> Tensor:
         found: Tensor = self._run(batch).last_hidden_state[0]
         return found
@@ -77,30 +98,23 @@ class PackedBackbone:
         return [states[0] for states in last]
 
     def _run(self, batch: TokenBatch, *, first_only: bool = False, **options: Any) -> Any:
-        segments = Segments.of(batch, self.device, first_only=first_only, n_layers=self._n_layers)
-        ids = torch.from_numpy(batch.ids).to(self.device)
-        types = torch.from_numpy(batch.types if self._with_types else np.zeros_like(batch.types))
-        return self._model(
-            input_ids=ids[None],
-            token_type_ids=types[None].to(self.device),
-            position_ids=self._positions(ids, batch, segments)[None],
-            segments=segments,
-            **options,
-        )
+        packed = batch if isinstance(batch, PackedBatch) else self.prepare(batch)
+        packed.segments.begin(first_only=first_only, n_layers=self._n_layers)
+        return self._model(**packed.inputs, segments=packed.segments, **options)
 
-    def _positions(self, ids: Tensor, batch: TokenBatch, segments: Segments) -> Tensor:
+    def _positions(self, batch: TokenBatch) -> NDArray[np.int64]:
         """Places within the row; RoBERTa and its kin count from the padding index on, and do not
         count a padding token that stands in a text."""
-        counted = torch.ones_like(ids)
-        if self._padding_index is not None:
-            counted = (ids != self._padding_index).long()
-        running = counted.cumsum(0)
-        before = running[segments.starts] - counted[segments.starts]
-        lengths = torch.from_numpy(batch.lengths).to(self.device)
-        places = running - before.repeat_interleave(lengths, output_size=len(ids))
         if self._padding_index is None:
-            return places - 1
-        return places * counted + self._padding_index
+            return batch.within
+        counted = batch.ids != self._padding_index
+        if counted.all():
+            return batch.within + (self._padding_index + 1)
+        running = np.cumsum(counted)
+        before = running[batch.starts] - counted[batch.starts]
+        places = running - np.repeat(before, batch.lengths)
+        found: NDArray[np.int64] = places * counted + self._padding_index
+        return found
 
 
 def _convert(layer: nn.Module, family: Family, dtype: torch.dtype) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit, urlunsplit
 
 from claimscore import __version__
+from claimscore.addresses import is_public_http, server_address, usable_key
 from claimscore.config import LLMConfig, api_base_url, api_key
 from claimscore.errors import (
     ClaimscoreError,
@@ -32,7 +32,7 @@ from claimscore.pipeline.llm.providers.complaints import Complaint, complaint_of
 from claimscore.pipeline.llm.providers.dialect import Dialect, encoded, learnt_from, wire_body
 from claimscore.pipeline.llm.providers.headers import rate_limits
 from claimscore.pipeline.llm.providers.reply import Reply
-from claimscore.pipeline.llm.providers.transport import is_loopback, open_transport
+from claimscore.pipeline.llm.providers.transport import open_transport
 from claimscore.types import Completion, Request
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_BASE_URL", "Dialect", "OpenAIProvider", "normalised_url"]
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
-_DEFAULT_PORTS = {"http": 80, "https": 443}
+KEY_NAME = "OPENAI_API_KEY"
 
 #: Keys with few rights may ask a model and not list them.
 _MAY_NOT_LIST = re.compile(r"missing[ _]scope|insufficient permissions")
@@ -75,8 +75,8 @@ class OpenAIProvider:
         self.namespace = namespace or self.base_url
         self._dialects = {model: dialect or Dialect()}
         self.on_dialect = on_dialect
-        self._key = _usable_key(key)
-        if self._key and not allow_http_key and _is_public_http(self.base_url):
+        self._key = usable_key(key, KEY_NAME)
+        if self._key and not allow_http_key and is_public_http(self.base_url):
             raise ConfigError(
                 f"{self.base_url}: OPENAI_API_KEY would be sent unencrypted; use https, unset "
                 "the key if the server needs none, or accept it with --allow-http-key"
@@ -196,45 +196,6 @@ class OpenAIProvider:
         )
 
 
-def _usable_key(key: str | None) -> str | None:
-    """The key without the line break that a file gave it."""
-    key = (key or "").strip()
-    if not all("!" <= character <= "~" for character in key):
-        raise ConfigError("OPENAI_API_KEY holds characters that no key has; set it again")
-    return key or None
-
-
-# -- URLs
-
-
 def normalised_url(url: str) -> str:
     """One spelling a server: no default port, no slash at the end, no query."""
-    wrong = ConfigError("the base URL must look like https://host/v1")  # it may hold a secret
-    try:
-        parts = urlsplit(url.strip())
-    except ValueError:
-        raise wrong from None
-    if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
-        raise wrong
-    if parts.username or parts.password:
-        raise ConfigError(
-            "the base URL holds a user name or password; leave it out and set OPENAI_API_KEY"
-        )
-    if not re.fullmatch("[!-~]+", parts.hostname):
-        raise ConfigError(
-            f"the base URL's host {parts.hostname!r}: write it in plain letters (a name with "
-            "others has such a form, which begins with xn--)"
-        )
-    try:
-        port = parts.port
-    except ValueError as exc:
-        raise ConfigError(f"the base URL of {parts.hostname}: {exc}") from None
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    if port is not None and port != _DEFAULT_PORTS[parts.scheme]:
-        host = f"{host}:{port}"
-    return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
-
-
-def _is_public_http(url: str) -> bool:
-    parts = urlsplit(url)
-    return parts.scheme == "http" and not is_loopback(parts.hostname or "")
+    return server_address(url, key_name=KEY_NAME)

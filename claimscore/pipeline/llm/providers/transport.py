@@ -1,4 +1,4 @@
-"""One HTTP request at a time on a connection, to one server. The only home of httpx2.
+"""One HTTP request at a time on a connection, to one server. The LLM stage's home of httpx2.
 
 A pool that looks at all its connections for every request, as a general client's does, costs
 several times what the request costs. Here a request takes the connection that was idle last,
@@ -14,7 +14,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
-import ipaddress
 import os
 import select
 import socket
@@ -30,6 +29,7 @@ import anyio
 import httpx2
 from anyio.abc import ByteStream, SocketAttribute
 
+from claimscore.addresses import is_loopback
 from claimscore.errors import ConfigError, TransientError
 from claimscore.pipeline.llm.providers.reply import Reply, ReplyReader
 
@@ -80,14 +80,6 @@ def _may_be_proxied(base_url: str) -> bool:
         return False
     named = proxies.get(parts.scheme) or proxies.get("all")
     return bool(named) and not proxy_bypass(parts.netloc)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the host is this machine, by its name or number."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
 
 
 @functools.cache

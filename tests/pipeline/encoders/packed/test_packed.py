@@ -126,6 +126,23 @@ def test_a_rows_numbers_do_not_depend_on_its_neighbours(tiny: Folders, family: s
     torch.testing.assert_close(alone, together, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("family", PACKED)
+def test_a_prepared_batch_gives_the_same_numbers_each_time(tiny: Folders, family: str) -> None:
+    """What was done before is used, also after a pass that was broken off."""
+    backbone = PackedBackbone(model_at(tiny(family)), with_types=False)
+    batch = batch_of(rows())
+    with torch.inference_mode():
+        prepared = backbone.prepare(batch)
+        found = [backbone.first(prepared), backbone.states(prepared), backbone.first(prepared)]
+        prepared.segments.layers_left = 1
+        assert torch.equal(backbone.first(prepared), found[0])
+        assert torch.equal(backbone.states(batch), found[1])
+    assert torch.equal(found[0], found[2])
+    torch.testing.assert_close(
+        found[0], found[1][torch.from_numpy(batch.starts)], atol=1e-5, rtol=0
+    )
+
+
 def test_a_padding_token_within_a_text_is_not_counted(tiny: Folders) -> None:
     """RoBERTa gives it no position of its own, wherever it stands."""
     batch = batch_of([[5, 1, 7, 8], [9, 1, 1], [6, 7]])

@@ -1,0 +1,86 @@
+"""Which steps of which chunks of a run are missing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from claimscore.pipeline.plan import Plan, PlannedPass, PlannedTask
+from claimscore.rundir import RunDirectory
+
+
+@dataclasses.dataclass(frozen=True)
+class ChunkTodo:
+    """What is missing of one chunk."""
+
+    chunk: int
+    tasks: tuple[PlannedTask, ...] = ()
+    passes: tuple[PlannedPass, ...] = ()
+
+    @property
+    def needs_models(self) -> bool:
+        return bool(self.passes)
+
+
+def find_todo(
+    plan: Plan, directory: RunDirectory, n_chunks: int, retry_failed: bool
+) -> list[ChunkTodo]:
+    """The chunks with missing steps, in order.
+
+    With `retry_failed`, the steps that left failures are forgotten first, and with them
+    the steps that were made from their rows.
+    """
+    todo = []
+    for chunk in range(n_chunks):
+        if retry_failed:
+            _forget_failed(plan, directory, chunk)
+        item = _chunk_todo(plan, directory, chunk)
+        if item.tasks or item.needs_models:
+            todo.append(item)
+    return todo
+
+
+def _chunk_todo(plan: Plan, directory: RunDirectory, chunk: int) -> ChunkTodo:
+    steps = directory.steps(chunk)
+    return ChunkTodo(
+        chunk,
+        tuple(part for task in plan.tasks if (part := _missing_sides(task, steps))),
+        tuple(planned for planned in plan.passes if planned.step not in steps),
+    )
+
+
+def waves(tasks: Sequence[PlannedTask]) -> Iterator[list[PlannedTask]]:
+    """The tasks in groups, each after those whose rows it reads."""
+    left = list(tasks)
+    while left:
+        names = {planned.task.name for planned in left}
+        ready = [planned for planned in left if not names.intersection(planned.task.after)]
+        yield ready
+        left = [planned for planned in left if planned not in ready]
+
+
+def _missing_sides(planned: PlannedTask, steps: frozenset[str]) -> PlannedTask | None:
+    """The task for the sides that no finished step covers; None where all are covered."""
+    done = {
+        side
+        for step in steps
+        if step.partition("-")[0] == planned.task.name
+        for side in step.split("-")[1:]
+    }
+    sides = tuple(side for side in planned.sides if side not in done)
+    return dataclasses.replace(planned, sides=sides) if sides else None
+
+
+def _forget_failed(plan: Plan, directory: RunDirectory, chunk: int) -> None:
+    stages = set(directory.read("failures", chunk)["stage"].unique())
+    if not stages:
+        return
+    for planned in plan.tasks:
+        if stages.intersection(planned.task.after):
+            stages.add(planned.task.name)
+    for planned_pass in plan.passes:
+        if stages.intersection(planned_pass.model_pass.after):
+            stages.add(planned_pass.model_pass.kind)
+    for step in directory.steps(chunk):
+        if step.partition("-")[0] in stages:
+            directory.forget(chunk, step)

@@ -1,0 +1,169 @@
+"""The model stage: chunks from one queue, on as many threads and devices as there are.
+
+A chunk is done by one thread with the models of one device, so its batches are a function of the
+chunk alone, whoever does it and in whatever order.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+import anyio
+import anyio.to_thread
+import polars as pl
+
+from claimscore.pipeline.chunks import ChunkTodo
+from claimscore.pipeline.encoders.base import OnBatch
+from claimscore.pipeline.encoders.devices import Models, Worker
+from claimscore.pipeline.encoders.turns import waited_s
+from claimscore.pipeline.passes import PassInput
+from claimscore.pipeline.passes.counting import count_tokens
+from claimscore.pipeline.plan import PlannedPass
+from claimscore.pipeline.progress import Progress
+from claimscore.pipeline.token_queue import TokenQueue
+from claimscore.rundir import RunDirectory
+
+#: Tokens of model work that may wait, for each device: about two chunks of 64 pairs of summaries
+#: of ten claims (12,800 pairs of 40 tokens each). Enough that a device never waits for a chunk
+#: that is about to come (on one that does 200,000 tokens a second, five seconds), little
+#: enough that nobody pays far ahead of what the models can take. Waiting chunks are on disk, so
+#: they take no memory; each costs at least one token, so their number is bounded too.
+QUEUED_TOKENS = 1_000_000
+
+
+class _EndedError(Exception):
+    """The run ends, for a reason that is raised elsewhere."""
+
+
+class ModelStage:
+    """Does the model passes of the chunks that are put in. One use: `await run()`.
+
+    Once `stopping` is set no batch is begun: the chunk at work is left undone and what waits is
+    dropped, for another run to do. `at` is entered around each chunk with what is done, for people.
+    """
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        workers: Sequence[Worker],
+        progress: Progress,
+        *,
+        stopping: threading.Event,
+        at: Callable[[str], AbstractContextManager[None]],
+    ) -> None:
+        self._queue = TokenQueue[ChunkTodo](QUEUED_TOKENS * max(1, len(workers)))
+        self._directory = directory
+        self._workers = workers
+        self._progress = progress
+        self._stopping = stopping
+        self._at = at
+        self._ended = threading.Event()
+
+    async def put(self, item: ChunkTodo) -> None:
+        """Hand a chunk whose tasks are done to the models; waits while too much is waiting."""
+        tokens = await anyio.to_thread.run_sync(self._tokens, item)
+        await self._queue.put(item, tokens)
+
+    async def no_more(self) -> None:
+        """Nothing more will be put in."""
+        await self._queue.close()
+
+    async def run(self) -> None:
+        """Work until all that was put in is done, and `no_more` was said.
+
+        What goes wrong in one thread, and a cancellation from outside, ends the others at their
+        next batch: a thread cannot be cancelled, but it must not go on for a run that has ended.
+        """
+        async with anyio.create_task_group() as around:
+            around.start_soon(self._end_threads)
+            threads = anyio.CapacityLimiter(max(1, sum(w.threads for w in self._workers)))
+            async with anyio.create_task_group() as group:
+                for worker in self._workers:
+                    for _ in range(worker.threads):
+                        group.start_soon(self._work, worker, threads)
+            around.cancel_scope.cancel()
+
+    async def _end_threads(self) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self._ended.set()
+
+    async def _work(self, worker: Worker, threads: anyio.CapacityLimiter) -> None:
+        async for item in self._queue:
+            if self._is_over:
+                continue
+            with self._at(f"the models on {worker.name}, at chunk {item.chunk}"):
+                try:
+                    await anyio.to_thread.run_sync(
+                        self._do_chunk, item, worker.models, limiter=threads
+                    )
+                except _EndedError:
+                    pass
+                except BaseException:
+                    self._ended.set()
+                    raise
+
+    @property
+    def _is_over(self) -> bool:
+        return self._stopping.is_set() or self._ended.is_set()
+
+    def _do_chunk(self, item: ChunkTodo, models: Models) -> None:
+        """All model passes of one chunk, in a thread of its own."""
+        chunk = item.chunk
+        records = self._directory.read("records", chunk)
+        for done, planned in enumerate(item.passes):
+            began, waited = time.monotonic(), waited_s()
+            result = planned.model_pass.compute(
+                PassInput(
+                    model=models[planned.model_pass.role],
+                    need=planned.need,
+                    records=records,
+                    read=functools.partial(self._read, chunk),
+                    broken=self._broken(chunk, planned),
+                    listen=functools.partial(self._listen, item, done),
+                )
+            )
+            frames = {**result.rows, "failures": result.failures}
+            self._directory.write_parts(chunk, planned.step, frames)
+            seconds = time.monotonic() - began - (waited_s() - waited)
+            self._progress.add_pass(planned.step, records.height, seconds)
+        self._progress.add_chunk(chunk)
+
+    def _tokens(self, item: ChunkTodo) -> int:
+        """About how many tokens the passes of a chunk will give their models."""
+        records = self._directory.read("records", item.chunk)
+        read = functools.partial(self._read, item.chunk)
+        return sum(
+            count_tokens(planned.model_pass, planned.need, records, read) for planned in item.passes
+        )
+
+    def _read(self, chunk: int, table: str) -> pl.DataFrame:
+        return self._directory.read(table, chunk)
+
+    def _broken(self, chunk: int, planned: PlannedPass) -> frozenset[str]:
+        """The records of which a task that the pass needs failed on one of its sides."""
+        after = planned.model_pass.after
+        if not after:
+            return frozenset()
+        failures = self._directory.read("failures", chunk)
+        of_sides = pl.col("stage").is_in(after) & pl.col("side").is_in(planned.need.sides)
+        return frozenset(failures.filter(of_sides)["id"])
+
+    def _listen(self, item: ChunkTodo, passes_done: int, pairs: int) -> OnBatch:
+        """What a model calls after each batch of `pairs`: keeps count, and stops it if need be."""
+        told = 0
+
+        def on_batch(done: int) -> None:
+            nonlocal told
+            share = (passes_done + done / max(1, pairs)) / len(item.passes)
+            self._progress.add_pairs(item.chunk, done - told, share)
+            told = done
+            if self._is_over:
+                raise _EndedError
+
+        return on_batch
