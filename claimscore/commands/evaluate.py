@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import click
@@ -150,3 +151,56 @@ def evaluate_summac_grid(quiet: bool, as_json: bool, **options: Any) -> None:
         print(json.dumps({"protocol": result.protocol, "left_out": result.left_out, **shown}))
     else:
         print_sections(sections, page)
+
+
+@evaluate.command("nli")
+@click.argument("data", nargs=-1, required=True)
+@click.option("--nli", default="embedded", show_default=True, help="Or HF_ID[@REV], PATH.")
+@click.option("--premise", default="premise", show_default=True, metavar="COL")
+@click.option("--hypothesis", default="hypothesis", show_default=True, metavar="COL")
+@click.option("--label", default="label", show_default=True, metavar="COL")
+@click.option("--group", metavar="COL", help="Measure the rows of each of its values too.")
+@click.option("--fit-temperature", metavar="FILE", help="Fit one temperature on these pairs.")
+@click.option(
+    "--halves",
+    metavar="COL",
+    help="Fit it on half of each set and measure the other; the column's values are drawn.",
+)
+@click.option("--half-seed", type=int, default=0, show_default=True, help="Of --halves.")
+@click.option("--drop-missing", is_flag=True, help="Leave out rows without a text or label.")
+@click.option("--device", default="auto", show_default=True)
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), default="float32")
+@click.option("--offline", is_flag=True, help="Take models from disk only.")
+@click.option("--out", type=FOLDER, help="Write tables, predictions too, into this folder.")
+@output_options
+def evaluate_nli(
+    data: tuple[str, ...], out: Path | None, quiet: bool, as_json: bool, **options: Any
+) -> None:
+    """Accuracy, confusion and calibration of an NLI model on labelled pairs.
+
+    DATA are JSONL, CSV or Parquet files, each a set, with `premise`, `hypothesis` and `label`
+    (entailment, neutral or contradiction).
+    """
+    from claimscore.evaluation.display import pairs_display, print_sections
+    from claimscore.evaluation.nli import NLIConfig
+    from claimscore.evaluation.nli import evaluate_nli as evaluate_pairs
+    from claimscore.evaluation.nli_sections import nli_sections
+    from claimscore.evaluation.sections import markdown, write_results
+
+    encoders = EncoderConfig(
+        **{name: options.pop(name) for name in ("nli", "device", "dtype", "offline")}
+    )
+    config = NLIConfig(data, encoders, **options)
+    result = evaluate_pairs(config, pairs_display(quiet or as_json))
+    sections = list(nli_sections(result, config))
+    frames = {"nli": result.sets, "confusion": result.confusion}
+    frames |= {"temperature": result.temperature} if result.temperature.height else {}
+    if out:
+        tables = {**frames, "predictions": result.predictions}
+        write_results(out, tables, "nli.md", markdown("NLI model", sections))
+    if as_json:
+        facts = {**result.model._asdict(), "left_out": result.left_out}
+        facts["truncated"] = result.truncated
+        print(json.dumps({**facts, **{name: frame.to_dicts() for name, frame in frames.items()}}))
+    else:
+        print_sections(sections)

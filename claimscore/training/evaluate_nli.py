@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from transformers import BertTokenizer
 
 from claimscore.errors import ConfigError
+from claimscore.metrics.calibration import best_temperature, expected_calibration_error
 from claimscore.pipeline.encoders.embedded import (
     ID2LABEL,
     EmbeddedNLI,
@@ -36,7 +37,6 @@ from claimscore.training.nli_data import (
 
 CALIBRATION_SETS = ("dev_snli", "dev_mnli_matched")
 MAX_LENGTH = 256
-ECE_BINS = 15
 
 
 @dataclass(frozen=True)
@@ -100,26 +100,17 @@ def measure(name: str, logits: Tensor, labels: Tensor) -> DevResult:
     """Return accuracy, calibration error and confusion of some logits; no pairs are an error."""
     if not len(labels):
         raise ConfigError(f"the evaluation set {name} is empty")
-    confidence, predicted = logits.softmax(dim=-1).max(dim=-1)
+    predicted = logits.argmax(dim=-1)
     counts = torch.bincount(labels * len(ID2LABEL) + predicted, minlength=len(ID2LABEL) ** 2)
     rows = counts.reshape(len(ID2LABEL), len(ID2LABEL)).tolist()
-    right = predicted == labels
     return DevResult(
         name=name,
         pairs=len(labels),
-        accuracy=float(right.double().mean()),
-        ece=expected_calibration_error(confidence, right),
+        accuracy=float((predicted == labels).double().mean()),
+        ece=expected_calibration_error(_probabilities(logits), labels.numpy()),
         nll=float(F.cross_entropy(logits, labels)),
         confusion=tuple(tuple(int(cell) for cell in row) for row in rows),
     )
-
-
-def expected_calibration_error(confidence: Tensor, right: Tensor) -> float:
-    """Return the mean gap of confidence and accuracy over 15 equal bins, weighted by size."""
-    bins = (confidence * ECE_BINS).long().clamp(max=ECE_BINS - 1)
-    gaps = torch.zeros(ECE_BINS, dtype=torch.float64)
-    gaps.index_add_(0, bins, confidence.double() - right.double())
-    return float(gaps.abs().sum() / len(right))
 
 
 @torch.inference_mode()
@@ -150,21 +141,11 @@ def calibrate(adapter: Path, files: Sequence[Path], backbone: Path | None = None
 
 
 def fit_temperature(logits: Tensor, labels: Tensor) -> float:
-    """Return the temperature of least negative log-likelihood, by golden section on its log.
-
-    The likelihood has a single optimum in the temperature, so the search needs no gradient and
-    no start; the result is rounded to four digits to be the same everywhere.
-    """
-    low, high = -3.0, 3.0
-    ratio = (5**0.5 - 1) / 2
-    for _ in range(60):
-        left, right = high - ratio * (high - low), low + ratio * (high - low)
-        if _nll(logits, labels, left) < _nll(logits, labels, right):
-            high = right
-        else:
-            low = left
-    return round(float(np.exp((low + high) / 2)), 4)
+    """Return the temperature of least negative log-likelihood, to four digits; 1 without one."""
+    found = best_temperature(_probabilities(logits), labels.numpy())
+    return 1.0 if found is None else round(found, 4)
 
 
-def _nll(logits: Tensor, labels: Tensor, log_temperature: float) -> float:
-    return float(F.cross_entropy(logits.double() / float(np.exp(log_temperature)), labels))
+def _probabilities(logits: Tensor) -> np.ndarray:
+    probabilities: np.ndarray = logits.double().softmax(dim=-1).numpy()
+    return probabilities

@@ -1,0 +1,139 @@
+"""How honest the probabilities of a classifier are, and the temperature that makes them so.
+
+Guo et al. 2017, *On Calibration of Modern Neural Networks* (https://arxiv.org/abs/1706.04599):
+expected calibration error (section 2, equation 3) and temperature scaling (section 4.2, equation
+9). Brier 1950, *Verification of forecasts expressed in terms of probability*, equation 2.
+
+Everywhere `probabilities` is ``[n, k]``, rows that sum to 1, and `labels` ``[n]`` holds the number
+of the right column; `ValueError` for anything else, and where n is 0.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import optimize
+
+#: Bins of the expected calibration error: Guo et al. 2017, section 5.
+ECE_BINS = 15
+
+#: Temperatures that are tried.
+LEAST_TEMPERATURE, LARGEST_TEMPERATURE = 0.02, 50.0
+
+_Floats = NDArray[np.float64]
+_Integers = NDArray[np.int64]
+
+#: Softmax in float32 reaches zero where the logits do not; below this it says nothing.
+_LEAST = float(np.finfo(np.float32).tiny)
+
+
+def expected_calibration_error(
+    probabilities: ArrayLike, labels: ArrayLike, bins: int = ECE_BINS
+) -> float:
+    """The mean gap between confidence and accuracy, a fraction: Guo et al. 2017, equation 3.
+
+    Confidence is the largest probability of a row (of equal ones the first is the prediction).
+    The bins are of equal width and closed on the right: ((m-1)/M, m/M]. Each bin's gap of mean
+    confidence and accuracy is weighted by its share of the rows.
+    """
+    values, right = _checked(probabilities, labels)
+    if bins < 1:
+        raise ValueError(f"bins must be at least 1, not {bins}")
+    confidence = values.max(axis=1)
+    correct = values.argmax(axis=1) == right
+    place = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
+    gaps = np.bincount(place, weights=confidence - correct, minlength=bins)
+    return float(np.abs(gaps).sum() / len(right))
+
+
+def brier_score(probabilities: ArrayLike, labels: ArrayLike) -> float:
+    """The mean squared distance of the rows from the right answer, 0 to 2: Brier 1950, eq. 2.
+
+    It sums over all classes; for two classes it is twice the form that looks at one of them.
+    """
+    values, right = _checked(probabilities, labels)
+    target = np.zeros_like(values)
+    target[np.arange(len(right)), right] = 1.0
+    return float(((values - target) ** 2).sum(axis=1).mean())
+
+
+def negative_log_likelihood(probabilities: ArrayLike, labels: ArrayLike) -> float:
+    """The mean of -ln(probability of the right answer), in nats.
+
+    A probability below 1.2e-38, where float32 ends, counts as that.
+    """
+    values, right = _checked(probabilities, labels)
+    return _nll(_logs(values), right, 1.0)
+
+
+def with_temperature(probabilities: ArrayLike, temperature: float) -> _Floats:
+    """The probabilities with their logits divided by `temperature`: Guo et al. 2017, equation 9.
+
+    Softmax of ln p / T: logits are ln p up to a constant of each row, which softmax ignores. The
+    order of each row stays, so no prediction changes.
+    """
+    if not (math.isfinite(temperature) and temperature > 0):
+        raise ValueError(f"a temperature must be a positive number, not {temperature}")
+    values = _checked_rows(probabilities)
+    scaled = _logs(values) / temperature
+    powers = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+    result: _Floats = powers / powers.sum(axis=1, keepdims=True)
+    return result
+
+
+def best_temperature(probabilities: ArrayLike, labels: ArrayLike) -> float | None:
+    """The temperature of least negative log-likelihood; Guo et al. 2017, section 4.2.
+
+    The likelihood is convex in 1/T, so a bounded search on ln T finds its one minimum. None where
+    there is none between 0.02 and 50: rows that are all right want a temperature of 0, rows whose
+    probabilities say nothing an infinite one.
+    """
+    values, right = _checked(probabilities, labels)
+    logs = _logs(values)
+    low, high = math.log(LEAST_TEMPERATURE), math.log(LARGEST_TEMPERATURE)
+    found = optimize.minimize_scalar(
+        lambda place: _nll(logs, right, math.exp(place)),
+        bounds=(low, high),
+        method="bounded",
+        options={"xatol": 1e-7},
+    )
+    least = min(_nll(logs, right, LEAST_TEMPERATURE), _nll(logs, right, LARGEST_TEMPERATURE))
+    if min(found.x - low, high - found.x) < 1e-3 or found.fun >= least - 1e-12:
+        return None
+    return math.exp(found.x)
+
+
+def _nll(logs: _Floats, right: _Integers, temperature: float) -> float:
+    scaled = logs / temperature
+    top = scaled.max(axis=1)
+    total = top + np.log(np.exp(scaled - top[:, None]).sum(axis=1))
+    return float((total - scaled[np.arange(len(right)), right]).mean())
+
+
+def _logs(values: _Floats) -> _Floats:
+    logs: _Floats = np.log(np.maximum(values, _LEAST))
+    return logs
+
+
+def _checked(probabilities: ArrayLike, labels: ArrayLike) -> tuple[_Floats, _Integers]:
+    values, given = _checked_rows(probabilities), np.asarray(labels)
+    if given.shape != values.shape[:1] or not np.issubdtype(given.dtype, np.integer):
+        raise ValueError(
+            f"labels must be {len(values)} whole numbers, not {given.dtype} {given.shape}"
+        )
+    if given.min() < 0 or given.max() >= values.shape[1]:
+        raise ValueError(f"labels must be from 0 to {values.shape[1] - 1}")
+    return values, given.astype(np.int64)
+
+
+def _checked_rows(probabilities: ArrayLike) -> _Floats:
+    values = np.asarray(probabilities, dtype=np.float64)
+    if values.ndim != 2 or 0 in values.shape:
+        raise ValueError(f"probabilities must be rows of one length, not of shape {values.shape}")
+    if not (np.isfinite(values).all() and (values >= 0).all()):
+        raise ValueError("probabilities must be finite numbers, 0 or more")
+    if np.abs(values.sum(axis=1) - 1).max() > 1e-2:
+        raise ValueError("each row of probabilities must sum to 1")
+    return values
