@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 
@@ -26,6 +27,15 @@ def _own_state() -> Iterator[None]:
         patch.setenv("CLAIMSCORE_STATE_DIR", folder)
         patch.setenv("CLAIMSCORE_CACHE_DIR", f"{folder}/cache")
         yield
+
+
+@pytest.fixture(autouse=True)
+def _own_threads() -> Iterator[None]:
+    """Last bits depend on the number of threads, so a test that sets it sets it for itself."""
+    yield
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
 @pytest.fixture
