@@ -14,9 +14,20 @@ import polars as pl
 
 from claimscore.errors import ConfigError
 from claimscore.metrics import load_metric
-from claimscore.report.data import DetailChunk, MetricFacts, ReportTables, RunFacts
+from claimscore.report.data import DetailChunk, Exchanges, MetricFacts, ReportTables, RunFacts
+from claimscore.report.exchanges import open_exchanges
 from claimscore.report.html import write_report
 from claimscore.rundir import RunDirectory, damage_as_error
+
+#: What users call the models of a run, by their role.
+_MODELS = {
+    "nli": "NLI model",
+    "embedder": "Sentence encoder",
+    "token_encoder": "Token encoder",
+    "ls_model": "LS_Score model",
+    "causal_lm": "Causal language model",
+    "seq2seq_lm": "Sequence-to-sequence model",
+}
 
 
 def write_run_report(out: Path) -> Path:
@@ -29,13 +40,15 @@ def write_run_report(out: Path) -> Path:
     if not (summary_path.is_file() and (out / "scores.parquet").is_file()):
         raise ConfigError(f"{out}: the run has no scores yet; run it to the end first")
     path = out / "report.html"
-    with damage_as_error(out):
+    with damage_as_error(out), open_exchanges(directory) as exchanges:
         summary = json.loads(summary_path.read_text(encoding="utf-8"))
-        write_report(_tables(directory, summary), path)
+        write_report(_tables(directory, summary, exchanges), path)
     return path
 
 
-def _tables(directory: RunDirectory, summary: Mapping[str, Any]) -> ReportTables:
+def _tables(
+    directory: RunDirectory, summary: Mapping[str, Any], exchanges: Exchanges | None
+) -> ReportTables:
     settings = directory.settings
 
     def chunks() -> Iterator[DetailChunk]:
@@ -48,6 +61,8 @@ def _tables(directory: RunDirectory, summary: Mapping[str, Any]) -> ReportTables
         scores=pl.scan_parquet(directory.path / "scores.parquet", glob=False),
         failures=directory.scan("failures"),
         chunks=chunks,
+        records=directory.scan("records"),
+        exchanges=exchanges,
     )
 
 
@@ -57,8 +72,8 @@ def _facts(
     additive = settings["additive"]
     models = {
         label: f"{additive[key]['name']} @ {additive[key]['revision']}"
-        for key, label in (("nli", "NLI"), ("token_encoder", "token encoder"))
-        if key in additive
+        for key, label in _MODELS.items()
+        if key in additive and "revision" in additive[key]
     }
     return RunFacts(
         title=directory.path.resolve().name,
@@ -68,8 +83,9 @@ def _facts(
         models=models,
         version=summary["claimscore"],
         finished=f"{datetime.fromisoformat(summary['finished']):%Y-%m-%d %H:%M} UTC",
-        counts=_counts(summary),
+        counts=_counts(summary, "llm" in additive),
         settings=settings,
+        truncated=summary.get("truncated", {}),
     )
 
 
@@ -80,22 +96,50 @@ def _llm(llm: Mapping[str, str] | None) -> str:
     return llm["model"] if builtin else f"{llm['provider']}:{llm['model']}"
 
 
-def _counts(summary: Mapping[str, Any]) -> dict[str, object]:
-    call = summary["last_call"]
-    return {
+def _counts(summary: Mapping[str, Any], asked_llm: bool) -> dict[str, object]:
+    """What it took: of all calls together where that is kept, else of the last one."""
+    call, spent = summary["last_call"], summary.get("spent", {})
+    items = call.get("model_items") or {}
+    counts: dict[str, object] = {
         "Records with failures": summary["records"]["failed"],
-        "Requests (last call)": call["requests"],
-        "Answers from the cache (last call)": call["cache_hits"],
-        "Prompt tokens (last call)": call["prompt_tokens"],
-        "Completion tokens (last call)": call["completion_tokens"],
-        "Text pairs judged (last call)": call["nli_pairs"],
-        "Seconds (last call)": round(call["seconds"], 1),
+        "Duration, last call": _duration(call["seconds"]),
     }
+    if asked_llm:
+        counts |= {
+            "Cost, all calls": _dollars(spent.get("usd")),
+            "Requests, all calls": spent.get("requests"),
+            "Prompt tokens, all calls": spent.get("prompt_tokens"),
+            "Completion tokens, all calls": spent.get("completion_tokens"),
+            "Requests, last call": call["requests"],
+            "Answers from the cache, last call": call["cache_hits"],
+        }
+    if spent.get("possibly_billed_usd"):
+        counts["Possibly billed besides"] = _dollars(spent["possibly_billed_usd"])
+    return counts | {
+        "Text pairs judged, last call": call["nli_pairs"],
+        "Model results computed, last call": items.get("computed"),
+        "Model results from the store, last call": items.get("stored"),
+    }
+
+
+def _dollars(usd: float | None) -> str | None:
+    """Dollars with cents, small sums with more digits."""
+    if usd is None:
+        return None
+    return f"${usd:,.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.2g}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def _metric(name: str, row: Mapping[str, Any]) -> MetricFacts:
     """What the run said of a metric; of runs that said nothing, what is known of it now."""
-    facts = MetricFacts(name=name, half_width=row["half_width"])
+    facts = MetricFacts(name=name, half_width=row["half_width"], reference=row.get("reference", ""))
     if "range" not in row:
         return _described_now(facts)
     low, high = row["range"]
@@ -111,5 +155,9 @@ def _described_now(facts: MetricFacts) -> MetricFacts:
     except ConfigError:
         return facts
     return dataclasses.replace(
-        facts, description=metric.description, higher_is=metric.higher_is, range=metric.range
+        facts,
+        description=metric.description,
+        higher_is=metric.higher_is,
+        range=metric.range,
+        reference=metric.reference,
     )

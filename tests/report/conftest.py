@@ -154,6 +154,7 @@ def make_run(n: int, *, sentences: int = 4, seed: int = 0, **changes: Any) -> Re
         "scores": tables.SCORES.frame(made.scores),
         "failures": tables.FAILURES.frame(made.failures),
         "chunks": lambda: iter(made.chunks),
+        "records": pl.concat([chunk.records for chunk in made.chunks]) if made.chunks else None,
     }
     return ReportTables(**{**fields, **changes})
 

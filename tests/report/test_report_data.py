@@ -10,16 +10,11 @@ import pytest
 
 from claimscore import tables as schemas
 from claimscore.report import MetricFacts, ReportTables
-from claimscore.report.data import (
-    BLOCK_RECORDS,
-    Histogram,
-    RecordList,
-    _segments,
-    claim_scores,
-    detail_blocks,
-    overview,
-)
+from claimscore.report.index import BLOCK_RECORDS, MAX_LISTED_LEVELS, RecordList
 from claimscore.report.matrix import ALPHABET, MISSING, Matrices
+from claimscore.report.overview import MAX_LEVELS, Histogram, group_tables, overview
+from claimscore.report.records import detail_blocks
+from claimscore.report.texts import claim_scores, segments
 
 MakeUp = Callable[..., ReportTables]
 E, N, C = (0.8, 0.15, 0.05), (0.1, 0.7, 0.2), (0.0, 0.1, 0.9)
@@ -138,7 +133,7 @@ def claim(sentence: str | None, index: int) -> dict[str, object]:
         pytest.param(
             "One.", [claim("Other.", 0)], [["Other.", [0]], ["One.", []]], id="not in the text"
         ),
-        pytest.param("One.", [claim(None, 0)], [["", [0]], ["One.", []]], id="no sentence"),
+        pytest.param("One. Two.", [claim(None, 0)], [["One. Two.", [0]]], id="the text as a whole"),
         pytest.param("", [], [], id="empty"),
     ],
 )
@@ -146,7 +141,7 @@ def test_text_is_cut_where_its_sentences_are(
     text: str, claims: list[dict[str, object]], expected: list[object]
 ) -> None:
     """All of the text is shown once and in order, each sentence with its claims."""
-    assert _segments(text, claims) == expected
+    assert segments(text, claims) == expected
 
 
 @pytest.mark.parametrize(
@@ -205,9 +200,10 @@ def test_blocks_are_full_and_in_the_input_order(made_up: MakeUp) -> None:
     tables = made_up(230)
     listed = RecordList(["caspr", "ds", "bs-inverse"])
     blocks = list(detail_blocks(tables, listed))
-    assert [len(block) for block in blocks] == [BLOCK_RECORDS, BLOCK_RECORDS, 30]
+    assert [len(block.texts) for block in blocks] == [BLOCK_RECORDS, BLOCK_RECORDS, 30]
+    assert [len(block.more) for block in blocks] == [BLOCK_RECORDS, BLOCK_RECORDS, 30]
     assert listed.ids == [f"hotel-{number:04d}" for number in range(230)]
-    assert all(len(values) == 3 for values in listed.values)
+    assert [len(values) for values in listed.values] == [230, 230, 230]
 
 
 def test_chunks_after_the_cap_are_not_read(made_up: MakeUp) -> None:
@@ -221,7 +217,7 @@ def test_chunks_after_the_cap_are_not_read(made_up: MakeUp) -> None:
             yield chunk
 
     capped = made_up(200, chunks=counted, max_details=64)
-    assert sum(map(len, detail_blocks(capped, RecordList([])))) == 64
+    assert sum(len(block.texts) for block in detail_blocks(capped, RecordList([]))) == 64
     assert read == [64]
 
 
@@ -232,3 +228,63 @@ def test_metrics_that_nobody_announced_are_shown_too(made_up: MakeUp) -> None:
         "ds",
         "bs-inverse",
     ]
+
+
+def test_own_columns_are_there_to_draw_and_to_group_by() -> None:
+    """Numbers, those of a struct by their names, and texts of which there are few; others not."""
+    listed = RecordList(["ds"])
+    n = MAX_LISTED_LEVELS + 1
+    first = pl.DataFrame(
+        {
+            "id": [str(i) for i in range(n)],
+            "summary": ["x"] * n,
+            "system": ["s", "t", None] * (n // 3),
+            "note": [f"note {i}" for i in range(n)],
+            "same": ["one"] * n,
+            "ds": list(range(n)),
+            "ratings": [{"fluency": 1.0, "words": "no number"}] * n,
+            "bad": [float("nan")] * n,
+        }
+    )
+    listed.add_columns(first)
+    listed.ids += first["id"].to_list()
+    listed.add_columns(first.head(2).drop("ratings", "system"))
+    found = listed.to_json()
+    numbers, groups = dict(found["numbers"]), dict(found["groups"])
+    assert list(numbers) == ["ds (column)", "ratings.fluency"]
+    assert numbers["ratings.fluency"] == [1.0] * n + [None, None]
+    assert groups == {
+        "system": {"levels": ["s", "t"], "codes": [0, 1, None] * (n // 3) + [None, None]}
+    }
+
+
+def test_groups_count_every_record(made_up: MakeUp) -> None:
+    """Means and intervals by a column of few texts, over the whole run and not the capped list."""
+    tables = made_up(90, max_details=3)
+    (found,) = group_tables(tables, ["caspr", "ds"])
+    assert (found.column, found.sizes) == ("system", {f"system {i}": 30 for i in range(3)})
+    ids = [f"hotel-{number:04d}" for number in range(0, 90, 3)]
+    values = tables.scores.filter(pl.col("id").is_in(ids), metric="ds")["value"].to_numpy()
+    row = found.metrics["ds"][0]
+    assert (row.level, row.n) == ("system 0", 30)
+    assert row.mean == pytest.approx(values.mean())
+    assert row.half_width == pytest.approx(1.96 * values.std() / np.sqrt(30))
+    assert (row.low, row.median, row.high) == pytest.approx(
+        (values.min(), np.median(values), values.max())
+    )
+    assert [row.n for row in found.metrics["caspr"]] == [27, 27, 28]
+
+
+def test_columns_that_do_not_group_make_no_table(made_up: MakeUp) -> None:
+    """One text for all, or nearly as many as records, is no group; nor is a summary."""
+    records = pl.DataFrame(
+        {
+            "id": [str(i) for i in range(MAX_LEVELS + 1)],
+            "summary_a": ["x", "y", "y"] * 10 + ["y"],
+            "one": "same",
+            "many": [str(i) for i in range(MAX_LEVELS + 1)],
+            "number": 1.0,
+        }
+    )
+    assert group_tables(made_up(2, records=records), ["ds"]) == []
+    assert group_tables(made_up(2, records=None), ["ds"]) == []

@@ -19,9 +19,11 @@ from claimscore.metrics.base import ChunkTables
 from claimscore.metrics.fact_similarity import FACTSIM
 from claimscore.report import DetailChunk, ReportTables
 from claimscore.report.blocks import BlockMatrices
-from claimscore.report.data import RecordList, detail_blocks
 from claimscore.report.facts import FactMatrices
+from claimscore.report.index import RecordList
 from claimscore.report.matrix import ALPHABET, MAX_CELLS, Room
+from claimscore.report.records import detail_blocks
+from claimscore.report.texts import MAX_COMPARED_CHARS, compared_texts
 
 MakeUp = Callable[..., ReportTables]
 
@@ -219,7 +221,7 @@ def test_components_do_not_repeat_the_facts(made_up: MakeUp) -> None:
     """FactSim's long lists are drawn, so they are not listed again; those of others are."""
     tables = with_facts(made_up(3), {"coverage": 0.5, "missing": ["a b"], "matches_source": []})
     listed = RecordList(["factsim", "mine"])
-    ((first, *_),) = detail_blocks(tables, listed)
+    ((_, (first, *_)),) = detail_blocks(tables, listed)
     assert first["components"][0] == {"coverage": 0.5}
     assert first["components"][1]["missing"] == ["a b"]
     assert first["facts"]["missing"] == [1]
@@ -229,7 +231,7 @@ def test_the_cap_holds_for_all_records_together(made_up: MakeUp) -> None:
     """Records in the order of the input, as long as there is room."""
     size = len("source0 xsource1 xsummary0 xsummary1 x") + 2 * 4
     tables = dataclasses.replace(with_facts(made_up(5), {}), max_matrix_chars=2 * size)
-    (block,) = detail_blocks(tables, RecordList(["factsim"]))
+    ((_, block),) = detail_blocks(tables, RecordList(["factsim"]))
     assert ["cells" in record["facts"] for record in block] == [True, True, False, False, False]
     assert block[-1]["facts"] == {"size": [2, 2], "left_out": "page"}
 
@@ -239,20 +241,18 @@ def test_parts_of_scores_take_room_too(made_up: MakeUp) -> None:
     tables = with_facts(made_up(2), {"note": "x" * 50})
     size = len(json.dumps({"note": "x" * 50}))
     tables = dataclasses.replace(tables, max_matrix_chars=size)
-    (block,) = detail_blocks(tables, RecordList(["mine"]))
+    ((_, block),) = detail_blocks(tables, RecordList(["mine"]))
     assert [record["components"][0] is None for record in block] == [False, True]
     assert [record["components_left_out"] for record in block] == [0, 1]
 
 
 def test_compared_texts_are_cut() -> None:
     """So many characters a column; what is left out is counted."""
-    from claimscore.report.data import MAX_COMPARED_CHARS, _texts
-
     long = "x" * (MAX_COMPARED_CHARS - 1)
-    assert _texts({"sources": [long, "yyy", "zz"], "references": []}) == [
+    assert compared_texts({"sources": [long, "yyy", "zz"], "references": []}) == [
         ["sources", [long, "y"], 4]
     ]
-    assert _texts({"source": "a", "references": ["b"]}) == [
+    assert compared_texts({"source": "a", "references": ["b"]}) == [
         ["source", ["a"], 0],
         ["references", ["b"], 0],
     ]

@@ -2,126 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
-import json
+import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from claimscore import tables as schemas
-from claimscore.report import DetailChunk, MetricFacts, ReportTables, RunFacts, write_report
-from claimscore.report.html import BASELINE_NOTICE, json_block, text
+from claimscore.report import DetailChunk, ReportTables, write_report
+from claimscore.report.html import SCRIPTS
+from claimscore.report.markup import asset, json_block, packed, text
+from claimscore.report.sections import BASELINE_NOTICE
+from tests.report.hostile import EVIL, hostile
+from tests.report.pages import Page, read
 
 MakeUp = Callable[..., ReportTables]
-EVIL = (
-    "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'><svg/onload=alert(3)>"
-    "</title></style><!-- ]]> --> &lt;b&gt; ${x} $title \u2028\u2029 \x00 \u202e <script"
-)
-
-
-class Page(HTMLParser):
-    """Elements with their attributes, the visible text, and the JSON blocks."""
-
-    def __init__(self, source: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.blocks: dict[str, str] = {}
-        self.scripts: list[str] = []
-        self.words: list[str] = []
-        self.feed(source)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert len(dict(attrs)) == len(attrs), (tag, attrs)
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        tag, attributes = self.elements[-1] if self.elements else ("", {})
-        if self.cdata_elem == "script":
-            if attributes.get("type") == "application/json":
-                name = attributes["id"] or ""
-                self.blocks[name] = self.blocks.get(name, "") + data
-            else:
-                self.scripts.append(data)
-        elif tag != "style":
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
-
-    def json(self, name: str) -> object:
-        return json.loads(self.blocks[name])
-
-    def details(self) -> list[dict[str, object]]:
-        names = sorted(name for name in self.blocks if name.startswith("cs-details-"))
-        return [record for name in names for record in json.loads(self.blocks[name])]
-
-
-def read(tables: ReportTables, folder: Path) -> tuple[Page, str]:
-    path = folder / "report.html"
-    write_report(tables, path)
-    source = path.read_bytes().decode("utf-8")
-    return Page(source), source
-
-
-def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:
-    """A run of one record in which every text that could be chosen by others is `string`."""
-    claim = dict.fromkeys(schemas.CLAIMS.schema, string) | {"sentence_index": 0, "claim_index": 0}
-    failure = dict.fromkeys(schemas.FAILURES.schema, string) | {"index": 0, "attempts": 2}
-    nli = {
-        **dict.fromkeys(schemas.NLI.schema, string),
-        **dict.fromkeys(("premise_index", "hypothesis_index"), 0),
-        **dict.fromkeys(("entailment", "neutral", "contradiction"), 1 / 3),
-        "truncated": True,
-    }
-    score = dict.fromkeys(schemas.SCORES.schema, string) | {"value": None}
-    score["components"] = json.dumps({string: string})
-    record = {"id": string, "summary_a": string, "summary_b": string, string: string}
-    record |= {"source": string, "references": [string]}
-    fact = dict.fromkeys(schemas.FACTS.schema, string) | {"index": 0}
-    cell = dict.fromkeys(schemas.SIMILARITIES.schema, string) | {
-        "unit": "fact",
-        "row_side": "source",
-        "column_side": "summary",
-        "row_index": 0,
-        "column_index": 0,
-        "similarity": 0.25,
-        "truncated": False,
-    }
-    block = nli | {"premise_cut": string, "hypothesis_cut": string}
-    block = {name: block[name] for name in schemas.BLOCK_NLI.schema}
-    return ReportTables(
-        run=RunFacts(
-            title=string,
-            input=string,
-            n_records=1,
-            llm=llm,
-            models={string: string},
-            version=string,
-            finished=string,
-            counts={string: string},
-            settings={string: {string: [string]}},
-            notices=(string,),
-        ),
-        metrics=[MetricFacts("caspr", description=string, higher_is=string)],
-        scores=schemas.SCORES.frame([score, score | {"metric": "caspr", "value": 50.0}]),
-        failures=schemas.FAILURES.frame([failure]),
-        chunks=lambda: [
-            DetailChunk(
-                pl.DataFrame([record]),
-                schemas.CLAIMS.frame([claim, claim | {"side": "a"}]),
-                schemas.NLI.frame([nli]),
-                schemas.FACTS.frame([fact | {"side": side} for side in ("source", "summary")]),
-                schemas.SIMILARITIES.frame([cell]),
-                schemas.BLOCK_NLI.frame([block]),
-            )
-        ],
-    )
 
 
 def test_hostile_text_makes_no_element_and_no_attribute(tmp_path: Path) -> None:
@@ -142,19 +41,24 @@ def test_hostile_text_makes_no_element_and_no_attribute(tmp_path: Path) -> None:
 def test_hostile_text_comes_back_from_json_as_it_was(tmp_path: Path) -> None:
     """The JSON blocks hold the same text, character by character, NUL included."""
     page, _ = read(hostile(EVIL), tmp_path)
-    (record,) = page.details()
-    assert page.json("cs-records")["ids"] == [EVIL]  # type: ignore[index]
-    sides = {side["side"]: side for side in record["sides"]}  # type: ignore[attr-defined]
+    record, _ = page.details()
+    index = page.index
+    assert index["ids"] == [EVIL, EVIL + "2"]
+    assert dict(index["groups"]).keys() == {f"{EVIL} (column)", "system"}
+    assert index["heads"] == [[["system", EVIL]]]
+    sides = {side["side"]: side for side in record["sides"]}
     assert sides["a"]["claims"] == [EVIL]
     assert sides["a"]["segments"] == [[EVIL, [0]]]
     assert sides["b"]["segments"] == [[EVIL.strip(), []]]
-    assert record["other"] == [[EVIL, EVIL]]
+    assert record["other"] == [[EVIL, EVIL], ["system", EVIL]]
+    (call, *_) = record["calls"]
+    assert (call["user"], call["answer"], call["model"], call["key"]) == (EVIL,) * 4
     assert record["texts"] == [["source", [EVIL], 0], ["references", [EVIL], 0]]
-    assert record["facts"]["source"] == [f"{EVIL} {EVIL}"[:200]]  # type: ignore[index]
-    assert record["facts"]["missing"] == [0]  # type: ignore[index]
+    assert record["facts"]["source"] == [f"{EVIL} {EVIL}"[:200]]
+    assert record["facts"]["missing"] == [0]
     assert record["reasons"] == [None, EVIL]
     assert record["components"] == [{EVIL: EVIL}, {EVIL: EVIL}]
-    assert record["failures"][0][3] == EVIL  # type: ignore[index]
+    assert record["failures"][0][3] == EVIL
 
 
 def test_hostile_text_is_shown_as_text(tmp_path: Path) -> None:
@@ -169,21 +73,31 @@ def test_nothing_is_loaded_and_only_our_script_runs(made_up: MakeUp, tmp_path: P
     page, source = read(made_up(12), tmp_path)
     for tag, attributes in page.elements:
         assert "src" not in attributes
+        assert "style" not in attributes
         assert (attributes.get("href") or "#").startswith("#") or tag == "link"
-    assert "http://" not in source
-    assert "https://" not in source
     policy = next(a["content"] for _, a in page.elements if "http-equiv" in a) or ""
-    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-")
+    directives = dict(part.split(" ", 1) for part in policy.split("; "))
+    assert (
+        directives["default-src"] == directives["base-uri"] == directives["form-action"] == "'none'"
+    )
+    assert directives["img-src"] == "data:"
+    assert directives["require-trusted-types-for"] == "'script'"
+    assert "unsafe" not in policy
+    assert "http" not in policy
     assert len(page.scripts) == 1
+    (style,) = re.findall("<style>(.*?)</style>", source, re.DOTALL)
+    for text_, kind in ((page.scripts[0], "script-src"), (style, "style-src")):
+        digest = base64.b64encode(hashlib.sha256(text_.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in directives[kind]
 
 
 def test_script_uses_nothing_that_parses_markup() -> None:
     """The script has no way of making markup or code out of a string."""
     import claimscore.report
 
-    scripts = sorted(Path(claimscore.report.__file__).parent.glob("*.js"))
-    assert len(scripts) == 4
-    script = "".join(path.read_text(encoding="utf-8") for path in scripts)
+    folder = Path(claimscore.report.__file__).parent / "assets"
+    assert {path.name for path in folder.glob("*.js")} == set(SCRIPTS)
+    script = "".join(map(asset, SCRIPTS))
     for word in (
         "innerHTML",
         "outerHTML",
@@ -191,6 +105,9 @@ def test_script_uses_nothing_that_parses_markup() -> None:
         "document.write",
         "eval(",
         "Function(",
+        "fetch(",
+        "XMLHttpRequest",
+        'setAttribute("style"',
     ):
         assert word not in script
 
@@ -209,9 +126,8 @@ def test_nulls_are_counted_and_shown_with_their_reason(made_up: MakeUp, tmp_path
     page, _ = read(made_up(12), tmp_path)
     assert "caspr 1 decompose failed for summary_b" in page.text
     assert "decompose parse 1 1 no JSON object in the answer" in page.text
-    listed = page.json("cs-records")
-    assert listed["values"][10][0] is None  # type: ignore[index]
-    assert listed["failures"] == [0] * 10 + [1, 0]  # type: ignore[index]
+    assert page.index["values"][0][10] is None
+    assert page.index["failures"] == [0] * 10 + [1, 0]
     assert page.details()[10]["reasons"] == [
         "decompose failed for summary_b: no JSON object in the answer",
         None,
@@ -236,6 +152,7 @@ def test_empty_run_is_a_page_that_says_so(made_up: MakeUp, tmp_path: Path) -> No
     for words in ("no scores", "no records", "Nothing failed", "0 records"):
         assert words in page.text
     assert page.details() == []
+    assert page.index["ids"] == []
 
 
 def test_metric_without_a_value_has_a_dash(made_up: MakeUp, tmp_path: Path) -> None:
@@ -270,16 +187,16 @@ def test_cap_is_stated_and_kept(made_up: MakeUp, tmp_path: Path) -> None:
     page, _ = read(made_up(150, max_details=70), tmp_path)
     assert "first 70 of 150 records" in page.text
     assert len(page.details()) == 70
-    assert len(page.json("cs-records")["ids"]) == 70  # type: ignore[index]
+    assert len(page.index["ids"]) == 70
     assert "± 2.08 150 0" in page.text
 
 
 def test_landmarks_names_and_pictures_are_accessible(made_up: MakeUp, tmp_path: Path) -> None:
-    """One main, one h1, every picture with title and description, every id once."""
+    """One main, one h1, every distribution in words, every id once."""
     page, source = read(made_up(12), tmp_path)
     tags = Counter(tag for tag, _ in page.elements)
     assert tags["main"] == tags["h1"] == tags["header"] == tags["footer"] == 1
-    assert tags["svg"] == tags["desc"] == 3
+    assert "11 values between" in page.text
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     for _, attributes in page.elements:
@@ -310,9 +227,53 @@ def test_lone_surrogates_do_not_stop_the_report(made_up: MakeUp, tmp_path: Path)
     assert "caf\\udce9.jsonl" in page.text
 
 
-def test_text_and_json_block_escape() -> None:
-    """The two gates through which all text goes."""
+def test_text_and_blocks_escape() -> None:
+    """The gates through which all text goes."""
+    assert not set("<>&'\"") & set(packed("</script>&\udce9"))
     assert text("<a href='x'>&\"\x00") == "&lt;a href=&#x27;x&#x27;&gt;&amp;&quot;\ufffd"
     assert (
         json_block({"<": "</script>&\u2028"}) == '{"\\u003c":"\\u003c/script\\u003e\\u0026\\u2028"}'
     )
+
+
+def test_each_metric_can_be_cited(made_up: MakeUp, tmp_path: Path) -> None:
+    """Signature and BibTeX of every metric, and each entry once in all of them together."""
+    page, source = read(made_up(2), tmp_path)
+    assert page.text.count("@misc{ananthamurugan2024caspr,") == 3  # caspr, bs-inverse, all
+    assert page.text.count("@inproceedings{zhang2020bertscore,") == 2
+    assert source.count('class="copyable ') == 3 + 4
+
+
+def test_what_was_cut_is_told_by_metric(made_up: MakeUp, tmp_path: Path) -> None:
+    """Texts longer than a model reads stand in the overview."""
+    tables = made_up(2)
+    run = dataclasses.replace(tables.run, truncated={"caspr": {"rows": 1_234, "records": 2}})
+    page, _ = read(dataclasses.replace(tables, run=run), tmp_path)
+    assert "caspr 1,234 2" in page.text
+    assert "Texts that were cut" not in read(tables, tmp_path)[0].text
+
+
+def contrast(one: str, two: str) -> float:
+    """WCAG 2's contrast of two colours like `#1d2126`."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(two)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_every_shade_can_be_read(theme: int) -> None:
+    """Numbers on the heat map's shades and letters on the labels' colours, in both themes."""
+    css = asset("report.css")
+    blocks = re.findall(r"\{\s*(--page.*?)\}", css, re.DOTALL)
+    colours = dict(re.findall(r"(--[\w-]+): (#[0-9a-f]{6})", blocks[theme]))
+    inks = {**dict.fromkeys(range(4), "low"), **dict.fromkeys(range(4, 9), "mid"), 9: "high"}
+    for shade in range(11):
+        ink = colours[f"--heat-{inks.get(shade, 'high')}"]
+        assert contrast(colours[f"--h{shade}"], ink) >= 4.5, shade
+    for label in "enc":
+        assert contrast(colours[f"--{label}"], colours[f"--{label}-ink"]) >= 4.5, label

@@ -20,7 +20,7 @@
   }
 
   // What can be copied -------------------------------------------------------------------
-  for (const code of document.querySelectorAll("code.copyable")) {
+  function copyButton(code, label) {
     const copy = button("Copy", async () => {
       try {
         await navigator.clipboard.writeText(code.textContent);
@@ -31,6 +31,10 @@
       }
       setTimeout(() => { copy.textContent = "Copy"; }, 1600);
     }, { class: "copy" });
-    copy.setAttribute("aria-label", "Copy: " + code.closest("div").querySelector("dt").textContent);
-    code.after(copy);
+    copy.setAttribute("aria-label", label);
+    return copy;
+  }
+
+  for (const code of document.querySelectorAll("code.copyable")) {
+    code.after(copyButton(code, "Copy: " + code.closest("div").querySelector("dt").textContent));
   }

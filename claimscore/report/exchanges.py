@@ -1,0 +1,168 @@
+"""Prompts and answers behind a run's rows: rendered again, and looked up in the cache.
+
+A prompt is shown only where its request comes to the very key that the row has, so what is
+shown is what was sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from claimscore.cache.key import request_key
+from claimscore.cache.store import Cache, DiskCache
+from claimscore.config import LLMConfig, user_cache_dir
+from claimscore.errors import ClaimscoreError
+from claimscore.pipeline.asking import Asking
+from claimscore.pipeline.llm.engine import Engine
+from claimscore.pipeline.llm.prices import PICO, Price, find_price
+from claimscore.pipeline.tasks import TASKS
+from claimscore.pipeline.tasks.base import TaskInput, side_texts
+from claimscore.prompts import DEFAULT_VERSION, Prompt, load_prompt
+from claimscore.report.data import DetailChunk, Exchange
+from claimscore.rundir import RunDirectory
+from claimscore.types import Completion, Message, Request, Usage
+
+NOT_IN_CACHE = "The answer is not in the cache on this machine."
+NOT_RENDERED = (
+    "The prompt cannot be rendered again: its file, or what it asks about, is not what it was."
+)
+
+
+class _Maker:
+    """Makes requests as an engine does, and cannot send any."""
+
+    def __init__(self, llm: Mapping[str, str]) -> None:
+        self.provider = SimpleNamespace(
+            family=llm["provider"], namespace=llm["namespace"], model=llm["model"]
+        )
+
+    request = Engine.request
+
+
+class RunExchanges:
+    """Looks up what stands behind the rows of a run: `settings` and `options` are those of its
+    directory; `cache` is where its answers are, None where there is none; `price` of its model.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        options: Mapping[str, Any],
+        cache: Cache | None,
+        price: Price | None,
+    ) -> None:
+        additive = settings["additive"]
+        self._maker = cast("Engine", _Maker(additive["llm"]))
+        self._granularity = additive.get("texts", {}).get("granularity", "sentence")
+        self._prompts = dict(_prompts(additive.get("prompts", {}), options))
+        self._max_samples = LLMConfig(**options["llm"]).max_samples
+        self._cache = cache
+        # The price is of the run's model; where a prompt names another, nobody says what it costs.
+        others = any("model" in said for said in additive.get("prompts", {}).values())
+        self._price = None if others else price
+
+    def of_chunk(self, chunk: DetailChunk, keys: frozenset[str]) -> dict[str, Exchange]:
+        """For each key the conversation, the answer and its cost, as far as they are there."""
+        messages = self._messages(chunk, keys)
+        stored = self._cache.get_many(sorted(keys)) if self._cache is not None else {}
+        found = {}
+        for key in keys:
+            answer = stored[key].completion if key in stored else None
+            found[key] = Exchange(
+                messages.get(key),
+                "" if key in messages else NOT_RENDERED,
+                answer,
+                "" if answer is not None else NOT_IN_CACHE,
+                self._usd(answer),
+            )
+        return found
+
+    def _usd(self, answer: Completion | None) -> float | None:
+        if answer is None or self._price is None:
+            return None
+        usage: Usage = answer.usage
+        if not self._price.cost(1, 1):
+            return 0.0
+        if usage.prompt_tokens is None or usage.completion_tokens is None:
+            return None
+        tokens = (usage.prompt_tokens, usage.completion_tokens, usage.cached_prompt_tokens or 0)
+        return self._price.cost(*tokens) / PICO
+
+    def _messages(self, chunk: DetailChunk, keys: frozenset[str]) -> dict[str, tuple[Message, ...]]:
+        """The conversations of the keys. Most are found among first samples of the questions as
+        they are asked; what is left is looked for among single texts and later samples."""
+        found: dict[str, tuple[Message, ...]] = {}
+        tables = {"claims": chunk.claims, "llm_answers": chunk.llm_answers}
+        for name, prompt in self._prompts.items():
+            task = TASKS[name]
+            texts = side_texts(chunk.records, task.sides(chunk.records.columns))
+            units = task.units(TaskInput(texts, self._granularity, tables, chunk.records))
+            asking = Asking(task, prompt, self._maker, self._granularity)
+            first = asking.questions(units)
+            _match((question.request for question in first), keys, found)
+            if len(found) < len(keys):
+                single = [
+                    question.request
+                    for group in first
+                    for question in (asking.alone(group, group.units, units))
+                ]
+                later = self._later([*(question.request for question in first), *single], asking)
+                _match(later, keys, found)
+        return found
+
+    def _later(self, requests: Iterable[Request], asking: Asking) -> Iterator[Request]:
+        """The requests, and the samples that follow where an answer was refused."""
+        for request in requests:
+            for again in range(self._max_samples):
+                index = request.sample_index + again * asking.n_samples
+                yield dataclasses.replace(request, sample_index=index)
+
+
+@contextlib.contextmanager
+def open_exchanges(directory: RunDirectory) -> Iterator[RunExchanges | None]:
+    """Where prompts and answers of a run are looked up; None for one that asked no language model.
+
+    A cache that is not there is not made, and one that cannot be opened is as if it were not.
+    """
+    settings = directory.settings
+    if "llm" not in settings["additive"]:
+        yield None
+        return
+    options = directory.options()
+    folder = Path(options["cache_dir"]) if "cache_dir" in options else user_cache_dir()
+    with contextlib.ExitStack() as stack:
+        cache = None
+        if DiskCache.is_in(folder):
+            with contextlib.suppress(ClaimscoreError):
+                cache = DiskCache(folder)
+                stack.callback(cache.close)
+        yield RunExchanges(settings, options, cache, find_price(LLMConfig(**options["llm"])))
+
+
+def _match(
+    requests: Iterable[Request], keys: frozenset[str], found: dict[str, tuple[Message, ...]]
+) -> None:
+    for request in requests:
+        key = request_key(request)
+        if key in keys:
+            found[key] = request.messages
+
+
+def _prompts(
+    stored: Mapping[str, Mapping[str, str]], options: Mapping[str, Any]
+) -> Iterator[tuple[str, Prompt]]:
+    """The prompts of the run as they are now; those that cannot be read are left out."""
+    folder = options.get("prompts_dir")
+    for task, said in stored.items():
+        chosen = options.get("prompts", {}).get(task, said.get("version", DEFAULT_VERSION))
+        try:
+            prompt = load_prompt(task, chosen, Path(folder) if folder else None)
+        except ClaimscoreError:
+            continue
+        if task in TASKS:
+            yield task, prompt

@@ -1,0 +1,133 @@
+"""The texts of a record as a page shows them: cut at sentences, cut off where they are long."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from claimscore.tables import SIDE_COLUMNS
+
+JSON = dict[str, Any]
+
+MAX_TEXT_CHARS = 20_000
+MAX_COMPARED_CHARS = 5_000
+MAX_NOTE_CHARS = 600
+PREVIEW_CHARS = 90
+
+
+def sides_of(record: JSON, claims: Mapping[str, object]) -> list[str]:
+    """The sides of a record that have a text or claims, the known ones first."""
+    known = [
+        side
+        for side, column in SIDE_COLUMNS.items()
+        if record.get(column) is not None or side in claims
+    ]
+    return known + sorted(side for side in claims if side not in SIDE_COLUMNS)
+
+
+def side_of(side: str, record: JSON, claims: list[JSON], components: list[JSON | None]) -> JSON:
+    """One text, cut where its sentences are: `[text, [number of each claim, ...]]`."""
+    column = SIDE_COLUMNS.get(side, side)
+    text = plain(record.get(column))
+    found: JSON = {
+        "side": side,
+        "column": column,
+        "claims": [cut(row["text"] or "", MAX_NOTE_CHARS) for row in claims],
+        "segments": segments(text[:MAX_TEXT_CHARS], claims),
+    }
+    if len(text) > MAX_TEXT_CHARS:
+        found["left_out"] = len(text) - MAX_TEXT_CHARS
+    scores = claim_scores(components, side, len(claims))
+    if scores is not None:
+        found["scores"] = scores
+    return found
+
+
+def segments(text: str, claims: list[JSON]) -> list[list[Any]]:
+    """The text in order, each sentence with the claims made of it.
+
+    Sentences are found in the text from left to right; what lies between them had no
+    claims. A sentence that is not in the text is shown where its claims come.
+    """
+    sentences: list[tuple[str, list[int]]] = []
+    last: tuple[object, object] | None = None
+    for number, row in enumerate(claims):
+        key = (row["sentence_index"], row["sentence"])
+        if key != last:
+            sentences.append((row["sentence"] or "", []))
+            last = key
+        sentences[-1][1].append(number)
+    if len(sentences) == 1 and not sentences[0][0]:  # claims of the text as a whole
+        return [[text, sentences[0][1]]]
+    found: list[list[Any]] = []
+    cursor = 0
+    for sentence, numbers in sentences:
+        start = text.find(sentence, cursor) if sentence else -1
+        if start >= 0:
+            if text[cursor:start].strip():
+                found.append([text[cursor:start].strip(), []])
+            cursor = start + len(sentence)
+        found.append([sentence, numbers])
+    if text[cursor:].strip():
+        found.append([text[cursor:].strip(), []])
+    return found
+
+
+def claim_scores(components: Sequence[JSON | None], side: str, n: int) -> list[float] | None:
+    """The numbers that a metric gave each claim of a side, wherever it keeps them.
+
+    Understood: `{"anything_a": [...]}` and `{"anything": {"a": [...]}}` with `n` numbers.
+    """
+    for parts in components:
+        for key, value in (parts or {}).items():
+            if isinstance(value, dict):
+                value = value.get(side)
+            elif not key.endswith(f"_{side}"):
+                continue
+            if n and isinstance(value, list) and len(value) == n and all(map(_is_number, value)):
+                return value
+    return None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def compared_texts(record: JSON) -> list[list[Any]]:
+    """What a summary is compared with: `[column, [text, ...], characters left out]`."""
+    found: list[list[Any]] = []
+    for column in ("source", "sources", "references"):
+        value = record.get(column)
+        if value is None or value == []:
+            continue
+        texts = value if isinstance(value, list) else [value]
+        shown, room = [], MAX_COMPARED_CHARS
+        for text in map(plain, texts):
+            if room > 0:
+                shown.append(text[:room])
+            room -= len(text)
+        found.append([column, shown, max(0, -room)])
+    return found
+
+
+def preview(record: JSON) -> str:
+    """The beginning of the record's first summary, in one line."""
+    text = next((record[name] for name in SIDE_COLUMNS.values() if record.get(name)), "")
+    return cut(" ".join(plain(text)[:1000].split()), PREVIEW_CHARS)
+
+
+def plain(value: object) -> str:
+    """A cell of the records as text; nothing where it is null."""
+    if value is None:
+        return ""
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return "\n".join(value)
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return str(value)
+
+
+def cut(text: str, length: int) -> str:
+    """At most so many characters; the last one says that there were more."""
+    return text if len(text) <= length else text[: length - 1].rstrip() + "…"
