@@ -38,7 +38,14 @@ from claimscore.commands.options import (
 )
 @click.option("--retry-failed", is_flag=True, help="Try failed rows again.")
 @click.option("--estimate", is_flag=True, help="Say what it would cost; ask and write nothing.")
-@click.option("--config", type=FILE, is_eager=True, expose_value=False, callback=read_config)
+@click.option(
+    "--config",
+    type=FILE,
+    is_eager=True,
+    expose_value=False,
+    callback=read_config,
+    help="TOML with options of this command.",
+)
 @llm_options
 @output_options
 def map_table(quiet: bool, as_json: bool, estimate: bool, **options: Any) -> int:

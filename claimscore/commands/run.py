@@ -29,6 +29,8 @@ from claimscore.config import TASK_NAMES
 #: Seconds between two looks of `status --watch`.
 WATCH_INTERVAL_S = 2.0
 
+METRICS_HELP = "By name; options of a metric follow it, as in summac-zs:op1=min."
+
 
 @click.command()
 @click.argument("input")
@@ -39,6 +41,8 @@ WATCH_INTERVAL_S = 2.0
     show_default=True,
     callback=names,
     shell_complete=complete_metrics,
+    metavar="METRIC,...",
+    help=METRICS_HELP,
 )
 @metric_file_option
 @click.option(
@@ -69,7 +73,14 @@ WATCH_INTERVAL_S = 2.0
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the bootstrap.")
 @click.option("--retry-failed", is_flag=True, help="Try failed rows again.")
-@click.option("--config", type=FILE, is_eager=True, expose_value=False, callback=read_config)
+@click.option(
+    "--config",
+    type=FILE,
+    is_eager=True,
+    expose_value=False,
+    callback=read_config,
+    help="TOML with options of this command.",
+)
 @llm_options
 @encoder_options
 @output_options
@@ -109,7 +120,14 @@ def _finish(result: Any, as_json: bool) -> int:
 
 @click.command()
 @click.argument("directory", type=FOLDER)
-@click.option("--metrics", required=True, callback=names, shell_complete=complete_metrics)
+@click.option(
+    "--metrics",
+    required=True,
+    callback=names,
+    shell_complete=complete_metrics,
+    metavar="METRIC,...",
+    help=METRICS_HELP,
+)
 @metric_file_option
 @output_options
 def score(
@@ -176,7 +194,7 @@ def estimate(quiet: bool, as_json: bool, **options: Any) -> None:
     Minus what the cache has. Spends nothing, sends nothing.
     """
     from claimscore.console.estimate import print_estimate
-    from claimscore.pipeline.estimate import estimate_run
+    from claimscore.pipeline.estimating import estimate_run
 
     out = options["out"]
     config = run_config(**{**options, "out": out or Path()})

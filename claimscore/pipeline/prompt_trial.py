@@ -15,6 +15,7 @@ from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.asking import Asking, Place
 from claimscore.pipeline.blocking import run_blocking
+from claimscore.pipeline.estimating.tokens import BYTES_PER_TOKEN
 from claimscore.pipeline.llm.engine import Answer, Engine
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.providers.builtin import TASKS as RULES
@@ -24,7 +25,6 @@ from claimscore.pipeline.mapping.job import check_builtin
 from claimscore.pipeline.mapping.questions import Questions
 from claimscore.pipeline.mapping.table import scratch_source
 from claimscore.pipeline.prompt_checks import check_model, other_models
-from claimscore.pipeline.tally import BYTES_PER_TOKEN
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, side_texts
 from claimscore.pipeline.tasks.decompose import sentences_as_claims

@@ -24,7 +24,7 @@ from claimscore.pipeline.chunks import ChunkTodo, find_todo
 from claimscore.pipeline.encoders import load_model
 from claimscore.pipeline.encoders.devices import Worker, load_workers
 from claimscore.pipeline.encoders.store import open_store
-from claimscore.pipeline.estimate import Estimate, estimate_left
+from claimscore.pipeline.estimating import Estimate, estimate_left
 from claimscore.pipeline.llm.money import SPEND_FILE, spent_so_far
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.session import open_engine

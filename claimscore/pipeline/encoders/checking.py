@@ -32,6 +32,7 @@ from claimscore.pipeline.encoders.loading import (
 from claimscore.pipeline.encoders.packed import family_of
 from claimscore.pipeline.encoders.packed.families import FAMILIES
 from claimscore.pipeline.encoders.packed.linear import packing_pays
+from claimscore.pipeline.encoders.token_matching import bertscore_from_embeddings
 
 Role = Literal["nli", "embedder", "token-encoder"]
 ROLES: tuple[Role, ...] = ("nli", "embedder", "token-encoder")
@@ -178,7 +179,7 @@ def _check_tokens(model: str, config: EncoderConfig) -> ModelCheck:
     wanted = []
     for pair in PAIRS:
         (one, its), (other, others) = map(embedded_tokens, pair)
-        wanted.append(tokens.bertscore_from_embeddings(one, other, its, others))
+        wanted.append(bertscore_from_embeddings(one, other, its, others))
     return _described(
         ours, "token-encoder", settings, config, device, np.abs(found - np.array(wanted))
     )

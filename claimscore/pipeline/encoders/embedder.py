@@ -12,26 +12,12 @@ from numpy.typing import NDArray
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders.backbone import (
-    Backbone,
-    budgeted_runner,
-    encoder_backbone,
-    refuse_nan,
-    weights_dtype,
-)
+from claimscore.pipeline.encoders.backbone import Backbone, refuse_nan
 from claimscore.pipeline.encoders.base import CountsTruncated, ModelInfo, OnBatch
 from claimscore.pipeline.encoders.batching import BudgetedRunner, distinct
-from claimscore.pipeline.encoders.budgets import Budget, Probe
-from claimscore.pipeline.encoders.loading import (
-    EMBEDDED,
-    find_model,
-    load_config,
-    load_tokenizer,
-    load_weights,
-    resolve_device,
-    resolve_dtype,
-    token_limit,
-)
+from claimscore.pipeline.encoders.budgets import Budget
+from claimscore.pipeline.encoders.loaded import Loaded, Target
+from claimscore.pipeline.encoders.loading import EMBEDDED, find_model, load_config
 from claimscore.pipeline.encoders.sentence_layout import (
     LAYOUT_FILES,
     PLAIN,
@@ -155,65 +141,38 @@ def load(config: EncoderConfig) -> BatchedEmbedder:
     A sentence-transformers model is used as its folder says, any other encoder with the mean over
     its tokens. `ConfigError` where it cannot be had, or asks for what is not known here.
     """
-    device = resolve_device(config.device)
-    dtype = resolve_dtype(config.dtype, device)
-    if config.embedder == EMBEDDED:
-        return _load_embedded(config, device, dtype)
-    return _load_stock(config, device, dtype)
+    target = Target.of(config)
+    return _load_embedded(target) if config.embedder == EMBEDDED else _load_stock(target)
 
 
-def _load_embedded(
-    config: EncoderConfig, device: torch.device, dtype: torch.dtype
-) -> BatchedEmbedder:
+def _load_embedded(target: Target) -> BatchedEmbedder:
     from claimscore.pipeline.encoders.embedded import BACKBONE_SHA256, find_backbone, load_backbone
 
-    model: Any  # transformers wraps `to` in a type that cannot be called
-    model, tokenizer = load_backbone(find_backbone(offline=config.offline))
-    model.to(device).eval()
-    limit = token_limit(tokenizer, model.config, model)
-    backbone = encoder_backbone(model, tokenizer, dtype=dtype)
-    info = ModelInfo(EMBEDDED, BACKBONE_SHA256[:12], config.dtype)
-    probe = Probe(info, EMBEDDED_LIMIT, model.config, backbone.states)
-    return BatchedEmbedder(
-        info,
-        backbone,
-        tokenizer,
-        layout=EMBEDDED_LAYOUT,
-        limit=limit,
-        runner=budgeted_runner(config.batch_tokens, device, padded=backbone.padded, probe=probe),
-    )
+    model, tokenizer = load_backbone(find_backbone(offline=target.config.offline))
+    return _embedder(target.take(model, tokenizer, BACKBONE_SHA256[:12]), EMBEDDED_LAYOUT)
 
 
-def _load_stock(config: EncoderConfig, device: torch.device, dtype: torch.dtype) -> BatchedEmbedder:
-    from transformers import AutoModel
-
-    source = find_model(config.embedder, offline=config.offline, also=LAYOUT_FILES)
+def _load_stock(target: Target) -> BatchedEmbedder:
+    source = find_model(target.config.embedder, offline=target.config.offline, also=LAYOUT_FILES)
     settings = load_config(source)
     if getattr(settings, "is_encoder_decoder", False):
         raise ConfigError(f"{source.name} is not a plain encoder; name another sentence encoder")
-    layout = read_layout(source, device)
+    layout = read_layout(source, target.device)
     if layout is PLAIN:
         logger.warning(
             "%s is no sentence-transformers model: the mean over its tokens is used", source.name
         )
-    tokenizer = load_tokenizer(source)
-    model = load_weights(
-        source,
-        AutoModel,
-        settings,
-        device=device,
-        dtype=weights_dtype(settings, dtype),
-        may_lack=lambda weight: "pooler" in weight,  # first-token output, which is not read here
-    )
-    limit = token_limit(tokenizer, settings, model)
-    backbone = encoder_backbone(model, tokenizer, dtype=dtype)
-    info = ModelInfo(source.name, source.revision, config.dtype)
-    probe = Probe(info, min(limit, layout.limit or limit), settings, backbone.states)
+    return _embedder(target.load_encoder(source, settings), layout)
+
+
+def _embedder(loaded: Loaded, layout: SentenceLayout) -> BatchedEmbedder:
+    backbone = loaded.backbone()
+    limit = min(loaded.limit, layout.limit or loaded.limit)
     return BatchedEmbedder(
-        info,
+        loaded.info,
         backbone,
-        tokenizer,
+        loaded.tokenizer,
         layout=layout,
         limit=limit,
-        runner=budgeted_runner(config.batch_tokens, device, padded=backbone.padded, probe=probe),
+        runner=loaded.runner(backbone.states, limit=limit),
     )

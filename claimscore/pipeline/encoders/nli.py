@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,30 +17,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from claimscore.config import EncoderConfig
-from claimscore.pipeline.encoders.backbone import (
-    Backbone,
-    budgeted_runner,
-    encoder_backbone,
-    padded_model,
-    refuse_nan,
-    row_sums,
-    weights_dtype,
-)
+from claimscore.pipeline.encoders.backbone import Backbone, padded_model, refuse_nan, row_sums
 from claimscore.pipeline.encoders.base import CountsTruncated, ModelInfo, OnBatch
 from claimscore.pipeline.encoders.batching import BudgetedRunner
-from claimscore.pipeline.encoders.budgets import Budget, Probe
+from claimscore.pipeline.encoders.budgets import Budget
 from claimscore.pipeline.encoders.embedded import EmbeddedNLI, find_backbone, load_embedded_nli
 from claimscore.pipeline.encoders.labels import label_columns
-from claimscore.pipeline.encoders.loading import (
-    EMBEDDED,
-    find_model,
-    load_config,
-    load_tokenizer,
-    load_weights,
-    resolve_device,
-    resolve_dtype,
-    token_limit,
-)
+from claimscore.pipeline.encoders.loaded import Loaded, Target
+from claimscore.pipeline.encoders.loading import EMBEDDED, find_model, load_config, load_tokenizer
 from claimscore.pipeline.encoders.packed import PackedBackbone, family_of
 from claimscore.pipeline.encoders.pairs import Pair, distinct_pairs
 from claimscore.pipeline.encoders.token_rows import TokenBatch
@@ -151,30 +134,22 @@ class BatchedPairClassifier(CountsTruncated):
 
 def load(config: EncoderConfig) -> BatchedPairClassifier:
     """Load the classifier that ``config.nli`` names; `ConfigError` where it cannot judge NLI."""
-    device = resolve_device(config.device)
-    dtype = resolve_dtype(config.dtype, device)
-    if config.nli == EMBEDDED:
-        return _load_embedded(config, device, dtype)
-    return _load_stock(config, device, dtype)
+    target = Target.of(config)
+    return _load_embedded(target) if config.nli == EMBEDDED else _load_stock(target)
 
 
-def _load_embedded(
-    config: EncoderConfig, device: torch.device, dtype: torch.dtype
-) -> BatchedPairClassifier:
-    model, tokenizer = load_embedded_nli(find_backbone(offline=config.offline))
-    model.to(device).eval()
-    bert: Any = model.bert
-    limit = token_limit(tokenizer, bert.config, model)
-    backbone = encoder_backbone(bert, tokenizer, dtype=dtype, with_types=True)
-    info = ModelInfo(EMBEDDED, model.revision, config.dtype)
+def _load_embedded(target: Target) -> BatchedPairClassifier:
+    model, tokenizer = load_embedded_nli(find_backbone(offline=target.config.offline))
+    model.to(target.device).eval()
+    loaded = target.take(model.bert, tokenizer, model.revision)
+    backbone = loaded.backbone(with_types=True)
     logits = partial(_segment_logits, model, backbone)
-    probe = Probe(info, limit, bert.config, logits)
     return BatchedPairClassifier(
-        info,
+        loaded.info,
         logits,
-        PairTokenizer(tokenizer, limit),
+        PairTokenizer(tokenizer, loaded.limit),
         columns=label_columns(EMBEDDED, model.id2label),
-        runner=budgeted_runner(config.batch_tokens, device, padded=backbone.padded, probe=probe),
+        runner=loaded.runner(logits),
         prepare=backbone.prepare,
     )
 
@@ -191,58 +166,45 @@ def _segment_logits(model: EmbeddedNLI, backbone: Backbone, batch: TokenBatch) -
     return model.head.classify(cls, first, second) / model.temperature
 
 
-def _load_stock(
-    config: EncoderConfig, device: torch.device, dtype: torch.dtype
-) -> BatchedPairClassifier:
+def _load_stock(target: Target) -> BatchedPairClassifier:
     from transformers import AutoModelForSequenceClassification
 
-    source = find_model(config.nli, offline=config.offline)
+    source = find_model(target.config.nli, offline=target.config.offline)
     settings = load_config(source)
     columns = label_columns(source.name, settings.id2label)
     tokenizer = load_tokenizer(source)
     if getattr(settings, "pad_token_id", None) is None:
         settings.pad_token_id = tokenizer.pad_token_id
-    model = load_weights(
-        source,
-        AutoModelForSequenceClassification,
-        settings,
-        device=device,
-        dtype=weights_dtype(settings, dtype),
-    )
-    limit = token_limit(tokenizer, settings, model)
-    with_types = _takes_types(tokenizer, settings, model)
-    logits, prepare = _logits(model, tokenizer, dtype=dtype, with_types=with_types)
-    info = ModelInfo(source.name, source.revision, config.dtype)
-    padded, probe = family_of(settings) is None, Probe(info, limit, settings, logits)
+    loaded = target.load(source, settings, tokenizer, AutoModelForSequenceClassification)
+    logits, prepare = _logits(loaded)
     return BatchedPairClassifier(
-        info,
+        loaded.info,
         logits,
-        PairTokenizer(tokenizer, limit),
+        PairTokenizer(tokenizer, loaded.limit),
         columns=columns,
-        runner=budgeted_runner(config.batch_tokens, device, padded=padded, probe=probe),
+        runner=loaded.runner(logits),
         prepare=prepare,
     )
 
 
-def _logits(
-    model: Any, tokenizer: Any, *, dtype: torch.dtype, with_types: bool
-) -> tuple[Callable[[TokenBatch], Tensor], Prepare]:
+def _logits(loaded: Loaded) -> tuple[Callable[[TokenBatch], Tensor], Prepare]:
     """The classifier's logits of a batch: packed where its family can be, else its own forward.
 
     And what is done for a batch before.
     """
+    model, with_types = loaded.model, _takes_types(loaded)
     family = family_of(model.config)
     if family is None:
-        stock = padded_model(model, tokenizer, with_types=with_types)
+        stock = padded_model(model, loaded.tokenizer, with_types=with_types)
         return lambda batch: stock(batch).logits, lambda batch: batch
-    backbone = PackedBackbone(model.base_model, dtype=dtype, with_types=with_types)
+    backbone = PackedBackbone(model.base_model, dtype=loaded.target.dtype, with_types=with_types)
     return lambda batch: family.head(model, backbone.first(batch)), backbone.prepare
 
 
-def _takes_types(tokenizer: Any, settings: Any, model: Any) -> bool:
+def _takes_types(loaded: Loaded) -> bool:
     """Whether the model tells the two texts apart by token types (RoBERTa and others do not)."""
     return (
-        "token_type_ids" in tokenizer.model_input_names
-        and "token_type_ids" in inspect.signature(model.forward).parameters
-        and getattr(settings, "type_vocab_size", 2) > 1
+        "token_type_ids" in loaded.tokenizer.model_input_names
+        and "token_type_ids" in inspect.signature(loaded.model.forward).parameters
+        and getattr(loaded.settings, "type_vocab_size", 2) > 1
     )

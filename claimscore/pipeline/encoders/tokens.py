@@ -7,13 +7,10 @@ candidates of the matching; no idf weights. Numbers equal those of bert-score 0.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from functools import cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,92 +20,31 @@ from torch.nn import functional as F
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders.backbone import (
-    Backbone,
-    budgeted_runner,
-    encoder_backbone,
-    refuse_nan,
-    weights_dtype,
-)
+from claimscore.pipeline.encoders.backbone import Backbone, refuse_nan
 from claimscore.pipeline.encoders.base import CountsTruncated, ModelInfo, OnBatch
 from claimscore.pipeline.encoders.batching import BudgetedRunner, distinct
-from claimscore.pipeline.encoders.budgets import Budget, Probe
-from claimscore.pipeline.encoders.loading import (
-    EMBEDDED,
-    Source,
-    find_model,
-    load_config,
-    load_tokenizer,
-    load_weights,
-    resolve_device,
-    resolve_dtype,
-    token_limit,
+from claimscore.pipeline.encoders.bert_score_layers import (
+    Baseline,
+    choose_layer,
+    published,
+    published_baseline,
+    published_name,
+    read_embedded_baseline,
 )
+from claimscore.pipeline.encoders.budgets import Budget
+from claimscore.pipeline.encoders.loaded import Loaded, Target
+from claimscore.pipeline.encoders.loading import EMBEDDED, Source, find_model, load_config
 from claimscore.pipeline.encoders.token_layers import LayerReader, TokenLayers
+from claimscore.pipeline.encoders.token_matching import bertscore_from_embeddings, windows
 from claimscore.pipeline.encoders.token_rows import TokenBatch
 from claimscore.pipeline.encoders.tokenizing import EncodedTexts, TextTokenizer, refuse_bare
 
-DATA = Path(__file__).parent / "data"
 logger = logging.getLogger("claimscore")
 
-PUBLISHED_PATH = DATA / "bert_score_baselines.json"
-EMBEDDED_BASELINE_PATH = DATA / "bertscore_baseline.json"
-EMBEDDED_LAYER = 6
-
-#: Owners under which the hub keeps models that bert-score knows by their bare names.
-_OWNERS = (
-    "FacebookAI",
-    "google-bert",
-    "distilbert",
-    "albert",
-    "xlnet",
-    "google-t5",
-)
 #: Tokenizers to which bert-score gives each text with a space in front.
 _SPACE_IN_FRONT = ("RobertaTokenizer", "GPT2Tokenizer")
 #: Tokens whose embeddings may be held at once: 1 GiB at 1,024 dimensions.
 WINDOW_TOKENS = 262_144
-
-Baseline = tuple[float, float, float]
-
-
-class Similarity(NamedTuple):
-    """BERTScore of a candidate against a reference."""
-
-    precision: float
-    recall: float
-    f1: float
-
-
-class Published(NamedTuple):
-    """What bert-score's authors published: layer of each model, baselines of each layer."""
-
-    layers: dict[str, int]
-    baselines: dict[str, list[Baseline]]
-
-
-def bertscore_from_embeddings(
-    candidate: Tensor, reference: Tensor, candidate_weights: Tensor, reference_weights: Tensor
-) -> Similarity:
-    """Return P, R and F1 for unit-length embeddings ``[tokens, dim]`` and their weights.
-
-    P is the weighted mean over candidate tokens of the largest cosine with any reference token, R
-    the same with the roles exchanged; F1 is their harmonic mean, 0 where both are 0. A token of
-    weight 0 can still be another's best match. Averages are taken in float64.
-    """
-    cosine = candidate @ reference.T
-    precision = _weighted_mean(cosine.amax(dim=1), candidate_weights)
-    recall = _weighted_mean(cosine.amax(dim=0), reference_weights)
-    total = precision + recall
-    return Similarity(precision, recall, 2 * precision * recall / total if total else 0.0)
-
-
-def _weighted_mean(values: Tensor, weights: Tensor) -> float:
-    weights = weights.double()
-    total = float(weights.sum())
-    if not total > 0:
-        raise ValueError("a text without tokens of its own has no BERTScore")
-    return float((values.double() * weights).sum()) / total
 
 
 class BatchedTokenEncoder(CountsTruncated):
@@ -260,37 +196,15 @@ class BatchedTokenEncoder(CountsTruncated):
         return list(torch.split(states, batch.lengths.tolist()))
 
 
-def windows(
-    sides: NDArray[np.int64], lengths: NDArray[np.int64], most_tokens: int
-) -> Iterator[range]:
-    """Cut pairs into ranges whose distinct texts have at most ``most_tokens`` tokens.
-
-    A single pair of more tokens is a range of its own.
-    """
-    start, tokens, seen = 0, 0, set[int]()
-    for pair, texts in enumerate(sides.tolist()):
-        new = set(texts) - seen
-        tokens += sum(int(lengths[text]) for text in new)
-        if tokens > most_tokens and pair > start:
-            yield range(start, pair)
-            start, seen = pair, set(texts)
-            tokens = sum(int(lengths[text]) for text in seen)
-        else:
-            seen |= new
-    if start < len(sides):
-        yield range(start, len(sides))
-
-
 def load(config: EncoderConfig) -> BatchedTokenEncoder:
     """Load the encoder that ``config.token_encoder`` names, up to the layer that is asked for.
 
     Without ``config.rescale_with_baseline`` it has no baseline; where one was asked for and
     there is none, a warning says that scores stay as the model gives them.
     """
-    device = resolve_device(config.device)
-    dtype = resolve_dtype(config.dtype, device)
+    target = Target.of(config)
     embedded = config.token_encoder == EMBEDDED
-    encoder = (_load_embedded if embedded else _load_stock)(config, device, dtype)
+    encoder = _load_embedded(target) if embedded else _load_stock(target)
     if not config.rescale_with_baseline:
         encoder.baseline = None
     elif encoder.baseline is None:
@@ -302,116 +216,37 @@ def load(config: EncoderConfig) -> BatchedTokenEncoder:
     return encoder
 
 
-@cache
-def published() -> Published:
-    """Return bert-score's layers and English baselines, from package data."""
-    content = json.loads(PUBLISHED_PATH.read_text(encoding="utf-8"))
-    baselines = {
-        model: [(p, r, f) for p, r, f in rows] for model, rows in content["baselines"]["en"].items()
-    }
-    return Published(content["layers"], baselines)
-
-
-def published_name(name: str) -> str:
-    """Return a hub model's name in bert-score's tables: no revision, no owner they left out."""
-    name = name.partition("@")[0]
-    owner, _, rest = name.partition("/")
-    return rest if rest and owner in _OWNERS else name
-
-
-def published_baseline(name: str, layer: int) -> Baseline | None:
-    """Return the published baseline of a model's layer, or None where there is none."""
-    rows = published().baselines.get(published_name(name), [])
-    return rows[layer] if layer < len(rows) else None
-
-
-def choose_layer(name: str, asked: int | None, default: int | None, n_layers: int) -> int:
-    """Return the layer to read: the one asked for, else the default; 0 is the embeddings."""
-    layer = default if asked is None else asked
-    if layer is None:
-        raise ConfigError(
-            f"{name} has no published layer for BERTScore; name one of its {n_layers} layers "
-            "with --token-layer"
-        )
-    if not 0 <= layer <= n_layers:
-        raise ConfigError(f"{name} has layers 0 to {n_layers}; --token-layer {layer} is not there")
-    return layer
-
-
-def read_embedded_baseline(path: Path = EMBEDDED_BASELINE_PATH) -> tuple[int, dict[int, Baseline]]:
-    """Return the default layer of the embedded encoder and the baselines by layer."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        layers = {
-            int(layer): (float(row["precision"]), float(row["recall"]), float(row["f1"]))
-            for layer, row in content.get("layers", content).items()
-            if str(layer).isdigit()
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
-        raise ConfigError(
-            f"the baseline of the embedded token encoder, {path}, cannot be read ({exc}); "
-            "install claimscore again, or name another token encoder"
-        ) from exc
-    return int(content.get("default_layer", EMBEDDED_LAYER)), layers
-
-
-def _load_embedded(
-    config: EncoderConfig, device: torch.device, dtype: torch.dtype
-) -> BatchedTokenEncoder:
+def _load_embedded(target: Target) -> BatchedTokenEncoder:
     from claimscore.pipeline.encoders.embedded import BACKBONE_SHA256, find_backbone, load_backbone
 
     default, baselines = read_embedded_baseline()
-    model: Any  # transformers wraps `to` in a type that cannot be called
-    model, tokenizer = load_backbone(find_backbone(offline=config.offline))
-    layer = choose_layer(EMBEDDED, config.token_layer, default, len(model.encoder.layer))
+    model, tokenizer = load_backbone(find_backbone(offline=target.config.offline))
+    layer = choose_layer(EMBEDDED, target.config.token_layer, default, len(model.encoder.layer))
     model.encoder.layer = model.encoder.layer[:layer]
     model.config.num_hidden_layers = layer
-    model.to(device).eval()
-    limit = token_limit(tokenizer, model.config, model)
-    backbone = encoder_backbone(model, tokenizer, dtype=dtype)
-    info = ModelInfo(EMBEDDED, BACKBONE_SHA256[:12], config.dtype)
-    probe = Probe(info, limit, model.config, backbone.states)
-    return BatchedTokenEncoder(
-        info,
-        backbone,
-        tokenizer,
-        layer=layer,
-        baseline=baselines.get(layer),
-        limit=limit,
-        runner=budgeted_runner(config.batch_tokens, device, padded=backbone.padded, probe=probe),
-    )
+    loaded = target.take(model, tokenizer, BACKBONE_SHA256[:12])
+    return _encoder(loaded, layer, baselines.get(layer))
 
 
-def _load_stock(
-    config: EncoderConfig, device: torch.device, dtype: torch.dtype
-) -> BatchedTokenEncoder:
-    from transformers import AutoModel
-
-    source = find_model(config.token_encoder, offline=config.offline)
+def _load_stock(target: Target) -> BatchedTokenEncoder:
+    source = find_model(target.config.token_encoder, offline=target.config.offline)
     settings = load_config(source)
-    name = published_name(source.name)
-    layer = _keep_layers(source, settings, config.token_layer, published().layers.get(name))
-    tokenizer = load_tokenizer(source)
-    model = load_weights(
-        source,
-        AutoModel,
-        settings,
-        device=device,
-        dtype=weights_dtype(settings, dtype),
-        may_lack=lambda weight: "pooler" in weight,  # first-token output, which is not read here
-    )
-    limit = token_limit(tokenizer, settings, model)
-    backbone = encoder_backbone(model, tokenizer, dtype=dtype)
-    info = ModelInfo(source.name, source.revision, config.dtype)
-    probe = Probe(info, limit, settings, backbone.states)
+    default = published().layers.get(published_name(source.name))
+    layer = _keep_layers(source, settings, target.config.token_layer, default)
+    loaded = target.load_encoder(source, settings)
+    return _encoder(loaded, layer, published_baseline(source.name, layer))
+
+
+def _encoder(loaded: Loaded, layer: int, baseline: Baseline | None) -> BatchedTokenEncoder:
+    backbone = loaded.backbone()
     return BatchedTokenEncoder(
-        info,
+        loaded.info,
         backbone,
-        tokenizer,
+        loaded.tokenizer,
         layer=layer,
-        baseline=published_baseline(source.name, layer),
-        limit=limit,
-        runner=budgeted_runner(config.batch_tokens, device, padded=backbone.padded, probe=probe),
+        baseline=baseline,
+        limit=loaded.limit,
+        runner=loaded.runner(backbone.states),
     )
 
 

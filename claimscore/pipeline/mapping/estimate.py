@@ -9,7 +9,7 @@ from typing import BinaryIO
 import polars as pl
 
 from claimscore.pipeline.blocking import run_blocking
-from claimscore.pipeline.estimate import Estimate, estimate_requests
+from claimscore.pipeline.estimating import Estimate, estimate_requests
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.mapping.config import MapConfig
 from claimscore.pipeline.mapping.finished import Finished

@@ -21,17 +21,15 @@ from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import load_token_encoder, tokens
 from claimscore.pipeline.encoders.backbone import budgeted_runner
 from claimscore.pipeline.encoders.base import ModelInfo, RejectedItemsError
-from claimscore.pipeline.encoders.loading import folder_digest
-from claimscore.pipeline.encoders.tokens import (
-    BatchedTokenEncoder,
-    bertscore_from_embeddings,
-    load,
+from claimscore.pipeline.encoders.bert_score_layers import (
     published,
     published_baseline,
     published_name,
     read_embedded_baseline,
-    windows,
 )
+from claimscore.pipeline.encoders.loading import folder_digest
+from claimscore.pipeline.encoders.token_matching import bertscore_from_embeddings, windows
+from claimscore.pipeline.encoders.tokens import BatchedTokenEncoder, load
 from tests.pipeline.encoders.fakes import CPU, states_of
 from tests.shared_data import shared
 from tests.tiny_models import TEXTS, save_tiny_encoder, save_tiny_nli

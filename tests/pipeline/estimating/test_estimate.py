@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-import claimscore.pipeline.estimate as estimating
+import claimscore.pipeline.estimating.records as counting
 from claimscore.cache.key import request_key
 from claimscore.cache.store import DiskCache, Entry
 from claimscore.cli import _main
 from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError, ParseError
-from claimscore.pipeline.estimate import Estimate, estimate_requests, estimate_run
+from claimscore.pipeline.estimating import Estimate, estimate_requests, estimate_run
 from claimscore.pipeline.llm.limits.shared import Learnt, SharedBudget, shared_scope
 from claimscore.pipeline.llm.providers.base import load_provider
 from claimscore.pipeline.llm.session import LIMITS_FILE
@@ -28,7 +28,7 @@ from tests.loopback import Body, Loopback, builtin_answer
 
 pytestmark = pytest.mark.usefixtures("rules_answer_once")
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "hotels.jsonl"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "hotels.jsonl"
 ALL_TASKS = ("--metrics", "", "--tasks", "decompose,paraphrase,negate,facts")
 PRICES = ("--input-price", "1.5", "--output-price", "6")
 
@@ -283,8 +283,8 @@ class TestLargeInputs:
         records = write_records(tmp_path / "in.jsonl", 200)
         config = run_config(records, tasks=("decompose", "negate", "facts"), chunk_records=10)
         exact = estimate_run(config)
-        monkeypatch.setattr(estimating, "COUNTED_RECORDS", 100)
-        monkeypatch.setattr(estimating, "RULED_RECORDS", 50)
+        monkeypatch.setattr(counting, "COUNTED_RECORDS", 100)
+        monkeypatch.setattr(counting, "RULED_RECORDS", 50)
         sampled = estimate_run(config)
         for whole, part in zip(exact.tasks, sampled.tasks, strict=True):
             assert part.requests == pytest.approx(whole.requests, rel=0.03), part.task
@@ -303,7 +303,7 @@ class TestLargeInputs:
         """The rules need not answer everything."""
         config = run_config(write_records(tmp_path / "in.jsonl", 100))
         exact = estimate_run(config)
-        monkeypatch.setattr("claimscore.pipeline.tally._SAMPLED", 40)
+        monkeypatch.setattr("claimscore.pipeline.estimating.tokens._SAMPLED", 40)
         sampled = estimate_run(config)
         assert sampled.requests == exact.requests
         assert sampled.completion_tokens.expected == pytest.approx(
@@ -355,7 +355,9 @@ class TestTime:
     def test_nobody_knows_how_long_a_batch_takes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Except that a day is promised."""
         provider = load_provider(LLMConfig(model="openai:m", base_url=NOWHERE))
-        monkeypatch.setattr(estimating, "load_provider", lambda llm: provider)
+        monkeypatch.setattr(
+            "claimscore.pipeline.estimating.run.load_provider", lambda llm: provider
+        )
         found = estimate_run(run_config(EXAMPLES, llm={"model": "openai-batch:m"}))
         assert found.hours is None
         assert "24 hours" in found.assumptions[-1]

@@ -11,22 +11,22 @@ import numpy as np
 import polars as pl
 import pytest
 
-import claimscore.pipeline.estimate as estimating
+import claimscore.pipeline.estimating.records as counting
 import claimscore.pipeline.run as running
 from claimscore.cli import _main
 from claimscore.config import EncoderConfig, RunConfig
 from claimscore.metrics import METRICS, load_metric
 from claimscore.metrics.base import Metric, Needs, PassNeed
 from claimscore.pipeline.encoders.base import ModelInfo
-from claimscore.pipeline.estimate import Estimate, estimate_run
-from claimscore.pipeline.estimate_passes import metric_needs
+from claimscore.pipeline.estimating import Estimate, estimate_run
+from claimscore.pipeline.estimating.passes import metric_needs
 from claimscore.pipeline.passes import PASSES
 from claimscore.pipeline.passes.counting import count_items
 from claimscore.pipeline.run import run, score
 from claimscore.rundir import RunDirectory
 from claimscore.tables import TABLES
 from tests.loopback import Loopback
-from tests.pipeline.test_estimate import claimscore_json
+from tests.pipeline.estimating.test_estimate import claimscore_json
 
 N = 5
 
@@ -158,8 +158,8 @@ def test_of_large_inputs_a_sample_is_counted(
     records: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And said so."""
-    monkeypatch.setattr(estimating, "COUNTED_RECORDS", 2)
-    monkeypatch.setattr(estimating, "RULED_RECORDS", 2)
+    monkeypatch.setattr(counting, "COUNTED_RECORDS", 2)
+    monkeypatch.setattr(counting, "RULED_RECORDS", 2)
     found = estimated(records, "mnli-doc")
     assert found.assumptions[0] == "model passes: counted on 2 of 5 records"
     assert items(found) == {"block_nli": 10}
