@@ -91,7 +91,7 @@ def test_claims_are_matched_within_their_side_and_record():
 
 
 @given(UNITS, UNITS)
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_every_claim_is_matched_once(a: Units, b: Units):
     """All positions of both sides, each in one row."""
     rows = match_units(frame(a), frame(b), TrigramSimilarity())
@@ -101,7 +101,7 @@ def test_every_claim_is_matched_once(a: Units, b: Units):
 
 
 @given(UNITS, UNITS)
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_exchanging_the_sides_gives_the_same_pairs(a: Units, b: Units):
     """Vanished becomes appeared, and nothing else changes."""
     names = ("id", "side", "kind", "a_position", "b_position")

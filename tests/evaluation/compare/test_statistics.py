@@ -165,7 +165,7 @@ def test_a_run_compared_with_itself_has_no_difference(values: list[float]):
 
 
 @given(VALUES, st.integers(0, 5))
-@settings(max_examples=60)
+@settings(max_examples=20)
 def test_exchanging_the_runs_turns_every_sign(values: list[float], seed: int):
     """Differences, bounds and effects change their sign, p-values do not change."""
     a = np.array(values)
