@@ -14,6 +14,7 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -64,12 +65,27 @@ def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
 
 
+def _refuse_no_file(path: Path) -> None:
+    """`ConfigError` for a folder, a device or a pipe: a rename would put a file in its place."""
+    with os_errors(path):
+        try:
+            mode = path.stat().st_mode
+        except FileNotFoundError:
+            return
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, "")
+    if not stat.S_ISREG(mode):
+        raise ConfigError(f"{path}: it is a device or a pipe; name a file")
+
+
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary path to write to, for writers that want a path.
 
     When the block ends the file takes `path`'s place; when it raises, `path` is as before.
+    A folder, a device or a pipe is refused.
     """
+    _refuse_no_file(path)
     temporary = _temporary(path)
     with os_errors(path):
         try:

@@ -134,3 +134,19 @@ def test_leftovers_are_removed(tmp_path: Path) -> None:
     (tmp_path / "keep.tmp").write_text("mine")
     remove_leftovers(tmp_path)
     assert names(tmp_path) == ["keep.tmp"]
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    """A rename onto a pipe or a device would put a file in its place, also for root."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigError, match="pipe: it is a device or a pipe; name a file"):
+        write_text(pipe, "text")
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("path", [Path(), Path("..")], ids=["here", "above"])
+def test_a_folder_is_no_file(path: Path) -> None:
+    """Also one that has no name of its own."""
+    with pytest.raises(ConfigError, match="it is a folder, not a file"):
+        write_text(path, "text")

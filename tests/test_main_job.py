@@ -531,3 +531,19 @@ def test_sigterm_before_the_stages_is_a_stop_in_good_order(tmp_path: Path) -> No
         process.send_signal(signal.SIGTERM)
         assert b"run the same command to go on" in process.stderr.read()
     assert process.returncode == 75
+
+
+def test_status_needs_no_prompt(tmp_path: Path, capsys: Any) -> None:
+    """What was done stays done when the prompt's file has gone or is broken."""
+    folder = tmp_path / "prompts"
+    file = folder / "decompose" / "mine.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('inherits = "v1"\n')
+    out = tmp_path / "run"
+    prompt = ("--prompts-dir", folder, "--prompt", "decompose=mine")
+    assert claimscore("run", EXAMPLES, "--out", out, *WORDS_ONLY, *prompt, "--quiet") == 0
+    for change in (lambda: file.write_text("broken"), file.unlink):
+        change()
+        capsys.readouterr()
+        assert claimscore("status", out) == 0
+        assert "complete" in capsys.readouterr().out

@@ -117,3 +117,25 @@ def test_words_are_completed(tmp_path: Path) -> None:
     assert "--retry-failed" in completed("run", "--re")
     assert completed("run", "--metrics", "cas") == ["caspr"]
     assert completed("run", "--metrics", "ds,cas") == ["ds,caspr"]
+    for command in ("run", "map", "estimate", "compare"):
+        assert completed(command, "pairs") == ["pairs"], "a file, which the shell completes"
+
+
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_a_narrow_terminal_gets_narrow_results(tmp_path: Path, term: str) -> None:
+    """However little the terminal can do."""
+    metric = {"mean": 1.0, "low": 0.5, "high": 1.5, "n": 10, "null": 0, "reasons": {}}
+    command = [
+        *(sys.executable, "-c"),
+        f"from claimscore.console.result import print_metrics; print_metrics({{'ds': {metric}}})",
+    ]
+    shown = CONTROL.sub("", in_terminal(command, tmp_path, columns=30, TERM=term))
+    assert all(len(line.rstrip()) <= 30 for line in shown.splitlines()), shown
+    assert "n 10, null 0" in shown
+
+
+def test_a_prompt_for_a_task_is_named_once(capsys: Any) -> None:
+    """Two for one task: none of them is taken without a word."""
+    prompts = ("--prompt", "decompose=v1", "--prompt", "decompose=v2")
+    assert _main(["run", "pairs.jsonl", "--out", "run", *prompts]) == 2
+    assert "decompose is given twice: v1 and v2" in capsys.readouterr().err

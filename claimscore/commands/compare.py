@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from claimscore.commands.options import names
+from claimscore.commands.options import complete_file, names
+from claimscore.errors import ConfigError
 from claimscore.evaluation.commands import typed_command
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ LINE_INTERVAL_S = 10.0
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="BASELINE RUN...")
+@click.argument(
+    "runs", nargs=-1, required=True, metavar="BASELINE RUN...", shell_complete=complete_file
+)
 @click.option("--metrics", callback=names, metavar="LIST", help="Only these; else all shared.")
 @click.option("--by", metavar="COLUMN", help="Also by the values of a column of the records.")
 @click.option("--top", type=int, default=5, show_default=True, help="Records shown a metric.")
@@ -82,6 +85,7 @@ def compare(
     config = CompareConfig(runs=runs, **options)
     if differences is not None:
         check_differences_path(differences)
+    _refuse_one_file_twice(differences, html_file, json_file)
     silent = quiet or json_file == "-"
     model = None if embedder is None else _embedder(embedder, device, offline)
     found = compare(config, model, None if silent else _lines())
@@ -103,6 +107,14 @@ def compare(
         from claimscore.evaluation.compare.display import print_comparison
 
         print_comparison(found, html_file)
+
+
+def _refuse_one_file_twice(*files: Path | str | None) -> None:
+    """Two outputs of one name would leave the last one written."""
+    named = [Path(file).absolute() for file in files if file is not None and file != "-"]
+    for file in named:
+        if named.count(file) > 1:
+            raise ConfigError(f"{file.name}: two outputs would be written to this one file")
 
 
 def _embedder(name: str, device: str, offline: bool) -> Embedder:

@@ -14,6 +14,7 @@ from claimscore.commands.options import (
     EXIT_OK,
     FILE,
     FOLDER,
+    complete_file,
     llm_config,
     llm_options,
     output_options,
@@ -22,7 +23,7 @@ from claimscore.commands.options import (
 
 
 @click.command("map")
-@click.argument("input")
+@click.argument("input", shell_complete=complete_file)
 @click.option(
     "--prompt",
     required=True,

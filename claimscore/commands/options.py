@@ -7,12 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from claimscore.config import EncoderConfig, LLMConfig, RunConfig, read_toml
 from claimscore.errors import ConfigError
 
 #: Exit statuses, as the README has them.
 EXIT_OK, EXIT_BUG, EXIT_USAGE, EXIT_FAILED_RECORDS, EXIT_STOPPED = 0, 1, 2, 3, 75
+
+
+def complete_file(
+    _ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The shell's own files and folders."""
+    return [CompletionItem(incomplete, type="file")]
 
 
 def read_config(ctx: click.Context, _param: click.Parameter, value: Path | None) -> Path | None:
@@ -75,6 +83,8 @@ def prompt_choices(
         task, equals, version = value.partition("=")
         if not (task and equals and version):
             raise click.BadParameter(f"{value!r} is not TASK=VERSION or TASK=FILE.toml")
+        if chosen.get(task, version) != version:
+            raise click.BadParameter(f"{task} is given twice: {chosen[task]} and {version}")
         chosen[task] = version
     return chosen
 

@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from claimscore.commands.options import EXIT_OK, EXIT_USAGE, FOLDER, llm_config, llm_options
+from claimscore.commands.options import (
+    EXIT_OK,
+    EXIT_USAGE,
+    FOLDER,
+    complete_file,
+    llm_config,
+    llm_options,
+)
 from claimscore.config import TASK_NAMES
-from claimscore.errors import ConfigError
+from claimscore.errors import ConfigError, ParseError
 
 if TYPE_CHECKING:
     from claimscore.pipeline.prompt_trial import Trial
@@ -35,16 +42,20 @@ def prompts() -> None:
 @prompts.command("list")
 @_folder
 @_json
-def prompts_list(prompts_dir: Path | None, as_json: bool) -> None:
+def prompts_list(prompts_dir: Path | None, as_json: bool) -> int:
     """Every prompt: version, digest, where it is, which one is the default, what changed."""
     from claimscore.console.text import print_rows
     from claimscore.prompts import list_prompts
 
     _refuse_no_folder(prompts_dir)
-    found = list_prompts(prompts_dir)
+    broken: list[ConfigError] = []
+    found = list_prompts(prompts_dir, broken.append)
+    code = EXIT_USAGE if broken else EXIT_OK
+    for error in broken:
+        print(f"claimscore: error: {error}", file=sys.stderr)
     if as_json:
         print(json.dumps({"prompts": [_listed_json(one) for one in found]}))
-        return
+        return code
     header = ("prompt", "version", "digest", "source", "", "changes")
     rows = [
         (one.prompt.name, one.prompt.version, one.prompt.digest, one.source, _state(one), changes)
@@ -52,6 +63,7 @@ def prompts_list(prompts_dir: Path | None, as_json: bool) -> None:
         for changes in [" ".join(one.prompt.changes.split())]
     ]
     print_rows(header, rows)
+    return code
 
 
 def _state(one: Listed) -> str:
@@ -156,7 +168,7 @@ def prompts_diff(one: str, other: str, prompts_dir: Path | None) -> None:
 
 @prompts.command("check")
 @click.argument("prompt", metavar="PROMPT")
-@click.argument("source", metavar="[INPUT]", required=False)
+@click.argument("source", metavar="[INPUT]", required=False, shell_complete=complete_file)
 @_folder
 @click.option(
     "--task", type=click.Choice(TASK_NAMES), help="The task that a FILE is for; else its name says."
@@ -219,6 +231,11 @@ def _notes(spec: Spec, prompt: Prompt, path: Path) -> Iterator[str]:
     from claimscore.config import read_toml
     from claimscore.prompts import available_versions, load_prompt
 
+    for number, (_, assistant) in enumerate(prompt.examples, start=1):
+        try:
+            (prompt.parse_several if prompt.takes_several else prompt.parse)(assistant)
+        except ParseError as exc:
+            yield f"example {number} answers what would be refused: {exc}"
     says = read_toml(path).get("version", prompt.version)
     if says != prompt.version:
         yield f'the file says version = "{says}"; in a folder of prompts its name counts'

@@ -14,6 +14,7 @@ from claimscore.commands.options import (
     EXIT_OK,
     FILE,
     FOLDER,
+    complete_file,
     complete_metrics,
     encoder_options,
     llm_options,
@@ -33,7 +34,7 @@ METRICS_HELP = "By name; options of a metric follow it, as in summac-zs:op1=min.
 
 
 @click.command()
-@click.argument("input")
+@click.argument("input", shell_complete=complete_file)
 @click.option("--out", type=FOLDER, required=True, help="The run directory.")
 @click.option(
     "--metrics",

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from claimscore.commands.options import FOLDER, names, output_options
+from claimscore.commands.options import FOLDER, complete_file, names, output_options
 from claimscore.config import EncoderConfig
 
 
@@ -42,7 +42,7 @@ def train_nli(out: Path, quiet: bool, as_json: bool, **options: Any) -> None:
 
 
 @train.command("ls-score")
-@click.argument("tables", nargs=-1, required=True)
+@click.argument("tables", nargs=-1, required=True, shell_complete=complete_file)
 @click.option("--out", type=FOLDER, required=True, help="The folder to write: --ls-model of a run.")
 @click.option("--document-column", default="source", show_default=True)
 @click.option("--summary-column", default="summary", show_default=True)
@@ -98,7 +98,7 @@ def train_ls_score(quiet: bool, as_json: bool, **options: Any) -> None:
 
 
 @train.command("summac-conv")
-@click.argument("tables", nargs=-1, required=True)
+@click.argument("tables", nargs=-1, required=True, shell_complete=complete_file)
 @click.option("--out", type=FOLDER, required=True, help="The folder to write.")
 @click.option("--document-column", default="source", show_default=True)
 @click.option("--summary-column", default="summary", show_default=True)

@@ -37,10 +37,11 @@ def print_metrics(metrics: Mapping[str, Mapping[str, Any]]) -> None:
     from rich.console import Console
 
     width = terminal_width()
-    console = Console(highlight=False, width=FILE_WIDTH if width is None else width)
+    width = FILE_WIDTH if width is None else width
+    console = Console(highlight=False, width=width)
     table = metrics_table(metrics)
     unbound = console.options.update(max_width=FILE_WIDTH)
-    if console.measure(table, options=unbound).maximum <= console.width:
+    if console.measure(table, options=unbound).maximum <= width:  # a dumb one's is 80 to rich
         console.print(table)
     else:
         print_facts([fact for name, row in metrics.items() for fact in _narrow(name, row)])

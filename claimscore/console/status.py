@@ -37,7 +37,8 @@ def _run(state: Mapping[str, Any]) -> Facts:
     chunks = state["chunks"]
     yield (
         "records",
-        f"{state['records']:,} in {chunks['total']:,} chunks: {chunks['done']:,} done, "
+        f"{state['records']:,} in {chunks['total']:,} chunk{'s' * (chunks['total'] != 1)}: "
+        f"{chunks['done']:,} done, "
         f"{chunks['left']:,} left",
     )
     if chunks["left"]:

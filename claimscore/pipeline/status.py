@@ -33,7 +33,8 @@ def _status(out: Path, directory: RunDirectory) -> JSON:
     }
     if not directory.has(0, "records"):
         return {**begun, "records": None, "failures": [], "complete": False}
-    config = config_from(directory.options(), out)
+    # What is left does not depend on prompts, whose files may be gone by now.
+    config = dataclasses.replace(config_from(directory.options(), out), prompts={})
     records = directory.settings["records"]["count"]
     n_chunks = directory.n_chunks
     plan = make_plan(config, directory.read("records", 0).columns)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 import string
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,6 +22,8 @@ _KEYS = {
 }
 _SETTINGS = {field.name: field for field in dataclasses.fields(PromptSettings)}
 _WHOLE = {"max_tokens", "samples", "texts_per_request"}
+#: What a prompt and a version may be called.
+NAME = re.compile(r"\w[\w.+-]*")
 _FAMILIES = ("openai:", "openai-batch:", "builtin")
 
 #: Says which file a version of a task is: task, version, the file that asks for it.
@@ -127,6 +131,13 @@ def _check(content: Mapping[str, Any], file: _File) -> None:
     for key in ("name", "version", "inherits", "changes", "system", "user"):
         if key in content and not isinstance(content[key], str):
             raise file.error(f"{key} must be a text", key)
+    for key in ("name", "version"):
+        if content.get(key, "").strip() and not NAME.fullmatch(content[key]):
+            raise file.error(
+                f"{key} = {json.dumps(content[key])}: it stands in tables and signatures, so it is "
+                "of letters, digits and . _ + - alone, and begins with a letter or digit",
+                key,
+            )
     for key in ("settings", "output"):
         if not isinstance(content.get(key, {}), dict):
             raise file.error(f"[{key}] must be a table", key)
@@ -139,6 +150,8 @@ def _check(content: Mapping[str, Any], file: _File) -> None:
         raise file.error(str(exc).removeprefix(f"{file.path}: "), "output") from None
     if not string.Template(content.get("user", "")).is_valid():
         raise file.error("user has a lone $; write $$ for a dollar sign", "user")
+    if not isinstance(content.get("examples", []), list):
+        raise file.error("examples are tables, each under [[examples]]", "examples")
     for item in content.get("examples", []):
         texts = isinstance(item, dict) and all(isinstance(text, str) for text in item.values())
         if not texts or set(item) != {"user", "assistant"}:

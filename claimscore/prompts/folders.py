@@ -8,11 +8,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from claimscore.errors import ConfigError
-from claimscore.prompts.files import parents, read_prompt
+from claimscore.prompts.files import NAME, parents, read_prompt
 from claimscore.prompts.prompt import Prompt
 
 #: The folder of the released prompts.
@@ -75,24 +76,38 @@ def prompt_names(prompts_dir: Path | None = None) -> list[str]:
 def available_versions(name: str, prompts_dir: Path | None = None) -> list[str]:
     """Versions of a prompt, the package's and the user's folder's, oldest first."""
     found = {file.stem for root in _roots(prompts_dir) for file in (root / name).glob("*.toml")}
-    return sorted(found, key=_version_order)
+    return sorted(filter(NAME.fullmatch, found), key=_version_order)
 
 
-def list_prompts(prompts_dir: Path | None = None) -> list[Listed]:
-    """Every prompt, by task and version; one that is hidden comes after the one that hides it."""
-    return [
-        Listed(
-            _load_found(path, name, version, prompts_dir),
-            "claimscore" if root == PACKAGE else str(prompts_dir),
-            path,
-            version == DEFAULT_VERSION and number == 0,
-            number > 0,
-            tuple(parents(path, functools.partial(_find, prompts_dir), name)),
-        )
-        for name in prompt_names(prompts_dir)
-        for version in available_versions(name, prompts_dir)
-        for number, (root, path) in enumerate(_places(name, version, prompts_dir))
-    ]
+def list_prompts(
+    prompts_dir: Path | None = None, on_broken: Callable[[ConfigError], None] | None = None
+) -> list[Listed]:
+    """Every prompt, by task and version; one that is hidden comes after the one that hides it.
+
+    A broken file is told to `on_broken` and left out; without that it is raised.
+    """
+    found: list[Listed] = []
+    for name in prompt_names(prompts_dir):
+        for version in available_versions(name, prompts_dir):
+            for number, (root, path) in enumerate(_places(name, version, prompts_dir)):
+                try:
+                    prompt = _load_found(path, name, version, prompts_dir)
+                except ConfigError as exc:
+                    if on_broken is None:
+                        raise
+                    on_broken(exc)
+                    continue
+                found.append(
+                    Listed(
+                        prompt,
+                        "claimscore" if root == PACKAGE else str(prompts_dir),
+                        path,
+                        version == DEFAULT_VERSION and number == 0,
+                        number > 0,
+                        tuple(parents(path, functools.partial(_find, prompts_dir), name)),
+                    )
+                )
+    return found
 
 
 def load_prompt(
@@ -114,6 +129,11 @@ def load_prompt(
 def _load_found(path: Path, name: str, version: str, prompts_dir: Path | None) -> Prompt:
     """The prompt of a task in a folder of prompts."""
     prompt = read_prompt(path, functools.partial(_find, prompts_dir), name)
+    if prompt.name != name:
+        raise ConfigError(
+            f'{path}: name = "{prompt.name}" in a folder of {name}; say name = "{name}", or move '
+            "the file"
+        )
     return dataclasses.replace(prompt, version=version)
 
 
@@ -138,6 +158,10 @@ def find_prompt(
     """The file of a prompt, in the user's folder or in the package; `besides` is not meant."""
     if Path(version).suffix or len(Path(version).parts) != 1 or len(Path(name).parts) != 1:
         raise ConfigError(f"{version}: a prompt file must end in .toml; a version is like v1")
+    if not NAME.fullmatch(version):
+        raise ConfigError(
+            f"prompt {name}={version!r}: a version is of letters, digits and . _ + - alone"
+        )
     for _, file in _places(name, version, prompts_dir):
         if besides is None or file.resolve() != besides.resolve():
             return file

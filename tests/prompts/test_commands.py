@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -176,3 +177,34 @@ def test_map_takes_a_prompt_of_the_folder_by_name(tmp_path: Path) -> None:
         assert code("tone=v3") == 2
         assert code("tone=v4") == 2
         assert server.n_requests == 2 * first
+
+
+def test_a_broken_file_is_told_beside_the_list(said: Any, tmp_path: Path) -> None:
+    """The others are listed all the same; the status says that something is wrong."""
+    mine(tmp_path, "x = 1\n", "facts/bad.toml")
+    mine(tmp_path, 'inherits = "v1"\n', "facts/good.toml")
+    text = said("list", "--prompts-dir", tmp_path, code=2)
+    assert "good" in text
+    assert "bad.toml, line 1: unknown key 'x'" in text
+
+
+@pytest.mark.parametrize(
+    ("version", "answer", "message"),
+    [
+        pytest.param("v1", "no JSON", "example 1 answers what would be refused", id="no JSON"),
+        pytest.param("v1", '{"claim": []}', "refused: .*claim", id="another column"),
+        pytest.param("v2", '{"claims": ["x"]}', "refused: .*answers", id="without numbers"),
+    ],
+)
+def test_an_example_that_teaches_what_is_refused(
+    said: Any, tmp_path: Path, version: str, answer: str, message: str
+) -> None:
+    """The model would be shown what it must not answer."""
+    path = mine(
+        tmp_path,
+        f'name = "decompose"\ninherits = "{version}"\n[[examples]]\nuser = "1. x"\n'
+        f"assistant = '{answer}'\n",
+    )
+    (note,) = json.loads(said("check", path, "--json"))["notes"]
+    assert re.search(message, note)
+    assert json.loads(said("check", f"decompose={version}", "--json"))["notes"] == []

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from claimscore.errors import ConfigError
-from claimscore.prompts import Spec, list_prompts, load_prompt, load_prompt_file, prompt_names
+from claimscore.prompts import (
+    Spec,
+    available_versions,
+    list_prompts,
+    load_prompt,
+    load_prompt_file,
+    prompt_names,
+)
 from claimscore.prompts.lines import line_of
 
 
@@ -120,6 +127,17 @@ def test_the_list_has_the_users_prompts_and_what_they_hide(tmp_path: Path) -> No
         pytest.param(
             'inherits = "facts=v1"\n[settings]\ntemperature = inf', "line 3: .*a number", id="inf"
         ),
+        pytest.param(
+            'inherits = "facts=v1"\nexamples = 3', "line 2: examples are tables", id="examples"
+        ),
+        pytest.param(
+            'inherits = "facts=v1"\nversion = "a|b"', "line 2: version = .*letters", id="a bar"
+        ),
+        pytest.param(
+            'inherits = "facts=v1"\nversion = "a\\n\\u001b[31m"',
+            "line 2: version = .*letters",
+            id="a terminal's code",
+        ),
         pytest.param('inherits = "facts=v1"\nsystm = "x"', "line 2: unknown key 'systm'", id="key"),
     ],
 )
@@ -180,3 +198,45 @@ max_tokens = 4
 user = "x"
 """
     assert line_of(text, *path) == line
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    """No codec and no error number: what it is."""
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"binary\.toml: it is not UTF-8 text"):
+        load_prompt_file(binary)
+    folder = tmp_path / "folder.toml"
+    folder.mkdir()
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        load_prompt_file(folder)
+
+
+def test_a_version_is_a_word(tmp_path: Path) -> None:
+    """It stands in signatures; other files of a folder are nobody's versions."""
+    for name in ("ok", ".hidden", "a|b", "a b", "a\nb"):
+        write(tmp_path / "facts" / f"{name}.toml", 'inherits = "v1"\n')
+    assert available_versions("facts", tmp_path) == ["v1", "v2", "ok"]
+    with pytest.raises(ConfigError, match="a version is of letters"):
+        load_prompt("facts", "a|b", tmp_path)
+
+
+def test_a_file_in_the_folder_of_another_task(tmp_path: Path) -> None:
+    """Its rows would name a task that they are not of."""
+    write(tmp_path / "paraphrase" / "x.toml", 'name = "facts"\ninherits = "facts=v1"\n')
+    with pytest.raises(ConfigError, match=r'name = "facts" in a folder of paraphrase'):
+        load_prompt("paraphrase", "x", tmp_path)
+
+
+def test_a_broken_file_does_not_hide_the_others(tmp_path: Path) -> None:
+    """The list goes on, and says which one is broken."""
+    write(tmp_path / "facts" / "bad.toml", "x = 1\n")
+    write(tmp_path / "facts" / "good.toml", 'inherits = "v1"\n')
+    broken: list[ConfigError] = []
+    found = list_prompts(tmp_path, broken.append)
+    assert "good" in {one.prompt.version for one in found}
+    assert [str(error).partition(",")[0] for error in broken] == [
+        str(tmp_path / "facts" / "bad.toml")
+    ]
+    with pytest.raises(ConfigError):
+        list_prompts(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,6 +39,9 @@ def print_comparison(found: Comparison, page: Path | None = None) -> None:
     console = Console(highlight=False, soft_wrap=False)
     if not console.is_terminal:
         console = Console(highlight=False, soft_wrap=False, width=PIPED_WIDTH)
+    elif console.is_dumb_terminal:  # rich takes every one for 80 columns wide
+        columns, lines = shutil.get_terminal_size()
+        console = Console(highlight=False, soft_wrap=False, width=columns, height=lines)
     for line in source_lines(found):
         console.print(Text(plain(line)), soft_wrap=True)
     console.print()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -132,13 +133,23 @@ def _reasons(reasons: pl.Series) -> dict[str, int]:
 def by_group(
     paired: Paired, groups: pl.DataFrame, samples: int, seed: int
 ) -> Iterator[MetricDifference]:
-    """A metric in each group, groups in the order of their names; records without one last."""
+    """A metric in each group: numbers by size, then names, records without one last."""
     rows = paired.rows.join(groups, on="id", how="left", maintain_order="left")
-    names = sorted(rows["group"].unique().to_list(), key=lambda name: (name is None, name or ""))
+    names = sorted(rows["group"].unique().to_list(), key=_group_order)
     for name in names:
         of_group = rows.filter(pl.col("group").eq_missing(pl.lit(name, pl.String)))
         shown = "(none)" if name is None else name
         yield metric_difference(Paired(paired.metric, of_group.drop("group")), samples, seed, shown)
+
+
+def _group_order(name: str | None) -> tuple[int, float, str]:
+    if name is None:
+        return (2, 0.0, "")
+    try:
+        number = float(name)
+    except ValueError:
+        number = math.nan
+    return (0, number, name) if math.isfinite(number) else (1, 0.0, name)
 
 
 def corrected(rows: Sequence[MetricDifference]) -> list[MetricDifference]:

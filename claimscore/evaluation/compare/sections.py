@@ -211,7 +211,8 @@ def _missing_notes(run: RunComparison) -> Iterator[str]:
     for source, missing in ((run.b, run.only_a), (run.a, run.only_b)):
         if missing.n:
             named = [*missing.first, *(["…"] if missing.n > len(missing.first) else [])]
-            yield f"{missing.n:,} records are not in {source.label}: {', '.join(named)}"
+            are = "record is" if missing.n == 1 else "records are"
+            yield f"{missing.n:,} {are} not in {source.label}: {', '.join(named)}"
     for row in run.metrics:
         for source, n, reasons in (
             (run.a, row.nulls.a, row.nulls.reasons_a),

@@ -15,6 +15,9 @@ from claimscore.rundir import RunDirectory, damage_as_error
 #: Groups of more values than this are no groups.
 MAX_GROUPS = 100
 
+#: Scores beyond this cannot be squared and summed.
+LARGEST = 1e100
+
 _NEEDED = {"id": pl.String, "metric": pl.String, "value": pl.Float64}
 _OPTIONAL = ("reason", "signature")
 _VALUES = {"id": pl.String(), "value": pl.Float64(), "reason": pl.String()}
@@ -57,6 +60,8 @@ class Source:
             raise InputError(f"{self.path}: record {twice['id'][0]} has two rows of {metric}")
         if not rows["value"].drop_nulls().is_finite().all():
             raise InputError(f"{self.path}: metric {metric} holds NaN or infinity")
+        if (rows["value"].abs() > LARGEST).any():
+            raise InputError(f"{self.path}: metric {metric} holds a score beyond {LARGEST:g}")
         return rows
 
     def table(self, name: str) -> pl.LazyFrame | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from claimscore.cli import _main
 from claimscore.evaluation.compare import display
 from tests.evaluation.compare.runs import write_run
+from tests.test_terminal import in_terminal
 from tests.tiny_models import save_tiny_nli
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "hotels.jsonl"
@@ -201,3 +203,28 @@ def test_an_encoder_finds_reworded_claims(
     assert code == 0
     assert found["method"]["similarity"] == f"cosine of vectors by {model}"
     assert any(side["changed"] for side in found["runs"][0]["agreement"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--json", "."), "it is a folder, not a file"),
+        (("--json", "{}/x.csv", "--differences", "{}/x.csv"), "x.csv: two outputs"),
+    ],
+)
+def test_where_nothing_can_be_written(
+    call: Call, real: dict[str, Path], tmp_path: Path, options: tuple[str, ...], message: str
+):
+    """One line, and nothing is overwritten."""
+    options = tuple(option.format(tmp_path) for option in options)
+    code, _, error = call("compare", real["claims"], real["claims"], *options, "--quiet")
+    assert (code, message in error, error.count("\n")) == (2, True, 1)
+    assert not list(tmp_path.glob("x.csv"))
+
+
+def test_a_dumb_terminal_has_its_width(versions: tuple[Path, Path], tmp_path: Path):
+    """Lines break at spaces, and no table is wider than the window."""
+    command = [sys.executable, "-m", "claimscore", "compare", *map(str, versions)]
+    shown = in_terminal(command, tmp_path, columns=30, TERM="dumb")
+    assert "─" not in shown
+    assert all(len(line.rstrip()) <= 30 or "/" in line for line in shown.splitlines()), shown

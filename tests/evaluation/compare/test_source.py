@@ -86,3 +86,19 @@ def test_columns_that_are_no_groups(tmp_path: Path, column: str, message: str):
     run = write_run(tmp_path / "a", ids, {"ds": [1.0] * 101}, columns=columns)
     with pytest.raises(ConfigError, match=message):
         compared(run, run, by=column)
+
+
+def test_scores_too_large_to_add_up(tmp_path: Path):
+    """Instead of an overflow somewhere later."""
+    run = write_run(tmp_path / "a", ["1", "2"], {"ds": [1e308, -1e308]})
+    with pytest.raises(ConfigError, match="metric ds holds a score beyond 1e"):
+        compared(run, run)
+
+
+def test_groups_of_numbers_are_in_the_order_of_numbers(tmp_path: Path):
+    """2 before 10, names after numbers, records without a value last."""
+    ids = [str(number) for number in range(5)]
+    columns = {"stars": ["10", "2", "x", None, "-1"]}
+    run = write_run(tmp_path / "a", ids, {"ds": [1.0] * 5}, columns=columns)
+    found = compared(run, run, by="stars")
+    assert [row.group for row in found.runs[0].groups] == ["-1", "2", "10", "x", "(none)"]

@@ -93,6 +93,13 @@ def test_scores_go_by_the_names_of_labels(server: Tei, names: dict[str, str]) ->
     np.testing.assert_allclose(classifier(server).classify(PAIRS), right, rtol=1e-6)
 
 
+def test_a_host_that_is_not_there() -> None:
+    """The system's number of the error says nothing to people."""
+    with pytest.raises(ConfigError, match=r"cannot be reached: [A-Z]") as refusal:
+        load_model("nli", EncoderConfig(nli="tei:http://no.such.host.invalid:80"))
+    assert "Errno" not in str(refusal.value)
+
+
 @pytest.mark.parametrize(
     ("model_type", "said"),
     [

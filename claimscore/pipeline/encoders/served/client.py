@@ -128,7 +128,9 @@ class ServerClient:
         try:
             return json.loads(self._send(method, path, body).content)
         except ValueError:
-            raise TransientError(f"{self.address}{path}: the answer is no JSON", "body") from None
+            raise TransientError(
+                f"{self.address}{path}: the answer is no JSON; is this its address?", "body"
+            ) from None
 
     def _send(self, method: str, path: str, body: Any = None) -> httpx2.Response:
         try:
@@ -246,7 +248,7 @@ class ServerClient:
                 self._since, self._told = None, False
 
     def _not_reached(self, exc: httpx2.HTTPError) -> ClaimscoreError:
-        why = re.sub(r"^\[Errno \d+\] ", "", str(exc)) or "it took too long"
+        why = re.sub(r"^\[Errno -?\d+\] ", "", str(exc)) or "it took too long"
         if "CERTIFICATE_VERIFY_FAILED" in why:
             return ConfigError(
                 f"{self.address}: its certificate is not trusted; name the certificate of your "
