@@ -49,6 +49,8 @@ def test_links_lead_somewhere(page: str) -> None:
         path, _, anchor = target.partition("#")
         file = (here / page).parent / path if path else here / page
         assert file.exists(), target
+        if page != "README.md":
+            assert file.resolve().is_relative_to(DOCS.resolve()), f"{target} is not in the site"
         if anchor:
             assert anchor in anchors(file.read_text(encoding="utf-8")), target
 
