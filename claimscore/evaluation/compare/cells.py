@@ -73,7 +73,10 @@ class RecordCells:
 
 
 class LabelAgreement(NamedTuple):
-    """Over the records whose compared texts are the same: cells by label of each run."""
+    """Over the records whose compared texts are the same: cells by label of each run.
+
+    `records` are those with cells in both.
+    """
 
     table: str
     records: int
@@ -110,6 +113,7 @@ def label_agreement(a: Source, b: Source, table: str, ids: pl.Series) -> LabelAg
     if of_a is None or of_b is None:
         return None
     keys = ["id", *KEYS[table]]
+    records = 0
     counts: Counter[tuple[str, str]] = Counter()
     with damage_as_error(b.path):
         for start in range(0, ids.len(), BATCH):
@@ -118,10 +122,11 @@ def label_agreement(a: Source, b: Source, table: str, ids: pl.Series) -> LabelAg
                 cells.filter(wanted).select(*keys, _label().alias(name))
                 for cells, name in ((of_a, "label_a"), (of_b, "label_b"))
             )
-            rows = left.join(right, on=keys).group_by("label_a", "label_b").len().collect()
-            for label_a, label_b, n in rows.iter_rows():
+            rows = left.join(right, on=keys).group_by("id", "label_a", "label_b").len().collect()
+            records += rows["id"].n_unique()
+            for _, label_a, label_b, n in rows.iter_rows():
                 counts[label_a, label_b] += n
-    return LabelAgreement(table, ids.len(), counts.total(), dict(sorted(counts.items())))
+    return LabelAgreement(table, records, counts.total(), dict(sorted(counts.items())))
 
 
 Texts = Mapping[tuple[str, int], str]

@@ -77,6 +77,9 @@ def test_labels_of_the_same_places(run: Path, tmp_path: Path):
     assert found.counts == {(E, E): 1, (N, C): 1}
     assert (found.cells, found.flipped, found.share_same) == (2, 1, 0.5)
     assert label_agreement(*sources, "block_nli", pl.Series(["r"])) is None
+    both = label_agreement(*sources, "nli", pl.Series(["r", "s"]))
+    assert both is not None
+    assert (both.records, both.cells) == (1, 2), "s has cells in one run only"
 
 
 def test_blocks_are_cut_as_the_pass_cuts_them():
