@@ -132,6 +132,26 @@ def test_a_metric_that_is_wrong(
     assert not Path("run/scores.parquet").exists()
 
 
+@pytest.mark.parametrize("before", [(), ("--metrics", "ds,claim-balance")])
+def test_a_metric_that_cannot_score_is_none_of_the_run(
+    before: tuple[str, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """What was scored before goes on without it, and the repaired file is taken."""
+    if before:
+        call(capsys, "run", RECORDS, "--out", "run", *before, "--metric-file", "own.py")
+    broken = OWN.read_text().replace("len(a.split())", "len(a.splat())")
+    broken = broken.replace("more-words", "worst").replace("claim-balance", "other-balance")
+    (tmp_path / "worst.py").write_text(broken)
+    new = ("--metrics", "worst", "--metric-file", "worst.py")
+    assert "AttributeError" in call(capsys, "run", RECORDS, "--out", "run", *new)
+    found = call(capsys, "run", RECORDS, "--out", "run", "--metrics", "ds")
+    assert list(found["metrics"]) == (["ds", "claim-balance"] if before else ["ds"])
+    assert call(capsys, "status", "run")["complete"]
+    (tmp_path / "worst.py").write_text(broken.replace("splat", "split"))
+    found = call(capsys, "score", "run", *new)
+    assert list(found["metrics"])[-1] == "worst"
+
+
 def test_a_config_file_names_it(capsys: pytest.CaptureFixture[str]) -> None:
     Path("c.toml").write_text('metrics = ["more-words"]\nmetric-file = ["own.py"]\n')
     found = call(capsys, "run", RECORDS, "--out", "run", "--config", "c.toml")

@@ -245,12 +245,31 @@ class _Work:
             self._run_stages(todo, workers)
         self.tell.phase("scoring", directory)
         facts = signature_facts(directory.settings)
-        scores = score_run(directory, self.plan.metrics, facts, self.config.seed)
+        try:
+            scores = score_run(directory, self.plan.metrics, facts, self.config.seed)
+        except ConfigError:
+            self._forget_unscored_metrics()
+            raise
         summary = self._summary(scores)
         directory.write_summary(summary)
         directory.event("finished", **spent(progress))
         self.tell.phase("done", directory)
         return RunResult(self.config.out, summary)
+
+    def _forget_unscored_metrics(self) -> None:
+        """A metric that cannot score is none of the run's: else every later call would meet it."""
+        directory = self.directory
+        scored = tuple(directory.summary().get("metrics", ()))
+        directory.forget_settings(["additive.metrics"])
+        if not scored:
+            return
+        directory.check_settings(
+            {**_fixed(directory.settings), "additive": {"metrics": list(scored)}}, CALLED
+        )
+        own = [name for name in scored if not catalogue().has(name)]
+        files = [file for file in self.config.metric_files if any(map(catalogue([file]).has, own))]
+        config = dataclasses.replace(self.config, metrics=scored, metric_files=tuple(files))
+        directory.write_options(options_of(config))
 
     def _load_workers(self, todo: list[ChunkTodo]) -> list[Worker]:
         """The encoders that a missing step needs, on each device; before the LLM stage, so that
