@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,11 +97,12 @@ def run(quiet: bool, as_json: bool, **options: Any) -> int:
 
     config = run_config(**options)
     silent = quiet or as_json
+    unread = config.llm.model == "builtin" and bool(config.prompts)
     with progress_display(silent) as show:
         result = run_pipeline(
             config,
             stdin=sys.stdin.buffer,
-            on_estimate=None if silent else print_beforehand,
+            on_estimate=None if silent else partial(print_beforehand, reads_no_prompt=unread),
             on_progress=show,
         )
     return _finish(result, as_json)

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from claimscore.pipeline.plan import Plan
 
 
-def print_beforehand(plan: Plan, estimate: Estimate) -> None:
-    """Task by task: the prompt, how many requests are answered already and how many are new."""
+def print_beforehand(plan: Plan, estimate: Estimate, *, reads_no_prompt: bool = False) -> None:
+    """Task by task: the prompt, how many requests are answered already and how many are new.
+
+    `reads_no_prompt`: a prompt was chosen for rules, which do not look at it.
+    """
     prompts = {
         planned.task.name: f"{planned.prompt.version} @{planned.prompt.digest}"
         for planned in plan.tasks
@@ -22,6 +25,12 @@ def print_beforehand(plan: Plan, estimate: Estimate) -> None:
     }
     for line in _lines(prompts, estimate.to_json()):
         print(f"claimscore: {line}", file=sys.stderr)
+    if reads_no_prompt:
+        print(
+            "claimscore: builtin answers by rules and reads no prompt: another prompt changes the "
+            "signature, not the answers",
+            file=sys.stderr,
+        )
     sys.stderr.flush()
 
 

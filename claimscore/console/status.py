@@ -93,7 +93,7 @@ def _next_step(state: Mapping[str, Any], is_run: bool) -> Facts:
     if not state["complete"]:
         command = "run" if is_run else "map"
         yield "next", f"not running; the same `claimscore {command}` goes on"
-    elif state["failures"]:
+    elif any(failure["kind"] != "null_input" for failure in state["failures"]):
         yield "next", "the same command with --retry-failed tries the failed ones again"
 
 

@@ -156,9 +156,9 @@ def _complete(found: Grid, table: Table, config: CorrelateConfig) -> Grid:
     missing = found.first_missing()
     if missing:
         column, case, system = missing
-        of_system = f" of system {system}" if config.case else ""
+        place = f"case {case} of system {system}" if config.case else case
         raise InputError(
-            f"{table.name}: no value of {column} for case {case}{of_system}; --drop-missing "
+            f"{table.name}: no value of {column} for {place}; --drop-missing "
             "leaves out the cases where a value is missing"
         )
     return found

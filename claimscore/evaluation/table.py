@@ -168,14 +168,14 @@ class Grid(NamedTuple):
 
 
 def grid(table: Table, columns: Sequence[str], case: str | None, system: str | None) -> Grid:
-    """Rows of a table as a grid; without `case` every row is a case of one system.
+    """Rows of a table as a grid; without `case` every row is a case of one system, by its number.
 
     `InputError` where a case has two rows of one system.
     """
     values = {name: table.numbers(name).to_numpy() for name in columns}
     height = table.frame.height
     if case is None:
-        cases = tuple(str(row) for row in range(height))
+        cases = tuple(f"row {row + 1}" for row in range(height))
         return Grid(cases, ("",), {name: v.reshape(-1, 1) for name, v in values.items()})
     of_case, cases = _codes(table.texts(case))
     of_system, systems = _codes(table.texts(system or "system"))

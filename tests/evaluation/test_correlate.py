@@ -111,6 +111,8 @@ def test_missing_values(tmp_path: Path):
     path = str(write_jsonl(tmp_path / "t.jsonl", rows))
     with pytest.raises(InputError, match="no value of poor for case c1 of system s2"):
         found(path)
+    with pytest.raises(InputError, match="no value of poor for row 8;"):
+        found(path, case=None)
     result = found(path, drop_missing=True)
     assert (result.n_cases, result.left_out) == (19, 1)
     assert found(path, scores=("good",)).left_out == 0
