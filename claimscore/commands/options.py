@@ -78,7 +78,7 @@ def prompt_choices(
     _ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:
     """`TASK=VERSION|FILE`, each task once."""
-    chosen = {}
+    chosen: dict[str, str] = {}
     for value in values:
         task, equals, version = value.partition("=")
         if not (task and equals and version):

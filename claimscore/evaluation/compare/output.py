@@ -156,6 +156,7 @@ def _agreement(row: Agreement) -> JSON:
         "only_in_baseline": row.records_a,
         "only_in_run": row.records_b,
         "identical_records": row.identical,
+        "other_records": list(row.others),
         "baseline_units": row.units_a,
         "units": row.units_b,
         "baseline_per_sentence": row.per_sentence_a,

@@ -11,6 +11,9 @@ from claimscore.evaluation.compare.statistics import ALPHA, EQUAL_WITHIN, LEVEL
 from claimscore.evaluation.compare.units import Agreement
 from claimscore.evaluation.sections import Section
 
+#: So many records are named in a line; JSON has more.
+MOST_NAMED = 10
+
 _VERDICTS = {
     "higher": "higher",
     "lower": "lower",
@@ -161,6 +164,10 @@ def _agreement_row(row: Agreement) -> tuple[str, ...]:
 
 def _agreement_notes(run: RunComparison) -> Iterator[str]:
     for row in run.agreement:
+        if row.others:
+            more = row.records - row.identical - len(row.others[:MOST_NAMED])
+            names = ", ".join(row.others[:MOST_NAMED]) + (f" and {more:,} more" if more else "")
+            yield f"other {row.table} of side {row.side}: {names}"
         for label, n in ((run.a.label, row.records_a), (run.b.label, row.records_b)):
             if n:
                 yield (

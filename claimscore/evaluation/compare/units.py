@@ -19,13 +19,17 @@ TABLES = {"claims": "claim", "facts": "fact"}
 #: So many records are matched at a time.
 BATCH = 20_000
 
+#: So many records with other units are named.
+NAMED = 100
+
 
 class Agreement(NamedTuple):
     """How the units of one side agree, over the records that have some in both runs.
 
     `records_a` and `records_b` have units in one run only, and are left out. `sentences_a` are
     the sentences that have units (None for facts, which are asked for by text), `identical` the
-    records with the same units in the same order. The last five count units by `KINDS`.
+    records with the same units in the same order, `others` the first `NAMED` of those without.
+    The last five count units by `KINDS`.
     """
 
     table: str
@@ -38,6 +42,7 @@ class Agreement(NamedTuple):
     sentences_a: int | None
     sentences_b: int | None
     identical: int
+    others: tuple[str, ...]
     same: int
     normalised: int
     changed: int
@@ -102,10 +107,12 @@ def agreements(
     if a.table(table) is None or b.table(table) is None:
         return
     counts: dict[str, Counter[str]] = {}
+    others: dict[str, list[str]] = {}
     for start in range(0, ids.len(), BATCH):
         some = ids.slice(start, BATCH)
         units_a, units_b = (read_units(source, table, some) for source in (a, b))
-        _count(units_a, units_b, similarity, counts)
+        for record, side in _count(units_a, units_b, similarity, counts).iter_rows():
+            others.setdefault(side, []).append(record)
     has_sentences = table == "claims"
     for side, found in counts.items():
         sentences = [found[f"sentences_{of}"] if has_sentences else None for of in "ab"]
@@ -117,16 +124,19 @@ def agreements(
             side=side,
             sentences_a=sentences[0],
             sentences_b=sentences[1],
+            others=tuple(others.get(side, ())[:NAMED]),
             **{name: found[name] for name in counted},
         )
 
 
 def _count(
     a: pl.DataFrame, b: pl.DataFrame, similarity: Similarity, counts: dict[str, Counter[str]]
-) -> None:
-    """Add the counts of some records to those of their sides."""
+) -> pl.DataFrame:
+    """Add the counts of some records to those of their sides; id and side of those with other
+    units."""
     keys = ["id", "side"]
-    both = a.select(keys).unique().join(b.select(keys).unique(), on=keys)
+    of_a = a.select(keys).unique(maintain_order=True)
+    both = of_a.join(b.select(keys).unique(), on=keys, maintain_order="left")
     for name, units in (("a", a), ("b", b)):
         for side in units["side"].unique(maintain_order=True).to_list():
             counts.setdefault(side, Counter())
@@ -138,10 +148,12 @@ def _count(
         known = units.filter(pl.col("sentence").is_not_null())
         _add(counts, f"sentences_{name}", known.select(*keys, "sentence").unique())
     _add(counts, "records", both)
-    _add(counts, "identical", identical(a, b))
+    same = identical(a, b)
+    _add(counts, "identical", same)
     matches = match_units(a.drop("sentence"), b.drop("sentence"), similarity)
     for kind in KINDS:
         _add(counts, kind, matches.filter(pl.col("kind") == kind))
+    return both.join(same, on=keys, how="anti", maintain_order="left")
 
 
 def _add(counts: dict[str, Counter[str]], name: str, rows: pl.DataFrame) -> None:

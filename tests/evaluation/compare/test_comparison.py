@@ -258,6 +258,7 @@ def test_agreement_of_versions(versions: tuple[Path, Path]):
     assert (a.table, a.side, a.records, a.records_a, a.records_b) == ("claims", "a", 2, 1, 0)
     assert (a.units_a, a.units_b, a.per_sentence_a, a.identical) == (3, 3, 1.0, 1)
     assert (a.same, a.changed, a.vanished, a.appeared) == (1, 1, 1, 1)
+    assert (a.others, b.others) == ((run.records[0].id,), ()), "whose claims are other ones"
     assert (a.share_same, a.share_matched) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
     assert (b.side, b.share_same, b.identical) == ("b", 1.0, 2)
     assert (facts.table, facts.per_sentence_a, facts.share_same) == (
