@@ -68,7 +68,8 @@ NAMES = """format claimscore baseline method runs
     runs.moved.cells.only_in_baseline runs.moved.cells.only_in_run
     runs.agreement runs.agreement.table runs.agreement.side runs.agreement.records
     runs.agreement.only_in_baseline runs.agreement.only_in_run
-    runs.agreement.identical_records runs.agreement.other_records runs.agreement.baseline_units runs.agreement.units
+    runs.agreement.identical_records runs.agreement.other_records
+    runs.agreement.baseline_units runs.agreement.units
     runs.agreement.baseline_per_sentence runs.agreement.per_sentence runs.agreement.same
     runs.agreement.normalised runs.agreement.changed runs.agreement.vanished
     runs.agreement.appeared runs.agreement.share_same runs.agreement.share_matched
