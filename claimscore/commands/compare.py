@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +14,9 @@ from claimscore.errors import ConfigError
 from claimscore.evaluation.commands import typed_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from claimscore.pipeline.encoders.base import Embedder
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
-
-#: Seconds between two lines about the encoder's work.
-LINE_INTERVAL_S = 10.0
 
 
 @click.command()
@@ -75,6 +69,7 @@ def compare(
     claimscore compare runs/v1 runs/v2
     claimscore compare runs/v1 runs/v2 --by system --html compare.html
     """
+    from claimscore.console.progress import counts_display
     from claimscore.evaluation.compare.comparison import CompareConfig, compare
     from claimscore.evaluation.compare.output import (
         check_differences_path,
@@ -88,7 +83,7 @@ def compare(
     _refuse_one_file_twice(differences, html_file, json_file)
     silent = quiet or json_file == "-"
     model = None if embedder is None else _embedder(embedder, device, offline)
-    found = compare(config, model, None if silent else _lines())
+    found = compare(config, model, counts_display(silent, "texts encoded"))
     if differences is not None:
         write_differences(found, differences)
     if html_file is not None:
@@ -119,12 +114,12 @@ def _refuse_one_file_twice(*files: Path | str | None) -> None:
 
 def _embedder(name: str, device: str, offline: bool) -> Embedder:
     """The sentence encoder, with what it said in runs at hand."""
-    from claimscore.config import EncoderConfig, user_cache_dir
+    from claimscore.config import EncoderConfig
     from claimscore.pipeline.encoders import load_model
-    from claimscore.pipeline.encoders.store import FOLDER, ModelStore
+    from claimscore.pipeline.encoders.store import open_store
 
     config = EncoderConfig(embedder=name, device=device, offline=offline)
-    store = ModelStore(user_cache_dir() / FOLDER, on_notice=_notice)
+    store = open_store(None, on_notice=_notice)
     model: Any = store.around(load_model("embedder", config))  # what the role says it is
     found: Embedder = model
     return found
@@ -132,17 +127,3 @@ def _embedder(name: str, device: str, offline: bool) -> Embedder:
 
 def _notice(notice: str) -> None:
     print(f"claimscore: {notice}", file=sys.stderr)
-
-
-def _lines() -> Callable[[int, int], None]:
-    """Something to tell how many texts the encoder has read: a line every few seconds."""
-    last = time.monotonic()
-
-    def show(done: int, total: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= LINE_INTERVAL_S:
-            last = now
-            print(f"claimscore: {done:,} of {total:,} texts encoded", file=sys.stderr, flush=True)
-
-    return show

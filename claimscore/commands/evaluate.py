@@ -181,7 +181,8 @@ def evaluate_nli(
     DATA are JSONL, CSV or Parquet files, each a set, with `premise`, `hypothesis` and `label`
     (entailment, neutral or contradiction).
     """
-    from claimscore.evaluation.display import pairs_display, print_sections
+    from claimscore.console.progress import counts_display
+    from claimscore.evaluation.display import print_sections
     from claimscore.evaluation.nli import NLIConfig
     from claimscore.evaluation.nli import evaluate_nli as evaluate_pairs
     from claimscore.evaluation.nli_sections import nli_sections
@@ -191,7 +192,7 @@ def evaluate_nli(
         **{name: options.pop(name) for name in ("nli", "device", "dtype", "offline")}
     )
     config = NLIConfig(data, encoders, **options)
-    result = evaluate_pairs(config, pairs_display(quiet or as_json))
+    result = evaluate_pairs(config, counts_display(quiet or as_json, "pairs"))
     sections = list(nli_sections(result, config))
     frames = {"nli": result.sets, "confusion": result.confusion}
     frames |= {"temperature": result.temperature} if result.temperature.height else {}

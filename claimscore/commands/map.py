@@ -12,13 +12,12 @@ import click
 from claimscore.commands.options import (
     EXIT_FAILED_RECORDS,
     EXIT_OK,
-    FILE,
     FOLDER,
     complete_file,
+    config_option,
     llm_config,
     llm_options,
     output_options,
-    read_config,
 )
 
 
@@ -39,14 +38,7 @@ from claimscore.commands.options import (
 )
 @click.option("--retry-failed", is_flag=True, help="Try failed rows again.")
 @click.option("--estimate", is_flag=True, help="Say what it would cost; ask and write nothing.")
-@click.option(
-    "--config",
-    type=FILE,
-    is_eager=True,
-    expose_value=False,
-    callback=read_config,
-    help="TOML with options of this command.",
-)
+@config_option
 @llm_options
 @output_options
 def map_table(quiet: bool, as_json: bool, estimate: bool, **options: Any) -> int:

@@ -101,6 +101,15 @@ def _options(*options: Callable[..., Any]) -> Callable[[Any], Any]:
 FOLDER = click.Path(path_type=Path, file_okay=False)
 FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 
+config_option = click.option(
+    "--config",
+    type=FILE,
+    is_eager=True,
+    expose_value=False,
+    callback=read_config,
+    help="TOML with options of this command.",
+)
+
 llm_options = _options(
     click.option(
         "--llm",

@@ -13,17 +13,16 @@ import click
 from claimscore.commands.options import (
     EXIT_FAILED_RECORDS,
     EXIT_OK,
-    FILE,
     FOLDER,
     complete_file,
     complete_metrics,
+    config_option,
     encoder_options,
     llm_options,
     metric_file_option,
     names,
     output_options,
     prompt_choices,
-    read_config,
     run_config,
 )
 from claimscore.config import TASK_NAMES
@@ -75,14 +74,7 @@ METRICS_HELP = "By name; options of a metric follow it, as in summac-zs:op1=min.
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the bootstrap.")
 @click.option("--retry-failed", is_flag=True, help="Try failed rows again.")
-@click.option(
-    "--config",
-    type=FILE,
-    is_eager=True,
-    expose_value=False,
-    callback=read_config,
-    help="TOML with options of this command.",
-)
+@config_option
 @llm_options
 @encoder_options
 @output_options

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
-import time
 from typing import TYPE_CHECKING
 
-from claimscore.console.progress import LINE_INTERVAL_S
+from claimscore.console.progress import plain_lines
 from claimscore.console.text import print_rows
 
 if TYPE_CHECKING:
@@ -23,33 +21,21 @@ if TYPE_CHECKING:
 
 def training_display(quiet: bool) -> Callable[[TrainingProgress], None]:
     """Plain lines about a training, one every few seconds."""
-    last_time = 0.0
+    tell = plain_lines(quiet)
 
     def show(progress: TrainingProgress) -> None:
-        nonlocal last_time
-        now = time.monotonic()
-        if quiet or now - last_time < LINE_INTERVAL_S:
-            return
-        last_time = now
-        line = f"step {progress.step:,} of {progress.steps:,}, loss {progress.loss:.4f}"
-        print(f"claimscore: {line}", file=sys.stderr, flush=True)
+        tell(f"step {progress.step:,} of {progress.steps:,}, loss {progress.loss:.4f}")
 
     return show
 
 
 def stage_display(quiet: bool) -> Callable[[SummaCProgress], None]:
     """Plain lines about a training of several stages, one every few seconds."""
-    last_time = 0.0
+    tell = plain_lines(quiet)
 
     def show(progress: SummaCProgress) -> None:
-        nonlocal last_time
-        now = time.monotonic()
-        if quiet or now - last_time < LINE_INTERVAL_S:
-            return
-        last_time = now
         loss = "" if progress.loss is None else f", loss {progress.loss:.4f}"
-        line = f"{progress.stage}: {progress.step:,} of {progress.steps:,}{loss}"
-        print(f"claimscore: {line}", file=sys.stderr, flush=True)
+        tell(f"{progress.stage}: {progress.step:,} of {progress.steps:,}{loss}")
 
     return show
 

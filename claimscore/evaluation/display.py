@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich import box
@@ -15,9 +13,6 @@ from claimscore.evaluation.sections import Section
 
 #: Columns where the output is no terminal: nobody folds a file.
 PIPED_WIDTH = 200
-
-#: Seconds between two lines about how far it is.
-LINE_INTERVAL_S = 10.0
 
 
 def print_sections(sections: Iterable[Section], page: Path | None = None) -> None:
@@ -38,19 +33,3 @@ def print_sections(sections: Iterable[Section], page: Path | None = None) -> Non
         console.print()
     if page is not None:
         console.print(f"page: {page}", markup=False, soft_wrap=True)
-
-
-def pairs_display(quiet: bool) -> Callable[[int, int], None] | None:
-    """Something to call with how many pairs of how many are judged: a line now and then."""
-    if quiet:
-        return None
-    last = time.monotonic()
-
-    def show(done: int, pairs: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= LINE_INTERVAL_S:
-            last = now
-            print(f"claimscore: {done:,} of {pairs:,} pairs", file=sys.stderr, flush=True)
-
-    return show
