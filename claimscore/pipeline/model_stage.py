@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import functools
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 import anyio
 import anyio.to_thread
-import polars as pl
 
+from claimscore.pipeline.chunk_work import do_passes, tokens_of
 from claimscore.pipeline.chunks import ChunkTodo
 from claimscore.pipeline.encoders.base import OnBatch
 from claimscore.pipeline.encoders.devices import Models, Worker
-from claimscore.pipeline.encoders.turns import waited_s
-from claimscore.pipeline.passes import PassInput
-from claimscore.pipeline.passes.counting import count_tokens
-from claimscore.pipeline.plan import PlannedPass
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.token_queue import TokenQueue
 from claimscore.rundir import RunDirectory
@@ -114,45 +109,18 @@ class ModelStage:
 
     def _do_chunk(self, item: ChunkTodo, models: Models) -> None:
         """All model passes of one chunk, in a thread of its own."""
-        chunk = item.chunk
-        records = self._directory.read("records", chunk)
-        for done, planned in enumerate(item.passes):
-            began, waited = time.monotonic(), waited_s()
-            result = planned.model_pass.compute(
-                PassInput(
-                    model=models[planned.model_pass.role],
-                    need=planned.need,
-                    records=records,
-                    read=functools.partial(self._read, chunk),
-                    broken=self._broken(chunk, planned),
-                    listen=functools.partial(self._listen, item, done),
-                )
-            )
-            frames = {**result.rows, "failures": result.failures}
-            self._directory.write_parts(chunk, planned.step, frames)
-            seconds = time.monotonic() - began - (waited_s() - waited)
-            self._progress.add_pass(planned.step, records.height, seconds)
-        self._progress.add_chunk(chunk)
+        do_passes(
+            item.passes,
+            self._directory.chunk(item.chunk),
+            models,
+            listen=functools.partial(self._listen, item),
+            on_pass=self._progress.add_pass,
+        )
+        self._progress.add_chunk(item.chunk)
 
     def _tokens(self, item: ChunkTodo) -> int:
         """About how many tokens the passes of a chunk will give their models."""
-        records = self._directory.read("records", item.chunk)
-        read = functools.partial(self._read, item.chunk)
-        return sum(
-            count_tokens(planned.model_pass, planned.need, records, read) for planned in item.passes
-        )
-
-    def _read(self, chunk: int, table: str) -> pl.DataFrame:
-        return self._directory.read(table, chunk)
-
-    def _broken(self, chunk: int, planned: PlannedPass) -> frozenset[str]:
-        """The records of which a task that the pass needs failed on one of its sides."""
-        after = planned.model_pass.after
-        if not after:
-            return frozenset()
-        failures = self._directory.read("failures", chunk)
-        of_sides = pl.col("stage").is_in(after) & pl.col("side").is_in(planned.need.sides)
-        return frozenset(failures.filter(of_sides)["id"])
+        return tokens_of(item.passes, self._directory.chunk(item.chunk))
 
     def _listen(self, item: ChunkTodo, passes_done: int, pairs: int) -> OnBatch:
         """What a model calls after each batch of `pairs`: keeps count, and stops it if need be."""

@@ -13,20 +13,16 @@ import threading
 from collections.abc import Iterator, Sequence
 
 import anyio
-import anyio.to_thread
-from anyio import lowlevel
 from anyio.abc import TaskStatus
 
 from claimscore.config import RunConfig
 from claimscore.errors import StoppedEarly
-from claimscore.pipeline.chunks import ChunkTodo, waves
+from claimscore.pipeline.chunk_work import do_tasks
+from claimscore.pipeline.chunks import ChunkTodo
 from claimscore.pipeline.encoders.devices import Worker
 from claimscore.pipeline.llm.engine import Engine
-from claimscore.pipeline.llm_stage import run_task
 from claimscore.pipeline.model_stage import ModelStage
-from claimscore.pipeline.plan import PlannedTask
 from claimscore.pipeline.progress import Progress
-from claimscore.pipeline.tasks import TASKS
 from claimscore.rundir import RunDirectory
 
 
@@ -105,33 +101,21 @@ class Stages:
 
         It counts as started once the engine knows of its first requests.
         """
-        begun = False
         try:
-            for wave in waves(item.tasks):
-                async with anyio.create_task_group() as group:
-                    for planned in wave:
-                        group.start_soon(self._task_step, item.chunk, planned)
-                    if not begun:
-                        await lowlevel.checkpoint()
-                        task_status.started()
-                        begun = True
-            if not begun:
-                task_status.started()
+            await do_tasks(
+                item.tasks,
+                self._directory.chunk(item.chunk),
+                self._engine,
+                self._config.granularity,
+                at=self._at,
+                on_asked=task_status.started,
+            )
             if item.tasks:
                 self._progress.llm_chunks_done += 1
             if item.needs_models:
                 await self._model_stage.put(item)
         finally:
             slots.release()
-
-    async def _task_step(self, chunk: int, planned: PlannedTask) -> None:
-        records = self._directory.read("records", chunk)
-        before = {TASKS[name].table.name for name in planned.task.after}
-        tables = {table: self._directory.read(table, chunk) for table in before}
-        result = await run_task(planned, records, tables, self._engine, self._config.granularity)
-        frames = {planned.task.table.name: result.rows, "failures": result.failures}
-        with self._at(f"the disk, at {planned.step} of chunk {chunk}"):
-            await anyio.to_thread.run_sync(self._directory.write_parts, chunk, planned.step, frames)
 
     @contextlib.contextmanager
     def _at(self, work: str) -> Iterator[None]:

@@ -14,6 +14,7 @@ a step finished or not, never half: it is done again and writes over what is the
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import errno
 import fcntl
@@ -41,6 +42,7 @@ from claimscore.atomic import (
 )
 from claimscore.config import read_toml
 from claimscore.errors import ConfigError
+from claimscore.rundir.chunk_files import ChunkFiles
 from claimscore.rundir.manifest import Manifest
 from claimscore.rundir.settings import as_stored, merge, to_toml, without
 from claimscore.tables import SCORES, TABLES
@@ -220,6 +222,10 @@ class RunDirectory:
     def chunk_counts(self, chunk: int) -> Counter[str]:
         """Rows of each table that the finished steps of a chunk wrote."""
         return self._manifest.chunk_counts(chunk)
+
+    def chunk(self, number: int) -> ChunkFiles:
+        """The tables of one chunk, for who works on it."""
+        return _ChunkOfDirectory(self, number)
 
     def write_parts(self, chunk: int, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
         """Write what a step made of a chunk, then the manifest line that makes it count.
@@ -403,6 +409,20 @@ class RunDirectory:
             os.ftruncate(self._lock, 0)
             os.close(self._lock)
             self._lock = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _ChunkOfDirectory:
+    """A chunk of a run directory in the process that holds its lock."""
+
+    directory: RunDirectory
+    chunk: int
+
+    def read(self, table: str) -> pl.DataFrame:
+        return self.directory.read(table, self.chunk)
+
+    def write(self, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
+        self.directory.write_parts(self.chunk, step, frames)
 
 
 @contextlib.contextmanager
