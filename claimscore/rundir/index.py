@@ -1,0 +1,270 @@
+"""Which steps of which chunks are finished, how many rows they wrote, and in which files these lie.
+
+Kept in arrays by chunk: a run over a million records has some 100,000 finished steps, and they
+take a few megabytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
+
+_UNDONE, _OWN = -2, -1
+_CAPACITY = 64
+
+
+class Part(NamedTuple):
+    """Rows that one step wrote into one table for one chunk."""
+
+    table: str
+    rows: int
+
+
+class Merged(NamedTuple):
+    """A file of a table with what a step wrote for the chunks `first` to `end` (exclusive).
+
+    A file is never changed: another one of the same chunks has the next generation.
+    """
+
+    first: int
+    end: int
+    generation: int
+
+
+class Place(NamedTuple):
+    """Where the rows of one chunk lie: in a merged file from `offset` on, or in one of its own
+    (`file` is None)."""
+
+    chunk: int
+    step: str
+    file: Merged | None
+    offset: int
+    rows: int
+
+
+@dataclasses.dataclass(slots=True)
+class _Step:
+    """One step: for each chunk the file it lies in (or that it is undone), and by table how many
+    rows it has and where in the file they begin."""
+
+    file: Numbers
+    rows: dict[str, Numbers]
+    offset: dict[str, Numbers]
+
+    def fit(self, n_chunks: int) -> None:
+        if n_chunks <= len(self.file):
+            return
+        room = max(n_chunks, 2 * len(self.file))
+        self.file = _grown(self.file, room, _UNDONE)
+        self.rows = {table: _grown(rows, room, 0) for table, rows in self.rows.items()}
+        self.offset = {table: _grown(starts, room, 0) for table, starts in self.offset.items()}
+
+    def put(self, chunk: int, table: str, rows: int, offset: int) -> None:
+        if table not in self.rows:
+            table = sys.intern(table)
+            self.rows[table] = np.zeros(len(self.file), np.int64)
+            self.offset[table] = np.zeros(len(self.file), np.int64)
+        self.rows[table][chunk] = rows
+        self.offset[table][chunk] = offset
+
+
+def _grown(numbers: Numbers, room: int, fill: int) -> Numbers:
+    grown = np.full(room, fill, np.int64)
+    grown[: len(numbers)] = numbers
+    return grown
+
+
+def _follows(place: Place, before: Place) -> bool:
+    return (
+        place.file is not None
+        and place.file == before.file
+        and place.offset == before.offset + before.rows
+    )
+
+
+class PartIndex:
+    """The state that a manifest's lines lead to. Not for several threads at once."""
+
+    def __init__(self) -> None:
+        self._by_step: dict[str, _Step] = {}
+        self._files: list[Merged] = []
+        self._total: Counter[str] = Counter()
+        self._n_done: Counter[str] = Counter()
+
+    # -- what changes it
+
+    def finish(self, chunk: int, step: str, rows: Mapping[str, int]) -> None:
+        """The step is finished for the chunk, in files of its own."""
+        self._put(chunk, step, _OWN, {table: (count, 0) for table, count in rows.items()})
+
+    def strike(self, chunk: int, step: str) -> None:
+        """The step is undone for the chunk."""
+        if step in self._by_step:
+            self._strike(self._step(step, chunk + 1), chunk, step)
+
+    def merge(self, step: str, file: Merged, rows: Mapping[str, Sequence[int | None]]) -> None:
+        """The rows of these chunks lie in `file`; `rows` has a number a chunk, None for those
+        that are not in it."""
+        number = len(self._files)
+        self._files.append(file)
+        ends = dict.fromkeys(rows, 0)
+        for chunk in range(file.first, file.end):
+            counts = {table: column[chunk - file.first] for table, column in rows.items()}
+            places = {t: (count, ends[t]) for t, count in counts.items() if count is not None}
+            if len(places) == len(counts):
+                self._put(chunk, step, number, places)
+            for table, (count, _) in places.items():
+                ends[table] += count
+
+    def _put(
+        self, chunk: int, step: str, number: int, places: Mapping[str, tuple[int, int]]
+    ) -> None:
+        found = self._step(step, chunk + 1)
+        self._strike(found, chunk, step)
+        found.file[chunk] = number
+        self._n_done[step] += 1
+        for table, (rows, offset) in places.items():
+            found.put(chunk, table, rows, offset)
+            self._total[table] += rows
+
+    def _step(self, step: str, n_chunks: int) -> _Step:
+        step = sys.intern(step)
+        found = self._by_step.get(step)
+        if found is None:
+            empty = np.full(max(n_chunks, _CAPACITY), _UNDONE, np.int64)
+            found = self._by_step[step] = _Step(empty, {}, {})
+        found.fit(n_chunks)
+        return found
+
+    def _strike(self, found: _Step, chunk: int, step: str) -> None:
+        if found.file[chunk] == _UNDONE:
+            return
+        found.file[chunk] = _UNDONE
+        self._n_done[step] -= 1
+        for table, rows in found.rows.items():
+            self._total[table] -= int(rows[chunk])
+            rows[chunk] = 0
+
+    # -- what is asked
+
+    def parts(self, chunk: int, step: str) -> tuple[Part, ...] | None:
+        """The tables of a finished step and their rows, or None where it is not finished."""
+        found = self._by_step.get(step)
+        if found is None or chunk >= len(found.file) or found.file[chunk] == _UNDONE:
+            return None
+        return tuple(Part(table, int(rows[chunk])) for table, rows in found.rows.items())
+
+    def steps(self, chunk: int) -> frozenset[str]:
+        """The finished steps of a chunk."""
+        return frozenset(step for step in self._by_step if self._is_done(chunk, step))
+
+    def _is_done(self, chunk: int, step: str) -> bool:
+        file = self._by_step[step].file
+        return chunk < len(file) and bool(file[chunk] != _UNDONE)
+
+    def all_steps(self) -> frozenset[str]:
+        """The steps that are finished for at least one chunk."""
+        return frozenset(step for step, count in self._n_done.items() if count)
+
+    def steps_done(self, step: str) -> int:
+        """For how many chunks a step is finished."""
+        return self._n_done[step]
+
+    def counts(self) -> dict[str, int]:
+        """Rows of each table over all finished steps."""
+        return dict(self._total)
+
+    def chunk_counts(self, chunk: int) -> Counter[str]:
+        """Rows of each table that the finished steps of a chunk wrote."""
+        counts: Counter[str] = Counter()
+        for step in self._by_step:
+            counts.update(dict(self.parts(chunk, step) or ()))
+        return counts
+
+    def writers(self, table: str, chunk: int) -> list[str]:
+        """Steps that wrote rows of the table for the chunk, sorted."""
+        return [
+            step
+            for step in sorted(self._by_step)
+            if any(part.table == table and part.rows for part in self.parts(chunk, step) or ())
+        ]
+
+    def places(self, table: str, chunks: Sequence[int]) -> Iterator[Place]:
+        """Where the rows of a table lie: chunk by chunk, of each its steps in sorted order."""
+        for chunk in chunks:
+            for step in self.writers(table, chunk):
+                yield self._place(table, chunk, step)
+
+    def _place(self, table: str, chunk: int, step: str) -> Place:
+        found = self._by_step[step]
+        number = int(found.file[chunk])
+        file = None if number == _OWN else self._files[number]
+        return Place(
+            chunk, step, file, int(found.offset[table][chunk]), int(found.rows[table][chunk])
+        )
+
+    def all_places(self, table: str, step: str | None = None) -> list[Place]:
+        """The same for all chunks, with what lies together in one merged file in one place.
+
+        A step's rows come in the input's order; several steps take turns file by file.
+        """
+        places: list[Place] = []
+        for name in sorted(self._by_step):
+            if step in (None, name) and table in self._by_step[name].rows:
+                places += self._places_of(table, name)
+        return sorted(places, key=lambda place: place.chunk)
+
+    def _places_of(self, table: str, step: str) -> Iterator[Place]:
+        found = self._by_step[step]
+        waiting: Place | None = None
+        for chunk in np.flatnonzero(found.rows[table]).tolist():
+            place = self._place(table, chunk, step)
+            if waiting is not None and _follows(place, waiting):
+                waiting = waiting._replace(rows=waiting.rows + place.rows)
+            else:
+                if waiting is not None:
+                    yield waiting
+                waiting = place
+        if waiting is not None:
+            yield waiting
+
+    # -- merging
+
+    def is_done(self, step: str, first: int, end: int) -> bool:
+        """Whether a step is finished for all of these chunks."""
+        file = self._by_step[step].file if step in self._by_step else np.empty(0, np.int64)
+        return end <= len(file) and bool((file[first:end] != _UNDONE).all())
+
+    def file_of(self, step: str, first: int, end: int) -> Merged | None:
+        """The one merged file in which all of these chunks lie."""
+        found = self._by_step[step]
+        number = int(found.file[first])
+        together = number >= 0 and bool((found.file[first:end] == number).all())
+        return self._files[number] if together else None
+
+    def files(self, step: str) -> list[Merged]:
+        """The merged files with rows of a step that count, and none besides."""
+        used = np.unique(self._by_step[step].file) if step in self._by_step else ()
+        return [self._files[int(number)] for number in used if number >= 0]
+
+    def members(self, step: str, file: Merged) -> list[int]:
+        """The chunks whose rows in a merged file count."""
+        number = self._files.index(file)
+        return np.flatnonzero(self._by_step[step].file == number).tolist()
+
+    def tables(self, step: str) -> tuple[str, ...]:
+        """The tables that a step has named."""
+        return tuple(self._by_step[step].rows)
+
+    def next_generation(self, first: int, end: int) -> int:
+        """The generation of a new file of these chunks."""
+        same = (f.generation for f in self._files if (f.first, f.end) == (first, end))
+        return 1 + max(same, default=0)
