@@ -48,7 +48,7 @@ class IndexAgainstRows(RuleBasedStateMachine):
         members = [chunk for chunk in range(first, end) if (chunk, step) in self.rows]
         if not members:
             return
-        file = Merged(first, end, self.index.next_generation(first, end))
+        file = self.index.new_file(step, first, end)
         rows: dict[str, list[int | None]] = {
             table: [
                 self.rows[chunk, step][table] if chunk in members else None
@@ -107,6 +107,16 @@ class IndexAgainstRows(RuleBasedStateMachine):
                     for chunk in range(CHUNKS)
                     for _ in range(self.rows.get((chunk, step), {}).get(table, 0))
                 ]
+
+    @invariant()
+    def its_entries_lead_to_it(self) -> None:
+        again = PartIndex()
+        for entry in self.index.entries():
+            again.apply(entry)
+        for chunk in range(CHUNKS):
+            assert again.finished(chunk) == self.index.finished(chunk)
+        assert +Counter(again.counts()) == +Counter(self.index.counts())
+        assert again.all_steps() == self.index.all_steps()
 
     def _rows_at(self, table: str, place: Place) -> list[int]:
         if place.file is None:

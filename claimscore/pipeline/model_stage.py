@@ -117,6 +117,7 @@ class ModelStage:
             on_pass=self._progress.add_pass,
         )
         self._progress.add_chunk(item.chunk)
+        self._directory.settle(item.chunk)
 
     def _tokens(self, item: ChunkTodo) -> int:
         """About how many tokens the passes of a chunk will give their models."""

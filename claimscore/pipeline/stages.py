@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator, Sequence
 
 import anyio
+import anyio.to_thread
 from anyio.abc import TaskStatus
 
 from claimscore.config import RunConfig
@@ -114,6 +115,8 @@ class Stages:
                 self._progress.llm_chunks_done += 1
             if item.needs_models:
                 await self._model_stage.put(item)
+            else:
+                await anyio.to_thread.run_sync(self._directory.settle, item.chunk)
         finally:
             slots.release()
 

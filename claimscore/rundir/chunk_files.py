@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import polars as pl
 
-from claimscore.rundir.parts import PartFiles, Written
+from claimscore.rundir.index import Merged, Place
+from claimscore.rundir.parts import PartFiles
 from claimscore.storage import open_folder
+
+#: Rows in a file of their own; or rows, offset and the chunks and generation of a merged file.
+Lies: TypeAlias = int | Sequence[int]
 
 
 class ChunkFiles(Protocol):
@@ -32,18 +36,22 @@ class ChunkFiles(Protocol):
 class WorkerChunk:
     """The `ChunkFiles` of a process that does not hold the lock of the run directory.
 
-    `finished` are the steps of the chunk that are finished, each with its rows by table, as
-    `RunDirectory.finished` gives them. What is written here is read here, and counts for
-    everybody once the process with the lock has called `RunDirectory.finish_written` with what
-    stands in `written`; until then it is as if it were not there.
+    `finished` are the steps of the chunk that are finished, each with where its rows lie by
+    table, as `RunDirectory.finished` gives them: plain data, which JSON may carry. What is
+    written here is read here, and counts for everybody once the process with the lock has called
+    `RunDirectory.finish_written` with what stands in `written`; until then it is as if it were
+    not there.
     """
 
     def __init__(
-        self, where: Path | str, chunk: int, finished: Mapping[str, Mapping[str, int]]
+        self, where: Path | str, chunk: int, finished: Mapping[str, Mapping[str, Lies]]
     ) -> None:
         self._parts = PartFiles(open_folder(where))
         self._chunk = chunk
-        self._steps = {step: dict(rows) for step, rows in finished.items()}
+        self._places = {
+            step: {table: _place(chunk, step, lies) for table, lies in tables.items()}
+            for step, tables in finished.items()
+        }
         self.written: dict[str, dict[str, int]] = {}
 
     @property
@@ -51,11 +59,25 @@ class WorkerChunk:
         return self._chunk
 
     def read(self, table: str) -> pl.DataFrame:
-        steps = dict(self._steps)
-        wrote = [step for step in sorted(steps) if steps[step].get(table)]
-        return self._parts.read(table, [Written(self._chunk, step) for step in wrote])
+        places = dict(self._places)
+        wrote = [of for step in sorted(places) if (of := places[step].get(table)) and of.rows]
+        return self._parts.read(table, wrote)
 
     def write(self, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
         rows = self._parts.write(self._chunk, step, frames)
         self.written[step] = rows
-        self._steps[step] = rows
+        self._places[step] = {
+            table: _place(self._chunk, step, count) for table, count in rows.items()
+        }
+
+
+def plain(place: Place) -> Lies:
+    """Where rows lie, as JSON may carry it."""
+    return place.rows if place.file is None else (place.rows, place.offset, *place.file)
+
+
+def _place(chunk: int, step: str, lies: Lies) -> Place:
+    if isinstance(lies, int):
+        return Place(chunk, step, None, 0, lies)
+    rows, offset, *file = lies
+    return Place(chunk, step, Merged(*file), offset, rows)

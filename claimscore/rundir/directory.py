@@ -7,6 +7,9 @@
     DIR/.state/options.json                    how the run was called
     DIR/.lock                                  held by the one process that writes
 
+Parts of many chunks that are done are merged into larger files (`merging`), so the number of files
+stays small however many records there are.
+
 A part counts only when the manifest names it. A kill at any moment therefore leaves
 a step finished or not, never half: it is done again and writes over what is there.
 """
@@ -20,7 +23,7 @@ import json
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
@@ -29,13 +32,15 @@ import polars as pl
 
 from claimscore.atomic import atomic_path
 from claimscore.errors import ConfigError
-from claimscore.rundir.chunk_files import ChunkFiles
+from claimscore.rundir.chunk_files import ChunkFiles, Lies, plain
 from claimscore.rundir.home import NOTE, STATE, Home, LocalHome
 from claimscore.rundir.manifest import Manifest
-from claimscore.rundir.parts import SINGLE_STEP_TABLES, PartFiles, Written, checked, empty
+from claimscore.rundir.merging import Merging
+from claimscore.rundir.parts import SINGLE_STEP_TABLES, PartFiles, checked, empty
 from claimscore.rundir.scores import sink_scores
 from claimscore.rundir.settings import as_stored, merge, to_toml, without
 from claimscore.storage import Folder
+from claimscore.tables import TABLES
 
 _OPTIONS = f"{STATE}/options.json"
 _TOML_HEADER = "# Written by claimscore: everything that determines the results of this run.\n"
@@ -53,6 +58,7 @@ class RunDirectory:
         self._parts = PartFiles(self._home.folder)
         self._is_open = False
         self._manifest_or_none: Manifest | None = None
+        self._merging_or_none: Merging | None = None
 
     @classmethod
     def reader(cls, path: Path | str) -> RunDirectory:
@@ -69,8 +75,11 @@ class RunDirectory:
     def __enter__(self) -> Self:
         self._home.open()
         try:
-            self._load().open_for_writing()
+            manifest = self._load()
+            manifest.open_for_writing()
             self._home.clean()
+            self._merging_or_none = Merging(manifest, self._parts)
+            self._merging_or_none.clean()
         except BaseException:
             self._home.release()
             raise
@@ -217,9 +226,13 @@ class RunDirectory:
         """The tables of one chunk, for who works on it."""
         return _ChunkOfDirectory(self, number)
 
-    def finished(self, chunk: int) -> dict[str, dict[str, int]]:
-        """The finished steps of a chunk, each with its rows by table, for a `WorkerChunk`."""
-        return self._manifest.finished(chunk)
+    def finished(self, chunk: int) -> dict[str, dict[str, Lies]]:
+        """The finished steps of a chunk, each with where its rows lie by table, for a
+        `WorkerChunk`."""
+        return {
+            step: {table: plain(place) for table, place in places.items()}
+            for step, places in self._manifest.finished(chunk).items()
+        }
 
     def write_parts(self, chunk: int, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
         """Write what a step made of a chunk, then the manifest line that makes it count.
@@ -240,8 +253,22 @@ class RunDirectory:
             self._refuse_second_writer(table, chunk, step)
         manifest.finish(chunk, step, rows)
 
+    def write_chunks(
+        self, first: int, step: str, table: str, frames: Sequence[pl.DataFrame]
+    ) -> None:
+        """Write the rows of several chunks in a row, from `first` on, into one file; their step,
+        which writes this table alone, is then finished for all of them."""
+        self._for_writing()
+        for chunk in range(first, first + len(frames)):
+            self._refuse_second_writer(table, chunk, step)
+            self.forget(chunk, step)
+        self._merging.write(first, step, table, frames)
+
     def forget(self, chunk: int, step: str) -> None:
-        """Make a finished step undone and remove its parts; nothing where it is not finished."""
+        """Make a finished step undone and remove its parts; nothing where it is not finished.
+
+        Rows in a merged file are passed over from now on, and left out when it is merged again.
+        """
         manifest = self._for_writing()
         parts = manifest.parts(chunk, step)
         if parts is None:
@@ -249,25 +276,36 @@ class RunDirectory:
         manifest.strike(chunk, step)
         self._parts.remove(chunk, step, [table for table, _ in parts])
 
+    def settle(self, *chunks: int) -> None:
+        """Nothing more will be written of these chunks, nor read of them one by one, in this
+        call: their parts may be merged into larger files. Threads may call it."""
+        self._for_writing()
+        self._merging.settle(chunks)
+
     def read(self, table: str, *chunks: int) -> pl.DataFrame:
         """The rows of a table of these chunks, of each its steps in sorted order; empty where
         there are none."""
-        manifest = self._manifest
-        parts = [Written(n, step) for n in chunks for step in manifest.writers(table, n)]
-        return self._parts.read(table, parts) if parts else self._no_rows(table)
+        places = self._manifest.places(table, chunks)
+        if not places:
+            return self._no_rows(table)
+        try:
+            return self._parts.read(table, places)
+        except ConfigError:
+            if self._is_open:
+                raise
+        # A reader's manifest is that of a moment ago: the writer may have merged the parts.
+        return self._parts.read(table, self._load().places(table, chunks))
 
     def scan(self, table: str, step: str | None = None) -> pl.LazyFrame:
-        """All finished rows of a table (or only a step's) in the input's order, without loading
-        them."""
-        written = self._manifest.written(table)
-        return self._parts.scan(table, [part for part in written if step in (None, part.step)])
+        """All finished rows of a table (or only a step's), without loading them: a step's rows in
+        the input's order; several steps take turns file by file."""
+        return self._parts.scan(table, self._manifest.all_places(table, step))
 
     def _no_rows(self, table: str) -> pl.DataFrame:
         """No row, with the table's columns; of the records those of the first chunk with rows."""
-        first = next(self._manifest.written(table), None)
-        return (
-            empty(table).collect() if first is None else self._parts.read(table, [first])
-        ).clear()
+        if table in TABLES:
+            return empty(table).collect()
+        return self.scan(table).head(0).collect()
 
     def _refuse_second_writer(self, table: str, chunk: int, step: str) -> None:
         others = [name for name in self._manifest.writers(table, chunk) if name != step]
@@ -329,6 +367,11 @@ class RunDirectory:
         if self._manifest_or_none is None:
             raise RuntimeError("the run directory is not open: use `with` or RunDirectory.reader")
         return self._manifest_or_none
+
+    @property
+    def _merging(self) -> Merging:
+        assert self._merging_or_none is not None, "open for writing"
+        return self._merging_or_none
 
     def _load(self) -> Manifest:
         self._manifest_or_none = Manifest(self._home.journal())

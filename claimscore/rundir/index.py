@@ -10,7 +10,7 @@ import dataclasses
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,19 @@ class Merged(NamedTuple):
     first: int
     end: int
     generation: int
+
+
+#: Rows of a merged file by table, a number a chunk; None where the chunk is not in it.
+Columns: TypeAlias = Mapping[str, Sequence[int | None]]
+
+
+class Entry(NamedTuple):
+    """One change: a step finished for a chunk (`rows` by table), struck off (None), or the rows
+    of several chunks put into one file."""
+
+    step: str
+    where: int | Merged
+    rows: Mapping[str, int] | Columns | None
 
 
 class Place(NamedTuple):
@@ -96,10 +109,21 @@ class PartIndex:
     def __init__(self) -> None:
         self._by_step: dict[str, _Step] = {}
         self._files: list[Merged] = []
+        self._contents: list[Columns] = []
+        self._generations: dict[tuple[str, int, int], int] = {}
         self._total: Counter[str] = Counter()
         self._n_done: Counter[str] = Counter()
 
     # -- what changes it
+
+    def apply(self, entry: Entry) -> None:
+        """Make a change that a journal tells of."""
+        if isinstance(entry.where, Merged):
+            self.merge(entry.step, entry.where, cast("Columns", entry.rows))
+        elif entry.rows is None:
+            self.strike(entry.where, entry.step)
+        else:
+            self.finish(entry.where, entry.step, cast("Mapping[str, int]", entry.rows))
 
     def finish(self, chunk: int, step: str, rows: Mapping[str, int]) -> None:
         """The step is finished for the chunk, in files of its own."""
@@ -110,11 +134,13 @@ class PartIndex:
         if step in self._by_step:
             self._strike(self._step(step, chunk + 1), chunk, step)
 
-    def merge(self, step: str, file: Merged, rows: Mapping[str, Sequence[int | None]]) -> None:
+    def merge(self, step: str, file: Merged, rows: Columns) -> None:
         """The rows of these chunks lie in `file`; `rows` has a number a chunk, None for those
         that are not in it."""
         number = len(self._files)
         self._files.append(file)
+        self._generations[step, file.first, file.end] = file.generation
+        self._contents.append({table: tuple(column) for table, column in rows.items()})
         ends = dict.fromkeys(rows, 0)
         for chunk in range(file.first, file.end):
             counts = {table: column[chunk - file.first] for table, column in rows.items()}
@@ -182,6 +208,14 @@ class PartIndex:
         """Rows of each table over all finished steps."""
         return dict(self._total)
 
+    def finished(self, chunk: int) -> dict[str, dict[str, Place]]:
+        """The finished steps of a chunk, each with where its rows lie by table."""
+        return {
+            step: {part.table: self._place(part.table, chunk, step) for part in parts}
+            for step in sorted(self._by_step)
+            if (parts := self.parts(chunk, step)) is not None
+        }
+
     def chunk_counts(self, chunk: int) -> Counter[str]:
         """Rows of each table that the finished steps of a chunk wrote."""
         counts: Counter[str] = Counter()
@@ -211,22 +245,25 @@ class PartIndex:
             chunk, step, file, int(found.offset[table][chunk]), int(found.rows[table][chunk])
         )
 
-    def all_places(self, table: str, step: str | None = None) -> list[Place]:
-        """The same for all chunks, with what lies together in one merged file in one place.
+    def all_places(
+        self, table: str, step: str | None = None, first: int = 0, end: int | None = None
+    ) -> list[Place]:
+        """The same for the chunks `first` to `end` (or all), of one step or all, with what lies
+        together in one merged file in one place.
 
         A step's rows come in the input's order; several steps take turns file by file.
         """
         places: list[Place] = []
         for name in sorted(self._by_step):
             if step in (None, name) and table in self._by_step[name].rows:
-                places += self._places_of(table, name)
+                places += self._places_of(table, name, first, end)
         return sorted(places, key=lambda place: place.chunk)
 
-    def _places_of(self, table: str, step: str) -> Iterator[Place]:
+    def _places_of(self, table: str, step: str, first: int, end: int | None) -> Iterator[Place]:
         found = self._by_step[step]
         waiting: Place | None = None
-        for chunk in np.flatnonzero(found.rows[table]).tolist():
-            place = self._place(table, chunk, step)
+        for chunk in np.flatnonzero(found.rows[table][first:end]).tolist():
+            place = self._place(table, first + chunk, step)
             if waiting is not None and _follows(place, waiting):
                 waiting = waiting._replace(rows=waiting.rows + place.rows)
             else:
@@ -236,35 +273,68 @@ class PartIndex:
         if waiting is not None:
             yield waiting
 
+    def entries(self) -> Iterator[Entry]:
+        """What leads to this state, in as few entries as that takes."""
+        for step, found in self._by_step.items():
+            used = np.unique(found.file[found.file >= 0]).tolist()
+            named = np.zeros(len(found.file), bool)
+            for number in used:
+                file, rows = self._files[number], self._contents[number]
+                named[file.first : file.end] |= [
+                    None not in of_chunk for of_chunk in zip(*rows.values(), strict=True)
+                ]
+                yield Entry(step, file, rows)
+            for chunk in np.flatnonzero(found.file == _OWN).tolist():
+                yield Entry(step, chunk, dict(self.parts(chunk, step) or ()))
+            for chunk in np.flatnonzero(named & (found.file == _UNDONE)).tolist():
+                yield Entry(step, chunk, None)
+
     # -- merging
 
-    def is_done(self, step: str, first: int, end: int) -> bool:
+    def is_finished(self, step: str, first: int, end: int) -> bool:
         """Whether a step is finished for all of these chunks."""
-        file = self._by_step[step].file if step in self._by_step else np.empty(0, np.int64)
-        return end <= len(file) and bool((file[first:end] != _UNDONE).all())
+        return len(self.members(step, first, end)) == end - first
 
-    def file_of(self, step: str, first: int, end: int) -> Merged | None:
-        """The one merged file in which all of these chunks lie."""
-        found = self._by_step[step]
-        number = int(found.file[first])
-        together = number >= 0 and bool((found.file[first:end] == number).all())
-        return self._files[number] if together else None
+    def members(self, step: str, first: int, end: int) -> list[int]:
+        """The chunks of these for which a step is finished."""
+        if step not in self._by_step:
+            return []
+        found = self._by_step[step].file[first:end]
+        return [first + int(number) for number in np.flatnonzero(found != _UNDONE)]
 
-    def files(self, step: str) -> list[Merged]:
-        """The merged files with rows of a step that count, and none besides."""
-        used = np.unique(self._by_step[step].file) if step in self._by_step else ()
-        return [self._files[int(number)] for number in used if number >= 0]
+    def files(self, step: str, first: int, end: int) -> list[Merged]:
+        """The merged files in which a step's rows of these chunks lie."""
+        if step not in self._by_step:
+            return []
+        numbers = np.unique(self._by_step[step].file[first:end])
+        return [self._files[int(number)] for number in numbers if number >= 0]
 
-    def members(self, step: str, file: Merged) -> list[int]:
-        """The chunks whose rows in a merged file count."""
-        number = self._files.index(file)
-        return np.flatnonzero(self._by_step[step].file == number).tolist()
+    def own(self, step: str, first: int, end: int) -> list[int]:
+        """The chunks of these for which a finished step has files of its own."""
+        return [
+            first + int(n) for n in np.flatnonzero(self._step(step, end).file[first:end] == _OWN)
+        ]
 
-    def tables(self, step: str) -> tuple[str, ...]:
-        """The tables that a step has named."""
-        return tuple(self._by_step[step].rows)
+    def is_together(self, step: str, first: int, end: int) -> bool:
+        """Whether a step's rows of all of these chunks lie in one merged file, and nothing dead
+        beside them."""
+        found = self._step(step, end).file
+        number = int(found[first])
+        if number < 0 or (found[first:end] != number).any():
+            return False
+        file = self._files[number]
+        return bool((found[file.first : file.end] == number).all())
 
-    def next_generation(self, first: int, end: int) -> int:
-        """The generation of a new file of these chunks."""
-        same = (f.generation for f in self._files if (f.first, f.end) == (first, end))
-        return 1 + max(same, default=0)
+    def columns(self, step: str, first: int, end: int) -> dict[str, list[int | None]]:
+        """A step's rows by table, a number a chunk; None where it is undone."""
+        found = self._step(step, end)
+        done = (found.file[first:end] != _UNDONE).tolist()
+        return {
+            table: [n if is_done else None for n, is_done in zip(column, done, strict=True)]
+            for table, column in ((t, rows[first:end].tolist()) for t, rows in found.rows.items())
+        }
+
+    def new_file(self, step: str, first: int, end: int) -> Merged:
+        """A file of a step and these chunks that there is not yet."""
+        generation = 1 + self._generations.get((step, first, end), 0)
+        return Merged(first, end, generation)

@@ -1,29 +1,27 @@
-"""The manifest: one line a finished (chunk, step). What it does not name is not there."""
+"""The manifest: what is finished, as a journal of lines. What it does not name is not there.
+
+{"chunk":3,"step":"decompose-a-b","rows":{"claims":97,"failures":0}}     finished
+{"chunk":3,"step":"decompose-a-b"}                                       struck off
+{"chunks":[0,64,1],"step":"nli","rows":{"nli":[120,...],"failures":[0,...]}}
+                                         chunks 0 to 63 lie in a merged file, generation 1
+"""
 
 from __future__ import annotations
 
 import json
-import sys
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from claimscore.errors import ConfigError
 from claimscore.rundir.damage import ADVICE
+from claimscore.rundir.index import Columns, Entry, Merged, Part, PartIndex, Place
 from claimscore.rundir.journal import Journal
-from claimscore.rundir.parts import Written
-
-
-class Part(NamedTuple):
-    """Rows that one step wrote into one table for one chunk."""
-
-    table: str
-    rows: int
 
 
 class Manifest:
-    """Finished steps in memory, and in a journal; the last line of a (chunk, step) wins.
+    """Finished steps in memory, and in a journal; the last line about a (chunk, step) wins.
 
     A line that cannot be read means that something other than a kill damaged the journal, and is
     an error. Threads may share a manifest.
@@ -31,9 +29,7 @@ class Manifest:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._done: dict[int, dict[str, tuple[Part, ...]]] = {}
-        self._steps: Counter[str] = Counter()
-        self._rows: Counter[str] = Counter()
+        self._index = PartIndex()
         self._mutex = threading.Lock()
         self._load()
 
@@ -41,114 +37,150 @@ class Manifest:
         for name, lines in self._journal.read():
             for number, line in enumerate(lines, start=1):
                 try:
-                    self._apply(*_entry(json.loads(line)))
+                    self._apply(_entry(json.loads(line)))
                 except (ValueError, KeyError, TypeError, AttributeError):
                     raise ConfigError(f"{name}, line {number}: damaged; {ADVICE}") from None
-
-    def finished(self, chunk: int) -> dict[str, dict[str, int]]:
-        """The finished steps of a chunk, each with its rows by table."""
-        with self._mutex:
-            return {step: dict(parts) for step, parts in self._done.get(chunk, {}).items()}
-
-    def parts(self, chunk: int, step: str) -> tuple[Part, ...] | None:
-        """What a finished step wrote, or None where it is not finished."""
-        with self._mutex:
-            return self._done.get(chunk, {}).get(step)
-
-    def steps(self, chunk: int) -> frozenset[str]:
-        """The finished steps of a chunk."""
-        with self._mutex:
-            return frozenset(self._done.get(chunk, ()))
-
-    def writers(self, table: str, chunk: int) -> list[str]:
-        """Steps that wrote rows of the table for the chunk, sorted."""
-        with self._mutex:
-            steps = self._done.get(chunk, {})
-            return [step for step in sorted(steps) if any(_is(p, table) for p in steps[step])]
-
-    def written(self, table: str) -> Iterator[Written]:
-        """Every (chunk, step) with rows of the table, sorted."""
-        with self._mutex:
-            chunks = sorted(self._done)
-        for chunk in chunks:
-            for step in self.writers(table, chunk):
-                yield Written(chunk, step)
-
-    def all_steps(self) -> frozenset[str]:
-        return frozenset(step for step, chunks in self._steps.items() if chunks)
-
-    def steps_done(self, step: str) -> int:
-        return self._steps[step]
-
-    def counts(self) -> dict[str, int]:
-        with self._mutex:
-            return dict(self._rows)
-
-    def chunk_counts(self, chunk: int) -> Counter[str]:
-        with self._mutex:
-            counts: Counter[str] = Counter()
-            for parts in self._done.get(chunk, {}).values():
-                counts.update(dict(parts))
-            return counts
-
-    def finish(self, chunk: int, step: str, rows: Mapping[str, int]) -> None:
-        """Make the step count; it does for everybody when this returns."""
-        self._keep(chunk, step, dict(rows))
-
-    def strike(self, chunk: int, step: str) -> None:
-        """Make a finished step count no more."""
-        self._keep(chunk, step, None)
-
-    def _keep(self, chunk: int, step: str, rows: dict[str, int] | None) -> None:
-        def apply() -> None:
-            with self._mutex:
-                self._apply(chunk, step, rows)
-
-        self._journal.append(_line(chunk, step, rows), apply)
-        self._journal.tidy(self._lines)
-
-    def _lines(self) -> Iterable[bytes]:
-        """All that counts now, in as few lines as that takes."""
-        with self._mutex:
-            return [
-                _line(chunk, step, dict(parts))
-                for chunk, steps in self._done.items()
-                for step, parts in steps.items()
-            ]
 
     def open_for_writing(self) -> None:
         """Make the journal ready for more lines; only the writer may call this."""
         self._journal.begin()
         self._journal.tidy(self._lines)
 
-    def _apply(self, chunk: int, step: str, rows: Mapping[str, int] | None) -> None:
-        step = sys.intern(step)
-        steps = self._done.setdefault(chunk, {})
-        before = steps.pop(step, None)
-        if before is not None:
-            self._steps[step] -= 1
-            self._rows.subtract(dict(before))
-        if rows is None:
-            return
-        self._steps[step] += 1
-        steps[step] = tuple(Part(sys.intern(table), count) for table, count in rows.items())
-        self._rows.update(rows)
+    # -- what is finished
+
+    def finished(self, chunk: int) -> dict[str, dict[str, Place]]:
+        """The finished steps of a chunk, each with where its rows lie by table."""
+        with self._mutex:
+            return self._index.finished(chunk)
+
+    def parts(self, chunk: int, step: str) -> tuple[Part, ...] | None:
+        """What a finished step wrote, or None where it is not finished."""
+        with self._mutex:
+            return self._index.parts(chunk, step)
+
+    def steps(self, chunk: int) -> frozenset[str]:
+        """The finished steps of a chunk."""
+        with self._mutex:
+            return self._index.steps(chunk)
+
+    def writers(self, table: str, chunk: int) -> list[str]:
+        """Steps that wrote rows of the table for the chunk, sorted."""
+        with self._mutex:
+            return self._index.writers(table, chunk)
+
+    def places(self, table: str, chunks: Iterable[int]) -> list[Place]:
+        """Where the rows of a table lie: chunk by chunk, of each its steps in sorted order."""
+        with self._mutex:
+            return list(self._index.places(table, tuple(chunks)))
+
+    def all_places(
+        self, table: str, step: str | None = None, first: int = 0, end: int | None = None
+    ) -> list[Place]:
+        """The same for the chunks `first` to `end` (or all), of one step or all: as few places as
+        there are files. A step's rows come in the input's order; several steps take turns file by
+        file."""
+        with self._mutex:
+            return self._index.all_places(table, step, first, end)
+
+    def all_steps(self) -> frozenset[str]:
+        with self._mutex:
+            return self._index.all_steps()
+
+    def steps_done(self, step: str) -> int:
+        with self._mutex:
+            return self._index.steps_done(step)
+
+    def counts(self) -> dict[str, int]:
+        with self._mutex:
+            return self._index.counts()
+
+    def chunk_counts(self, chunk: int) -> Counter[str]:
+        with self._mutex:
+            return self._index.chunk_counts(chunk)
+
+    def is_finished(self, step: str, first: int, end: int) -> bool:
+        """Whether a step is finished for all of the chunks `first` to `end` (exclusive)."""
+        with self._mutex:
+            return self._index.is_finished(step, first, end)
+
+    def is_together(self, step: str, first: int, end: int) -> bool:
+        """Whether its rows of all of them lie in one merged file, and nothing dead beside them."""
+        with self._mutex:
+            return self._index.is_together(step, first, end)
+
+    def own(self, step: str, first: int, end: int) -> list[int]:
+        """The chunks of these for which a finished step has parts of its own."""
+        with self._mutex:
+            return self._index.own(step, first, end)
+
+    def files(self, step: str, first: int, end: int) -> list[Merged]:
+        """The merged files in which a step's rows of these chunks lie."""
+        with self._mutex:
+            return self._index.files(step, first, end)
+
+    def columns(self, step: str, first: int, end: int) -> dict[str, list[int | None]]:
+        """A step's rows by table, a number a chunk; None where it is undone."""
+        with self._mutex:
+            return self._index.columns(step, first, end)
+
+    def new_file(self, step: str, first: int, end: int) -> Merged:
+        """A merged file of a step and these chunks that there is not yet."""
+        with self._mutex:
+            return self._index.new_file(step, first, end)
+
+    # -- what changes it; it does for everybody when these return
+
+    def finish(self, chunk: int, step: str, rows: Mapping[str, int]) -> None:
+        """Make the step count, with parts of its own."""
+        self._keep(Entry(step, chunk, dict(rows)))
+
+    def strike(self, chunk: int, step: str) -> None:
+        """Make a finished step count no more."""
+        self._keep(Entry(step, chunk, None))
+
+    def merge(self, step: str, file: Merged, rows: Columns) -> None:
+        """Make the rows of several chunks those of a merged file."""
+        self._keep(Entry(step, file, rows))
+
+    def _keep(self, entry: Entry) -> None:
+        def apply() -> None:
+            with self._mutex:
+                self._apply(entry)
+
+        self._journal.append(_line(entry), apply)
+        self._journal.tidy(self._lines)
+
+    def _lines(self) -> Iterable[bytes]:
+        """All that counts now, in as few lines as that takes."""
+        with self._mutex:
+            return [_line(entry) for entry in self._index.entries()]
+
+    def _apply(self, entry: Entry) -> None:
+        self._index.apply(entry)
 
 
-def _line(chunk: int, step: str, rows: Mapping[str, int] | None) -> bytes:
-    entry = {"chunk": chunk, "step": step}
-    line = entry if rows is None else {**entry, "rows": rows}
+def _line(entry: Entry) -> bytes:
+    where: dict[str, object] = (
+        {"chunks": entry.where} if isinstance(entry.where, Merged) else {"chunk": entry.where}
+    )
+    line = {**where, "step": entry.step}
+    if entry.rows is not None:
+        line["rows"] = entry.rows
     return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
 
-def _entry(line: dict[str, Any]) -> tuple[int, str, dict[str, int] | None]:
-    """A line's chunk, step and rows; `TypeError` where they are none."""
-    chunk, step, rows = line["chunk"], line["step"], line.get("rows")
-    counts = [chunk, *(rows.values() if rows is not None else ())]
+def _entry(line: dict[str, Any]) -> Entry:
+    """A line as what it says; `TypeError` where it is none."""
+    step, rows = line["step"], line.get("rows")
+    if "chunks" in line:
+        first, end, generation = line["chunks"]
+        counts = [first, end, generation, *(n or 0 for column in rows.values() for n in column)]
+        if any(len(column) != end - first for column in rows.values()):
+            raise TypeError("not an entry of a manifest")
+        entry = Entry(step, Merged(first, end, generation), rows)
+    else:
+        counts = [line["chunk"], *(rows.values() if rows is not None else ())]
+        entry = Entry(step, line["chunk"], rows)
     if not (isinstance(step, str) and all(isinstance(count, int) for count in counts)):
         raise TypeError("not an entry of a manifest")
-    return chunk, step, rows
-
-
-def _is(part: Part, table: str) -> bool:
-    return part.table == table and part.rows > 0
+    return entry

@@ -1,7 +1,8 @@
 """Parts: the Parquet files that hold what steps wrote.
 
-    records/part-000000.parquet            one part a chunk of records
-    <table>/part-000000-<step>.parquet     one part a chunk and step that writes the table
+    records/part-000000.parquet                  one part a chunk of records
+    <table>/part-000000-<step>.parquet           one part a chunk and step that writes the table
+    <table>/part-000000-000063.1-<step>.parquet  the same of chunks 0 to 63 (generation 1)
 
 Nothing here knows whether a step is finished: who reads names the parts, and what names no
 part is never looked for. A part is written whole or not at all, so a process without the lock
@@ -11,15 +12,20 @@ may write parts too: they count when the process with the lock says so.
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import io
+import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import polars as pl
 
+from claimscore.atomic import atomic_path, os_errors
 from claimscore.errors import ConfigError
-from claimscore.rundir.damage import ADVICE, why
+from claimscore.rundir.damage import ADVICE, polars_errors, why
+from claimscore.rundir.index import Merged, Place
 from claimscore.storage import Folder
 from claimscore.tables import TABLES
 
@@ -29,15 +35,12 @@ SINGLE_STEP_TABLES = frozenset({"records"})
 #: Objects of a store that are got at the same time.
 _AT_ONCE = 16
 
+#: A merged file has at most so many row groups, each of at least so many rows: who reads one
+#: chunk of it decodes little more than that.
+_ROW_GROUPS, _LEAST_ROW_GROUP = 64, 64
+
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 _STEP_NAME = re.compile(r"[a-z][a-z0-9_.-]*")
-
-
-class Written(NamedTuple):
-    """What a step wrote for a chunk."""
-
-    chunk: int
-    step: str
 
 
 class PartFiles:
@@ -64,20 +67,110 @@ class PartFiles:
         """Take away what a step wrote for a chunk; what is not there is no error."""
         self._folder.delete(*(_name(table, chunk, step) for table in tables))
 
-    def read(self, table: str, parts: Sequence[Written]) -> pl.DataFrame:
-        """The rows of these parts, in this order; `ConfigError` where one is missing or damaged."""
-        names = [_name(table, *part) for part in parts]
-        if not names:
-            return empty(table).collect()
-        try:
-            return _scan(table, self._sources(names)).collect()
-        except (OSError, pl.exceptions.PolarsError):
-            return pl.concat([self._read_one(table, name) for name in names])
+    def merge(self, table: str, step: str, file: Merged, places: Sequence[Place]) -> None:
+        """Write the rows of these places into a merged file; without rows there is none."""
+        rows = sum(place.rows for place in places)
+        if rows:
+            self._sink(table, step, file, self.scan(table, places), rows)
 
-    def scan(self, table: str, parts: Sequence[Written]) -> pl.LazyFrame:
-        """The rows of these parts, in this order, without loading them."""
-        addresses = [self._folder.address(_name(table, *part)) for part in parts]
-        return _scan(table, addresses) if addresses else empty(table)
+    def write_merged(self, table: str, step: str, file: Merged, frame: pl.DataFrame) -> None:
+        """Write a merged file of rows that stand nowhere yet."""
+        (frame,) = checked(step, {table: frame}).values()
+        self._sink(table, step, file, frame.lazy(), frame.height)
+
+    def _sink(self, table: str, step: str, file: Merged, rows: pl.LazyFrame, n_rows: int) -> None:
+        name = _merged_name(table, step, file)
+        with self._writing(name) as path, polars_errors(self._folder.address(name)):
+            rows.sink_parquet(
+                path,
+                compression="zstd",
+                row_group_size=max(_LEAST_ROW_GROUP, -(-n_rows // _ROW_GROUPS)),
+            )
+
+    @contextlib.contextmanager
+    def _writing(self, name: str) -> Iterator[Path]:
+        """A path on this machine; what is written there is the file when the block ends."""
+        if self._folder.local is None:
+            with tempfile.TemporaryDirectory(prefix="claimscore-") as scratch:
+                path = Path(scratch) / "part.parquet"
+                yield path
+                self._folder.upload(name, path)
+            return
+        path = self._folder.local / name
+        with os_errors(path):
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+        with atomic_path(path) as temporary:
+            yield temporary
+
+    def remove_merged(self, step: str, file: Merged, tables: Iterable[str]) -> None:
+        """Take away merged files; what is not there is no error."""
+        self._folder.delete(*(_merged_name(table, step, file) for table in tables))
+
+    def remove_others(self, table: str, places: Iterable[Place]) -> None:
+        """Take away every part of a table but these: what a kill left between writing parts and
+        making them count, or between counting others and removing them."""
+        kept = {_place_name(table, place) for place in places}
+        found = (name for name in self._folder.names(table) if name.startswith(f"{table}/part-"))
+        self._folder.delete(*(name for name in found if name not in kept))
+
+    def read(self, table: str, places: Sequence[Place]) -> pl.DataFrame:
+        """The rows of these places, in this order; `ConfigError` where a part is missing or
+        damaged."""
+        if not places:
+            return empty(table).collect()
+        by_file: dict[tuple[str, Merged] | None, list[Place]] = {}
+        for place in places:
+            by_file.setdefault(place.file and (place.step, place.file), []).append(place)
+        frames: dict[Place, pl.DataFrame] = {}
+        for together in by_file.values():
+            frames.update(zip(together, self._read_together(table, together), strict=True))
+        return pl.concat([frames[place] for place in places])
+
+    def scan(self, table: str, places: Sequence[Place]) -> pl.LazyFrame:
+        """The rows of these places, in this order, without loading them."""
+        if not places:
+            return empty(table)
+        scans = []
+        for is_own, group in itertools.groupby(places, lambda place: place.file is None):
+            if is_own:
+                names = [_place_name(table, place) for place in group]
+                scans.append(_scan(table, [self._folder.address(name) for name in names]))
+            else:
+                scans += [self._scan_merged(table, place) for place in group]
+        return scans[0] if len(scans) == 1 else pl.concat(scans)
+
+    def _scan_merged(self, table: str, place: Place) -> pl.LazyFrame:
+        address = self._folder.address(_place_name(table, place))
+        return _scan(table, [address]).slice(place.offset, place.rows)
+
+    def _read_together(self, table: str, places: Sequence[Place]) -> list[pl.DataFrame]:
+        """The rows of places that lie in one merged file, or all in files of their own."""
+        if places[0].file is None:
+            return self._read_own(table, places)
+        first = min(place.offset for place in places)
+        end = max(place.offset + place.rows for place in places)
+        name = _place_name(table, places[0])
+        with self._damage_named(name):
+            all_of_them = self._scan_merged(
+                table, places[0]._replace(offset=first, rows=end - first)
+            ).collect()
+        if all_of_them.height < end - first:
+            raise ConfigError(f"{self._folder.address(name)}: damaged: rows are missing; {ADVICE}")
+        return [all_of_them.slice(place.offset - first, place.rows) for place in places]
+
+    def _read_own(self, table: str, places: Sequence[Place]) -> list[pl.DataFrame]:
+        names = [_place_name(table, place) for place in places]
+        try:
+            frame = _scan(table, self._sources(names)).collect()
+        except (OSError, pl.exceptions.PolarsError):
+            return [self._read_one(table, name) for name in names]
+        if frame.height != sum(place.rows for place in places):
+            return [self._read_one(table, name) for name in names]
+        ends = itertools.accumulate(place.rows for place in places)
+        return [
+            frame.slice(end - place.rows, place.rows)
+            for end, place in zip(ends, places, strict=True)
+        ]
 
     def _write_part(self, name: str, frame: pl.DataFrame) -> None:
         buffer = io.BytesIO()
@@ -95,8 +188,13 @@ class PartFiles:
 
     def _read_one(self, table: str, name: str) -> pl.DataFrame:
         """One part; `ConfigError` that names it where it is missing or damaged."""
-        try:
+        with self._damage_named(name):
             return _scan(table, self._sources([name])).collect()
+
+    @contextlib.contextmanager
+    def _damage_named(self, name: str) -> Iterator[None]:
+        try:
+            yield
         except (OSError, pl.exceptions.PolarsError) as exc:
             raise ConfigError(
                 f"{self._folder.address(name)}: missing or damaged: {why(exc)}; {ADVICE}"
@@ -109,8 +207,22 @@ def empty(table: str) -> pl.LazyFrame:
 
 
 def _name(table: str, chunk: int, step: str) -> str:
-    suffix = "" if table in SINGLE_STEP_TABLES else f"-{step}"
-    return f"{table}/part-{chunk:06d}{suffix}.parquet"
+    return f"{table}/part-{chunk:06d}{_suffix(table, step)}.parquet"
+
+
+def _merged_name(table: str, step: str, file: Merged) -> str:
+    chunks = f"{file.first:06d}-{file.end - 1:06d}.{file.generation}"
+    return f"{table}/part-{chunks}{_suffix(table, step)}.parquet"
+
+
+def _place_name(table: str, place: Place) -> str:
+    if place.file is None:
+        return _name(table, place.chunk, place.step)
+    return _merged_name(table, place.step, place.file)
+
+
+def _suffix(table: str, step: str) -> str:
+    return "" if table in SINGLE_STEP_TABLES else f"-{step}"
 
 
 def checked(step: str, frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
