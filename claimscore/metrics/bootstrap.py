@@ -1,7 +1,14 @@
-"""Confidence intervals of means, as the papers give them: from 10,000 bootstrap samples."""
+"""Confidence intervals of means, as the papers give them: from 10,000 bootstrap samples.
+
+Of many values the samples are not drawn. What the standard deviation of the bootstrap means tends
+to with more samples is known: the standard deviation of the values, over n, by the root of n (Efron
+and Tibshirani 1993, An Introduction to the Bootstrap, equation 5.12). 10,000 samples miss it by
+0.7 %, whatever n is, and cost 100 CPU seconds for a million values.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,6 +17,10 @@ from numpy.typing import NDArray
 
 #: Draws held in memory at a time, unless one sample alone needs more.
 _DRAWS = 1 << 20
+
+
+#: Of more values the limit is taken.
+MOST_RESAMPLED = 10_000
 
 
 class Interval(NamedTuple):
@@ -27,9 +38,9 @@ def mean_interval(
 ) -> Interval:
     """Mean and 95% normal interval: 1.96 times the standard deviation of the bootstrap means.
 
-    The same values in the same order and the same seed give the same interval. `ValueError`
-    where there are no values, or one that is not a finite number: whoever calls decides what
-    a null means.
+    Of more than `MOST_RESAMPLED` values, of what it tends to with many samples. The same values in
+    the same order and the same seed give the same interval. `ValueError` where there are no values,
+    or one that is not a finite number: whoever calls decides what a null means.
     """
     data = np.asarray(values, dtype=np.float64)
     if data.ndim != 1 or not data.size:
@@ -39,9 +50,65 @@ def mean_interval(
     if samples < 1:
         raise ValueError(f"samples must be at least 1, not {samples}")
     mean = float(data.mean())
-    constant = bool((data == data[0]).all())
-    half_width = 0.0 if constant else float(1.96 * bootstrap_means(data, samples, seed).std())
-    return Interval(mean, half_width, mean - half_width, mean + half_width, data.size)
+    if (data == data[0]).all():
+        return _around(mean, 0.0, data.size)
+    if data.size > MOST_RESAMPLED:
+        return _around(mean, float(data.std()) / math.sqrt(data.size), data.size)
+    return _around(mean, float(bootstrap_means(data, samples, seed).std()), data.size)
+
+
+def _around(mean: float, deviation: float, n: int) -> Interval:
+    half_width = 1.96 * deviation
+    return Interval(mean, half_width, mean - half_width, mean + half_width, n)
+
+
+class RunningMean:
+    """Values that come bit by bit, and their mean with its interval at the end.
+
+    As long as they are few they are kept, and the interval is that of `mean_interval`; of more
+    there is only their number, mean and sum of squared distances from it, so that memory does not
+    grow (Chan, Golub and LeVeque 1983, Algorithms for Computing the Sample Variance).
+    """
+
+    def __init__(self) -> None:
+        self.n = 0
+        self._kept: list[NDArray[np.float64]] = []
+        self._mean = self._squares = 0.0
+        self._low, self._high = math.inf, -math.inf
+
+    def add(self, values: Sequence[float] | NDArray[np.float64]) -> None:
+        """Take note of some more; `ValueError` where one is not a finite number."""
+        data = np.asarray(values, dtype=np.float64)
+        if not np.isfinite(data).all():
+            raise ValueError("an interval needs finite values; leave nulls and NaN out first")
+        if not data.size:
+            return
+        if self.n + data.size <= MOST_RESAMPLED:
+            self._kept.append(data)
+            self.n += data.size
+            return
+        if self._kept:
+            data = np.concatenate([*self._kept, data])
+            self._kept, self.n = [], 0
+        self._join(data)
+
+    def _join(self, data: NDArray[np.float64]) -> None:
+        mean = float(data.mean())
+        squares = float(np.square(data - mean).sum())
+        away, n = mean - self._mean, self.n + data.size
+        self._squares += squares + away * away * self.n * data.size / n
+        self._low = min(self._low, float(data.min()))
+        self._high = max(self._high, float(data.max()))
+        self._mean += away * data.size / n
+        self.n = n
+
+    def interval(self, *, seed: int = 0) -> Interval:
+        """As `mean_interval` of all values in the order in which they came."""
+        if self._kept or not self.n:
+            return mean_interval(np.concatenate([np.empty(0), *self._kept]), seed=seed)
+        constant = self._low == self._high  # and no rounding error a spread
+        deviation = 0.0 if constant else math.sqrt(self._squares) / self.n
+        return _around(self._low if constant else self._mean, deviation, self.n)
 
 
 def bootstrap_means(data: NDArray[np.float64], samples: int, seed: int) -> NDArray[np.float64]:

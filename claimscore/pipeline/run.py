@@ -30,6 +30,7 @@ from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.pipeline.plan import Plan, make_plan, required_columns
 from claimscore.pipeline.progress import Progress
+from claimscore.pipeline.reading import copy_records, find_records
 from claimscore.pipeline.scoring import score_run
 from claimscore.pipeline.settings import (
     CALLED,
@@ -45,7 +46,6 @@ from claimscore.pipeline.stages import Stages
 from claimscore.pipeline.telling import Teller
 from claimscore.pipeline.truncation import truncations
 from claimscore.pipeline.watchdog import Watchdog, engine_watchdog
-from claimscore.records import prepare
 from claimscore.records.columns import ALTERNATIVES
 from claimscore.rundir import RunDirectory, damage_as_error
 from claimscore.types import JSON
@@ -92,15 +92,13 @@ def run(
         config, metrics = _with_earlier_metrics(config, known, directory)
         required = required_columns(metrics)
         tell.phase("reading", directory)
-        dataset = prepare(config.input, spool=directory.state, required=required, stdin=stdin)
+        dataset = find_records(config, required, directory, stdin)
         records = {"digest": dataset.digest, "count": dataset.n_records}
         _refuse_other_records(directory, records)
         plan = make_plan(config, list(dataset.columns), metrics)
         work = _Work(config, directory, plan, _provider(config, plan), dataset.n_records, tell)
         work.settle(records)
-        for chunk, frame in enumerate(dataset.chunks(config.chunk_records)):
-            if not directory.has(chunk, "records"):
-                directory.write_parts(chunk, "records", {"records": frame})
+        copy_records(dataset, config, required, directory)
         todo = work.todo()
         if on_estimate is not None and work.provider is not None and todo:
             tell.phase("counting", directory)

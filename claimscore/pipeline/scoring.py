@@ -12,7 +12,7 @@ import polars as pl
 
 from claimscore.errors import ConfigError
 from claimscore.metrics.base import ChunkTables, Metric, Score, signature
-from claimscore.metrics.bootstrap import mean_interval
+from claimscore.metrics.bootstrap import RunningMean
 from claimscore.rundir import RunDirectory
 from claimscore.tables import SCORES
 from claimscore.types import JSON
@@ -77,12 +77,16 @@ def _scores(metric: Metric, tables: ChunkTables) -> list[Score]:
             f"there are {len(scores)} for {len(ids)} records"
         )
     for score in scores:
-        if (score.value is None) == (score.reason is None) or score.value != score.value:
+        if (score.value is None) == (score.reason is None) or not _is_finite(score.value):
             raise ConfigError(
                 f"metric {metric.name}: record {score.id} has the value {score.value} and the "
-                f"reason {score.reason!r}; give a number, or None and a reason"
+                f"reason {score.reason!r}; give a finite number, or None and a reason"
             )
     return scores
+
+
+def _is_finite(value: float | None) -> bool:
+    return value is None or math.isfinite(value)
 
 
 def score_run(
@@ -93,31 +97,31 @@ def score_run(
 ) -> dict[str, JSON]:
     """Write `scores.parquet`; return each metric's mean, interval, counts and signature."""
     signatures = {metric.name: signature(metric, facts) for metric in metrics}
-    values: dict[str, list[float]] = {metric.name: [] for metric in metrics}
+    values = {metric.name: RunningMean() for metric in metrics}
     reasons: dict[str, Counter[str]] = {metric.name: Counter() for metric in metrics}
 
     def frames() -> Iterator[pl.DataFrame]:
         for chunks in chunk_groups(run):
             scores = score_chunk(chunk_tables(run, *chunks), metrics, signatures)
-            for metric, value, reason in scores.select("metric", "value", "reason").iter_rows():
-                if value is None:
-                    reasons[metric][_reason_class(reason)] += 1
-                else:
-                    values[metric].append(value)
+            for name, running in values.items():
+                running.add(scores.filter(metric=name)["value"].drop_nulls().to_numpy())
+            nulls = scores.filter(pl.col("value").is_null()).group_by("metric", "reason").len()
+            for name, reason, n in nulls.iter_rows():
+                reasons[name][_reason_class(reason)] += n
             yield scores
 
     run.write_scores(frames())
     return {
-        metric.name: _summary(metric, values[metric.name], reasons[metric.name], seed)
+        metric.name: _summary(values[metric.name], reasons[metric.name], seed)
         | {"signature": signatures[metric.name]}
         | _described(metric)
         for metric in metrics
     }
 
 
-def _summary(metric: Metric, values: list[float], reasons: Counter[str], seed: int) -> JSON:
+def _summary(values: RunningMean, reasons: Counter[str], seed: int) -> JSON:
     summary: dict[str, Any] = {
-        "n": len(values),
+        "n": values.n,
         "null": sum(reasons.values()),
         "reasons": dict(sorted(reasons.items())),
         "mean": None,
@@ -125,8 +129,8 @@ def _summary(metric: Metric, values: list[float], reasons: Counter[str], seed: i
         "low": None,
         "high": None,
     }
-    if values:
-        interval = mean_interval(values, seed=seed)
+    if values.n:
+        interval = values.interval(seed=seed)
         summary |= {
             "mean": interval.mean,
             "half_width": interval.half_width,

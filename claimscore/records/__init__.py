@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from claimscore.records.dataset import Dataset, prepare
+from claimscore.records.prepared import Prepared, keep, recall
 
-__all__ = ["Dataset", "prepare"]
+__all__ = ["Dataset", "Prepared", "keep", "prepare", "recall"]

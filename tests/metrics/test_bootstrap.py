@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimscore.metrics import bootstrap
-from claimscore.metrics.bootstrap import mean_interval
+from claimscore.metrics.bootstrap import MOST_RESAMPLED, RunningMean, bootstrap_means, mean_interval
 from claimscore.metrics.ds import distinctiveness
 from tests.shared_data import shared
 
@@ -94,3 +94,70 @@ def test_memory_does_not_grow_with_the_samples(monkeypatch):
     finally:
         tracemalloc.stop()
     assert peak < 8 * 2**20
+
+
+def test_many_values_have_the_width_that_samples_tend_to():
+    """The bootstrap of skewed values, to the noise of its samples, and at once."""
+    values = np.random.default_rng(2).exponential(3.0, MOST_RESAMPLED + 1)
+    drawn = 1.96 * bootstrap_means(values, 2000, 0).std()
+    interval = mean_interval(values)
+    assert interval.half_width == pytest.approx(drawn, rel=0.05)
+    assert interval.half_width == pytest.approx(1.96 * values.std() / np.sqrt(values.size))
+    assert interval == mean_interval(values, seed=1)
+
+
+def test_so_many_values_are_still_resampled():
+    """Results of small runs stay what they were."""
+    values = np.arange(float(MOST_RESAMPLED))
+    drawn = 1.96 * bootstrap_means(values, 20, 5).std()
+    assert mean_interval(values, samples=20, seed=5).half_width == float(drawn)
+
+
+@given(
+    st.lists(st.lists(st.floats(-1e6, 1e6), max_size=40), max_size=8),
+    st.sampled_from([10, 1000]),
+)
+@settings(max_examples=50, deadline=None)
+def test_values_that_come_bit_by_bit(parts, most):
+    """However they are cut: the interval of all of them, resampled or not."""
+    values = [value for part in parts for value in part]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bootstrap, "MOST_RESAMPLED", most)
+        running = RunningMean()
+        for part in parts:
+            running.add(part)
+        assert running.n == len(values)
+        if not values:
+            with pytest.raises(ValueError, match="at least one"):
+                running.interval()
+            return
+        whole, found = mean_interval(values, seed=3), running.interval(seed=3)
+    exact = len(values) <= most
+    assert found == (whole if exact else pytest.approx(whole, rel=1e-9, abs=1e-6))
+
+
+def test_a_constant_that_comes_bit_by_bit_has_no_width():
+    """Here, too, rounding is no spread."""
+    running = RunningMean()
+    for _ in range(4):
+        running.add([0.1] * (MOST_RESAMPLED // 3))
+    assert running.interval()[:2] == (0.1, 0.0)
+
+
+def test_what_is_kept_of_many_values_does_not_grow():
+    """A million values need what thirty thousand do."""
+    tracemalloc.start()
+    try:
+        running = RunningMean()
+        for start in range(100):
+            running.add(np.arange(start, start + 10_000.0))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2**20
+
+
+def test_a_running_mean_refuses_what_is_no_number():
+    """At once, so that it is clear where it came from."""
+    with pytest.raises(ValueError, match="finite"):
+        RunningMean().add([1.0, float("nan")])

@@ -12,7 +12,7 @@ from claimscore.pipeline.estimating.questions import cache_to_look_at
 from claimscore.pipeline.estimating.records import RecordsEstimate
 from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.plan import Plan
-from claimscore.records import Dataset
+from claimscore.records import Dataset, Prepared
 from claimscore.rundir import RunDirectory
 
 #: So many records are counted, about: the run waits for it.
@@ -21,7 +21,7 @@ BEFOREHAND_RECORDS = 5_000
 
 def estimate_left(
     config: RunConfig,
-    dataset: Dataset,
+    dataset: Dataset | Prepared,
     plan: Plan,
     provider: Provider,
     directory: RunDirectory,

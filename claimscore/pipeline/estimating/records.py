@@ -28,7 +28,7 @@ from claimscore.pipeline.plan import Plan, PlannedPass, PlannedTask
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import TaskInput, Unit, side_texts
 from claimscore.pipeline.tasks.decompose import sentences_as_claims
-from claimscore.records import Dataset
+from claimscore.records import Dataset, Prepared
 from claimscore.rundir import RunDirectory
 from claimscore.types import Completion, Request
 
@@ -46,7 +46,7 @@ class RecordsEstimate:
     def __init__(
         self,
         config: RunConfig,
-        dataset: Dataset,
+        dataset: Dataset | Prepared,
         plan: Plan,
         provider: Provider,
         cache: Cache,
@@ -133,6 +133,7 @@ class RecordsEstimate:
             for chunk in range(0, self._written.n_chunks, every):
                 yield chunk, self._written.read("records", chunk)
             return
+        assert isinstance(self._dataset, Dataset), "other records lie in a run directory"
         for chunk, records in enumerate(self._dataset.chunks(size)):
             if chunk % every == 0:
                 yield chunk, records
