@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO
+
+import polars as pl
 
 from claimscore.config import RunConfig
 from claimscore.records import Dataset, Prepared, keep, prepare, recall
 from claimscore.records.dataset import Required
 from claimscore.rundir import RunDirectory
+
+#: Chunks of records that are written into one file, if their texts are not longer than that.
+CHUNKS_A_FILE, BYTES_A_FILE = 64, 64_000_000
 
 
 def find_records(
@@ -36,7 +42,24 @@ def copy_records(
     """Write the chunks of records that the folder lacks; a complete one is left as it is."""
     if isinstance(dataset, Prepared):
         return
-    for chunk, frame in enumerate(dataset.chunks(config.chunk_records)):
-        if not directory.has(chunk, "records"):
-            directory.write_parts(chunk, "records", {"records": frame})
+    first = 0
+    for frames in _files(dataset.chunks(config.chunk_records)):
+        missing = [not directory.has(first + n, "records") for n in range(len(frames))]
+        if any(missing):
+            directory.write_chunks(first, "records", "records", frames)
+        first += len(frames)
     keep(dataset, required, directory.state)
+
+
+def _files(chunks: Iterable[pl.DataFrame]) -> Iterator[list[pl.DataFrame]]:
+    """The chunks that are written into one file: not one each, but no more than memory bears."""
+    frames: list[pl.DataFrame] = []
+    n_bytes = 0
+    for chunk, frame in enumerate(chunks, start=1):
+        frames.append(frame)
+        n_bytes += frame.estimated_size()
+        if chunk % CHUNKS_A_FILE == 0 or n_bytes > BYTES_A_FILE:
+            yield frames
+            frames, n_bytes = [], 0
+    if frames:
+        yield frames

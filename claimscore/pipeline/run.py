@@ -239,6 +239,8 @@ class _Work:
             {**_fixed(directory.settings), "additive": model_settings(models)}, CALLED
         )
         directory.event("started", records=self.n_records, chunks_todo=len(todo))
+        missing = {item.chunk for item in todo}
+        directory.settle(*(n for n in range(directory.n_chunks) if n not in missing))
         if todo:
             self._run_stages(todo, workers)
         self.tell.phase("scoring", directory)
