@@ -117,7 +117,7 @@ async def test_a_cap_is_kept_exactly(tmp_path: Path, cap: dict[str, Any], sent: 
     run.start()
     providers = {name: FakeProvider() for name in ("a", "b", "c")}
     found = await together(
-        run, providers, {n: range(k * 100, k * 100 + 100) for k, n in enumerate("abc")}
+        run, providers, {n: range(k * 200, k * 200 + 200) for k, n in enumerate("abc")}
     )
     run.end()
     assert all(isinstance(each, BudgetError) for each in found), found
