@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from claimscore.cache.entry import encode_entry
@@ -54,6 +55,24 @@ async def test_a_letter_that_comes_again_is_obeyed_once(tmp_path: Path) -> None:
     await write("keep", SPENT, number=6)
     await write("keep", SPENT, number=5)
     assert services.spent().requests == 2
+    run.end()
+
+
+async def test_a_letter_that_comes_again_too_early_waits(tmp_path: Path) -> None:
+    """For what the first one comes to; it is no reason to begin anew."""
+    run = Run(tmp_path, LLMConfig())
+    services = run.start()
+    await Writer(services, "a").join()
+    found = []
+
+    async def send() -> None:
+        found.append(await services.handle(("a", "keep", 1, [SPENT, ("put", KEY, ENTRY)])))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(send)
+    assert [(reply[0], reply[3]) for reply in found] == [("ok", [None, None])] * 3
+    assert services.spent().requests == 1
     run.end()
 
 
