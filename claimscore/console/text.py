@@ -7,6 +7,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 #: The narrowest text that is still wrapped; in less the terminal breaks lines itself.
 MIN_TEXT_WIDTH = 12
@@ -85,11 +86,26 @@ def engine_parts(engine: Mapping[str, Any], per_s: float) -> list[str]:
     parts += [f"limit {limits_text(engine)}"] if engine["limits_from"] != "none" else []
     parts += [f"{counted(engine['retries'])} tried again"] if engine["retries"] else []
     parts += [f"{engine['failed']:,} failed"] if engine["failed"] else []
+    parts += [servers_text(engine["servers"])] if engine.get("servers") else []
     if engine["why"]:
         parts.append(f"waiting ({duration(engine['waiting_s'])}): {engine['why'][:120]}")
     elif engine["last_error"]:
         parts.append(f"last error: {engine['last_error'][:120]}")
     return parts
+
+
+def servers_text(servers: Sequence[Mapping[str, Any]]) -> str:
+    """Each server's share of the answers, or for how long it is down: `gpu1:8000 57 %, ...`."""
+    answered = sum(server["answered"] for server in servers) or 1
+    hosts = [urlsplit(server["address"]).netloc for server in servers]
+    distinct = len(set(hosts)) == len(hosts)
+    told = []
+    for server, host in zip(servers, hosts, strict=True):
+        state = f"{server['answered'] / answered:.0%}".replace("%", " %")
+        if server["down_s"]:
+            state += f" (down for {duration(server['down_s'])})"
+        told.append(f"{host if distinct else server['address']} {state}")
+    return f"servers {', '.join(told)}"
 
 
 def print_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

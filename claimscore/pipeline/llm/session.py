@@ -7,6 +7,7 @@ scripts open it here.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +24,12 @@ from claimscore.pipeline.llm.limits.none import NoLimits
 from claimscore.pipeline.llm.limits.shared import SharedBudget, shared_scope
 from claimscore.pipeline.llm.money import Spending
 from claimscore.pipeline.llm.prices import find_prices
-from claimscore.pipeline.llm.providers.base import Collecting, Provider
+from claimscore.pipeline.llm.providers.base import (
+    Collecting,
+    Provider,
+    base_urls,
+    servers_of,
+)
 from claimscore.pipeline.llm.providers.batch_files import batch_folder, paid_twice_online
 from claimscore.pipeline.llm.sender import OnEvent, hear_nothing
 from claimscore.types import Completion
@@ -64,29 +70,20 @@ async def open_engine(
         folder = cache_dir or user_cache_dir()
         cache = DiskCache(folder, on_notice=lambda text: tell("cache", notice=text))
         stack.callback(cache.close)
-        shared = _shared_budget(provider, stack, tell)
-        if shared is not None:
-            _recall_dialect(provider, shared)
-        limiter: Limiter
         if isinstance(provider, Collecting):
             own_limits = _OWN_LIMITS
-            limiter = NoLimits()
             concurrency = provider.batch_size
         else:
             own_limits = {"timeout_s": llm.timeout_s, "max_attempts": llm.max_attempts}
             concurrency = llm.max_concurrency
-            limiter = Limiter(
-                rpm=llm.rpm,
-                tpm=llm.tpm,
-                max_concurrency=concurrency,
-                shared=shared,
-                on_event=on_event,
-            )
-        stack.callback(limiter.close)
+        limiters = [
+            _limiter(llm, server, stack, _naming(server, provider, tell))
+            for server in servers_of(provider)
+        ]
         engine = Engine(
             provider,
             cache,
-            limiter=limiter,
+            limiter=limiters,
             spending=spending,
             max_concurrency=concurrency,
             max_samples=llm.max_samples,
@@ -150,6 +147,31 @@ def _tell_of_batches(provider: Provider, folder: Path, tell: OnEvent) -> None:
     notice = paid_twice_online(batch_folder(folder, provider.namespace), provider.model)
     if notice is not None:
         tell("batches under way", notice=notice)
+
+
+def _naming(server: Provider, provider: Provider, tell: OnEvent) -> OnEvent:
+    """Events of one of several servers say which it is."""
+    return tell if server is provider else functools.partial(tell, server=base_urls(server)[0])
+
+
+def _limiter(
+    llm: LLMConfig, server: Provider, stack: contextlib.ExitStack, tell: OnEvent
+) -> Limiter:
+    """What bounds the requests to one server: limits as given, as told, or as found out."""
+    shared = _shared_budget(server, stack, tell)
+    if shared is not None:
+        _recall_dialect(server, shared)
+    if isinstance(server, Collecting):
+        return NoLimits()
+    limiter = Limiter(
+        rpm=llm.rpm,
+        tpm=llm.tpm,
+        max_concurrency=llm.max_concurrency,
+        shared=shared,
+        on_event=tell,
+    )
+    stack.callback(limiter.close)
+    return limiter
 
 
 def _shared_budget(

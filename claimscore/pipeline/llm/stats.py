@@ -8,6 +8,21 @@ from collections import Counter
 from claimscore.types import JSON
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServerStats:
+    """One of several servers: its address, what was sent to it and what it has answered.
+
+    `down_s` is how long it has been down, and `why` its last word; 0.0 and "" where it is up.
+    """
+
+    address: str
+    sent: int
+    answered: int
+    in_flight: int
+    down_s: float
+    why: str
+
+
 @dataclasses.dataclass(slots=True)
 class EngineStats:
     """Counts since the engine was made.
@@ -18,7 +33,7 @@ class EngineStats:
     again, by kind of error. `usd` is None where the price is unknown. `waiting_s` is how long
     nothing will be sent (`is_down`: has been answered), and `why`; `rpm` and `tpm` are the
     limits that are kept and `limits_from` where they are known from; `last_error` is why
-    something was last tried again.
+    something was last tried again. `servers` has one entry each where there are several.
     """
 
     sent: int = 0
@@ -40,11 +55,19 @@ class EngineStats:
     tpm: float | None = None
     limits_from: str = "none"
     last_error: str = ""
+    servers: list[ServerStats] = dataclasses.field(default_factory=list)
 
     def as_json(self) -> JSON:
-        """All of it as plain values."""
+        """All of it as plain values; `servers` only where there are several."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {**values, "retries": dict(self.retries), "failures": dict(self.failures)}
+        values |= {"retries": dict(self.retries), "failures": dict(self.failures)}
+        del values["servers"]
+        return {**values, **self.servers_json()}
+
+    def servers_json(self) -> JSON:
+        """Several servers as plain values, by the name `servers`; nothing of an only one."""
+        servers = [dataclasses.asdict(server) for server in self.servers]
+        return {"servers": servers} if servers else {}
 
     def least_s(self, n_rows: int) -> float | None:
         """Seconds that so many rows take at least, by a pause, the known limit and the share of
