@@ -121,8 +121,8 @@ llm_options = _options(
         "--base-url",
         multiple=True,
         metavar="URL",
-        help="An OpenAI-compatible server; else OPENAI_BASE_URL. Several, of the same model, by one "
-        "--base-url each: --rpm, --tpm and --max-concurrency are those of each server.",
+        help="An OpenAI-compatible server; else OPENAI_BASE_URL. Several of the same model by one "
+        "--base-url each: --rpm, --tpm, --max-concurrency are those of each.",
     ),
     click.option("--rpm", type=float, help="Requests a minute."),
     click.option("--tpm", type=float, help="Tokens a minute."),

@@ -217,9 +217,10 @@ class Servers:
         states = [server.limits() for server in up]
         first = min(states, key=lambda state: state.paused_until)
         rpm, tpm = _sum([state.rpm for state in states]), _sum([state.tpm for state in states])
-        known = rpm is not None or tpm is not None
-        source = next((s.source for s in states if s.source != "none"), "none")
-        return LimiterState(rpm, tpm, source if known else "none", first.paused_until, first.why)
+        told = next((state for state in states if state.source != "none"), first)
+        if rpm is None and tpm is None:
+            return LimiterState(None, None, "none", first.paused_until, first.why)
+        return LimiterState(rpm, tpm, told.source, first.paused_until, first.why)
 
     def servers(self) -> list[ServerStats]:
         """Each one's numbers of this moment."""
