@@ -110,8 +110,8 @@ def _answers(call: Mapping[str, Any], in_all: Mapping[str, Any] | None) -> Facts
         "answers",
         f"{call['requests']:,} requests{_paid(call)}, {call['cache_hits']:,} from the cache",
     )
-    if call.get("servers"):
-        yield "", servers_text(call["servers"])
+    if shares := servers_text(call.get("servers", ())):
+        yield "", shares
     if in_all and in_all["requests"] > call["requests"]:
         yield "", f"in all calls: {in_all['requests']:,} requests{_paid(in_all)}"
 

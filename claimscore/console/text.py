@@ -86,7 +86,7 @@ def engine_parts(engine: Mapping[str, Any], per_s: float) -> list[str]:
     parts += [f"limit {limits_text(engine)}"] if engine["limits_from"] != "none" else []
     parts += [f"{counted(engine['retries'])} tried again"] if engine["retries"] else []
     parts += [f"{engine['failed']:,} failed"] if engine["failed"] else []
-    parts += [servers_text(engine["servers"])] if engine.get("servers") else []
+    parts += filter(None, [servers_text(engine.get("servers", ()))])
     if engine["why"]:
         parts.append(f"waiting ({duration(engine['waiting_s'])}): {engine['why'][:120]}")
     elif engine["last_error"]:
@@ -95,17 +95,19 @@ def engine_parts(engine: Mapping[str, Any], per_s: float) -> list[str]:
 
 
 def servers_text(servers: Sequence[Mapping[str, Any]]) -> str:
-    """Each server's share of the answers, or for how long it is down: `gpu1:8000 57 %, ...`."""
-    answered = sum(server["answered"] for server in servers) or 1
+    """Each server's share of the answers, and for how long it is down: `gpu1:8000 57 %, ...`;
+    empty where there is nothing to tell."""
+    answered = sum(server["answered"] for server in servers)
     hosts = [urlsplit(server["address"]).netloc for server in servers]
     distinct = len(set(hosts)) == len(hosts)
     told = []
     for server, host in zip(servers, hosts, strict=True):
-        state = f"{server['answered'] / answered:.0%}".replace("%", " %")
-        if server["down_s"]:
-            state += f" (down for {duration(server['down_s'])})"
-        told.append(f"{host if distinct else server['address']} {state}")
-    return f"servers {', '.join(told)}"
+        share = f"{100 * server['answered'] / answered:.0f} %" if answered else ""
+        down = f"down for {duration(server['down_s'])}" if server["down_s"] else ""
+        name = host if distinct else server["address"]
+        told.append(" ".join(filter(None, [name, share, f"({down})" if down else ""])))
+    is_news = answered or any(server["down_s"] for server in servers)
+    return f"servers {', '.join(told)}" if is_news else ""
 
 
 def print_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from claimscore.config import LLMConfig, api_key, user_state_dir
 from claimscore.pipeline.estimating.figures import Estimate
 from claimscore.pipeline.llm.limits.shared import SharedBudget, shared_scope
-from claimscore.pipeline.llm.providers.base import Provider, base_urls
+from claimscore.pipeline.llm.providers.base import Provider, servers_of
 from claimscore.pipeline.llm.session import LIMITS_FILE
 
 #: What a server may take for an answer, to begin and for each token; what a rule takes.
@@ -31,7 +31,7 @@ def hours_needed(
         return None, "a batch is promised within 24 hours; how soon it comes is not known"
     tokens = estimate.prompt_tokens.expected + estimate.completion_tokens.expected
     latency_s = _LATENCY_S + _TOKEN_S * estimate.completion_tokens.expected / n
-    paces = [_pace(llm, url, latency_s, tokens / n) for url in base_urls(provider)]
+    paces = [_pace(llm, server, latency_s, tokens / n) for server in servers_of(provider)]
     hours = n / sum(pace.per_hour for pace in paces)
     if len(paces) == 1:
         return hours, f"time: {paces[0].what}"
@@ -47,9 +47,9 @@ class _Pace(NamedTuple):
     what: str
 
 
-def _pace(llm: LLMConfig, url: str, latency_s: float, tokens: float) -> _Pace:
+def _pace(llm: LLMConfig, server: Provider, latency_s: float, tokens: float) -> _Pace:
     """What one server does with requests of so many tokens: the lowest of its bounds."""
-    rpm, tpm, said = _limits(llm, url)
+    rpm, tpm, said = _limits(llm, server)
     in_flight = f"{llm.max_concurrency} requests in flight, {latency_s:.1f} s an answer (a guess)"
     paces = [_Pace(3600 * llm.max_concurrency / latency_s, in_flight)]
     if rpm is not None:
@@ -59,12 +59,12 @@ def _pace(llm: LLMConfig, url: str, latency_s: float, tokens: float) -> _Pace:
     return min(paces)
 
 
-def _limits(llm: LLMConfig, url: str) -> tuple[float | None, float | None, str]:
+def _limits(llm: LLMConfig, server: Provider) -> tuple[float | None, float | None, str]:
     """Requests and tokens a minute of a server: as given, else as any process last learnt them."""
     if llm.rpm is not None or llm.tpm is not None:
         return llm.rpm, llm.tpm, "as given"
-    path = user_state_dir() / LIMITS_FILE
-    if not path.is_file():
+    path, url = user_state_dir() / LIMITS_FILE, getattr(server, "base_url", None)
+    if url is None or not path.is_file():
         return None, None, ""
     shared = SharedBudget(path, shared_scope(url, api_key()))
     try:

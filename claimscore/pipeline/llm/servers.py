@@ -343,7 +343,8 @@ class Servers:
 
         def hear(kind: str, **fields: Any) -> None:
             if kind == "outage began":
-                fields["notice"] = f"{address} is down and left out: {fields['error']}"
+                why = fields["error"].removeprefix(f"{address}: ")
+                fields["notice"] = f"{address} is down and left out: {why}"
                 self._on_event("server down", server=address, **fields)
                 if self.is_down:
                     self._all_down_since = anyio.current_time()

@@ -35,7 +35,7 @@ class Down:
 
 
 class TimedServer:
-    """Answers after a latency, a quarter more or less; where it `serves` so many at a time, others wait for their turn.
+    """Answers after a latency, a quarter more or less; it may serve only so many at a time.
 
     Who is in flight when it goes down fails at that moment.
     """
