@@ -7,7 +7,7 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -31,12 +31,13 @@ class FailureLimit(NamedTuple):
 class LLMConfig:
     """Where the language model is and how it may be used.
 
-    Prices are dollars a million tokens, for models that the price table does not know;
-    `max_failures` is a count ("50") or a share of the rows asked ("5%").
+    `base_url` is an address, or several of servers of the same model; then `rpm`, `tpm` and
+    `max_concurrency` are those of each. Prices are dollars a million tokens, for models that the
+    price table does not know; `max_failures` is a count ("50") or a share of the rows asked ("5%").
     """
 
     model: str = "builtin"
-    base_url: str | None = None
+    base_url: str | Sequence[str] | None = None
     rpm: float | None = None
     tpm: float | None = None
     max_concurrency: int = 64
@@ -53,6 +54,7 @@ class LLMConfig:
     cache_namespace: str | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "base_url", _one_or_several(self.base_url))
         for name in ("rpm", "tpm"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -71,6 +73,12 @@ class LLMConfig:
         if (self.input_price is None) != (self.output_price is None):
             raise ConfigError("--input-price and --output-price go together")
         self.failure_limit()
+
+    @property
+    def base_urls(self) -> tuple[str, ...]:
+        """The addresses that were given, each once; none where the environment decides."""
+        given = (self.base_url,) if isinstance(self.base_url, str) else self.base_url or ()
+        return tuple(given)
 
     def failure_limit(self) -> FailureLimit | None:
         """`max_failures` ("50" or "5%") as numbers; None where nothing bounds them."""
@@ -166,8 +174,30 @@ def api_key() -> str | None:
 
 
 def api_base_url() -> str | None:
-    """OPENAI_BASE_URL, or None where it is unset or empty."""
-    return os.environ.get("OPENAI_BASE_URL") or None
+    """OPENAI_BASE_URL, or None where it is unset or empty. It names one server."""
+    return _one_address(os.environ.get("OPENAI_BASE_URL") or "", "OPENAI_BASE_URL") or None
+
+
+def _one_or_several(given: str | Sequence[str] | None) -> str | tuple[str, ...] | None:
+    """An address as it is, several as a tuple without repetition; None for none."""
+    if given is None or isinstance(given, str):
+        urls = [given or ""]
+    else:
+        urls = list(dict.fromkeys(given)) or [""]
+    for url in urls:
+        _one_address(url, "--base-url")
+    if len(urls) == 1:
+        return urls[0] or None
+    if not all(url.strip() for url in urls):
+        raise ConfigError("--base-url: one of the addresses is empty")
+    return tuple(urls)
+
+
+def _one_address(url: str, name: str) -> str:
+    """The address; `ConfigError`, which does not quote it, where it is a list of them."""
+    if re.search(r"[,;\s]https?://", url.strip()):
+        raise ConfigError(f"{name} is one address; name several servers by a --base-url each")
+    return url
 
 
 def model_key_name(role: str) -> str:

@@ -354,6 +354,13 @@ SCENARIOS: tuple[Scenario, ...] = (
         scenarios.interrupt,
     ),
     Scenario(
+        "servers",
+        "three servers, 64 in flight each, 0.2, 0.4 and 0.8 s an answer; one away for a while, one "
+        "dies half-way; 18,000 items",
+        "none lost, none paid twice, each within 10 % of what it can while it is there",
+        scenarios.servers,
+    ),
+    Scenario(
         "changes",
         "one row added to 1,000; system prompt changed; parser changed",
         "exactly 1; all; 0 requests",

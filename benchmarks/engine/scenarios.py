@@ -3,6 +3,7 @@ started again, beside the server's own counts."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -14,6 +15,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import polars as pl
 from measure import Process, a_folder, run_client, run_process
 from server import ROOT, Server
 
@@ -199,6 +201,45 @@ def first_request_s(n_finished: int) -> float:
             began = time.time()
             job.run(server)
             return float(server.stats()["first_at_unix"] - began)
+
+
+# -- several servers
+
+#: Seconds an answer of the three servers takes.
+LATENCIES_S = (0.2, 0.4, 0.8)
+
+
+def servers(scale: float) -> Outcome:
+    """Three servers of different speed: the second is away for a while, the third dies."""
+    n = round(18_000 * scale)
+    seconds = n / sum(IN_FLIGHT / latency_s for latency_s in LATENCIES_S)
+    gone = ([], [(seconds / 5, seconds / 3)], [(seconds / 2, 1e6)])
+    with a_folder() as folder, contextlib.ExitStack() as stack:
+        job, running = Job(folder / "job", n), []
+        for number, (latency_s, times) in enumerate(zip(LATENCIES_S, gone, strict=True)):
+            place = folder / str(number)
+            place.mkdir()
+            outages = [{"how": "refuse", "from_s": a, "to_s": b} for a, b in times]
+            settings = {"latency_s": latency_s, "outages": outages}
+            running.append(stack.enter_context(Server(place, settings, log=True)))
+        first, *others = running
+        more = [word for server in others for word in ("--base-url", server.base_url)]
+        done = job.run(first, *more)
+        span_s = max(server.stats()["last_paid_s"] for server in running[:2])  # the third is gone
+        answers = [answer_times(server.log) for server in running]
+        rows = pl.read_parquet(job.out)
+    there_s = [span_s - sum(min(b, span_s) - a for a, b in times) for times in gone]
+    could = [IN_FLIGHT * s / latency_s for s, latency_s in zip(there_s, LATENCIES_S, strict=True)]
+    paid = [sum(map(len, times.values())) for times in answers]
+    off = [p / sum(paid) / (c / sum(could)) - 1 for p, c in zip(paid, could, strict=True)]
+    lost = n - rows["error"].is_null().sum()
+    twice = sum(paid) - n
+    text = (
+        f"exit {done.code}, {lost} lost, {twice} paid twice, shares {off[0]:+.1%}, {off[1]:+.1%} "
+        f"and {off[2]:+.1%} beside what each can, {sum(paid) / sum(could):.1%} of it all in all"
+    )
+    met = done.code == 0 and not lost and not twice and max(map(abs, off)) <= 0.1
+    return Outcome(text, met)
 
 
 # -- changed

@@ -117,7 +117,13 @@ llm_options = _options(
         show_default=True,
         help="builtin, openai:MODEL or openai-batch:MODEL.",
     ),
-    click.option("--base-url", help="An OpenAI-compatible server; else OPENAI_BASE_URL."),
+    click.option(
+        "--base-url",
+        multiple=True,
+        metavar="URL",
+        help="An OpenAI-compatible server; else OPENAI_BASE_URL. Several of the same model by one "
+        "--base-url each: --rpm, --tpm, --max-concurrency are those of each.",
+    ),
     click.option("--rpm", type=float, help="Requests a minute."),
     click.option("--tpm", type=float, help="Tokens a minute."),
     click.option(
@@ -148,7 +154,7 @@ llm_options = _options(
     click.option("--output-price", type=float, help="Dollars a million completion tokens."),
     click.option("--allow-http-key", is_flag=True, help="Send the key over plain http."),
     click.option("--cache-dir", type=FOLDER, help="Where paid answers are kept."),
-    click.option("--cache-namespace", help="Instead of the base URL in cache keys."),
+    click.option("--cache-namespace", help="Instead of the base URLs in cache keys."),
 )
 
 encoder_options = _options(

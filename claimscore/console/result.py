@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from claimscore.console.text import counted, dollars, duration, print_facts, terminal_width
+from claimscore.console.text import (
+    counted,
+    dollars,
+    duration,
+    print_facts,
+    servers_text,
+    terminal_width,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -103,6 +110,8 @@ def _answers(call: Mapping[str, Any], in_all: Mapping[str, Any] | None) -> Facts
         "answers",
         f"{call['requests']:,} requests{_paid(call)}, {call['cache_hits']:,} from the cache",
     )
+    if shares := servers_text(call.get("servers", ())):
+        yield "", shares
     if in_all and in_all["requests"] > call["requests"]:
         yield "", f"in all calls: {in_all['requests']:,} requests{_paid(in_all)}"
 

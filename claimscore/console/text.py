@@ -7,6 +7,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 #: The narrowest text that is still wrapped; in less the terminal breaks lines itself.
 MIN_TEXT_WIDTH = 12
@@ -85,11 +86,28 @@ def engine_parts(engine: Mapping[str, Any], per_s: float) -> list[str]:
     parts += [f"limit {limits_text(engine)}"] if engine["limits_from"] != "none" else []
     parts += [f"{counted(engine['retries'])} tried again"] if engine["retries"] else []
     parts += [f"{engine['failed']:,} failed"] if engine["failed"] else []
+    parts += filter(None, [servers_text(engine.get("servers", ()))])
     if engine["why"]:
         parts.append(f"waiting ({duration(engine['waiting_s'])}): {engine['why'][:120]}")
     elif engine["last_error"]:
         parts.append(f"last error: {engine['last_error'][:120]}")
     return parts
+
+
+def servers_text(servers: Sequence[Mapping[str, Any]]) -> str:
+    """Each server's share of the answers, and for how long it is down: `gpu1:8000 57 %, ...`;
+    empty where there is nothing to tell."""
+    answered = sum(server["answered"] for server in servers)
+    hosts = [urlsplit(server["address"]).netloc for server in servers]
+    distinct = len(set(hosts)) == len(hosts)
+    told = []
+    for server, host in zip(servers, hosts, strict=True):
+        share = f"{100 * server['answered'] / answered:.0f} %" if answered else ""
+        down = f"down for {duration(server['down_s'])}" if server["down_s"] else ""
+        name = host if distinct else server["address"]
+        told.append(" ".join(filter(None, [name, share, f"({down})" if down else ""])))
+    is_news = answered or any(server["down_s"] for server in servers)
+    return f"servers {', '.join(told)}" if is_news else ""
 
 
 def print_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

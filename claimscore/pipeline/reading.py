@@ -57,7 +57,7 @@ def _files(chunks: Iterable[pl.DataFrame]) -> Iterator[list[pl.DataFrame]]:
     n_bytes = 0
     for chunk, frame in enumerate(chunks, start=1):
         frames.append(frame)
-        n_bytes += frame.estimated_size()
+        n_bytes += int(frame.estimated_size())
         if chunk % CHUNKS_A_FILE == 0 or n_bytes > BYTES_A_FILE:
             yield frames
             frames, n_bytes = [], 0

@@ -410,6 +410,7 @@ def spent(progress: Progress) -> JSON:
         "usd": engine.usd if engine else 0.0,
         "possibly_billed_usd": engine.possibly_billed_usd if engine else 0.0,
         "retries": dict(engine.retries) if engine else {},
+        **(engine.servers_json() if engine else {}),
         "nli_pairs": progress.pairs_done,
         "model_items": {
             "computed": progress.store.computed if progress.store else None,

@@ -172,7 +172,8 @@ def _line(entry: Entry) -> bytes:
 def _entry(line: dict[str, Any]) -> Entry:
     """A line as what it says; `TypeError` where it is none."""
     step, rows = line["step"], line.get("rows")
-    if "chunks" in line:
+    entry: Entry
+    if "chunks" in line and rows is not None:
         first, end, generation = line["chunks"]
         counts = [first, end, generation, *(n or 0 for column in rows.values() for n in column)]
         if any(len(column) != end - first for column in rows.values()):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import collections
+from typing import NamedTuple
+
 from claimscore.config import LLMConfig, api_key, user_state_dir
 from claimscore.pipeline.estimating.figures import Estimate
 from claimscore.pipeline.llm.limits.shared import LIMITS_FILE, SharedBudget, shared_scope
-from claimscore.pipeline.llm.providers.base import Provider
+from claimscore.pipeline.llm.providers.base import Provider, servers_of
 
 #: What a server may take for an answer, to begin and for each token; what a rule takes.
 _LATENCY_S, _TOKEN_S, _RULE_S = 1.0, 0.02, 0.0003
@@ -27,22 +30,39 @@ def hours_needed(
         return None, "a batch is promised within 24 hours; how soon it comes is not known"
     tokens = estimate.prompt_tokens.expected + estimate.completion_tokens.expected
     latency_s = _LATENCY_S + _TOKEN_S * estimate.completion_tokens.expected / n
-    rpm, tpm, said = _limits(llm, provider)
+    paces = [_pace(llm, server, latency_s, tokens / n) for server in servers_of(provider)]
+    hours = n / sum(pace.per_hour for pace in paces)
+    if len(paces) == 1:
+        return hours, f"time: {paces[0].what}"
+    alike = collections.Counter(pace.what for pace in paces)
+    each = "; ".join(f"{count} x {what}" for what, count in alike.items())
+    return hours, f"time: {len(paces)} servers together: {each}"
+
+
+class _Pace(NamedTuple):
+    """Requests an hour that a server answers, and what bounds them."""
+
+    per_hour: float
+    what: str
+
+
+def _pace(llm: LLMConfig, server: Provider, latency_s: float, tokens: float) -> _Pace:
+    """What one server does with requests of so many tokens: the lowest of its bounds."""
+    rpm, tpm, said = _limits(llm, server)
     in_flight = f"{llm.max_concurrency} requests in flight, {latency_s:.1f} s an answer (a guess)"
-    paces = [(n * latency_s / llm.max_concurrency / 3600, in_flight)]
+    paces = [_Pace(3600 * llm.max_concurrency / latency_s, in_flight)]
     if rpm is not None:
-        paces.append((n / rpm / 60, f"{rpm:,.0f} requests a minute ({said})"))
+        paces.append(_Pace(60 * rpm, f"{rpm:,.0f} requests a minute ({said})"))
     if tpm is not None:
-        paces.append((tokens / tpm / 60, f"{tpm:,.0f} tokens a minute ({said})"))
-    hours, pace = max(paces)
-    return hours, f"time: {pace}"
+        paces.append(_Pace(60 * tpm / tokens, f"{tpm:,.0f} tokens a minute ({said})"))
+    return min(paces)
 
 
-def _limits(llm: LLMConfig, provider: Provider) -> tuple[float | None, float | None, str]:
-    """Requests and tokens a minute: as given, else as any process last learnt them."""
+def _limits(llm: LLMConfig, server: Provider) -> tuple[float | None, float | None, str]:
+    """Requests and tokens a minute of a server: as given, else as any process last learnt them."""
     if llm.rpm is not None or llm.tpm is not None:
         return llm.rpm, llm.tpm, "as given"
-    path, url = user_state_dir() / LIMITS_FILE, getattr(provider, "base_url", None)
+    path, url = user_state_dir() / LIMITS_FILE, getattr(server, "base_url", None)
     if url is None or not path.is_file():
         return None, None, ""
     shared = SharedBudget(path, shared_scope(url, api_key()))

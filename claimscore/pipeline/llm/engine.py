@@ -27,10 +27,10 @@ from claimscore.pipeline.llm.failing import why_stop
 from claimscore.pipeline.llm.judge import Parse, Passed, Refused, judge
 from claimscore.pipeline.llm.limits import Limiter
 from claimscore.pipeline.llm.money import Budgeted, Spending
-from claimscore.pipeline.llm.outage import Outage
-from claimscore.pipeline.llm.providers.base import Collecting, Provider
+from claimscore.pipeline.llm.providers.base import Collecting, Provider, servers_of
 from claimscore.pipeline.llm.retry import GaveUp, Retry, Sleep
-from claimscore.pipeline.llm.sender import OnEvent, Sender, Tries, hear_nothing
+from claimscore.pipeline.llm.sender import OnEvent, Tries, hear_nothing
+from claimscore.pipeline.llm.servers import open_sender
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.llm.stopping import Closed, Halted, Stop
 from claimscore.types import Completion, Failure, Message, OutputSchema, Request
@@ -123,7 +123,7 @@ class Engine:
         max_outage_s: float = 3600.0,
         failure_limit: FailureLimit | None = None,
         retry_failed: bool = False,
-        limiter: Limiter | None = None,
+        limiter: Limiter | Sequence[Limiter] | None = None,
         spending: Budgeted | None = None,
         on_event: OnEvent | None = None,
         on_failure: Callable[[EngineStats, Failure], None] | None = None,
@@ -131,7 +131,7 @@ class Engine:
         sleep: Sleep = anyio.sleep,
     ) -> None:
         self.provider = provider
-        self.max_concurrency = max_concurrency
+        self.max_concurrency = max_concurrency * len(servers_of(provider))
         self.stats = EngineStats()
         self._max_attempts = max_attempts
         self._max_samples = max_samples
@@ -139,16 +139,19 @@ class Engine:
         self._retry_failed = retry_failed
         self._sleep = sleep
         self._on_event = on_event or hear_nothing
-        self._limiter = limiter or Limiter(rpm=rpm, tpm=tpm, max_concurrency=max_concurrency)
         self._spending = spending or Spending(price=None)
-        self._outage = Outage(max_outage_s)
+        self._max_outage_s = max_outage_s
         self._stop = stop or Stop()
         self._on_failure = on_failure or self._check_failures
-        self._sender = Sender(
+        self._sender = open_sender(
             provider,
-            limiter=self._limiter,
+            limiter
+            or [
+                Limiter(rpm=rpm, tpm=tpm, max_concurrency=max_concurrency)
+                for _ in servers_of(provider)
+            ],
             spending=self._spending,
-            outage=self._outage,
+            max_outage_s=max_outage_s,
             stop=self._stop,
             stats=self.stats,
             max_concurrency=max_concurrency,
@@ -170,7 +173,7 @@ class Engine:
 
     async def __aenter__(self) -> Engine:
         self._tasks = await anyio.create_task_group().__aenter__()
-        self._sender.background = self._tasks
+        self._sender.start(self._tasks)
         self._tasks.start_soon(self._answers.run)
         return self
 
@@ -265,7 +268,7 @@ class Engine:
 
     def observe(self) -> EngineStats:
         """The numbers of this moment: `stats` with what the limiter and the budget say."""
-        stats, limits, totals = self.stats, self._limiter.state(), self._spending.totals
+        stats, limits, totals = self.stats, self._sender.limits(), self._spending.totals
         stats.rpm, stats.tpm, stats.limits_from = limits.rpm, limits.tpm, limits.source
         stats.prompt_tokens, stats.completion_tokens = (
             totals.prompt_tokens,
@@ -276,18 +279,18 @@ class Engine:
         stats.why = limits.why if stats.waiting_s else ""
         if isinstance(self.provider, Collecting):
             stats.why, stats.waiting_s = self.provider.under_way()
-        stats.is_down = self._outage.is_open
+        stats.is_down, stats.servers = self._sender.is_down, self._sender.servers()
         if stats.is_down:
-            stats.waiting_s, stats.why = self._outage.lasted_s, self._why_down()
+            stats.waiting_s, stats.why = self._sender.down_s, self._why_down()
         return stats
 
     def _why_down(self) -> str:
         """What the outage is, and where nothing was ever answered, what may be wrong."""
-        why = f"no answers: {self._outage.why}"
+        why = f"no answers: {self._sender.why_down}"
         if self.stats.answered:
             return why
-        until = f"--max-outage-s {self._outage.max_outage_s:g}"
-        return f"nothing has answered yet; is --base-url right? ({until}): {self._outage.why}"
+        until = f"--max-outage-s {self._max_outage_s:g}"
+        return f"nothing has answered yet; is --base-url right? ({until}): {self._sender.why_down}"
 
     def waiting_for(self) -> str:
         """What the engine waits for, in words; empty where for nothing."""
@@ -362,7 +365,7 @@ class Engine:
         if any(row.outcome is None for row in rows):
             # Whoever hears of the stop may end everything: first let what is in flight land,
             # also that of other calls.
-            await self._sender.landed()
+            await self._sender.in_flight.landed()
             self._check_running()
 
     @contextlib.contextmanager
@@ -505,7 +508,7 @@ class Engine:
         return verdict
 
     async def _back_off(self, call: _Call[T], seconds: float) -> None:
-        if self._outage.is_open:
+        if self._sender.is_down:
             return  # the gate holds it back
         if call.n_more:
             call.n_more -= 1

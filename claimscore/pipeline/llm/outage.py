@@ -8,6 +8,7 @@ and a request that fails while others are answered is told apart from it.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 
@@ -33,7 +34,8 @@ Clock = Callable[[], float]
 class Outage:
     """Hears of every attempt's end; `gate` lets pass who may try.
 
-    Raises `OutageError` from `failed` once nothing was answered for `max_outage_s`.
+    Raises `OutageError` from `failed` once nothing was answered for `max_outage_s`: by nobody,
+    where several servers are in one `group`, a list that each of them joins.
     """
 
     def __init__(
@@ -42,8 +44,11 @@ class Outage:
         *,
         clock: Clock = anyio.current_time,
         jitter: Callable[[], float] = random.random,
+        group: list[Outage] | None = None,
     ) -> None:
         self.max_outage_s = max_outage_s
+        self._group = [] if group is None else group
+        self._group.append(self)
         self._clock = clock
         self._jitter = jitter
         self._failing: set[str] = set()
@@ -79,7 +84,7 @@ class Outage:
         self._begin()
         if self.is_open:
             self._close()
-        if self.lasted_s > max(self.max_outage_s, 1.0):
+        if self._silent_s() > max(self.max_outage_s, 1.0):
             raise self._out_of_patience(error)
 
     def failed(
@@ -106,9 +111,19 @@ class Outage:
             self.is_open = True
             self._n_probes = 0
             self._next_probe = self._clock() + self._probe_wait_s()
-        if self.is_open and self.lasted_s >= self.max_outage_s:
+        all_down = self.is_open and all(outage.is_open for outage in self._group)
+        if all_down and self._silent_s() >= self.max_outage_s:
             raise self._out_of_patience(error)
         return not self.is_open and error.kind != "connect"
+
+    @property
+    def probe_in_s(self) -> float:
+        """Seconds to the next probe: 0.0 where it is due, infinity while one is under way."""
+        return math.inf if self._probing else max(0.0, self._next_probe - self._clock())
+
+    def begin_probe(self) -> None:
+        """The attempt that is made now is the probe, as if `gate` had let it pass."""
+        self._probing = True
 
     def lost_probe(self) -> None:
         """The attempt that was to probe was given up before it came to anything."""
@@ -126,6 +141,10 @@ class Outage:
                 with anyio.move_on_after(None if self._probing else wait_s):
                     await self._changed.wait()
         return False
+
+    def _silent_s(self) -> float:
+        """How long nobody of the group has answered; 0.0 where one of them does."""
+        return min(outage.lasted_s for outage in self._group)
 
     def _begin(self) -> None:
         if self._since is None:
@@ -153,7 +172,7 @@ class Outage:
 
     def _out_of_patience(self, error: TransientError) -> OutageError:
         return OutageError(
-            f"nothing was answered for {self.lasted_s:,.0f} s (--max-outage-s "
+            f"nothing was answered for {self._silent_s():,.0f} s (--max-outage-s "
             f"{self.max_outage_s:g}); the server's last word: {error}"
         )
 

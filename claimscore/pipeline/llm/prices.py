@@ -124,7 +124,8 @@ def find_price(config: LLMConfig, base_url: str | None = None) -> Price | None:
     """The price of the configured model at `base_url`; None where nobody says what it costs.
 
     The user's own prices hold as given, for batches too. `builtin` costs nothing. Otherwise
-    the table decides, by the model's name and the server's address. Where its price changes with
+    the table decides, by the model's name and the server's address; where several servers have
+    several prices, nobody can say what one answer costs. Where its price changes with
     the hour or by tomorrow, the highest of them is taken. A batch costs what the table says, and
     half where it says nothing of batches.
     """
@@ -134,8 +135,9 @@ def find_price(config: LLMConfig, base_url: str | None = None) -> Price | None:
     family, _, model = config.model.partition(":")
     if family == "builtin":
         return Price(0.0, 0.0, 0.0, "builtin: no model is asked")
-    url = base_url or config.base_url or api_base_url() or _OPENAI_URL
-    return _from_table(model, url, batch=family == "openai-batch")
+    urls = (base_url,) if base_url else config.base_urls or (api_base_url() or _OPENAI_URL,)
+    prices = {_from_table(model, url, batch=family == "openai-batch") for url in urls}
+    return prices.pop() if len(prices) == 1 else None
 
 
 def find_prices(

@@ -21,12 +21,12 @@ from claimscore.errors import (
     TransientError,
 )
 from claimscore.pipeline.llm.inflight import InFlight
-from claimscore.pipeline.llm.limits import Limiter, Permit, TokenEstimate
+from claimscore.pipeline.llm.limits import Limiter, LimiterState, Permit, TokenEstimate
 from claimscore.pipeline.llm.money import Budgeted, Reservation
 from claimscore.pipeline.llm.outage import Outage
 from claimscore.pipeline.llm.providers.base import Diagnosable, Provider
 from claimscore.pipeline.llm.retry import GaveUp
-from claimscore.pipeline.llm.stats import EngineStats
+from claimscore.pipeline.llm.stats import EngineStats, ServerStats
 from claimscore.pipeline.llm.stopping import Halted, Stop
 from claimscore.types import Completion, Request
 
@@ -41,18 +41,35 @@ TIMEOUT_COUNTS = 2
 
 
 @dataclasses.dataclass(slots=True)
+class _AtServer:
+    """What a request met at one server: how much that had answered to anybody when the request
+    first failed there, and the attempts that count against the request."""
+
+    answered_before: int
+    used: int = 0
+
+
+@dataclasses.dataclass(slots=True)
 class Tries:
-    """What was tried for one request: attempts sent, those that count against it, and how
-    much had been answered to anybody when it first failed."""
+    """What was tried for one request: attempts sent, and the servers where some failed."""
 
     allowed: int
     sent: int = 0
-    used: int = 0
-    answered_before: int | None = None
+    failed_at: dict[Sender, _AtServer] = dataclasses.field(default_factory=dict)
+
+    @property
+    def used(self) -> int:
+        """Attempts that count: none of those at a server that turned out to be down."""
+        return sum(at.used for sender, at in self.failed_at.items() if not sender.is_down)
+
+    @property
+    def others_answered(self) -> bool:
+        """Whether a server where this request failed has answered others since."""
+        return any(sender.answered > at.answered_before for sender, at in self.failed_at.items())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Held:
+class Held:
     """What an attempt has been given: by the limits, by the budget, by the outage gate."""
 
     permit: Permit
@@ -75,6 +92,7 @@ class Sender:
         max_concurrency: int,
         timeout_s: float | None,
         on_event: OnEvent,
+        in_flight: InFlight | None = None,
     ) -> None:
         self._provider = provider
         self._limiter = limiter
@@ -87,9 +105,41 @@ class Sender:
         self._estimate = TokenEstimate()
         self._slots = anyio.Semaphore(max_concurrency, fast_acquire=True)
         self._diagnosed = False
-        self.in_flight = InFlight()
-        self._idle = anyio.Event()
-        self.background: TaskGroup | None = None
+        self._background: TaskGroup | None = None
+        self.in_flight = in_flight or InFlight()
+        self.sent = 0
+        self.answered = 0
+
+    # -- how it is
+
+    @property
+    def is_down(self) -> bool:
+        """Whether the server is taken to be down."""
+        return self._outage.is_open
+
+    @property
+    def down_s(self) -> float:
+        """For how long it has been; 0.0 where it is not."""
+        return self._outage.lasted_s if self._outage.is_open else 0.0
+
+    @property
+    def why_down(self) -> str:
+        """The last word of a server that is down."""
+        return self._outage.why
+
+    def limits(self) -> LimiterState:
+        """What holds requests back now."""
+        return self._limiter.state()
+
+    def servers(self) -> list[ServerStats]:
+        """How each of several servers is; nothing of the only one."""
+        return []
+
+    # -- sending
+
+    def start(self, background: TaskGroup) -> None:
+        """Take the tasks in which what goes on beside the requests may run."""
+        self._background = background
 
     async def send(
         self, request: Request, key: str, tries: Tries, keep: Callable[[Completion], Awaitable[T]]
@@ -109,7 +159,7 @@ class Sender:
                     permit = await self._permit(request)
                     if probe or not self._outage.is_open:
                         reservation = await self._reservation(request, permit)
-                        held = _Held(permit, reservation, probe)
+                        held = Held(permit, reservation, probe)
                         return await self._send(request, key, tries, keep, held)
                     self._limiter.failed(permit, counted=False)  # it went down meanwhile
                 finally:
@@ -124,10 +174,11 @@ class Sender:
         key: str,
         tries: Tries,
         keep: Callable[[Completion], Awaitable[T]],
-        held: _Held,
+        held: Held,
     ) -> T:
         stats = self._stats
         tries.sent += 1
+        self.sent += 1
         stats.sent += 1
         stats.in_flight += 1
         flight = self.in_flight.enter(key)
@@ -140,14 +191,6 @@ class Sender:
         finally:
             self.in_flight.leave(flight)
             stats.in_flight -= 1
-            if stats.in_flight == 0:
-                self._idle.set()
-                self._idle = anyio.Event()
-
-    async def landed(self) -> None:
-        """Return when nothing is in flight."""
-        while self._stats.in_flight:
-            await self._idle.wait()
 
     async def _pass_gate(self) -> bool:
         """Wait until the server is there; True where this attempt is to find that out."""
@@ -207,6 +250,7 @@ class Sender:
             self._limiter.failed(permit, counted=not refused)
             (self._spending.release if refused else self._spending.keep)(reservation)
             raise
+        self.answered += 1
         self._stats.answered += 1
         self._spending.settle(reservation, completion.usage)
         used = self._estimate.learn(request, completion)
@@ -238,16 +282,14 @@ class Sender:
         if isinstance(error, RateLimitError):
             self._outage.refused(error)
             return
-        if tries.answered_before is None:
-            tries.answered_before = stats.answered
-        others_answered = stats.answered > tries.answered_before
-        was_open = self._outage.is_open
-        counts = self._outage.failed(key, error, probe=probe, others_answered=others_answered)
+        here = tries.failed_at.setdefault(self, _AtServer(self.answered))
+        was_open, proven = self._outage.is_open, tries.others_answered
+        counts = self._outage.failed(key, error, probe=probe, others_answered=proven)
         if self._outage.is_open and not was_open:
             self._on_event("outage began", error=str(error))
             self._diagnose()
         if counts:
-            tries.used += TIMEOUT_COUNTS if error.kind == "timeout" else 1
+            here.used += TIMEOUT_COUNTS if error.kind == "timeout" else 1
             if tries.used >= tries.allowed:
                 raise GaveUp from error
 
@@ -261,9 +303,9 @@ class Sender:
         """Where nothing was ever answered, ask once whether anything can be."""
         provider, again = self._provider, self._diagnosed
         self._diagnosed = True
-        if self._stats.answered == 0 and not again and isinstance(provider, Diagnosable):
-            assert self.background is not None, "the engine is entered before anything is sent"
-            self.background.start_soon(self._run_diagnosis, provider)
+        if self.answered == 0 and not again and isinstance(provider, Diagnosable):
+            assert self._background is not None, "the engine is entered before anything is sent"
+            self._background.start_soon(self._run_diagnosis, provider)
 
     async def _run_diagnosis(self, provider: Diagnosable) -> None:
         try:

@@ -7,6 +7,7 @@ scripts open it here.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,12 @@ from claimscore.pipeline.llm.limits.none import NoLimits
 from claimscore.pipeline.llm.limits.shared import LIMITS_FILE, SharedBudget, shared_scope
 from claimscore.pipeline.llm.money import Budgeted, Spending
 from claimscore.pipeline.llm.prices import find_prices
-from claimscore.pipeline.llm.providers.base import Collecting, Provider
+from claimscore.pipeline.llm.providers.base import (
+    Collecting,
+    Provider,
+    base_urls,
+    servers_of,
+)
 from claimscore.pipeline.llm.providers.batch_files import batch_folder, paid_twice_online
 from claimscore.pipeline.llm.sender import OnEvent, hear_nothing
 from claimscore.pipeline.llm.services.client import Client
@@ -43,7 +49,6 @@ class _Parts(NamedTuple):
 
     answers: Cache | Answers
     spending: Budgeted
-    shared: Shared | Distant | None
     failure_limit: FailureLimit | None
     more: Mapping[str, Any]
 
@@ -80,27 +85,21 @@ async def open_engine(
             parts = _own_parts(llm, provider, folder, models, spend_file, stack, tell)
         else:
             parts = await _shared_parts(llm, provider, models, services, stack)
-        limiter: Limiter
         if isinstance(provider, Collecting):
             # What it has sent goes on when the process ends.
             own_limits = {**_OWN_LIMITS, "stop": Stop(grace_s=0.0)}
-            limiter = NoLimits()
             concurrency = provider.batch_size
         else:
             own_limits = {"timeout_s": llm.timeout_s, "max_attempts": llm.max_attempts}
             concurrency = llm.max_concurrency
-            limiter = Limiter(
-                rpm=llm.rpm,
-                tpm=llm.tpm,
-                max_concurrency=concurrency,
-                shared=parts.shared,
-                on_event=on_event,
-            )
-        stack.callback(limiter.close)
+        limiters = [
+            await _limiter(llm, server, services, stack, _naming(server, provider, tell))
+            for server in servers_of(provider)
+        ]
         engine = Engine(
             provider,
             parts.answers,
-            limiter=limiter,
+            limiter=limiters,
             spending=parts.spending,
             max_concurrency=concurrency,
             max_samples=llm.max_samples,
@@ -138,10 +137,7 @@ def _own_parts(
     spending = _spending(llm, provider, models, spend_file, stack)
     cache = DiskCache(folder, on_notice=lambda text: tell("cache", notice=text))
     stack.callback(cache.close)
-    shared = _shared_budget(provider, stack, tell)
-    if shared is not None:
-        _recall_dialect(provider, shared)
-    return _Parts(cache, spending, shared, llm.failure_limit(), {})
+    return _Parts(cache, spending, llm.failure_limit(), {})
 
 
 async def _shared_parts(
@@ -157,15 +153,10 @@ async def _shared_parts(
             "a provider that collects requests into batches works for one engine alone"
         )
     await stack.enter_async_context(services)
-    base_url = getattr(provider, "base_url", None)
-    price, others = find_prices(llm, base_url, models)
-    shared = None
-    if base_url is not None:
-        shared = await SharedLimits.open(services, shared_scope(base_url, api_key()))
-        await _recall_shared_dialect(provider, shared)
+    price, others = find_prices(llm, getattr(provider, "base_url", None), models)
     spending = SharedSpending(services, price, others)
     more = {"stop": services.stop, "on_failure": services.failed}
-    return _Parts(SharedAnswers(services), spending, shared, None, more)
+    return _Parts(SharedAnswers(services), spending, None, more)
 
 
 def _spending(
@@ -212,6 +203,37 @@ def _tell_of_batches(provider: Provider, folder: Path, tell: OnEvent) -> None:
         tell("batches under way", notice=notice)
 
 
+def _naming(server: Provider, provider: Provider, tell: OnEvent) -> OnEvent:
+    """Events of one of several servers say which it is."""
+    return tell if server is provider else functools.partial(tell, server=base_urls(server)[0])
+
+
+async def _limiter(
+    llm: LLMConfig,
+    server: Provider,
+    services: Client | None,
+    stack: contextlib.AsyncExitStack,
+    tell: OnEvent,
+) -> Limiter:
+    """What bounds the requests to one server: limits as given, as told, or as found out."""
+    shared: Shared | Distant | None
+    if services is None:
+        shared = _shared_budget(server, stack, tell)
+    else:
+        shared = await _services_limits(server, services)
+    if isinstance(server, Collecting):
+        return NoLimits()
+    limiter = Limiter(
+        rpm=llm.rpm,
+        tpm=llm.tpm,
+        max_concurrency=llm.max_concurrency,
+        shared=shared,
+        on_event=tell,
+    )
+    stack.callback(limiter.close)
+    return limiter
+
+
 def _shared_budget(
     provider: Provider, stack: contextlib.AsyncExitStack, tell: Callable[..., None]
 ) -> SharedBudget | None:
@@ -225,6 +247,17 @@ def _shared_budget(
         on_warning=lambda text: tell("limits", notice=text),
     )
     stack.callback(shared.close)
+    _recall_dialect(provider, shared)
+    return shared
+
+
+async def _services_limits(provider: Provider, services: Client) -> SharedLimits | None:
+    """What all engines with the same services share of this server's limits."""
+    base_url = getattr(provider, "base_url", None)
+    if base_url is None:
+        return None
+    shared = await SharedLimits.open(services, shared_scope(base_url, api_key()))
+    await _recall_shared_dialect(provider, shared)
     return shared
 
 

@@ -4,9 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from claimscore.types import JSON
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServerStats:
+    """One of several servers: its address, what was sent to it and what it has answered.
+
+    `down_s` is how long it has been down, and `why` its last word; 0.0 and "" where it is up.
+    """
+
+    address: str
+    sent: int
+    answered: int
+    in_flight: int
+    down_s: float
+    why: str
 
 
 @dataclasses.dataclass(slots=True)
@@ -19,7 +34,7 @@ class EngineStats:
     again, by kind of error. `usd` is None where the price is unknown. `waiting_s` is how long
     nothing will be sent (`is_down`: has been answered), and `why`; `rpm` and `tpm` are the
     limits that are kept and `limits_from` where they are known from; `last_error` is why
-    something was last tried again.
+    something was last tried again. `servers` has one entry each where there are several.
     """
 
     sent: int = 0
@@ -41,11 +56,19 @@ class EngineStats:
     tpm: float | None = None
     limits_from: str = "none"
     last_error: str = ""
+    servers: list[ServerStats] = dataclasses.field(default_factory=list)
 
     def as_json(self) -> JSON:
-        """All of it as plain values."""
+        """All of it as plain values; `servers` only where there are several."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {**values, "retries": dict(self.retries), "failures": dict(self.failures)}
+        values |= {"retries": dict(self.retries), "failures": dict(self.failures)}
+        del values["servers"]
+        return {**values, **self.servers_json()}
+
+    def servers_json(self) -> JSON:
+        """Several servers as plain values, by the name `servers`; nothing of an only one."""
+        servers = [dataclasses.asdict(server) for server in self.servers]
+        return {"servers": servers} if servers else {}
 
     @classmethod
     def from_json(cls, values: JSON) -> EngineStats:
@@ -53,7 +76,8 @@ class EngineStats:
         counters: dict[str, Counter[str]] = {
             name: Counter(values[name]) for name in ("retries", "failures")
         }
-        return cls(**{**values, **counters})
+        servers = [ServerStats(**server) for server in values.get("servers", ())]
+        return cls(**{**values, **counters, "servers": servers})
 
     def least_s(self, n_rows: int) -> float | None:
         """Seconds that so many rows take at least, by a pause, the known limit and the share of
@@ -96,4 +120,24 @@ def merged(parts: Iterable[EngineStats]) -> EngineStats:
     total.is_down = bool(parts) and all(part.is_down for part in parts)
     costs = [part.usd for part in parts if part.usd is not None]
     total.usd = sum(costs) if costs and len(costs) == len(parts) else None
+    total.servers = _merged_servers(part.servers for part in parts)
     return total
+
+
+def _merged_servers(parts: Iterable[Sequence[ServerStats]]) -> list[ServerStats]:
+    """Each server as all engines together see it: down where it is for all that ask it."""
+    by_address: dict[str, list[ServerStats]] = {}
+    for servers in parts:
+        for server in servers:
+            by_address.setdefault(server.address, []).append(server)
+    return [
+        ServerStats(
+            address,
+            sum(one.sent for one in same),
+            sum(one.answered for one in same),
+            sum(one.in_flight for one in same),
+            min(one.down_s for one in same),
+            min(same, key=lambda one: one.down_s).why,
+        )
+        for address, same in by_address.items()
+    ]

@@ -274,4 +274,5 @@ def spent(engine: EngineStats) -> JSON:
         "usd": engine.usd if engine.sent else 0.0,
         "possibly_billed_usd": engine.possibly_billed_usd,
         "retries": dict(engine.retries),
+        **engine.servers_json(),
     }

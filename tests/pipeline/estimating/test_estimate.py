@@ -351,6 +351,21 @@ class TestTime:
             in estimate_run(run_config(EXAMPLES, llm={"base_url": NOWHERE + "/x"})).assumptions[-1]
         )
 
+    def test_what_several_servers_do_adds_up(self, tmp_path: Path) -> None:
+        """Each at its own pace: one by the limit that it was found to have, the others by slots."""
+        slow, *fast = (f"{NOWHERE}/{name}" for name in "abc")
+        llm = {"base_url": (slow, *fast), "max_concurrency": 2}
+        one = estimate_run(run_config(EXAMPLES, llm={**llm, "base_url": slow}))
+        shared = SharedBudget(tmp_path / "state" / LIMITS_FILE, shared_scope(slow, None))
+        shared.remember(Learnt(rpm=6.0))
+        shared.close()
+        found = estimate_run(run_config(EXAMPLES, llm=llm))
+        assert one.hours is not None
+        per_hour = 2 * one.requests / one.hours + 6 * 60
+        assert found.hours == pytest.approx(found.requests / per_hour)
+        assert "3 servers together: 1 x 6 requests a minute" in found.assumptions[-1]
+        assert "2 x 2 requests in flight" in found.assumptions[-1]
+
     def test_nobody_knows_how_long_a_batch_takes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Except that a day is promised."""
         provider = load_provider(LLMConfig(model="openai:m", base_url=NOWHERE))

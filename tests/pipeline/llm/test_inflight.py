@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import timeit
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +52,29 @@ def test_leaving_twice_is_a_bug():
     in_flight.leave(token)
     with pytest.raises(KeyError):
         in_flight.leave(token)
+
+
+@pytest.mark.anyio
+async def test_who_waits_for_all_to_land_is_woken_by_the_last_one():
+    """At once where nothing is out."""
+    in_flight = InFlight()
+    await in_flight.landed()
+    tokens = [in_flight.enter("a"), in_flight.enter("b")]
+    landed = []
+
+    async def wait() -> None:
+        await in_flight.landed()
+        landed.append(len(in_flight))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(2):
+            tasks.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+        in_flight.leave(tokens[0])
+        await anyio.wait_all_tasks_blocked()
+        assert landed == []
+        in_flight.leave(tokens[1])
+    assert landed == [0, 0]
 
 
 @given(st.lists(st.integers(0, 9)))

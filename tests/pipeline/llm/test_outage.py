@@ -29,6 +29,36 @@ def opened(clock: VirtualClock, max_outage_s: float = 3600.0) -> Outage:
     return breaker
 
 
+def test_patience_ends_for_a_group_when_none_of_it_has_answered() -> None:
+    """One of two may be down for ever; the time counts from when the second went down."""
+    clock, group = VirtualClock(), []
+    first, second = (Outage(100, clock=clock, jitter=lambda: 0.5, group=group) for _ in range(2))
+    for number in range(8):
+        fail(first, f"key {number}")
+    clock.now = 1000
+    assert not fail(first, "key", probe=True)
+    for number in range(8):
+        fail(second, f"key {number}")
+    clock.now = 1099
+    fail(first, "key", probe=True)
+    clock.now = 1100
+    with pytest.raises(OutageError, match="nothing was answered for 100 s"):
+        fail(first, "key", probe=True)
+
+
+def test_a_probe_may_be_begun_without_waiting() -> None:
+    """It is due after a while, one at a time, and given up it is due again."""
+    clock = VirtualClock()
+    breaker = opened(clock)
+    assert breaker.probe_in_s == pytest.approx(0.5)
+    clock.now = 1
+    assert breaker.probe_in_s == 0
+    breaker.begin_probe()
+    assert breaker.probe_in_s == float("inf")
+    breaker.lost_probe()
+    assert breaker.probe_in_s == 0
+
+
 def test_failures_between_answers_are_no_outage() -> None:
     """Isolated faults, however many, count against their requests and stop nobody."""
     breaker = outage(VirtualClock())

@@ -116,6 +116,15 @@ class TestWhose:
         assert find_price(config("openai:gpt-4o-mini"), url) is None
         assert find_price(config("openai:gpt-4o-mini", base_url=url)) is None
 
+    def test_several_servers_have_a_price_where_it_is_the_same(self) -> None:
+        """Who answers is not known beforehand: two prices are none, one's own hold for all."""
+        here, openai = "http://127.0.0.1:8000/v1", "https://api.openai.com/v1"
+        two = config("openai:gpt-4o-mini", base_url=[openai, f"{openai}/"])
+        assert find_price(two) == find_price(config("openai:gpt-4o-mini"))
+        assert find_price(config("openai:gpt-4o-mini", base_url=[here, openai])) is None
+        own = {"input_price": 1.0, "output_price": 2.0}
+        assert find_price(config("openai:m", base_url=[here, openai], **own)) is not None
+
     @pytest.mark.parametrize(
         ("url", "model"),
         [

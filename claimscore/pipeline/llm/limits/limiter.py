@@ -61,6 +61,10 @@ class Limiter:
         units, now = _number(tokens), self._clock()
         return None if self._flow.wait_s(units, now) > 0 else self._flow.take(units, now)
 
+    def wait_s(self, tokens: Tokens) -> float:
+        """How long until `try_reserve` may succeed, as far as is known before the next outcome."""
+        return self._flow.wait_s(_number(tokens), self._clock())
+
     async def reserve(self, tokens: Tokens) -> Permit:
         """A permit, when it is time. Where this is cancelled, nothing was taken."""
         permit = self.try_reserve(tokens)

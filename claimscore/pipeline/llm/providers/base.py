@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -68,6 +70,52 @@ class Collecting(Protocol):
         """What is waited for, in words, and for how many seconds already; "" for nothing."""
 
 
+class SeveralServers:
+    """One model at several servers, as one provider.
+
+    An engine asks each of `servers` within its own limits; whoever calls `complete` asks them in
+    turn. The namespace is the set of them, so neither order nor repetition matters.
+    """
+
+    def __init__(self, servers: Sequence[Provider], namespace: str) -> None:
+        self.servers = tuple(servers)
+        self.family = servers[0].family
+        self.model = servers[0].model
+        self.namespace = namespace
+        self._turns = itertools.cycle(self.servers)
+
+    async def complete(self, request: Request) -> Completion:
+        """Ask the next server."""
+        return await next(self._turns).complete(request)
+
+    async def aclose(self) -> None:
+        for server in self.servers:
+            await server.aclose()
+
+
+def servers_of(provider: Provider) -> tuple[Provider, ...]:
+    """What answers requests: the servers of a provider that has several, else itself."""
+    return provider.servers if isinstance(provider, SeveralServers) else (provider,)
+
+
+def base_urls(provider: Provider) -> tuple[str, ...]:
+    """Where a provider's servers are; nothing for one that answers on this machine."""
+    urls = (getattr(server, "base_url", None) for server in servers_of(provider))
+    return tuple(url for url in urls if url is not None)
+
+
+def _at_several(config: LLMConfig, load: Callable[[LLMConfig], Provider]) -> Provider:
+    """The servers at all of the base URLs; one of them where they are the same in other words."""
+    servers: dict[str, Provider] = {}
+    for url in config.base_urls:
+        server = load(dataclasses.replace(config, base_url=url))
+        servers.setdefault(base_urls(server)[0], server)
+    if len(servers) == 1:
+        return server
+    namespace = config.cache_namespace or " ".join(sorted(servers))
+    return SeveralServers([servers[url] for url in sorted(servers)], namespace)
+
+
 def load_provider(config: LLMConfig) -> Provider:
     """The provider that `config.model` names: `builtin` or `openai:MODEL`."""
     family, colon, model = config.model.partition(":")
@@ -80,4 +128,6 @@ def load_provider(config: LLMConfig) -> Provider:
         raise ConfigError(f"--llm {config.model}: a model must follow, as in {family}:MODEL")
     module, _, name = PROVIDERS[family].partition(":")
     loaded: Any = getattr(importlib.import_module(module), name)
+    if family == "openai" and len(config.base_urls) > 1:
+        return _at_several(config, loaded.from_config)
     return cast(Provider, loaded.from_config(config))

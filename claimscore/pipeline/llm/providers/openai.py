@@ -97,7 +97,7 @@ class OpenAIProvider:
             raise ConfigError("--llm openai: name a model, as in openai:gpt-5-mini")
         return cls(
             model,
-            base_url=config.base_url or api_base_url() or DEFAULT_BASE_URL,
+            base_url=(config.base_urls or (api_base_url() or DEFAULT_BASE_URL,))[0],
             key=api_key(),
             namespace=config.cache_namespace,
             timeout_s=config.timeout_s,

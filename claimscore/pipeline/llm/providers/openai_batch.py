@@ -167,6 +167,11 @@ class OpenAIBatchProvider:
         _, _, model = config.model.partition(":")
         if not model:
             raise ConfigError("--llm openai-batch: name a model, as in openai-batch:gpt-5-mini")
+        if len(config.base_urls) > 1:
+            raise ConfigError(
+                f"{config.model}: a batch is one server's; give --base-url once, or ask several "
+                f"servers with --llm openai:{model}"
+            )
         online = OpenAIProvider.from_config(config)
         return cls(
             model,

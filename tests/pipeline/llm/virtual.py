@@ -1,0 +1,41 @@
+"""An event loop whose time passes only when nobody has anything to do: hours in milliseconds.
+
+    @pytest.fixture
+    def anyio_backend():
+        return VIRTUAL_TIME
+
+For code without threads and sockets: a loop with nothing to wait for but those has come to an end.
+"""
+
+from __future__ import annotations
+
+import asyncio  # noqa: TID251 - its loop is what anyio runs here
+import selectors
+from typing import Any
+
+
+class _Skipping(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
+    """Skips the time until the next timer instead of waiting for it."""
+
+    skipped_s = 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        ready = super().select(0)
+        if not ready:
+            assert timeout is not None, "everybody waits for something that will never happen"
+            self.skipped_s += timeout
+        return ready
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Its clock begins at 0.0."""
+
+    def __init__(self) -> None:
+        self._skipping = _Skipping()
+        super().__init__(self._skipping)
+
+    def time(self) -> float:
+        return self._skipping.skipped_s
+
+
+VIRTUAL_TIME = ("asyncio", {"loop_factory": VirtualLoop})
