@@ -65,7 +65,7 @@ class _PutOff(ModuleType):
     """A package whose own file has not been run; what it is asked for beside parts runs it."""
 
     @property
-    def __path__(self) -> MutableSequence[str]:  # asked for before any module inside is imported
+    def __path__(self) -> MutableSequence[str]:  # type: ignore[override] # asked for at imports
         if threading.get_ident() not in _taking and _lock.acquire(timeout=WAIT_S):
             try:
                 _load(self)
