@@ -92,6 +92,20 @@ def test_the_result_shows_nulls_with_their_reason(capsys: Any) -> None:
     assert "scores   runs/x/scores.parquet" in out
 
 
+@pytest.mark.parametrize("width", [None, 30])
+def test_a_mean_of_few_records_stands_without_an_interval(
+    width: int | None, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The column says that there are too few."""
+    monkeypatch.setattr(result, "terminal_width", lambda: width)
+    one = {"n": 1, "null": 0, "reasons": {}, "mean": 75.0, "low": None, "high": None}
+    print_result(summary_of(metrics={"ds": one}), "runs/x")
+    out = capsys.readouterr().out
+    assert "75.00 to" not in out
+    assert "75.00" in out
+    assert "too few" in out
+
+
 def test_what_all_calls_spent_is_said_where_it_is_more(capsys: Any) -> None:
     """A run that was gone on with cost more than its last call."""
     spent = {"requests": 20, "usd": 0.5}

@@ -12,7 +12,7 @@ import polars as pl
 
 from claimscore.errors import ConfigError
 from claimscore.metrics.base import ChunkTables, Metric, Score, signature
-from claimscore.metrics.bootstrap import mean_interval
+from claimscore.metrics.bootstrap import MIN_VALUES, mean_interval
 from claimscore.rundir import RunDirectory
 from claimscore.tables import SCORES
 from claimscore.types import JSON
@@ -124,16 +124,20 @@ def _summary(metric: Metric, values: list[float], reasons: Counter[str], seed: i
         "half_width": None,
         "low": None,
         "high": None,
+        "no_interval": None,
     }
-    if values:
-        interval = mean_interval(values, seed=seed)
-        summary |= {
-            "mean": interval.mean,
-            "half_width": interval.half_width,
-            "low": interval.low,
-            "high": interval.high,
-        }
-    return summary
+    if not values:
+        return summary | {"no_interval": "no record has a value"}
+    interval = mean_interval(values, seed=seed)
+    if interval.n < MIN_VALUES:
+        few = f"fewer than {MIN_VALUES} records have a value"
+        return summary | {"mean": interval.mean, "no_interval": few}
+    return summary | {
+        "mean": interval.mean,
+        "half_width": interval.half_width,
+        "low": interval.low,
+        "high": interval.high,
+    }
 
 
 def _described(metric: Metric) -> JSON:
