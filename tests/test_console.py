@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from claimscore.cli import _main
 from claimscore.console import result, text
 from claimscore.console.progress import llm_note, model_note
 from claimscore.console.result import print_result
@@ -92,6 +94,20 @@ def test_the_result_shows_nulls_with_their_reason(capsys: Any) -> None:
     assert "scores   runs/x/scores.parquet" in out
 
 
+@pytest.mark.parametrize("width", [None, 30])
+def test_a_mean_of_few_records_stands_without_an_interval(
+    width: int | None, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The column says that there are too few."""
+    monkeypatch.setattr(result, "terminal_width", lambda: width)
+    one = {"n": 1, "null": 0, "reasons": {}, "mean": 75.0, "low": None, "high": None}
+    print_result(summary_of(metrics={"ds": one}), "runs/x")
+    out = capsys.readouterr().out
+    assert "75.00 to" not in out
+    assert "75.00" in out
+    assert "too few" in out
+
+
 def test_what_all_calls_spent_is_said_where_it_is_more(capsys: Any) -> None:
     """A run that was gone on with cost more than its last call."""
     spent = {"requests": 20, "usd": 0.5}
@@ -130,6 +146,44 @@ def test_nothing_is_wider_than_the_terminal(
     longest_word = max(len(word) for line in lines for word in line.split()) + len("records  ")
     assert max(map(len, lines)) <= max(width, longest_word)
     assert "40.00 to 60.00" in "\n".join(lines)
+
+
+ROWS = (
+    ("task", "LLM tasks (sides)", "", "changes"),
+    [
+        ("decompose", "1,234,567", "default", "one two three four five " * 4),
+        ("facts", "5", "", ""),
+    ],
+)
+
+
+@pytest.mark.parametrize("width", [20, 30, 48, 64, 80, 200])
+def test_rows_fit_into_the_terminal(
+    width: int, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last column is broken, or each row is written by itself; nothing is lost."""
+    monkeypatch.setattr(text, "terminal_width", lambda: width)
+    print_rows(*ROWS)
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= width
+    words = out.split()
+    assert words.count("five") == 4
+    assert {"decompose", "1,234,567", "default", "facts", "task", "changes"} <= set(words)
+    beside = any(line.startswith("decompose  1,234,567") for line in out.splitlines())
+    assert beside == (width >= 64)
+
+
+def test_an_estimate_fits_into_the_terminal(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables and sentences, down to thirty columns."""
+    monkeypatch.setattr(text, "terminal_width", lambda: 30)
+    record = Path(__file__).parent.parent / "examples" / "hotels.jsonl"
+    prices = ("--input-price", "1", "--output-price", "2", "--rpm", "10")
+    call = ("estimate", str(record), "--llm", "openai:m", "--base-url", "http://localhost:1/v1")
+    assert _main([*call, *prices]) == 0
+    assert _main(["prompts", "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    too_long = [line for line in lines if len(line) > 30]
+    assert all(" " not in line.strip() for line in too_long), too_long
 
 
 def test_a_file_is_never_folded(capsys: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import polars as pl
 import pytest
 
 from claimscore.cli import _main
+from claimscore.rundir import RunDirectory
 from claimscore.types import Completion
 from tests.children import killed_at_last
 from tests.loopback import Body, Loopback, builtin_answer, text_answer
@@ -351,6 +353,14 @@ class TestRefused:
             pytest.param(["--nli", "no/such-model", "--offline"], "no/such-model", id="nli"),
             pytest.param(["--prompt", "decompose=v9"], "versions of decompose: v1", id="prompt"),
             pytest.param(["--prompt", "decompse=v1"], "unknown task decompse", id="prompt-task"),
+            pytest.param(
+                ["--prompt", "facts=v2"], "has no task facts; its tasks, by", id="unused-prompt"
+            ),
+            pytest.param(
+                ["--units", "sentences", "--prompt", "decompose=v2"],
+                "has no task decompose; its tasks, by --metrics, --tasks and --units: none",
+                id="no-task",
+            ),
             pytest.param(["--prompts-dir", "nosuch"], "no such folder", id="prompts-dir"),
             pytest.param(["--metrics", ""], "nothing to do", id="nothing"),
             pytest.param(["--llm", "openai:m", "--base-url", "http://[::1"], "base URL", id="url"),
@@ -547,3 +557,28 @@ def test_status_needs_no_prompt(tmp_path: Path, capsys: Any) -> None:
         capsys.readouterr()
         assert claimscore("status", out) == 0
         assert "complete" in capsys.readouterr().out
+
+
+def test_score_needs_the_prompts_of_missing_answers_alone(tmp_path: Path, capsys: Any) -> None:
+    """Metrics are added to finished answers although the prompt has gone; tasks are not begun."""
+    folder = tmp_path / "prompts"
+    file = folder / "decompose" / "mine.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('inherits = "v1"\n')
+    out, half = tmp_path / "run", tmp_path / "half"
+    prompt = ("--prompts-dir", folder, "--prompt", "decompose=mine", "--quiet")
+    assert claimscore("run", EXAMPLES, "--out", out, *WORDS_ONLY, *prompt) == 0
+    shutil.copytree(out, half)
+    with RunDirectory(half) as directory:
+        (step,) = (step for step in directory.steps(0) if step.startswith("decompose"))
+        directory.forget(0, step)
+    asked = (out / "run.toml").read_text()
+    assert "[additive.prompts.decompose]" in asked
+    for change in (lambda: file.write_text("broken"), lambda: shutil.rmtree(folder)):
+        change()
+        capsys.readouterr()
+        assert claimscore("score", out, "--metrics", "ds") == 0
+        assert "no LLM and no model is asked" in capsys.readouterr().err
+        assert claimscore("score", half, "--metrics", "ds") == 2
+        assert "mine" in capsys.readouterr().err
+    assert (out / "run.toml").read_text() == asked

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from claimscore.console.text import dollars, duration, print_rows
+from claimscore.console.text import dollars, duration, print_rows, print_text
 
 if TYPE_CHECKING:
     from claimscore.pipeline.chunks import ChunkTodo
@@ -36,16 +36,16 @@ def print_estimate(found: Mapping[str, Any]) -> None:
     print_rows(header, [_estimate_row(part) for part in parts])
     total = found["total"]
     if total["given_up"]:
-        print(f"{total['given_up']:,} given up; --retry-failed would ask them again")
+        print_text(f"{total['given_up']:,} given up; --retry-failed would ask them again")
     if not total["requests"]:
-        print("nothing is missing: a run would send no request")
+        print_text("nothing is missing: a run would send no request")
         return
-    print(_cost_line(total, found["price"]))
+    print_text(_cost_line(total, found["price"]))
     hours = found["hours"]
     time = "not known" if hours is None else f"about {duration(hours * 3600)}"
-    print(f"time: {time} (for the language model; the encoders' time is not in it)")
+    print_text(f"time: {time} (for the language model; the encoders' time is not in it)")
     for assumption in found["assumptions"]:
-        print(f"assumed: {assumption}")
+        print_text(f"assumed: {assumption}")
 
 
 def _print_needs(metrics: Sequence[Mapping[str, Any]]) -> None:

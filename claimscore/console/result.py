@@ -89,7 +89,10 @@ def _mean(row: Mapping[str, Any]) -> str:
 
 
 def _interval(row: Mapping[str, Any]) -> str:
-    return "" if row["mean"] is None else f"{row['low']:.2f} to {row['high']:.2f}"
+    """Bounds of the mean; a mean of too few values has none."""
+    if row["mean"] is None:
+        return ""
+    return "too few" if row["low"] is None else f"{row['low']:.2f} to {row['high']:.2f}"
 
 
 def _records(records: Mapping[str, int], failures: list[Mapping[str, Any]]) -> Facts:

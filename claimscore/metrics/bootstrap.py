@@ -15,6 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+#: Of fewer values no interval is given: resampling them cannot show how they spread. For normal
+#: values it holds the true mean in P(|t| < 1.96·√((n − 1)/n)) of the cases, t with n − 1 degrees
+#: of freedom: 0 of 1, 60 % of 2, 75 % of 3, 81 % of 4, 85 % of 5, 91 % of 12 values.
+MIN_VALUES = 5
+
 #: Draws held in memory at a time, unless one sample alone needs more.
 _DRAWS = 1 << 20
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from claimscore.config import RunConfig
+from claimscore.config import TASK_NAMES, RunConfig
 from claimscore.errors import ConfigError
 from claimscore.metrics import catalogue
 from claimscore.metrics.base import SIDES, Metric, PassNeed
@@ -23,7 +23,8 @@ from claimscore.tables import SIDE_COLUMNS, SOURCE_SIDE
 class PlannedTask:
     """One task with the prompt it uses and the sides it is done for.
 
-    `prompt` is None for `--units sentences`: the claims are the sentences, nobody is asked.
+    `prompt` is None for `--units sentences`: the claims are the sentences, nobody is asked; and
+    for a task that is finished.
     """
 
     task: Task
@@ -84,11 +85,15 @@ def required_columns(metrics: Sequence[Metric]) -> dict[str, tuple[str, ...]]:
 
 
 def make_plan(
-    config: RunConfig, columns: Sequence[str], metrics: Sequence[Metric] | None = None
+    config: RunConfig,
+    columns: Sequence[str],
+    metrics: Sequence[Metric] | None = None,
+    asked: Collection[str] = TASK_NAMES,
 ) -> Plan:
     """The plan for records that have `columns`; `ConfigError` where a metric lacks something.
 
-    `metrics` are those of the run, where the caller has loaded them already.
+    `metrics` are those of the run, where the caller has loaded them already. Tasks that are not
+    `asked`, because all of their answers are there, need no prompt and get none.
     """
     if metrics is None:
         metrics = load_metrics(config.metrics, config.metric_files)
@@ -97,12 +102,23 @@ def make_plan(
         metric.check()
     sides = _task_sides(config, metrics, columns)
     tasks = tuple(
-        PlannedTask(task, _prompt_or_none(config, name), sides[name])
+        PlannedTask(task, _prompt_or_none(config, name) if name in asked else None, sides[name])
         for name, task in TASKS.items()
         if sides.get(name)
     )
     _refuse_rules(config, metrics, tasks)
     return Plan(tuple(metrics), tasks, _passes(metrics))
+
+
+def refuse_unused_prompts(config: RunConfig, plan: Plan) -> None:
+    """`ConfigError` where a prompt was chosen for a task that the run never asks."""
+    used = [planned.task.name for planned in plan.tasks if planned.prompt is not None]
+    unused = [name for name in config.prompts if name not in used]
+    if unused:
+        raise ConfigError(
+            f"--prompt {unused[0]}={config.prompts[unused[0]]}: this run has no task {unused[0]}; "
+            f"its tasks, by --metrics, --tasks and --units: {', '.join(used) or 'none'}"
+        )
 
 
 def _refuse_unknown_needs(metric: Metric) -> None:

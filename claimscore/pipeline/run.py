@@ -28,7 +28,12 @@ from claimscore.pipeline.estimating import Estimate, estimate_left
 from claimscore.pipeline.llm.money import SPEND_FILE, spent_so_far
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.session import open_engine
-from claimscore.pipeline.plan import Plan, make_plan, required_columns
+from claimscore.pipeline.plan import (
+    Plan,
+    make_plan,
+    refuse_unused_prompts,
+    required_columns,
+)
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.reading import copy_records, find_records
 from claimscore.pipeline.scoring import score_run
@@ -96,6 +101,7 @@ def run(
         records = {"digest": dataset.digest, "count": dataset.n_records}
         _refuse_other_records(directory, records)
         plan = make_plan(config, list(dataset.columns), metrics)
+        refuse_unused_prompts(config, plan)
         work = _Work(config, directory, plan, _provider(config, plan), dataset.n_records, tell)
         work.settle(records)
         copy_records(dataset, config, required, directory)
@@ -132,7 +138,7 @@ def score(
         wanted = tuple(dict.fromkeys((*earlier.metrics, *metrics)))
         config = dataclasses.replace(earlier, metrics=wanted, retry_failed=False)
         config, loaded = _load(config, known, earlier.metric_files)
-        plan = make_plan(config, directory.read("records", 0).columns, loaded)
+        plan = _plan_of_the_missing(config, loaded, directory)
         _check_columns(directory, required_columns(plan.metrics))
         records = directory.settings["records"]
         tell = Teller(Progress(), on_progress)
@@ -142,6 +148,20 @@ def score(
         if on_plan is not None:
             on_plan(plan, todo)
         return work.finish(todo)
+
+
+def _plan_of_the_missing(
+    config: RunConfig, metrics: Sequence[Metric], directory: RunDirectory
+) -> Plan:
+    """The plan of a folder's records, with the prompts of the tasks that are not finished.
+
+    What was done with a prompt stays done when its file has changed or is gone.
+    """
+    columns = directory.read("records", 0).columns
+    bare = make_plan(config, columns, metrics, asked=())
+    todo = find_todo(bare, directory, directory.n_chunks, retry_failed=False)
+    missing = {planned.task.name for item in todo for planned in item.tasks}
+    return make_plan(config, columns, metrics, asked=missing)
 
 
 def _with_earlier_metrics(

@@ -12,7 +12,7 @@ import polars as pl
 
 from claimscore.errors import ConfigError
 from claimscore.metrics.base import ChunkTables, Metric, Score, signature
-from claimscore.metrics.bootstrap import RunningMean
+from claimscore.metrics.bootstrap import MIN_VALUES, RunningMean
 from claimscore.rundir import RunDirectory
 from claimscore.tables import SCORES
 from claimscore.types import JSON
@@ -128,16 +128,20 @@ def _summary(values: RunningMean, reasons: Counter[str], seed: int) -> JSON:
         "half_width": None,
         "low": None,
         "high": None,
+        "no_interval": None,
     }
-    if values.n:
-        interval = values.interval(seed=seed)
-        summary |= {
-            "mean": interval.mean,
-            "half_width": interval.half_width,
-            "low": interval.low,
-            "high": interval.high,
-        }
-    return summary
+    if not values.n:
+        return summary | {"no_interval": "no record has a value"}
+    interval = values.interval(seed=seed)
+    if interval.n < MIN_VALUES:
+        few = f"fewer than {MIN_VALUES} records have a value"
+        return summary | {"mean": interval.mean, "no_interval": few}
+    return summary | {
+        "mean": interval.mean,
+        "half_width": interval.half_width,
+        "low": interval.low,
+        "high": interval.high,
+    }
 
 
 def _described(metric: Metric) -> JSON:

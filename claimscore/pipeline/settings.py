@@ -197,6 +197,8 @@ def config_from(options: Mapping[str, Any], out: Path) -> RunConfig:
     for name in ("prompts_dir", "cache_dir"):
         if name in values:
             values[name] = Path(values[name])
+    if "prompts_dir" in values and not values["prompts_dir"].is_dir():
+        del values["prompts_dir"]  # what was asked with its prompts may be finished
     for name in ("metrics", "tasks"):
         values[name] = tuple(values.get(name, ()))
     values["metric_files"] = tuple(map(Path, values.get("metric_files", ())))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from claimscore.metrics.bootstrap import MIN_VALUES
 from claimscore.report.data import (
     TEXT_COLUMNS,
     MetricFacts,
@@ -58,7 +59,7 @@ class GroupRow(NamedTuple):
     """The scores of one metric in one group.
 
     `half_width` is that of the 95% interval, 1.96 · sd / √n with the sd of the values as they are
-    (what the bootstrap of the whole comes to with many samples); None for a single value.
+    (what the bootstrap of the whole comes to with many samples); None for fewer than `MIN_VALUES`.
     """
 
     level: str
@@ -209,7 +210,7 @@ def _group_table(
             q3=value.quantile(0.75, "linear"),
             high=value.max(),
         )
-        .with_columns(half_width=pl.when(pl.col("n") > 1).then(pl.col("half_width")))
+        .with_columns(half_width=pl.when(pl.col("n") >= MIN_VALUES).then(pl.col("half_width")))
         # Sums over groups are added up in any order: their last digits are no one's.
         .with_columns(pl.col("mean", "half_width").round_sig_figs(9))
         .sort("level")

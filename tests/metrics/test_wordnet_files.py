@@ -6,10 +6,7 @@ import json
 import shutil
 import warnings
 
-import nltk
 import pytest
-from nltk.corpus.reader.wordnet import WordNetCorpusReader
-from nltk.translate.meteor_score import single_meteor_score
 
 from claimscore.metrics import meteor as module
 from claimscore.metrics.meteor import DEBIAN_WORDNET, meteor
@@ -86,6 +83,8 @@ def real():
 @pytest.fixture(scope="module")
 def of_nltk(real, tmp_path_factory):
     """nltk's reader of the same files, and of the names of their sections, which Debian lacks."""
+    from nltk.corpus.reader.wordnet import WordNetCorpusReader
+
     folder = tmp_path_factory.mktemp("wordnet")
     for path in DEBIAN_WORDNET.iterdir():
         if path.is_file():
@@ -94,7 +93,7 @@ def of_nltk(real, tmp_path_factory):
     (folder / "lexnames").write_text("".join(lines))
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # no other languages
-        patch.setattr(nltk.data, "path", [str(folder)])
+        patch.setattr("nltk.data.path", [str(folder)])
         patch.setattr(WordNetCorpusReader, "map_wn", lambda _self: None)  # for other versions
         yield WordNetCorpusReader(str(folder), None)
 
@@ -126,7 +125,7 @@ def test_synsets_are_those_of_nltk(real, of_nltk):
 @pytest.fixture
 def debian_only(monkeypatch):
     """METEOR with Debian's files, though nltk may have its own."""
-    monkeypatch.setattr(nltk.data, "path", [])
+    monkeypatch.setattr("nltk.data.path", [])
     module._wordnet.cache_clear()
     yield
     module._wordnet.cache_clear()
@@ -134,6 +133,8 @@ def debian_only(monkeypatch):
 
 def check_meteor(pairs, of_nltk):
     """Each pair against nltk; how many pairs have synonyms that count."""
+    from nltk.translate.meteor_score import single_meteor_score
+
     n_more = 0
     for candidate, reference in pairs:
         words = [word_tokens(text) for text in (reference, candidate)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +68,26 @@ def test_scores_are_the_same_in_any_groups(
         "no claims in summary_a",
         "no claims in summary_b",
     ]
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        pytest.param([], "no record has a value", id="none"),
+        pytest.param([75.0], "fewer than 5 records have a value", id="one"),
+        pytest.param([1.0, 2.0, 3.0, 6.0], "fewer than 5 records have a value", id="four"),
+        pytest.param([1.0, 2.0, 3.0, 4.0, 5.0], None, id="five"),
+        pytest.param([3.0] * 5, None, id="five equal ones"),
+    ],
+)
+def test_a_mean_of_too_few_values_has_no_interval(values: list[float], reason: str | None) -> None:
+    """The mean is given, the bounds are null, and the summary says why."""
+    summary = scoring._summary(load_metric("ds"), values, Counter(), 0)
+    assert summary["n"] == len(values)
+    assert summary["mean"] == (sum(values) / len(values) if values else None)
+    assert summary["no_interval"] == reason
+    bounds = [summary[name] for name in ("half_width", "low", "high")]
+    assert [bound is None for bound in bounds] == [reason is not None] * 3
 
 
 def test_a_table_of_several_chunks_keeps_their_order(run: RunDirectory) -> None:

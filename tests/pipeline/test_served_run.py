@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,6 +86,27 @@ def test_the_same_scores_as_on_this_machine(
     assert "dtype:float16" in signature
     for path in (tmp_path / "served").rglob("*"):
         assert path.is_dir() or KEY.encode() not in path.read_bytes(), path
+
+
+HEAVY = {"torch", "transformers", "scipy", "sklearn", "openai"}
+
+
+@pytest.mark.parametrize("what", [["--metrics", "caspr,rouge-1"], ["--tasks", "facts"]])
+def test_a_run_without_models_of_its_own_starts_light(
+    server: Tei, tmp_path: Path, what: list[str]
+) -> None:
+    """Neither torch nor what nltk would bring along is imported where a server has the model."""
+    record = json.loads(EXAMPLES.read_text().splitlines()[0])
+    texts = {"summary": record["summary_a"], "references": [record["summary_b"]]}
+    records = tmp_path / "one.jsonl"
+    records.write_text(json.dumps(record | texts) + "\n")
+    served = ["--nli", f"tei:{server.address}", "--out", str(tmp_path / "run")]
+    command = ["-X", "importtime", "-m", "claimscore", "run", str(records), *what, *served]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "polars" in loaded
+    assert loaded.isdisjoint(HEAVY)
 
 
 def test_what_the_model_cuts_is_told_by_the_row(server: Tei, tmp_path: Path) -> None:

@@ -275,6 +275,15 @@ def test_groups_count_every_record(made_up: MakeUp) -> None:
     assert [row.n for row in found.metrics["caspr"]] == [27, 27, 28]
 
 
+def test_a_small_group_has_a_mean_and_no_interval(made_up: MakeUp) -> None:
+    """Five records have one, as in the run's own summary."""
+    for n, known in ((12, False), (15, True)):
+        (found,) = group_tables(made_up(n), ["ds"])
+        rows = found.metrics["ds"]
+        assert [row.n for row in rows] == [n // 3] * 3
+        assert [row.half_width is not None for row in rows] == [known] * 3
+
+
 def test_columns_that_do_not_group_make_no_table(made_up: MakeUp) -> None:
     """One text for all, or nearly as many as records, is no group; nor is a summary."""
     records = pl.DataFrame(

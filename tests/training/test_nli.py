@@ -21,12 +21,6 @@ from claimscore.training.nli import NLITrainingConfig, Progress, train
 WORDS = ("room", "clean", "dirty", "not", "the", "is", "a", "dog", "cat", "runs", "sleeps", "quiet")
 
 
-@pytest.fixture(autouse=True)
-def _two_threads() -> None:
-    """Sums depend on the number of threads; two is what every machine has."""
-    torch.set_num_threads(2)
-
-
 @pytest.fixture
 def backbone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A random BERT of two small layers, accepted in place of the real one by its digest."""
@@ -161,13 +155,23 @@ def test_only_the_upper_layers_change(config: NLITrainingConfig) -> None:
     assert not [name for name in tensors if "embeddings" in name]
 
 
-def test_train_nli_calibrates_and_evaluates_every_dev_set(config: NLITrainingConfig) -> None:
+def test_train_nli_calibrates_and_evaluates_every_dev_set(
+    config: NLITrainingConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The two phases end in one adapter with its temperature, measured on each set."""
+    asked: list[int] = []
+
+    def some(count: int, seed: int) -> pl.DataFrame:
+        asked.append(count)
+        return monotone_pairs(count // 100, seed)
+
+    monkeypatch.setattr(nli, "monotone_pairs", some)
     result = evaluate_nli.train_nli(replace(config, samples=32))
     assert [dev.name for dev in result.dev] == ["dev_other", "dev_snli"]
     assert all(dev.pairs == 24 and sum(map(sum, dev.confusion)) == 24 for dev in result.dev)
     metadata = embedded.read_adapter(result.adapter).metadata
     assert float(metadata["temperature"]) == result.temperature
+    assert asked == [24_000]
     phases = nli.two_phases(config)
     assert phases[1].start == phases[0].out
 

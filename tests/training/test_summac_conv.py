@@ -68,7 +68,6 @@ def write(path: Path, table: list[dict[str, object]]) -> str:
 
 @pytest.fixture
 def config(tmp_path: Path) -> SummaCTrainingConfig:
-    torch.set_num_threads(2)
     table = write(tmp_path / "table.jsonl", rows(120))
     return SummaCTrainingConfig(tables=(table,), out=tmp_path / "out", epochs=30)
 

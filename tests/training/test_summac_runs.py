@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-import torch
 
 from claimscore.errors import ConfigError, InputError
 from claimscore.pipeline.encoders.base import ModelInfo
@@ -73,7 +72,6 @@ def write_run(
 
 @pytest.fixture
 def config(tmp_path: Path) -> SummaCTrainingConfig:
-    torch.set_num_threads(2)
     run = write_run(tmp_path / "run", rows())
     return SummaCTrainingConfig((run,), tmp_path / "out", epochs=3)
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from claimscore.metrics.bootstrap import bootstrap_means
+from claimscore.metrics.bootstrap import MIN_VALUES, bootstrap_means
 
 Array = NDArray[np.float64]
 
@@ -23,8 +23,8 @@ ALPHA = 0.05
 #: by so much.
 EQUAL_WITHIN = 2e-5
 
-#: Of fewer records no bootstrap interval is given: resampling them cannot show how they spread.
-MIN_RECORDS = 5
+#: Of fewer records no bootstrap interval is given.
+MIN_RECORDS = MIN_VALUES
 
 #: higher, lower: the corrected p-value is at most `ALPHA`. not shown: it is above. same: no record
 #: changed. too few: no interval.

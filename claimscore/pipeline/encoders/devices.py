@@ -10,6 +10,7 @@ from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.base import Model
 from claimscore.pipeline.encoders.loading import resolve_device
+from claimscore.pipeline.encoders.served import is_served
 from claimscore.pipeline.encoders.turns import one_device
 
 #: Threads that share a device. A GPU waits while a thread tokenises, reads and writes, so another
@@ -35,11 +36,16 @@ Load = Callable[[str, EncoderConfig], Model]
 def load_workers(roles: Iterable[str], config: EncoderConfig, load: Load) -> list[Worker]:
     """A copy of the models of these roles on each of `device_names`.
 
+    Where all of them are behind servers, one worker asks them, and torch is not imported.
     `ConfigError` where a device is not there, or a model cannot be had or used.
     """
     wanted = list(roles)
     if not wanted:
         return []
+    if config.device in ("auto", "cpu") and all(
+        is_served(getattr(config, role) or "") for role in wanted
+    ):
+        return [Worker({role: load(role, config) for role in wanted}, "their servers")]
     return [_worker(wanted, config, name, load) for name in device_names(config.device)]
 
 

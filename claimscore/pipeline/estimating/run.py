@@ -15,7 +15,12 @@ from claimscore.pipeline.estimating.finished import Finished
 from claimscore.pipeline.estimating.questions import cache_to_look_at
 from claimscore.pipeline.estimating.records import RecordsEstimate
 from claimscore.pipeline.llm.providers.base import load_provider
-from claimscore.pipeline.plan import load_metrics, make_plan, required_columns
+from claimscore.pipeline.plan import (
+    load_metrics,
+    make_plan,
+    refuse_unused_prompts,
+    required_columns,
+)
 from claimscore.records import prepare
 
 
@@ -38,6 +43,7 @@ def estimate_run(
     ):
         dataset = prepare(config.input, spool=Path(spool), required=required, stdin=stdin)
         plan = make_plan(config, list(dataset.columns), metrics)
+        refuse_unused_prompts(config, plan)
         provider = load_provider(config.llm)
         stack.callback(run_blocking, provider.aclose)
         cache = stack.enter_context(cache_to_look_at(config.cache_dir))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -110,3 +111,19 @@ def test_where_no_model_is_needed_no_device_is_looked_for(monkeypatch: pytest.Mo
         raise AssertionError("loaded")
 
     assert load_workers([], EncoderConfig(device="cuda"), load) == []
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu"])
+def test_models_behind_servers_need_no_device(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    """One worker asks them, however many GPUs there are; one model of ours, and it needs one."""
+    monkeypatch.setattr(devices, "device_names", lambda asked: ("cuda:0", "cuda:1"))
+    monkeypatch.setattr(devices, "resolve_device", lambda name: SimpleNamespace(type="cuda"))
+    config = EncoderConfig(nli="tei:http://a", embedder="openai:m@http://b", device=device)
+
+    def load(role: str, config: EncoderConfig) -> Any:
+        return role
+
+    (worker,) = load_workers(["nli", "embedder"], config, load)
+    assert worker == ({"nli": "nli", "embedder": "embedder"}, "their servers", 1)
+    names = [worker.name for worker in load_workers(["nli", "token_encoder"], config, load)]
+    assert names == ["cuda:0", "cuda:1"]

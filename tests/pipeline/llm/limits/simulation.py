@@ -296,7 +296,7 @@ class Client:
     def _wake(self, when: float) -> None:
         if not self.world.now < self._wakes_at <= when:
             self._wakes_at = when
-            self.world.at(when, self._go)
+            self.world.at(when, lambda: self._wakes_at == when and self._go())
 
     def _new_row(self) -> _Row:
         self._left -= 1

@@ -3,59 +3,58 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import anyio
 import pytest
 
+from claimscore.cache.key import request_key
 from claimscore.pipeline.llm.providers.batch_files import BatchFolder
 from claimscore.pipeline.llm.providers.openai_batch import OpenAIBatchProvider
-from claimscore.types import Message, Request
+from claimscore.types import Completion, Message, Request
+from tests.children import processes_with
 from tests.loopback import Loopback, text_answer
 
 pytestmark = pytest.mark.anyio
 
 N_REQUESTS = 90
 
-#: Asks for what it has not got yet; time passes a hundred times as fast.
-CHILD = """
-import json, sys
-from pathlib import Path
-import anyio
-from claimscore.cache.key import request_key
-from claimscore.pipeline.llm.providers.openai_batch import OpenAIBatchProvider
-from claimscore.types import Completion, Message, Request
 
-url, folder, n_requests = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-kept = folder / "kept.jsonl"
+def ask(url: str, folder: Path) -> None:
+    """Ask for what there is not yet; time passes a hundred times as fast."""
+    anyio.run(_ask, url, folder)
 
-def read():
-    lines = kept.read_text().splitlines() if kept.exists() else []
-    return {item["key"]: Completion.from_json(item["answer"]) for item in map(json.loads, lines)}
 
-def keep(answers):
-    with kept.open("a") as stream:
-        for key, answer in answers.items():
-            stream.write(json.dumps({"key": key, "answer": answer.to_json()}) + "\\n")
+async def _ask(url: str, folder: Path) -> None:
+    kept = folder / "kept.jsonl"
 
-def find(keys):
-    have = read()
-    return {key: have[key] for key in keys if key in have}
+    def read() -> dict[str, Completion]:
+        lines = kept.read_text().splitlines() if kept.exists() else []
+        return {
+            item["key"]: Completion.from_json(item["answer"]) for item in map(json.loads, lines)
+        }
 
-async def sleep(seconds):
-    await anyio.sleep(seconds / 100)
+    def keep(answers: Mapping[str, Completion]) -> None:
+        with kept.open("a") as stream:
+            for key, answer in answers.items():
+                stream.write(json.dumps({"key": key, "answer": answer.to_json()}) + "\n")
 
-async def main():
+    def find(keys: Iterable[str]) -> dict[str, Completion]:
+        have = read()
+        return {key: have[key] for key in keys if key in have}
+
+    async def sleep(seconds: float) -> None:
+        await anyio.sleep(seconds / 100)
+
     provider = OpenAIBatchProvider(
         "m", base_url=url, state=folder / "batches", max_requests=60, sleep=sleep
     )
     await provider.recover(keep, find)
     requests = [
-        Request("openai", url, "m", (Message("user", f"question {i}"),)) for i in range(n_requests)
+        Request("openai", url, "m", (Message("user", f"question {i}"),)) for i in range(N_REQUESTS)
     ]
     have = read()
     async with anyio.create_task_group() as tasks:
@@ -64,29 +63,28 @@ async def main():
                 tasks.start_soon(provider.complete, request)
     await provider.aclose()
 
-anyio.run(main)
-"""
-
 
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
 
 
-def start(server: Loopback, folder: Path) -> subprocess.Popen[str]:
-    arguments = [sys.executable, "-c", CHILD, server.base_url, str(folder), str(N_REQUESTS)]
-    return subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True)
+def start(server: Loopback, folder: Path) -> BaseProcess:
+    processes = processes_with(__name__, "claimscore.pipeline.llm.providers.batch_api")
+    process = processes.Process(target=ask, args=(server.base_url, folder))
+    process.start()
+    return process
 
 
-def kill_when(process: subprocess.Popen[str], condition: Callable[[], bool]) -> None:
+def kill_when(process: BaseProcess, condition: Callable[[], bool]) -> None:
     """SIGKILL, as soon as something is seen to have happened."""
     deadline = time.monotonic() + 60
     while not condition():
-        assert process.poll() is None, process.communicate()[1]
+        assert process.is_alive()
         assert time.monotonic() < deadline
         time.sleep(0.001)
     process.kill()
-    process.communicate()
+    process.join()
 
 
 def test_killed_processes_pay_nothing_twice(tmp_path: Path):
@@ -101,8 +99,8 @@ def test_killed_processes_pay_nothing_twice(tmp_path: Path):
         server.change(batch_delay_s=0.0)
         server.finish_batches()
         last = start(server, tmp_path)
-        _, errors = last.communicate(timeout=60)
-        assert last.returncode == 0, errors
+        last.join(60)
+        assert last.exitcode == 0
         server.finish_batches()
         assert len(server.paid) == N_REQUESTS
         assert set(server.paid.values()) == {1}
@@ -116,8 +114,8 @@ def test_two_processes_at_once_pay_nothing_twice(tmp_path: Path):
     with Loopback(answer=text_answer("fine"), batch_delay_s=0.2) as server:
         processes = [start(server, tmp_path) for _ in range(2)]
         for process in processes:
-            _, errors = process.communicate(timeout=60)
-            assert process.returncode == 0, errors
+            process.join(60)
+            assert process.exitcode == 0
         assert set(server.paid.values()) == {1}
         assert len(server.paid) == N_REQUESTS
 
