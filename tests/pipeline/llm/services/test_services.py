@@ -90,6 +90,21 @@ async def test_answers_are_stored_before_they_are_used(tmp_path: Path) -> None:
     assert stored == [True] * 20
 
 
+async def test_questions_are_looked_up_while_others_are_asked(tmp_path: Path) -> None:
+    """More are begun than may be sent, so that a slot need not wait for a letter."""
+    run = Run(tmp_path, LLMConfig(max_concurrency=4))
+    run.start()
+    gate = Gate(n_expected=4)
+    provider = FakeProvider(gate)
+    async with run.engine("a", provider) as engine, anyio.create_task_group() as tasks:
+        tasks.start_soon(ask, engine, range(20))
+        await gate.full.wait()
+        assert run.post.ops["begin"] == 8
+        gate.open.set()
+    run.end()
+    assert provider.most_busy == 4
+
+
 async def test_a_limit_holds_over_all_engines(tmp_path: Path) -> None:
     """The server refuses what exceeds a quarter second of the limit, and refuses nothing."""
     with Loopback(answer=text_answer("yes"), rpm=6000, depth_s=0.6, headers="none") as server:
