@@ -208,6 +208,9 @@ async def test_services_that_are_killed_and_started_again(tmp_path: Path) -> Non
         found = await together(run, providers, numbers)
     assert [len(each) for each in found] == [120, 140]
     assert set(asked(*providers.values()).values()) == {1}
+    assert run.post.services is not None
+    stats = run.post.services.stats()
+    assert (stats.answered, stats.usd) == (200, pytest.approx(200 * 15 / 1000))
     run.end()
     spent = spent_so_far(run.spend_file)
     assert (spent.requests, spent.possibly_billed_usd) == (200, 0.0)
