@@ -19,6 +19,9 @@ Turn = Literal["mine", "elsewhere"]
 class Answers(Protocol):
     """Where the answers of an engine lie, and who may ask for which."""
 
+    #: So many rows are begun for each that may be sent: 1 where `begin` takes no time.
+    ahead: int
+
     @property
     def read_only(self) -> bool:
         """Whether new answers cannot be kept."""
@@ -47,6 +50,8 @@ class OwnAnswers:
 
     `claims`: other processes that share its folder are told what is being asked.
     """
+
+    ahead = 1
 
     def __init__(self, cache: Cache, after: Callable[[], None], *, claims: bool) -> None:
         self._cache = cache

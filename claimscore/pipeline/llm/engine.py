@@ -353,8 +353,8 @@ class Engine:
     async def _work(
         self, rows: list[_Row[T]], parse: Parse[T], counted: bool, untaken: _Untaken
     ) -> None:
-        """Workers over all rows, one a slot; raise what stopped them, if anything did."""
-        n_workers = min(len(rows), self.max_concurrency)
+        """Workers over all rows, for all slots; raise what stopped them, if anything did."""
+        n_workers = min(len(rows), self._answers.ahead * self.max_concurrency)
         with self._stop.call():
             async with anyio.create_task_group() as workers:
                 retry = Retry(lambda seconds: self._back_off(call, seconds))

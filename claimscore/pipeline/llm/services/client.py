@@ -61,6 +61,8 @@ class _Queue:
         self.ops: list[tuple[Op, _Asked | None]] = []
         self.wake = anyio.Event()
         self.sent_at = 0.0
+        #: Why nothing goes by this lane any more.
+        self.dead: Exception | None = None
 
     def add(self, op: Op, asked: _Asked | None) -> None:
         self.ops.append((op, asked))
@@ -73,6 +75,7 @@ class Client:
     `stop` is the engine's: the services' reason halts it, and its own is told to everybody.
     Where the services cannot be reached, everything waits for up to `max_outage_s`, then the
     engine is halted by `StoppedEarly`; a halted engine's answers wait `STOP_GRACE_S` at most.
+    Anything else that `carry` raises halts it at once.
     """
 
     def __init__(self, carry: Carry, *, name: str = "", max_outage_s: float = 3600.0) -> None:
@@ -92,7 +95,6 @@ class Client:
         self._queues: dict[Lane, _Queue] = {"quick": _Queue("quick"), "keep": _Queue("keep")}
         self._joining = anyio.Lock()
         self._n_joined = 0
-        self._dead: ClaimscoreError | None = None
         self._closed = False
         self._told_stop = False
         self._tasks: TaskGroup | None = None
@@ -102,10 +104,11 @@ class Client:
 
     async def ask(self, lane: Lane, op: Op, late: Callable[[Any], None] | None = None) -> Any:
         """The result of an op; `late` hears of one that came when nobody waited any more."""
-        if self._dead is not None:
-            raise self._dead
+        queue = self._queues[lane]
+        if queue.dead is not None:
+            raise queue.dead
         asked = _Asked(op, late)
-        self._queues[lane].add(op, asked)
+        queue.add(op, asked)
         try:
             await asked.done.wait()
         except BaseException:
@@ -119,12 +122,12 @@ class Client:
 
     def tell(self, lane: Lane, *op: Any) -> None:
         """An op whose result nobody needs."""
-        if self._dead is None:
+        if self._queues[lane].dead is None:
             self._queues[lane].add(op, None)
 
     def hear(self, lane: Lane, op: Op, later: Callable[[Any], None]) -> None:
         """An op whose result comes to `later`, unless the services are gone by then."""
-        if self._dead is None:
+        if self._queues[lane].dead is None:
             asked = _Asked(op, later)
             asked.given_up = True
             self._queues[lane].add(op, asked)
@@ -167,7 +170,7 @@ class Client:
         """Be heard of, tell how it goes, and hear of a stop."""
         with anyio.CancelScope() as self._beating:
             task_status.started()
-            while self._dead is None:
+            while True:
                 await anyio.sleep(self._beat_s)
                 self._tell_stop(self.stop.reason)
                 self.tell("quick", "beat", self.stats().as_json())
@@ -194,12 +197,12 @@ class Client:
                 group, queue.ops = queue.ops[:_LETTER_OPS], queue.ops[_LETTER_OPS:]
                 try:
                     results = await self._deliver(queue, [op for op, _ in group])
-                except ClaimscoreError as exc:
-                    self._die(exc)
+                except Exception as exc:  # raised by whoever asked
+                    queue.dead = exc
+                    self.stop.halt(exc)
                     for _, asked in (*group, *queue.ops):
                         _finish(asked, error=exc)
-                    queue.ops = []
-                    continue
+                    return
                 for (_, asked), result in zip(group, results, strict=True):
                     _finish(asked, result)
 
@@ -235,8 +238,6 @@ class Client:
             except (Unreachable, TimeoutError) as exc:
                 away_s = anyio.current_time() - since
                 stopped_s = anyio.current_time() - self.stop.since
-                if self._dead is not None:
-                    raise self._dead from exc
                 if away_s >= self._max_outage_s or min(away_s, stopped_s) >= STOP_GRACE_S:
                     raise StoppedEarly(
                         f"the process that keeps answers and limits for all workers was not "
@@ -249,13 +250,6 @@ class Client:
             self._told_stop = True
             self.stop.halt(error_of(stop))
         return reply
-
-    def _die(self, error: ClaimscoreError) -> None:
-        """Nobody will hear of anything any more."""
-        self._dead = self._dead or error
-        self.stop.halt(error)
-        for queue in self._queues.values():
-            queue.wake.set()
 
 
 def _finish(asked: _Asked | None, result: Any = None, error: BaseException | None = None) -> None:

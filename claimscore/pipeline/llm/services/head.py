@@ -127,13 +127,15 @@ class Services:
         return silent
 
     def stats(self) -> EngineStats:
-        """All engines as one; money as the ledger has it."""
+        """All engines as one, as of their last beats.
+
+        The account knows of money at once, the members of that from before a restart.
+        """
         stats, totals = self._members.stats(), self._purse.account.totals
-        stats.prompt_tokens, stats.completion_tokens = (
-            totals.prompt_tokens,
-            totals.completion_tokens,
-        )
-        stats.usd, stats.possibly_billed_usd = totals.usd, totals.possibly_billed_usd
+        for name in ("prompt_tokens", "completion_tokens", "possibly_billed_usd"):
+            setattr(stats, name, max(getattr(stats, name), getattr(totals, name)))
+        if totals.usd is not None:
+            stats.usd = max(stats.usd or 0.0, totals.usd)
         return stats
 
     def spent(self) -> SpendTotals:

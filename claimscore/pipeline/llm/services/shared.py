@@ -39,6 +39,8 @@ _ASK_AGAIN_S = 0.05
 class SharedAnswers:
     """The services' cache and claims; `Answers` of an engine."""
 
+    ahead = 2
+
     def __init__(self, client: Client) -> None:
         self._client = client
 

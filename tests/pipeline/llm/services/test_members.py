@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimscore.pipeline.llm.services.members import Members
@@ -106,6 +106,7 @@ _STEPS = st.lists(
 )
 
 
+@settings(max_examples=50)
 @given(_STEPS)
 def test_no_key_ever_has_two_owners(steps: list[tuple[str, ...]]) -> None:
     """And every key of a member is known to be its own."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimscore.pipeline.llm.account import Account, Ended, spent_so_far
@@ -81,6 +81,7 @@ _STEPS = st.lists(
 )
 
 
+@settings(max_examples=60)
 @given(_STEPS, st.floats(0, 3), st.one_of(st.none(), st.integers(0, 20)))
 def test_whatever_dies_no_cap_is_passed(
     steps: list[tuple[str, str, int]], max_cost: float, max_requests: int | None

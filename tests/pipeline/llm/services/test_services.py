@@ -26,7 +26,7 @@ from claimscore.pipeline.llm.services.letters import Letter
 from claimscore.types import Completion, Request
 from tests.loopback import Loopback, text_answer
 from tests.pipeline.llm.fakes import FakeProvider, Gate, completion
-from tests.pipeline.llm.services.post import Run, ask
+from tests.pipeline.llm.services.post import Killed, Run, ask
 
 pytestmark = pytest.mark.anyio
 
@@ -90,6 +90,21 @@ async def test_answers_are_stored_before_they_are_used(tmp_path: Path) -> None:
     assert stored == [True] * 20
 
 
+async def test_questions_are_looked_up_while_others_are_asked(tmp_path: Path) -> None:
+    """More are begun than may be sent, so that a slot need not wait for a letter."""
+    run = Run(tmp_path, LLMConfig(max_concurrency=4))
+    run.start()
+    gate = Gate(n_expected=4)
+    provider = FakeProvider(gate)
+    async with run.engine("a", provider) as engine, anyio.create_task_group() as tasks:
+        tasks.start_soon(ask, engine, range(20))
+        await gate.full.wait()
+        assert run.post.ops["begin"] == 8
+        gate.open.set()
+    run.end()
+    assert provider.most_busy == 4
+
+
 async def test_a_limit_holds_over_all_engines(tmp_path: Path) -> None:
     """The server refuses what exceeds a quarter second of the limit, and refuses nothing."""
     with Loopback(answer=text_answer("yes"), rpm=6000, depth_s=0.6, headers="none") as server:
@@ -138,8 +153,10 @@ async def test_a_dead_member_loses_its_claims_and_nothing_else(tmp_path: Path) -
     services = run.start()
     gate, first, second = Gate(n_expected=4), FakeProvider(), FakeProvider()
 
+    process = anyio.CancelScope()
+
     async def die() -> None:
-        with contextlib.suppress(BaseExceptionGroup):
+        with process, contextlib.suppress(Killed):
             async with run.engine("a", first) as engine:
                 await ask(engine, range(20))
                 first._answer = gate
@@ -149,6 +166,7 @@ async def test_a_dead_member_loses_its_claims_and_nothing_else(tmp_path: Path) -
         tasks.start_soon(die)
         await gate.full.wait()
         run.post.dead.add("a")
+        process.cancel()
     async with run.engine("b", second) as engine:
         found = await ask(engine, range(100))
     assert all(isinstance(outcome, Answer) for outcome in found)
@@ -190,6 +208,9 @@ async def test_services_that_are_killed_and_started_again(tmp_path: Path) -> Non
         found = await together(run, providers, numbers)
     assert [len(each) for each in found] == [120, 140]
     assert set(asked(*providers.values()).values()) == {1}
+    assert run.post.services is not None
+    stats = run.post.services.stats()
+    assert (stats.answered, stats.usd) == (200, pytest.approx(200 * 15 / 1000))
     run.end()
     spent = spent_so_far(run.spend_file)
     assert (spent.requests, spent.possibly_billed_usd) == (200, 0.0)
@@ -228,6 +249,25 @@ async def test_services_that_stay_away_stop_the_engine(tmp_path: Path) -> None:
     with pytest.raises(StoppedEarly, match=r"was not reached for"):
         async with run.engine("b", FakeProvider(), max_outage_s=0.1):
             pass
+
+
+async def test_a_fault_of_the_transport_is_not_waited_for(tmp_path: Path) -> None:
+    """It is raised as what it is, and an answer that had no other way is an error, not a wait."""
+    run = Run(tmp_path, LLMConfig(max_concurrency=4))
+    run.start()
+    gate = Gate(n_expected=4)
+
+    async def work() -> None:
+        with pytest.raises(Killed, match="a"):
+            async with run.engine("a", FakeProvider(gate)) as engine:
+                await ask(engine, range(10))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(work)
+        await gate.full.wait()
+        run.post.dead.add("a")
+        gate.open.set()
+    run.end()
 
 
 class TestStop:
