@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "blocks": BASE | {"text"},
     "storage": BASE,
     "prompts": BASE,
-    "cache": BASE,
+    "cache": BASE | {"storage"},
     "records": BASE | {"storage"},
     "rundir": BASE,
     "metrics": BASE | {"text", "blocks"},
@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline.tasks": BASE | {"text", "metrics", "pipeline.llm"},
     "pipeline.passes": BASE | {"text", "blocks", "metrics", "pipeline.encoders", "pipeline.tasks"},
     "pipeline": BASE
-    | {"cache", "text", "prompts", "records", "rundir", "metrics"}
+    | {"cache", "text", "prompts", "records", "rundir", "metrics", "storage"}
     | {"pipeline.llm", "pipeline.encoders", "pipeline.tasks", "pipeline.passes"},
     "report": BASE | {"blocks", "metrics", "rundir", "report.exchanges"},
     "report.exchanges": BASE  # prompts are rendered again, answers looked up
@@ -76,6 +76,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "training",
         "rundir",
         "records",
+        "storage",
     }
     | {"evaluation", "evaluation.caspr", "evaluation.factsim", "evaluation.summac_grid"}
     | {"evaluation.compare", "evaluation.nli", "evaluation.nli_sections", "metrics"}

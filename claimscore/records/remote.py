@@ -36,9 +36,9 @@ def find_remote(source: str) -> list[RemoteFile]:
     folder, name = open_file(source)
     if not name:
         raise InputError(f"{source}: this is not a file; name one, or a pattern such as *.jsonl")
-    if not _MAGIC.search(name) or (not folder.name.startswith("http") and folder.exists(name)):
+    if not _MAGIC.search(name) or (folder.writable and folder.exists(name)):
         return [remote_file(folder, name)]
-    if folder.name.startswith("http"):
+    if not folder.writable:
         raise InputError(
             f"{source}: a web server does not say which files it has; name one without * and ["
         )
@@ -71,7 +71,7 @@ def _matches(parts: list[str], patterns: list[str]) -> bool:
 
 
 def _similar(folder: Folder, key: str) -> str:
-    if folder.name.startswith("http") or not isinstance(folder, ObjectFolder):
+    if not folder.writable or not isinstance(folder, ObjectFolder):
         return ""
     if folder.some_names(key):
         return f"; it is a folder: name a file in it or a pattern such as {key}/*.jsonl"

@@ -33,6 +33,10 @@ class Folder(Protocol):
     def local(self) -> Path | None:
         """The folder's path, or None where it is in an object store."""
 
+    @property
+    def writable(self) -> bool:
+        """False for a web server; a store may still refuse."""
+
     def read(self, name: str) -> bytes:
         """The whole content; `FileNotFoundError` where there is none."""
 

@@ -38,6 +38,10 @@ class LocalFolder:
     def local(self) -> Path:
         return self._path
 
+    @property
+    def writable(self) -> bool:
+        return True
+
     def address(self, name: str = "") -> Path:
         return self._path / checked(name) if name else self._path
 

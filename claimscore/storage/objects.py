@@ -56,6 +56,10 @@ class ObjectFolder:
     def local(self) -> None:
         return None
 
+    @property
+    def writable(self) -> bool:
+        return self._address.kind != "http"
+
     def address(self, name: str = "") -> str:
         return str(self._address._replace(path=self._key(name)) if name else self._address)
 
@@ -165,7 +169,7 @@ class ObjectFolder:
                 raise ConfigError(f"{self.address(name)}: there is no such bucket") from exc
 
     def _refuse_read_only(self, name: str) -> None:
-        if self._address.kind == "http":
+        if not self.writable:
             raise ConfigError(f"{self.name}/{name}: a web server's files can only be read")
 
 
