@@ -229,7 +229,7 @@ class TestDigest:
         """Where nothing is kept, the copy goes with the block."""
         with scratch_source("-", io.BytesIO(b'{"a": 1}\n')) as source:
             assert source.open().n_rows == 1
-            copy = source.files[0].path  # type: ignore[attr-defined]  # a FileSource
+            copy = source.files[0].where  # type: ignore[attr-defined]  # a FileSource
             assert copy.exists()
         assert not copy.exists()
 

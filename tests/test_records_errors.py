@@ -358,7 +358,6 @@ def test_missing_folder_is_said(tmp_path: Path) -> None:
     ("source", "expected"),
     [
         pytest.param("", "no input was named", id="empty"),
-        pytest.param("s3://bucket/r.parquet", "only local files can be read", id="url"),
         pytest.param("a\0b.jsonl", "cannot hold a NUL character", id="nul"),
     ],
 )

@@ -18,6 +18,7 @@ import itertools
 import json
 import os
 import re
+import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ from claimscore.cache.entry import damage_of
 from claimscore.cache.store import DiskCache
 from claimscore.cache.table import NewRow
 from claimscore.errors import ConfigError
+from claimscore.storage import Folder, is_remote, open_file
 from claimscore.types import JSON
 
 #: Of the file's form, not of the program.
@@ -88,11 +90,32 @@ class RefusedLine(NamedTuple):
 # -- out
 
 
-def export_answers(cache: DiskCache, path: Path) -> Exported:
+def export_answers(cache: DiskCache, target: Path | str) -> Exported:
     """Write every sound entry into one file that only its owner can read.
 
-    The file appears whole, or not at all.
+    The file appears whole, or not at all. The address of an object store is a `target` too: the
+    file is made in the system's folder for temporary files and sent from there.
     """
+    if not is_remote(target):
+        return _export(cache, Path(target))
+    folder, name = _object(str(target))
+    if not folder.writable:
+        raise ConfigError(f"{target}: a web server's files can only be read")
+    with tempfile.TemporaryDirectory(prefix="claimscore-") as scratch:
+        path = Path(scratch, name.rpartition("/")[2])
+        found = _export(cache, path)
+        folder.upload(name, path)
+    return found
+
+
+def _object(address: str) -> tuple[Folder, str]:
+    folder, name = open_file(address)
+    if not name:
+        raise ConfigError(f"{address}: this is not a file; name one in it")
+    return folder, name
+
+
+def _export(cache: DiskCache, path: Path) -> Exported:
     entries = damaged = 0
     with cache.inspected() as connection, atomic_file(path) as target:
         os.fchmod(target.fileno(), 0o600)
@@ -132,7 +155,7 @@ def _json_line(value: JSON) -> bytes:
 
 
 def import_answers(
-    cache: DiskCache, path: Path, on_refused: Callable[[RefusedLine], None] = lambda _: None
+    cache: DiskCache, source: Path | str, on_refused: Callable[[RefusedLine], None] = lambda _: None
 ) -> Imported:
     """Add a file's answers; those that are there already stay as they are.
 
@@ -140,8 +163,8 @@ def import_answers(
     """
     reading = _Reading(on_refused)
     added = there = 0
-    with os_errors(path), path.open("rb") as source, _unpacked(source) as stream:
-        _check_header(stream, path)
+    with _opened(source) as packed, _unpacked(packed) as stream:
+        _check_header(stream, source)
         rows = reading.rows(stream)
         while group := {row.key: row for row in itertools.islice(rows, _GROUP)}:
             known = cache.get_many(list(group))
@@ -149,6 +172,23 @@ def import_answers(
             added += len(group) - len(known)
             there += len(known)
     return Imported(added, there, reading.n_refused, reading.cut_off)
+
+
+@contextlib.contextmanager
+def _opened(source: Path | str) -> Iterator[BufferedReader]:
+    """A file, or an object of a store, read a few MiB at a time."""
+    if not is_remote(source):
+        path = Path(source)
+        with os_errors(path), path.open("rb") as stream:
+            yield stream
+        return
+    folder, name = _object(str(source))
+    try:
+        remote = cast("BufferedReader", folder.open(name))
+    except FileNotFoundError:
+        raise ConfigError(f"{source}: there is no such file") from None
+    with remote:
+        yield remote
 
 
 @contextlib.contextmanager
@@ -160,7 +200,7 @@ def _unpacked(source: BufferedReader) -> Iterator[IO[bytes]]:
         yield source
 
 
-def _check_header(stream: IO[bytes], path: Path) -> None:
+def _check_header(stream: IO[bytes], path: Path | str) -> None:
     try:
         header = json.loads(next(_lines(stream), b""))
         kind, version = header["claimscore"], header["version"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from claimscore.commands.options import EXIT_FAILED_RECORDS, EXIT_OK, FILE, FOLDER
+from claimscore.commands.options import EXIT_FAILED_RECORDS, EXIT_OK, FOLDER, FileOrAddress
 from claimscore.config import user_cache_dir
 from claimscore.errors import ConfigError
 
@@ -128,11 +128,14 @@ def cache_prune(cache_dir: Path | None, older_than: str, dry_run: bool, as_json:
 
 
 @cache.command("export")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=FileOrAddress())
 @_cache_dir_option
 @_json_option
-def cache_export(file: Path, cache_dir: Path | None, as_json: bool) -> int:
-    """Write all answers into FILE for a colleague; FILE.gz is compressed."""
+def cache_export(file: Path | str, cache_dir: Path | None, as_json: bool) -> int:
+    """Write all answers into FILE for a colleague; FILE.gz is compressed.
+
+    FILE may be in an object store: s3://bucket/answers.jsonl.gz.
+    """
     from claimscore.cache.transfer import export_answers
 
     with _opened_cache(cache_dir) as store:
@@ -142,11 +145,11 @@ def cache_export(file: Path, cache_dir: Path | None, as_json: bool) -> int:
 
 
 @cache.command("import")
-@click.argument("file", type=FILE)
+@click.argument("file", type=FileOrAddress(exists=True))
 @_cache_dir_option
 @_json_option
-def cache_import(file: Path, cache_dir: Path | None, as_json: bool) -> int:
-    """Add the answers of an exported FILE; those that are there already stay.
+def cache_import(file: Path | str, cache_dir: Path | None, as_json: bool) -> int:
+    """Add the answers of an exported FILE (or address); those that are there already stay.
 
     Damaged lines are refused. That an answer belongs to its key is the word of whoever made
     the file: take files from people you trust.

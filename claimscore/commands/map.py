@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +12,7 @@ from claimscore.commands.options import (
     EXIT_FAILED_RECORDS,
     EXIT_OK,
     FOLDER,
+    FileOrAddress,
     complete_file,
     config_option,
     llm_config,
@@ -32,9 +32,9 @@ from claimscore.commands.options import (
 @click.option("--prompts-dir", type=FOLDER, help="Your own folder of prompts.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FileOrAddress(),
     required=True,
-    help="The Parquet file to write.",
+    help="The Parquet file to write, here or in an object store.",
 )
 @click.option("--retry-failed", is_flag=True, help="Try failed rows again.")
 @click.option("--estimate", is_flag=True, help="Say what it would cost; ask and write nothing.")

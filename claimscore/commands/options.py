@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 
 from claimscore.config import EncoderConfig, LLMConfig, RunConfig, read_toml
 from claimscore.errors import ConfigError
+from claimscore.storage import is_remote
 
 #: Exit statuses, as the README has them.
 EXIT_OK, EXIT_BUG, EXIT_USAGE, EXIT_FAILED_RECORDS, EXIT_STOPPED = 0, 1, 2, 3, 75
@@ -96,6 +97,16 @@ def _options(*options: Callable[..., Any]) -> Callable[[Any], Any]:
         return command
 
     return decorate
+
+
+class FileOrAddress(click.Path):
+    """A file as a path, or in an object store or on a web server as the text of its address."""
+
+    def __init__(self, *, exists: bool = False) -> None:
+        super().__init__(exists=exists, dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if is_remote(value) else super().convert(value, param, ctx)
 
 
 FOLDER = click.Path(path_type=Path, file_okay=False)

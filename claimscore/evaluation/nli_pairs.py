@@ -81,7 +81,7 @@ def read_nli_pairs(sources: Sequence[str], columns: Columns, *, drop_missing: bo
 
 def _names(files: Sequence[InputFile]) -> Iterator[str]:
     """Stems, or whole names where two files share one."""
-    stems = [Path(file.path.name.removesuffix(".gz")).stem for file in files]
+    stems = [Path(file.file_name.removesuffix(".gz")).stem for file in files]
     for file, stem in zip(files, stems, strict=True):
         yield stem if stems.count(stem) == 1 else file.name
 

@@ -8,10 +8,14 @@ import glob
 import os
 import stat
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from claimscore.atomic import reason
 from claimscore.errors import InputError
+from claimscore.storage import is_remote
+
+if TYPE_CHECKING:
+    from claimscore.records.remote import RemoteFile
 
 Format = Literal["jsonl", "csv", "tsv", "parquet"]
 
@@ -30,42 +34,74 @@ ENDINGS: dict[str, Format] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InputFile:
-    """One input file as it was when it was first looked at; `name` is for messages."""
+    """One input file as it was when it was first looked at; `name` is for messages.
 
-    path: Path
+    `where` is what polars reads: a path, or the address of a `remote` file.
+    """
+
+    where: Path | str
     name: str
     format: Format
     size: int
-    mtime_ns: int
+    version: str
+    remote: RemoteFile | None = dataclasses.field(default=None, compare=False, repr=False)
+
+    @property
+    def file_name(self) -> str:
+        """The last part of the path or address."""
+        return self.remote.key.rpartition("/")[2] if self.remote else Path(self.where).name
 
     @property
     def compressed(self) -> bool:
-        return self.path.name.lower().endswith(".gz")
+        return self.file_name.lower().endswith(".gz")
+
+    def open(self) -> BinaryIO:
+        """The file's bytes; of a remote one a few MiB are in memory at a time."""
+        if self.remote is None:
+            return Path(self.where).open("rb", buffering=1 << 20)
+        try:
+            return self.remote.folder.open(self.remote.key)
+        except FileNotFoundError:
+            raise self._changed() from None
 
     def check_unchanged(self) -> None:
         """A file that changed between the passes would mix two inputs in one run."""
-        now = _stat(self.path, self.name)
-        if (now.st_size, now.st_mtime_ns) != (self.size, self.mtime_ns):
-            raise InputError(
-                f"{self.name}: the file changed while it was being used; "
-                "let its writer finish, then run the same command again"
-            )
+        if self._version_now() != self.version:
+            raise self._changed()
+
+    def _version_now(self) -> str:
+        if self.remote is None:
+            return _local_version(_stat(Path(self.where), self.name))
+        from claimscore.records.remote import remote_file
+
+        return remote_file(self.remote.folder, self.remote.key).version
+
+    def _changed(self) -> InputError:
+        return InputError(
+            f"{self.name}: the file changed while it was being used; "
+            "let its writer finish, then run the same command again"
+        )
 
 
 def find_files(source: str) -> tuple[InputFile, ...]:
-    """The files of a path or glob, sorted by name; all of one format."""
+    """The files of a path, an address or a pattern, sorted by name; all of one format."""
     if not source:
         raise InputError("no input was named; give a file, a glob, or - for JSONL on stdin")
-    if "://" in source:
-        raise InputError(f"{source}: only local files can be read; download it first")
     if "\0" in source:
         raise InputError(f"{source!r}: a file name cannot hold a NUL character")
+    if is_remote(source):
+        from claimscore.records.remote import find_remote
+
+        return _of_one_format(source, tuple(_remote_input(file) for file in find_remote(source)))
     if os.path.lexists(source) or not glob.has_magic(source):
         return (input_file(Path(source)),)
     paths = sorted(glob.glob(source, recursive=True))  # noqa: PTH207 - the pattern may be absolute
     if not paths:
         raise InputError(f"{source}: no file matches this pattern")
-    files = tuple(input_file(Path(path)) for path in paths)
+    return _of_one_format(source, tuple(input_file(Path(path)) for path in paths))
+
+
+def _of_one_format(source: str, files: tuple[InputFile, ...]) -> tuple[InputFile, ...]:
     for other in files[1:]:
         if other.format != files[0].format:
             raise InputError(
@@ -73,6 +109,11 @@ def find_files(source: str) -> tuple[InputFile, ...]:
                 f"{files[0].format}, {other.name} is {other.format}); name one ending"
             )
     return files
+
+
+def _remote_input(file: RemoteFile) -> InputFile:
+    shown = file.address
+    return InputFile(shown, shown, _format(file.key, shown), file.size, file.version, file)
 
 
 def input_file(path: Path, name: str | None = None) -> InputFile:
@@ -89,11 +130,15 @@ def input_file(path: Path, name: str | None = None) -> InputFile:
             f"{shown}: not a regular file, and it is read twice; send JSONL to standard "
             "input and name the input -"
         )
-    return InputFile(path, shown, _format(path, shown), found.st_size, found.st_mtime_ns)
+    return InputFile(path, shown, _format(path.name, shown), found.st_size, _local_version(found))
 
 
-def _format(path: Path, shown: str) -> Format:
-    lowered = path.name.lower()
+def _local_version(found: os.stat_result) -> str:
+    return f"{found.st_size} {found.st_mtime_ns}"
+
+
+def _format(name: str, shown: str) -> Format:
+    lowered = name.lower()
     for ending in sorted(ENDINGS, key=len, reverse=True):
         if lowered.endswith(ending):
             return ENDINGS[ending]

@@ -48,21 +48,32 @@ def header(file: InputFile) -> list[str] | None:
     if file.format == "jsonl":
         return None
     if file.format == "parquet":
-        with _errors(file):
-            return pl.scan_parquet(file.path, glob=False).collect_schema().names()
-    with _errors(file), _open_text(file) as text:
+        with file_errors(file):
+            return pl.scan_parquet(file.where, glob=False).collect_schema().names()
+    with file_errors(file), _open_text(file) as text:
         return _csv_header(file, _csv_rows(file, text))
 
 
 @contextlib.contextmanager
-def _errors(file: InputFile) -> Iterator[None]:
+def file_errors(file: InputFile) -> Iterator[None]:
+    """Map what the system, gzip and polars say of a file to an `InputError` that names it.
+
+    Of a remote file, the store is asked what the matter is: polars' words may hold a secret.
+    """
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
         raise InputError(f"{file.name}: broken gzip file: {exc}") from exc
-    except OSError as exc:
-        raise InputError(f"{file.name}: {reason(exc)}") from exc
-    except pl.exceptions.PolarsError as exc:
+    except (OSError, pl.exceptions.PolarsError) as exc:
+        if file.remote is not None:
+            file.check_unchanged()
+        if file.remote is not None and isinstance(exc, OSError):
+            raise InputError(
+                f"{file.name}: it cannot be read as Parquet from there (a server must answer to "
+                "ranges); download it first"
+            ) from None
+        if isinstance(exc, OSError):
+            raise InputError(f"{file.name}: {reason(exc)}") from exc
         first = str(exc).strip().partition("\n")[0]
         raise InputError(f"{file.name}: not a readable Parquet file: {first}") from exc
 
@@ -70,7 +81,7 @@ def _errors(file: InputFile) -> Iterator[None]:
 @contextlib.contextmanager
 def _open(file: InputFile) -> Iterator[BinaryIO]:
     with contextlib.ExitStack() as stack:
-        raw: BinaryIO = stack.enter_context(file.path.open("rb", buffering=1 << 20))
+        raw: BinaryIO = stack.enter_context(file.open())
         if file.compressed:
             raw = stack.enter_context(io.BufferedReader(gzip.GzipFile(fileobj=raw), 1 << 20))
         yield raw
@@ -115,7 +126,7 @@ def decode_json(text: str) -> Any:
 
 def _read_jsonl(file: InputFile) -> Iterator[Located]:
     offset = 0
-    with _errors(file), _open(file) as stream:
+    with file_errors(file), _open(file) as stream:
         for line, raw in enumerate(stream, start=1):
             start, offset = offset, offset + len(raw)
             if line == 1:
@@ -214,7 +225,7 @@ def _csv_header(file: InputFile, rows: Iterator[tuple[int, list[str]]]) -> list[
 
 
 def _read_csv(file: InputFile) -> Iterator[Located]:
-    with _errors(file), _open_text(file) as text:
+    with file_errors(file), _open_text(file) as text:
         rows = _csv_rows(file, text)
         names = _csv_header(file, rows)
         for line, row in rows:
@@ -243,8 +254,8 @@ def _plain(name: str, dtype: pl.DataType) -> pl.Expr:
 
 def _read_parquet(file: InputFile) -> Iterator[Located]:
     row = 0
-    with _errors(file):
-        scan = pl.scan_parquet(file.path, glob=False)
+    with file_errors(file):
+        scan = pl.scan_parquet(file.where, glob=False)
         plain = scan.select(_plain(name, dtype) for name, dtype in scan.collect_schema().items())
         for frame in plain.collect_batches(chunk_size=PARQUET_BATCH_ROWS, maintain_order=True):
             for record in frame.iter_rows(named=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from claimscore.errors import ConfigError
 
@@ -31,7 +31,8 @@ class Address(NamedTuple):
     path: str
 
     def __str__(self) -> str:
-        return f"{self.root}/{self.path}" if self.path else self.root
+        path = quote(self.path) if self.kind == "http" else self.path
+        return f"{self.root}/{path}" if path else self.root
 
     @property
     def name(self) -> str:
@@ -58,7 +59,8 @@ def parse_address(text: str) -> Address:
     place, _, path = rest.partition("/")
     kind = SCHEMES[scheme]
     account = scheme in ("abfs", "abfss") and _AZURE_ACCOUNT.fullmatch(place)
-    if ("@" in place and not account) or (kind == "http" and re.search(r"[?#]", rest)):
+    query = r"[?#]" if kind == "http" else r"\?[\w.-]+="  # elsewhere ? may be a pattern's
+    if ("@" in place and not account) or re.search(query, rest):
         raise ConfigError(
             f"{scheme}://: an address is a place alone, without user name, password or query; "
             "keys belong in the store's environment variables (docs/object-stores.md)"

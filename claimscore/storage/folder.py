@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 from claimscore.storage.addresses import is_remote, parse_address
+
+
+class Stat(NamedTuple):
+    """Bytes, and what changes when the content does as far as can be told without reading it."""
+
+    size: int
+    version: str
 
 
 class Folder(Protocol):
@@ -26,6 +33,10 @@ class Folder(Protocol):
     def local(self) -> Path | None:
         """The folder's path, or None where it is in an object store."""
 
+    @property
+    def writable(self) -> bool:
+        """False for a web server; a store may still refuse."""
+
     def read(self, name: str) -> bytes:
         """The whole content; `FileNotFoundError` where there is none."""
 
@@ -36,6 +47,9 @@ class Folder(Protocol):
         the old one (a disk) or raises `ConfigError` (an object store).
         """
 
+    def stat(self, name: str) -> Stat:
+        """Size and version of the content; `FileNotFoundError` where there is none."""
+
     def write(self, name: str, data: bytes | memoryview) -> None:
         """Replace the content, wholly or not at all."""
 
@@ -43,12 +57,16 @@ class Folder(Protocol):
         """Replace the content by a local file's, of any length, wholly or not at all."""
 
     def create(self, name: str, data: bytes | memoryview) -> bool:
-        """Write unless it is there; of several that try at once, one is told True."""
+        """Write unless it is there; of several that try at once, at most one is told True.
+
+        Where the line to a store broke and the request was sent again, the one that wrote may be
+        told False, here and by `replace_if`: look whose content it is.
+        """
 
     def version(self, name: str) -> str | None:
-        """What changes when the content does, or None where there is nothing.
+        """What `replace_if` compares, or None where there is nothing.
 
-        For small files: a disk has to read them.
+        For small files: on a disk their content is read.
         """
 
     def replace_if(self, name: str, data: bytes | memoryview, version: str) -> str | None:
@@ -85,6 +103,17 @@ def open_folder(where: str | Path) -> Folder:
     from claimscore.storage.local import LocalFolder
 
     return LocalFolder(Path(where))
+
+
+def open_file(address: str) -> tuple[Folder, str]:
+    """The whole bucket (or server) of a file's address, and the file's name in it.
+
+    The name is empty where the address has none. Raises what `open_folder` raises.
+    """
+    from claimscore.storage.objects import ObjectFolder
+
+    place = parse_address(address)
+    return ObjectFolder.at(place._replace(path="")), place.path
 
 
 def checked(name: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from claimscore.atomic import atomic_file, os_errors, sync_folder, write_bytes
-from claimscore.storage.folder import checked
+from claimscore.storage.folder import Stat, checked
 
 #: What file systems answer that know no second name for a file.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
@@ -38,6 +38,10 @@ class LocalFolder:
     def local(self) -> Path:
         return self._path
 
+    @property
+    def writable(self) -> bool:
+        return True
+
     def address(self, name: str = "") -> Path:
         return self._path / checked(name) if name else self._path
 
@@ -53,11 +57,14 @@ class LocalFolder:
             return path.open("rb")
 
     def size(self, name: str) -> int:
+        return self.stat(name).size
+
+    def stat(self, name: str) -> Stat:
         with self._reading(name) as path:
             found = path.stat()
             if not stat.S_ISREG(found.st_mode):
                 raise FileNotFoundError
-            return found.st_size
+            return Stat(found.st_size, f"{found.st_size} {found.st_mtime_ns}")
 
     def exists(self, name: str) -> bool:
         path = self._path / checked(name)

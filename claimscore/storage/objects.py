@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -21,7 +22,7 @@ from obstore import exceptions
 
 from claimscore.errors import ConfigError
 from claimscore.storage.addresses import Address
-from claimscore.storage.folder import checked
+from claimscore.storage.folder import Stat, checked
 from claimscore.storage.ranges import RangeReader
 from claimscore.storage.stores import open_store, store_errors
 
@@ -55,8 +56,12 @@ class ObjectFolder:
     def local(self) -> None:
         return None
 
+    @property
+    def writable(self) -> bool:
+        return self._address.kind != "http"
+
     def address(self, name: str = "") -> str:
-        return f"{self.name}/{checked(name)}" if name else self.name
+        return str(self._address._replace(path=self._key(name)) if name else self._address)
 
     def child(self, prefix: str) -> ObjectFolder:
         return ObjectFolder(self._store, self._address._replace(path=self._key(prefix)))
@@ -74,6 +79,11 @@ class ObjectFolder:
 
     def size(self, name: str) -> int:
         return self._head(name)["size"]
+
+    def stat(self, name: str) -> Stat:
+        meta = self._head(name)
+        version = meta["e_tag"] or str(meta["last_modified"])
+        return Stat(meta["size"], f"{meta['size']} {version} {meta['version'] or ''}".strip())
 
     def exists(self, name: str) -> bool:
         try:
@@ -122,17 +132,22 @@ class ObjectFolder:
                     obstore.delete(self._store, key)
 
     def names(self, prefix: str = "") -> Iterator[str]:
+        return iter(sorted(self._listed(prefix)))
+
+    def some_names(self, prefix: str = "") -> list[str]:
+        """Up to a thousand of the names, for messages: there may be millions."""
+        return list(itertools.islice(self._listed(prefix), 1_000))
+
+    def _listed(self, prefix: str) -> Iterator[str]:
         if self._address.kind == "http":
             raise ConfigError(f"{self.name}: a web server does not say which files it has")
         start = len(self._address.path) + 1 if self._address.path else 0
         folder = self._key(prefix) if prefix else self._address.path
         with self._errors(""):
-            paths = [
-                meta["path"][start:]
-                for metas in obstore.list(self._store, folder or None)
-                for meta in metas
-            ]
-        return iter(sorted(path for path in paths if not path.rpartition("/")[2].startswith(".")))
+            for metas in obstore.list(self._store, folder or None):
+                for meta in metas:
+                    if not meta["path"].rpartition("/")[2].startswith("."):
+                        yield meta["path"][start:]
 
     def _key(self, name: str) -> str:
         return f"{self._address.path}/{checked(name)}".lstrip("/")
@@ -154,7 +169,7 @@ class ObjectFolder:
                 raise ConfigError(f"{self.address(name)}: there is no such bucket") from exc
 
     def _refuse_read_only(self, name: str) -> None:
-        if self._address.kind == "http":
+        if not self.writable:
             raise ConfigError(f"{self.name}/{name}: a web server's files can only be read")
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+import tempfile
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import obstore
 from obstore import exceptions
@@ -12,7 +13,7 @@ from claimscore.errors import ConfigError
 from claimscore.storage.stores import store_errors
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta
+    from obstore import GetOptions, ObjectMeta
     from obstore.store import ObjectStore
 
 #: What is asked for at a time: long enough to hide a round trip, short for a slow line.
@@ -20,10 +21,11 @@ RANGE_BYTES = 8 << 20
 
 
 class RangeReader(io.RawIOBase):
-    """Holds one range in memory, whatever the object's length.
+    """Holds one range in memory, whatever the object's length, and no connection between two.
 
-    A range that breaks off is asked for again by the store's retries. `ConfigError` where the
-    object is no longer the version that was looked at.
+    So a reader may take its time: hours between two lines are no matter. `ConfigError` where
+    the object is no longer the version that was looked at. A web server that knows no ranges is
+    read whole, into a temporary file without a name.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class RangeReader(io.RawIOBase):
         self._position = 0
         self._start = 0
         self._range = memoryview(b"")
+        self._whole: BinaryIO | None = None
 
     def readable(self) -> bool:
         return True
@@ -65,17 +68,52 @@ class RangeReader(io.RawIOBase):
         self._position += len(part)
         return len(part)
 
+    def close(self) -> None:
+        if self._whole is not None:
+            self._whole.close()
+        super().close()
+
     def _fetched(self, start: int) -> memoryview:
         stop = min(start + RANGE_BYTES, self._size)
+        options: GetOptions = {"range": (start, stop)}
+        if self._e_tag and not self._e_tag.startswith("W/"):  # a weak one never matches
+            options["if_match"] = self._e_tag
+        if self._whole is None:
+            try:
+                with store_errors(self._kind, self._shown):
+                    return self._asked(options)
+            except (exceptions.PreconditionError, FileNotFoundError):
+                raise self._changed() from None
+            except _NoRangesError:
+                self._whole = self._copied()
+        self._whole.seek(start)
+        return memoryview(self._whole.read(stop - start))
+
+    def _asked(self, options: GetOptions) -> memoryview:
+        try:
+            return memoryview(obstore.get(self._store, self._key, options=options).bytes())
+        except exceptions.NotSupportedError:
+            raise _NoRangesError from None
+
+    def _copied(self) -> BinaryIO:
+        copy = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed with the reader
         try:
             with store_errors(self._kind, self._shown):
-                found = obstore.get(
-                    self._store,
-                    self._key,
-                    options={"range": (start, stop), "if_match": self._e_tag},
-                )
-                return memoryview(found.bytes())
-        except (exceptions.PreconditionError, FileNotFoundError):
-            raise ConfigError(
-                f"{self._shown}: the object changed while it was being read"
-            ) from None
+                for block in obstore.get(self._store, self._key).stream():
+                    copy.write(block)
+            if copy.tell() != self._size:
+                raise self._changed()
+        except BaseException:
+            copy.close()
+            raise
+        return copy
+
+    def _changed(self) -> ConfigError:
+        return ConfigError(
+            f"{self._shown}: the object changed while it was being read; "
+            "let its writer finish, then run the same command again"
+        )
+
+
+class _NoRangesError(Exception):
+    """The server sends whole files only."""

@@ -53,10 +53,9 @@ def open_store(address: Address) -> ObjectStore:
     """A connection to the bucket, container or server of an address; nothing is asked yet."""
     with store_errors(address.kind, address.root):
         if address.kind == "http":
-            return HTTPStore.from_url(
-                address.root, client_options=_client(True), retry_config=RETRY
-            )
-        client = _client(store_allows_http(_PREFIX[address.kind]))
+            client = _client(allow_http=True, timeout_s=86_400)  # whole files
+            return HTTPStore.from_url(address.root, client_options=client, retry_config=RETRY)
+        client = _client(allow_http=store_allows_http(_PREFIX[address.kind]))
         if address.kind == "gs":
             return GCSStore(address.name, client_options=client, retry_config=RETRY)
         if address.kind == "az":
@@ -69,10 +68,11 @@ def open_store(address: Address) -> ObjectStore:
         )
 
 
-def _client(allow_http: bool) -> ClientConfig:
+def _client(*, allow_http: bool, timeout_s: float = 120) -> ClientConfig:
     """A request is at most a part of a few MiB, which a slow line may take."""
     return {
-        "timeout": timedelta(seconds=120),
+        "timeout": timedelta(seconds=timeout_s),
+        "read_timeout": timedelta(seconds=60),
         "connect_timeout": timedelta(seconds=10),
         "allow_http": allow_http,
     }
@@ -95,6 +95,10 @@ def _boto3_credentials(address: Address) -> Any:
         raise ConfigError(f"{address.root}: {exc}") from exc
 
 
+#: What a store answers to a condition; whoever asked understands it.
+_ANSWERS = (exceptions.AlreadyExistsError, exceptions.PreconditionError)
+
+
 @contextlib.contextmanager
 def store_errors(kind: str, address: str) -> Iterator[None]:
     """Map a store's error to one of ours; `FileNotFoundError` only where the bucket is there.
@@ -104,18 +108,16 @@ def store_errors(kind: str, address: str) -> Iterator[None]:
     """
     try:
         yield
-    except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
-        raise  # the answer to a conditional put
+    except _ANSWERS:
+        raise
     except (exceptions.BaseError, FileNotFoundError) as exc:
         raise _translated(kind, address, exc) from None
 
 
 def _translated(kind: str, address: str, error: Exception) -> Exception:
     text = str(error)
-    code = found[1] if (found := re.search(r"<Code>([A-Za-z]{1,60})</Code>", text)) else ""
-    status = (
-        int(found[1]) if (found := re.search(r"\bstatus(?: code)?: ([1-5]\d\d)\b", text)) else 0
-    )
+    code = _found(r"<Code>([A-Za-z]{1,60})</Code>", text)
+    status = int(_found(r"\bstatus(?: code)?: ([1-5]\d\d)\b", text) or 0)
     if code in ("NoSuchBucket", "ContainerNotFound", "InvalidBucketName"):
         return ConfigError(f"{address}: there is no such bucket; check its name")
     if isinstance(error, FileNotFoundError):

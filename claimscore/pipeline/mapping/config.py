@@ -10,8 +10,8 @@ import polars as pl
 
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.mapping.finished import failures_path
 from claimscore.prompts import Prompt, Spec, load_prompt_file
+from claimscore.storage import is_remote
 from claimscore.types import JSON
 
 
@@ -19,7 +19,8 @@ from claimscore.types import JSON
 class MapConfig:
     """Everything that one `claimscore map` was asked for.
 
-    `input` is a file, a glob, "-" (JSONL on standard input) or a polars frame; `prompt` a
+    `input` is a file, a glob, an address, "-" (JSONL on standard input) or a polars frame; `out`
+    a file, or its address in an object store; `prompt` a
     TOML file, a `Prompt`, or the name of one in `prompts_dir` or ours (`tone`, `tone=v2`). Rows
     are kept in groups of `chunk_rows`; the result's bytes depend on it.
     """
@@ -34,14 +35,19 @@ class MapConfig:
     prompts_dir: Path | None = None
 
     def __post_init__(self) -> None:
-        if self.path.suffix != ".parquet":
+        if not str(self.out).endswith(".parquet"):
             raise ConfigError(f"--out {self.out}: the file is Parquet; let it end in .parquet")
         if self.chunk_rows < 1:
             raise ConfigError(f"chunk_rows must be at least 1, not {self.chunk_rows}")
 
     @property
+    def is_remote(self) -> bool:
+        """Whether the result goes to an object store."""
+        return is_remote(self.out)
+
+    @property
     def path(self) -> Path:
-        """The file to write."""
+        """The file to write, on this machine."""
         return Path(self.out)
 
     def load_prompt(self) -> Prompt:
@@ -58,7 +64,7 @@ class MapConfig:
 class MapResult:
     """A finished file: how many rows it has, and how many failed, by kind."""
 
-    path: Path
+    path: Path | str
     rows: int
     failed: Mapping[str, int]
     summary: JSON
@@ -77,8 +83,9 @@ class MapResult:
 
     def failures(self) -> pl.LazyFrame:
         """The rows without an answer: row number, kind, message, attempts, key, raw answer."""
-        path = failures_path(self.path)
-        return pl.scan_parquet(path, glob=False) if path.exists() else NO_FAILURES.lazy()
+        if not self.failed:
+            return NO_FAILURES.lazy()
+        return pl.scan_parquet(self.summary["failures"], glob=False)
 
 
 #: The failures file of a map in which nothing failed.

@@ -16,6 +16,7 @@ from claimscore.pipeline.mapping.finished import Finished
 from claimscore.pipeline.mapping.job import check_builtin, map_settings
 from claimscore.pipeline.mapping.parts import parts_path
 from claimscore.pipeline.mapping.questions import Questions
+from claimscore.pipeline.mapping.store import looked_up
 from claimscore.pipeline.mapping.table import scratch_source
 
 
@@ -29,6 +30,8 @@ def estimate_map(
     """
     prompt = config.load_prompt()
     with contextlib.ExitStack() as stack:
+        if config.is_remote:
+            config = stack.enter_context(looked_up(config))
         if provider is None:
             provider = load_provider(config.llm)
             stack.callback(run_blocking, provider.aclose)

@@ -28,6 +28,7 @@ from claimscore.pipeline.mapping.parts import (
     remove_old_parts,
 )
 from claimscore.pipeline.mapping.questions import Questions
+from claimscore.pipeline.mapping.store import to_store
 from claimscore.pipeline.mapping.table import Source, find_source, scratch_source
 from claimscore.pipeline.signals import watch_signals
 from claimscore.pipeline.status import spent_in_all
@@ -53,6 +54,17 @@ def map(
     was. Raises `ConfigError` for wrong input or settings (before anything is spent) and
     `StoppedEarly` when stopped.
     """
+    if config.is_remote:
+        return to_store(config, lambda here: _map(here, provider, stdin, on_progress))
+    return _map(config, provider, stdin, on_progress)
+
+
+def _map(
+    config: MapConfig,
+    provider: Provider | None,
+    stdin: BinaryIO | None,
+    on_progress: OnProgress | None,
+) -> MapResult:
     prompt = config.load_prompt()
     asked, llm = provider or load_provider(config.llm), config.llm
     if provider is not None:  # the price is that of its model

@@ -20,12 +20,12 @@ from typing import Any, BinaryIO, Protocol
 
 import polars as pl
 
-from claimscore.atomic import atomic_file, reason
+from claimscore.atomic import atomic_file
 from claimscore.errors import InputError
 from claimscore.pipeline.mapping.json_types import Shape
 from claimscore.records.columns import CANONICAL, Column, TypeFinder
 from claimscore.records.files import Format, InputFile, find_files, input_file
-from claimscore.records.readers import header, place, read
+from claimscore.records.readers import file_errors, header, place, read
 
 #: Rows of a Parquet file that are read at a time.
 READ_ROWS = 10_000
@@ -126,7 +126,7 @@ class FileSource:
         digest = hashlib.sha256(self.files[0].format.encode())
         for file in self.files:
             digest.update(b"%d\n" % file.size)
-            with _errors(file), file.path.open("rb") as stream:
+            with file_errors(file), file.open() as stream:
                 while block := stream.read(1 << 20):
                     digest.update(block)
             file.check_unchanged()
@@ -166,8 +166,8 @@ def _open_parquet(name: str, files: tuple[InputFile, ...]) -> Table:
     schemas, n_rows = [], 0
     for file in files:
         header(file)  # a file that is no Parquet is refused in the words of the readers
-        with _errors(file):
-            scan = pl.scan_parquet(file.path, glob=False)
+        with file_errors(file):
+            scan = pl.scan_parquet(file.where, glob=False)
             schemas.append(dict(scan.collect_schema()))
             n_rows += scan.select(pl.len()).collect().item()
     for file, schema in zip(files, schemas, strict=True):
@@ -195,19 +195,25 @@ def _type_name(dtype: pl.DataType | None) -> str:
 
 
 def _parquet_frames(files: tuple[InputFile, ...], columns: list[str]) -> Iterator[pl.DataFrame]:
-    """Slices one by one: a stream of batches would run ahead of whoever takes them."""
     for file in files:
         file.check_unchanged()
-        scan = pl.scan_parquet(file.path, glob=False).select(columns)
-        start = 0
-        while True:
-            with _errors(file):
-                frame = scan.slice(start, READ_ROWS).collect()
-            if frame.is_empty():
-                break
-            yield frame
-            start += frame.height
+        scan = pl.scan_parquet(file.where, glob=False).select(columns)
+        with file_errors(file):
+            yield from _slices(scan) if file.remote is None else _batches(scan)
         file.check_unchanged()
+
+
+def _slices(scan: pl.LazyFrame) -> Iterator[pl.DataFrame]:
+    """One by one: a stream of batches would run ahead of whoever takes them."""
+    start = 0
+    while not (frame := scan.slice(start, READ_ROWS).collect()).is_empty():
+        yield frame
+        start += frame.height
+
+
+def _batches(scan: pl.LazyFrame) -> Iterator[pl.DataFrame]:
+    """A stream all the same: each slice would fetch its whole row group again."""
+    return iter(scan.collect_batches(chunk_size=READ_ROWS, maintain_order=True))
 
 
 # JSONL: the type that all values of a column have in common
@@ -304,16 +310,6 @@ _OPENERS: dict[Format, Callable[[str, tuple[InputFile, ...]], Table]] = {
     "csv": _open_csv,
     "tsv": _open_csv,
 }
-
-
-@contextlib.contextmanager
-def _errors(file: InputFile) -> Iterator[None]:
-    try:
-        yield
-    except OSError as exc:
-        raise InputError(f"{file.name}: {reason(exc)}") from exc
-    except pl.exceptions.PolarsError as exc:
-        raise InputError(f"{file.name}: not a readable Parquet file: {_first_line(exc)}") from exc
 
 
 def _first_line(exc: Exception) -> str:

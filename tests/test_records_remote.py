@@ -1,0 +1,182 @@
+"""Records from an object store or a web server are those of the same local files."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import http.server
+import io
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import polars as pl
+import pytest
+
+from claimscore.errors import ConfigError, InputError
+from claimscore.records import prepare
+from claimscore.records.files import find_files
+from claimscore.storage import open_folder
+
+RECORDS = [{"id": str(n), "summary_a": f"Text {n}.", "summary_b": "Größe “x”"} for n in range(300)]
+JSONL = "".join(json.dumps(record) + "\n" for record in RECORDS).encode()
+NEEDS = {"caspr": ("summary_a", "summary_b")}
+
+
+def _parquet() -> bytes:
+    buffer = io.BytesIO()
+    pl.DataFrame(RECORDS).write_parquet(buffer, row_group_size=100)
+    return buffer.getvalue()
+
+
+CONTENTS = {
+    "r.jsonl": lambda: JSONL,
+    "r.jsonl.gz": lambda: gzip.compress(JSONL),
+    "a b%20ü.csv": lambda: pl.DataFrame(RECORDS).write_csv().encode(),
+    "r.tsv.gz": lambda: gzip.compress(pl.DataFrame(RECORDS).write_csv(separator="\t").encode()),
+    "r.parquet": _parquet,
+}
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_an_object_gives_the_records_of_a_file(
+    name: str, s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Same digest, same frames, in every format; nothing of it is left in the spool."""
+    monkeypatch.setattr("claimscore.storage.ranges.RANGE_BYTES", 5_000)
+    data = CONTENTS[name]()
+    (tmp_path / name).write_bytes(data)
+    open_folder(f"{s3}/in").write(name, data)
+    spool = tmp_path / "spool"
+    local = prepare(str(tmp_path / name), spool=spool, required=NEEDS)
+    remote = prepare(f"{s3}/in/{name}", spool=spool, required=NEEDS)
+    assert (remote.digest, remote.n_records) == (local.digest, 300)
+    for one, other in zip(remote.chunks(64), local.chunks(64), strict=True):
+        assert one.equals(other)
+    assert list(spool.iterdir()) == []
+
+
+def test_patterns_find_objects(s3: str) -> None:
+    """`*` stays in its folder, `**` does not; the order is that of the names."""
+    folder = open_folder(s3)
+    for name in ("in/b.jsonl", "in/a.jsonl", "in/deep/er/c.jsonl", "in/d.csv", "other.jsonl"):
+        folder.write(name, b"{}\n")
+
+    def found(pattern: str) -> list[str]:
+        return [file.name.removeprefix(f"{s3}/") for file in find_files(f"{s3}/{pattern}")]
+
+    assert found("in/*.jsonl") == ["in/a.jsonl", "in/b.jsonl"]
+    assert found("in/[b]*.jsonl") == ["in/b.jsonl"]
+    assert found("**/*.jsonl")[:3] == ["in/a.jsonl", "in/b.jsonl", "in/deep/er/c.jsonl"]
+    assert found("in/?.csv") == ["in/d.csv"]
+    folder.write("in/x[1].jsonl", b"{}\n")
+    assert found("in/x[1].jsonl") == ["in/x[1].jsonl"]
+    with pytest.raises(InputError, match=r"files of different formats match \(s3://"):
+        found("in/*")
+    with pytest.raises(InputError, match="no file matches this pattern"):
+        found("none/*")
+
+
+@pytest.mark.parametrize("name", ["r.jsonl", "r.parquet"])
+def test_an_object_that_changes_is_refused(name: str, s3: str, tmp_path: Path) -> None:
+    """Two contents under one name would mix two inputs in one run."""
+    folder = open_folder(s3)
+    data = CONTENTS[name]()
+    folder.write(name, data)
+    dataset = prepare(f"{s3}/{name}", spool=tmp_path, required={})
+    folder.write(name, data + b"\n")
+    with pytest.raises(InputError, match=f"{s3}/{name}: the file changed while it was being used"):
+        next(dataset.chunks(10))
+    folder.delete(name)
+    with pytest.raises(InputError, match="there is no such file"):
+        next(dataset.chunks(10))
+
+
+def test_an_object_that_changes_between_two_ranges_is_refused(
+    s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read is one version, to the last byte."""
+    monkeypatch.setattr("claimscore.storage.ranges.RANGE_BYTES", 5_000)
+    folder = open_folder(s3)
+    folder.write("r.jsonl", JSONL)
+    with folder.open("r.jsonl") as stream:
+        stream.readline()
+        folder.write("r.jsonl", JSONL.upper())
+        with pytest.raises(ConfigError, match=r"r\.jsonl: the object changed"):
+            stream.read()
+
+
+def test_messages_name_address_and_line(s3: str, tmp_path: Path) -> None:
+    """As for files."""
+    folder = open_folder(s3)
+    folder.write("in/r.jsonl", JSONL + b"{broken\n")
+    folder.write("in/bad.parquet", b"PAR0" * 20)
+    folder.write("in/bad.jsonl.gz", gzip.compress(JSONL)[:200])
+    for name, message in (
+        ("in/r.jsonl", "in/r.jsonl, line 301: broken JSON"),
+        ("in/bad.parquet", "in/bad.parquet: not a readable Parquet file"),
+        ("in/bad.jsonl.gz", "in/bad.jsonl.gz: broken gzip file"),
+        ("in/s.jsonl", f"in/s.jsonl: there is no such file; did you mean {s3}/in/r.jsonl"),
+        ("in", "in: there is no such file; it is a folder: name a file in it or a pattern"),
+        ("", "this is not a file"),
+        ("in/x.txt?versionId=1", "without user name, password or query"),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            prepare(f"{s3}/{name}", spool=tmp_path, required={})
+        assert message in str(refused.value)
+
+
+class _Files(http.server.SimpleHTTPRequestHandler):
+    """Whole files only, as Python's own server sends them."""
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[str]:
+    """A web server on loopback with the folder `www`."""
+    (tmp_path / "www").mkdir()
+    handler = functools.partial(_Files, directory=str(tmp_path / "www"))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("name", ["r.jsonl", "r.jsonl.gz", "a b%20ü.csv"])
+def test_a_web_server_without_ranges_gives_the_records(
+    name: str, web: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name is written as in a browser's address."""
+    monkeypatch.setattr("claimscore.storage.ranges.RANGE_BYTES", 5_000)
+    path = tmp_path / "www" / name
+    path.write_bytes(CONTENTS[name]())
+    local = prepare(str(path), spool=tmp_path, required=NEEDS)
+    remote = prepare(f"{web}/{quote(name)}", spool=tmp_path, required=NEEDS)
+    assert remote.digest == local.digest
+    assert pl.concat(remote.chunks(64)).equals(pl.concat(local.chunks(64)))
+
+
+def test_what_a_web_server_cannot_do(web: str, tmp_path: Path) -> None:
+    """Patterns, Parquet without ranges, writing."""
+    (tmp_path / "www" / "r.parquet").write_bytes(_parquet())
+    for name, message in (
+        ("*.jsonl", "a web server does not say which files it has"),
+        ("r.parquet", "a server must answer to ranges"),
+        ("none.jsonl", "there is no such file"),
+    ):
+        with pytest.raises(InputError, match=message):
+            prepare(f"{web}/{name}", spool=tmp_path, required={})
+    for write in (
+        lambda f: f.write("x", b""),
+        lambda f: f.create("x", b""),
+        lambda f: f.delete("x"),
+    ):
+        with pytest.raises(ConfigError, match="can only be read"):
+            write(open_folder(web))
+    with pytest.raises(ConfigError, match="does not say which files"):
+        list(open_folder(web).names())
