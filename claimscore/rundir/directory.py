@@ -329,7 +329,7 @@ class RunDirectory:
 
     def event(self, kind: str, **fields: object) -> None:
         """Append a line to events.jsonl with the time in UTC; for people, nothing reads it back."""
-        self._for_writing()
+        self._refuse_reader()
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"time": now, "kind": kind, **fields}, default=str)
         self._home.add_event(line.encode() + b"\n")
@@ -337,7 +337,7 @@ class RunDirectory:
     def write_note(self, note: Mapping[str, object]) -> None:
         """Leave word of how far the run is for whoever asks meanwhile; not synced, and a disk
         that is full does not stop the run here."""
-        self._for_writing()
+        self._refuse_reader()
         self._home.write_note(json.dumps({"at": time.time(), **note}).encode())
 
     def note(self) -> dict[str, Any] | None:
@@ -359,10 +359,13 @@ class RunDirectory:
         return self._manifest_or_none
 
     def _for_writing(self) -> Manifest:
-        if not self._is_open:
-            raise RuntimeError("the run directory is not open for writing: use `with`")
+        self._refuse_reader()
         self._home.check()
         return self._manifest
+
+    def _refuse_reader(self) -> None:
+        if not self._is_open:
+            raise RuntimeError("the run directory is not open for writing: use `with`")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
