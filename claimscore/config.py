@@ -128,7 +128,7 @@ class RunConfig:
     """Everything that one `claimscore run` was asked for."""
 
     input: str
-    out: Path
+    out: Path | str  # a path, or the address of an object store
     metrics: tuple[str, ...] = ("caspr", "ds", "bs-inverse")
     tasks: tuple[str, ...] = ()
     prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -150,8 +150,22 @@ class RunConfig:
             raise ConfigError(
                 f"unknown task {', '.join(unknown)}; known tasks: {', '.join(TASK_NAMES)}"
             )
+        object.__setattr__(self, "out", path_or_address(self.out))
         if self.prompts_dir is not None and not self.prompts_dir.is_dir():
             raise ConfigError(f"--prompts-dir {self.prompts_dir}: there is no such folder")
+
+    @property
+    def folder(self) -> Path:
+        """`out` on a disk, for work that keeps more there than a run; `ConfigError` where it is
+        not on one."""
+        if isinstance(self.out, Path):
+            return self.out
+        raise ConfigError(f"{self.out}: this command works in a local folder only; name one")
+
+
+def path_or_address(where: Path | str) -> Path | str:
+    """A path, or the address of an object store (`s3://bucket/folder`) as it is."""
+    return where if isinstance(where, str) and "://" in where else Path(where)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

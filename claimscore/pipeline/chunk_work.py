@@ -47,10 +47,11 @@ async def do_tasks(
     `on_asked` is called once the engine knows of the first requests. Raises what stops the engine.
     """
     told = False
+    records = await anyio.to_thread.run_sync(files.read, "records") if tasks else pl.DataFrame()
     for wave in waves(tasks):
         async with anyio.create_task_group() as group:
             for planned in wave:
-                group.start_soon(_task_step, planned, files, engine, granularity, at)
+                group.start_soon(_task_step, planned, files, records, engine, granularity, at)
             if not told:
                 await lowlevel.checkpoint()
                 on_asked()
@@ -62,13 +63,13 @@ async def do_tasks(
 async def _task_step(
     planned: PlannedTask,
     files: ChunkFiles,
+    records: pl.DataFrame,
     engine: Engine | None,
     granularity: Granularity,
     at: At,
 ) -> None:
-    records = files.read("records")
     before = {TASKS[name].table.name for name in planned.task.after}
-    tables = {table: files.read(table) for table in before}
+    tables = {table: await anyio.to_thread.run_sync(files.read, table) for table in before}
     result = await run_task(planned, records, tables, engine, granularity)
     frames = {planned.task.table.name: result.rows, "failures": result.failures}
     with at(f"the disk, at {planned.step} of chunk {files.chunk}"):

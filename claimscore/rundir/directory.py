@@ -63,6 +63,11 @@ class RunDirectory:
         self._merging_or_none: Merging | None = None
 
     @classmethod
+    def is_at(cls, where: Path | str) -> bool:
+        """Whether there is a run directory."""
+        return cls(where).folder.exists("run.toml")
+
+    @classmethod
     def reader(cls, where: Path | str) -> RunDirectory:
         """A view for `status` and `report`: takes no lock and changes nothing.
 
@@ -110,6 +115,12 @@ class RunDirectory:
     def name(self) -> str:
         """What people call it: its path."""
         return self._home.folder.name
+
+    @property
+    def title(self) -> str:
+        """The last part of its path or address."""
+        local = self.folder.local
+        return self.name.rpartition("/")[2] if local is None else local.resolve().name
 
     @property
     def path(self) -> Path:
@@ -356,7 +367,7 @@ class RunDirectory:
 
     def event(self, kind: str, **fields: object) -> None:
         """Append a line to events.jsonl with the time in UTC; for people, nothing reads it back."""
-        self._for_writing()
+        self._refuse_reader()
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"time": now, "kind": kind, **fields}, default=str)
         self._home.add_event(line.encode() + b"\n")
@@ -364,7 +375,7 @@ class RunDirectory:
     def write_note(self, note: Mapping[str, object]) -> None:
         """Leave word of how far the run is for whoever asks meanwhile; not synced, and a disk
         that is full does not stop the run here."""
-        self._for_writing()
+        self._refuse_reader()
         self._home.write_note(json.dumps({"at": time.time(), **note}).encode())
 
     def note(self) -> dict[str, Any] | None:
@@ -391,10 +402,13 @@ class RunDirectory:
         return self._manifest_or_none
 
     def _for_writing(self) -> Manifest:
-        if not self._is_open:
-            raise RuntimeError("the run directory is not open for writing: use `with`")
+        self._refuse_reader()
         self._home.check()
         return self._manifest
+
+    def _refuse_reader(self) -> None:
+        if not self._is_open:
+            raise RuntimeError("the run directory is not open for writing: use `with`")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,0 +1,162 @@
+"""The main job with its run directory in an object store: the same as on a disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from claimscore.cli import _main
+from claimscore.config import RunConfig
+from claimscore.pipeline.llm.ledger import Ledger, Spent
+from claimscore.pipeline.llm.money import SPEND_FILE
+from claimscore.pipeline.run import run, score
+from claimscore.pipeline.spending import keep_spending, run_spent
+from claimscore.pipeline.status import run_status
+from claimscore.rundir import RunDirectory
+
+pytestmark = pytest.mark.usefixtures("rules_answer_once")
+
+KILLED_AFTER_THREE_STEPS = """
+import os, signal, sys
+from claimscore.config import RunConfig
+from claimscore.pipeline.run import run
+from claimscore.rundir import RunDirectory
+
+done, write = [], RunDirectory.write_parts
+
+def write_parts(self, chunk, step, frames):
+    write(self, chunk, step, frames)
+    done.extend([step] * (step != "records"))
+    if len(done) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+RunDirectory.write_parts = write_parts
+run(RunConfig(sys.argv[1], sys.argv[2], ("rouge-1",), ("decompose",), chunk_records=1))
+"""
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    """Six, with a reference each."""
+    path = tmp_path / "records.jsonl"
+    with path.open("w") as stream:
+        for n in range(6):
+            record = {
+                "id": f"r{n}",
+                "summary": f"Room {n} is clean and quiet. The staff is kind.",
+                "references": [f"Room {n} is quiet. The bar is loud."],
+            }
+            stream.write(json.dumps(record) + "\n")
+    return path
+
+
+def config(records: Path, out: Path | str) -> RunConfig:
+    return RunConfig(str(records), out, ("rouge-1",), ("decompose",), chunk_records=1)
+
+
+def test_a_killed_run_goes_on_to_the_bytes_of_a_disk(
+    records: Path, s3: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """kill -9 half way, go on, add a metric, look, report, compare: nothing is asked twice."""
+    where, local = f"{s3}/runs/a", tmp_path / "local"
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_AFTER_THREE_STEPS, records, where],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    half = run_status(where)
+    assert not half["running"]
+    assert not half["complete"]
+    assert half["records"] == 6
+    assert 3 <= half["chunks"]["done"] < 6
+
+    resumed = run(config(records, where))
+    assert resumed.summary["records"] == {"total": 6, "done": 6, "failed": 0}
+    asked = resumed.summary["last_call"]
+    assert asked["requests"] + asked["cache_hits"] == 2 * half["chunks"]["left"]
+    run(config(records, local))
+    score(where, ("rouge-l",))
+    score(local, ("rouge-l",))
+    folder = RunDirectory.reader(where).folder
+    assert folder.read("scores.parquet") == (local / "scores.parquet").read_bytes()
+
+    whole = run_status(where)
+    assert whole["complete"]
+    assert list(whole["metrics"]) == ["rouge-1", "rouge-l"]
+    assert whole["spent"]["requests"] == 12
+    assert _main(["report", where]) == 0
+    assert capsys.readouterr().out.strip() == f"{where}/report.html"
+    assert folder.read("report.html").startswith(b"<!doctype html>")
+    assert _main(["compare", where, str(local), "--json", "-"]) == 0
+    compared = json.loads(capsys.readouterr().out)
+    assert where in json.dumps(compared)
+    assert _main(["estimate", str(records), "--out", where, "--metrics", "rouge-1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["records"] == 6
+
+
+def test_what_was_spent_counts_on_another_machine(
+    s3: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The copy of the ledger, reservations of a killed process included; nobody's file is lost
+    to one that says less."""
+    where = f"{s3}/run"
+    with RunDirectory(where) as directory:
+        directory.check_settings({"seed": 0})
+        keep_spending(directory)
+        ledger = Ledger(directory.state / SPEND_FILE)
+        ledger.settle([ledger.reserve(10, 5, 100)], Spent(1, 9, 4, 70))
+        ledger.reserve(10, 5, 100)
+        directory._home._copies.copy()  # type: ignore[attr-defined]
+        ledger.settle([ledger.reserve(10, 5, 100)], Spent(1, 9, 4, 30))
+        assert run_spent(directory).requests == 3
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "elsewhere"))
+            seen = run_spent(RunDirectory.reader(where))
+            assert (seen.requests, seen.prompt_tokens) == (2, 9)
+        ledger.close()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "elsewhere"))
+        with RunDirectory(where) as directory:
+            keep_spending(directory)
+            again = Ledger(directory.state / SPEND_FILE)
+            assert again.earlier == Spent(3, 18, 8, 100, 100)
+            again.settle([], Spent(4))
+            again.close()
+    assert run_spent(RunDirectory.reader(where)).requests == 7
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(["map", "x.jsonl", "--prompt", "p.toml", "--prompts-dir"], id="prompts"),
+        pytest.param(["train", "summac-conv", "x.jsonl", "--out"], id="train"),
+    ],
+)
+def test_an_address_where_a_folder_is_needed(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is refused, and no folder called s3: is made."""
+    assert _main([*command, "s3://bucket/a"]) == 2
+    assert "an address; name a local folder" in capsys.readouterr().err
+    assert not Path("s3:").exists()
+
+
+def test_experiments_need_a_folder(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They keep more than a run in it."""
+    assert _main(["evaluate", "factsim", str(records), "--out", "s3://bucket/a", "--quiet"]) == 2
+    assert not Path("s3:").exists()
+
+
+def test_an_address_that_is_none(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line; what may be a secret is not shown."""
+    assert _main(["run", str(records), "--out", "ftp://host/a"]) == 2
+    assert "ftp://: no such kind of address is known" in capsys.readouterr().err
+    assert _main(["run", str(records), "--out", "s3://key:hidden@bucket/a"]) == 2
+    assert "hidden" not in capsys.readouterr().err
