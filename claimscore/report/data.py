@@ -27,7 +27,10 @@ MAX_RECORDS = 5_000
 
 
 class DetailChunk(NamedTuple):
-    """Some records (id and the input's columns), and their rows of other tables."""
+    """Some records (id and the input's columns), and their rows of other tables.
+
+    `scores` and `failures` that are None are looked for in those of the whole run.
+    """
 
     records: pl.DataFrame
     claims: pl.DataFrame
@@ -38,6 +41,8 @@ class DetailChunk(NamedTuple):
     paraphrases: pl.DataFrame = PARAPHRASES.empty()
     negations: pl.DataFrame = NEGATIONS.empty()
     llm_answers: pl.DataFrame = LLM_ANSWERS.empty()
+    scores: pl.DataFrame | None = None
+    failures: pl.DataFrame | None = None
 
 
 class Exchange(NamedTuple):
