@@ -108,7 +108,8 @@ class ReportTables:
 
     `scores`, `failures` and `records` (id and the input's columns of the whole run, for groups)
     may be lazy; they are only aggregated, or read for one block of records. `chunks` is called
-    once and is read no further than `max_details` records.
+    once and is read no further than `max_details` records. `scores_in_order`: each metric has one
+    score a record, in the order of the records.
     """
 
     run: RunFacts
@@ -118,6 +119,7 @@ class ReportTables:
     chunks: Callable[[], Iterable[DetailChunk]]
     records: pl.DataFrame | pl.LazyFrame | None = None
     exchanges: Exchanges | None = None
+    scores_in_order: bool = False
     max_details: int = MAX_RECORDS
     max_matrix_chars: int = MAX_MATRIX_CHARS
     max_exchange_chars: int = 30_000_000

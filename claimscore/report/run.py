@@ -58,7 +58,9 @@ def _tables(
         for number in range(directory.n_chunks):
             chunk = DetailChunk(**{name: directory.read(name, number) for name in names})
             n_scores = chunk.records.height * len(summary["metrics"])
-            yield chunk._replace(scores=_of_records(scores, start, n_scores, chunk.records["id"]))
+            yield chunk._replace(
+                scores=scores_of_records(scores, start, n_scores, chunk.records["id"])
+            )
             start += n_scores
 
     return ReportTables(
@@ -69,13 +71,16 @@ def _tables(
         chunks=chunks,
         records=directory.scan("records"),
         exchanges=exchanges,
+        scores_in_order=True,
     )
 
 
-def _of_records(scores: pl.LazyFrame, start: int, n: int, ids: pl.Series) -> pl.DataFrame | None:
+def scores_of_records(
+    scores: pl.LazyFrame, start: int, n: int, ids: pl.Series
+) -> pl.DataFrame | None:
     """The scores of some records, which lie together: a million others are not looked at.
 
-    None where they are not all there; somebody else wrote the file.
+    None where they are not there; somebody else wrote the file.
     """
     found = scores.slice(start, n).collect()
     return found if found["id"].unique(maintain_order=True).equals(ids) else None
