@@ -10,6 +10,7 @@ import pytest
 
 from claimscore.cli import _main
 from claimscore.console import result, text
+from claimscore.console.beforehand import beforehand_lines
 from claimscore.console.progress import llm_note, model_note
 from claimscore.console.result import print_result
 from claimscore.console.text import duration, print_rows
@@ -201,3 +202,34 @@ def test_rows_are_aligned(capsys: Any) -> None:
     """Columns for people and for `cut`."""
     print_rows(("a", "b"), [("long cell", "x")])
     assert capsys.readouterr().out == "a          b\nlong cell  x\n"
+
+
+@pytest.mark.parametrize(
+    ("notes", "requests", "said"),
+    [
+        pytest.param([], 7, ["1 of 8 questions", "7 requests to send", "new: 7 r"], id="all"),
+        pytest.param([], 0, ["1 of 8 questions", "nothing new"], id="nothing"),
+        pytest.param(
+            ["decompose: counted on 5 of 9 records"],
+            7,
+            ["about 1 of 8 questions", "about 7 requests to send", "new: about 7 requests"],
+            id="sampled",
+        ),
+        pytest.param(
+            ["decompose: counted on 5 of 9 records"], 0, ["new: about 0 requests"], id="none-seen"
+        ),
+    ],
+)
+def test_what_was_counted_on_a_sample_is_said_to_be_about_so_much(
+    notes: list[str], requests: int, said: list[str]
+) -> None:
+    """A run of a million records is not gone through before it begins."""
+    counts = {"answered": 1, "questions": 8, "given_up": 0, "requests": requests}
+    task = {"task": "decompose", **counts, "prompt_tokens": 3, "completion_tokens": 4}
+    total = {"requests": requests, "usd": None}
+    found = {
+        "tasks": [task], "total": total, "price": None, "assumptions": notes, "passes": []
+    }  # fmt: skip
+    lines = "\n".join(beforehand_lines({"decompose": "v2 @x"}, found))
+    assert all(part in lines for part in said)
+    assert ("about 1 of" in lines) is bool(notes)

@@ -42,7 +42,8 @@ def write_records(path: Path, n: int) -> None:
         for number in range(n):
             thing, other = THINGS[number % 10], THINGS[number // 10 % 10]
             word, second = WORDS[number % 9], WORDS[number // 9 % 9]
-            summary = f"The {thing} of house {number} is {word} and the {other} is {second}."
+            very = "very " * (number % 4)
+            summary = f"The {thing} of house {number} is {very}{word} and the {other} is {second}."
             record = {"id": f"r{number}", "summary": summary, "system": f"s{number % 3}"}
             stream.write(json.dumps(record) + "\n")
 
@@ -56,7 +57,7 @@ def measure(n: int, work: Path, *, kill_at: float, concurrency: int) -> dict[str
     settings = {"text": ANSWER, "headers": "none", "depth_s": 60.0}
     with Server(folder, settings) as server:
         arguments = [
-            *("run", "records.jsonl", "--out", "run", "--quiet"),
+            *("run", "records.jsonl", "--out", "run"),
             *("--metrics", "claim-density", "--metric-file", str(HERE / "metric.py")),
             *("--prompt", "decompose=v2"),
             *("--llm", "openai:loopback", "--base-url", server.base_url),

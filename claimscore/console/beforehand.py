@@ -23,7 +23,7 @@ def print_beforehand(plan: Plan, estimate: Estimate, *, reads_no_prompt: bool = 
         for planned in plan.tasks
         if planned.prompt is not None
     }
-    for line in _lines(prompts, estimate.to_json()):
+    for line in beforehand_lines(prompts, estimate.to_json()):
         print(f"claimscore: {line}", file=sys.stderr)
     if reads_no_prompt:
         print(
@@ -34,14 +34,17 @@ def print_beforehand(plan: Plan, estimate: Estimate, *, reads_no_prompt: bool = 
     sys.stderr.flush()
 
 
-def _lines(prompts: Mapping[str, str], found: Mapping[str, Any]) -> Iterator[str]:
+def beforehand_lines(prompts: Mapping[str, str], found: Mapping[str, Any]) -> Iterator[str]:
+    """What `print_beforehand` says, line by line, of an estimate as JSON."""
+    sampled = [task for task in prompts if any(_is_sample(n, task) for n in found["assumptions"])]
     for task in found["tasks"]:
-        yield f"{task['task']} {prompts[task['task']]}: {_task(task)}"
-    total = found["total"]
-    if not total["requests"]:
+        name = task["task"]
+        yield f"{name} {prompts[name]}: {_task(task, 'about ' if name in sampled else '')}"
+    total, about = found["total"], "about " if sampled else ""
+    if not (total["requests"] or sampled):
         yield "nothing new: no request will be sent"
     else:
-        yield f"new: {total['requests']:,} requests{_cost(total, found['price'])}"
+        yield f"new: {about}{total['requests']:,} requests{_cost(total, found['price'])}"
     for note in found["assumptions"]:
         if "counted on" in note or "asks about" in note:
             yield f"assumed: {note}"
@@ -50,13 +53,18 @@ def _lines(prompts: Mapping[str, str], found: Mapping[str, Any]) -> Iterator[str
         yield _passes(known)
 
 
-def _task(task: Mapping[str, Any]) -> str:
-    parts = [f"{task['answered']:,} of {task['questions']:,} questions answered before"]
+def _is_sample(note: str, task: str) -> bool:
+    """Whether a note says that the task was counted on some of the records."""
+    return note.startswith(f"{task}: counted on")
+
+
+def _task(task: Mapping[str, Any], about: str) -> str:
+    parts = [f"{about}{task['answered']:,} of {task['questions']:,} questions answered before"]
     if task["given_up"]:
         parts.append(f"{task['given_up']:,} given up (--retry-failed would ask again)")
     if task["requests"]:
         tokens = f"{task['prompt_tokens']:,} prompt and {task['completion_tokens']:,} answer tokens"
-        parts.append(f"{task['requests']:,} requests to send, about {tokens}")
+        parts.append(f"{about}{task['requests']:,} requests to send, about {tokens}")
     return "; ".join(parts)
 
 

@@ -6,13 +6,16 @@ chunk alone, whoever does it and in whatever order.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
+from anyio import CapacityLimiter
 
 from claimscore.pipeline.chunk_work import do_passes, tokens_of
 from claimscore.pipeline.chunks import ChunkTodo
@@ -28,6 +31,18 @@ from claimscore.rundir import RunDirectory
 #: enough that nobody pays far ahead of what the models can take. Waiting chunks are on disk, so
 #: they take no memory; each costs at least one token, so their number is bounded too.
 QUEUED_TOKENS = 1_000_000
+
+
+#: A chunk of more is worth many. While a device with one thread is at it, a second thread takes the
+#: chunks that come behind, batch by batch in turn: else the LLM stage would soon have to wait.
+LARGE_TOKENS = 8 * QUEUED_TOKENS
+
+
+class _Waiting(NamedTuple):
+    """A chunk in the queue, and about how many tokens it is."""
+
+    item: ChunkTodo
+    tokens: int
 
 
 class _EndedError(Exception):
@@ -50,18 +65,21 @@ class ModelStage:
         stopping: threading.Event,
         at: Callable[[str], AbstractContextManager[None]],
     ) -> None:
-        self._queue = TokenQueue[ChunkTodo](QUEUED_TOKENS * max(1, len(workers)))
+        self._queue = TokenQueue[_Waiting](QUEUED_TOKENS * max(1, len(workers)))
         self._directory = directory
         self._workers = workers
         self._progress = progress
         self._stopping = stopping
         self._at = at
         self._ended = threading.Event()
+        self._helped = anyio.Event()
+        self._n_large = 0
+        self._drained = False
 
     async def put(self, item: ChunkTodo) -> None:
         """Hand a chunk whose tasks are done to the models; waits while too much is waiting."""
         tokens = await anyio.to_thread.run_sync(self._tokens, item)
-        await self._queue.put(item, tokens)
+        await self._queue.put(_Waiting(item, tokens), tokens)
 
     async def no_more(self) -> None:
         """Nothing more will be put in."""
@@ -75,11 +93,13 @@ class ModelStage:
         """
         async with anyio.create_task_group() as around:
             around.start_soon(self._end_threads)
-            threads = anyio.CapacityLimiter(max(1, sum(w.threads for w in self._workers)))
+            threads = CapacityLimiter(max(1, sum(max(2, w.threads) for w in self._workers)))
             async with anyio.create_task_group() as group:
                 for worker in self._workers:
                     for _ in range(worker.threads):
                         group.start_soon(self._work, worker, threads)
+                    if worker.threads == 1:
+                        group.start_soon(self._help, worker, threads)
             around.cancel_scope.cancel()
 
     async def _end_threads(self) -> None:
@@ -88,20 +108,48 @@ class ModelStage:
         finally:
             self._ended.set()
 
-    async def _work(self, worker: Worker, threads: anyio.CapacityLimiter) -> None:
-        async for item in self._queue:
-            if self._is_over:
-                continue
-            with self._at(f"the models on {worker.name}, at chunk {item.chunk}"):
-                try:
-                    await anyio.to_thread.run_sync(
-                        self._do_chunk, item, worker.models, limiter=threads
-                    )
-                except _EndedError:
-                    pass
-                except BaseException:
-                    self._ended.set()
-                    raise
+    async def _work(self, worker: Worker, threads: CapacityLimiter) -> None:
+        async for waiting in self._queue:
+            await self._take(waiting, worker, threads)
+        self._drained = True
+        self._helped.set()
+
+    async def _help(self, worker: Worker, threads: CapacityLimiter) -> None:
+        """Take chunks too, as long as a large one is at work."""
+        while not self._drained:
+            await self._helped.wait()
+            if self._n_large:
+                async for waiting in self._queue:
+                    await self._take(waiting, worker, threads)
+                    if not self._n_large:
+                        break
+
+    async def _take(self, waiting: _Waiting, worker: Worker, threads: CapacityLimiter) -> None:
+        if self._is_over:
+            return
+        item, is_large = waiting.item, waiting.tokens > LARGE_TOKENS
+        with (
+            self._large_at_work() if is_large else contextlib.nullcontext(),
+            self._at(f"the models on {worker.name}, at chunk {item.chunk}"),
+        ):
+            try:
+                await anyio.to_thread.run_sync(self._do_chunk, item, worker.models, limiter=threads)
+            except _EndedError:
+                pass
+            except BaseException:
+                self._ended.set()
+                raise
+
+    @contextlib.contextmanager
+    def _large_at_work(self) -> Iterator[None]:
+        self._n_large += 1
+        self._helped.set()
+        try:
+            yield
+        finally:
+            self._n_large -= 1
+            if not (self._n_large or self._drained):
+                self._helped = anyio.Event()
 
     @property
     def _is_over(self) -> bool:

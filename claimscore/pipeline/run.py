@@ -25,6 +25,7 @@ from claimscore.pipeline.encoders import load_model
 from claimscore.pipeline.encoders.devices import Worker, load_workers
 from claimscore.pipeline.encoders.store import open_store
 from claimscore.pipeline.estimating import Estimate, estimate_left
+from claimscore.pipeline.failing import failed
 from claimscore.pipeline.llm.money import SPEND_FILE
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.session import open_engine
@@ -384,15 +385,7 @@ class _Work:
         )
 
     def _summary(self, scores: dict[str, JSON]) -> JSON:
-        failures = (
-            self.directory.scan("failures").select("id", "stage", "kind", "message").collect()
-        )
-        by_kind = (
-            failures.sort("stage", "kind", "id", maintain_order=True)
-            .group_by("stage", "kind", maintain_order=True)
-            .agg(count=pl.len(), example=pl.col("message").first())
-        )
-        failed = failures["id"].n_unique()
+        failing = failed(self.directory)
         progress = self.tell.progress
         return {
             "claimscore": __version__,
@@ -400,11 +393,11 @@ class _Work:
             "input": self.config.input,
             "records": {
                 "total": self.n_records,
-                "done": self.n_records - failed,
-                "failed": failed,
+                "done": self.n_records - failing.records,
+                "failed": failing.records,
             },
             "metrics": scores,
-            "failures": by_kind.to_dicts(),
+            "failures": failing.by_kind,
             "truncated": truncations(self.directory, self.plan.metrics),
             "spent": dataclasses.asdict(run_spent(self.directory)),
             "last_call": {

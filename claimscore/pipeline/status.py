@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from claimscore.pipeline.chunks import find_todo
+from claimscore.pipeline.failing import failures_by_kind
 from claimscore.pipeline.llm.money import spent_so_far
 from claimscore.pipeline.plan import make_plan
 from claimscore.pipeline.settings import config_from
@@ -40,8 +41,6 @@ def _status(out: Path | str, directory: RunDirectory) -> JSON:
     n_chunks = directory.n_chunks
     plan = make_plan(config, directory.read("records", 0).columns)
     todo = find_todo(plan, directory, n_chunks, retry_failed=False)
-    failures = directory.scan("failures").select("id", "stage", "kind").collect()
-    by_kind = failures.group_by("stage", "kind").len("count").sort("stage", "kind")
     complete = not todo and directory.folder.exists("scores.parquet")
     return {
         **begun,
@@ -50,7 +49,7 @@ def _status(out: Path | str, directory: RunDirectory) -> JSON:
         "llm_chunks_left": sum(bool(item.tasks) for item in todo),
         "model_chunks_left": sum(item.needs_models for item in todo),
         "rows": directory.counts(),
-        "failures": by_kind.to_dicts(),
+        "failures": failures_by_kind(directory),
         "complete": complete,
         "metrics": directory.summary().get("metrics", {}) if complete else {},
     }

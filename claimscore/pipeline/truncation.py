@@ -16,7 +16,7 @@ from claimscore.types import JSON
 
 class _Cut(NamedTuple):
     rows: int
-    records: frozenset[str]
+    records: pl.Series
 
 
 def truncations(directory: RunDirectory, metrics: Sequence[Metric]) -> dict[str, JSON]:
@@ -29,15 +29,20 @@ def truncations(directory: RunDirectory, metrics: Sequence[Metric]) -> dict[str,
     @cache
     def of_step(step: str) -> _Cut:
         found = [
-            directory.scan(table, step).filter(pl.col("truncated")).select("id").collect()["id"]
+            directory.scan(table, step)
+            .filter(pl.col("truncated"))
+            .group_by("id")
+            .len()
+            .collect(engine="streaming")
             for table in tables
         ]
-        return _Cut(sum(map(len, found)), frozenset(record for ids in found for record in ids))
+        ids = pl.concat([counts["id"] for counts in found]).unique()
+        return _Cut(sum(int(counts["len"].sum()) for counts in found), ids)
 
     counts = {}
     for metric in metrics:
         cuts = [of_step(need.step) for need in dict.fromkeys(metric.needs.passes)]
         if rows := sum(cut.rows for cut in cuts):
-            records = len(frozenset[str]().union(*(cut.records for cut in cuts)))
+            records = pl.concat([cut.records for cut in cuts]).n_unique()
             counts[metric.name] = {"rows": rows, "records": records}
     return counts

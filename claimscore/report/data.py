@@ -27,7 +27,10 @@ MAX_RECORDS = 5_000
 
 
 class DetailChunk(NamedTuple):
-    """Some records (id and the input's columns), and their rows of other tables."""
+    """Some records (id and the input's columns), and their rows of other tables.
+
+    `scores` and `failures` that are None are looked for in those of the whole run.
+    """
 
     records: pl.DataFrame
     claims: pl.DataFrame
@@ -38,6 +41,8 @@ class DetailChunk(NamedTuple):
     paraphrases: pl.DataFrame = PARAPHRASES.empty()
     negations: pl.DataFrame = NEGATIONS.empty()
     llm_answers: pl.DataFrame = LLM_ANSWERS.empty()
+    scores: pl.DataFrame | None = None
+    failures: pl.DataFrame | None = None
 
 
 class Exchange(NamedTuple):
@@ -103,7 +108,8 @@ class ReportTables:
 
     `scores`, `failures` and `records` (id and the input's columns of the whole run, for groups)
     may be lazy; they are only aggregated, or read for one block of records. `chunks` is called
-    once and is read no further than `max_details` records.
+    once and is read no further than `max_details` records. `scores_in_order`: each metric has one
+    score a record, in the order of the records.
     """
 
     run: RunFacts
@@ -113,6 +119,7 @@ class ReportTables:
     chunks: Callable[[], Iterable[DetailChunk]]
     records: pl.DataFrame | pl.LazyFrame | None = None
     exchanges: Exchanges | None = None
+    scores_in_order: bool = False
     max_details: int = MAX_RECORDS
     max_matrix_chars: int = MAX_MATRIX_CHARS
     max_exchange_chars: int = 30_000_000

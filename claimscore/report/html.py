@@ -14,10 +14,11 @@ from claimscore.atomic import atomic_path
 from claimscore.report import sections
 from claimscore.report.citing import citing
 from claimscore.report.data import ReportTables
+from claimscore.report.groups import group_tables
 from claimscore.report.index import RecordList
 from claimscore.report.library import PLOT_STYLE, library_blocks, library_scripts
 from claimscore.report.markup import asset, json_block, packed_json, policy, script, text
-from claimscore.report.overview import failure_groups, group_tables, overview
+from claimscore.report.overview import failure_groups, overview
 from claimscore.report.records import detail_blocks
 
 #: The page's script, put together from these files in this order.

@@ -7,9 +7,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from claimscore.metrics.bootstrap import MIN_VALUES
 from claimscore.report.data import (
-    TEXT_COLUMNS,
     MetricFacts,
     ReportTables,
     finite,
@@ -18,10 +16,6 @@ from claimscore.report.texts import MAX_NOTE_CHARS, cut
 
 #: A value this close to the end of a metric's range lies on it: single precision ends there.
 ROUNDING = 1e-3
-
-#: A column of texts is grouped by where it has from two to so many different ones.
-MAX_LEVELS = 30
-MAX_GROUP_COLUMNS = 6
 
 
 class Histogram(NamedTuple):
@@ -53,32 +47,6 @@ class FailureGroup(NamedTuple):
     n: int
     n_records: int
     message: str
-
-
-class GroupRow(NamedTuple):
-    """The scores of one metric in one group.
-
-    `half_width` is that of the 95% interval, 1.96 · sd / √n with the sd of the values as they are
-    (what the bootstrap of the whole comes to with many samples); None for fewer than `MIN_VALUES`.
-    """
-
-    level: str
-    n: int
-    mean: float
-    half_width: float | None
-    low: float
-    q1: float
-    median: float
-    q3: float
-    high: float
-
-
-class GroupTable(NamedTuple):
-    """One column of the records: how many records each level has, and its scores by metric."""
-
-    column: str
-    sizes: dict[str, int]
-    metrics: dict[str, tuple[GroupRow, ...]]
 
 
 def overview(tables: ReportTables) -> list[MetricOverview]:
@@ -164,60 +132,3 @@ def failure_groups(tables: ReportTables) -> list[FailureGroup]:
         .collect()
         .rows()
     ]
-
-
-def group_tables(tables: ReportTables, names: list[str]) -> list[GroupTable]:
-    """The scores by the records' columns of few different texts, `system` first."""
-    if tables.records is None:
-        return []
-    records = tables.records.lazy()
-    return [_group_table(tables, records, column, names) for column in _group_columns(records)]
-
-
-def _group_columns(records: pl.LazyFrame) -> list[str]:
-    schema = records.collect_schema()
-    kinds = (pl.String, pl.Boolean, pl.Categorical, pl.Enum)
-    named = [
-        name
-        for name, dtype in schema.items()
-        if name not in TEXT_COLUMNS and isinstance(dtype, kinds)
-    ]
-    if not named:
-        return []
-    counts = records.select(pl.col(named).drop_nulls().n_unique()).collect().row(0)
-    few = [name for name, n in zip(named, counts, strict=True) if 2 <= n <= MAX_LEVELS]
-    return sorted(few, key=lambda name: name != "system")[:MAX_GROUP_COLUMNS]
-
-
-def _group_table(
-    tables: ReportTables, records: pl.LazyFrame, column: str, names: list[str]
-) -> GroupTable:
-    levels = records.select(pl.col("id").cast(pl.String), level=pl.col(column).cast(pl.String))
-    sizes = levels.drop_nulls("level").group_by("level").len("n").sort("level").collect()
-    value = pl.col("value")
-    found = (
-        finite(tables.scores.lazy())
-        .filter(value.is_not_null())
-        .join(levels.drop_nulls("level"), on="id")
-        .group_by("metric", "level")
-        .agg(
-            n=pl.len(),
-            mean=value.mean(),
-            half_width=1.96 * value.std(ddof=0) / pl.len().sqrt(),
-            low=value.min(),
-            q1=value.quantile(0.25, "linear"),
-            median=value.median(),
-            q3=value.quantile(0.75, "linear"),
-            high=value.max(),
-        )
-        .with_columns(half_width=pl.when(pl.col("n") >= MIN_VALUES).then(pl.col("half_width")))
-        # Sums over groups are added up in any order: their last digits are no one's.
-        .with_columns(pl.col("mean", "half_width").round_sig_figs(9))
-        .sort("level")
-        .collect()
-    )
-    metrics = {
-        name: tuple(map(GroupRow._make, found.filter(metric=name).drop("metric").iter_rows()))
-        for name in names
-    }
-    return GroupTable(column, dict(sizes.iter_rows()), metrics)

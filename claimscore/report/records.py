@@ -74,9 +74,8 @@ def _chunk_details(
     tables: ReportTables, listed: RecordList, chunk: DetailChunk, rooms: Rooms
 ) -> Iterator[tuple[JSON, JSON]]:
     ids = chunk.records["id"].cast(pl.String)
-    wanted = pl.col("id").is_in(ids.implode())
-    scores = _rows_by_id(finite(tables.scores.lazy()).filter(wanted).collect())
-    failures = _rows_by_id(tables.failures.lazy().filter(wanted).collect())
+    scores = _rows_by_id(finite(_lazy_rows(chunk.scores, tables.scores, ids)).collect())
+    failures = _rows_by_id(_lazy_rows(chunk.failures, tables.failures, ids).collect())
     claims = _rows_by_id(chunk.claims)
     listed.claims = listed.claims or bool(claims)
     listed.add_columns(chunk.records)
@@ -136,6 +135,14 @@ def _chunk_details(
                 "calls_left_out": asked.left_out,
             },
         )
+
+
+def _lazy_rows(
+    mine: pl.DataFrame | None, of_run: pl.DataFrame | pl.LazyFrame, ids: pl.Series
+) -> pl.LazyFrame:
+    """The rows of some records: those of their chunk, else those among all."""
+    found = of_run if mine is None else mine
+    return found.lazy().filter(pl.col("id").is_in(ids.implode()))
 
 
 def _components_of(

@@ -50,20 +50,40 @@ def _tables(
     directory: RunDirectory, summary: Mapping[str, Any], exchanges: Exchanges | None
 ) -> ReportTables:
     settings = directory.settings
+    scores = pl.scan_parquet(directory.folder.address("scores.parquet"), glob=False)
 
     def chunks() -> Iterator[DetailChunk]:
-        for chunk in range(directory.n_chunks):
-            yield DetailChunk(**{name: directory.read(name, chunk) for name in DetailChunk._fields})
+        names = [name for name in DetailChunk._fields if name != "scores"]
+        start = 0
+        for number in range(directory.n_chunks):
+            chunk = DetailChunk(**{name: directory.read(name, number) for name in names})
+            n_scores = chunk.records.height * len(summary["metrics"])
+            yield chunk._replace(
+                scores=scores_of_records(scores, start, n_scores, chunk.records["id"])
+            )
+            start += n_scores
 
     return ReportTables(
         run=_facts(directory, settings, summary),
         metrics=[_metric(name, row) for name, row in summary["metrics"].items()],
-        scores=pl.scan_parquet(directory.folder.address("scores.parquet"), glob=False),
+        scores=scores,
         failures=directory.scan("failures"),
         chunks=chunks,
         records=directory.scan("records"),
         exchanges=exchanges,
+        scores_in_order=True,
     )
+
+
+def scores_of_records(
+    scores: pl.LazyFrame, start: int, n: int, ids: pl.Series
+) -> pl.DataFrame | None:
+    """The scores of some records, which lie together: a million others are not looked at.
+
+    None where they are not there; somebody else wrote the file.
+    """
+    found = scores.slice(start, n).collect()
+    return found if found["id"].unique(maintain_order=True).equals(ids) else None
 
 
 def _facts(

@@ -9,11 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from claimscore.report.data import ReportTables, RunFacts
+from claimscore.report.groups import GroupRow, GroupTable
 from claimscore.report.markup import count, text
 from claimscore.report.overview import (
     FailureGroup,
-    GroupRow,
-    GroupTable,
     Histogram,
     MetricOverview,
 )

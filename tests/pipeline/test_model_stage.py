@@ -406,3 +406,39 @@ def test_a_real_model_on_two_workers_that_were_interrupted(
     same = (out / "scores.parquet").read_bytes()
     assert same == (tmp_path / "alone" / "scores.parquet").read_bytes()
     assert nli_of(out).equals(nli_of(tmp_path / "alone"))
+
+
+class Waits(Chunkwise):
+    """Its first call waits for the end of another one; `in_time` says if that came."""
+
+    in_time: bool | None = None
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__()
+        self._wait_s = wait_s
+        self._other = threading.Event()
+
+    def classify(self, pairs: Sequence[tuple[str, str]], *, on_batch: OnBatch | None = None) -> Any:
+        if self.in_time is None:
+            self.in_time = False
+            self.in_time = self._other.wait(self._wait_s)
+        found = super().classify(pairs, on_batch=on_batch)
+        self._other.set()
+        return found
+
+
+@pytest.mark.usefixtures("records")
+@pytest.mark.parametrize("is_large", [True, False])
+def test_a_large_chunk_does_not_keep_the_others_waiting(
+    tmp_path: Path, load: Loader, monkeypatch: pytest.MonkeyPatch, is_large: bool
+) -> None:
+    """A device with one thread does others meanwhile, and every byte is what it was; beside a
+    chunk like all others it does none."""
+    load()
+    alone = scored(tmp_path / "one")
+    model = Waits(10 if is_large else 0.1)
+    monkeypatch.setattr(model_stage, "LARGE_TOKENS", 0 if is_large else model_stage.LARGE_TOKENS)
+    monkeypatch.setattr(running, "load_model", lambda role, config: model)
+    assert scored(tmp_path / "two") == alone
+    assert model.in_time is is_large
+    assert model.n_calls == N_CHUNKS

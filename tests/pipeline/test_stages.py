@@ -220,6 +220,50 @@ def test_a_chunk_has_its_answers_before_the_next_one_has_its_share(tmp_path: Pat
         assert last < (chunk + 1) * n_rows + 2 * in_flight
 
 
+class SlowAtOne:
+    """Answers at once, but for the last sentence of the long text: that waits for `until`."""
+
+    family, namespace, model = "f", "n", "m"
+
+    def __init__(self, until: str) -> None:
+        self._until = until
+        self._asked = anyio.Event()
+
+    async def complete(self, request: Request) -> Completion:
+        text = request.messages[-1].content
+        if self._until in text:
+            self._asked.set()
+        if "Part 499 " in text:
+            with anyio.fail_after(20):
+                await self._asked.wait()
+        return Completion('{"claims": ["It is warm."]}', "m")
+
+    async def aclose(self) -> None:
+        pass
+
+
+def test_a_record_of_500_sentences_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    """While one of its answers is missing, chunks that come behind are done."""
+    settings = RunConfig(input="x", out=tmp_path / "run", metrics=(), tasks=("decompose",))
+    long = " ".join(f"Part {i} of house 0 is warm." for i in range(500))
+    n_chunks = 6
+    with RunDirectory(tmp_path / "run") as directory:
+        for chunk in range(n_chunks):
+            text = long if chunk == 0 else f"House {chunk} is warm."
+            frame = pl.DataFrame({"id": [f"r{chunk}"], "summary": [text]})
+            directory.write_parts(chunk, "records", {"records": frame})
+        plan = make_plan(settings, ["id", "summary"])
+        todo = find_todo(plan, directory, n_chunks, retry_failed=False)
+
+        async def work() -> None:
+            provider = SlowAtOne(until=f"House {n_chunks - 1} ")
+            async with Engine(provider, MemoryCache(), max_concurrency=4) as engine:
+                await Stages(settings, directory, todo, engine, [], Progress()).run()
+
+        run_blocking(work)
+        assert directory.counts()["claims"] == 500 + n_chunks - 1
+
+
 def test_the_time_left_is_that_of_the_slower_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unknown while a stage has done nothing; never zero while models have work."""
     now = 0.0

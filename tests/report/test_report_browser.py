@@ -84,8 +84,8 @@ def rows(page: Any) -> list[str]:
 def repeated(tables: ReportTables, times: int) -> ReportTables:
     """A run of many records from one of few: quicker than to make them all up."""
 
-    def again(frame: pl.DataFrame, time: int) -> pl.DataFrame:
-        return frame.with_columns(pl.col("id") + f"/{time}")
+    def again(frame: pl.DataFrame | None, time: int) -> Any:
+        return frame if frame is None else frame.with_columns(pl.col("id") + f"/{time}")
 
     (chunk,) = tables.chunks()
     chunks = [DetailChunk(*(again(frame, n) for frame in chunk)) for n in range(times)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -10,10 +11,12 @@ import pytest
 
 from claimscore import tables as schemas
 from claimscore.report import MetricFacts, ReportTables
+from claimscore.report.groups import MAX_LEVELS, group_tables
 from claimscore.report.index import BLOCK_RECORDS, MAX_LISTED_LEVELS, RecordList
 from claimscore.report.matrix import ALPHABET, MISSING, Matrices
-from claimscore.report.overview import MAX_LEVELS, Histogram, group_tables, overview
+from claimscore.report.overview import Histogram, overview
 from claimscore.report.records import detail_blocks
+from claimscore.report.run import scores_of_records
 from claimscore.report.texts import claim_scores, segments
 
 MakeUp = Callable[..., ReportTables]
@@ -284,6 +287,21 @@ def test_a_small_group_has_a_mean_and_no_interval(made_up: MakeUp) -> None:
         assert [row.half_width is not None for row in rows] == [known] * 3
 
 
+def test_scores_in_the_order_of_the_records_need_no_ids(made_up: MakeUp) -> None:
+    """The same groups; where a metric's scores are not one a record, ids are looked for."""
+    tables = made_up(90)
+    few = tables.scores.filter(pl.col("metric") != "ds", id="hotel-0001").select("id", "metric")
+    tables = dataclasses.replace(
+        tables, scores=tables.scores.join(few, on=("id", "metric"), how="anti")
+    )
+    names = ["caspr", "ds", "bs-inverse"]
+    in_order = dataclasses.replace(tables, scores_in_order=True)
+    assert group_tables(in_order, names) == group_tables(tables, names)
+    ids = dataclasses.replace(in_order, scores=in_order.scores.with_columns(id=pl.lit("nobody")))
+    (found,) = group_tables(ids, names)
+    assert {name for name, rows in found.metrics.items() if rows} == {"ds"}
+
+
 def test_columns_that_do_not_group_make_no_table(made_up: MakeUp) -> None:
     """One text for all, or nearly as many as records, is no group; nor is a summary."""
     records = pl.DataFrame(
@@ -297,3 +315,14 @@ def test_columns_that_do_not_group_make_no_table(made_up: MakeUp) -> None:
     )
     assert group_tables(made_up(2, records=records), ["ds"]) == []
     assert group_tables(made_up(2, records=None), ["ds"]) == []
+
+
+def test_the_scores_of_some_records_lie_together() -> None:
+    """They are cut out of the file; where others lie there, they must be looked for."""
+    ids = [name for name in "abc" for _ in range(2)]
+    scores = pl.DataFrame({"id": ids, "value": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}).lazy()
+    found = scores_of_records(scores, 2, 4, pl.Series(["b", "c"]))
+    assert found is not None
+    assert found["value"].to_list() == [3.0, 4.0, 5.0, 6.0]
+    assert scores_of_records(scores, 2, 4, pl.Series(["c", "b"])) is None
+    assert scores_of_records(scores, 4, 4, pl.Series(["c", "d"])) is None

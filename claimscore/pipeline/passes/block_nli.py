@@ -6,23 +6,16 @@ Several documents of one record are cut one by one, and their blocks follow each
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from claimscore.blocks import Cut, find_cut
 from claimscore.metrics.base import PassNeed
-from claimscore.pipeline.encoders.base import ModelInfo, PairClassifier, RejectedItemsError
-from claimscore.pipeline.passes.base import (
-    ModelPass,
-    PassInput,
-    PassResult,
-    failure_row,
-    model_columns,
-    truncated,
-)
+from claimscore.pipeline.encoders.base import ModelInfo, PairClassifier
+from claimscore.pipeline.passes.base import ModelPass, PassInput, PassResult, model_columns
+from claimscore.pipeline.passes.pair_blocks import Judged, judge
 from claimscore.pipeline.tasks.base import side_texts
 from claimscore.tables import BLOCK_NLI, FAILURES
 
@@ -43,13 +36,6 @@ class _Cell(NamedTuple):
     premises: Sequence[str]
     hypotheses: Sequence[str]
 
-    @property
-    def size(self) -> int:
-        return len(self.premises) * len(self.hypotheses)
-
-    def pairs(self) -> list[tuple[str, str]]:
-        return [(p, h) for p in self.premises for h in self.hypotheses]
-
 
 def block_nli_pass(given: PassInput) -> PassResult:
     """Every block of the first item of `over` as premise, every one of the second as hypothesis.
@@ -59,21 +45,9 @@ def block_nli_pass(given: PassInput) -> PassResult:
     """
     classifier: PairClassifier = given.model
     cells = _cells(given.records, given.need)
-    failures: list[dict[str, Any]] = []
-    while True:
-        pairs = [pair for cell in cells for pair in cell.pairs()]
-        try:
-            values = classifier.classify(pairs, on_batch=given.listen(len(pairs)))
-        except RejectedItemsError as exc:
-            # One pair costs its own record, not the chunk: the others are computed again.
-            owners = np.repeat(np.arange(len(cells)), [cell.size for cell in cells])
-            rejected = {cells[owners[index]].id for index in exc.indices}
-            failures += [failure_row(KIND, record, exc) for record in sorted(rejected)]
-            cells = [cell for cell in cells if cell.id not in rejected]
-        else:
-            cut = truncated(classifier, pairs)
-            rows = _frame(cells, values, cut, given.need, classifier.info)
-            return PassResult({BLOCK_NLI.name: rows}, FAILURES.frame(failures))
+    frame = partial(_frame, need=given.need, info=classifier.info)
+    rows, failures = judge(classifier, cells, kind=KIND, listen=given.listen, frame=frame)
+    return PassResult({BLOCK_NLI.name: rows}, FAILURES.frame(failures))
 
 
 def _cut_sides(need: PassNeed) -> tuple[_CutSide, _CutSide]:
@@ -97,30 +71,19 @@ def _cells(records: pl.DataFrame, need: PassNeed) -> list[_Cell]:
         )
         for record in records["id"]
     ]
-    return [cell for cell in cells if cell.size]
+    return [cell for cell in cells if cell.premises and cell.hypotheses]
 
 
-def _frame(
-    cells: list[_Cell],
-    values: NDArray[np.float32],
-    cut: pl.Series,
-    need: PassNeed,
-    info: ModelInfo,
-) -> pl.DataFrame:
-    if not cells:
+def _frame(cells: Sequence[_Cell], judged: Judged, need: PassNeed, info: ModelInfo) -> pl.DataFrame:
+    if not len(judged.grids):
         return BLOCK_NLI.empty()
     premise, hypothesis = _cut_sides(need)
-    sizes = [cell.size for cell in cells]
-    grids = [np.divmod(np.arange(cell.size), len(cell.hypotheses)) for cell in cells]
     frame = pl.DataFrame(
         {
-            "id": pl.Series([cell.id for cell in cells])[np.repeat(np.arange(len(cells)), sizes)],
-            "premise_index": np.concatenate([grid[0] for grid in grids]),
-            "hypothesis_index": np.concatenate([grid[1] for grid in grids]),
-            "entailment": np.ascontiguousarray(values[:, 0]),
-            "neutral": np.ascontiguousarray(values[:, 1]),
-            "contradiction": np.ascontiguousarray(values[:, 2]),
-            "truncated": cut,
+            "id": pl.Series([cell.id for cell in cells])[judged.grids],
+            "premise_index": judged.premises,
+            "hypothesis_index": judged.hypotheses,
+            **judged.columns(),
         }
     ).with_columns(
         premise_side=pl.lit(premise.side),

@@ -29,6 +29,9 @@ from claimscore.pipeline.tasks.base import side_texts
 from claimscore.tables import FAILURES, SIMILARITIES
 from claimscore.text import split_sentences
 
+#: Rows of the table that are put together at a time: they grow with the square of the texts.
+ROWS_AT_ONCE = 2**17
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Item:
@@ -134,25 +137,44 @@ def _similarity_frame(
     for place, item in enumerate(items):
         places.setdefault((item.id, item.side, item.unit), []).append(place)
     index = np.array([item.index for item in items], dtype=np.int32)
-    parts, owners, flags = [], [], []
-    for record in ids:
+    frames: list[pl.DataFrame] = []
+    found = _Found([], [], [], [])
+    for number, record in enumerate(ids):
         rows, columns = (places.get((record, *side), []) for side in sides)
         if rows and columns:
-            found = cosines(vectors[rows], vectors[columns])
-            owners += [record] * found.size
-            flags.append(cut[np.repeat(rows, len(columns))] | cut[np.tile(columns, len(rows))])
-            parts.append(
-                (np.repeat(index[rows], len(columns)), np.tile(index[columns], len(rows)), found)
-            )
-    if not parts:
-        return SIMILARITIES.empty()
+            of_rows, of_columns = np.repeat(rows, len(columns)), np.tile(columns, len(rows))
+            found.records.append(np.full(len(of_rows), number))
+            found.places.append((index[of_rows], index[of_columns]))
+            found.values.append(cosines(vectors[rows], vectors[columns]).ravel())
+            found.flags.append(cut[of_rows] | cut[of_columns])
+        if sum(map(len, found.values)) >= ROWS_AT_ONCE:
+            frames.append(_rows(ids, found, sides, info))
+            found = _Found([], [], [], [])
+    if found.values:
+        frames.append(_rows(ids, found, sides, info))
+    return pl.concat(frames) if frames else SIMILARITIES.empty()
+
+
+class _Found(NamedTuple):
+    """The cosines of some records, record by record: the record's number, row and column indices,
+    the values, and whether one of the texts was cut."""
+
+    records: list[NDArray[np.int64]]
+    places: list[tuple[NDArray[np.int32], NDArray[np.int32]]]
+    values: list[NDArray[np.floating[Any]]]
+    flags: list[pl.Series]
+
+
+def _rows(
+    ids: pl.Series, found: _Found, sides: tuple[_Side, _Side], info: ModelInfo
+) -> pl.DataFrame:
     frame = pl.DataFrame(
         {
-            "id": owners,
-            "row_index": np.concatenate([part[0] for part in parts]),
-            "column_index": np.concatenate([part[1] for part in parts]),
-            "similarity": np.concatenate([part[2].ravel() for part in parts]),
-            "truncated": pl.concat(flags),
+            "id": ids[np.concatenate(found.records)],
+            "row_index": np.concatenate([rows for rows, _ in found.places]),
+            "column_index": np.concatenate([columns for _, columns in found.places]),
+            "similarity": np.concatenate(found.values),
+            "truncated": pl.concat(found.flags),
         }
     ).with_columns(
         unit=pl.lit(sides[0].unit),

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from claimscore.pipeline.encoders.base import ModelInfo, OnBatch, RejectedItemsError
-from claimscore.pipeline.passes import PassResult
+from claimscore.pipeline.passes import PassResult, similarities
 from claimscore.pipeline.passes.similarities import cosines
 from claimscore.tables import FACTS, SIMILARITIES
 from tests.pipeline.passes.test_passes import run_pass
@@ -98,6 +98,19 @@ def test_every_fact_of_the_sources_meets_every_fact_of_the_summary() -> None:
         "float32",
     )
     assert result.failures.is_empty()
+
+
+def test_rows_that_are_put_together_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Are those that are put together at once."""
+    table = facts(
+        r1_source=["a b", "c d"], r1_summary=["a e"], r2_source=["o u"], r2_summary=["a b", "c d"],
+        r3_source=["a b"], r3_summary=["a b"],
+    )  # fmt: skip
+    whole, _ = run_facts(table, ["r1", "r2", "r3"])
+    monkeypatch.setattr(similarities, "ROWS_AT_ONCE", 2)
+    found, _ = run_facts(table, ["r1", "r2", "r3"])
+    assert found.rows["similarities"].equals(whole.rows["similarities"])
+    assert len(cells(found)) == 5
 
 
 def test_a_side_without_facts_has_no_cells() -> None:
