@@ -1,0 +1,110 @@
+"""What does the work: a language model's servers, encoder devices, and the machine of the run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from claimscore.errors import ConfigError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LanguageModel:
+    """What the language model gives; None where nothing bounds it.
+
+    `rpm` and `tpm` are limits, `tokens_per_s` is what all servers of one's own read and write
+    together, `latency_s` one answer's. `outage_s` are seconds in which nobody answers.
+    `rule_s` is the CPU time of an answer that is made in the run's own process (the rules).
+    """
+
+    rpm: float | None = None
+    tpm: float | None = None
+    tokens_per_s: float | None = None
+    latency_s: float = 0.0
+    concurrency: int = 64
+    outage_s: float = 0.0
+    rule_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("rpm", "tpm", "tokens_per_s"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{name} must be above zero, not {value}")
+        if self.concurrency < 1:
+            raise ConfigError(f"concurrency must be at least 1, not {self.concurrency}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Encoders:
+    """The devices that models compute on; one has one chunk at a time.
+
+    `tokens_per_s` is one device's pace at a pass, by its step; None or missing where nobody knows.
+    `on_cpu`: the device is all the cores of the run's own machine. `between_losses_s` is how long
+    a device works before it is lost, on average; its chunk is computed again after `restart_s`.
+    """
+
+    devices: int = 1
+    tokens_per_s: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
+    on_cpu: bool = False
+    between_losses_s: float | None = None
+    restart_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.devices < 1:
+            raise ConfigError(f"devices must be at least 1, not {self.devices}")
+        for step, pace in self.tokens_per_s.items():
+            if pace is not None and not pace > 0:
+                raise ConfigError(f"the tokens a second of {step} must be above zero, not {pace}")
+        if self.between_losses_s is not None and not self.between_losses_s > 0:
+            raise ConfigError("seconds between losses must be above zero")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Host:
+    """The machine that the run itself is on, or the head node of a cluster.
+
+    `llm_workers` are processes with an event loop of their own that ask the language model;
+    with `head_s` of work on the head node a request (limits, claims, answers handed to the
+    cache), and `calls_together` of those in one call. `cache_writers` and `scoring_workers` are
+    how many share that work; more than one is what would have to be built where there is one.
+    `part_writers` write tables.
+    """
+
+    cores: int = 1
+    llm_workers: int = 1
+    head_s: float = 0.0
+    calls_together: float = 1.0
+    cache_writers: int = 1
+    part_writers: int = 1
+    scoring_workers: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("cores", "llm_workers", "cache_writers", "part_writers", "scoring_workers"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.calls_together < 1:
+            raise ConfigError(f"calls_together must be at least 1, not {self.calls_together}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Costs:
+    """What claimscore itself costs: seconds of one core, and bytes.
+
+    Measured by benchmarks/scaling/measure.py on one core of an AMD EPYC (Zen 3) of November 2026,
+    while other work ran beside it. `request_s` is all of the LLM stage a request: making it,
+    asking, reading the answer, its rows and its part; the engine alone takes 0.0006.
+    """
+
+    start_s: float = 5.0
+    read_s: float = 0.00016
+    request_s: float = 0.0015
+    cache_s: float = 0.00003
+    chunk_step_s: float = 0.006
+    scoring_s: float = 0.0067
+    cache_bytes: float = 1_970.0
+    record_bytes: float = 700.0
+    answer_bytes: float = 110.0
+    item_bytes: float = 11.0
+
+
+MEASURED = Costs()
