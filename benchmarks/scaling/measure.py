@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
 import os
 import shutil
@@ -121,6 +122,12 @@ def sizes(folder: Path) -> dict[str, int]:
     }
 
 
+def read_chunk(directory: Any, chunk: int, table: str) -> pl.DataFrame:
+    """A table of a chunk."""
+    frame: pl.DataFrame = directory.read(table, chunk)
+    return frame
+
+
 def of_real_records(work: Path, data: Path) -> dict[str, Any]:
     """A record of each kind with the rules and the embedded models: its work and its bytes."""
     import torch
@@ -142,7 +149,6 @@ def of_real_records(work: Path, data: Path) -> dict[str, Any]:
         source = written(work / f"{kind}.jsonl", records)
         config = RunConfig(str(source), folder / "run", metrics, cache_dir=folder / "cache")
         asked = estimate_run(config)
-        state = {"cpu": 0.0}
         done = measured_run(config, stub=False)
         directory = RunDirectory.reader(folder / "run")
         plan = make_plan(config, list(directory.read("records", 0).columns))
@@ -152,9 +158,7 @@ def of_real_records(work: Path, data: Path) -> dict[str, Any]:
             for chunk in range(directory.n_chunks):
                 frame = directory.read("records", chunk)
 
-                def read(table: str, chunk: int = chunk) -> pl.DataFrame:
-                    return directory.read(table, chunk)
-
+                read = functools.partial(read_chunk, directory, chunk)
                 given = (planned.model_pass, planned.need, frame, read)
                 tokens, items = tokens + count_tokens(*given), items + count_items(*given)
             seconds = done["summary"]["last_call"]["passes"][planned.step]["seconds"]
@@ -182,7 +186,6 @@ def of_real_records(work: Path, data: Path) -> dict[str, Any]:
             "passes": passes,
             "cpu_s": done["phases"],
         }
-        del state
     return found
 
 

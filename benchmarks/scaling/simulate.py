@@ -1,4 +1,4 @@
-"""A run as a simulation of events: what the closed form of `claimscore.pipeline.scaling` leaves out.
+"""A run as a simulation of events: what the closed form in `pipeline.scaling` leaves out.
 
 Chunks of records go through the LLM stage (a window of open chunks, requests in flight, limits,
 latencies of different length, an outage), the engine's core, the head node, the cache's writer, a
@@ -129,7 +129,7 @@ class Simulation:
     def run(self) -> Simulated:
         """Everything, from the command to the scores."""
         work, costs = self._work, self._costs
-        before = costs.start_s + work.records * costs.read_s
+        before = costs.start_s + costs.load_s + work.records * costs.read_s
         self._clock.at(0.0, self._open_chunks)
         self._clock.run()
         after = work.records * costs.scoring_s / self._host.scoring_workers

@@ -7,7 +7,6 @@ stand between [CLS] and [SEP], each alone, segment 0, nothing masked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,7 +34,7 @@ from claimscore.pipeline.encoders.ls_head import (
     LinguisticHead,
     read_checkpoint,
 )
-from claimscore.pipeline.encoders.paces import Paced, paced, weigh_padded
+from claimscore.pipeline.encoders.paces import Paced, paced, paced_padded
 from claimscore.pipeline.encoders.text_ids import alone
 from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
 
@@ -164,7 +163,7 @@ class LSModel(CountsTruncated, Paced):
             *_counts(summary_ids, summaries),
         )
 
-    @partial(paced, weight=weigh_padded)
+    @paced_padded
     def padded_log_probs(
         self, summaries: Sequence[str], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float64]:

@@ -25,8 +25,8 @@ from claimscore.pipeline.encoders.embedded import EmbeddedNLI, find_backbone, lo
 from claimscore.pipeline.encoders.labels import label_columns
 from claimscore.pipeline.encoders.loaded import Loaded, Target
 from claimscore.pipeline.encoders.loading import EMBEDDED, find_model, load_config, load_tokenizer
-from claimscore.pipeline.encoders.packed import PackedBackbone, family_of
 from claimscore.pipeline.encoders.paces import Paced, paced
+from claimscore.pipeline.encoders.packed import PackedBackbone, family_of
 from claimscore.pipeline.encoders.pairs import Pair, distinct_pairs
 from claimscore.pipeline.encoders.token_rows import TokenBatch
 from claimscore.pipeline.encoders.tokenizing import PairTokenizer

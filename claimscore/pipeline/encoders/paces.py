@@ -106,13 +106,21 @@ class Paced:
 S = TypeVar("S", bound=Paced)
 
 
-def paced(
-    method: Callable[Concatenate[S, P], R], *, weight: Callable[[Any], int] = weigh
-) -> Callable[Concatenate[S, P], R]:
+def paced(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     """A method of lists of texts or pairs that tells the model's meter how long it took."""
+    return _paced(method, weigh)
 
+
+def paced_padded(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """As `paced`, a method that fills its texts up."""
+    return _paced(method, weigh_padded)
+
+
+def _paced(
+    method: Callable[Concatenate[S, P], R], weight: Callable[[Any], int]
+) -> Callable[Concatenate[S, P], R]:
     @functools.wraps(method)
-    def timed(self: S, *items: P.args, **options: P.kwargs) -> R:
+    def timed(self: S, /, *items: P.args, **options: P.kwargs) -> R:
         if self.meter is None:
             return method(self, *items, **options)
         began, waited = time.monotonic(), waited_s()
@@ -133,10 +141,8 @@ def recall(key: PaceKey) -> Pace | None:
     row = _read().get(_name(key))
     if not isinstance(row, dict):
         return None
-    tokens, seconds = row.get("tokens"), row.get("seconds")
-    if not (_is_amount(tokens) and _is_amount(seconds)):
-        return None
-    return Pace(float(tokens), float(seconds))
+    tokens, seconds = _amount(row.get("tokens")), _amount(row.get("seconds"))
+    return None if tokens is None or seconds is None else Pace(tokens, seconds)
 
 
 def remember(key: PaceKey, pace: Pace) -> None:
@@ -183,8 +189,11 @@ def _name(key: PaceKey) -> str:
     return " | ".join(key)
 
 
-def _is_amount(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e18
+def _amount(value: object) -> float | None:
+    """A number above zero; None for all else that a file may hold."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e18:
+        return None
+    return float(value)
 
 
 def _read() -> dict[str, Any]:

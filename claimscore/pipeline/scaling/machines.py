@@ -13,20 +13,23 @@ class LanguageModel:
     """What the language model gives; None where nothing bounds it.
 
     `rpm` and `tpm` are limits, `tokens_per_s` is what all servers of one's own read and write
-    together, `latency_s` one answer's. `outage_s` are seconds in which nobody answers.
+    together, `latency_s` one answer's, `requests_per_s` is all that is known of how fast answers
+    come. `outage_s` are seconds in which nobody answers; not `known`: nobody can say when they do.
     `rule_s` is the CPU time of an answer that is made in the run's own process (the rules).
     """
 
     rpm: float | None = None
     tpm: float | None = None
     tokens_per_s: float | None = None
+    requests_per_s: float | None = None
     latency_s: float = 0.0
     concurrency: int = 64
     outage_s: float = 0.0
     rule_s: float = 0.0
+    known: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("rpm", "tpm", "tokens_per_s"):
+        for name in ("rpm", "tpm", "tokens_per_s", "requests_per_s"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ConfigError(f"{name} must be above zero, not {value}")
@@ -95,7 +98,8 @@ class Costs:
     asking, reading the answer, its rows and its part; the engine alone takes 0.0006.
     """
 
-    start_s: float = 5.0
+    start_s: float = 1.5
+    load_s: float = 4.0
     read_s: float = 0.00016
     request_s: float = 0.0015
     cache_s: float = 0.00003

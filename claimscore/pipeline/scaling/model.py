@@ -18,8 +18,9 @@ from claimscore.types import JSON
 
 Phase = Literal["before", "during", "after"]
 
-#: Parts that answers pass through, in this order; the models are the only other one.
-MODELS = "models"
+#: The parts that people ask about by name: a language model whose inside is not known, and the
+#: encoders.
+LLM, MODELS = "language model", "models"
 
 
 class Stage(NamedTuple):
@@ -94,6 +95,13 @@ class Disk(NamedTuple):
     table_bytes: float
     parts: int
 
+    def to_json(self) -> JSON:
+        return {
+            "cache_bytes": round(self.cache_bytes),
+            "table_bytes": round(self.table_bytes),
+            "parts": self.parts,
+        }
+
 
 def disk(work: Work, costs: Costs = MEASURED) -> Disk:
     """What the cache and the tables grow by."""
@@ -122,7 +130,7 @@ def predict(
     models = _models_s(work, encoders)
     cores = _cores_s(work, llm, encoders, models, host, costs)
     around = [
-        Stage("start", "before", costs.start_s, "the process and the models are loaded"),
+        Stage("start", "before", start_s(work, costs), "the process and the models are loaded"),
         Stage("reading", "before", work.records * costs.read_s, "records are copied"),
     ]
     during = [*asking]
@@ -142,12 +150,21 @@ def predict(
     return Prediction((*around, *during, after), known, tail)
 
 
+def start_s(work: Work, costs: Costs) -> float:
+    """Seconds until a process is at work, with models where some are needed."""
+    return costs.start_s + (costs.load_s if work.passes else 0.0)
+
+
 def _asking(work: Work, llm: LanguageModel, host: Host, costs: Costs) -> Iterator[Stage]:
     """What an answer passes through, each with the time for all of them."""
     n = work.requests
     if not n:
         return
     waits = llm.outage_s
+    if not llm.known:
+        yield Stage(LLM, "during", None, "nobody knows when answers come")
+    if llm.requests_per_s is not None:
+        yield Stage(LLM, "during", waits + n / llm.requests_per_s, "its requests a second")
     if llm.rpm is not None:
         yield Stage("requests a minute", "during", waits + n / llm.rpm * 60, "the provider's limit")
     if llm.tpm is not None:
@@ -200,8 +217,8 @@ def _tail_s(
 ) -> float:
     """What the longer of LLM stage and models has to wait for the other one, once.
 
-    The LLM stage is longer: its last chunk goes through the models. The models are longer: they wait
-    for their first chunk, and at the end not all devices are done at once.
+    The LLM stage is longer: its last chunk goes through the models. The models are longer: they
+    wait for their first chunk, and at the end not all devices are done at once.
     """
     if not work.chunks or not (llm_s and models):
         return 0.0
