@@ -129,7 +129,7 @@ class Simulation:
     def run(self) -> Simulated:
         """Everything, from the command to the scores."""
         work, costs = self._work, self._costs
-        before = costs.start_s + costs.load_s + work.records * costs.read_s
+        before = costs.start_s + costs.load_s + work.records * costs.read_s / self._host.readers
         self._clock.at(0.0, self._open_chunks)
         self._clock.run()
         after = work.records * costs.scoring_s / self._host.scoring_workers

@@ -70,7 +70,7 @@ class Host:
     with `head_s` of work on the head node a request (limits, claims, answers handed to the
     cache), and `calls_together` of those in one call. `cache_writers` and `scoring_workers` are
     how many share that work; more than one is what would have to be built where there is one.
-    `part_writers` write tables.
+    `part_writers` write tables, `readers` read the input.
     """
 
     cores: int = 1
@@ -80,13 +80,13 @@ class Host:
     cache_writers: int = 1
     part_writers: int = 1
     scoring_workers: int = 1
+    readers: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("cores", "llm_workers", "cache_writers", "part_writers", "scoring_workers"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.calls_together < 1:
-            raise ConfigError(f"calls_together must be at least 1, not {self.calls_together}")
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name != "head_s" and value < 1:
+                raise ConfigError(f"{field.name} must be at least 1, not {value}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

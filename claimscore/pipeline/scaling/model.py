@@ -131,7 +131,9 @@ def predict(
     cores = _cores_s(work, llm, encoders, models, host, costs)
     around = [
         Stage("start", "before", start_s(work, costs), "the process and the models are loaded"),
-        Stage("reading", "before", work.records * costs.read_s, "records are copied"),
+        Stage(
+            "reading", "before", work.records * costs.read_s / host.readers, "records are copied"
+        ),
     ]
     during = [*asking]
     if work.passes:
