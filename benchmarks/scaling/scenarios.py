@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from typing import NamedTuple
 
-from setups import ACTOR_CALL_S, COSTS, hotel_pairs
+from setups import CALL_S, COSTS, OP_S, hotel_pairs
 from simulate import Chances, Simulated, simulate
 
 from claimscore.pipeline.scaling import (
@@ -129,7 +129,7 @@ SCENARIOS = (
         _WORK,
         _SERVERS,
         _encoders(8, 200_000),
-        Host(cores=64, llm_workers=16, head_s=ACTOR_CALL_S),
+        Host(cores=64, llm_workers=16, op_s=OP_S, call_s=CALL_S),
     ),
     Scenario(
         "a cache that takes 1 ms an answer",

@@ -23,8 +23,13 @@ from claimscore.pipeline.scaling import (
 
 #: Tokens (4 characters and 2 special ones a text) a second of one core, embedded model, float32.
 CORE_TOKENS_PER_S = 2_900.0
-#: An actor call on this machine, pipelined: what a request costs the head node of the Ray runner.
-ACTOR_CALL_S = 0.00086
+#: The head node of the Ray runner: a request in calls of 64 or more, and an actor call, pipelined.
+OP_S, CALL_S = 0.0001, 0.00086
+
+#: Calls are spaced to 1,000 a second over all workers; so many are in each when the node is full.
+REQUESTS_A_CALL = (1 - 1000 * CALL_S) / OP_S / 1000
+#: The same spaced to 250 a second, which lets a request wait for longer.
+REQUESTS_A_SPACED_CALL = (1 - 250 * CALL_S) / OP_S / 250
 
 COSTS = Costs()
 
@@ -79,8 +84,8 @@ class Assumed:
     laptop_cores: int = 8
     rpm: float = 10_000.0
     tpm: float = 10_000_000.0
-    laptop_rpm: float = 500.0
-    laptop_tpm: float = 200_000.0
+    small_rpm: float = 500.0
+    small_tpm: float = 200_000.0
     latency_s: float = 1.5
     concurrency: int = 1024
     input_usd: float = 0.15
@@ -101,33 +106,44 @@ ASSUMED = Assumed()
 
 
 class Cluster(NamedTuple):
-    """Machines of one size: their GPUs, and the one that the run is on."""
+    """Machines of one size: their GPUs, and the one that the run is on; `small`: with the limits
+    of a small customer."""
 
     name: str
     gpus: int
     host: Host
+    small: bool = False
 
 
+LAPTOP = Cluster("one laptop", 0, Host(cores=8))
+SMALL_CUSTOMER = Cluster("one laptop, small limits", 0, Host(cores=8), small=True)
 CLUSTERS = (
-    Cluster("one laptop", 0, Host(cores=8)),
+    LAPTOP,
     Cluster("one GPU server", 1, Host(cores=16)),
     Cluster("8 GPUs, one machine", 8, Host(cores=64)),
     Cluster(
         "64 GPUs, Ray",
         64,
-        Host(cores=64, llm_workers=16, head_s=ACTOR_CALL_S, part_writers=8),
+        Host(
+            cores=64,
+            llm_workers=16,
+            op_s=OP_S,
+            call_s=CALL_S,
+            requests_a_call=REQUESTS_A_CALL,
+            part_writers=8,
+        ),
     ),
 )
 
 
 def hosted(cluster: Cluster, given: Assumed) -> LanguageModel:
     """A provider with the limits of a small or of a large customer."""
-    small = not cluster.gpus
+    small = cluster.small
     return LanguageModel(
-        rpm=given.laptop_rpm if small else given.rpm,
-        tpm=given.laptop_tpm if small else given.tpm,
+        rpm=given.small_rpm if small else given.rpm,
+        tpm=given.small_tpm if small else given.tpm,
         latency_s=given.latency_s,
-        concurrency=64 if small else given.concurrency,
+        concurrency=given.concurrency if cluster.gpus else 64,
     )
 
 

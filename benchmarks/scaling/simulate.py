@@ -220,8 +220,7 @@ class Simulation:
         line.serve(seconds, lambda: self._on_head(chunk))
 
     def _on_head(self, chunk: _Chunk) -> None:
-        seconds = self._host.head_s / self._host.calls_together * self._each
-        self._head.serve(seconds, lambda: self._to_cache(chunk))
+        self._head.serve(self._host.head_s * self._each, lambda: self._to_cache(chunk))
 
     def _to_cache(self, chunk: _Chunk) -> None:
         seconds = self._costs.cache_s * self._each / self._host.cache_writers

@@ -25,7 +25,7 @@ def _whole(time: Mapping[str, Any]) -> str:
         return f"time: at least {least}; how long the {unknown} will take is not known"
     slowest = time["bottleneck"]
     why = f"; the slowest part: {slowest}" if slowest else ""
-    return f"time: about {duration(time['total_s'])} in all, parts at work at the same time{why}"
+    return f"time: about {duration(time['total_s'])} in all, stages at work at the same time{why}"
 
 
 def _rows(time: Mapping[str, Any], passes: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:

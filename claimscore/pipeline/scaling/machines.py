@@ -66,17 +66,18 @@ class Encoders:
 class Host:
     """The machine that the run itself is on, or the head node of a cluster.
 
-    `llm_workers` are processes with an event loop of their own that ask the language model;
-    with `head_s` of work on the head node a request (limits, claims, answers handed to the
-    cache), and `calls_together` of those in one call. `cache_writers` and `scoring_workers` are
-    how many share that work; more than one is what would have to be built where there is one.
+    `llm_workers` are processes with an event loop of their own that ask the language model. With
+    a head node, what they share is there (claims, limits, money, answers for the cache): `op_s` a
+    request and `call_s` a call, which carries `requests_a_call`. `cache_writers` and
+    `scoring_workers` are how many share that work; where there is one, more would have to be built.
     `part_writers` write tables, `readers` read the input.
     """
 
     cores: int = 1
     llm_workers: int = 1
-    head_s: float = 0.0
-    calls_together: float = 1.0
+    op_s: float = 0.0
+    call_s: float = 0.0
+    requests_a_call: float = 1.0
     cache_writers: int = 1
     part_writers: int = 1
     scoring_workers: int = 1
@@ -85,8 +86,14 @@ class Host:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name != "head_s" and value < 1:
-                raise ConfigError(f"{field.name} must be at least 1, not {value}")
+            least = 0 if field.name in ("op_s", "call_s") else 1
+            if not value >= least:
+                raise ConfigError(f"{field.name} must be at least {least}, not {value}")
+
+    @property
+    def head_s(self) -> float:
+        """Seconds of the head node a request."""
+        return self.op_s + self.call_s / self.requests_a_call
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

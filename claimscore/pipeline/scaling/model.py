@@ -129,11 +129,10 @@ def predict(
     asking = list(_asking(work, llm, host, costs))
     models = _models_s(work, encoders)
     cores = _cores_s(work, llm, encoders, models, host, costs)
+    reading = work.records * costs.read_s / host.readers
     around = [
         Stage("start", "before", start_s(work, costs), "the process and the models are loaded"),
-        Stage(
-            "reading", "before", work.records * costs.read_s / host.readers, "records are copied"
-        ),
+        Stage("reading", "before", reading, "records are copied"),
     ]
     during = [*asking]
     if work.passes:
@@ -141,7 +140,7 @@ def predict(
     parts = work.chunks * work.steps * costs.chunk_step_s / host.part_writers
     during += [
         Stage("parts", "during", parts, "tables of chunks, and the manifest's lines"),
-        Stage("cores", "during", cores, "all CPU work of the run's machine, by its cores"),
+        Stage("cores", "during", cores, _what_cores(encoders)),
     ]
     scoring = work.records * costs.scoring_s / host.scoring_workers
     after = Stage("scoring", "after", scoring, "tables are read, scores.parquet is written")
@@ -181,8 +180,8 @@ def _asking(work: Work, llm: LanguageModel, host: Host, costs: Costs) -> Iterato
     each = costs.request_s + llm.rule_s
     yield Stage("engine", "during", n * each / host.llm_workers, "a core of each LLM worker")
     if host.head_s:
-        seconds = n * host.head_s / host.calls_together
-        yield Stage("head node", "during", seconds, "calls of the services that workers share")
+        what = "what workers share: claims, limits, money, answers for the cache"
+        yield Stage("head node", "during", n * host.head_s, what)
     seconds = n * costs.cache_s / host.cache_writers
     yield Stage("cache writer", "during", seconds, "answers are committed by the group")
 
@@ -252,6 +251,11 @@ def _what_models(work: Work, encoders: Encoders) -> str:
         return f"the pace of {', '.join(missing)} is not known"
     count = encoders.devices
     return "tokens by the devices' pace" if count == 1 else f"tokens by the pace of {count} devices"
+
+
+def _what_cores(encoders: Encoders) -> str:
+    shared = ", the models' too" if encoders.on_cpu else ""
+    return f"all CPU work of the run's machine{shared}, by its cores"
 
 
 def _has_pace(one: PassWork, encoders: Encoders) -> bool:
