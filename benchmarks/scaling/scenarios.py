@@ -116,7 +116,7 @@ SCENARIOS = (
     ),
     Scenario(
         "a laptop: models and engine share 8 cores",
-        "cores",
+        "models",
         hotel_pairs(1_280),
         LanguageModel(latency_s=1.5, concurrency=64),
         _encoders(1, 23_200, on_cpu=True),
@@ -148,5 +148,5 @@ def compared(name: str) -> Compared:
     """The scenario of that name by formulas and by events."""
     scenario = next(one for one in SCENARIOS if one.name == name)
     given = (scenario.work, scenario.llm, scenario.encoders, scenario.host, scenario.costs)
-    group = max(8, round(scenario.work.requests / 12_000))
+    group = max(8, round(scenario.work.requests / 6_000))
     return Compared(scenario, predict(*given), simulate(*given, scenario.chances, group=group))

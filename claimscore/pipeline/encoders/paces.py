@@ -147,7 +147,7 @@ def recall(key: PaceKey) -> Pace | None:
 
 def remember(key: PaceKey, pace: Pace) -> None:
     """Keep a pace in the user's state folder; one that cannot be written is no error."""
-    row = {"tokens": round(pace.tokens), "seconds": round(pace.seconds, 3)}
+    row = {"tokens": round(pace.tokens), "seconds": round(pace.seconds, 6)}
     content = {**_read(), _name(key): row}
     path = paces_file()
     with contextlib.suppress(OSError, ClaimscoreError):

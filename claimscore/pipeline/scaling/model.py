@@ -18,9 +18,9 @@ from claimscore.types import JSON
 
 Phase = Literal["before", "during", "after"]
 
-#: The parts that people ask about by name: a language model whose inside is not known, and the
-#: encoders.
-LLM, MODELS = "language model", "models"
+#: The parts that people ask about by name: a language model whose inside is not known, the
+#: encoders, and the machine's cores.
+LLM, MODELS, CORES = "language model", "models", "cores"
 
 
 class Stage(NamedTuple):
@@ -65,12 +65,18 @@ class Prediction:
         """The part that takes longest; None where a part is not known, or there is nothing to do.
 
         What is `before` or `after` counts as well: of a run that scores longer than it asks,
-        scoring is the bottleneck.
+        scoring is the bottleneck. Cores that compute models for most of their time are called by
+        them.
         """
         if self.unknown:
             return None
         busy = [stage for stage in self.stages if stage.seconds]
-        return max(busy, key=lambda stage: stage.seconds or 0.0, default=None)
+        longest = max(busy, key=lambda stage: stage.seconds or 0.0, default=None)
+        if longest is not None and longest.name == CORES:
+            models = next((stage for stage in busy if stage.name == MODELS), longest)
+            if (models.seconds or 0.0) > (longest.seconds or 0.0) / 2:
+                return models
+        return longest
 
     def seconds(self, name: str) -> float | None:
         """A part's; 0.0 where there is no such part."""
@@ -140,7 +146,7 @@ def predict(
     parts = work.chunks * work.steps * costs.chunk_step_s / host.part_writers
     during += [
         Stage("parts", "during", parts, "tables of chunks, and the manifest's lines"),
-        Stage("cores", "during", cores, _what_cores(encoders)),
+        Stage(CORES, "during", cores, _what_cores(encoders)),
     ]
     scoring = work.records * costs.scoring_s / host.scoring_workers
     after = Stage("scoring", "after", scoring, "tables are read, scores.parquet is written")
