@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from claimscore.console.text import duration, print_rows
+from claimscore.console.text import dollars, duration, print_rows
 
 #: A part that takes less than this share of the whole is not shown.
 SHOWN_SHARE = 0.01
@@ -17,6 +17,14 @@ def print_time(time: Mapping[str, Any], passes: Sequence[Mapping[str, Any]]) -> 
     rows = list(_rows(time, passes))
     if rows:
         print_rows(("part", "busy for", "by"), rows)
+    if time.get("machine_usd") is not None:
+        print(f"machine: about {dollars(time['machine_usd'])} for that time")
+
+
+def machine_usd(time: Mapping[str, Any], price: float | None) -> float | None:
+    """What a machine of `price` dollars an hour costs for the run; None where price or time is
+    not known."""
+    return None if price is None or time["total_s"] is None else price * time["total_s"] / 3600
 
 
 def _whole(time: Mapping[str, Any]) -> str:

@@ -41,7 +41,7 @@ RULED_RECORDS = 3_000
 
 #: How much the models have to do is counted on about so many: it takes the rules' claims of all
 #: their texts.
-WEIGHED_RECORDS = 320
+WEIGHED_RECORDS = 192
 
 
 class RecordsEstimate:

@@ -205,12 +205,26 @@ def test_the_command_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--nli embedded 100, --token-encoder embedded 100" in shown
     found = claimscore_json(capsys, *call)
     assert list(found["time"]) == [
-        *("total_s", "known_s", "tail_s", "bottleneck", "unknown", "stages", "notes")
+        *("total_s", "known_s", "tail_s", "bottleneck", "unknown", "stages", "notes"),
+        "machine_usd",
     ]
+    assert found["time"]["machine_usd"] is None
     assert found["time"]["bottleneck"] == "models"
     assert found["disk"]["parts"] == 4
     assert found["hours"] is not None, "fields that were there are there"
     json.dumps(found, allow_nan=False)
+
+
+def test_a_machine_costs_its_hours(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where the user names a price and the time is known."""
+    knows("nli", 100.0)
+    call = ("estimate", EXAMPLES, "--device", "cpu", "--metrics", "caspr", "--machine-price", 36)
+    found = claimscore_json(capsys, *call)["time"]
+    assert found["machine_usd"] == pytest.approx(found["total_s"] / 100)
+    assert _main([*map(str, call)]) == 0
+    assert "machine: about $0.4" in capsys.readouterr().out
+    call = ("estimate", EXAMPLES, "--metrics", "bs-inverse", "--machine-price", 36)
+    assert claimscore_json(capsys, *call)["time"]["machine_usd"] is None
 
 
 def test_a_finished_run_has_nothing_left(
