@@ -52,7 +52,7 @@ def models_check(model: str, role: Any, as_json: bool, **options: Any) -> int:
     Of one behind a server (tei:URL, openai:MODEL@URL): whether it answers, and as what.
 
     Loads it as a run would and compares it with the stock model, one text at a time. Exits with 1
-    where they do not agree.
+    where they do not agree. How fast it is, is remembered for `estimate`.
     """
     from claimscore.pipeline.encoders.served import is_served
 
@@ -60,8 +60,11 @@ def models_check(model: str, role: Any, as_json: bool, **options: Any) -> int:
         return _check_served(model, role, EncoderConfig(**options), as_json)
     from claimscore.pipeline.encoders.checking import check_model
 
-    found = check_model(model, EncoderConfig(**options), role)
+    config = EncoderConfig(**options)
+    found = check_model(model, config, role)
     facts = dataclasses.asdict(found) | {"agrees": found.agrees}
+    if found.agrees:
+        facts["tokens_per_s"] = _pace(model, found.role, config)
     if as_json:
         print(json.dumps(facts))
     else:
@@ -112,6 +115,15 @@ def _check_served(model: str, role: str | None, config: EncoderConfig, as_json: 
     return EXIT_OK
 
 
+def _pace(model: str, role: str, config: EncoderConfig) -> float:
+    """Tokens a second, by characters, found out and remembered."""
+    from claimscore.pipeline.encoders.calibrating import calibrate
+
+    name = role.replace("-", "_")
+    named: dict[str, Any] = {name: model}
+    return calibrate(name, dataclasses.replace(config, **named)).tokens_per_s
+
+
 def _print_facts(facts: dict[str, Any]) -> None:
     """One fact a line; those that do not apply are left out."""
     shown = {
@@ -129,6 +141,9 @@ def _print_facts(facts: dict[str, Any]) -> None:
         }[facts["pairs_from_ids"]],
         "device": f"{facts['device']}, {facts['dtype']}",
         "products": facts["products"],
+        "pace": f"{facts['tokens_per_s']:,.0f} tokens a second, remembered for estimates"
+        if "tokens_per_s" in facts
+        else "",
         "agreement": f"{facts['difference']:.1e} at most in {facts['compared']} on "
         f"{facts['probes']} probes; the bound is {facts['bound']:.0e}",
     }

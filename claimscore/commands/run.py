@@ -187,17 +187,25 @@ def _params_of_run() -> list[click.Parameter]:
 
 
 @click.command(params=_params_of_run())
-def estimate(quiet: bool, as_json: bool, **options: Any) -> None:
-    """Requests, tokens, dollars and hours of `run INPUT ...` with the same options.
+@click.option(
+    "--machine-price",
+    type=click.FloatRange(min=0),
+    metavar="USD",
+    help="Dollars an hour of this machine: what it costs for the time that the run takes.",
+)
+def estimate(quiet: bool, as_json: bool, machine_price: float | None, **options: Any) -> None:
+    """Requests, tokens, dollars and time of `run INPUT ...` with the same options.
 
     Minus what the cache has. Spends nothing, sends nothing.
     """
     from claimscore.console.estimate import print_estimate
+    from claimscore.console.times import machine_usd
     from claimscore.pipeline.estimating import estimate_run
 
     out = options["out"]
     config = run_config(**{**options, "out": out or Path()})
     found = estimate_run(config, out=out, stdin=sys.stdin.buffer).to_json()
+    found["time"]["machine_usd"] = machine_usd(found["time"], machine_price)
     if as_json:
         print(json.dumps({"input": config.input, **found}))
     else:

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from claimscore.console.text import dollars, duration, print_rows, print_text
+from claimscore.console.text import dollars, duration, print_rows, print_text, size
+from claimscore.console.times import print_time
 
 if TYPE_CHECKING:
     from claimscore.pipeline.chunks import ChunkTodo
@@ -37,14 +38,18 @@ def print_estimate(found: Mapping[str, Any]) -> None:
     total = found["total"]
     if total["given_up"]:
         print_text(f"{total['given_up']:,} given up; --retry-failed would ask them again")
-    if not total["requests"]:
+    if total["requests"]:
+        print_text(_cost_line(total, found["price"]))
+    else:
         print_text("nothing is missing: a run would send no request")
-        return
-    print_text(_cost_line(total, found["price"]))
-    hours = found["hours"]
-    time = "not known" if hours is None else f"about {duration(hours * 3600)}"
-    print_text(f"time: {time} (for the language model; the encoders' time is not in it)")
-    for assumption in found["assumptions"]:
+    time, hours = found.get("time"), found["hours"]
+    if time is not None:
+        print_time(time, found["passes"])
+        print_text(_disk_line(found["disk"]))
+    elif total["requests"]:
+        print_text(f"time: {'not known' if hours is None else f'about {duration(hours * 3600)}'}")
+    notes = time["notes"] if time is not None else ()
+    for assumption in (*found["assumptions"], *notes):
         print_text(f"assumed: {assumption}")
 
 
@@ -78,6 +83,11 @@ def _estimate_row(part: Mapping[str, Any]) -> list[str]:
     counts = ("questions", "answered", "requests", "prompt_tokens", "completion_tokens")
     cost = "unknown" if part["usd"] is None else dollars(part["usd"])
     return [part["task"], *(f"{part[name]:,}" for name in counts), cost]
+
+
+def _disk_line(disk: Mapping[str, Any]) -> str:
+    cache, tables = (size(disk[name]) for name in ("cache_bytes", "table_bytes"))
+    return f"disk: about {cache} more in the cache, {tables} of tables"
 
 
 def _cost_line(total: Mapping[str, Any], price: Mapping[str, Any] | None) -> str:

@@ -56,6 +56,19 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min"
 
 
+def size(n_bytes: float) -> str:
+    """Bytes as people say them: `940 B`, `12.3 MB`, `1.4 TB`; 1,000 of each are the next."""
+    units = ("B", "kB", "MB", "GB", "TB", "PB")
+    amount, unit = float(n_bytes), 0
+    while amount >= 999.5 and unit < len(units) - 1:
+        amount, unit = amount / 1000, unit + 1
+    return (
+        f"{amount:.0f} {units[unit]}"
+        if unit == 0 or amount >= 99.5
+        else (f"{amount:.1f} {units[unit]}")
+    )
+
+
 def dollars(usd: float | None) -> str:
     """An amount as people read it; said so where it is not known."""
     if usd is None:

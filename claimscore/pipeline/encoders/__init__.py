@@ -10,6 +10,7 @@ from typing import cast
 
 from claimscore.config import EncoderConfig
 from claimscore.pipeline.encoders.base import Model, PairClassifier, TokenEncoder
+from claimscore.pipeline.encoders.paces import Meter, Paced, pace_key
 from claimscore.pipeline.encoders.served import is_served
 from claimscore.pipeline.encoders.served import load as load_served
 
@@ -25,9 +26,18 @@ ROLES: dict[str, str] = {
 
 
 def load_model(role: str, config: EncoderConfig) -> Model:
-    """Load the model of a role; `ConfigError` where it cannot be had or used."""
-    if is_served(getattr(config, role) or ""):
-        return load_served(role, config)
+    """Load the model of a role; `ConfigError` where it cannot be had or used.
+
+    How fast it is will be remembered (`paces`).
+    """
+    served = is_served(getattr(config, role) or "")
+    model = load_served(role, config) if served else _load_here(role, config)
+    if isinstance(model, Paced):
+        model.meter = Meter(pace_key(role, config, served=served))
+    return model
+
+
+def _load_here(role: str, config: EncoderConfig) -> Model:
     module, _, function = ROLES[role].partition(":")
     model: Model = getattr(importlib.import_module(module), function)(config)
     return model

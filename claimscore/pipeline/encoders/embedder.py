@@ -18,6 +18,7 @@ from claimscore.pipeline.encoders.batching import BudgetedRunner, distinct
 from claimscore.pipeline.encoders.budgets import Budget
 from claimscore.pipeline.encoders.loaded import Loaded, Target
 from claimscore.pipeline.encoders.loading import EMBEDDED, find_model, load_config
+from claimscore.pipeline.encoders.paces import Paced, paced
 from claimscore.pipeline.encoders.sentence_layout import (
     LAYOUT_FILES,
     PLAIN,
@@ -35,7 +36,7 @@ EMBEDDED_LIMIT = 256
 EMBEDDED_LAYOUT = SentenceLayout("mean", (normalised,), ("mean", "normalize"), limit=EMBEDDED_LIMIT)
 
 
-class BatchedEmbedder(CountsTruncated):
+class BatchedEmbedder(CountsTruncated, Paced):
     """Sentence embeddings from one model on one device.
 
     Guarantees: rows in the order of the input, each distinct text encoded once, and never a
@@ -80,6 +81,7 @@ class BatchedEmbedder(CountsTruncated):
             "packed": str(self.packed),
         }
 
+    @paced
     def embed(
         self, texts: Sequence[str], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float32]:

@@ -36,6 +36,7 @@ from claimscore.pipeline.encoders.loading import (
     resolve_dtype,
     token_limit,
 )
+from claimscore.pipeline.encoders.paces import Paced, paced
 from claimscore.pipeline.encoders.text_ids import alone
 
 #: Logits that may be held at once: 1 GiB in float32.
@@ -66,7 +67,7 @@ def sliding_windows(n_tokens: int, limit: int) -> Iterator[Window]:
         first = stop
 
 
-class _Likelihood(CountsTruncated):
+class _Likelihood(CountsTruncated, Paced):
     """What both kinds share: one model on one device, and batches that fit into its memory."""
 
     def __init__(
@@ -157,6 +158,7 @@ class CausalLikelihood(_Likelihood):
         """Return ``[n]``, all false: a long text is windowed and read whole."""
         return np.zeros(len(texts), dtype=bool)
 
+    @paced
     def log_likelihoods(
         self, texts: Sequence[str], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float64]:
@@ -200,6 +202,7 @@ class CausalLikelihood(_Likelihood):
 class Seq2SeqLikelihood(_Likelihood):
     """Log-probabilities of target texts given source texts."""
 
+    @paced
     def log_likelihoods(
         self,
         sources: Sequence[str],

@@ -34,6 +34,7 @@ from claimscore.pipeline.encoders.ls_head import (
     LinguisticHead,
     read_checkpoint,
 )
+from claimscore.pipeline.encoders.paces import Paced, paced, paced_padded
 from claimscore.pipeline.encoders.text_ids import alone
 from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
 
@@ -83,7 +84,7 @@ def text_ids(tokenizer: Any, text: str, max_tokens: int) -> TextIds:
     return TextIds([int(i) for i in ids], len(pieces) - len(kept))
 
 
-class LSModel(CountsTruncated):
+class LSModel(CountsTruncated, Paced):
     """A backbone and LS_Score's head on one device.
 
     Guarantees: numbers in the order of the pairs, each distinct text encoded once a call, never
@@ -113,6 +114,7 @@ class LSModel(CountsTruncated):
     def head(self) -> HeadKind:
         return self._head.kind
 
+    @paced
     def score(
         self, pairs: Sequence[tuple[str, str]], *, on_batch: OnBatch | None = None
     ) -> PairNumbers:
@@ -161,6 +163,7 @@ class LSModel(CountsTruncated):
             *_counts(summary_ids, summaries),
         )
 
+    @paced_padded
     def padded_log_probs(
         self, summaries: Sequence[str], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float64]:

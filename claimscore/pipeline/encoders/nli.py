@@ -25,6 +25,7 @@ from claimscore.pipeline.encoders.embedded import EmbeddedNLI, find_backbone, lo
 from claimscore.pipeline.encoders.labels import label_columns
 from claimscore.pipeline.encoders.loaded import Loaded, Target
 from claimscore.pipeline.encoders.loading import EMBEDDED, find_model, load_config, load_tokenizer
+from claimscore.pipeline.encoders.paces import Paced, paced
 from claimscore.pipeline.encoders.packed import PackedBackbone, family_of
 from claimscore.pipeline.encoders.pairs import Pair, distinct_pairs
 from claimscore.pipeline.encoders.token_rows import TokenBatch
@@ -33,7 +34,7 @@ from claimscore.pipeline.encoders.tokenizing import PairTokenizer
 Prepare = Callable[[TokenBatch], TokenBatch]
 
 
-class BatchedPairClassifier(CountsTruncated):
+class BatchedPairClassifier(CountsTruncated, Paced):
     """Probabilities of entailment, neutral and contradiction from one model on one device.
 
     Guarantees: rows in the order of the input, each distinct pair computed once, softmax in
@@ -84,6 +85,7 @@ class BatchedPairClassifier(CountsTruncated):
         """What the numbers depend on besides `info`, for the store of results."""
         return {"limit": str(self._tokenizer.limit), "packed": str(self.packed)}
 
+    @paced
     @torch.inference_mode()
     def classify(
         self, pairs: Sequence[Pair], *, on_batch: OnBatch | None = None

@@ -34,6 +34,7 @@ from claimscore.pipeline.encoders.bert_score_layers import (
 from claimscore.pipeline.encoders.budgets import Budget
 from claimscore.pipeline.encoders.loaded import Loaded, Target
 from claimscore.pipeline.encoders.loading import EMBEDDED, Source, find_model, load_config
+from claimscore.pipeline.encoders.paces import Paced, paced
 from claimscore.pipeline.encoders.token_layers import LayerReader, TokenLayers
 from claimscore.pipeline.encoders.token_matching import bertscore_from_embeddings, windows
 from claimscore.pipeline.encoders.token_rows import TokenBatch
@@ -47,7 +48,7 @@ _SPACE_IN_FRONT = ("RobertaTokenizer", "GPT2Tokenizer")
 WINDOW_TOKENS = 262_144
 
 
-class BatchedTokenEncoder(CountsTruncated):
+class BatchedTokenEncoder(CountsTruncated, Paced):
     """BERTScore from one layer of one model on one device.
 
     Guarantees: rows in the order of the input, each distinct text encoded once (unless more than
@@ -98,12 +99,14 @@ class BatchedTokenEncoder(CountsTruncated):
         given = [self.as_read(text) for text in unique.items]
         return self._tokenizer.truncates(given)[unique.inverse]
 
+    @paced
     def token_layers(
         self, texts: Sequence[str], n_layers: int, *, on_batch: OnBatch | None = None
     ) -> list[TokenLayers]:
         """Return the last ``n_layers`` layers of each text, up to `layer`: `LayerReader.read`."""
         return self._layers.read(texts, n_layers, on_batch=on_batch)
 
+    @paced
     def bertscore(
         self,
         candidates: Sequence[str],

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from claimscore.pipeline.estimating.passes import MetricNeeds, PassEstimate
 from claimscore.pipeline.llm.prices import Price
+from claimscore.pipeline.scaling import Disk, Prediction
 from claimscore.types import JSON
 
 
@@ -66,7 +67,9 @@ class Estimate:
     """All tasks, what they cost together, how long it takes, and what was assumed.
 
     `metrics` say who needs what, `passes` what models are asked; both are empty for requests of
-    one's own.
+    one's own. `hours` are the language model's; `time` is the whole run's, part by part, and
+    `time_notes` say what it rests on and how to find out what is not known; None, like `disk`,
+    where it was not asked for.
     """
 
     llm: str
@@ -77,6 +80,9 @@ class Estimate:
     assumptions: tuple[str, ...]
     metrics: tuple[MetricNeeds, ...] = ()
     passes: tuple[PassEstimate, ...] = ()
+    time: Prediction | None = None
+    time_notes: tuple[str, ...] = ()
+    disk: Disk | None = None
 
     @property
     def requests(self) -> int:
@@ -131,6 +137,10 @@ class Estimate:
                 "source": price.source,
             },
             "assumptions": list(self.assumptions),
+            "time": None
+            if self.time is None
+            else {**self.time.to_json(), "notes": list(self.time_notes)},
+            "disk": None if self.disk is None else self.disk.to_json(),
         }
 
 

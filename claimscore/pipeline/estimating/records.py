@@ -39,6 +39,10 @@ T = TypeVar("T")
 COUNTED_RECORDS = 20_000
 RULED_RECORDS = 3_000
 
+#: How much the models have to do is counted on about so many: it takes the rules' claims of all
+#: their texts.
+WEIGHED_RECORDS = 192
+
 
 class RecordsEstimate:
     """Goes through the chunks as a run does, with cache and rules in the place of a server."""
@@ -53,10 +57,13 @@ class RecordsEstimate:
         done: Finished,
         counted_records: int | None = None,
         written: RunDirectory | None = None,
+        *,
+        weighed: bool = False,
     ) -> None:
         self._config = config
         self._counted_records = counted_records or COUNTED_RECORDS
         self._written = written
+        self._weighed = weighed
         self._dataset = dataset
         self._plan = plan
         self._provider = provider
@@ -64,6 +71,7 @@ class RecordsEstimate:
         self._passes = PassTally(config, plan)
         self._n_guessed: Counter[str] = Counter()
         self._read = {name for planned in plan.tasks for name in planned.task.after}
+        self._judged = {name for planned in plan.passes for name in planned.model_pass.after}
         self._tallies = {
             planned.task.name: Tally(
                 planned.task.name,
@@ -79,14 +87,18 @@ class RecordsEstimate:
         total, size = self._dataset.n_records, self._config.chunk_records
         every = math.ceil(total / self._counted_records)
         every_ruled = every * math.ceil(total / every / RULED_RECORDS)
+        every_weighed = every_ruled * math.ceil(total / every_ruled / WEIGHED_RECORDS)
         n_counted, n_ruled = 0, 0
         for chunk, records in self._frames(size, every):
             with_later = chunk % every_ruled == 0
-            self._chunk(chunk, records, with_later=with_later)
+            weighed = self._weighed and chunk % every_weighed == 0
+            tables = self._chunk(chunk, records, with_later=with_later, weighed=weighed)
             n_counted += records.height
             n_ruled += records.height if with_later else 0
             if with_later:
                 self._passes.add(records, self._passes_left(chunk))
+            if weighed:
+                self._passes.weigh(records, self._passes_left(chunk), tables)
         counted = {
             planned.task.name: n_ruled if planned.task.after else n_counted
             for planned in self._plan.tasks
@@ -148,22 +160,29 @@ class RecordsEstimate:
             "the built-in rules'"
         )
 
-    def _chunk(self, chunk: int, records: pl.DataFrame, *, with_later: bool) -> None:
-        """Count the tasks of a chunk; those that read others' rows only where these are made."""
+    def _chunk(
+        self, chunk: int, records: pl.DataFrame, *, with_later: bool, weighed: bool
+    ) -> dict[str, pl.DataFrame]:
+        """Count the tasks of a chunk; those that read others' rows only where these are made.
+
+        Returns the tables that were made: those that other tasks, or with `weighed` models, read.
+        """
         made: dict[str, list[pl.DataFrame]] = {}
         for planned in self._plan.tasks:
             if not planned.task.after:
                 task = planned.task
                 wanted = with_later and task.name in self._read
+                wanted |= weighed and task.name in self._judged
                 rows = self._task(self._sides_left(chunk, planned), records, {}, wanted=wanted)
                 if rows is not None:
                     there = made.setdefault(task.table.name, [self._done.rows(chunk, task.table)])
                     there.append(rows)
+        tables = {name: pl.concat(frames) for name, frames in made.items()}
         if with_later:
-            tables = {name: pl.concat(frames) for name, frames in made.items()}
             for planned in self._plan.tasks:
                 if planned.task.after:
                     self._task(self._sides_left(chunk, planned), records, tables, wanted=False)
+        return tables
 
     def _sides_left(self, chunk: int, planned: PlannedTask) -> PlannedTask:
         return self._done.sides_left(chunk, planned, retry_failed=self._config.retry_failed)

@@ -14,6 +14,7 @@ from claimscore.pipeline.estimating.figures import Estimate
 from claimscore.pipeline.estimating.finished import Finished
 from claimscore.pipeline.estimating.questions import cache_to_look_at
 from claimscore.pipeline.estimating.records import RecordsEstimate
+from claimscore.pipeline.estimating.times import with_times
 from claimscore.pipeline.llm.providers.base import load_provider
 from claimscore.pipeline.plan import (
     load_metrics,
@@ -48,4 +49,7 @@ def estimate_run(
         stack.callback(run_blocking, provider.aclose)
         cache = stack.enter_context(cache_to_look_at(config.cache_dir))
         done = Finished.found(config, out, dataset, plan)
-        return RecordsEstimate(config, dataset, plan, provider, cache, done).estimate()
+        counted = RecordsEstimate(
+            config, dataset, plan, provider, cache, done, weighed=True
+        ).estimate()
+        return with_times(counted, config, plan)

@@ -6,21 +6,16 @@ their number, and up to its first question for their length.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import polars as pl
 
 from claimscore.metrics.base import PassNeed
 from claimscore.pipeline.encoders.base import OnBatch
+from claimscore.pipeline.encoders.paces import weigh, weigh_padded
 from claimscore.pipeline.passes.base import ModelPass, PassInput
 from claimscore.pipeline.passes.movers import GROUP_PAIRS
-
-#: Characters of a token, about, and the special tokens that a text costs besides.
-CHARACTERS_PER_TOKEN, SPECIAL_TOKENS = 4, 2
-
-#: Tokens of a text that is filled up to what most models read.
-_PADDED_TOKENS = 512
 
 
 class _Counted(Exception):
@@ -57,7 +52,7 @@ class _Scales:
 
     def __getattr__(self, name: str) -> Callable[..., NoReturn]:
         def asked(*given: object, **_options: object) -> NoReturn:
-            raise _Counted(sum(_tokens(texts) for texts in given if isinstance(texts, list)))
+            raise _Counted(sum(weigh(texts) for texts in given if isinstance(texts, list)))
 
         return asked
 
@@ -68,10 +63,10 @@ class _Scales:
     def token_layers(self, texts: list[str], *_args: object, **_options: object) -> NoReturn:
         """Asked for a group of pairs at a time."""
         group = max(1, min(self._items, GROUP_PAIRS))
-        raise _Counted(_tokens(texts) * self._items // group)
+        raise _Counted(weigh(texts) * self._items // group)
 
     def padded_log_probs(self, texts: list[str], **_options: object) -> NoReturn:
-        raise _Counted(_PADDED_TOKENS * len(set(texts)))
+        raise _Counted(weigh_padded(texts))
 
 
 def count_items(
@@ -109,12 +104,3 @@ def _run(model_pass: ModelPass, given: PassInput) -> int:
     except _Counted as counted:
         return counted.n
     return 0
-
-
-def _tokens(items: Sequence[str | tuple[str, ...]]) -> int:
-    """About the tokens of distinct texts, or of tuples of texts."""
-    tokens = 0
-    for item in set(items):
-        texts = (item,) if isinstance(item, str) else item
-        tokens += sum(len(text) // CHARACTERS_PER_TOKEN + SPECIAL_TOKENS for text in texts)
-    return tokens

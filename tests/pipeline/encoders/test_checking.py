@@ -15,8 +15,9 @@ from click.testing import CliRunner
 from claimscore.commands.models import models
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders import nli
+from claimscore.pipeline.encoders import calibrating, nli
 from claimscore.pipeline.encoders.checking import check_model
+from claimscore.pipeline.encoders.paces import pace_key, recall
 from tests.tiny_models import LABELS, save_tiny_encoder, save_tiny_nli
 
 CPU = EncoderConfig(device="cpu", offline=True)
@@ -60,15 +61,23 @@ def test_bfloat16_has_a_bound_of_its_own(folder: Path) -> None:
     assert 2e-5 < found.difference <= found.bound
 
 
-def test_the_command_says_what_a_run_would_do(folder: Path) -> None:
-    """As text and as JSON; exit 0."""
+def test_the_command_says_what_a_run_would_do(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As text and as JSON; exit 0. How fast it is, is remembered."""
+    monkeypatch.setattr(calibrating, "CALIBRATION_S", 0.0)
     path = str(save_tiny_nli(folder / "nli-said", "bert"))
     said = CliRunner().invoke(models, ["check", path, "--device", "cpu", "--offline"])
     assert "packed" in said.output
     assert "contradiction, neutral, entailment" in said.output
     assert "1,024 tokens" in said.output
+    assert "tokens a second, remembered for estimates" in said.output
     options = ["check", path, "--device", "cpu", "--json"]
-    assert json.loads(CliRunner().invoke(models, options).output)["agrees"] is True
+    found = json.loads(CliRunner().invoke(models, options).output)
+    assert found["agrees"] is True
+    known = recall(pace_key("nli", dataclasses.replace(CPU, nli=path)))
+    assert known is not None
+    assert known.tokens_per_s == pytest.approx(found["tokens_per_s"], rel=0.02)
 
 
 def test_a_model_that_disagrees_is_an_exit_of_1(

@@ -246,5 +246,9 @@ def test_the_command_shows_it(records: Path, capsys: pytest.CaptureFixture[str])
         "metrics": ["factsim"],
         "items": None,
         "unit": "texts",
+        "expected_items": 33,
+        "tokens": 24,
+        "tokens_per_s": None,
+        "seconds": None,
     }
     assert EncoderConfig().causal_lm is found["passes"][2]["model"] is None

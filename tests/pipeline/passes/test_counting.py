@@ -8,13 +8,9 @@ import polars as pl
 import pytest
 
 from claimscore.metrics.base import PassNeed
+from claimscore.pipeline.encoders.paces import CHARACTERS_PER_TOKEN, SPECIAL_TOKENS
 from claimscore.pipeline.passes import PASSES
-from claimscore.pipeline.passes.counting import (
-    CHARACTERS_PER_TOKEN,
-    SPECIAL_TOKENS,
-    count_items,
-    count_tokens,
-)
+from claimscore.pipeline.passes.counting import count_items, count_tokens
 from claimscore.tables import TABLES
 from tests.pipeline.passes.test_passes import claims
 

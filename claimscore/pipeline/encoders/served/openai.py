@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from claimscore.pipeline.encoders.base import ModelInfo, OnBatch
 from claimscore.pipeline.encoders.batching import distinct
+from claimscore.pipeline.encoders.paces import Paced, paced
 from claimscore.pipeline.encoders.served.batches import Batches, stacked
 from claimscore.pipeline.encoders.served.client import ServerClient
 from claimscore.pipeline.encoders.served.tei import impatient, stripped, vectors
@@ -21,7 +22,7 @@ BATCH = 32
 IN_FLIGHT = 8
 
 
-class OpenAIEmbedder:
+class OpenAIEmbedder(Paced):
     """One model of such a server; see `Embedder`.
 
     The protocol tells neither the version of a model nor what it cuts, so results are not stored
@@ -36,6 +37,7 @@ class OpenAIEmbedder:
         self.dimensions = 0
         self.dimensions = self._ask([PROBE[0]], threading.Event()).shape[1]
 
+    @paced
     def embed(
         self, texts: Sequence[str], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float32]:

@@ -14,6 +14,7 @@ from claimscore.errors import ConfigError, OutageError, RejectedError
 from claimscore.pipeline.encoders.base import NLI_LABELS, ModelInfo, OnBatch
 from claimscore.pipeline.encoders.batching import distinct
 from claimscore.pipeline.encoders.labels import LABEL_NAMES, label_columns
+from claimscore.pipeline.encoders.paces import Paced, paced
 from claimscore.pipeline.encoders.pairs import Pair, distinct_pairs
 from claimscore.pipeline.encoders.served.batches import Batches, stacked
 from claimscore.pipeline.encoders.served.client import ServerClient
@@ -26,7 +27,7 @@ PATIENCE_S = 10.0
 SUM_TOLERANCE = 1e-2
 
 
-class TeiClassifier:
+class TeiClassifier(Paced):
     """Probabilities of entailment, neutral and contradiction by ``/predict``; `PairClassifier`.
 
     Guarantees: rows in the order of the input, each distinct pair asked once, scores by the names
@@ -45,6 +46,7 @@ class TeiClassifier:
         self.probe = self._ask([PROBE], stop)[0]
         self._overhead = server.pair_overhead(stop)
 
+    @paced
     def classify(
         self, pairs: Sequence[Pair], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float32]:
@@ -86,7 +88,7 @@ class PinnedTeiClassifier(TeiClassifier):
         return self.server.facts
 
 
-class TeiEmbedder:
+class TeiEmbedder(Paced):
     """Sentence embeddings by ``/embed``, as the server pools them; see `Embedder`."""
 
     def __init__(self, server: TeiServer) -> None:
@@ -99,6 +101,7 @@ class TeiEmbedder:
         self.dimensions = 0
         self.dimensions = self._ask([PROBE[0]], threading.Event()).shape[1]
 
+    @paced
     def embed(
         self, texts: Sequence[str], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float32]:

@@ -1,0 +1,33 @@
+"""Write the tables of docs/scaling.md: `PYTHONPATH=. python scripts/make_scaling_doc.py`.
+
+They come from benchmarks/scaling; the text between them is the page's own.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "benchmarks" / "scaling"
+PAGE = ROOT / "docs" / "scaling.md"
+
+
+def scaling_doc(page: str) -> str:
+    """The page with its tables as they are now."""
+    if str(FOLDER) not in sys.path:
+        sys.path.append(str(FOLDER))
+    from scaling_tables import TABLES
+
+    for name, table in TABLES.items():
+        begin, end = f"<!-- table: {name} -->\n", "<!-- end -->"
+        pattern = re.escape(begin) + ".*?" + re.escape(end)
+        page, n = re.subn(pattern, f"{begin}\n{table()}\n{end}", page, flags=re.DOTALL)
+        if n != 1:
+            raise SystemExit(f"docs/scaling.md: {n} places for the table {name}, not one")
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(scaling_doc(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
