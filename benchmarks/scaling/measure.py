@@ -309,11 +309,11 @@ def of_the_head_node(work: Path) -> dict[str, Any]:
     """CPU seconds a request of what LLM workers share, by the requests in a call: claim, money,
     answer. The way there, a call of an actor, is not in it."""
     import anyio
-    from claimscore.pipeline.llm.services.opening import open_services
 
     from claimscore.cache.entry import encode_entry
     from claimscore.cache.store import Entry
     from claimscore.config import LLMConfig
+    from claimscore.pipeline.llm.services.opening import open_services
     from claimscore.types import Completion, Usage
 
     url = "http://127.0.0.1:9/v1"

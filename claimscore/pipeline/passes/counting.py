@@ -58,7 +58,7 @@ class _Scales:
 
     def classify(self, pairs: list[tuple[str, str]], **_options: object) -> NoReturn:
         """Asked for a block of pairs at a time."""
-        raise _Counted(_tokens(pairs) * self._items // max(1, len(pairs)))
+        raise _Counted(weigh(pairs) * self._items // max(1, len(pairs)))
 
     def token_layers(self, texts: list[str], *_args: object, **_options: object) -> NoReturn:
         """Asked for a group of pairs at a time."""
