@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,11 +39,11 @@ _OWN_LIMITS: Mapping[str, Any] = {"timeout_s": None, "max_attempts": 1}
 
 
 class _Parts(NamedTuple):
-    """What an engine has to itself, or shares with others."""
+    """What an engine has to itself, or shares with others; `limits` opens those of a server."""
 
     answers: Cache | Answers
     spending: Budgeted
-    shared: Shared | Distant | None
+    limits: Callable[[Provider], Awaitable[Shared | Distant | None]]
     failure_limit: FailureLimit | None
     more: Mapping[str, Any]
 
@@ -80,23 +80,14 @@ async def open_engine(
             parts = _own_parts(llm, provider, folder, models, spend_file, stack, tell)
         else:
             parts = await _shared_parts(llm, provider, models, services, stack)
-        limiter: Limiter
         if isinstance(provider, Collecting):
             # What it has sent goes on when the process ends.
             own_limits = {**_OWN_LIMITS, "stop": Stop(grace_s=0.0)}
-            limiter = NoLimits()
             concurrency = provider.batch_size
         else:
             own_limits = {"timeout_s": llm.timeout_s, "max_attempts": llm.max_attempts}
             concurrency = llm.max_concurrency
-            limiter = Limiter(
-                rpm=llm.rpm,
-                tpm=llm.tpm,
-                max_concurrency=concurrency,
-                shared=parts.shared,
-                on_event=on_event,
-            )
-        stack.callback(limiter.close)
+        limiter = await _limiter(llm, provider, parts, stack, tell)
         engine = Engine(
             provider,
             parts.answers,
@@ -138,10 +129,14 @@ def _own_parts(
     spending = _spending(llm, provider, models, spend_file, stack)
     cache = DiskCache(folder, on_notice=lambda text: tell("cache", notice=text))
     stack.callback(cache.close)
-    shared = _shared_budget(provider, stack, tell)
-    if shared is not None:
-        _recall_dialect(provider, shared)
-    return _Parts(cache, spending, shared, llm.failure_limit(), {})
+
+    async def limits(server: Provider) -> SharedBudget | None:
+        shared = _shared_budget(server, stack, tell)
+        if shared is not None:
+            _recall_dialect(server, shared)
+        return shared
+
+    return _Parts(cache, spending, limits, llm.failure_limit(), {})
 
 
 async def _shared_parts(
@@ -157,15 +152,41 @@ async def _shared_parts(
             "a provider that collects requests into batches works for one engine alone"
         )
     await stack.enter_async_context(services)
-    base_url = getattr(provider, "base_url", None)
-    price, others = find_prices(llm, base_url, models)
-    shared = None
-    if base_url is not None:
+    price, others = find_prices(llm, getattr(provider, "base_url", None), models)
+
+    async def limits(server: Provider) -> SharedLimits | None:
+        base_url = getattr(server, "base_url", None)
+        if base_url is None:
+            return None
         shared = await SharedLimits.open(services, shared_scope(base_url, api_key()))
-        await _recall_shared_dialect(provider, shared)
+        await _recall_shared_dialect(server, shared)
+        return shared
+
     spending = SharedSpending(services, price, others)
     more = {"stop": services.stop, "on_failure": services.failed}
-    return _Parts(SharedAnswers(services), spending, shared, None, more)
+    return _Parts(SharedAnswers(services), spending, limits, None, more)
+
+
+async def _limiter(
+    llm: LLMConfig,
+    server: Provider,
+    parts: _Parts,
+    stack: contextlib.AsyncExitStack,
+    tell: OnEvent,
+) -> Limiter:
+    """What bounds the requests to one server: limits as given, as told, or as found out."""
+    shared = await parts.limits(server)
+    if isinstance(server, Collecting):
+        return NoLimits()
+    limiter = Limiter(
+        rpm=llm.rpm,
+        tpm=llm.tpm,
+        max_concurrency=llm.max_concurrency,
+        shared=shared,
+        on_event=tell,
+    )
+    stack.callback(limiter.close)
+    return limiter
 
 
 def _spending(

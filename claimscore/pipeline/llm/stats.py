@@ -53,7 +53,9 @@ class EngineStats:
         counters: dict[str, Counter[str]] = {
             name: Counter(values[name]) for name in ("retries", "failures")
         }
-        return cls(**{**values, **counters})
+        known = {field.name for field in dataclasses.fields(cls)}
+        plain = {name: value for name, value in values.items() if name in known}
+        return cls(**{**plain, **counters})
 
     def least_s(self, n_rows: int) -> float | None:
         """Seconds that so many rows take at least, by a pause, the known limit and the share of
