@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,10 +45,11 @@ _OWN_LIMITS: Mapping[str, Any] = {"timeout_s": None, "max_attempts": 1}
 
 
 class _Parts(NamedTuple):
-    """What an engine has to itself, or shares with others."""
+    """What an engine has to itself, or shares with others; `limits` opens those of a server."""
 
     answers: Cache | Answers
     spending: Budgeted
+    limits: Callable[[Provider], Awaitable[Shared | Distant | None]]
     failure_limit: FailureLimit | None
     more: Mapping[str, Any]
 
@@ -93,7 +94,7 @@ async def open_engine(
             own_limits = {"timeout_s": llm.timeout_s, "max_attempts": llm.max_attempts}
             concurrency = llm.max_concurrency
         limiters = [
-            await _limiter(llm, server, services, stack, _naming(server, provider, tell))
+            await _limiter(llm, server, parts, stack, _naming(server, provider, tell))
             for server in servers_of(provider)
         ]
         engine = Engine(
@@ -137,7 +138,14 @@ def _own_parts(
     spending = _spending(llm, provider, models, spend_file, stack)
     cache = DiskCache(folder, on_notice=lambda text: tell("cache", notice=text))
     stack.callback(cache.close)
-    return _Parts(cache, spending, llm.failure_limit(), {})
+
+    async def limits(server: Provider) -> SharedBudget | None:
+        shared = _shared_budget(server, stack, tell)
+        if shared is not None:
+            _recall_dialect(server, shared)
+        return shared
+
+    return _Parts(cache, spending, limits, llm.failure_limit(), {})
 
 
 async def _shared_parts(
@@ -154,9 +162,40 @@ async def _shared_parts(
         )
     await stack.enter_async_context(services)
     price, others = find_prices(llm, getattr(provider, "base_url", None), models)
+
+    async def limits(server: Provider) -> SharedLimits | None:
+        base_url = getattr(server, "base_url", None)
+        if base_url is None:
+            return None
+        shared = await SharedLimits.open(services, shared_scope(base_url, api_key()))
+        await _recall_shared_dialect(server, shared)
+        return shared
+
     spending = SharedSpending(services, price, others)
     more = {"stop": services.stop, "on_failure": services.failed}
-    return _Parts(SharedAnswers(services), spending, None, more)
+    return _Parts(SharedAnswers(services), spending, limits, None, more)
+
+
+async def _limiter(
+    llm: LLMConfig,
+    server: Provider,
+    parts: _Parts,
+    stack: contextlib.AsyncExitStack,
+    tell: OnEvent,
+) -> Limiter:
+    """What bounds the requests to one server: limits as given, as told, or as found out."""
+    shared = await parts.limits(server)
+    if isinstance(server, Collecting):
+        return NoLimits()
+    limiter = Limiter(
+        rpm=llm.rpm,
+        tpm=llm.tpm,
+        max_concurrency=llm.max_concurrency,
+        shared=shared,
+        on_event=tell,
+    )
+    stack.callback(limiter.close)
+    return limiter
 
 
 def _spending(
@@ -208,32 +247,6 @@ def _naming(server: Provider, provider: Provider, tell: OnEvent) -> OnEvent:
     return tell if server is provider else functools.partial(tell, server=base_urls(server)[0])
 
 
-async def _limiter(
-    llm: LLMConfig,
-    server: Provider,
-    services: Client | None,
-    stack: contextlib.AsyncExitStack,
-    tell: OnEvent,
-) -> Limiter:
-    """What bounds the requests to one server: limits as given, as told, or as found out."""
-    shared: Shared | Distant | None
-    if services is None:
-        shared = _shared_budget(server, stack, tell)
-    else:
-        shared = await _services_limits(server, services)
-    if isinstance(server, Collecting):
-        return NoLimits()
-    limiter = Limiter(
-        rpm=llm.rpm,
-        tpm=llm.tpm,
-        max_concurrency=llm.max_concurrency,
-        shared=shared,
-        on_event=tell,
-    )
-    stack.callback(limiter.close)
-    return limiter
-
-
 def _shared_budget(
     provider: Provider, stack: contextlib.AsyncExitStack, tell: Callable[..., None]
 ) -> SharedBudget | None:
@@ -247,17 +260,6 @@ def _shared_budget(
         on_warning=lambda text: tell("limits", notice=text),
     )
     stack.callback(shared.close)
-    _recall_dialect(provider, shared)
-    return shared
-
-
-async def _services_limits(provider: Provider, services: Client) -> SharedLimits | None:
-    """What all engines with the same services share of this server's limits."""
-    base_url = getattr(provider, "base_url", None)
-    if base_url is None:
-        return None
-    shared = await SharedLimits.open(services, shared_scope(base_url, api_key()))
-    await _recall_shared_dialect(provider, shared)
     return shared
 
 

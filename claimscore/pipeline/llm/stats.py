@@ -77,7 +77,9 @@ class EngineStats:
             name: Counter(values[name]) for name in ("retries", "failures")
         }
         servers = [ServerStats(**server) for server in values.get("servers", ())]
-        return cls(**{**values, **counters, "servers": servers})
+        known = {field.name for field in dataclasses.fields(cls)}
+        plain = {name: value for name, value in values.items() if name in known}
+        return cls(**{**plain, **counters, "servers": servers})
 
     def least_s(self, n_rows: int) -> float | None:
         """Seconds that so many rows take at least, by a pause, the known limit and the share of
