@@ -154,6 +154,21 @@ async def test_servers_that_fall_silent_cost_no_row(n_alive: int) -> None:
     assert crowd.outcomes == {"answered": 1500}
 
 
+async def test_what_a_row_met_at_a_server_that_died_does_not_count() -> None:
+    """Each server fails a few rows before it is known to be down; the same row may be among
+    those of several, and must not be given up for it."""
+    crowd = Crowd(*at(1, 1, 1), attempts=3)
+    tries = Tries(3)
+    error = TransientError("gone", "status")
+    for server, rows in zip(
+        crowd.sender._servers, (("row", *"abcd"), ("row", *"abcd"), ("row",)), strict=True
+    ):
+        for row in rows:
+            server._failed(row, tries if row == "row" else Tries(3), error, probe=False)
+    assert [server.is_down for server in crowd.sender._servers] == [True, True, False]
+    assert tries.used == 1
+
+
 async def test_an_outage_begins_when_all_are_down() -> None:
     """One may be down for ever; only when nobody is left the patience of the run is tried."""
     crowd = Crowd(
