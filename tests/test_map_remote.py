@@ -84,6 +84,7 @@ def test_again_asks_nothing_and_retries_what_failed(s3: str, prompt: Path, tmp_p
     assert open_folder(s3).stat("said.parquet").version == version
     with pytest.raises(ConfigError, match=f"^{out} was made with other settings"):
         mapped(prompt, ROWS[1:], out)
+    assert nothing_left(out)
 
     async def kind(request: Request) -> Completion:
         return completion("YES")

@@ -186,7 +186,9 @@ def _opened(source: Path | str) -> Iterator[BufferedReader]:
     try:
         remote = cast("BufferedReader", folder.open(name))
     except FileNotFoundError:
-        raise ConfigError(f"{source}: there is no such file") from None
+        from claimscore.storage.missing import instead_of
+
+        raise ConfigError(f"{source}: there is no such file{instead_of(folder, name)}") from None
     with remote:
         yield remote
 

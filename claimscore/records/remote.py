@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from claimscore.errors import InputError
 from claimscore.storage import Folder, open_file
-from claimscore.storage.objects import ObjectFolder
+from claimscore.storage.missing import instead_of
 
 _MAGIC = re.compile("[*?[]")
 
@@ -57,7 +56,7 @@ def remote_file(folder: Folder, key: str) -> RemoteFile:
         found = folder.stat(key)
     except FileNotFoundError:
         raise InputError(
-            f"{folder.address(key)}: there is no such file{_similar(folder, key)}"
+            f"{folder.address(key)}: there is no such file{instead_of(folder, key)}"
         ) from None
     return RemoteFile(folder, key, found.size, found.version)
 
@@ -68,15 +67,3 @@ def _matches(parts: list[str], patterns: list[str]) -> bool:
     if patterns[0] == "**":
         return any(_matches(parts[n:], patterns[1:]) for n in range(len(parts) + 1))
     return bool(parts) and fnmatchcase(parts[0], patterns[0]) and _matches(parts[1:], patterns[1:])
-
-
-def _similar(folder: Folder, key: str) -> str:
-    if not folder.writable or not isinstance(folder, ObjectFolder):
-        return ""
-    if folder.some_names(key):
-        return f"; it is a folder: name a file in it or a pattern such as {key}/*.jsonl"
-    parent = key.rpartition("/")[0]
-    close = difflib.get_close_matches(key, folder.some_names(parent), n=3)
-    return (
-        "; did you mean " + " or ".join(map(str, map(folder.address, close))) + "?" if close else ""
-    )

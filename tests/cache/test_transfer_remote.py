@@ -45,6 +45,7 @@ def test_what_cannot_be(s3: str, tmp_path: Path) -> None:
         for address, message in (
             (f"{s3}/none.jsonl", "none.jsonl: there is no such file"),
             (f"{s3}/foreign.jsonl", "foreign.jsonl: not a file that `claimscore cache export`"),
+            ("s3://no-such-bucket/a.jsonl", "^s3://no-such-bucket: there is no such bucket"),
             (s3, "this is not a file"),
         ):
             with pytest.raises(ConfigError, match=message):

@@ -39,10 +39,12 @@ def to_store(config: MapConfig, do: Callable[[MapConfig], MapResult]) -> MapResu
     with os_errors(place.parent):
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _named(address, place), _locked(place):
-        out.fetch_unless_newer()
-        result = do(dataclasses.replace(config, out=place))
-        out.publish()
-        out.clear()
+        try:
+            out.fetch_unless_newer()
+            result = do(dataclasses.replace(config, out=place))
+            out.publish()
+        finally:
+            out.clear_unless_needed()
     failures = str(out.folder.address(out.failures)) if result.failed else None
     summary = {**result.summary, "out": address, "failures": failures}
     return dataclasses.replace(result, path=address, summary=summary)
@@ -82,8 +84,8 @@ class _RemoteOut:
     def fetch_unless_newer(self) -> None:
         """Copy what the store has, unless there is unfinished or unsent work here.
 
-        The marker has the digest of what was fetched, and is written before the copy gets its
-        name: a copy that is not what its marker says was made here.
+        The marker has the digest of what the store has, and is written before a copy gets its
+        name: a file that is not what the marker says was made here.
         """
         if parts_path(self._place).exists() or self._is_unsent():
             return
@@ -101,9 +103,12 @@ class _RemoteOut:
         self.folder.upload(self.key, self._place)
         if not failures.exists():
             self.folder.delete(self.failures)
+        write_text(self._marker, _digest(self._place))
 
-    def clear(self) -> None:
-        """Leave nothing on this machine."""
+    def clear_unless_needed(self) -> None:
+        """Leave nothing on this machine but work that is unfinished or not sent yet."""
+        if parts_path(self._place).exists() or self._is_unsent():
+            return
         self._forget()
         with contextlib.suppress(OSError):
             _lock_path(self._place).unlink()
