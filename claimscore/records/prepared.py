@@ -81,17 +81,15 @@ def _identities(files: Iterable[InputFile]) -> list[dict[str, Any]] | None:
 
 
 def _identity(file: InputFile) -> dict[str, Any] | None:
-    """All that was seen of the file, and its inode and last change, which nobody can set back."""
+    """All that was seen of the file; of a local one also its inode and its last change, which
+    nobody can set back. A store's version changes with the content."""
+    seen = {"format": file.format, "size": file.size, "version": file.version}
     try:
-        now = file.path.stat()
         file.check_unchanged()
+        if file.remote is not None:
+            return {"address": str(file.where), **seen}
+        path = Path(file.where).resolve()
+        now = path.stat()
     except (OSError, ClaimscoreError):
         return None
-    return {
-        "path": str(file.path.resolve()),
-        "format": file.format,
-        "size": file.size,
-        "mtime_ns": file.mtime_ns,
-        "ctime_ns": now.st_ctime_ns,
-        "inode": now.st_ino,
-    }
+    return {"path": str(path), **seen, "ctime_ns": now.st_ctime_ns, "inode": now.st_ino}
