@@ -3,7 +3,8 @@
 `keys` is a header and 16 bytes a row, `values` the rows in the same order, each with a check
 over key and numbers. Both only grow, values first, so that a kill leaves a tail that the next
 writer cuts off. All keys are in memory, sorted (24 bytes a row); values are read when asked
-for, by plain reads: a mapped file that somebody cuts off would kill the process.
+for, by plain reads: a mapped file that somebody cuts off would kill the process. When they are
+very many no more are added, so that memory stays bounded.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ _KEY_BYTES = 16
 #: Rows with at most so many bytes between them are read at once: cheaper than another call.
 _GAP_BYTES = 16_384
 _BLOCK_ROWS = 4096
+
+#: Rows of a model that are kept: their keys take 480 MB of memory, and that is enough for what is
+#: scored again and again. A run over a million records has more pairs, which nobody asks twice.
+MOST_ROWS = 20_000_000
 _POLL_S, _PATIENCE_S = 0.005, 20.0
 
 
@@ -150,7 +155,10 @@ class RowFiles:
             raise DamagedError("its header says another width")
         places = files.index.find(keys)
         new, known = places < 0, places >= 0
-        files.append(keys[new], rows[new])
+        if files.index.size + int(new.sum()) > MOST_ROWS:
+            self._stop_keeping(f"{files.index.size:,} are there, of at most {MOST_ROWS:,}")
+        else:
+            files.append(keys[new], rows[new])
         if not known.any():
             return rows
         kept = rows.copy()
@@ -205,12 +213,12 @@ class RowFiles:
     # -- when it goes wrong
 
     def _give_up(self, error: OSError, *, reading: bool) -> None:
-        self._may_write = False
         self._may_read = self._may_read and not reading
-        self._on_notice(
-            f"{self.folder}: results of models are not kept from here on "
-            f"({error if isinstance(error, TimeoutError) else reason(error)})"
-        )
+        self._stop_keeping(str(error) if isinstance(error, TimeoutError) else reason(error))
+
+    def _stop_keeping(self, why: str) -> None:
+        self._may_write = False
+        self._on_notice(f"{self.folder}: results of models are not kept from here on ({why})")
 
     def _set_aside(self, why: str) -> None:
         """Put the whole rows of damaged files in their place; of several processes one does it."""

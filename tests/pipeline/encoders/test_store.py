@@ -383,6 +383,22 @@ def test_a_full_disk_means_going_on_without(
     assert model.asked == pairs("a", "b", "b", "b")
 
 
+def test_no_more_rows_are_kept_than_memory_bears(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is there is found, what is new is computed each time, one notice."""
+    monkeypatch.setattr(row_files, "MOST_ROWS", 3)
+    notices: list[str] = []
+    stored = opened(tmp_path, model := Classifier(), notices)
+    stored.classify(pairs("a", "b", "c"))
+    assert notices == []
+    stored.classify(pairs("a", "d"))
+    stored.classify(pairs("b", "d"))
+    assert model.asked == pairs("a", "b", "c", "d", "d")
+    assert len(notices) == 1
+    assert "3 are there, of at most 3" in notices[0]
+
+
 def test_a_lock_that_is_never_let_go_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
