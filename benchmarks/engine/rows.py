@@ -355,8 +355,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "servers",
-        "three servers, 64 in flight each, 0.2, 0.4 and 0.8 s an answer; one away for a while, one "
-        "dies half-way; 18,000 items",
+        "three servers, 16 in flight each, 0.2, 0.4 and 0.8 s an answer; one away for a while, one "
+        "dies half-way; 5,000 items",
         "none lost, none paid twice, each within 10 % of what it can while it is there",
         scenarios.servers,
     ),

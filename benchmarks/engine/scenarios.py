@@ -205,14 +205,16 @@ def first_request_s(n_finished: int) -> float:
 
 # -- several servers
 
-#: Seconds an answer of the three servers takes.
+#: Seconds an answer of the three servers takes, and how many each answers at a time: few, so
+#: that the client is not what bounds them.
 LATENCIES_S = (0.2, 0.4, 0.8)
+SLOTS = 16
 
 
 def servers(scale: float) -> Outcome:
     """Three servers of different speed: the second is away for a while, the third dies."""
-    n = round(18_000 * scale)
-    seconds = n / sum(IN_FLIGHT / latency_s for latency_s in LATENCIES_S)
+    n = round(5000 * scale)
+    seconds = n / sum(SLOTS / latency_s for latency_s in LATENCIES_S)
     gone = ([], [(seconds / 5, seconds / 3)], [(seconds / 2, 1e6)])
     with a_folder() as folder, contextlib.ExitStack() as stack:
         job, running = Job(folder / "job", n), []
@@ -224,12 +226,12 @@ def servers(scale: float) -> Outcome:
             running.append(stack.enter_context(Server(place, settings, log=True)))
         first, *others = running
         more = [word for server in others for word in ("--base-url", server.base_url)]
-        done = job.run(first, *more)
+        done = job.run(first, *more, "--max-concurrency", str(SLOTS))
         span_s = max(server.stats()["last_paid_s"] for server in running[:2])  # the third is gone
         answers = [answer_times(server.log) for server in running]
         rows = pl.read_parquet(job.out)
     there_s = [span_s - sum(min(b, span_s) - a for a, b in times) for times in gone]
-    could = [IN_FLIGHT * s / latency_s for s, latency_s in zip(there_s, LATENCIES_S, strict=True)]
+    could = [SLOTS * s / latency_s for s, latency_s in zip(there_s, LATENCIES_S, strict=True)]
     paid = [sum(map(len, times.values())) for times in answers]
     off = [p / sum(paid) / (c / sum(could)) - 1 for p, c in zip(paid, could, strict=True)]
     lost = n - rows["error"].is_null().sum()

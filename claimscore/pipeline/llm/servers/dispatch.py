@@ -79,7 +79,6 @@ class Servers:
                 stop=stop,
                 in_flight=self.in_flight,
                 on_event=self._hear_of("".join(base_urls(provider)[:1])),
-                changed=self._serve,
                 **parts,
             )
             for provider, limiter in zip(providers, limiters, strict=True)

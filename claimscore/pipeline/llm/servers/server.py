@@ -38,13 +38,10 @@ class Place:
 class Server(Sender):
     """One of several servers, which is asked only for what it can send at once."""
 
-    def __init__(
-        self, provider: Provider, *, max_concurrency: int, changed: Callable[[], None], **parts: Any
-    ) -> None:
+    def __init__(self, provider: Provider, *, max_concurrency: int, **parts: Any) -> None:
         super().__init__(provider, max_concurrency=max_concurrency, **parts)
         self.address = "".join(base_urls(provider)[:1]) or provider.namespace
         self.turn = 0.0
-        self._changed = changed
         self._most = max_concurrency
         self._answer_s: float | None = None
 
@@ -118,7 +115,6 @@ class Server(Sender):
         answer_s = anyio.current_time() - began
         known = answer_s if self._answer_s is None else self._answer_s
         self._answer_s = known + (answer_s - known) / _MEMORY
-        self._changed()  # the limits may let more through, before the slot is free
         return completion
 
     def stats(self) -> ServerStats:
