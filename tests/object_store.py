@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import logging
+import threading
 import urllib.request
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -17,16 +19,27 @@ _NUMBERS = itertools.count()
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
     """The base URL of an S3 server; it ends with the tests."""
-    from moto.server import ThreadedMotoServer
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
+    moto = DomainDispatcherApplication(create_backend_app)
+    one_at_a_time = threading.Lock()
+
+    def app(environ: Any, start_response: Any) -> Any:
+        """moto looks and then writes, which a store does in one step: so a request at a time."""
+        with one_at_a_time:
+            return list(moto(environ, start_response))
+
+    server = make_server("127.0.0.1", 0, app, threaded=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
     try:
-        yield f"http://{host}:{port}"
+        yield f"http://127.0.0.1:{server.server_port}"
     finally:
-        server.stop()
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 @pytest.fixture
