@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -196,29 +194,3 @@ def test_no_run_directory_there(where: str) -> None:
     """Named as such."""
     with pytest.raises(ConfigError, match=f"{where}: not a run directory; there is no run.toml"):
         RunDirectory.reader(where)
-
-
-def test_killed_writer_leaves_whole_steps(where: str) -> None:
-    """kill -9 of a real writer: what the manifest names is there, and the next one need not
-    wait for the lease of a process that is dead on this machine."""
-    code = (
-        "import sys; from claimscore.rundir import RunDirectory; from claimscore.tables import *\n"
-        "run = RunDirectory(sys.argv[1]).__enter__()\n"
-        "for n in range(10**6):\n"
-        "    claims = CLAIMS.frame([{'id': str(n)}] * (n % 3))\n"
-        "    run.write_parts(n % 5, 'decompose', {'claims': claims})\n"
-        "    if n == 8: print('going', flush=True)\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, where],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"going\n"
-        process.kill()
-    with RunDirectory(where) as run:
-        assert run.steps_done("decompose") >= 4
-        for chunk in range(5):
-            assert run.read("claims", chunk)["id"].n_unique() <= 1
-        assert run.scan("claims").collect().height == run.counts()["claims"]

@@ -37,7 +37,7 @@ def write_parts(self, chunk, step, frames):
         os.kill(os.getpid(), signal.SIGKILL)
 
 RunDirectory.write_parts = write_parts
-run(RunConfig(sys.argv[1], sys.argv[2], ("rouge-1",), ("decompose",), chunk_records=1))
+run(RunConfig(sys.argv[1], sys.argv[2], (), ("decompose",), chunk_records=1))
 """
 
 
@@ -80,7 +80,8 @@ def test_a_killed_run_goes_on_to_the_bytes_of_a_disk(
     resumed = run(config(records, where))
     assert resumed.summary["records"] == {"total": 6, "done": 6, "failed": 0}
     asked = resumed.summary["last_call"]
-    assert asked["requests"] + asked["cache_hits"] == 2 * half["chunks"]["left"]
+    left = half["chunks"]["left"]
+    assert asked["requests"] + asked["cache_hits"] == 2 * left
     run(config(records, local))
     score(where, ("rouge-l",))
     score(local, ("rouge-l",))
@@ -90,10 +91,10 @@ def test_a_killed_run_goes_on_to_the_bytes_of_a_disk(
     whole = run_status(where)
     assert whole["complete"]
     assert list(whole["metrics"]) == ["rouge-1", "rouge-l"]
-    assert whole["spent"]["requests"] == 12
+    assert whole["spent"]["requests"] == half["spent"]["requests"] + asked["requests"]
     assert _main(["report", where]) == 0
     assert capsys.readouterr().out.strip() == f"{where}/report.html"
-    assert folder.read("report.html").startswith(b"<!doctype html>")
+    assert folder.read("report.html").startswith(b"<!DOCTYPE html>")
     assert _main(["compare", where, str(local), "--json", "-"]) == 0
     compared = json.loads(capsys.readouterr().out)
     assert where in json.dumps(compared)

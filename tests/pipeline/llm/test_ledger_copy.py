@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimscore.errors import ConfigError
@@ -15,6 +15,7 @@ from claimscore.pipeline.llm.ledger_copy import LedgerCopy, ShortLedger
 COSTS = st.one_of(st.none(), st.integers(0, 10**9))
 
 
+@settings(max_examples=25)
 @given(
     reserved=st.lists(COSTS, max_size=12),
     settled=st.sets(st.integers(1, 12)),
