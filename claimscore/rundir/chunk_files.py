@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import polars as pl
 
 from claimscore.rundir.parts import PartFiles, Written
 from claimscore.storage import open_folder
+
+if TYPE_CHECKING:
+    from claimscore.rundir.directory import RunDirectory
 
 
 class ChunkFiles(Protocol):
@@ -27,6 +31,20 @@ class ChunkFiles(Protocol):
 
     def write(self, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
         """Write what a step made of the chunk, and make the step count as finished."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WriterChunk:
+    """The `ChunkFiles` of the process that holds the lock of the run directory."""
+
+    directory: RunDirectory
+    chunk: int
+
+    def read(self, table: str) -> pl.DataFrame:
+        return self.directory.read(table, self.chunk)
+
+    def write(self, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
+        self.directory.write_parts(self.chunk, step, frames)
 
 
 class WorkerChunk:

@@ -13,7 +13,6 @@ a step finished or not, never half: it is done again and writes over what is the
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import json
 import time
@@ -28,12 +27,12 @@ from typing import Any, Self
 import polars as pl
 
 from claimscore.errors import ConfigError
-from claimscore.rundir.chunk_files import ChunkFiles
+from claimscore.rundir.chunk_files import ChunkFiles, WriterChunk
 from claimscore.rundir.home import NOTE, STATE, Home, LocalHome
 from claimscore.rundir.manifest import Manifest
 from claimscore.rundir.parts import SINGLE_STEP_TABLES, PartFiles, Written, checked, empty
 from claimscore.rundir.scores import sink_scores
-from claimscore.rundir.settings import as_stored, merge, to_toml, without
+from claimscore.rundir.settings import agreed, as_stored, to_toml, without
 from claimscore.rundir.store_home import StoreHome
 from claimscore.storage import Folder, is_remote
 
@@ -160,16 +159,7 @@ class RunDirectory:
         """
         self._for_writing()
         wanted, stored = as_stored(settings), self.settings
-        if not stored:
-            merged = wanted
-        else:
-            merged, differences = merge(stored, wanted)
-            if differences:
-                shown = "; ".join(_as_called(difference, called) for difference in differences)
-                raise ConfigError(
-                    f"{self.name} was made with other settings: {shown}; "
-                    "name another --out, or go back to the old settings"
-                )
+        merged = agreed(stored, wanted, self.name, called) if stored else wanted
         if merged != stored:
             self._write_settings(merged)
 
@@ -228,7 +218,7 @@ class RunDirectory:
 
     def chunk(self, number: int) -> ChunkFiles:
         """The tables of one chunk, for who works on it."""
-        return _ChunkOfDirectory(self, number)
+        return WriterChunk(self, number)
 
     def finished(self, chunk: int) -> dict[str, dict[str, int]]:
         """The finished steps of a chunk, each with its rows by table, for a `WorkerChunk`."""
@@ -368,24 +358,5 @@ class RunDirectory:
             raise RuntimeError("the run directory is not open for writing: use `with`")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _ChunkOfDirectory:
-    """A chunk of a run directory in the process that holds its lock."""
-
-    directory: RunDirectory
-    chunk: int
-
-    def read(self, table: str) -> pl.DataFrame:
-        return self.directory.read(table, self.chunk)
-
-    def write(self, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
-        self.directory.write_parts(self.chunk, step, frames)
-
-
 def _home(where: Path | str, tell: Callable[[str], None]) -> Home:
     return StoreHome(str(where), tell) if is_remote(where) else LocalHome(Path(where))
-
-
-def _as_called(difference: str, called: Mapping[str, str]) -> str:
-    name, colon, rest = difference.partition(":")
-    return called.get(name, name) + colon + rest
