@@ -163,13 +163,15 @@ def test_a_store_that_is_away_at_the_end_keeps_what_is_here(where: str) -> None:
     with RunDirectory(where) as run:
         run.check_settings({"seed": 0})
         run.event("first")
+        run._home._copies.copy()  # type: ignore[attr-defined]
+        run.event("second")
         patch = pytest.MonkeyPatch()
         patch.setattr(type(run.folder), "write", away)
     patch.undo()
     with RunDirectory(where) as run:
-        run.event("second")
+        run.event("third")
     events = run.folder.read("events.jsonl").splitlines()
-    assert [json.loads(line)["kind"] for line in events] == ["first", "second"]
+    assert [json.loads(line)["kind"] for line in events] == ["first", "second", "third"]
 
 
 def test_a_refused_run_leaves_nothing(where: str) -> None:

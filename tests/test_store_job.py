@@ -13,6 +13,7 @@ import pytest
 
 from claimscore.cli import _main
 from claimscore.config import RunConfig
+from claimscore.errors import StoppedEarly
 from claimscore.pipeline.llm.ledger import Ledger, Spent
 from claimscore.pipeline.llm.money import SPEND_FILE
 from claimscore.pipeline.run import run, score
@@ -131,6 +132,28 @@ def test_what_was_spent_counts_on_another_machine(
             again.settle([], Spent(4))
             again.close()
     assert run_spent(RunDirectory.reader(where)).requests == 7
+
+
+def test_what_was_spent_here_counts_where_the_copy_is_behind(s3: str) -> None:
+    """After a kill, or a store that was away at the end."""
+
+    def away(*_: object) -> None:
+        raise StoppedEarly("the store was not reached")
+
+    where = f"{s3}/run"
+    with RunDirectory(where) as directory, pytest.MonkeyPatch.context() as patch:
+        directory.check_settings({"seed": 0})
+        keep_spending(directory)
+        ledger = Ledger(directory.state / SPEND_FILE)
+        ledger.settle([], Spent(1))
+        directory._home._copies.copy()  # type: ignore[attr-defined]
+        ledger.settle([], Spent(1))
+        ledger.close()
+        patch.setattr(type(directory.folder), "write", away)
+        directory.__exit__(None, None, None)
+    with RunDirectory(where) as directory:
+        keep_spending(directory)
+        assert run_spent(directory).requests == 2
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import polars as pl
 
 from claimscore.rundir.index import Merged, Place
 from claimscore.rundir.parts import PartFiles
 from claimscore.storage import open_folder
+
+if TYPE_CHECKING:
+    from claimscore.rundir.directory import RunDirectory
 
 #: Rows in a file of their own; or rows, offset and the chunks and generation of a merged file.
 Lies: TypeAlias = int | Sequence[int]
@@ -31,6 +35,20 @@ class ChunkFiles(Protocol):
 
     def write(self, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
         """Write what a step made of the chunk, and make the step count as finished."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WriterChunk:
+    """The `ChunkFiles` of the process that holds the lock of the run directory."""
+
+    directory: RunDirectory
+    chunk: int
+
+    def read(self, table: str) -> pl.DataFrame:
+        return self.directory.read(table, self.chunk)
+
+    def write(self, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
+        self.directory.write_parts(self.chunk, step, frames)
 
 
 class WorkerChunk:

@@ -16,7 +16,6 @@ a step finished or not, never half: it is done again and writes over what is the
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import json
 import time
@@ -31,13 +30,13 @@ from typing import Any, Self
 import polars as pl
 
 from claimscore.errors import ConfigError
-from claimscore.rundir.chunk_files import ChunkFiles, Lies, plain
+from claimscore.rundir.chunk_files import ChunkFiles, Lies, WriterChunk, plain
 from claimscore.rundir.home import NOTE, STATE, Home, LocalHome
 from claimscore.rundir.manifest import Manifest
 from claimscore.rundir.merging import Merging
 from claimscore.rundir.parts import SINGLE_STEP_TABLES, PartFiles, checked, empty
 from claimscore.rundir.scores import sink_scores
-from claimscore.rundir.settings import as_stored, merge, to_toml, without
+from claimscore.rundir.settings import agreed, as_stored, to_toml, without
 from claimscore.rundir.store_home import StoreHome
 from claimscore.storage import Folder, is_remote
 from claimscore.tables import TABLES
@@ -169,16 +168,7 @@ class RunDirectory:
         """
         self._for_writing()
         wanted, stored = as_stored(settings), self.settings
-        if not stored:
-            merged = wanted
-        else:
-            merged, differences = merge(stored, wanted)
-            if differences:
-                shown = "; ".join(_as_called(difference, called) for difference in differences)
-                raise ConfigError(
-                    f"{self.name} was made with other settings: {shown}; "
-                    "name another --out, or go back to the old settings"
-                )
+        merged = agreed(stored, wanted, self.name, called) if stored else wanted
         if merged != stored:
             self._write_settings(merged)
 
@@ -237,7 +227,7 @@ class RunDirectory:
 
     def chunk(self, number: int) -> ChunkFiles:
         """The tables of one chunk, for who works on it."""
-        return _ChunkOfDirectory(self, number)
+        return WriterChunk(self, number)
 
     def finished(self, chunk: int) -> dict[str, dict[str, Lies]]:
         """The finished steps of a chunk, each with where its rows lie by table, for a
@@ -411,24 +401,5 @@ class RunDirectory:
             raise RuntimeError("the run directory is not open for writing: use `with`")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _ChunkOfDirectory:
-    """A chunk of a run directory in the process that holds its lock."""
-
-    directory: RunDirectory
-    chunk: int
-
-    def read(self, table: str) -> pl.DataFrame:
-        return self.directory.read(table, self.chunk)
-
-    def write(self, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
-        self.directory.write_parts(self.chunk, step, frames)
-
-
 def _home(where: Path | str, tell: Callable[[str], None]) -> Home:
     return StoreHome(str(where), tell) if is_remote(where) else LocalHome(Path(where))
-
-
-def _as_called(difference: str, called: Mapping[str, str]) -> str:
-    name, colon, rest = difference.partition(":")
-    return called.get(name, name) + colon + rest

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import tomli_w
 
+from claimscore.errors import ConfigError
+
 #: The one table of settings whose lists and tables may grow between runs.
 ADDITIVE = "additive"
 
@@ -48,6 +50,28 @@ def merge(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> Merged:
             ADDITIVE, stored.get(ADDITIVE, {}), wanted.get(ADDITIVE, {}), differences
         )
     return Merged(value, differences)
+
+
+def agreed(
+    stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str, called: Mapping[str, str]
+) -> dict[str, Any]:
+    """Both together; `ConfigError` with every difference where they do not agree.
+
+    `called` is what users call a setting, by its dotted name; `where` names the run directory.
+    """
+    merged, differences = merge(stored, wanted)
+    if differences:
+        shown = "; ".join(_as_called(difference, called) for difference in differences)
+        raise ConfigError(
+            f"{where} was made with other settings: {shown}; "
+            "name another --out, or go back to the old settings"
+        )
+    return merged
+
+
+def _as_called(difference: str, called: Mapping[str, str]) -> str:
+    name, colon, rest = difference.partition(":")
+    return called.get(name, name) + colon + rest
 
 
 def without(settings: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
