@@ -26,11 +26,11 @@ from claimscore.storage.addresses import Address
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
 
-#: Tried again for about half a minute: a store that is away for longer stops the run.
+#: Tried again for a minute, every 5 s at least: a store that is away for longer stops the run.
 RETRY: RetryConfig = {
-    "max_retries": 8,
-    "retry_timeout": timedelta(seconds=120),
-    "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=15)},
+    "max_retries": 1_000,
+    "retry_timeout": timedelta(seconds=60),
+    "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=5)},
 }
 
 _PREFIX = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}
