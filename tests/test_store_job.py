@@ -1,4 +1,4 @@
-"""The main job with its run directory in an object store: the same as on a disk."""
+"""The main job with input and run directory in an object store: the same as on a disk."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from claimscore.pipeline.run import run, score
 from claimscore.pipeline.spending import keep_spending, run_spent
 from claimscore.pipeline.status import run_status
 from claimscore.rundir import RunDirectory
+from claimscore.storage import open_folder
 
 pytestmark = pytest.mark.usefixtures("rules_answer_once")
 
@@ -57,7 +58,7 @@ def records(tmp_path: Path) -> Path:
     return path
 
 
-def config(records: Path, out: Path | str) -> RunConfig:
+def config(records: Path | str, out: Path | str) -> RunConfig:
     return RunConfig(str(records), out, ("rouge-1",), ("decompose",), chunk_records=1)
 
 
@@ -66,8 +67,10 @@ def test_a_killed_run_goes_on_to_the_bytes_of_a_disk(
 ) -> None:
     """kill -9 half way, go on, add a metric, look, report, compare: nothing is asked twice."""
     where, local = f"{s3}/runs/a", tmp_path / "local"
+    source = f"{s3}/input/records.jsonl"
+    open_folder(s3).write("input/records.jsonl", records.read_bytes())
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED_AFTER_THREE_STEPS, records, where],
+        [sys.executable, "-c", KILLED_AFTER_THREE_STEPS, source, where],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         check=False,
     )
@@ -78,7 +81,7 @@ def test_a_killed_run_goes_on_to_the_bytes_of_a_disk(
     assert half["records"] == 6
     assert 3 <= half["chunks"]["done"] < 6
 
-    resumed = run(config(records, where))
+    resumed = run(config(source, where))
     assert resumed.summary["records"] == {"total": 6, "done": 6, "failed": 0}
     asked = resumed.summary["last_call"]
     left = half["chunks"]["left"]
@@ -99,7 +102,7 @@ def test_a_killed_run_goes_on_to_the_bytes_of_a_disk(
     assert _main(["compare", where, str(local), "--json", "-"]) == 0
     compared = json.loads(capsys.readouterr().out)
     assert where in json.dumps(compared)
-    assert _main(["estimate", str(records), "--out", where, "--metrics", "rouge-1", "--json"]) == 0
+    assert _main(["estimate", source, "--out", where, "--metrics", "rouge-1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["records"] == 6
 
 
