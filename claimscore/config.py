@@ -16,6 +16,7 @@ from claimscore.errors import ConfigError
 Granularity = Literal["sentence", "summary"]
 Units = Literal["claims", "sentences"]
 DType = Literal["float32", "bfloat16", "float16"]
+Runner = Literal["local", "ray"]
 
 TASK_NAMES = ("decompose", "paraphrase", "negate", "facts", "judge", "questions", "answers")
 
@@ -135,6 +136,8 @@ class RunConfig:
     seed: int = 0
     retry_failed: bool = False
     metric_files: tuple[Path, ...] = ()
+    engine: Runner = "local"
+    address: str | None = None  # of a Ray cluster; None: one of its own on this machine
 
     def __post_init__(self) -> None:
         unknown = [name for name in (*self.tasks, *self.prompts) if name not in TASK_NAMES]
@@ -144,6 +147,8 @@ class RunConfig:
             )
         if self.prompts_dir is not None and not self.prompts_dir.is_dir():
             raise ConfigError(f"--prompts-dir {self.prompts_dir}: there is no such folder")
+        if self.address is not None and self.engine != "ray":
+            raise ConfigError("--address is of a Ray cluster: it goes with --engine ray")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -209,3 +214,9 @@ def user_state_dir() -> Path:
         return Path(named)
     base = os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "claimscore"
+
+
+def set_environment(values: Mapping[str, str]) -> None:
+    """Set what is not set: for a library that is told things in no other way."""
+    for name, value in values.items():
+        os.environ.setdefault(name, value)

@@ -1,0 +1,118 @@
+"""Joining a Ray cluster or starting one, what it has, and whether its nodes can do the work."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from claimscore.config import set_environment
+from claimscore.errors import ConfigError
+
+# Ray reads these when it is imported.
+set_environment(
+    {
+        "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent to anybody
+        "RAY_BACKEND_LOG_LEVEL": "fatal",  # its C++ parts write into our standard error
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    }
+)
+
+import ray  # noqa: E402  # after the settings above
+import ray.data  # noqa: E402
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: E402
+
+#: LLM workers: a process each, which does some hundred requests a second. Never one alone, so
+#: that the loss of one does not stop the stage; one for so many CPUs of the cluster.
+LEAST_LLM_WORKERS, MOST_LLM_WORKERS, CPUS_A_LLM_WORKER = 2, 16, 8
+
+
+class Layout(NamedTuple):
+    """How the cluster is used: processes of each stage, and what one of the models takes."""
+
+    llm_workers: int
+    model_workers: int
+    cpus: int
+    gpus: int
+    threads: int
+    device: str
+
+
+@contextlib.contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """Use the Ray that this process is connected to, else join one or start one until the end.
+
+    `ConfigError` where there is none at the address, or one that does not fit.
+    """
+    _be_quiet()
+    if ray.is_initialized():
+        yield
+        return
+    try:
+        if address is None:
+            cpus = os.cpu_count() or 1
+            ray.init(
+                address="local",
+                num_cpus=cpus + LEAST_LLM_WORKERS,  # these wait more than they work
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.CRITICAL,
+            )
+        else:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+    except (ConnectionError, RuntimeError, ValueError) as exc:
+        where = "on this machine" if address is None else f"at --address {address}"
+        raise ConfigError(f"Ray {where}: {_first_line(exc)}") from exc
+    try:
+        _be_quiet()
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _be_quiet() -> None:
+    """What Ray says while it works is in its own logs; standard error is for people."""
+    for name in ("ray", "ray.data"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+
+
+def layout(device: str, threads: int, computes: bool) -> Layout:
+    """How many workers of each kind the cluster has room for.
+
+    A model worker has a GPU; where there are none, or `device` is the CPU, as many CPUs as a run
+    in one process has `threads` there, so that it computes the same.
+    """
+    total = ray.cluster_resources()
+    cpus, gpus = int(total.get("CPU", 1)), int(total.get("GPU", 0))
+    if device == "cuda" and not gpus:
+        raise ConfigError("--device cuda: no node of the Ray cluster has a GPU")
+    asking = min(MOST_LLM_WORKERS, max(LEAST_LLM_WORKERS, cpus // CPUS_A_LLM_WORKER))
+    if device != "cpu" and gpus:
+        return Layout(asking, gpus, 1, 1, threads, "cuda")
+    each = min(threads, max(1, *(int(node["Resources"].get("CPU", 0)) for node in _nodes())))
+    room = max(1, (cpus - asking) // each)
+    return Layout(asking, room if computes else 0, each, 0, threads, "cpu")
+
+
+def share(concurrency: int, workers: int) -> int:
+    """Requests that each of the workers may have in flight, together never more than allowed."""
+    return max(1, concurrency // workers)
+
+
+def open_chunks(concurrency: int, chunk_records: int) -> int:
+    """Chunks that a worker has open, so that its engine never starves."""
+    return max(2, math.ceil(2 * concurrency / chunk_records))
+
+
+def _nodes() -> list[dict]:  # type: ignore[type-arg]  # Ray's own
+    return [node for node in ray.nodes() if node["Alive"]]
+
+
+def _first_line(exc: BaseException) -> str:
+    return next((line.strip() for line in str(exc).splitlines() if line.strip()), repr(exc))

@@ -1,0 +1,102 @@
+"""The LLM stage in a process of a cluster: an engine, and several chunks open at a time."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import anyio
+from anyio.from_thread import start_blocking_portal
+
+from claimscore.errors import ClaimscoreError
+from claimscore.pipeline.blocking import LOOP, first_error
+from claimscore.pipeline.chunk_work import do_tasks, tokens_of
+from claimscore.pipeline.chunks import ChunkTodo
+from claimscore.pipeline.llm.engine import Engine
+from claimscore.pipeline.llm.providers.base import load_provider
+from claimscore.pipeline.llm.session import open_engine
+from claimscore.pipeline.ray.files import ToldChunk
+from claimscore.pipeline.ray.job import Job, Row, done_row
+from claimscore.pipeline.ray.link import Link
+from claimscore.rundir import ChunkFiles
+
+
+class LLMWorker:
+    """Asks what the tasks of a chunk have to ask; Ray Data calls it from several threads.
+
+    The engine lives on an event loop of its own for as long as the process does: whoever kills it
+    loses what is in flight and nothing else.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._link = Link(job.head, "LLM")
+        self._engine: Engine | None = None
+        self._stack = contextlib.ExitStack()
+        self._portal = self._stack.enter_context(start_blocking_portal(backend_options={**LOOP}))
+        self._turn = anyio.Semaphore(1)
+        try:
+            if job.needs_llm:
+                self._engine = self._open_engine()
+        except ClaimscoreError as exc:
+            self._link.failed(exc)
+        self._link.start()
+
+    def _open_engine(self) -> Engine:
+        job = self._job
+        provider = load_provider(job.config.llm)
+        return self._stack.enter_context(
+            self._portal.wrap_async_context_manager(
+                open_engine(
+                    job.config.llm,
+                    provider,
+                    job.config.cache_dir,
+                    models=job.other_models,
+                    retry_failed=job.config.retry_failed,
+                    on_event=self._link.tell,
+                )
+            )
+        )
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        link, given = self._link, Row(chunk=row["chunk"], work=row["work"])
+        link.wait_until_open()
+        item, finished = self._job.todo(given)
+        files = ToldChunk(self._job.where, item.chunk, finished, link)
+        try:
+            with link.at(f"chunk {item.chunk}"):
+                self._portal.call(self._ask, item, files)
+                if item.passes:
+                    link.waits(item.chunk, tokens_of(item.passes, files))
+        except BaseException as exc:
+            error = first_error(exc) if isinstance(exc, BaseExceptionGroup) else exc
+            if not isinstance(error, ClaimscoreError):
+                raise
+            link.failed(error)
+            raise link.wait_for_end() from None
+        return {**done_row(given, files.written)}
+
+    async def _ask(self, item: ChunkTodo, files: ChunkFiles) -> None:
+        """In turn: the next chunk is opened when the engine runs short."""
+        await self._turn.acquire()
+        waiting = True
+
+        def asked() -> None:
+            nonlocal waiting
+            if waiting:
+                waiting = False
+                self._turn.release()
+
+        try:
+            if self._engine is not None:
+                await self._engine.runs_short()
+            await do_tasks(
+                item.tasks,
+                files,
+                self._engine,
+                self._job.config.granularity,
+                at=self._link.at,
+                on_asked=asked,
+            )
+        finally:
+            asked()

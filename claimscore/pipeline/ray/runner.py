@@ -1,0 +1,258 @@
+"""The driver: gives the chunks to Ray Data, writes the manifest, tells how far it is, stops."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import ray
+import ray.data
+from ray.data import ActorPoolStrategy
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+
+from claimscore.config import RunConfig, api_key
+from claimscore.errors import StoppedEarly
+from claimscore.pipeline.chunks import ChunkTodo
+from claimscore.pipeline.encoders.devices import cpu_threads
+from claimscore.pipeline.encoders.store import StoreStats
+from claimscore.pipeline.llm.providers.base import Provider
+from claimscore.pipeline.llm.services.letters import Reason, error_of, reason_of
+from claimscore.pipeline.llm.stats import EngineStats
+from claimscore.pipeline.llm.stopping import STOP_GRACE_S
+from claimscore.pipeline.plan import Plan
+from claimscore.pipeline.progress import PassWork, Progress
+from claimscore.pipeline.ray.board import Counts, Look, Step
+from claimscore.pipeline.ray.cluster import Layout, layout, open_chunks, share
+from claimscore.pipeline.ray.head import start_head
+from claimscore.pipeline.ray.job import Job, Row, finished_of, resolved
+from claimscore.pipeline.ray.llm_worker import LLMWorker
+from claimscore.pipeline.ray.model_worker import ModelWorker, look_at_models
+from claimscore.pipeline.runner import missing_roles, refuse_all_too_long, watch
+from claimscore.pipeline.signals import watch_signals
+from claimscore.pipeline.telling import Teller
+from claimscore.rundir import RunDirectory
+from claimscore.types import JSON
+
+#: Seconds between two looks at the head.
+LOOK_S = 0.25
+
+#: How long the head may take to answer the driver; it may be on its way back.
+_PATIENCE_S = 30.0
+
+
+class RayRunner:
+    """A `Runner` on the Ray that this process is connected to."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        directory: RunDirectory,
+        plan: Plan,
+        provider: Provider | None,
+        todo: list[ChunkTodo],
+        tell: Teller[Progress],
+    ) -> None:
+        self._directory = directory
+        self._todo = todo
+        self._tell = tell
+        self._provider = provider
+        roles = missing_roles(plan, todo)
+        self._asks = any(item.tasks for item in todo)
+        self._computes = any(item.passes for item in todo)
+        self._layout = layout(config.encoders.device, cpu_threads(), self._computes)
+        self._job = self._make_job(resolved(config, plan), plan, roles)
+        self._progress = _Counting(tell.progress, directory, todo)
+        self._head: Any = None
+        self._stopping = False
+        self._last: Look | None = None
+
+    def _make_job(self, config: RunConfig, plan: Plan, roles: list[str]) -> Job:
+        layout = self._layout
+        each = share(config.llm.max_concurrency, layout.llm_workers)
+        encoders = dataclasses.replace(config.encoders, device=layout.device)
+        return Job(
+            config=dataclasses.replace(config, encoders=encoders),
+            where=str(self._directory.path.resolve()),
+            tasks=plan.tasks,
+            passes=plan.passes,
+            roles=tuple(roles),
+            other_models=plan.other_models,
+            head=f"claimscore-{uuid.uuid4().hex}",
+            namespace=self._provider.namespace if self._provider else "",
+            concurrency=each,
+            calls=open_chunks(each, config.chunk_records),
+            threads=layout.threads,
+            expected={},
+            has_key=api_key() is not None,
+            needs_llm=self._provider is not None,
+        )
+
+    def load_models(self) -> JSON:
+        """What a worker says of the models that it has loaded; its process is used again."""
+        if not self._job.roles:
+            return {}
+        self._tell.phase("loading models", self._directory)
+        look = ray.remote(look_at_models).options(
+            num_cpus=self._layout.cpus, num_gpus=self._layout.gpus, max_retries=3
+        )
+        try:
+            expected: JSON = ray.get(look.remote(self._job))
+        except RayTaskError as exc:
+            raise exc.cause from None
+        self._job = dataclasses.replace(self._job, expected=expected)
+        return expected
+
+    # -- the run
+
+    async def run(self) -> None:
+        """Do the missing steps, and take what the workers say into the run directory."""
+        self._head = start_head(self._job.head, None, self._layout.model_workers)
+        async with anyio.create_task_group() as background:
+            dog = watch(
+                self._job.config.llm,
+                self._tell.progress,
+                waiting_for=self._waiting_for,
+                tell=self._tell.hear(self._directory),
+                fail=lambda reason: background.start_soon(self._stop, reason_of(reason)),
+                background=background,
+            )
+            background.start_soon(watch_signals, lambda: background.start_soon(self._interrupted))
+            background.start_soon(self._tell.keep_telling, self._directory, None)
+            background.start_soon(self._keep_looking)
+            background.start_soon(dog.run)
+            await anyio.to_thread.run_sync(self._go_through)
+            look, engine = await self._look()
+            background.cancel_scope.cancel()
+        self._take(look, engine)
+        if look.stop is not None:
+            raise error_of(look.stop)
+        if engine is not None:
+            refuse_all_too_long(engine)
+
+    def _go_through(self) -> None:
+        """Ray Data's results, as they come, in a thread. It fails when the workers were told that
+        the run is over; why it is, the head knows."""
+        try:
+            for row in self._dataset().iter_rows():
+                chunk, finished = finished_of(Row(chunk=row["chunk"], work=row["work"]))
+                for step, rows in finished.items():
+                    self._progress.finish(Step(chunk, step, rows))
+        except RayError:
+            if not self._stopping:
+                raise
+
+    def _dataset(self) -> ray.data.Dataset:
+        """A chunk a block: a lost worker loses what it has open, and results come one by one."""
+        rows = [self._job.row(item, self._directory.finished(item.chunk)) for item in self._todo]
+        data = ray.data.from_items(rows, override_num_blocks=len(rows))
+        if self._asks:
+            data = data.map(
+                LLMWorker,
+                fn_constructor_args=(self._job,),
+                compute=_pool(self._layout.llm_workers, self._job.calls),
+                num_cpus=1,
+            )
+        if self._computes:
+            data = data.map(
+                ModelWorker,
+                fn_constructor_args=(self._job,),
+                compute=_pool(self._layout.model_workers, 2 if self._layout.gpus else 1),
+                num_cpus=self._layout.cpus,
+                num_gpus=self._layout.gpus,
+            )
+        return data
+
+    # -- what is seen and told
+
+    async def _keep_looking(self) -> None:
+        while True:
+            look, engine = await self._look()
+            self._take(look, engine)
+            if look.stop is not None and not self._stopping:
+                await self._stop(look.stop)
+            if self._stopping and look.is_idle:
+                await self._head.end.remote()
+            await anyio.sleep(LOOK_S)
+
+    async def _look(self) -> tuple[Look, EngineStats | None]:
+        while True:
+            try:
+                return await self._head.look.remote()
+            except RayActorError:
+                await anyio.sleep(LOOK_S)
+
+    def _take(self, look: Look, engine: EngineStats | None) -> None:
+        self._last = look
+        hear = self._tell.hear(self._directory)
+        for step in look.steps:
+            self._progress.finish(step)
+        self._progress.count(look.counts)
+        for kind, fields in look.notices:
+            hear(kind, **fields)
+        if engine is not None:
+            self._tell.progress.engine = engine
+
+    def _waiting_for(self) -> str:
+        return "; ".join(self._last.open if self._last else ()) or "nothing that is known"
+
+    # -- stopping
+
+    async def _interrupted(self) -> None:
+        await self._stop(("StoppedEarly", "interrupted"))
+
+    async def _stop(self, reason: Reason) -> None:
+        self._stopping = True
+        self._tell.progress.phase = "stopping: finishing what is in flight (Ctrl-C again: at once)"
+        await self._head.stop.remote(reason)
+
+
+class _Counting:
+    """Steps that are written, each taken into the manifest once; and how far that is."""
+
+    def __init__(self, progress: Progress, directory: RunDirectory, todo: list[ChunkTodo]) -> None:
+        self._progress = progress
+        self._directory = directory
+        self._mutex = threading.Lock()
+        self._asked = {i.chunk: {task.step for task in i.tasks} for i in todo if i.tasks}
+        self._computed = {i.chunk: {p.step for p in i.passes} for i in todo if i.passes}
+
+    def finish(self, step: Step) -> None:
+        """A step that was written; a second time it is nothing new."""
+        with self._mutex:
+            if self._directory.has(step.chunk, step.step):
+                return
+            self._directory.finish_written(step.chunk, step.step, step.rows)
+            self._progress.llm_chunks_done += self._is_last(self._asked, step)
+            self._progress.model_chunks_done += self._is_last(self._computed, step)
+
+    @staticmethod
+    def _is_last(missing: dict[int, set[str]], step: Step) -> bool:
+        steps = missing.get(step.chunk)
+        if steps is None or step.step not in steps:
+            return False
+        steps.remove(step.step)
+        return not steps
+
+    def count(self, counts: Counts) -> None:
+        """What the models have done."""
+        progress = self._progress
+        progress.pairs_done, progress.model_chunk_share = counts.pairs, counts.share
+        progress.passes = {step: PassWork(*work) for step, work in counts.passes.items()}
+        if counts.stored is not None:
+            progress.store = StoreStats(*counts.stored)
+
+
+def _pool(workers: int, calls: int) -> ActorPoolStrategy:
+    """Fewer than `workers` will do where the cluster has no room for more now."""
+    return ActorPoolStrategy(
+        min_size=1,
+        max_size=workers,
+        initial_size=workers,
+        max_concurrent_calls_per_actor=calls,
+        enable_true_multi_threading=True,
+    )
