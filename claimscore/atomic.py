@@ -40,7 +40,7 @@ def reason(error: OSError) -> str:
 
 
 @contextlib.contextmanager
-def os_errors(path: Path) -> Iterator[None]:
+def os_errors(path: Path | str) -> Iterator[None]:
     """Map `OSError` to an error of ours: one line that names the path and the reason.
 
     A full disk is a `StoppedEarly` (make room and go on), all else a `ConfigError`.

@@ -31,7 +31,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "prompts": BASE,
     "cache": BASE,
     "records": BASE,
-    "rundir": BASE,
+    "storage": BASE,
+    "rundir": BASE | {"storage"},
     "metrics": BASE | {"text", "blocks"},
     "metrics.bert_score": BASE | {"metrics", "pipeline.encoders"},  # its function asks a model
     "pipeline.encoders": BASE | {"addresses"},

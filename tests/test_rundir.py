@@ -16,6 +16,7 @@ import pytest
 
 from claimscore.errors import ConfigError
 from claimscore.rundir import RunDirectory
+from claimscore.rundir.parts import PartFiles
 from claimscore.tables import CLAIMS, FAILURES
 
 
@@ -236,7 +237,7 @@ def test_kill_while_redoing_leaves_the_step_undone(
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RunDirectory, "_write_part", killed)
+    monkeypatch.setattr(PartFiles, "_write_part", killed)
     with pytest.raises(KeyboardInterrupt):
         run.write_parts(0, "decompose", {"claims": claims("a", "b")})
     for view in (run, _reopened(run)):

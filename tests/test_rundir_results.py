@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.rundir import RunDirectory, directory
+from claimscore.rundir import RunDirectory
+from claimscore.rundir import scores as scores_file
 from claimscore.tables import CLAIMS, SCORES
 
 
@@ -52,7 +53,7 @@ def test_scores_have_the_same_bytes(
     edges = [0, *sorted(cuts), 250]
     frames = [scores(a, b) for a, b in itertools.pairwise(edges)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(directory, "SCORES_ROW_GROUP", 100)
+        patch.setattr(scores_file, "ROW_GROUP", 100)
         with RunDirectory(tmp_path_factory.mktemp("r") / "run") as run:
             written = run.path / "scores.parquet"
             run.write_scores([scores(0, 250)])
@@ -109,6 +110,7 @@ def test_full_disk_is_one_line(run: RunDirectory, monkeypatch: pytest.MonkeyPatc
     def refuse(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    run.write_parts(1, "decompose", {"claims": claims("b")})
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", refuse)
         with pytest.raises(StoppedEarly, match=r"part-000000-decompose\.parquet: the disk is full"):

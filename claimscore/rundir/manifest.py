@@ -1,18 +1,18 @@
-"""The manifest: one synced line a finished (chunk, step). What it does not name is not there."""
+"""The manifest: one line a finished (chunk, step). What it does not name is not there."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from claimscore.atomic import os_errors, sync_folder
 from claimscore.errors import ConfigError
+from claimscore.rundir.damage import ADVICE
+from claimscore.rundir.journal import Journal
+from claimscore.rundir.parts import Written
 
 
 class Part(NamedTuple):
@@ -23,44 +23,32 @@ class Part(NamedTuple):
 
 
 class Manifest:
-    """Finished steps in memory and on disk; the last line of a (chunk, step) wins.
+    """Finished steps in memory, and in a journal; the last line of a (chunk, step) wins.
 
-    A line without its end, which a kill leaves, is ignored, and `truncate` takes it away
-    before anything is appended. A line before the last that cannot be read means that
-    something else damaged the file, and is an error. Threads may share a manifest.
+    A line that cannot be read means that something other than a kill damaged the journal, and is
+    an error. Threads may share a manifest.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
         self._done: dict[int, dict[str, tuple[Part, ...]]] = {}
         self._steps: Counter[str] = Counter()
         self._rows: Counter[str] = Counter()
-        self._size = 0
         self._mutex = threading.Lock()
-        with os_errors(path):
-            self._load()
+        self._load()
 
     def _load(self) -> None:
-        if not self._path.exists():
-            return
-        with self._path.open("rb") as stream:
-            for number, line in enumerate(stream, start=1):
-                if not line.endswith(b"\n"):
-                    return
+        for name, lines in self._journal.read():
+            for number, line in enumerate(lines, start=1):
                 try:
                     self._apply(*_entry(json.loads(line)))
                 except (ValueError, KeyError, TypeError, AttributeError):
-                    raise ConfigError(
-                        f"{self._path}, line {number}: damaged; name another --out and run again "
-                        "(answers are in the cache)"
-                    ) from None
-                self._size += len(line)
+                    raise ConfigError(f"{name}, line {number}: damaged; {ADVICE}") from None
 
-    def truncate(self) -> None:
-        """Remove a torn last line; only the writer may call this."""
-        with os_errors(self._path):
-            if self._path.exists() and self._path.stat().st_size > self._size:
-                os.truncate(self._path, self._size)
+    def finished(self, chunk: int) -> dict[str, dict[str, int]]:
+        """The finished steps of a chunk, each with its rows by table."""
+        with self._mutex:
+            return {step: dict(parts) for step, parts in self._done.get(chunk, {}).items()}
 
     def parts(self, chunk: int, step: str) -> tuple[Part, ...] | None:
         """What a finished step wrote, or None where it is not finished."""
@@ -78,13 +66,13 @@ class Manifest:
             steps = self._done.get(chunk, {})
             return [step for step in sorted(steps) if any(_is(p, table) for p in steps[step])]
 
-    def written(self, table: str) -> Iterator[tuple[int, str]]:
+    def written(self, table: str) -> Iterator[Written]:
         """Every (chunk, step) with rows of the table, sorted."""
         with self._mutex:
             chunks = sorted(self._done)
         for chunk in chunks:
             for step in self.writers(table, chunk):
-                yield chunk, step
+                yield Written(chunk, step)
 
     def all_steps(self) -> frozenset[str]:
         return frozenset(step for step, chunks in self._steps.items() if chunks)
@@ -104,16 +92,34 @@ class Manifest:
             return counts
 
     def finish(self, chunk: int, step: str, rows: Mapping[str, int]) -> None:
-        """Make the step count."""
-        with self._mutex:
-            self._append({"chunk": chunk, "step": step, "rows": dict(rows)})
-            self._apply(chunk, step, rows)
+        """Make the step count; it does for everybody when this returns."""
+        self._keep(chunk, step, dict(rows))
 
     def strike(self, chunk: int, step: str) -> None:
         """Make a finished step count no more."""
+        self._keep(chunk, step, None)
+
+    def _keep(self, chunk: int, step: str, rows: dict[str, int] | None) -> None:
+        def apply() -> None:
+            with self._mutex:
+                self._apply(chunk, step, rows)
+
+        self._journal.append(_line(chunk, step, rows), apply)
+        self._journal.tidy(self._lines)
+
+    def _lines(self) -> Iterable[bytes]:
+        """All that counts now, in as few lines as that takes."""
         with self._mutex:
-            self._append({"chunk": chunk, "step": step})
-            self._apply(chunk, step, None)
+            return [
+                _line(chunk, step, dict(parts))
+                for chunk, steps in self._done.items()
+                for step, parts in steps.items()
+            ]
+
+    def open_for_writing(self) -> None:
+        """Make the journal ready for more lines; only the writer may call this."""
+        self._journal.begin()
+        self._journal.tidy(self._lines)
 
     def _apply(self, chunk: int, step: str, rows: Mapping[str, int] | None) -> None:
         step = sys.intern(step)
@@ -128,18 +134,11 @@ class Manifest:
         steps[step] = tuple(Part(sys.intern(table), count) for table, count in rows.items())
         self._rows.update(rows)
 
-    def _append(self, entry: Mapping[str, object]) -> None:
-        line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
-        with os_errors(self._path):
-            new = not self._path.exists()
-            with self._path.open("ab") as stream:
-                stream.truncate(self._size)  # a full disk may have left half a line
-                stream.write(line)
-                stream.flush()
-                os.fsync(stream.fileno())
-            if new:
-                sync_folder(self._path.parent)
-        self._size += len(line)
+
+def _line(chunk: int, step: str, rows: Mapping[str, int] | None) -> bytes:
+    entry = {"chunk": chunk, "step": step}
+    line = entry if rows is None else {**entry, "rows": rows}
+    return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
 
 def _entry(line: dict[str, Any]) -> tuple[int, str, dict[str, int] | None]:

@@ -17,7 +17,7 @@ import polars as pl
 from claimscore.atomic import atomic_path
 from claimscore.errors import ConfigError
 from claimscore.pipeline.mapping.questions import ERROR_COLUMN
-from claimscore.rundir.directory import polars_errors as polars_errors
+from claimscore.rundir import polars_errors as polars_errors
 from claimscore.rundir.settings import merge
 from claimscore.types import JSON
 

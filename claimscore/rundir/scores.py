@@ -1,0 +1,64 @@
+"""scores.parquet: the same rows give the same bytes, however they come."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import polars as pl
+
+from claimscore.atomic import os_errors
+from claimscore.rundir.damage import polars_errors
+from claimscore.tables import SCORES
+
+ROW_GROUP = 50_000
+
+
+def sink_scores(
+    frames: Iterable[pl.DataFrame], path: Path, scratch: Path, target: Path | str
+) -> None:
+    """Write the rows to `path` as one Parquet file; the bytes depend on the rows alone.
+
+    Rows are first regrouped into scratch parts of one fixed size, so how they were cut into
+    frames leaves no trace and memory holds one part. `scratch` is a folder of this function
+    alone; errors name `target`.
+    """
+    with os_errors(scratch):
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(mode=0o700)
+    try:
+        parts = _regrouped(frames, scratch)
+        with polars_errors(target):
+            pl.scan_parquet(parts, glob=False).sink_parquet(
+                path, compression="zstd", row_group_size=ROW_GROUP
+            )
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _regrouped(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:
+    """Parts of exactly `ROW_GROUP` rows (the last may have fewer, or none)."""
+    paths: list[Path] = []
+    waiting = [SCORES.empty()]
+    height = 0
+
+    def write(rows: pl.DataFrame) -> None:
+        path = scratch / f"part-{len(paths):06d}.parquet"
+        with polars_errors(path):
+            rows.write_parquet(path, compression="lz4")
+        paths.append(path)
+
+    for frame in frames:
+        waiting.append(frame.select(SCORES.schema.keys()))
+        height += frame.height
+        if height < ROW_GROUP:
+            continue
+        pending = pl.concat(waiting)
+        while pending.height >= ROW_GROUP:
+            write(pending.head(ROW_GROUP))
+            pending = pending.slice(ROW_GROUP)
+        waiting, height = [pending], pending.height
+    if height or not paths:
+        write(pl.concat(waiting))
+    return paths
