@@ -26,6 +26,7 @@ from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.local import LocalRunner
 from claimscore.pipeline.plan import Plan, make_plan, required_columns
 from claimscore.pipeline.progress import Progress
+from claimscore.pipeline.ray import check_ray, ray_runner
 from claimscore.pipeline.runner import Runner
 from claimscore.pipeline.scoring import score_run
 from claimscore.pipeline.settings import (
@@ -78,6 +79,7 @@ def run(
     """
     if not (config.metrics or config.tasks):
         raise ConfigError("nothing to do: name --metrics or --tasks")
+    check_ray(config)
     known = catalogue(config.metric_files)
     known.load_all(config.metrics)  # an unknown name is refused before a folder is made
     tell = Teller(Progress(), on_progress)
@@ -267,8 +269,6 @@ class _Work:
         """What does the missing steps: this process, or a cluster where there is work for it."""
         parts = (self.config, self.directory, self.plan, self.provider, todo, self.tell)
         if self.config.engine == "ray" and todo:
-            from claimscore.pipeline.ray import ray_runner
-
             return ray_runner(*parts)
         return contextlib.nullcontext(LocalRunner(*parts))
 

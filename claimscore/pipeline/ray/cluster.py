@@ -17,13 +17,11 @@ set_environment(
     {
         "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent to anybody
         "RAY_BACKEND_LOG_LEVEL": "fatal",  # its C++ parts write into our standard error
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }
 )
 
 import ray  # noqa: E402  # after the settings above
 import ray.data  # noqa: E402
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: E402
 
 #: LLM workers: a process each, which does some hundred requests a second. Never one alone, so
 #: that the loss of one does not stop the stage; one for so many CPUs of the cluster.

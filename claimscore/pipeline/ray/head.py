@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.actor import ActorHandle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from claimscore.pipeline.llm.services.head import Services
 from claimscore.pipeline.llm.services.letters import Letter, Reason, Reply, error_of
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.ray.board import Board, Look, Orders, Report
+
+if TYPE_CHECKING:
+    from claimscore.pipeline.llm.services.head import Services
 
 
 class Head:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import threading
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -13,21 +12,19 @@ import anyio.to_thread
 import ray
 import ray.data
 from ray.data import ActorPoolStrategy
-from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from claimscore.config import RunConfig, api_key
-from claimscore.errors import StoppedEarly
 from claimscore.pipeline.chunks import ChunkTodo
 from claimscore.pipeline.encoders.devices import cpu_threads
 from claimscore.pipeline.encoders.store import StoreStats
 from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.llm.services.letters import Reason, error_of, reason_of
 from claimscore.pipeline.llm.stats import EngineStats
-from claimscore.pipeline.llm.stopping import STOP_GRACE_S
 from claimscore.pipeline.plan import Plan
 from claimscore.pipeline.progress import PassWork, Progress
 from claimscore.pipeline.ray.board import Counts, Look, Step
-from claimscore.pipeline.ray.cluster import Layout, layout, open_chunks, share
+from claimscore.pipeline.ray.cluster import layout, open_chunks, share
 from claimscore.pipeline.ray.head import start_head
 from claimscore.pipeline.ray.job import Job, Row, finished_of, resolved
 from claimscore.pipeline.ray.llm_worker import LLMWorker
