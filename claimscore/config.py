@@ -198,6 +198,17 @@ def refuse_secrets(model: str, role: str) -> None:
         )
 
 
+def names_aws_key() -> bool:
+    """Whether the environment says who asks an S3 store, so that nothing else has to."""
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SKIP_SIGNATURE", "AWS_WEB_IDENTITY_TOKEN_FILE")
+    return any(os.environ.get(name) for name in names)
+
+
+def store_allows_http(prefix: str) -> bool:
+    """Whether AWS_ALLOW_HTTP (AZURE_, GOOGLE_) lets an object store be asked over plain http."""
+    return os.environ.get(f"{prefix}_ALLOW_HTTP", "").lower() in ("1", "true", "yes", "on")
+
+
 def user_cache_dir() -> Path:
     """Where paid answers are kept: CLAIMSCORE_CACHE_DIR, else the XDG cache folder."""
     named = os.environ.get("CLAIMSCORE_CACHE_DIR")

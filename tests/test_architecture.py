@@ -28,10 +28,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "addresses": {"errors"},
     "text": BASE,
     "blocks": BASE | {"text"},
+    "storage": BASE,
     "prompts": BASE,
     "cache": BASE,
     "records": BASE,
-    "storage": BASE,
     "rundir": BASE | {"storage"},
     "metrics": BASE | {"text", "blocks"},
     "metrics.bert_score": BASE | {"metrics", "pipeline.encoders"},  # its function asks a model
@@ -98,6 +98,9 @@ HOMES: dict[str, tuple[str, ...]] = {
     "huggingface_hub": ("pipeline.encoders",),
     "safetensors": ("pipeline.encoders", "training", "metrics.summac.weights"),
     "diskcache": ("cache.store",),
+    "obstore": ("storage",),
+    "boto3": ("storage",),
+    "botocore": ("storage",),
     "orjson": (
         "cache.key",
         "cache.entry",
@@ -198,4 +201,4 @@ def test_starting_up_loads_nothing_heavy(arguments: list[str]) -> None:
     )
     assert result.returncode == 0, result.stderr[-2000:]
     loaded = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
-    assert loaded.isdisjoint({"torch", "openai", "transformers", "polars", "nltk", "numpy"})
+    assert loaded.isdisjoint({"torch", "openai", "transformers", "polars", "nltk", "numpy", "obstore"})

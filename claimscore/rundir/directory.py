@@ -13,21 +13,20 @@ a step finished or not, never half: it is done again and writes over what is the
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import json
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import polars as pl
 
-from claimscore.atomic import atomic_path
 from claimscore.errors import ConfigError
 from claimscore.rundir.chunk_files import ChunkFiles
 from claimscore.rundir.home import NOTE, STATE, Home, LocalHome
@@ -35,7 +34,8 @@ from claimscore.rundir.manifest import Manifest
 from claimscore.rundir.parts import SINGLE_STEP_TABLES, PartFiles, Written, checked, empty
 from claimscore.rundir.scores import sink_scores
 from claimscore.rundir.settings import as_stored, merge, to_toml, without
-from claimscore.storage import Folder
+from claimscore.rundir.store_home import StoreHome
+from claimscore.storage import Folder, is_remote
 
 _OPTIONS = f"{STATE}/options.json"
 _TOML_HEADER = "# Written by claimscore: everything that determines the results of this run.\n"
@@ -48,21 +48,23 @@ class RunDirectory:
     parts of different steps at once; settings and results are for one thread.
     """
 
-    def __init__(self, path: Path | str) -> None:
-        self._home: Home = LocalHome(Path(path))
+    def __init__(self, where: Path | str, tell: Callable[[str], None] = lambda _: None) -> None:
+        """`where` is a path or the address of an object store; `tell` hears what people who wait
+        for the lock should know."""
+        self._home = _home(where, tell)
         self._parts = PartFiles(self._home.folder)
         self._is_open = False
         self._manifest_or_none: Manifest | None = None
 
     @classmethod
-    def reader(cls, path: Path | str) -> RunDirectory:
+    def reader(cls, where: Path | str) -> RunDirectory:
         """A view for `status` and `report`: takes no lock and changes nothing.
 
         It shows what was finished when it was opened.
         """
-        directory = cls(path)
+        directory = cls(where)
         if not directory.folder.exists("run.toml"):
-            raise ConfigError(f"{path}: not a run directory; there is no run.toml in it")
+            raise ConfigError(f"{directory.name}: not a run directory; there is no run.toml in it")
         directory._load()
         return directory
 
@@ -282,12 +284,23 @@ class RunDirectory:
         with self.writing("scores.parquet") as path:
             sink_scores(frames, path, self.state / "scores", self.folder.address("scores.parquet"))
 
-    @contextlib.contextmanager
-    def writing(self, name: str) -> Iterator[Path]:
+    def writing(self, name: str) -> AbstractContextManager[Path]:
         """A path on this machine; what is written there takes the file's place when the block
         ends, and nothing does when it raises."""
-        with atomic_path(self.path / name) as temporary:
-            yield temporary
+        return self._home.writing(name)
+
+    def keep_copied(self, name: str, content: Callable[[], bytes | None]) -> None:
+        """Keep a copy of a file of the state folder, for who goes on from another machine.
+
+        `content` gives what to copy, None where it is what it was the last time; a thread calls it
+        every few seconds. Nothing to do on a disk, where the state folder is in the run directory.
+        """
+        self._for_writing()
+        self._home.keep_copied(name, content)
+
+    def copied(self, name: str) -> bytes | None:
+        """The latest copy, from whatever machine; None on a disk, or where there is none."""
+        return self._home.copied(name)
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
         """Replace summary.json; a NaN in it is an error of the caller."""
@@ -337,6 +350,7 @@ class RunDirectory:
     def _for_writing(self) -> Manifest:
         if not self._is_open:
             raise RuntimeError("the run directory is not open for writing: use `with`")
+        self._home.check()
         return self._manifest
 
 
@@ -352,6 +366,10 @@ class _ChunkOfDirectory:
 
     def write(self, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
         self.directory.write_parts(self.chunk, step, frames)
+
+
+def _home(where: Path | str, tell: Callable[[str], None]) -> Home:
+    return StoreHome(str(where), tell) if is_remote(where) else LocalHome(Path(where))
 
 
 def _as_called(difference: str, called: Mapping[str, str]) -> str:

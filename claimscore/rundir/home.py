@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from claimscore.atomic import os_errors, remove_leftovers
+from claimscore.atomic import atomic_path, os_errors, remove_leftovers
 from claimscore.errors import ConfigError
+from claimscore.rundir.copies import Content
 from claimscore.rundir.journal import FileJournal, Journal
 from claimscore.rundir.lock import FolderLock, is_locked
 from claimscore.storage import Folder, LocalFolder
@@ -45,6 +47,9 @@ class Home(Protocol):
         """Take the lock, for writing. `ConfigError` where it is held, or this is no place for a
         run."""
 
+    def check(self) -> None:
+        """`StoppedEarly` where the lock is no longer held, as may be in an object store."""
+
     def clean(self) -> None:
         """Remove what a kill left; the lock is held."""
 
@@ -56,6 +61,17 @@ class Home(Protocol):
 
     def is_locked(self) -> bool:
         """Whether a process works here now."""
+
+    def writing(self, name: str) -> AbstractContextManager[Path]:
+        """A path on this machine; what is written there takes the file's place when the block
+        ends, and nothing does when it raises."""
+
+    def keep_copied(self, name: str, content: Content) -> None:
+        """Put what `content` gives into the state folder of the store, every few seconds and at
+        the end; nothing where the state folder is in the run directory itself."""
+
+    def copied(self, name: str) -> bytes | None:
+        """What `keep_copied` put there last, on whatever machine; None where it put nothing."""
 
     def add_event(self, line: bytes) -> None:
         """Append a line to events.jsonl."""
@@ -90,6 +106,9 @@ class LocalHome:
         names = sorted(entry.name for entry in self.path.iterdir())
         refuse_foreign([name for name in names if name[0] != "."], str(self.path))
 
+    def check(self) -> None:
+        """The system keeps the lock as long as the process lives."""
+
     def clean(self) -> None:
         for folder in (self.path, self.state, *(self.path / name for name in OWN_NAMES)):
             if folder.is_dir():
@@ -109,6 +128,15 @@ class LocalHome:
 
     def is_locked(self) -> bool:
         return is_locked(self.path / LOCK)
+
+    def writing(self, name: str) -> AbstractContextManager[Path]:
+        return atomic_path(self.path / name)
+
+    def keep_copied(self, name: str, content: Content) -> None:
+        """It is where it belongs."""
+
+    def copied(self, name: str) -> bytes | None:
+        return None
 
     def add_event(self, line: bytes) -> None:
         append_line(self.path / "events.jsonl", line)

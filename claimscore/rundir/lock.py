@@ -17,9 +17,10 @@ _TRIES, _WAIT_S = 5, 0.02
 
 
 class FolderLock:
-    """Held from its making to `release`. `ConfigError` where another process holds it."""
+    """Held from its making to `release`. `ConfigError` where another process holds it, which says
+    so of `what`, or of the folder."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, what: str = "") -> None:
         path = folder / name
         with os_errors(path):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -33,7 +34,8 @@ class FolderLock:
                 if exc.errno not in (errno.EAGAIN, errno.EACCES):
                     raise
                 raise ConfigError(
-                    f"{folder} is in use by process {holder or 'unknown'}; wait for it, or stop it"
+                    f"{what or folder} is in use by process {holder or 'unknown'}; "
+                    "wait for it, or stop it"
                 ) from None
         self._descriptor = descriptor
 

@@ -1,0 +1,60 @@
+"""What is appended to on this machine, copied into an object store every few seconds."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+
+from claimscore.errors import ClaimscoreError
+from claimscore.storage import Folder
+
+#: Seconds between two copies.
+COPY_S = 5.0
+
+#: Gives a file's content, or None where it is what it was the last time.
+Content = Callable[[], bytes | None]
+
+
+class Copies:
+    """Copies in a thread from `start` to `stop`. What fails is tried again the next time."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._contents: dict[str, Content] = {}
+        self._unsent: dict[str, bytes] = {}
+        self._mutex = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="copies", daemon=True)
+
+    def add(self, name: str, content: Content) -> None:
+        """Copy this too, under this name."""
+        with self._mutex:
+            self._contents[name] = content
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Copy a last time; raises what the store does."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.copy()
+
+    def copy(self) -> None:
+        """Copy now what has changed."""
+        with self._mutex:
+            for name, content in self._contents.items():
+                new = content()
+                if new is not None:
+                    self._unsent[name] = new
+            while self._unsent:
+                name = next(iter(self._unsent))
+                self._folder.write(name, self._unsent[name])
+                del self._unsent[name]
+
+    def _keep(self) -> None:
+        while not self._ended.wait(COPY_S):
+            with contextlib.suppress(ClaimscoreError):  # said by who writes what counts
+                self.copy()

@@ -1,0 +1,94 @@
+"""`Folder`: what a run asks of the place where it keeps its files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from claimscore.storage.addresses import is_remote, parse_address
+
+
+class Folder(Protocol):
+    """Named bytes that are there whole or not at all.
+
+    Names are relative, with `/` between their parts; folders in between come and go with the
+    files in them. What one process wrote, every other one reads from then on. A store's or a
+    disk's refusal is a `ConfigError` (no such bucket, no right to it) or a `StoppedEarly` (not
+    reached though tried again, disk full). Methods block; threads may share a folder.
+    """
+
+    @property
+    def name(self) -> str:
+        """For people; without a secret."""
+
+    @property
+    def local(self) -> Path | None:
+        """The folder's path, or None where it is in an object store."""
+
+    def read(self, name: str) -> bytes:
+        """The whole content; `FileNotFoundError` where there is none."""
+
+    def open(self, name: str) -> BinaryIO:
+        """The content as a stream; `FileNotFoundError` where there is none.
+
+        It is that of one version: where another takes its place meanwhile, reading goes on in
+        the old one (a disk) or raises `ConfigError` (an object store).
+        """
+
+    def write(self, name: str, data: bytes | memoryview) -> None:
+        """Replace the content, wholly or not at all."""
+
+    def upload(self, name: str, path: Path) -> None:
+        """Replace the content by a local file's, of any length, wholly or not at all."""
+
+    def create(self, name: str, data: bytes | memoryview) -> bool:
+        """Write unless it is there; of several that try at once, one is told True."""
+
+    def version(self, name: str) -> str | None:
+        """What changes when the content does, or None where there is nothing.
+
+        For small files: a disk has to read them.
+        """
+
+    def replace_if(self, name: str, data: bytes | memoryview, version: str) -> str | None:
+        """Replace the content if it still has this version; the new one, or None if it has not."""
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file of this name."""
+
+    def size(self, name: str) -> int:
+        """The number of bytes; `FileNotFoundError` where there is none."""
+
+    def delete(self, *names: str) -> None:
+        """Remove files; those that are not there are no error."""
+
+    def names(self, prefix: str = "") -> Iterator[str]:
+        """All names below the folder `prefix`, sorted; those that begin with a dot are left out."""
+
+    def address(self, name: str = "") -> str | Path:
+        """What polars and people call the file: a path or a URL."""
+
+    def child(self, prefix: str) -> Folder:
+        """The folder in this one."""
+
+
+def open_folder(where: str | Path) -> Folder:
+    """The folder at a path or an address; nothing is made, asked or checked yet.
+
+    Raises `ConfigError` for an address of no known kind, or one that holds a secret.
+    """
+    if isinstance(where, str) and is_remote(where):
+        from claimscore.storage.objects import ObjectFolder
+
+        return ObjectFolder.at(parse_address(where))
+    from claimscore.storage.local import LocalFolder
+
+    return LocalFolder(Path(where))
+
+
+def checked(name: str) -> str:
+    """The name, if it is one; anything else is a mistake of ours, not of the user."""
+    if any(part in ("", ".", "..") for part in name.split("/")) or "\0" in name:
+        raise ValueError(f"not a name in a folder: {name!r}")
+    return name

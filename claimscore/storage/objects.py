@@ -1,0 +1,168 @@
+"""A folder in an object store, through obstore. The only part that calls it.
+
+A PUT is atomic in every store: a reader gets the old content or the new one, whole. What is
+longer than a part (5 MiB) goes up in parts that become one object at the end. What is written
+only if nothing is there, or only if the version is still the same, is one request that the
+store itself judges, so of several that try at once one succeeds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+import obstore
+from obstore import exceptions
+
+from claimscore.errors import ConfigError
+from claimscore.storage.addresses import Address
+from claimscore.storage.folder import checked
+from claimscore.storage.ranges import RangeReader
+from claimscore.storage.stores import open_store, store_errors
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta, PutMode, PutResult, UpdateVersion
+    from obstore.store import ObjectStore
+
+_UPLOADS = 4
+
+
+class ObjectFolder:
+    """A `Folder` in a bucket, or on a web server, from which one can only read."""
+
+    def __init__(self, store: ObjectStore, address: Address) -> None:
+        self._store = store
+        self._address = address
+
+    @classmethod
+    def at(cls, address: Address) -> ObjectFolder:
+        """The folder at an address."""
+        return cls(open_store(address), address)
+
+    def __repr__(self) -> str:
+        return f"ObjectFolder({self.name!r})"
+
+    @property
+    def name(self) -> str:
+        return str(self._address)
+
+    @property
+    def local(self) -> None:
+        return None
+
+    def address(self, name: str = "") -> str:
+        return f"{self.name}/{checked(name)}" if name else self.name
+
+    def child(self, prefix: str) -> ObjectFolder:
+        return ObjectFolder(self._store, self._address._replace(path=self._key(prefix)))
+
+    def read(self, name: str) -> bytes:
+        with self._errors(name):
+            return bytes(obstore.get(self._store, self._key(name)).bytes())
+
+    def open(self, name: str) -> BinaryIO:
+        meta = self._head(name)
+        reader = RangeReader(
+            self._store, self._key(name), meta, self._address.kind, self.address(name)
+        )
+        return io.BufferedReader(reader, 1 << 20)
+
+    def size(self, name: str) -> int:
+        return self._head(name)["size"]
+
+    def exists(self, name: str) -> bool:
+        try:
+            self._head(name)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def version(self, name: str) -> str | None:
+        try:
+            return _version(self._head(name))
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, data: bytes | memoryview) -> None:
+        self._put(name, _flat(data))
+
+    def upload(self, name: str, path: Path) -> None:
+        self._put(name, path)
+
+    def create(self, name: str, data: bytes | memoryview) -> bool:
+        try:
+            self._put(name, _flat(data), "create")
+        except exceptions.AlreadyExistsError:
+            return False
+        return True
+
+    def replace_if(self, name: str, data: bytes | memoryview, version: str) -> str | None:
+        expected = cast("UpdateVersion", json.loads(version))
+        try:
+            return _version(self._put(name, _flat(data), expected))
+        except exceptions.PreconditionError:
+            return None
+
+    def delete(self, *names: str) -> None:
+        self._refuse_read_only("")
+        keys = [self._key(name) for name in names]
+        if not keys:
+            return
+        try:
+            with self._errors(names[0]):
+                obstore.delete(self._store, keys)
+        except FileNotFoundError:  # one of many was missing: the others one by one
+            for name, key in zip(names, keys, strict=True):
+                with contextlib.suppress(FileNotFoundError), self._errors(name):
+                    obstore.delete(self._store, key)
+
+    def names(self, prefix: str = "") -> Iterator[str]:
+        if self._address.kind == "http":
+            raise ConfigError(f"{self.name}: a web server does not say which files it has")
+        start = len(self._address.path) + 1 if self._address.path else 0
+        folder = self._key(prefix) if prefix else self._address.path
+        with self._errors(""):
+            paths = [
+                meta["path"][start:]
+                for metas in obstore.list(self._store, folder or None)
+                for meta in metas
+            ]
+        return iter(sorted(path for path in paths if not path.rpartition("/")[2].startswith(".")))
+
+    def _key(self, name: str) -> str:
+        return f"{self._address.path}/{checked(name)}".lstrip("/")
+
+    def _head(self, name: str) -> ObjectMeta:
+        with self._errors(name):
+            return obstore.head(self._store, self._key(name))
+
+    def _errors(self, name: str) -> AbstractContextManager[None]:
+        return store_errors(self._address.kind, self.address(name) if name else self.name)
+
+    def _put(self, name: str, data: memoryview | Path, mode: PutMode = "overwrite") -> PutResult:
+        self._refuse_read_only(name)
+        key = self._key(name)
+        with self._errors(name):
+            try:
+                return obstore.put(self._store, key, data, mode=mode, max_concurrency=_UPLOADS)
+            except FileNotFoundError as exc:  # an object may be missing, its bucket may not
+                raise ConfigError(f"{self.address(name)}: there is no such bucket") from exc
+
+    def _refuse_read_only(self, name: str) -> None:
+        if self._address.kind == "http":
+            raise ConfigError(f"{self.name}/{name}: a web server's files can only be read")
+
+
+def _flat(data: bytes | memoryview) -> memoryview:
+    return memoryview(data).cast("B")
+
+
+def _version(meta: ObjectMeta | PutResult) -> str:
+    """What conditional puts ask for, as text: the ETag, and the generation where there is one."""
+    found = {"e_tag": meta["e_tag"], "version": meta["version"]}
+    return json.dumps({name: value for name, value in found.items() if value not in (None, "null")})

@@ -1,0 +1,177 @@
+"""Connections to object stores: the settings that polars reads, and their errors in our words.
+
+The stores' own environment variables say where they are and who asks (`AWS_ENDPOINT_URL`,
+`AWS_ACCESS_KEY_ID`, `GOOGLE_APPLICATION_CREDENTIALS`, `AZURE_STORAGE_ACCOUNT_NAME` and so on);
+obstore reads them as polars does. Where no AWS key is among them and boto3 is installed,
+profiles and roles are boto3's business, as they are in polars.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from obstore import exceptions
+from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
+
+from claimscore.config import names_aws_key, store_allows_http
+from claimscore.errors import ConfigError, StoppedEarly
+from claimscore.storage.addresses import Address
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, ObjectStore, RetryConfig
+
+#: Tried again for about half a minute: a store that is away for longer stops the run.
+RETRY: RetryConfig = {
+    "max_retries": 8,
+    "retry_timeout": timedelta(seconds=120),
+    "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=15)},
+}
+
+_PREFIX = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}
+_ENDPOINT = {
+    "s3": "AWS_ENDPOINT_URL and AWS_DEFAULT_REGION",
+    "gs": "the proxy's variables",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME",
+    "http": "the address",
+}
+_CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE with boto3 installed, or "
+    "AWS_SKIP_SIGNATURE=true for a public bucket)",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY (or AZURE_STORAGE_SAS_TOKEN)",
+    "http": "nothing: only pages that need no login can be read",
+}
+
+
+def open_store(address: Address) -> ObjectStore:
+    """A connection to the bucket, container or server of an address; nothing is asked yet."""
+    with store_errors(address.kind, address.root):
+        if address.kind == "http":
+            return HTTPStore.from_url(
+                address.root, client_options=_client(True), retry_config=RETRY
+            )
+        client = _client(store_allows_http(_PREFIX[address.kind]))
+        if address.kind == "gs":
+            return GCSStore(address.name, client_options=client, retry_config=RETRY)
+        if address.kind == "az":
+            return AzureStore.from_url(address.root, client_options=client, retry_config=RETRY)
+        return S3Store(
+            address.name,
+            client_options=client,
+            retry_config=RETRY,
+            credential_provider=_boto3_credentials(address),
+        )
+
+
+def _client(allow_http: bool) -> ClientConfig:
+    """A request is at most a part of a few MiB, which a slow line may take."""
+    return {
+        "timeout": timedelta(seconds=120),
+        "connect_timeout": timedelta(seconds=10),
+        "allow_http": allow_http,
+    }
+
+
+def _boto3_credentials(address: Address) -> Any:
+    """What boto3 finds (profiles, roles), where the environment has no key; None: obstore looks."""
+    if names_aws_key() or importlib.util.find_spec("boto3") is None:
+        return None
+    from botocore.exceptions import BotoCoreError
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    try:
+        return Boto3CredentialProvider()
+    except ValueError:
+        raise ConfigError(
+            f"{address.root}: no credentials were found; set {_CREDENTIALS['s3']}"
+        ) from None
+    except BotoCoreError as exc:
+        raise ConfigError(f"{address.root}: {exc}") from exc
+
+
+@contextlib.contextmanager
+def store_errors(kind: str, address: str) -> Iterator[None]:
+    """Map a store's error to one of ours; `FileNotFoundError` only where the bucket is there.
+
+    What a store says is read for its codes and never shown: an address with a signature or a
+    request's headers may be in it.
+    """
+    try:
+        yield
+    except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+        raise  # the answer to a conditional put
+    except (exceptions.BaseError, FileNotFoundError) as exc:
+        raise _translated(kind, address, exc) from None
+
+
+def _translated(kind: str, address: str, error: Exception) -> Exception:
+    text = str(error)
+    code = found[1] if (found := re.search(r"<Code>([A-Za-z]{1,60})</Code>", text)) else ""
+    status = (
+        int(found[1]) if (found := re.search(r"\bstatus(?: code)?: ([1-5]\d\d)\b", text)) else 0
+    )
+    if code in ("NoSuchBucket", "ContainerNotFound", "InvalidBucketName"):
+        return ConfigError(f"{address}: there is no such bucket; check its name")
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(2, "No such object", address)
+    if "token request" in text or "MissingAccount" in text or "redential" in code:
+        return ConfigError(f"{address}: no credentials were found; set {_CREDENTIALS[kind]}")
+    if "BadScheme" in text:
+        return ConfigError(
+            f"{address}: the store's own address is plain http; allow it with "
+            f"{_PREFIX[kind]}_ALLOW_HTTP=true"
+        )
+    if status == 301 or code in ("AuthorizationHeaderMalformed", "PermanentRedirect"):
+        return ConfigError(f"{address}: the bucket is in another region; set AWS_DEFAULT_REGION")
+    if _is_refusal(error, status, code):
+        detail = f" ({code or status})" if code or status else ""
+        return ConfigError(
+            f"{address}: access is denied{detail}; check {_CREDENTIALS[kind]} and the rights"
+        )
+    if status in (405, 501) or isinstance(error, exceptions.NotSupportedError):
+        return ConfigError(f"{address}: the server does not support what is asked of it")
+    if status >= 500 or status in (408, 429):
+        return StoppedEarly(
+            f"{address}: the store answers {status}, after several tries; "
+            "run the same command again when it is well"
+        )
+    if "kind: " in text or "error sending request" in text or "error decoding" in text:
+        return StoppedEarly(
+            f"{address}: {_host(text)} was not reached after several tries; check the network and "
+            f"{_ENDPOINT[kind]}, then run the same command again"
+        )
+    if status:
+        return ConfigError(f"{address}: the store refused the request ({code or status})")
+    return ConfigError(f"{address}: {_first_words(text)}")
+
+
+_REFUSALS = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
+
+
+def _found(pattern: str, text: str) -> str:
+    match = re.search(pattern, text)
+    return match[1] if match else ""
+
+
+def _is_refusal(error: Exception, status: int, code: str) -> bool:
+    return isinstance(error, _REFUSALS) or status in (401, 403) or code == "ExpiredToken"
+
+
+def _host(text: str) -> str:
+    """The server that a message names, without user name, path and query."""
+    found = re.search(r"https?://[^\s,\"]+", text)
+    parts = urlsplit(found[0]) if found else None
+    if parts is None or not parts.hostname:
+        return "the store"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+def _first_words(text: str) -> str:
+    first = text.strip().partition("\n")[0]
+    return re.sub(r"\w+://\S+", "…", first)[:200]
