@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from claimscore.config import LLMConfig, api_key, user_state_dir
 from claimscore.pipeline.estimating.figures import Estimate
-from claimscore.pipeline.llm.limits.shared import SharedBudget, shared_scope
+from claimscore.pipeline.llm.limits.shared import LIMITS_FILE, SharedBudget, shared_scope
 from claimscore.pipeline.llm.providers.base import Provider
-from claimscore.pipeline.llm.session import LIMITS_FILE
 
 #: What a server may take for an answer, to begin and for each token; what a rule takes.
 _LATENCY_S, _TOKEN_S, _RULE_S = 1.0, 0.02, 0.0003

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Generic, TypeVar, cast
 
@@ -21,22 +21,18 @@ from anyio.abc import TaskGroup
 from claimscore.cache.key import request_key
 from claimscore.cache.store import Cache, Entry
 from claimscore.config import FailureLimit
-from claimscore.errors import (
-    ConfigError,
-    RejectedError,
-    StoppedEarly,
-    TooManyFailures,
-)
-from claimscore.pipeline.llm.commit import GroupCommit
+from claimscore.errors import ConfigError, RejectedError, StoppedEarly
+from claimscore.pipeline.llm.answers import Answers, OwnAnswers, Turn
+from claimscore.pipeline.llm.failing import why_stop
 from claimscore.pipeline.llm.judge import Parse, Passed, Refused, judge
 from claimscore.pipeline.llm.limits import Limiter
-from claimscore.pipeline.llm.money import Spending
+from claimscore.pipeline.llm.money import Budgeted, Spending
 from claimscore.pipeline.llm.outage import Outage
 from claimscore.pipeline.llm.providers.base import Collecting, Provider
 from claimscore.pipeline.llm.retry import GaveUp, Retry, Sleep
 from claimscore.pipeline.llm.sender import OnEvent, Sender, Tries, hear_nothing
 from claimscore.pipeline.llm.stats import EngineStats
-from claimscore.pipeline.llm.stopping import Halted, Stop
+from claimscore.pipeline.llm.stopping import Closed, Halted, Stop
 from claimscore.types import Completion, Failure, Message, OutputSchema, Request
 
 T = TypeVar("T")
@@ -47,14 +43,8 @@ _BULK = 500
 #: Seconds between two looks whether another process has got the answer that is wanted here too.
 _OTHER_PROCESS_S = (0.05, 0.15)
 
-#: Rows that must have an outcome before a share of failures says anything.
-_ROWS_FOR_A_SHARE = 50
-
 #: Workers of a call that may sleep before a retry, for each that can send.
 _SLEEPERS_A_SLOT = 3
-
-#: So many requests too long for the model, and none answered: then all of them are.
-_ALL_TOO_LONG = 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,7 +112,7 @@ class Engine:
     def __init__(
         self,
         provider: Provider,
-        cache: Cache,
+        cache: Cache | Answers,
         *,
         rpm: float | None = None,
         tpm: float | None = None,
@@ -134,13 +124,13 @@ class Engine:
         failure_limit: FailureLimit | None = None,
         retry_failed: bool = False,
         limiter: Limiter | None = None,
-        spending: Spending | None = None,
+        spending: Budgeted | None = None,
         on_event: OnEvent | None = None,
-        stop_grace_s: float | None = None,
+        on_failure: Callable[[EngineStats, Failure], None] | None = None,
+        stop: Stop | None = None,
         sleep: Sleep = anyio.sleep,
     ) -> None:
         self.provider = provider
-        self.cache = cache
         self.max_concurrency = max_concurrency
         self.stats = EngineStats()
         self._max_attempts = max_attempts
@@ -152,7 +142,8 @@ class Engine:
         self._limiter = limiter or Limiter(rpm=rpm, tpm=tpm, max_concurrency=max_concurrency)
         self._spending = spending or Spending(price=None)
         self._outage = Outage(max_outage_s)
-        self._stop = Stop(stop_grace_s)
+        self._stop = stop or Stop()
+        self._on_failure = on_failure or self._check_failures
         self._sender = Sender(
             provider,
             limiter=self._limiter,
@@ -165,18 +156,22 @@ class Engine:
             on_event=self._on_event,
         )
         # Thousands of locks, for hours: batches have their journal.
-        self._claims = not isinstance(provider, Collecting)
+        claims = not isinstance(provider, Collecting)
+        self._answers: Answers = (
+            cache
+            if isinstance(cache, Answers)
+            else OwnAnswers(cache, self._spending.flush, claims=claims)
+        )
         self._n_elsewhere = 0
         self._n_untaken = 0
         self._taken = anyio.Event()
-        self._commits = GroupCommit(cache, self._spending.flush)
         self._flights: dict[str, _Flight] = {}
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Engine:
         self._tasks = await anyio.create_task_group().__aenter__()
         self._sender.background = self._tasks
-        self._tasks.start_soon(self._commits.run)
+        self._tasks.start_soon(self._answers.run)
         return self
 
     async def __aexit__(
@@ -186,8 +181,8 @@ class Engine:
         traceback: TracebackType | None,
     ) -> None:
         assert self._tasks is not None
-        self._stop.halt(StoppedEarly("the engine is closed"))
-        self._commits.close()
+        self._stop.halt(Closed("the engine is closed"))
+        self._answers.close()
         await self._tasks.__aexit__(None, None, None)
 
     def request(
@@ -243,7 +238,11 @@ class Engine:
         for key, request in zip(keys, requests, strict=True):
             rows.setdefault(key, _Row(request, key, step))
         with self._to_begin(len(rows)) as untaken:
-            missing = await self._take_stored(list(rows.values()), parse)
+            try:
+                missing = await self._take_stored(list(rows.values()), parse)
+            except Halted:
+                self._check_running()
+                raise
             self._take(untaken, len(rows) - len(missing))
             if missing:
                 await self._work(missing, parse, counted, untaken)
@@ -308,8 +307,7 @@ class Engine:
     @property
     def all_too_long(self) -> bool:
         """Whether every row failed because it was too long for the model."""
-        stats = self.stats
-        return 0 < stats.failed == stats.failures["context_length"] == stats.rows_done
+        return self.stats.all_too_long
 
     # -- stored answers
 
@@ -319,7 +317,7 @@ class Engine:
         for start in range(0, len(rows), _BULK):
             open_rows = rows[start : start + _BULK]
             while open_rows:
-                stored = self.cache.get_many([row.key for row in open_rows])
+                stored = await self._answers.get_many([row.key for row in open_rows])
                 missing += [row for row in open_rows if row.key not in stored]
                 open_rows = [
                     row
@@ -402,32 +400,48 @@ class Engine:
                 with self._stop.waiting():
                     await flight.landed.wait()
                 row.outcome = flight.failure  # None: stored by now, or given up; look again
-            elif self._claims and not self.cache.claim(row.key):
-                await self._wait_for_other_process()
             else:
                 await self._look_and_ask(row, call)
         if call.counted and isinstance(row.outcome, Failure):
             self._count_failure(row.outcome)
 
     async def _look_and_ask(self, row: _Row[T], call: _Call[T]) -> None:
-        """One sample of a row that nobody else is asking for."""
+        """One sample of a row that no other task is asking for; who wants the same waits.
+
+        Should this task be cancelled, the next of those who wait takes over.
+        """
         key = row.key
+        flight = self._flights[key] = _Flight()
         try:
-            entry = self.cache.get_many([key]).get(key)
-            if entry is not None:
-                self._use_stored(row, entry, call.parse)
-            elif not self._may_ask(row):
-                row.outcome = row.failure
-            elif self.cache.read_only:
-                raise ConfigError(
-                    "an answer is missing, and the cache can only be read, so it could not be "
-                    "kept; make it writable for you, or name another folder with --cache-dir"
-                )
-            else:
-                await self._fly(row, call)
+            found = await self._answers.begin(key)
+            try:
+                await self._go_on(row, call, found, flight)
+            finally:
+                self._answers.end(key)
         finally:
-            if self._claims:
-                self.cache.release(key)
+            del self._flights[key]
+            flight.landed.set()
+        if found == "elsewhere":
+            await self._wait_for_other_process()
+
+    async def _go_on(
+        self, row: _Row[T], call: _Call[T], found: Entry | Turn, flight: _Flight
+    ) -> None:
+        """Use the stored answer, or ask where it is our turn and another sample is allowed."""
+        if isinstance(found, Entry):
+            self._use_stored(row, found, call.parse)
+        elif found == "elsewhere":
+            return
+        elif not self._may_ask(row):
+            row.outcome = row.failure
+        elif self._answers.read_only:
+            raise ConfigError(
+                "an answer is missing, and the cache can only be read, so it could not be "
+                "kept; make it writable for you, or name another folder with --cache-dir"
+            )
+        else:
+            row.outcome = outcome = await self._ask(row, call)
+            flight.failure = outcome if isinstance(outcome, Failure) else None
 
     async def _wait_for_other_process(self) -> None:
         """A while, in which it may have bought the answer; should it end, the claim is free."""
@@ -444,41 +458,14 @@ class Engine:
 
     def _count_failure(self, failure: Failure) -> None:
         """Stop the run where that is one too many."""
-        stats, limit = self.stats, self._failure_limit
-        stats.failed += 1
-        stats.failures[failure.kind] += 1
-        if self.all_too_long and stats.failed >= _ALL_TOO_LONG:
-            raise ConfigError(f"every request is too long for the model: {failure.message}")
-        share = stats.failed / stats.rows_done
-        if limit.rows is not None and stats.failed > limit.rows:
-            allowed = f"{limit.rows:,}"
-        elif (
-            limit.share is not None
-            and share > limit.share
-            and (stats.rows_done >= _ROWS_FOR_A_SHARE)
-        ):
-            allowed = f"{limit.share:.4g} of the rows"
-        else:
-            return
-        kind, count = stats.failures.most_common(1)[0]
-        raise TooManyFailures(
-            f"{stats.failed:,} of {stats.rows_done:,} rows failed, and --max-failures allows "
-            f"{allowed}; most often ({count:,}): {kind}; the last one: {failure.message}"
-        )
+        self.stats.failed += 1
+        self.stats.failures[failure.kind] += 1
+        self._on_failure(self.stats, failure)
 
-    async def _fly(self, row: _Row[T], call: _Call[T]) -> None:
-        """Ask for the row's sample; whoever wants the same meanwhile waits for this flight.
-
-        Should this task be cancelled, the next of those who wait takes over.
-        """
-        key = row.key
-        flight = self._flights[key] = _Flight()
-        try:
-            row.outcome = outcome = await self._ask(row, call)
-            flight.failure = outcome if isinstance(outcome, Failure) else None
-        finally:
-            del self._flights[key]
-            flight.landed.set()
+    def _check_failures(self, stats: EngineStats, failure: Failure) -> None:
+        error = why_stop(stats, self._failure_limit, failure.message)
+        if error is not None:
+            raise error
 
     async def _ask(self, row: _Row[T], call: _Call[T]) -> Answer[T] | Failure | None:
         """An answer, a failure, or None where the answer was refused and the row moved on."""
@@ -511,10 +498,10 @@ class Engine:
         try:
             verdict = judge(completion, parse)
         except Exception:  # a bug in `parse`; the answer is paid for all the same
-            await self._commits.put(key, Entry(completion))
+            await self._answers.keep(key, Entry(completion))
             raise
         why = verdict.message if isinstance(verdict, Refused) else None
-        await self._commits.put(key, Entry(completion, why))
+        await self._answers.keep(key, Entry(completion, why))
         return verdict
 
     async def _back_off(self, call: _Call[T], seconds: float) -> None:

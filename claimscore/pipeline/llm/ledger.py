@@ -48,12 +48,17 @@ class Spent:
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
+    def plus(self, other: Spent, sign: int = 1) -> Spent:
+        """The sum of both, or with -1 the difference."""
+        return Spent(*(getattr(self, n) + sign * getattr(other, n) for n in _COUNTS))
+
 
 _COUNTS = tuple(field.name for field in dataclasses.fields(Spent))
 
 
 class Ledger:
-    """The one writer of a ledger; `earlier` is what was in it when it was opened.
+    """The one writer of a ledger; `earlier` is what was in it when it was opened, and `open`
+    the part of it that was reserved and not settled, by number.
 
     Threads may share it. A half line at the end, which a full disk or a power cut leaves, is
     taken away: nothing was sent before its line was whole. A line before the last that cannot
@@ -77,6 +82,7 @@ class Ledger:
         self._size = file.size
         self._next = file.last_number + 1
         self.earlier = file.spent()
+        self.open = file.open
 
     def _lock(self) -> None:
         try:
@@ -132,7 +138,7 @@ class _File:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._settled = Spent()
-        self._open: dict[int, Spent] = {}
+        self.open: dict[int, Spent] = {}
         self.last_number = 0
         self.size = 0
         self._n_lines = 0
@@ -143,8 +149,8 @@ class _File:
     def spent(self) -> Spent:
         """All of it, reservations without a settlement in full as possibly billed."""
         total = dataclasses.replace(self._settled)
-        for reserved in self._open.values():
-            total.add(reserved)
+        for spent in self.open.values():
+            total.add(spent)
         return total
 
     def _blocks(self) -> Iterator[list[bytes]]:
@@ -175,23 +181,24 @@ class _File:
     def _apply(self, entry: dict[str, Any]) -> None:
         if "reserve" in entry:
             number = int(entry["reserve"])
-            self._open[number] = _reserved(entry)
+            self.open[number] = reserved(
+                entry["prompt_tokens"], entry["completion_tokens"], entry["pico_usd"]
+            )
             self.last_number = max(self.last_number, number)
             return
         for number in entry["settle"]:
-            del self._open[number]
+            del self.open[number]
         self._settled.add(Spent(**{name: int(entry.get(name, 0)) for name in _COUNTS}))
 
 
-def _reserved(entry: dict[str, Any]) -> Spent:
+def reserved(prompt_tokens: int, completion_tokens: int, pico_usd: int | None) -> Spent:
     """A request that may have been sent and billed."""
-    price = entry["pico_usd"]
-    if price is not None:
-        return Spent(requests=1, possibly_pico_usd=int(price))
+    if pico_usd is not None:
+        return Spent(requests=1, possibly_pico_usd=int(pico_usd))
     return Spent(
         requests=1,
-        unpriced_prompt_tokens=int(entry["prompt_tokens"]),
-        unpriced_completion_tokens=int(entry["completion_tokens"]),
+        unpriced_prompt_tokens=int(prompt_tokens),
+        unpriced_completion_tokens=int(completion_tokens),
     )
 
 

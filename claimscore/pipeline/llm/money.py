@@ -11,67 +11,58 @@ than what those in flight went over.
 from __future__ import annotations
 
 import collections
-import dataclasses
-import json
-import math
-import threading
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol
 
 import anyio
 
-from claimscore.errors import BudgetError, ConfigError, StoppedEarly
-from claimscore.pipeline.llm.ledger import Ledger, Spent, read_spent
-from claimscore.pipeline.llm.prices import PICO, Price
-from claimscore.types import OutputSchema, Request, Usage
+from claimscore.errors import BudgetError, StoppedEarly
+from claimscore.pipeline.llm.account import Account, Ended, SpendTotals, spent_so_far
+from claimscore.pipeline.llm.billing import Billing, Reservation
+from claimscore.pipeline.llm.ledger import Ledger
+from claimscore.pipeline.llm.prices import Price
+from claimscore.types import Request, Usage
 
-#: What a chat template, a server's own system prompt and the order to answer in JSON may add.
-_REQUEST_OVERHEAD_TOKENS = 256
-_MESSAGE_OVERHEAD_TOKENS = 16
-
-#: A reservation's number in the ledger (0: none), and what `Spent` counts of it.
-_Ended: TypeAlias = tuple[int, int, int, int, int, int, int, int]
-
+__all__ = [
+    "SPEND_FILE",
+    "Budgeted",
+    "Reservation",
+    "SpendTotals",
+    "Spending",
+    "spent_so_far",
+]
 
 #: The name of a run's ledger in its state folder.
 SPEND_FILE = "spend.jsonl"
 
 
-@dataclasses.dataclass(slots=True)
-class SpendTotals:
-    """What was asked for and used; tokens as servers reported them.
+class Budgeted(Protocol):
+    """What the sender needs of whoever keeps the money, here or in another process.
 
-    `usd` is what answers cost, None where the price is unknown; `possibly_billed_usd` is what
-    may be billed besides, for requests that were sent and whose answer never came.
+    Each reservation is ended once, by `settle`, `release` or `keep`.
     """
 
-    requests: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    usd: float | None = None
-    possibly_billed_usd: float = 0.0
+    @property
+    def totals(self) -> SpendTotals:
+        """What was spent through this object."""
 
-    def __add__(self, other: SpendTotals) -> SpendTotals:
-        known = self.usd is not None and other.usd is not None
-        return SpendTotals(
-            self.requests + other.requests,
-            self.prompt_tokens + other.prompt_tokens,
-            self.completion_tokens + other.completion_tokens,
-            (self.usd or 0.0) + (other.usd or 0.0) if known else None,
-            self.possibly_billed_usd + other.possibly_billed_usd,
-        )
+    def try_reserve(self, request: Request) -> Reservation | None:
+        """The right to send it, or None where that must be waited for. Never waits."""
 
+    async def reserve(self, request: Request) -> Reservation:
+        """The right to send it; raises `BudgetError` where there will be no room."""
 
-class Reservation:
-    """One attempt that may be sent. It is ended once: settled, released or kept."""
+    def settle(self, reservation: Reservation, usage: Usage) -> None:
+        """It was answered."""
 
-    __slots__ = ("number", "pico_usd", "request")
+    def release(self, reservation: Reservation, *, sent: bool = True) -> None:
+        """It cost nothing: refused by the server, or never sent, and then it is no request."""
 
-    def __init__(self, request: Request, number: int = 0, pico_usd: int = 0) -> None:
-        self.request = request
-        self.number = number
-        self.pico_usd = pico_usd
+    def keep(self, reservation: Reservation) -> None:
+        """Nobody knows whether it was answered and billed: it counts as if it was, in full."""
+
+    def flush(self) -> None:
+        """Write down what has ended since the last time; in the thread that commits answers."""
 
 
 class _Waiter:
@@ -101,40 +92,28 @@ class Spending:
         max_requests: int | None = None,
         ledger: Ledger | None = None,
     ) -> None:
-        if max_cost is not None and price is None:
-            raise ConfigError(
-                "--max-cost: what this model costs at this server is not known; name "
-                "--input-price and --output-price (dollars a million tokens), or bound the run "
-                "by --max-requests"
-            )
-        self.price = price
-        self._others = dict(others or {})
-        earlier = ledger.earlier if ledger is not None else Spent()
-        self.earlier = _totals(earlier, price)
-        self.totals = SpendTotals(usd=None if price is None else 0.0)
-        self._max_cost = max_cost
-        self._cap = None if max_cost is None else math.floor(max_cost * PICO)
-        self._max_requests = max_requests
-        self._capped = max_cost is not None or max_requests is not None
-        self._earlier_pico = _pico(earlier, price)
-        self._earlier_possibly_pico = earlier.possibly_pico_usd
-        self._pico = 0
-        self._possibly_pico = 0
-        self._held_pico = 0
-        self._in_flight = 0
-        self._stretch = 1.0
+        self._billing = Billing(price, others)
+        self._account = Account(
+            price=price, max_cost=max_cost, max_requests=max_requests, ledger=ledger
+        )
         self._waiters: collections.deque[_Waiter] = collections.deque()
-        self._ledger = ledger
-        self._ended: collections.deque[_Ended] = collections.deque()
-        self._flushing = threading.Lock()
-        self._schema: tuple[OutputSchema | None, int] = (None, 0)
+
+    @property
+    def earlier(self) -> SpendTotals:
+        """What earlier invocations have spent."""
+        return self._account.earlier
+
+    @property
+    def totals(self) -> SpendTotals:
+        """What this one has."""
+        return self._account.totals
 
     # -- before a request is sent
 
     def try_reserve(self, request: Request) -> Reservation | None:
         """The right to send it, or None where that must be waited for. Never waits."""
-        if not self._capped:
-            self.totals.requests += 1
+        if not self._account.capped:
+            self._account.totals.requests += 1
             return Reservation(request)
         if self._waiters:
             return None
@@ -171,92 +150,36 @@ class Spending:
 
     def settle(self, reservation: Reservation, usage: Usage) -> None:
         """It was answered: count what it cost, and where usage is missing the most it can have."""
-        prompt, completion = usage.prompt_tokens, usage.completion_tokens
-        reported_prompt, reported_completion = prompt or 0, completion or 0
-        if prompt is None or completion is None:
-            most_prompt, most_completion = self._most_tokens(reservation.request)
-            prompt = most_prompt if prompt is None else prompt
-            completion = most_completion if completion is None else completion
-        price, totals = self._price_of(reservation.request), self.totals
-        pico = 0
-        if price is not None:
-            pico = price.cost(prompt, completion, usage.cached_prompt_tokens or 0)
-            self._pico += pico
-            totals.usd = self._pico / PICO
-            prompt = completion = 0  # priced
-        totals.prompt_tokens += reported_prompt
-        totals.completion_tokens += reported_completion
-        if self._ledger is not None:
-            counts = (1, reported_prompt, reported_completion, pico, 0, prompt, completion)
-            self._ended.append((reservation.number, *counts))
-        if self._capped:
-            self._free(reservation, pico)
+        self._end(reservation, self._billing.answered(reservation, usage))
 
     def release(self, reservation: Reservation, *, sent: bool = True) -> None:
         """It cost nothing: refused by the server, or never sent, and then it is no request."""
-        if not sent:
-            self.totals.requests -= 1
-        if self._ledger is not None:
-            self._ended.append((reservation.number, int(sent), 0, 0, 0, 0, 0, 0))
-        if self._capped:
-            self._free(reservation, 0)
+        self._end(reservation, Ended(reservation.number, int(sent)))
 
     def keep(self, reservation: Reservation) -> None:
         """Nobody knows whether it was answered and billed: it counts as if it was, in full."""
-        prompt, completion = self._most_tokens(reservation.request)
-        pico, price = 0, self._price_of(reservation.request)
-        if price is not None:
-            pico = reservation.pico_usd or price.most(prompt, completion)
-            prompt = completion = 0  # priced
-            self._possibly_pico += pico
-            self.totals.possibly_billed_usd = self._possibly_pico / PICO
-        if self._ledger is not None:
-            self._ended.append((reservation.number, 1, 0, 0, 0, pico, prompt, completion))
-        if self._capped:
-            self._free(reservation, pico)
+        self._end(reservation, self._billing.unanswered(reservation))
 
     def flush(self) -> None:
         """Write what has ended since the last time as one line of the ledger.
 
         For the thread that commits answers, after each group; the last one is the caller's.
         """
-        if self._ledger is None or not self._ended:
-            return
-        with self._flushing:
-            group = [self._ended.popleft() for _ in range(len(self._ended))]
-            numbers, *counts = zip(*group, strict=True)
-            try:
-                self._ledger.settle(filter(None, numbers), Spent(*map(sum, counts)))
-            except BaseException:
-                self._ended.extendleft(reversed(group))
-                raise
+        self._account.flush()
+
+    def _end(self, reservation: Reservation, ended: Ended) -> None:
+        self._account.count(ended)
+        if self._account.capped:
+            most = self._billing.most(reservation.request)
+            self._account.free(reservation.pico_usd, ended, most)
+            if self._waiters:
+                self._serve()
 
     # -- room
 
     def _take_if_it_fits(self, request: Request) -> Reservation | None:
-        prompt, completion = self._most_tokens(request)
-        pico = self._most_pico(request, prompt, completion)
-        if self._why_not(pico) is not None:
-            return None
-        number = 0
-        if self._ledger is not None:
-            known = None if self.price is None else pico
-            number = self._ledger.reserve(prompt, completion, known)
-        self._held_pico += pico
-        self._in_flight += 1
-        self.totals.requests += 1
-        return Reservation(request, number, pico)
-
-    def _free(self, reservation: Reservation, pico: int) -> None:
-        """Let go of what was set aside; whoever waits for room gets it."""
-        price = self._price_of(reservation.request)
-        if pico > reservation.pico_usd and price is not None:
-            most = price.most(*self._most_tokens(reservation.request))
-            self._stretch = max(self._stretch, pico / max(most, 1))
-        self._held_pico -= reservation.pico_usd
-        self._in_flight -= 1
-        if self._waiters:
-            self._serve()
+        hold = self._account.take(self._billing.most(request))
+        return None if hold is None else Reservation(request, *hold)
 
     def _serve(self) -> None:
         """Decide about the first who waits, and the next, as far as can be decided now."""
@@ -265,7 +188,7 @@ class Spending:
             try:
                 waiter.reservation = self._take_if_it_fits(waiter.request)
                 if waiter.reservation is None:
-                    if self._in_flight:
+                    if self._account.in_flight:
                         return
                     waiter.error = self._no_room(waiter.request)
             except StoppedEarly as exc:  # the ledger cannot be written
@@ -274,95 +197,5 @@ class Spending:
             waiter.decided.set()
 
     def _no_room(self, request: Request) -> BudgetError:
-        why = self._why_not(self._most_pico(request, *self._most_tokens(request)))
-        return BudgetError(why or "the budget is used up")
-
-    def _why_not(self, pico: int) -> str | None:
-        """Why a request of this cost may not be sent; None where it may."""
-        if self._max_requests is not None:
-            sent = self.earlier.requests + self.totals.requests
-            if sent >= self._max_requests:
-                return (
-                    f"--max-requests {self._max_requests} is used up: {sent} requests were sent; "
-                    "with a higher --max-requests the run goes on"
-                )
-        if self._cap is None:
-            return None
-        billed = self._earlier_pico + self._pico
-        possibly = self._earlier_possibly_pico + self._possibly_pico
-        if billed + possibly + self._held_pico + pico <= self._cap:
-            return None
-        besides = f" and {_dollars(possibly)} possibly billed besides" if possibly else ""
-        return (
-            f"{_dollars(billed)} of --max-cost {_dollars(self._cap)} is spent{besides}; the next "
-            f"request may cost up to {_dollars(pico)}; with a higher --max-cost the run goes on"
-        )
-
-    # -- the most that a request can cost
-
-    def _price_of(self, request: Request) -> Price | None:
-        """What its model costs: the run's, or another that a prompt names."""
-        return self._others.get(request.model, self.price)
-
-    def _most_pico(self, request: Request, prompt_tokens: int, completion_tokens: int) -> int:
-        price = self._price_of(request)
-        if price is None:
-            return 0
-        return math.ceil(price.most(prompt_tokens, completion_tokens) * self._stretch)
-
-    def _most_tokens(self, request: Request) -> tuple[int, int]:
-        """Bounds of a request's prompt and completion tokens that need no tokenizer.
-
-        Tokenizers of today's models take at least one byte of UTF-8 for a token, so a text has
-        at most as many tokens as bytes. The schema counts as a text; roles, templates and what
-        else a server adds are covered by allowances, several times what is usual.
-        """
-        prompt = _REQUEST_OVERHEAD_TOKENS + self._schema_bytes(request.output)
-        for _, content in request.messages:
-            prompt += _n_bytes(content) + _MESSAGE_OVERHEAD_TOKENS
-        return prompt, request.max_tokens
-
-    def _schema_bytes(self, output: OutputSchema | None) -> int:
-        """The schema's length as it is sent; that of the last one is remembered."""
-        if output is None:
-            return 0
-        known, n_bytes = self._schema
-        if known is not output:
-            n_bytes = _n_bytes(output.name) + _n_bytes(json.dumps(output.schema))
-            self._schema = (output, n_bytes)
-        return n_bytes
-
-
-def _n_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
-def _pico(spent: Spent, price: Price | None) -> int:
-    """What was spent; tokens that had no price then have the one that is known now."""
-    unpriced = (spent.unpriced_prompt_tokens, spent.unpriced_completion_tokens)
-    return spent.pico_usd + (price.most(*unpriced) if price is not None and any(unpriced) else 0)
-
-
-def _totals(spent: Spent, price: Price | None) -> SpendTotals:
-    unpriced = spent.unpriced_prompt_tokens or spent.unpriced_completion_tokens
-    known = price is not None or (spent.requests and not unpriced)
-    return SpendTotals(
-        spent.requests,
-        spent.prompt_tokens,
-        spent.completion_tokens,
-        _pico(spent, price) / PICO if known else None,
-        spent.possibly_pico_usd / PICO,
-    )
-
-
-def spent_so_far(path: Path, price: Price | None = None) -> SpendTotals:
-    """The totals of a run from its ledger: for those who only look."""
-    return _totals(read_spent(path), price)
-
-
-def _dollars(pico: int) -> str:
-    """Dollars and cents, and as many digits more as a sum below a dollar has, up to seven."""
-    usd = pico / PICO
-    cents = f"{usd:,.2f}"
-    digits = f"{usd:.7f}".rstrip("0")
-    return f"${digits if pico < PICO and len(digits) > len(cents) else cents}"
+        pico = self._account.stretched(self._billing.most(request))
+        return BudgetError(self._account.why_not(pico) or "the budget is used up")

@@ -22,7 +22,7 @@ from claimscore.errors import (
 )
 from claimscore.pipeline.llm.inflight import InFlight
 from claimscore.pipeline.llm.limits import Limiter, Permit, TokenEstimate
-from claimscore.pipeline.llm.money import Reservation, Spending
+from claimscore.pipeline.llm.money import Budgeted, Reservation
 from claimscore.pipeline.llm.outage import Outage
 from claimscore.pipeline.llm.providers.base import Diagnosable, Provider
 from claimscore.pipeline.llm.retry import GaveUp
@@ -68,7 +68,7 @@ class Sender:
         provider: Provider,
         *,
         limiter: Limiter,
-        spending: Spending,
+        spending: Budgeted,
         outage: Outage,
         stop: Stop,
         stats: EngineStats,

@@ -10,30 +10,42 @@ import contextlib
 import gc
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 
 from claimscore.cache.store import Cache, DiskCache, Entry
-from claimscore.config import LLMConfig, api_key, user_cache_dir, user_state_dir
+from claimscore.config import FailureLimit, LLMConfig, api_key, user_cache_dir, user_state_dir
+from claimscore.errors import ConfigError
+from claimscore.pipeline.llm.answers import Answers
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.ledger import Ledger
 from claimscore.pipeline.llm.limits import Limiter
+from claimscore.pipeline.llm.limits.leases import Distant, Shared
 from claimscore.pipeline.llm.limits.none import NoLimits
-from claimscore.pipeline.llm.limits.shared import SharedBudget, shared_scope
-from claimscore.pipeline.llm.money import Spending
+from claimscore.pipeline.llm.limits.shared import LIMITS_FILE, SharedBudget, shared_scope
+from claimscore.pipeline.llm.money import Budgeted, Spending
 from claimscore.pipeline.llm.prices import find_prices
 from claimscore.pipeline.llm.providers.base import Collecting, Provider
 from claimscore.pipeline.llm.providers.batch_files import batch_folder, paid_twice_online
 from claimscore.pipeline.llm.sender import OnEvent, hear_nothing
-from claimscore.types import Completion
+from claimscore.pipeline.llm.services.client import Client
+from claimscore.pipeline.llm.services.shared import SharedAnswers, SharedLimits, SharedSpending
+from claimscore.pipeline.llm.stopping import Stop
+from claimscore.types import JSON, Completion
 
-#: The state file that all processes of a user share.
-LIMITS_FILE = "limits.sqlite"
+#: A provider that answers in batches tries again itself, within its own time.
+_OWN_LIMITS: Mapping[str, Any] = {"timeout_s": None, "max_attempts": 1}
 
-#: A provider that answers in batches tries again itself, within its own time; what it has
-#: sent goes on when the process ends.
-_OWN_LIMITS: Mapping[str, Any] = {"timeout_s": None, "max_attempts": 1, "stop_grace_s": 0.0}
+
+class _Parts(NamedTuple):
+    """What an engine has to itself, or shares with others."""
+
+    answers: Cache | Answers
+    spending: Budgeted
+    shared: Shared | Distant | None
+    failure_limit: FailureLimit | None
+    more: Mapping[str, Any]
 
 
 @contextlib.asynccontextmanager
@@ -46,30 +58,32 @@ async def open_engine(
     spend_file: Path | None = None,
     retry_failed: bool = False,
     on_event: OnEvent | None = None,
+    services: Client | None = None,
 ) -> AsyncIterator[Engine]:
     """An engine that may be asked, with everything it needs; closes all of it at the end.
 
     `models` are those that requests name besides the provider's own, so that what they cost is
     known. `spend_file` keeps what was spent over all calls, so that `max_cost` and `max_requests`
     hold for them together. `on_event` hears of what happens seldom (pauses, outages, damage).
-    Raises `ConfigError` before anything is sent where the settings cannot be kept.
+    With `services`, a client that nobody has entered yet, answers, limits, money and stop are
+    shared with all engines that have the same services; `cache_dir` and `spend_file` are then
+    theirs. Raises `ConfigError` before anything is sent where the settings cannot be kept.
     """
     tell = on_event or hear_nothing
-    with contextlib.ExitStack() as stack:
+    async with contextlib.AsyncExitStack() as stack:
         # What is there now (modules, models) is not looked through again for each of the many
         # answers to come: a fifth of the time of a run whose answers are all cached.
         gc.freeze()
         stack.callback(gc.unfreeze)
-        spending = _spending(llm, provider, models, spend_file, stack)
         folder = cache_dir or user_cache_dir()
-        cache = DiskCache(folder, on_notice=lambda text: tell("cache", notice=text))
-        stack.callback(cache.close)
-        shared = _shared_budget(provider, stack, tell)
-        if shared is not None:
-            _recall_dialect(provider, shared)
+        if services is None:
+            parts = _own_parts(llm, provider, folder, models, spend_file, stack, tell)
+        else:
+            parts = await _shared_parts(llm, provider, models, services, stack)
         limiter: Limiter
         if isinstance(provider, Collecting):
-            own_limits = _OWN_LIMITS
+            # What it has sent goes on when the process ends.
+            own_limits = {**_OWN_LIMITS, "stop": Stop(grace_s=0.0)}
             limiter = NoLimits()
             concurrency = provider.batch_size
         else:
@@ -79,26 +93,29 @@ async def open_engine(
                 rpm=llm.rpm,
                 tpm=llm.tpm,
                 max_concurrency=concurrency,
-                shared=shared,
+                shared=parts.shared,
                 on_event=on_event,
             )
         stack.callback(limiter.close)
         engine = Engine(
             provider,
-            cache,
+            parts.answers,
             limiter=limiter,
-            spending=spending,
+            spending=parts.spending,
             max_concurrency=concurrency,
             max_samples=llm.max_samples,
             max_outage_s=llm.max_outage_s,
-            failure_limit=llm.failure_limit(),
+            failure_limit=parts.failure_limit,
             retry_failed=retry_failed,
             on_event=on_event,
             **own_limits,
+            **parts.more,
         )
         try:
-            if isinstance(provider, Collecting):
-                await _recover(provider, cache, folder, on_event)
+            if services is not None:
+                services.stats = engine.observe
+            elif isinstance(provider, Collecting):
+                await _recover(provider, parts.answers, folder, on_event)
             else:
                 _tell_of_batches(provider, folder, tell)
             async with engine:
@@ -108,12 +125,55 @@ async def open_engine(
                 await provider.aclose()
 
 
+def _own_parts(
+    llm: LLMConfig,
+    provider: Provider,
+    folder: Path,
+    models: Sequence[str],
+    spend_file: Path | None,
+    stack: contextlib.AsyncExitStack,
+    tell: Callable[..., None],
+) -> _Parts:
+    """What an engine alone has: a cache in a folder, limits in a file of the user's."""
+    spending = _spending(llm, provider, models, spend_file, stack)
+    cache = DiskCache(folder, on_notice=lambda text: tell("cache", notice=text))
+    stack.callback(cache.close)
+    shared = _shared_budget(provider, stack, tell)
+    if shared is not None:
+        _recall_dialect(provider, shared)
+    return _Parts(cache, spending, shared, llm.failure_limit(), {})
+
+
+async def _shared_parts(
+    llm: LLMConfig,
+    provider: Provider,
+    models: Sequence[str],
+    services: Client,
+    stack: contextlib.AsyncExitStack,
+) -> _Parts:
+    """What engines with the same services share."""
+    if isinstance(provider, Collecting):
+        raise ConfigError(
+            "a provider that collects requests into batches works for one engine alone"
+        )
+    await stack.enter_async_context(services)
+    base_url = getattr(provider, "base_url", None)
+    price, others = find_prices(llm, base_url, models)
+    shared = None
+    if base_url is not None:
+        shared = await SharedLimits.open(services, shared_scope(base_url, api_key()))
+        await _recall_shared_dialect(provider, shared)
+    spending = SharedSpending(services, price, others)
+    more = {"stop": services.stop, "on_failure": services.failed}
+    return _Parts(SharedAnswers(services), spending, shared, None, more)
+
+
 def _spending(
     llm: LLMConfig,
     provider: Provider,
     models: Sequence[str],
     spend_file: Path | None,
-    stack: contextlib.ExitStack,
+    stack: contextlib.AsyncExitStack,
 ) -> Spending:
     """What may be spent, and has been by earlier calls."""
     price, others = find_prices(llm, getattr(provider, "base_url", None), models)
@@ -131,7 +191,7 @@ def _spending(
     return spending
 
 
-async def _recover(provider: Any, cache: Cache, folder: Path, on_event: OnEvent | None) -> None:
+async def _recover(provider: Any, cache: Any, folder: Path, on_event: OnEvent | None) -> None:
     """Take the answers of batches that earlier runs have sent into the cache."""
 
     def keep(answers: Mapping[str, Completion]) -> None:
@@ -153,7 +213,7 @@ def _tell_of_batches(provider: Provider, folder: Path, tell: OnEvent) -> None:
 
 
 def _shared_budget(
-    provider: Provider, stack: contextlib.ExitStack, tell: Callable[..., None]
+    provider: Provider, stack: contextlib.AsyncExitStack, tell: Callable[..., None]
 ) -> SharedBudget | None:
     """What other processes with the same key and server share; None for what has no limits."""
     base_url = getattr(provider, "base_url", None)
@@ -170,11 +230,22 @@ def _shared_budget(
 
 def _recall_dialect(provider: Any, shared: SharedBudget) -> None:
     """How this server wants to be asked, as it was found out before, and what is found out now."""
+    if hasattr(provider, "on_dialect"):
+        name = f"dialect of {provider.model}"
+        _use_dialect(provider, shared.recall_fact(name))
+        provider.on_dialect = lambda dialect: shared.remember_fact(name, dialect.to_json())
+
+
+async def _recall_shared_dialect(provider: Any, shared: SharedLimits) -> None:
+    """The same, as any engine has found it out."""
+    if hasattr(provider, "on_dialect"):
+        name = f"dialect of {provider.model}"
+        _use_dialect(provider, await shared.recall_fact(name))
+        provider.on_dialect = lambda dialect: shared.remember_fact(name, dialect.to_json())
+
+
+def _use_dialect(provider: Any, stored: JSON | None) -> None:
     from claimscore.pipeline.llm.providers.dialect import Dialect
 
-    name = f"dialect of {provider.model}"
-    if hasattr(provider, "on_dialect"):
-        stored = shared.recall_fact(name)
-        if stored is not None:
-            provider.dialect = Dialect.from_json(stored)
-        provider.on_dialect = lambda dialect: shared.remember_fact(name, dialect.to_json())
+    if stored is not None:
+        provider.dialect = Dialect.from_json(stored)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 
 import anyio
@@ -19,6 +20,10 @@ class Halted(Exception):
     """Ends a worker after the engine stopped; the call that it worked for raises the reason."""
 
 
+class Closed(StoppedEarly):
+    """The engine was left; for those who still ask it."""
+
+
 class Stop:
     """The reason to stop, once there is one, and everybody who must hear of it.
 
@@ -27,6 +32,8 @@ class Stop:
 
     def __init__(self, grace_s: float | None = None) -> None:
         self.reason: BaseException | None = None
+        #: When that was, by the event loop's clock.
+        self.since = math.inf
         self._grace_s = grace_s
         self._waiting: set[anyio.CancelScope] = set()
         self._calls: set[anyio.CancelScope] = set()
@@ -36,11 +43,12 @@ class Stop:
         if self.reason is not None:
             return
         self.reason = reason
+        self.since = anyio.current_time()
         for scope in list(self._waiting):
             scope.cancel()
         in_good_order = isinstance(reason, StoppedEarly)
         grace_s = STOP_GRACE_S if in_good_order else GRACE_S
-        deadline = anyio.current_time() + (grace_s if self._grace_s is None else self._grace_s)
+        deadline = self.since + (grace_s if self._grace_s is None else self._grace_s)
         for scope in list(self._calls):
             scope.deadline = min(scope.deadline, deadline)
 

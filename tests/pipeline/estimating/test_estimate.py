@@ -19,9 +19,8 @@ from claimscore.cli import _main
 from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError, ParseError
 from claimscore.pipeline.estimating import Estimate, estimate_requests, estimate_run
-from claimscore.pipeline.llm.limits.shared import Learnt, SharedBudget, shared_scope
+from claimscore.pipeline.llm.limits.shared import LIMITS_FILE, Learnt, SharedBudget, shared_scope
 from claimscore.pipeline.llm.providers.base import load_provider
-from claimscore.pipeline.llm.session import LIMITS_FILE
 from claimscore.prompts import load_prompt
 from claimscore.types import Completion, Message, OutputSchema, Request, Usage
 from tests.loopback import Body, Loopback, builtin_answer

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from claimscore.pipeline.llm.limits.leases import SLACK_S, Leases
+from claimscore.pipeline.llm.limits.leases import Drawn
 from claimscore.pipeline.llm.limits.pace import BURST_S, Pace
 from claimscore.types import LimitState
 
@@ -78,13 +78,13 @@ class Budget:
     With `leases` its units are drawn from what all processes share.
     """
 
-    def __init__(self, option: float | None, leases: Leases | None = None) -> None:
+    def __init__(self, option: float | None, leases: Drawn | None = None) -> None:
         self.option = option
         self.told: Told | None = None
         self.pace: Pace | None = None
         self._leases = leases
         self._leasing = True
-        self._slack_s = 0.0 if leases is None else SLACK_S
+        self._slack_s = 0.0 if leases is None else leases.slack_s
         self._credit_allowed = True
         self._margin = 0.0
         self._largest = 1.0

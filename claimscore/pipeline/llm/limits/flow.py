@@ -21,7 +21,7 @@ from typing import Literal
 from claimscore.pipeline.llm.limits.budget import Budget
 from claimscore.pipeline.llm.limits.evidence import Evidence, Verdict
 from claimscore.pipeline.llm.limits.learnt import LearntRate
-from claimscore.pipeline.llm.limits.leases import Leases, Shared
+from claimscore.pipeline.llm.limits.leases import Distant, Shared, drawn
 from claimscore.pipeline.llm.limits.pause import Pause
 from claimscore.pipeline.llm.limits.shared import Learnt
 from claimscore.pipeline.llm.limits.window import Window
@@ -83,11 +83,11 @@ class Flow:
         rpm: float | None = None,
         tpm: float | None = None,
         max_concurrency: int = 64,
-        shared: Shared | None = None,
+        shared: Shared | Distant | None = None,
         on_event: OnEvent | None = None,
     ) -> None:
-        self.requests = Budget(rpm, Leases(shared, "requests") if shared else None)
-        self.tokens = Budget(tpm, Leases(shared, "tokens") if shared else None)
+        self.requests = Budget(rpm, drawn(shared, "requests"))
+        self.tokens = Budget(tpm, drawn(shared, "tokens"))
         self.learnt = LearntRate()
         self.evidence = Evidence()
         self.pause = Pause()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from claimscore.pipeline.llm.limits.pace import BURST_S, Pace
 from claimscore.pipeline.llm.limits.shared import Learnt
@@ -36,8 +36,47 @@ class Shared(Protocol):
         """Let other processes, and later ones, know."""
 
 
+class Drawn(Protocol):
+    """Units of one kind in the hand of this process, and the way to more."""
+
+    #: By so many seconds of the rate a window may hold more than was leased for it.
+    slack_s: float
+
+    def wait_s(self, units: float, pace: Pace, now: float) -> float:
+        """How long until so many units may be used, as far as is known."""
+
+    def take(self, units: float) -> None:
+        """Use units (or, negative, hold more)."""
+
+    def give_back(self) -> None:
+        """Return what is held."""
+
+
+@runtime_checkable
+class Distant(Protocol):
+    """Limits that somebody keeps who cannot be asked at once."""
+
+    def leases(self, kind: Kind) -> Drawn:
+        """Units of one kind, asked for in the background."""
+
+    def recall(self) -> Learnt | None:
+        """What any process had last learnt."""
+
+    def remember(self, learnt: Learnt) -> None:
+        """Let other processes, and later ones, know."""
+
+
+def drawn(shared: Shared | Distant | None, kind: Kind) -> Drawn | None:
+    """Units of a limit that processes share; None where they share none."""
+    if shared is None:
+        return None
+    return shared.leases(kind) if isinstance(shared, Distant) else Leases(shared, kind)
+
+
 class Leases:
     """Units of one kind, taken from the shared limit a few at a time."""
+
+    slack_s = SLACK_S
 
     def __init__(self, shared: Shared, kind: Kind) -> None:
         self._shared = shared

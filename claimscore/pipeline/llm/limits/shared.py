@@ -39,6 +39,9 @@ Clock = Callable[[], float]
 
 SCHEMA_VERSION = 1
 
+#: The state file that all processes of a user share.
+LIMITS_FILE = "limits.sqlite"
+
 #: What was learnt of a server longer ago than this is forgotten.
 FORGET_S = 7 * 24 * 3600.0
 
