@@ -227,7 +227,8 @@ def user_state_dir() -> Path:
     return (Path(base) if base else Path.home() / ".local" / "state") / "claimscore"
 
 
-def set_environment(values: Mapping[str, str]) -> None:
-    """Set what is not set: for a library that is told things in no other way."""
+def set_environment(values: Mapping[str, str], *, override: bool = False) -> None:
+    """Set what is not set, or all of it: for what is told in no other way."""
     for name, value in values.items():
-        os.environ.setdefault(name, value)
+        if override or name not in os.environ:
+            os.environ[name] = value

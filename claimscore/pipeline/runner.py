@@ -72,5 +72,5 @@ def watch(
 
 def refuse_all_too_long(stats: EngineStats) -> None:
     """`ConfigError` where no request at all fitted the model."""
-    if 0 < stats.failed == stats.failures["context_length"] == stats.rows_done:
+    if stats.all_too_long:
         raise ConfigError("every request is too long for the model; see failures/")

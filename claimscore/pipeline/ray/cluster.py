@@ -17,6 +17,7 @@ set_environment(
     {
         "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent to anybody
         "RAY_BACKEND_LOG_LEVEL": "fatal",  # its C++ parts write into our standard error
+        "RAY_worker_niceness": "0",  # else workers of a Ray of our own yield to all others
     }
 )
 

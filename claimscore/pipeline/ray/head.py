@@ -2,31 +2,55 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import ray
 from ray.actor import ActorHandle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from claimscore.config import LLMConfig, set_environment
+from claimscore.pipeline.llm.services.head import Services
 from claimscore.pipeline.llm.services.letters import Letter, Reason, Reply, error_of
+from claimscore.pipeline.llm.services.opening import open_services
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.ray.board import Board, Look, Orders, Report
 
-if TYPE_CHECKING:
-    from claimscore.pipeline.llm.services.head import Services
+
+class SharedFiles(NamedTuple):
+    """What the services of a run are opened with, on the driver's node."""
+
+    llm: LLMConfig
+    base_url: str | None
+    cache_dir: Path
+    state_dir: Path
+    spend_file: Path
+    models: tuple[str, ...]
 
 
 class Head:
     """`Services` and `Board` behind one address. Killed and started again it goes on: what must
     not be lost is in files, and the workers say the rest again."""
 
-    def __init__(
-        self, open_services: Callable[[Callable[..., None]], Services] | None, model_workers: int
-    ) -> None:
+    def __init__(self, name: str, shared: SharedFiles | None, model_workers: int) -> None:
         self._board = Board(model_workers)
-        self._services = None if open_services is None else open_services(self._board.notice)
+        self._files = contextlib.ExitStack()
+        self._services: Services | None = None
+        if shared is not None:
+            set_environment({"CLAIMSCORE_STATE_DIR": str(shared.state_dir)}, override=True)
+            self._services = self._files.enter_context(
+                open_services(
+                    shared.llm,
+                    shared.base_url,
+                    shared.cache_dir,
+                    models=shared.models,
+                    spend_file=shared.spend_file,
+                    run=name,
+                    tell=self._board.notice,
+                )
+            )
 
     async def handle(self, letter: Letter) -> Reply:
         """A letter of an engine."""
@@ -63,9 +87,8 @@ class Head:
 
     async def close(self) -> None:
         """Write what has ended and give the files back."""
-        if self._services is not None:
-            self._services.close()
-            self._services = None
+        self._services = None
+        self._files.close()
 
     async def pid(self) -> int:
         """Its process."""
@@ -76,15 +99,11 @@ class Head:
         return reason or self._board.error
 
 
-def start_head(
-    name: str,
-    open_services: Callable[[Callable[..., None]], Services] | None,
-    model_workers: int,
-) -> ActorHandle[Any]:
+def start_head(name: str, shared: SharedFiles | None, model_workers: int) -> ActorHandle[Any]:
     """The head, on this node, restarted as often as it dies; gone with this process."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     return (
         ray.remote(Head)
         .options(name=name, num_cpus=0, max_restarts=-1, scheduling_strategy=here)
-        .remote(open_services, model_workers)
+        .remote(name, shared, model_workers)
     )

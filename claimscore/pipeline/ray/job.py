@@ -30,8 +30,9 @@ class Job:
     """All that a worker needs beside the run's folder. It has no key: these are the nodes' own.
 
     `tasks` and `passes` are those of the plan, prompts included, so that nobody needs the files
-    that these came from. `expected` is what is known of the models; `threads` are a worker's
-    threads of torch where it computes on a CPU, `concurrency` its share of the requests in flight.
+    that these came from. `expected` is what is known of the models. A worker has `calls`
+    chunks open, and computes with so many `threads` where it does on a CPU; its share of the
+    requests in flight is `config.llm.max_concurrency`.
     """
 
     config: RunConfig
@@ -42,7 +43,6 @@ class Job:
     other_models: tuple[str, ...]
     head: str
     namespace: str
-    concurrency: int
     calls: int
     threads: int
     expected: JSON

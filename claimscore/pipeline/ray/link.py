@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError
 
-from claimscore.pipeline.llm.services.letters import Letter, Reason, Reply, Unreachable, reason_of
+from claimscore.errors import ClaimscoreError
+from claimscore.pipeline.blocking import first_error
+from claimscore.pipeline.llm.services.letters import Letter, Reply, Unreachable, reason_of
 from claimscore.pipeline.ray.board import REPORT_S, Counts, Orders, Report, Step
 
 #: So long a report may take; then it is sent again.
@@ -77,14 +80,18 @@ class Link:
         with self._mutex:
             self._report.notices.append((kind, dict(fields)))
 
-    def failed(self, error: BaseException) -> Reason:
-        """Stop everybody: something that no other chunk would fare better with."""
+    def failed(self, error: BaseException) -> None:
+        """Stop everybody: something that no other chunk would fare better with. Of a bug, which
+        nobody can raise again in another process, the traceback is kept."""
+        if isinstance(error, BaseExceptionGroup):
+            error = first_error(error)
         reason = reason_of(error)
+        if not isinstance(error, ClaimscoreError):
+            self.tell("bug", traceback="".join(traceback.format_exception(error)))
         with self._mutex:
             self._report.error = self._report.error or reason
         self.stopping.set()
         self._soon.set()
-        return reason
 
     # -- what it is told
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
 from anyio.from_thread import start_blocking_portal
 
-from claimscore.errors import ClaimscoreError
-from claimscore.pipeline.blocking import LOOP, first_error
+from claimscore.pipeline.blocking import LOOP
 from claimscore.pipeline.chunk_work import do_tasks, tokens_of
 from claimscore.pipeline.chunks import ChunkTodo
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import load_provider
+from claimscore.pipeline.llm.services.client import Client
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.pipeline.ray.files import ToldChunk
 from claimscore.pipeline.ray.job import Job, Row, done_row
@@ -37,26 +38,26 @@ class LLMWorker:
         self._turn = anyio.Semaphore(1)
         try:
             if job.needs_llm:
-                self._engine = self._open_engine()
-        except ClaimscoreError as exc:
+                opened = self._portal.wrap_async_context_manager(self._opened())
+                self._engine = self._stack.enter_context(opened)
+        except Exception as exc:
             self._link.failed(exc)
         self._link.start()
 
-    def _open_engine(self) -> Engine:
-        job = self._job
-        provider = load_provider(job.config.llm)
-        return self._stack.enter_context(
-            self._portal.wrap_async_context_manager(
-                open_engine(
-                    job.config.llm,
-                    provider,
-                    job.config.cache_dir,
-                    models=job.other_models,
-                    retry_failed=job.config.retry_failed,
-                    on_event=self._link.tell,
-                )
-            )
-        )
+    @contextlib.asynccontextmanager
+    async def _opened(self) -> AsyncIterator[Engine]:
+        """The engine, on its loop."""
+        job, llm = self._job, self._job.config.llm
+        client = Client(self._link.carry, name=self._link.name, max_outage_s=llm.max_outage_s)
+        async with open_engine(
+            llm,
+            load_provider(llm),
+            models=job.other_models,
+            retry_failed=job.config.retry_failed,
+            on_event=client.event,
+            services=client,
+        ) as engine:
+            yield engine
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         link, given = self._link, Row(chunk=row["chunk"], work=row["work"])
@@ -68,11 +69,8 @@ class LLMWorker:
                 self._portal.call(self._ask, item, files)
                 if item.passes:
                     link.waits(item.chunk, tokens_of(item.passes, files))
-        except BaseException as exc:
-            error = first_error(exc) if isinstance(exc, BaseExceptionGroup) else exc
-            if not isinstance(error, ClaimscoreError):
-                raise
-            link.failed(error)
+        except Exception as exc:
+            link.failed(exc)
             raise link.wait_for_end() from None
         return {**done_row(given, files.written)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from claimscore.errors import ClaimscoreError, ConfigError
+from claimscore.errors import ConfigError
 from claimscore.pipeline.chunk_work import do_passes
 from claimscore.pipeline.encoders import load_model
 from claimscore.pipeline.encoders.devices import Models, load_workers, set_cpu_threads
@@ -32,7 +32,7 @@ class ModelWorker:
         self._models: Models = {}
         try:
             self._models = self._load()
-        except ClaimscoreError as exc:
+        except Exception as exc:
             self._link.failed(exc)
         self._link.start(self._counts)
 
@@ -71,7 +71,7 @@ class ModelWorker:
                 )
         except _Stopping:
             raise link.wait_for_end() from None
-        except ClaimscoreError as exc:
+        except Exception as exc:
             link.failed(exc)
             raise link.wait_for_end() from None
         self._progress.add_chunk(item.chunk)

@@ -14,10 +14,11 @@ import ray.data
 from ray.data import ActorPoolStrategy
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from claimscore.config import RunConfig, api_key
+from claimscore.config import RunConfig, api_key, user_cache_dir, user_state_dir
 from claimscore.pipeline.chunks import ChunkTodo
 from claimscore.pipeline.encoders.devices import cpu_threads
 from claimscore.pipeline.encoders.store import StoreStats
+from claimscore.pipeline.llm.money import SPEND_FILE
 from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.llm.services.letters import Reason, error_of, reason_of
 from claimscore.pipeline.llm.stats import EngineStats
@@ -25,7 +26,7 @@ from claimscore.pipeline.plan import Plan
 from claimscore.pipeline.progress import PassWork, Progress
 from claimscore.pipeline.ray.board import Counts, Look, Step
 from claimscore.pipeline.ray.cluster import layout, open_chunks, share
-from claimscore.pipeline.ray.head import start_head
+from claimscore.pipeline.ray.head import SharedFiles, start_head
 from claimscore.pipeline.ray.job import Job, Row, finished_of, resolved
 from claimscore.pipeline.ray.llm_worker import LLMWorker
 from claimscore.pipeline.ray.model_worker import ModelWorker, look_at_models
@@ -63,6 +64,7 @@ class RayRunner:
         self._computes = any(item.passes for item in todo)
         self._layout = layout(config.encoders.device, cpu_threads(), self._computes)
         self._job = self._make_job(resolved(config, plan), plan, roles)
+        self._shared = self._shared_files()
         self._progress = _Counting(tell.progress, directory, todo)
         self._head: Any = None
         self._stopping = False
@@ -72,8 +74,9 @@ class RayRunner:
         layout = self._layout
         each = share(config.llm.max_concurrency, layout.llm_workers)
         encoders = dataclasses.replace(config.encoders, device=layout.device)
+        llm = dataclasses.replace(config.llm, max_concurrency=each)
         return Job(
-            config=dataclasses.replace(config, encoders=encoders),
+            config=dataclasses.replace(config, encoders=encoders, llm=llm),
             where=str(self._directory.path.resolve()),
             tasks=plan.tasks,
             passes=plan.passes,
@@ -81,12 +84,25 @@ class RayRunner:
             other_models=plan.other_models,
             head=f"claimscore-{uuid.uuid4().hex}",
             namespace=self._provider.namespace if self._provider else "",
-            concurrency=each,
             calls=open_chunks(each, config.chunk_records),
             threads=layout.threads,
             expected={},
             has_key=api_key() is not None,
             needs_llm=self._provider is not None,
+        )
+
+    def _shared_files(self) -> SharedFiles | None:
+        """What engines share, where there are any."""
+        if self._provider is None:
+            return None
+        config = self._job.config
+        return SharedFiles(
+            config.llm,
+            getattr(self._provider, "base_url", None),
+            (config.cache_dir or user_cache_dir()).resolve(),
+            user_state_dir().resolve(),
+            (self._directory.state / SPEND_FILE).resolve(),
+            self._job.other_models,
         )
 
     def load_models(self) -> JSON:
@@ -108,7 +124,7 @@ class RayRunner:
 
     async def run(self) -> None:
         """Do the missing steps, and take what the workers say into the run directory."""
-        self._head = start_head(self._job.head, None, self._layout.model_workers)
+        self._head = start_head(self._job.head, self._shared, self._layout.model_workers)
         async with anyio.create_task_group() as background:
             dog = watch(
                 self._job.config.llm,
