@@ -6,8 +6,9 @@ import contextlib
 import logging
 import math
 import os
+import sys
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from claimscore.config import set_environment
 from claimscore.errors import ConfigError
@@ -50,18 +51,17 @@ def connected(address: str | None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
+    start: dict[str, Any] = {"address": address}
+    if address is None:
+        cpus = os.cpu_count() or 1
+        start = {
+            "address": "local",
+            "num_cpus": cpus + LEAST_LLM_WORKERS,  # these wait more than they work
+            "include_dashboard": False,
+        }
     try:
-        if address is None:
-            cpus = os.cpu_count() or 1
-            ray.init(
-                address="local",
-                num_cpus=cpus + LEAST_LLM_WORKERS,  # these wait more than they work
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.CRITICAL,
-            )
-        else:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+        with _silent():
+            ray.init(**start, log_to_driver=False, logging_level=logging.CRITICAL)
     except (ConnectionError, RuntimeError, ValueError) as exc:
         where = "on this machine" if address is None else f"at --address {address}"
         raise ConfigError(f"Ray {where}: {_first_line(exc)}") from exc
@@ -79,6 +79,20 @@ def _be_quiet() -> None:
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Nothing reaches standard error: Ray's C++ part says there that it will be silent."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def layout(device: str, threads: int, computes: bool) -> Layout:

@@ -38,7 +38,9 @@ class Link:
         self._handle: Any = None
         self._mutex = threading.Lock()
         self._changed = threading.Condition(self._mutex)
+        self._sending = threading.Lock()
         self._soon = threading.Event()
+        self._closed = threading.Event()
         self._report = Report(self.name, actor, stage)
         self._open: list[str] = []
         self._orders = Orders(hold=False, stop=None, end=False)
@@ -49,6 +51,11 @@ class Link:
         """Begin to report; `counts` says how much the models have done, all in all."""
         self._counts = counts
         threading.Thread(target=self._run, name="reports", daemon=True).start()
+
+    def close(self) -> None:
+        """Report no more."""
+        self._closed.set()
+        self._soon.set()
 
     async def carry(self, letter: Letter) -> Reply:
         """Take a letter of an engine to the services."""
@@ -124,13 +131,22 @@ class Link:
 
     # -- the thread
 
+    def flush(self) -> None:
+        """Report now: before the result of a chunk is given out, after which this process may
+        be ended at any time."""
+        self._send()
+
     def _run(self) -> None:
-        while True:
+        while not self._closed.is_set():
             self._send()
             self._soon.wait(REPORT_S)
             self._soon.clear()
 
     def _send(self) -> None:
+        with self._sending:
+            self._send_one()
+
+    def _send_one(self) -> None:
         with self._mutex:
             report, self._report = self._report, self._fresh(self._report)
             report.counts = self._counts() if self._counts is not None else None

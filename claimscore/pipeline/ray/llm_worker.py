@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 from anyio.from_thread import start_blocking_portal
@@ -22,6 +22,17 @@ from claimscore.pipeline.ray.link import Link
 from claimscore.rundir import ChunkFiles
 
 
+class Asking(NamedTuple):
+    """An engine, and its way to the services."""
+
+    engine: Engine
+    client: Client
+
+    async def tell_stats(self) -> None:
+        """Return when the services know how much was asked until now."""
+        await self.client.ask("quick", ("beat", self.engine.observe().as_json()))
+
+
 class LLMWorker:
     """Asks what the tasks of a chunk have to ask; Ray Data calls it from several threads.
 
@@ -32,32 +43,17 @@ class LLMWorker:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._link = Link(job.head, "LLM")
-        self._engine: Engine | None = None
+        self._asking: Asking | None = None
         self._stack = contextlib.ExitStack()
         self._portal = self._stack.enter_context(start_blocking_portal(backend_options={**LOOP}))
         self._turn = anyio.Semaphore(1)
         try:
             if job.needs_llm:
-                opened = self._portal.wrap_async_context_manager(self._opened())
-                self._engine = self._stack.enter_context(opened)
+                opened = self._portal.wrap_async_context_manager(_open(job, self._link))
+                self._asking = self._stack.enter_context(opened)
         except Exception as exc:
             self._link.failed(exc)
         self._link.start()
-
-    @contextlib.asynccontextmanager
-    async def _opened(self) -> AsyncIterator[Engine]:
-        """The engine, on its loop."""
-        job, llm = self._job, self._job.config.llm
-        client = Client(self._link.carry, name=self._link.name, max_outage_s=llm.max_outage_s)
-        async with open_engine(
-            llm,
-            load_provider(llm),
-            models=job.other_models,
-            retry_failed=job.config.retry_failed,
-            on_event=client.event,
-            services=client,
-        ) as engine:
-            yield engine
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         link, given = self._link, Row(chunk=row["chunk"], work=row["work"])
@@ -72,10 +68,12 @@ class LLMWorker:
         except Exception as exc:
             link.failed(exc)
             raise link.wait_for_end() from None
+        link.flush()
         return {**done_row(given, files.written)}
 
     async def _ask(self, item: ChunkTodo, files: ChunkFiles) -> None:
         """In turn: the next chunk is opened when the engine runs short."""
+        engine = self._asking.engine if self._asking else None
         await self._turn.acquire()
         waiting = True
 
@@ -86,15 +84,38 @@ class LLMWorker:
                 self._turn.release()
 
         try:
-            if self._engine is not None:
-                await self._engine.runs_short()
+            if engine is not None:
+                await engine.runs_short()
             await do_tasks(
                 item.tasks,
                 files,
-                self._engine,
+                engine,
                 self._job.config.granularity,
                 at=self._link.at,
                 on_asked=asked,
             )
         finally:
             asked()
+        if self._asking is not None:
+            await self._asking.tell_stats()
+
+    def __del__(self) -> None:
+        """Ray ends the process in good order: the engine leaves the services."""
+        self._link.close()
+        self._stack.close()
+
+
+@contextlib.asynccontextmanager
+async def _open(job: Job, link: Link) -> AsyncIterator[Asking]:
+    """An engine, on the event loop that this runs on."""
+    llm = job.config.llm
+    client = Client(link.carry, name=link.name, max_outage_s=llm.max_outage_s)
+    async with open_engine(
+        llm,
+        load_provider(llm),
+        models=job.other_models,
+        retry_failed=job.config.retry_failed,
+        on_event=client.event,
+        services=client,
+    ) as engine:
+        yield Asking(engine, client)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from claimscore.errors import ConfigError
@@ -34,7 +35,7 @@ class ModelWorker:
             self._models = self._load()
         except Exception as exc:
             self._link.failed(exc)
-        self._link.start(self._counts)
+        self._link.start(functools.partial(_counts, self._progress))
 
     def _load(self) -> Models:
         job = self._job
@@ -75,6 +76,7 @@ class ModelWorker:
             link.failed(exc)
             raise link.wait_for_end() from None
         self._progress.add_chunk(item.chunk)
+        link.flush()
         return {**done_row(given, files.written)}
 
     def _check(self) -> None:
@@ -82,15 +84,18 @@ class ModelWorker:
         if self._link.stopping.is_set():
             raise _Stopping
 
-    def _counts(self) -> Counts:
-        progress = self._progress
-        store = progress.store
-        return Counts(
-            progress.pairs_done,
-            progress.model_chunk_share,
-            {step: (work.records, work.seconds) for step, work in list(progress.passes.items())},
-            None if store is None else (store.found, store.computed),
-        )
+    def __del__(self) -> None:
+        self._link.close()
+
+
+def _counts(progress: Progress) -> Counts:
+    store = progress.store
+    return Counts(
+        progress.pairs_done,
+        progress.model_chunk_share,
+        {step: (work.records, work.seconds) for step, work in list(progress.passes.items())},
+        None if store is None else (store.found, store.computed),
+    )
 
 
 def load_here(job: Job) -> Models:
