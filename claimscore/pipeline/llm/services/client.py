@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 import anyio
-from anyio.abc import TaskGroup
+from anyio.abc import TaskGroup, TaskStatus
 
 from claimscore.errors import ClaimscoreError, StoppedEarly
 from claimscore.pipeline.llm.account import Most
@@ -96,7 +96,7 @@ class Client:
         self._closed = False
         self._told_stop = False
         self._tasks: TaskGroup | None = None
-        self._beating = anyio.CancelScope()
+        self._beating: anyio.CancelScope | None = None
 
     # -- for the parts of the engine
 
@@ -144,7 +144,7 @@ class Client:
         self._tasks = await anyio.create_task_group().__aenter__()
         for queue in self._queues.values():
             self._tasks.start_soon(self._run, queue)
-        self._tasks.start_soon(self._beat)
+        await self._tasks.start(self._beat)
         return self
 
     async def __aexit__(
@@ -154,6 +154,7 @@ class Client:
         traceback: TracebackType | None,
     ) -> None:
         assert self._tasks is not None
+        assert self._beating is not None
         self._tell_stop(self.stop.reason)
         self.tell("quick", "leave", self.stats().as_json())
         self._closed = True
@@ -162,9 +163,10 @@ class Client:
         self._beating.cancel()
         await self._tasks.__aexit__(None, None, None)
 
-    async def _beat(self) -> None:
+    async def _beat(self, *, task_status: TaskStatus[None]) -> None:
         """Be heard of, tell how it goes, and hear of a stop."""
-        with self._beating:
+        with anyio.CancelScope() as self._beating:
+            task_status.started()
             while self._dead is None:
                 await anyio.sleep(self._beat_s)
                 self._tell_stop(self.stop.reason)

@@ -54,15 +54,20 @@ class Members:
         self._gone: dict[str, EngineStats] = {}
         self._awaited = self._called()
         self._awaited_until = clock() + silent_s
+        self._last_heard_at = clock()
 
     def __len__(self) -> int:
         return len(self._members)
 
     def find(self, name: str) -> Member | None:
         """The member, which was heard of just now; None where there is none of that name."""
-        member = self._members.get(name)
+        now, member = self._clock(), self._members.get(name)
+        if now > self._last_heard_at + self._silent_s / 2:
+            for each in self._members.values():  # nobody was heard of: it was not their silence
+                each.heard_at = now
+        self._last_heard_at = now
         if member is not None:
-            member.heard_at = self._clock()
+            member.heard_at = now
         return member
 
     def join(self, name: str, keys: Iterable[str]) -> Member:
