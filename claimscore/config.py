@@ -121,7 +121,7 @@ class RunConfig:
     """Everything that one `claimscore run` was asked for."""
 
     input: str
-    out: Path
+    out: Path | str  # a path, or the address of an object store
     metrics: tuple[str, ...] = ("caspr", "ds", "bs-inverse")
     tasks: tuple[str, ...] = ()
     prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -145,10 +145,24 @@ class RunConfig:
             raise ConfigError(
                 f"unknown task {', '.join(unknown)}; known tasks: {', '.join(TASK_NAMES)}"
             )
+        object.__setattr__(self, "out", path_or_address(self.out))
         if self.prompts_dir is not None and not self.prompts_dir.is_dir():
             raise ConfigError(f"--prompts-dir {self.prompts_dir}: there is no such folder")
         if self.address is not None and self.engine != "ray":
             raise ConfigError("--address is of a Ray cluster: it goes with --engine ray")
+
+    @property
+    def folder(self) -> Path:
+        """`out` on a disk, for work that keeps more there than a run; `ConfigError` where it is
+        not on one."""
+        if isinstance(self.out, Path):
+            return self.out
+        raise ConfigError(f"{self.out}: this command works in a local folder only; name one")
+
+
+def path_or_address(where: Path | str) -> Path | str:
+    """A path, or the address of an object store (`s3://bucket/folder`) as it is."""
+    return where if isinstance(where, str) and "://" in where else Path(where)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -165,9 +179,12 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: {exc}") from exc
 
 
+API_KEY = "OPENAI_API_KEY"
+
+
 def api_key() -> str | None:
     """OPENAI_API_KEY, or None where it is unset or empty."""
-    return os.environ.get("OPENAI_API_KEY") or None
+    return os.environ.get(API_KEY) or None
 
 
 def api_base_url() -> str | None:

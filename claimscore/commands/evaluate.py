@@ -64,7 +64,7 @@ def evaluate_caspr(
         result = caspr_experiment(config, show)
     write_run_report(result.run.out)
     write_experiment(result, config)
-    write_caspr_page(result, config, config.run.out / "caspr.html", typed_command())
+    write_caspr_page(result, config, config.run.folder / "caspr.html", typed_command())
     print_experiment(result, config, as_json)
     return EXIT_FAILED_RECORDS if result.run.failed_records or result.missing else EXIT_OK
 
@@ -89,7 +89,7 @@ def evaluate_factsim(quiet: bool, as_json: bool, **options: Any) -> int:
     write_run_report(result.run.out)
     sections = list(factsim_sections(result, config))
     frames = {"texts": result.texts, "product": result.product}
-    write_results(config.out, frames, "factsim.md", markdown("FactSim's examples", sections))
+    write_results(config.folder, frames, "factsim.md", markdown("FactSim's examples", sections))
     if as_json:
         print(json.dumps({name: frame.to_dicts() for name, frame in frames.items()}))
     else:

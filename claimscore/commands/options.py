@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from claimscore.config import EncoderConfig, LLMConfig, RunConfig, read_toml
+from claimscore.config import EncoderConfig, LLMConfig, RunConfig, path_or_address, read_toml
 from claimscore.errors import ConfigError
 
 #: Exit statuses, as the README has them.
@@ -98,7 +98,26 @@ def _options(*options: Callable[..., Any]) -> Callable[[Any], Any]:
     return decorate
 
 
-FOLDER = click.Path(path_type=Path, file_okay=False)
+class _Folder(click.Path):
+    """A folder on a disk."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and "://" in value:
+            self.fail("an address; name a local folder", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class _RunFolder(click.Path):
+    """A run directory: a folder on a disk, or an address as `s3://bucket/runs/a`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = path_or_address(value)
+        return found if isinstance(found, str) else super().convert(value, param, ctx)
+
+
+FOLDER = _Folder(path_type=Path, file_okay=False)
+RUN_FOLDER = _RunFolder(path_type=Path, file_okay=False)
+RUN_PATH = _RunFolder(path_type=Path)
 FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 
 config_option = click.option(

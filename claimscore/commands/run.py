@@ -14,6 +14,8 @@ from claimscore.commands.options import (
     EXIT_FAILED_RECORDS,
     EXIT_OK,
     FOLDER,
+    RUN_FOLDER,
+    RUN_PATH,
     complete_file,
     complete_metrics,
     config_option,
@@ -36,7 +38,7 @@ METRICS_HELP = "By name; options of a metric follow it, as in summac-zs:op1=min.
 
 @click.command()
 @click.argument("input", shell_complete=complete_file)
-@click.option("--out", type=FOLDER, required=True, help="The run directory.")
+@click.option("--out", type=RUN_FOLDER, required=True, help="The run directory.")
 @click.option(
     "--metrics",
     default="caspr,ds,bs-inverse",
@@ -116,7 +118,7 @@ def _finish(result: Any, as_json: bool) -> int:
 
 
 @click.command()
-@click.argument("directory", type=FOLDER)
+@click.argument("directory", type=RUN_FOLDER)
 @click.option(
     "--metrics",
     required=True,
@@ -128,7 +130,7 @@ def _finish(result: Any, as_json: bool) -> int:
 @metric_file_option
 @output_options
 def score(
-    directory: Path,
+    directory: Path | str,
     metrics: tuple[str, ...],
     metric_files: tuple[Path, ...],
     quiet: bool,
@@ -152,10 +154,10 @@ def score(
 
 
 @click.command()
-@click.argument("path", metavar="DIRECTORY|FILE", type=click.Path(path_type=Path))
+@click.argument("path", metavar="DIRECTORY|FILE", type=RUN_PATH)
 @click.option("--watch", is_flag=True, help="Again every two seconds, until it is not at work.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-def status(path: Path, watch: bool, as_json: bool) -> None:
+def status(path: Path | str, watch: bool, as_json: bool) -> None:
     """What is done, failed, spent and left of a run or of a map, and when it will end.
 
     A run is named by its folder, a map by the file that it writes.
@@ -165,7 +167,7 @@ def status(path: Path, watch: bool, as_json: bool) -> None:
     from claimscore.pipeline.status import run_status
 
     def look() -> dict[str, Any]:
-        place = map_place(path)
+        place = map_place(path) if isinstance(path, Path) else None
         return run_status(path) if place is None else map_status(place)
 
     if watch:
@@ -180,7 +182,9 @@ def status(path: Path, watch: bool, as_json: bool) -> None:
 
 def _params_of_run() -> list[click.Parameter]:
     """The options of `run`, of which `--out` may be left out."""
-    given = click.Option(["--out"], type=FOLDER, help="A run directory: what is done there counts.")
+    given = click.Option(
+        ["--out"], type=RUN_FOLDER, help="A run directory: what is done there counts."
+    )
     return [given if param.name == "out" else param for param in run.params]
 
 
@@ -203,8 +207,8 @@ def estimate(quiet: bool, as_json: bool, **options: Any) -> None:
 
 
 @click.command()
-@click.argument("directory", type=FOLDER)
-def report(directory: Path) -> None:
+@click.argument("directory", type=RUN_FOLDER)
+def report(directory: Path | str) -> None:
     """Write DIRECTORY/report.html: one file, no network needed."""
     from claimscore.report.run import write_run_report
 

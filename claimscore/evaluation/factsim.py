@@ -154,16 +154,16 @@ def factsim_examples(config: RunConfig, on_progress: OnProgress | None = None) -
     """
     examples = read_examples(Path(config.input))
     records = list(_records(examples))
-    source = config.out / "examples.jsonl"
-    with os_errors(config.out):
-        config.out.mkdir(parents=True, exist_ok=True)
+    source = config.folder / "examples.jsonl"
+    with os_errors(config.folder):
+        config.folder.mkdir(parents=True, exist_ok=True)
     write_text(source, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in records))
     scoring = dataclasses.replace(
-        config, input=str(source), out=config.out / SCORED, metrics=("factsim",), tasks=()
+        config, input=str(source), out=config.folder / SCORED, metrics=("factsim",), tasks=()
     )
     result = run(scoring, on_progress=on_progress)
     directory = RunDirectory.reader(scoring.out)
-    scores = pl.read_parquet(scoring.out / "scores.parquet", glob=False).filter(metric="factsim")
+    scores = pl.read_parquet(scoring.folder / "scores.parquet", glob=False).filter(metric="factsim")
     found = {row["id"]: row for row in scores.iter_rows(named=True)}
     facts = _found_facts(directory)
     embedder: Any = load_model("embedder", config.encoders)

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from claimscore.config import path_or_address
 from claimscore.errors import ConfigError, InputError
 from claimscore.records.columns import ColumnError, TypeFinder, parse_record
 from claimscore.records.files import find_files
@@ -82,9 +83,9 @@ def read_table(source: str, wanted: Iterable[str]) -> Table:
     `source` is a JSONL, CSV, TSV or Parquet file, a pattern, or a run directory, whose metrics
     are columns beside those of its records.
     """
-    path = Path(source)
+    path = path_or_address(source)
     names = tuple(dict.fromkeys([*wanted, RATINGS]))
-    if path.is_dir():
+    if path.is_dir() if isinstance(path, Path) else RunDirectory.is_at(path):
         return _read_run(path, names)
     return _read_files(source, names)
 
@@ -113,13 +114,12 @@ def _read_files(source: str, wanted: Sequence[str]) -> Table:
     return Table(source, pl.DataFrame(series), tuple(seen))
 
 
-def _read_run(path: Path, wanted: Sequence[str]) -> Table:
+def _read_run(path: Path | str, wanted: Sequence[str]) -> Table:
     directory = RunDirectory.reader(path)
-    scores_path = path / "scores.parquet"
-    if not scores_path.is_file():
+    if not directory.folder.exists("scores.parquet"):
         raise ConfigError(f"{path}: the run has no scores yet; run it to the end first")
     with damage_as_error(path):
-        scores = pl.scan_parquet(scores_path, glob=False)
+        scores = pl.scan_parquet(directory.folder.address("scores.parquet"), glob=False)
         metrics = scores.select(pl.col("metric").unique(maintain_order=True)).collect()
         known = metrics.to_series().to_list()
         records = directory.scan("records")

@@ -21,7 +21,6 @@ from claimscore.metrics.catalogue import Catalogue
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.chunks import ChunkTodo, find_todo
 from claimscore.pipeline.estimating import Estimate, estimate_left
-from claimscore.pipeline.llm.money import SPEND_FILE, spent_so_far
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.local import LocalRunner
 from claimscore.pipeline.plan import Plan, make_plan, required_columns
@@ -37,6 +36,7 @@ from claimscore.pipeline.settings import (
     signature_facts,
     unused_settings,
 )
+from claimscore.pipeline.spending import keep_spending, run_spent
 from claimscore.pipeline.telling import Teller
 from claimscore.pipeline.truncation import truncations
 from claimscore.records import prepare
@@ -53,7 +53,7 @@ OnEstimate = Callable[[Plan, Estimate], None]
 class RunResult:
     """What a finished run says of itself: the content of `summary.json`."""
 
-    out: Path
+    out: Path | str
     summary: JSON
 
     @property
@@ -83,7 +83,8 @@ def run(
     known = catalogue(config.metric_files)
     known.load_all(config.metrics)  # an unknown name is refused before a folder is made
     tell = Teller(Progress(), on_progress)
-    with RunDirectory(config.out) as directory:
+    with RunDirectory(config.out, tell.notice) as directory:
+        keep_spending(directory)
         config, metrics = _with_earlier_metrics(config, known, directory)
         required = required_columns(metrics)
         tell.phase("reading", directory)
@@ -105,7 +106,7 @@ def run(
 
 
 def score(
-    out: Path,
+    out: Path | str,
     metrics: tuple[str, ...],
     *,
     metric_files: tuple[Path, ...] = (),
@@ -123,7 +124,9 @@ def score(
     reader = RunDirectory.reader(out)
     with damage_as_error(out):
         earlier = config_from(reader.options(), out)
-    with RunDirectory(out) as directory:
+    tell = Teller(Progress(), on_progress)
+    with RunDirectory(out, tell.notice) as directory:
+        keep_spending(directory)
         if not directory.has(0, "records"):
             raise ConfigError(f"{out}: its records are not read yet; run it first")
         wanted = tuple(dict.fromkeys((*earlier.metrics, *metrics)))
@@ -132,7 +135,6 @@ def score(
         plan = make_plan(config, directory.read("records", 0).columns, loaded)
         _check_columns(directory, required_columns(plan.metrics))
         records = directory.settings["records"]
-        tell = Teller(Progress(), on_progress)
         work = _Work(config, directory, plan, _provider(config, plan), records["count"], tell)
         work.settle(records)
         todo = work.todo()
@@ -145,10 +147,10 @@ def _with_earlier_metrics(
     config: RunConfig, known: Catalogue, directory: RunDirectory
 ) -> tuple[RunConfig, tuple[Metric, ...]]:
     """The metrics that the folder has scores of, and those asked for now: none is dropped."""
-    if not (directory.path / "scores.parquet").exists():
+    if not directory.folder.exists("scores.parquet"):
         return _load(config, known, ())
     earlier = directory.settings["additive"]["metrics"]
-    files = config_from(directory.options(), directory.path).metric_files
+    files = config_from(directory.options(), directory.name).metric_files
     wanted = tuple(dict.fromkeys((*earlier, *config.metrics)))
     return _load(dataclasses.replace(config, metrics=wanted), known, files)
 
@@ -170,7 +172,7 @@ def _refuse_other_records(directory: RunDirectory, records: Mapping[str, object]
     stored = directory.settings.get("records", records)
     if directory.all_steps() and stored["digest"] != records["digest"]:
         raise ConfigError(
-            f"{directory.path} was made from other records ({stored['count']} then, "
+            f"{directory.name} was made from other records ({stored['count']} then, "
             f"{records['count']} now, or with other content); name another --out"
         )
 
@@ -188,7 +190,7 @@ def _check_columns(directory: RunDirectory, required: Mapping[str, tuple[str, ..
             served = [name for name in ALTERNATIVES.get(column, (column,)) if name in present]
             if not served:
                 raise ConfigError(
-                    f"{metric} needs the column {column}; the records of {directory.path} "
+                    f"{metric} needs the column {column}; the records of {directory.name} "
                     f"have: {', '.join(present)}"
                 )
             nothing = pl.all_horizontal(pl.col(name).is_null() for name in served)
@@ -196,7 +198,7 @@ def _check_columns(directory: RunDirectory, required: Mapping[str, tuple[str, ..
             if missing.height:
                 raise ConfigError(
                     f"{metric} needs the column {column}; it is missing in record "
-                    f"{missing['id'][0]!r} of {directory.path}"
+                    f"{missing['id'][0]!r} of {directory.name}"
                 )
 
 
@@ -306,7 +308,7 @@ class _Work:
             "metrics": scores,
             "failures": by_kind.to_dicts(),
             "truncated": truncations(self.directory, self.plan.metrics),
-            "spent": dataclasses.asdict(spent_so_far(self.directory.state / SPEND_FILE)),
+            "spent": dataclasses.asdict(run_spent(self.directory)),
             "last_call": {
                 "seconds": round(progress.elapsed_s, 3),
                 **spent(progress),

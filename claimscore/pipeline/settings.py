@@ -192,7 +192,7 @@ def options_of(config: RunConfig) -> JSON:
     return _without_none(values)
 
 
-def config_from(options: Mapping[str, Any], out: Path) -> RunConfig:
+def config_from(options: Mapping[str, Any], out: Path | str) -> RunConfig:
     """The call again, from `options_of`."""
     values = dict(options)
     for name in ("prompts_dir", "cache_dir"):

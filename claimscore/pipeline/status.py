@@ -6,14 +6,15 @@ import dataclasses
 from pathlib import Path
 
 from claimscore.pipeline.chunks import find_todo
-from claimscore.pipeline.llm.money import SPEND_FILE, spent_so_far
+from claimscore.pipeline.llm.money import spent_so_far
 from claimscore.pipeline.plan import make_plan
 from claimscore.pipeline.settings import config_from
+from claimscore.pipeline.spending import run_spent
 from claimscore.rundir import RunDirectory, damage_as_error
 from claimscore.types import JSON
 
 
-def run_status(out: Path) -> JSON:
+def run_status(out: Path | str) -> JSON:
     """Chunks done and left, rows by table, failures by stage and kind, spending so far.
 
     Reads only the manifest and the settings, so it is quick and may be called while the
@@ -24,11 +25,11 @@ def run_status(out: Path) -> JSON:
         return _status(out, directory)
 
 
-def _status(out: Path, directory: RunDirectory) -> JSON:
+def _status(out: Path | str, directory: RunDirectory) -> JSON:
     begun: JSON = {
         "out": str(out),
         "running": directory.is_locked,
-        "spent": spent_in_all(directory.state / SPEND_FILE),
+        "spent": dataclasses.asdict(run_spent(directory)),
         "last_call": directory.note(),
     }
     if not directory.has(0, "records"):
@@ -41,7 +42,7 @@ def _status(out: Path, directory: RunDirectory) -> JSON:
     todo = find_todo(plan, directory, n_chunks, retry_failed=False)
     failures = directory.scan("failures").select("id", "stage", "kind").collect()
     by_kind = failures.group_by("stage", "kind").len("count").sort("stage", "kind")
-    complete = not todo and (out / "scores.parquet").is_file()
+    complete = not todo and directory.folder.exists("scores.parquet")
     return {
         **begun,
         "records": records,

@@ -45,6 +45,11 @@ class Teller(Generic[P]):
         journal.write_note(self.progress.snapshot())
         self._tell()
 
+    def notice(self, text: str) -> None:
+        """Show people what they should know now."""
+        self.progress.notice = text
+        self._tell()
+
     def hear(self, journal: Journal) -> Callable[..., None]:
         """What the engine tells its events: all are kept, a notice is shown to people too."""
 

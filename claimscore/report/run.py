@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -30,20 +29,21 @@ _MODELS = {
 }
 
 
-def write_run_report(out: Path) -> Path:
-    """Write `report.html` into a run directory and return its path.
+def write_run_report(out: Path | str) -> Path | str:
+    """Write `report.html` into a run directory and return its path or address.
 
     Raises `ConfigError` where `out` is no run directory or its run has no scores yet.
     """
     directory = RunDirectory.reader(out)
-    summary_path = out / "summary.json"
-    if not (summary_path.is_file() and (out / "scores.parquet").is_file()):
+    if not all(map(directory.folder.exists, ("summary.json", "scores.parquet"))):
         raise ConfigError(f"{out}: the run has no scores yet; run it to the end first")
-    path = out / "report.html"
-    with damage_as_error(out), open_exchanges(directory) as exchanges:
-        summary = json.loads(summary_path.read_text(encoding="utf-8"))
-        write_report(_tables(directory, summary, exchanges), path)
-    return path
+    with (
+        damage_as_error(out),
+        open_exchanges(directory) as exchanges,
+        directory.writing("report.html") as path,
+    ):
+        write_report(_tables(directory, directory.summary(), exchanges), path)
+    return directory.folder.address("report.html")
 
 
 def _tables(
@@ -58,7 +58,7 @@ def _tables(
     return ReportTables(
         run=_facts(directory, settings, summary),
         metrics=[_metric(name, row) for name, row in summary["metrics"].items()],
-        scores=pl.scan_parquet(directory.path / "scores.parquet", glob=False),
+        scores=pl.scan_parquet(directory.folder.address("scores.parquet"), glob=False),
         failures=directory.scan("failures"),
         chunks=chunks,
         records=directory.scan("records"),
@@ -76,7 +76,7 @@ def _facts(
         if key in additive and "revision" in additive[key]
     }
     return RunFacts(
-        title=directory.path.resolve().name,
+        title=directory.title,
         input=summary["input"],
         n_records=summary["records"]["total"],
         llm=_llm(additive.get("llm")),

@@ -57,6 +57,11 @@ class RunDirectory:
         self._manifest_or_none: Manifest | None = None
 
     @classmethod
+    def is_at(cls, where: Path | str) -> bool:
+        """Whether there is a run directory."""
+        return cls(where).folder.exists("run.toml")
+
+    @classmethod
     def reader(cls, where: Path | str) -> RunDirectory:
         """A view for `status` and `report`: takes no lock and changes nothing.
 
@@ -101,6 +106,12 @@ class RunDirectory:
     def name(self) -> str:
         """What people call it: its path."""
         return self._home.folder.name
+
+    @property
+    def title(self) -> str:
+        """The last part of its path or address."""
+        local = self.folder.local
+        return self.name.rpartition("/")[2] if local is None else local.resolve().name
 
     @property
     def path(self) -> Path:

@@ -53,11 +53,13 @@ class PartFiles:
         what its table says.
         """
         frames = checked(step, frames)
-        for table, frame in frames.items():
-            if frame.is_empty():
-                self._folder.delete(_name(table, chunk, step))
-            else:
-                self._write_part(_name(table, chunk, step), frame)
+        files = {_name(table, chunk, step): frame for table, frame in frames.items()}
+        if self._folder.local is not None or len(files) == 1:
+            for name, frame in files.items():
+                self._write_part(name, frame)
+        else:
+            with concurrent.futures.ThreadPoolExecutor(len(files)) as pool:
+                list(pool.map(self._write_part, files, files.values()))
         return {table: frame.height for table, frame in frames.items()}
 
     def remove(self, chunk: int, step: str, tables: Iterable[str]) -> None:
@@ -80,6 +82,9 @@ class PartFiles:
         return _scan(table, addresses) if addresses else empty(table)
 
     def _write_part(self, name: str, frame: pl.DataFrame) -> None:
+        if frame.is_empty():
+            self._folder.delete(name)
+            return
         buffer = io.BytesIO()
         frame.write_parquet(buffer, compression="zstd")
         self._folder.write(name, buffer.getbuffer())

@@ -95,7 +95,7 @@ def caspr_experiment(config: CasprConfig, on_progress: OnProgress | None = None)
     """
     metrics = _metric_names(config.run)
     records = read_annotated(config.run.input)
-    out = config.run.out
+    out = config.run.folder
     made = make_texts(records, config.run, config.paraphrase, on_progress)
     built = list(build_pairs(records, made.texts, made.reasons))
     missing = tuple(item for item in built if isinstance(item, Missing))

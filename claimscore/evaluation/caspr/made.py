@@ -55,8 +55,8 @@ def make_texts(
             continue
         originals = {_source_id(r, name): r.texts[MADE_FROM[name]] for r, name in asked}
         rows = ({"id": name, "summary": text} for name, text in originals.items())
-        source = write_rows(config.out / f"{folder}.jsonl", rows)
-        out = config.out / folder
+        source = write_rows(config.folder / f"{folder}.jsonl", rows)
+        out = config.folder / folder
         run(
             dataclasses.replace(
                 config,
@@ -103,7 +103,7 @@ def _collect(out: Path, asked: Iterable[tuple[Annotated, str]], made: Made) -> N
 def what_is_left(config: RunConfig, folder: str) -> LLMConfig:
     """The money and requests that the other runs of the evaluation left to this one."""
     others = [name for name in (PARAPHRASES, NEGATIONS, SCORED) if name != folder]
-    spent = [spent_so_far(config.out / name / ".state" / SPEND_FILE) for name in others]
+    spent = [spent_so_far(config.folder / name / ".state" / SPEND_FILE) for name in others]
     cost, requests = config.llm.max_cost, config.llm.max_requests
     usd = sum((total.usd or 0.0) + total.possibly_billed_usd for total in spent)
     return dataclasses.replace(

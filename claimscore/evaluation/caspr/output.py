@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from claimscore.evaluation.caspr.experiment import CasprConfig, CasprResult
 from claimscore.evaluation.caspr.figure import can_plot, write_figure
@@ -17,7 +18,7 @@ _NO_FIGURE = "no figure: pip install 'claimscore[plots]' and run the same comman
 def write_experiment(result: CasprResult, config: CasprConfig) -> None:
     """`means`, `rho` and `pairs` as Parquet and CSV, `caspr.md`, and `caspr.svg` where
     matplotlib is there; all in the experiment's folder."""
-    out = config.run.out
+    out = config.run.folder
     frames = {"means": result.means, "rho": result.rho, "pairs": result.scores}
     text = markdown("The CASPR paper's comparisons", caspr_sections(result, config))
     if can_plot():
@@ -32,7 +33,7 @@ def write_experiment(result: CasprResult, config: CasprConfig) -> None:
 
 def print_experiment(result: CasprResult, config: CasprConfig, as_json: bool) -> None:
     """The tables, or one JSON object."""
-    out = config.run.out
+    out = config.run.folder
     if as_json:
         facts = {
             "records": result.n_records,
@@ -45,4 +46,5 @@ def print_experiment(result: CasprResult, config: CasprConfig, as_json: bool) ->
         return
     print_sections(caspr_sections(result, config))
     print(f"figure: {out / _FIGURE}" if can_plot() else _NO_FIGURE)
-    print(f"page: {out / 'caspr.html'}   report: {result.run.out / 'report.html'}   tables: {out}")
+    report = Path(result.run.out, "report.html")
+    print(f"page: {out / 'caspr.html'}   report: {report}   tables: {out}")

@@ -6,11 +6,11 @@ import dataclasses
 import itertools
 import string
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
 
+from claimscore.config import path_or_address
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.compare.cells import LabelAgreement, label_agreement
 from claimscore.evaluation.compare.details import RecordDetail, record_details
@@ -145,7 +145,8 @@ def compare(
     """
     similarity = _similarity(config, embedder, on_texts)
     sources = [
-        open_source(label, Path(run)) for label, run in zip(LABELS, config.runs, strict=False)
+        open_source(label, path_or_address(run))
+        for label, run in zip(LABELS, config.runs, strict=False)
     ]
     _check_metrics(config, sources)
     parts = [_compare(config, sources[0], other, similarity) for other in sources[1:]]

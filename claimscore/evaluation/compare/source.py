@@ -32,7 +32,7 @@ class Source:
     """
 
     label: str
-    path: Path
+    path: Path | str
     scores: pl.LazyFrame | None
     directory: RunDirectory | None
     settings: Mapping[str, Any]
@@ -78,11 +78,11 @@ class Source:
         return [name for name in records.collect_schema().names() if name != "id"]
 
 
-def open_source(label: str, path: Path) -> Source:
+def open_source(label: str, path: Path | str) -> Source:
     """Read what a path names; `ConfigError` where it is no run directory and no file of scores."""
-    if path.is_dir():
+    if _is_run(path):
         return _open_run(label, path)
-    if not path.exists():
+    if isinstance(path, Path) and not path.exists():
         raise ConfigError(f"{path}: there is no such run directory or file of scores")
     scores = _scan_scores(path)
     with damage_as_error(path):
@@ -93,13 +93,19 @@ def open_source(label: str, path: Path) -> Source:
     return Source(label, path, scores, None, {}, metrics, ids)
 
 
-def _open_run(label: str, path: Path) -> Source:
+def _is_run(path: Path | str) -> bool:
+    """Whether this is a folder, not a file; of an address, whether it is not called as one."""
+    return path.is_dir() if isinstance(path, Path) else not path.endswith(".parquet")
+
+
+def _open_run(label: str, path: Path | str) -> Source:
     directory = RunDirectory.reader(path)
     with damage_as_error(path):
         settings = directory.settings
         ids = _record_ids(directory)
-        file = path / "scores.parquet"
-        scores = _scan_scores(file) if file.is_file() else None
+        name = "scores.parquet"
+        has_scores = directory.folder.exists(name)
+        scores = _scan_scores(directory.folder.address(name)) if has_scores else None
         metrics = _metrics(scores) if scores is not None else {}
         notices = tuple(_notices(directory, settings, scores, metrics, ids.len()))
     return Source(label, path, scores, directory, settings, metrics, ids, notices)
@@ -111,7 +117,7 @@ def _record_ids(directory: RunDirectory) -> pl.Series:
     return directory.scan("records").select(pl.col("id").sort()).collect().to_series()
 
 
-def _scan_scores(path: Path) -> pl.LazyFrame:
+def _scan_scores(path: Path | str) -> pl.LazyFrame:
     """The scores as id, metric, value, reason, signature; `InputError` where they are none."""
     try:
         found = pl.scan_parquet(path, glob=False)

@@ -29,8 +29,10 @@ class Finished:
         self._todo = {item.chunk: item for item in todo}
 
     @classmethod
-    def found(cls, config: RunConfig, out: Path | None, dataset: Dataset, plan: Plan) -> Finished:
-        if out is None or not (out / "run.toml").is_file():
+    def found(
+        cls, config: RunConfig, out: Path | str | None, dataset: Dataset, plan: Plan
+    ) -> Finished:
+        if out is None or not RunDirectory.is_at(out):
             return cls()
         directory = RunDirectory.reader(out)
         with damage_as_error(out):

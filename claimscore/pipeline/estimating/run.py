@@ -20,7 +20,7 @@ from claimscore.records import prepare
 
 
 def estimate_run(
-    config: RunConfig, *, out: Path | None = None, stdin: BinaryIO | None = None
+    config: RunConfig, *, out: Path | str | None = None, stdin: BinaryIO | None = None
 ) -> Estimate:
     """What `run(config)` would ask for, minus what the cache has.
 

@@ -7,9 +7,10 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from claimscore import __version__
 from claimscore.config import set_environment
 from claimscore.errors import ConfigError
 
@@ -24,6 +25,7 @@ set_environment(
 
 import ray  # noqa: E402  # after the settings above
 import ray.data  # noqa: E402
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: E402
 
 #: LLM workers: a process each, which does some hundred requests a second. Never one alone, so
 #: that the loss of one does not stop the stage; one for so many CPUs of the cluster.
@@ -93,6 +95,64 @@ def _silent() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nowhere)
+
+
+def check_nodes(where: str, key_names: Sequence[str]) -> None:
+    """`ConfigError` where a node that may get work lacks claimscore, the folder, or a key.
+
+    A key stays where it is: none is sent to another node. That each of `key_names` is set there
+    is asked of a process that Ray starts, which has what its node was started with.
+    """
+
+    def look(where: str, names: Sequence[str]) -> dict[str, Any]:
+        # Sent as code: the node may have another claimscore, or none.
+        import os
+        from importlib import metadata
+
+        try:
+            version = metadata.version("claimscore")
+        except metadata.PackageNotFoundError:
+            try:
+                from claimscore import __version__ as version
+            except ImportError:
+                version = ""
+        return {
+            "version": version,
+            "sees": "://" in where or os.path.isdir(where),
+            "lacks": [name for name in names if not os.environ.get(name)],
+        }
+
+    task = ray.remote(look)
+    nodes = [node for node in _nodes() if node["Resources"].get("CPU")]
+    asked = {
+        node["NodeManagerAddress"]: task.options(
+            num_cpus=0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
+        ).remote(where, tuple(key_names))
+        for node in nodes
+    }
+    for name, answer in asked.items():
+        _refuse(name, where, ray.get(answer))
+
+
+def _refuse(node: str, where: str, found: Mapping[str, Any]) -> None:
+    """`ConfigError` where that node could not do the work."""
+    if found["version"] != __version__:
+        there = f"claimscore {found['version']}" if found["version"] else "no claimscore"
+        raise ConfigError(
+            f"node {node} of the Ray cluster has {there}, this process {__version__}; on every "
+            f"node: pip install 'claimscore[ray]=={__version__}'"
+        )
+    if not found["sees"]:
+        raise ConfigError(
+            f"node {node} of the Ray cluster does not see {where}; name an --out that all nodes "
+            "share: a folder on a network, or s3://BUCKET/FOLDER"
+        )
+    if found["lacks"]:
+        raise ConfigError(
+            f"node {node} of the Ray cluster has no {', '.join(found['lacks'])}: keys are not "
+            "sent to other machines; set it there before `ray start`"
+        )
 
 
 def layout(device: str, threads: int, computes: bool) -> Layout:

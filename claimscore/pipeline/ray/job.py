@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from typing import TypedDict
 
-from claimscore import __version__
 from claimscore.config import RunConfig, api_base_url
 from claimscore.errors import ConfigError
 from claimscore.pipeline.chunks import ChunkTodo
@@ -46,9 +45,8 @@ class Job:
     calls: int
     threads: int
     expected: JSON
-    has_key: bool
+    key_names: tuple[str, ...]
     needs_llm: bool
-    version: str = __version__
 
     def row(self, item: ChunkTodo, finished: Finished) -> Row:
         """A chunk as the workers get it."""

@@ -14,7 +14,15 @@ import ray.data
 from ray.data import ActorPoolStrategy
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from claimscore.config import RunConfig, api_key, user_cache_dir, user_state_dir
+from claimscore.config import (
+    API_KEY,
+    RunConfig,
+    api_key,
+    model_api_key,
+    model_key_name,
+    user_cache_dir,
+    user_state_dir,
+)
 from claimscore.pipeline.chunks import ChunkTodo
 from claimscore.pipeline.encoders.devices import cpu_threads
 from claimscore.pipeline.encoders.store import StoreStats
@@ -25,7 +33,7 @@ from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.plan import Plan
 from claimscore.pipeline.progress import PassWork, Progress
 from claimscore.pipeline.ray.board import Counts, Look, Step
-from claimscore.pipeline.ray.cluster import layout, open_chunks, share
+from claimscore.pipeline.ray.cluster import check_nodes, layout, open_chunks, share
 from claimscore.pipeline.ray.head import SharedFiles, start_head
 from claimscore.pipeline.ray.job import Job, Row, finished_of, resolved
 from claimscore.pipeline.ray.llm_worker import LLMWorker
@@ -65,6 +73,7 @@ class RayRunner:
         self._layout = layout(config.encoders.device, cpu_threads(), self._computes)
         self._job = self._make_job(resolved(config, plan), plan, roles)
         self._shared = self._shared_files()
+        check_nodes(self._job.where, self._job.key_names)
         self._progress = _Counting(tell.progress, directory, todo)
         self._head: Any = None
         self._stopping = False
@@ -77,7 +86,7 @@ class RayRunner:
         llm = dataclasses.replace(config.llm, max_concurrency=each)
         return Job(
             config=dataclasses.replace(config, encoders=encoders, llm=llm),
-            where=str(self._directory.path.resolve()),
+            where=self._where(),
             tasks=plan.tasks,
             passes=plan.passes,
             roles=tuple(roles),
@@ -87,9 +96,21 @@ class RayRunner:
             calls=open_chunks(each, config.chunk_records),
             threads=layout.threads,
             expected={},
-            has_key=api_key() is not None,
+            key_names=self._key_names(roles),
             needs_llm=self._provider is not None,
         )
+
+    def _key_names(self, roles: list[str]) -> tuple[str, ...]:
+        """The environment variables with keys that the work needs; nodes have their own."""
+        asks = self._provider is not None and getattr(self._provider, "base_url", None) is not None
+        names = [API_KEY] if asks and api_key() is not None else []
+        served = [model_key_name(role) for role in roles if model_api_key(role) is not None]
+        return (*names, *served)
+
+    def _where(self) -> str:
+        """The run's folder, as every node finds it."""
+        path = self._directory.folder.local
+        return self._directory.name if path is None else str(path.resolve())
 
     def _shared_files(self) -> SharedFiles | None:
         """What engines share, where there are any."""

@@ -45,7 +45,7 @@ def write_caspr_page(result: CasprResult, config: CasprConfig, path: Path, comma
             signature=settings_signature("caspr", _settings(config)),
             sources=[
                 Source("Input", config.run.input),
-                Source("Run", str(result.run.out), True, run_link(result.run.out, path)),
+                Source("Run", str(result.run.out), True, run_link(Path(result.run.out), path)),
                 Source("Texts made", f"{result.n_made:,}"),
             ],
             parts=parts,

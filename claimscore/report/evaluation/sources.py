@@ -34,8 +34,11 @@ def find_sources(tables: Iterable[str], page: Path) -> list[Source]:
     ]
 
 
-def run_link(run: Path, page: Path) -> str | None:
-    """The address of a run's report as seen from the page; None where there is no report."""
+def run_link(run: Path | str, page: Path) -> str | None:
+    """The address of a run's report as seen from the page; None where there is no report on a
+    disk."""
+    if isinstance(run, str):
+        return None
     report = run / REPORT
     if not report.is_file():
         return None
