@@ -78,6 +78,8 @@ def _be_quiet() -> None:
     """What Ray says while it works is in its own logs; standard error is for people."""
     for name in ("ray", "ray.data"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    # Its thread for errors of the cluster prints them to standard output, whatever is asked for.
+    ray._private.worker._worker_logs_enabled = False
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
@@ -107,18 +109,15 @@ def check_nodes(where: str, key_names: Sequence[str]) -> None:
     def look(where: str, names: Sequence[str]) -> dict[str, Any]:
         # Sent as code: the node may have another claimscore, or none.
         import os
-        from importlib import metadata
+        from pathlib import Path
 
         try:
-            version = metadata.version("claimscore")
-        except metadata.PackageNotFoundError:
-            try:
-                from claimscore import __version__ as version
-            except ImportError:
-                version = ""
+            from claimscore import __version__ as version
+        except ImportError:
+            version = ""
         return {
             "version": version,
-            "sees": "://" in where or os.path.isdir(where),
+            "sees": "://" in where or Path(where).is_dir(),
             "lacks": [name for name in names if not os.environ.get(name)],
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import uuid
@@ -146,6 +147,13 @@ class RayRunner:
     async def run(self) -> None:
         """Do the missing steps, and take what the workers say into the run directory."""
         self._head = start_head(self._job.head, self._shared, self._layout.model_workers)
+        try:
+            await self._run()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._close()
+
+    async def _run(self) -> None:
         async with anyio.create_task_group() as background:
             dog = watch(
                 self._job.config.llm,
@@ -167,6 +175,12 @@ class RayRunner:
             raise error_of(look.stop)
         if engine is not None:
             refuse_all_too_long(engine)
+
+    async def _close(self) -> None:
+        """The head's files are closed when this returns, so that another call can have them."""
+        with contextlib.suppress(RayError), anyio.move_on_after(_PATIENCE_S):
+            await self._head.close.remote()
+        ray.kill(self._head)
 
     def _go_through(self) -> None:
         """Ray Data's results, as they come, in a thread. It fails when the workers were told that
