@@ -61,8 +61,11 @@ def test_who_comes_back_has_the_keys_that_are_free() -> None:
     members.remove("a")
     assert members.stats().sent == 5
     assert members.claim("b", "k")
-    assert members.join("a", ["k", "l"]).keys == {"l"}
+    back = members.join("a", ["k", "l"])
+    assert back.keys == {"l"}
     assert members.stats().sent == 5
+    back.stats = EngineStats(sent=7)
+    assert members.stats().sent == 7
 
 
 def test_members_of_the_same_run_are_waited_for(tmp_path: Path) -> None:
