@@ -20,8 +20,8 @@ class Journal(Protocol):
         It is read once, to its end, before anything is appended.
         """
 
-    def begin(self) -> None:
-        """Get ready for appending; only the one writer may, after reading."""
+    def begin(self, lines: Callable[[], Iterable[bytes]]) -> None:
+        """Get ready for appending, and `tidy`; only the one writer may, after reading."""
 
     def append(self, line: bytes, then: Callable[[], None]) -> None:
         """Keep a line; returns once it outlives this process, and `then` was called.
@@ -56,7 +56,7 @@ class FileJournal:
                 self._size += len(line)
                 yield line
 
-    def begin(self) -> None:
+    def begin(self, lines: Callable[[], Iterable[bytes]]) -> None:
         with os_errors(self._path):
             if self._path.exists() and self._path.stat().st_size > self._size:
                 os.truncate(self._path, self._size)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import secrets
@@ -69,13 +70,15 @@ class SystemClock:
 
 @dataclasses.dataclass(frozen=True)
 class Holder:
-    """Who has the lease: `token` is its own, empty where it was given back."""
+    """Who has the lease: `token` is its own, empty where it was given back; `sign` counts its
+    signs of life, so that no two are the same bytes."""
 
     token: str
     process: int = 0
     host: str = ""
     machine: str = ""
     at: float = 0.0
+    sign: int = 0
 
     @classmethod
     def read(cls, content: bytes) -> Holder:
@@ -120,6 +123,7 @@ class Lease:
         self._version = ""
         self._renewed = 0.0
         self._lost = False
+        self._signs = itertools.count()
         self._mutex = threading.Lock()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -230,7 +234,12 @@ class Lease:
 
     def _sign_of_life(self) -> bytes:
         return Holder(
-            self.token, os.getpid(), socket.gethostname(), self._machine, self._clock.now()
+            token=self.token,
+            process=os.getpid(),
+            host=socket.gethostname(),
+            machine=self._machine,
+            at=self._clock.now(),
+            sign=next(self._signs),
         ).to_bytes()
 
 

@@ -118,8 +118,7 @@ class Manifest:
 
     def open_for_writing(self) -> None:
         """Make the journal ready for more lines; only the writer may call this."""
-        self._journal.begin()
-        self._journal.tidy(self._lines)
+        self._journal.begin(self._lines)
 
     def _apply(self, chunk: int, step: str, rows: Mapping[str, int] | None) -> None:
         step = sys.intern(step)

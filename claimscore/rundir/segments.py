@@ -54,7 +54,7 @@ class SegmentJournal:
         self._writer = writer
         self._last = 0
         self._merged = 0
-        self._merge_at = MERGED_ON_OPENING
+        self._merge_at = _MERGED_LATER
         self._batch = _Batch()
         self._busy = False
         self._turn = threading.Condition()
@@ -104,8 +104,8 @@ class SegmentJournal:
 
     # Writing
 
-    def begin(self) -> None:
-        """Reading has made it ready."""
+    def begin(self, lines: Callable[[], Iterable[bytes]]) -> None:
+        self._tidy(lines, MERGED_ON_OPENING)
 
     def append(self, line: bytes, then: Callable[[], None]) -> None:
         with self._turn:
@@ -154,8 +154,11 @@ class SegmentJournal:
     # Merging
 
     def tidy(self, lines: Callable[[], Iterable[bytes]]) -> None:
+        self._tidy(lines, self._merge_at)
+
+    def _tidy(self, lines: Callable[[], Iterable[bytes]], merge_at: int) -> None:
         with self._turn:
-            if self._busy or self._last - self._merged < self._merge_at:
+            if self._busy or self._last - self._merged < merge_at:
                 return
             self._busy = True
         try:

@@ -1,0 +1,224 @@
+"""The lease of a run directory in an object store: one holder, whatever the clocks say."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from claimscore.errors import ConfigError, StoppedEarly
+from claimscore.rundir import lease as lease_module
+from claimscore.rundir.lease import (
+    LOOK_S,
+    SKEW_S,
+    VALID_S,
+    Clock,
+    Lease,
+    SystemClock,
+    current_holder,
+)
+from claimscore.storage import LocalFolder
+
+NAME = ".lock"
+
+
+@dataclasses.dataclass
+class TurnedClock:
+    """A machine's clock: `sleep` takes no time, and something may happen meanwhile."""
+
+    now_s: float = 1e9
+    passed_s: float = 0.0
+    meanwhile: Callable[[], None] = lambda: None
+
+    def now(self) -> float:
+        return self.now_s
+
+    def passed(self) -> float:
+        return self.passed_s
+
+    def sleep(self, seconds: float) -> None:
+        self.turn(seconds)
+        self.meanwhile()
+
+    def turn(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.passed_s += seconds
+
+
+class Machines:
+    """Leases of one run directory, each on a machine with a clock of its own; all end with the
+    test."""
+
+    def __init__(self, folder: LocalFolder) -> None:
+        self.folder = folder
+        self.leases: list[Lease] = []
+
+    def lease(self, clock: Clock, machine: str = "", told: list[str] | None = None) -> Lease:
+        tell = [].append if told is None else told.append
+        lease = Lease(self.folder, NAME, machine, tell=tell, clock=clock)
+        self.leases.append(lease)
+        return lease
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[Machines]:
+    found = Machines(LocalFolder(tmp_path))
+    yield found
+    for lease in found.leases:
+        lease.release()
+
+
+def test_second_holder_is_refused(machines: Machines) -> None:
+    """As soon as the first one gives a sign of life."""
+    first, told = machines.lease(TurnedClock()), list[str]()
+    first.take()
+    other = TurnedClock(meanwhile=first.renew)
+    with pytest.raises(ConfigError, match=r"is in use by process \d+ on .*; wait for it, or stop"):
+        machines.lease(other, told=told).take()
+    assert other.passed_s == LOOK_S
+    assert "waiting up to 60 s" in told[0]
+    first.check()
+
+
+def test_dead_holder_is_followed_after_its_time(machines: Machines) -> None:
+    """A killed one on another machine, after the time in which it would have given a sign."""
+    machines.lease(TurnedClock()).take()
+    clock = TurnedClock()
+    machines.lease(clock).take()
+    assert VALID_S <= clock.passed_s <= VALID_S + LOOK_S
+
+
+@pytest.mark.parametrize("skew_s", [-1e6, -SKEW_S, SKEW_S])
+def test_a_living_holder_is_left_alone_whatever_the_clock(
+    machines: Machines, skew_s: float
+) -> None:
+    """A clock that is behind by any time, or ahead by `SKEW_S`, takes nothing over."""
+    first = machines.lease(TurnedClock())
+    first.take()
+    clock = TurnedClock(now_s=1e9 + skew_s, meanwhile=first.renew)
+    with pytest.raises(ConfigError, match="is in use"):
+        machines.lease(clock).take()
+
+
+def test_nobody_waits_for_who_is_long_dead(machines: Machines) -> None:
+    """The next morning it goes on at once."""
+    machines.lease(TurnedClock()).take()
+    clock = TurnedClock(now_s=1e9 + VALID_S + SKEW_S + 1)
+    machines.lease(clock).take()
+    assert clock.passed_s == 0
+
+
+def test_nobody_waits_for_a_dead_process_of_this_machine(machines: Machines) -> None:
+    """The machine's own lock, which the caller holds, says that it is dead."""
+    machines.lease(TurnedClock(), "here").take()
+    clock = TurnedClock()
+    machines.lease(clock, "here").take()
+    assert clock.passed_s == 0
+
+
+def test_released_lease_is_free(machines: Machines) -> None:
+    """The next one does not wait, and nobody seems to be at work."""
+    first = machines.lease(SystemClock())
+    first.take()
+    held = current_holder(machines.folder, NAME)
+    assert held is not None
+    assert held.token == first.token
+    first.release()
+    assert current_holder(machines.folder, NAME) is None
+    clock = TurnedClock()
+    machines.lease(clock).take()
+    assert clock.passed_s == 0
+
+
+def test_old_sign_of_life_is_no_holder(machines: Machines) -> None:
+    """`status` does not call a run at work that was killed."""
+    machines.lease(TurnedClock()).take()
+    assert current_holder(machines.folder, NAME) is None
+
+
+def test_holder_that_slept_stops(machines: Machines) -> None:
+    """It was taken over meanwhile: it hears so before it writes, and again."""
+    clock = TurnedClock()
+    asleep = machines.lease(clock)
+    asleep.take()
+    asleep.check()
+    later = machines.lease(TurnedClock(now_s=1e9 + 3600))
+    later.take()
+    asleep.check()  # it cannot know yet
+    clock.turn(VALID_S)
+    for _ in range(2):
+        with pytest.raises(StoppedEarly, match="another process has taken this run over"):
+            asleep.check()
+    asleep.release()
+    later.check()
+    later.renew()
+
+
+def test_holder_that_slept_goes_on_where_nobody_came(machines: Machines) -> None:
+    """Its lease was over, but the store says that it is still its own."""
+    clock = TurnedClock()
+    asleep = machines.lease(clock)
+    asleep.take()
+    clock.turn(10 * VALID_S)
+    asleep.check()
+
+
+def test_lost_answer_is_no_lost_lease(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A renewal that the store did, but whose answer did not arrive, is found out."""
+    lease = machines.lease(TurnedClock())
+    lease.take()
+    done = machines.folder.replace_if
+
+    def unheard(name: str, data: bytes | memoryview, version: str) -> str | None:
+        done(name, data, version)
+        return None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(machines.folder, "replace_if", unheard)
+        lease.renew()
+    lease.renew()
+
+
+def test_two_at_once_after_a_death(machines: Machines) -> None:
+    """Both have waited for the same dead holder; one gets it, the other waits for that one."""
+    machines.lease(TurnedClock()).take()
+    quick, slow = machines.lease(TurnedClock()), TurnedClock()
+
+    def overtake() -> None:
+        if slow.passed_s == VALID_S:
+            quick.take()
+        if slow.passed_s > VALID_S:
+            quick.renew()
+
+    slow.meanwhile = overtake
+    with pytest.raises(ConfigError, match="is in use"):
+        machines.lease(slow).take()
+    quick.check()
+
+
+def test_damaged_lease_is_free(machines: Machines) -> None:
+    """Whatever lies there, a run can go on."""
+    machines.folder.write(NAME, b"{")
+    clock = TurnedClock()
+    machines.lease(clock).take()
+    assert clock.passed_s == 0
+
+
+def test_the_thread_renews(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the lease is given back, without anybody asking."""
+    renewed = threading.Event()
+
+    class Counted(Lease):
+        def renew(self) -> None:
+            super().renew()
+            renewed.set()
+
+    monkeypatch.setattr(lease_module, "RENEW_S", 0.01)
+    lease = Counted(machines.folder, NAME)
+    lease.take()
+    assert renewed.wait(30)
+    lease.release()
+    assert current_holder(machines.folder, NAME) is None
