@@ -7,7 +7,7 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -242,6 +242,11 @@ def user_state_dir() -> Path:
         return Path(named)
     base = os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "claimscore"
+
+
+def missing_environment(names: Sequence[str]) -> tuple[str, ...]:
+    """Which of the variables are unset or empty."""
+    return tuple(name for name in names if not os.environ.get(name))
 
 
 def set_environment(values: Mapping[str, str], *, override: bool = False) -> None:

@@ -113,6 +113,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "ot": ("metrics.movers",),
     "matplotlib": ("evaluation.caspr.figure",),
     "spacy": ("metrics.ner_overlap",),
+    "ray": ("pipeline.ray",),
     "rich": ("console", "evaluation.display", "evaluation.compare.display"),
     "click": ("cli", "commands", "evaluation.commands"),
     "pydantic": ("prompts.output",),

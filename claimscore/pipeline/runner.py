@@ -46,7 +46,9 @@ def with_store(
 ) -> tuple[list[Models], StoreStats]:
     """The models, on each device, with what they said in other runs at hand."""
     store = open_store(cache_dir, on_notice=on_notice)
-    around = [{role: store.around(model) for role, model in models.items()} for models in copies]
+    around: list[Models] = [
+        {role: store.around(model) for role, model in models.items()} for models in copies
+    ]
     return around, store.stats
 
 

@@ -17,6 +17,9 @@ REPORT_S = 0.5
 #: A worker that has reported nothing for so long is not waited for when the run stops.
 SILENT_S = 5.0
 
+#: So long after its start nobody knows whether there are workers that have yet to report.
+QUIET_S = 2.0
+
 #: Tokens of model work that may wait, for each worker that computes: as in one process.
 QUEUED_TOKENS = 1_000_000
 
@@ -97,6 +100,7 @@ class Board:
 
     def __init__(self, model_workers: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._began = clock()
         self._room = QUEUED_TOKENS * max(1, model_workers)
         self._reports: dict[str, Report] = {}
         self._heard_at: dict[str, float] = {}
@@ -154,7 +158,7 @@ class Board:
             steps,
             notices,
             self.error,
-            all(report.is_idle for report in living),
+            now - self._began > QUIET_S and all(report.is_idle for report in living),
             [f"{work} ({report.stage})" for report in living for work in report.open],
             self._counts(),
         )

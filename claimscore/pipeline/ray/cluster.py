@@ -7,11 +7,11 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from claimscore import __version__
-from claimscore.config import set_environment
+from claimscore.config import missing_environment, path_or_address, set_environment
 from claimscore.errors import ConfigError
 
 # Ray reads these when it is imported.
@@ -66,7 +66,7 @@ def connected(address: str | None) -> Iterator[None]:
             ray.init(**start, log_to_driver=False, logging_level=logging.CRITICAL)
     except (ConnectionError, RuntimeError, ValueError) as exc:
         where = "on this machine" if address is None else f"at --address {address}"
-        raise ConfigError(f"Ray {where}: {_first_line(exc)}") from exc
+        raise ConfigError(f"Ray {where}: {first_line(exc)}") from exc
     try:
         _be_quiet()
         yield
@@ -106,52 +106,56 @@ def check_nodes(where: str, key_names: Sequence[str]) -> None:
     is asked of a process that Ray starts, which has what its node was started with.
     """
 
-    def look(where: str, names: Sequence[str]) -> dict[str, Any]:
+    def version_there() -> str:
         # Sent as code: the node may have another claimscore, or none.
-        import os
-        from pathlib import Path
-
         try:
             from claimscore import __version__ as version
         except ImportError:
-            version = ""
-        return {
-            "version": version,
-            "sees": "://" in where or Path(where).is_dir(),
-            "lacks": [name for name in names if not os.environ.get(name)],
-        }
+            return ""
+        return version
 
-    task = ray.remote(look)
-    nodes = [node for node in _nodes() if node["Resources"].get("CPU")]
-    asked = {
-        node["NodeManagerAddress"]: task.options(
-            num_cpus=0,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
-        ).remote(where, tuple(key_names))
-        for node in nodes
-    }
-    for name, answer in asked.items():
-        _refuse(name, where, ray.get(answer))
+    for node, version in _ask_nodes(version_there):
+        if version != __version__:
+            there = f"claimscore {version}" if version else "no claimscore"
+            raise ConfigError(
+                f"node {node} of the Ray cluster has {there}, this process {__version__}; on "
+                f"every node: pip install 'claimscore[ray]=={__version__}'"
+            )
+    for node, (sees, lacks) in _ask_nodes(_look_around, where, tuple(key_names)):
+        if not sees:
+            raise ConfigError(
+                f"node {node} of the Ray cluster does not see {where}; name an --out that all "
+                "nodes share: a folder on a network, or s3://BUCKET/FOLDER"
+            )
+        if lacks:
+            raise ConfigError(
+                f"node {node} of the Ray cluster has no {', '.join(lacks)}: keys are not sent to "
+                "other machines; set it there before `ray start`"
+            )
 
 
-def _refuse(node: str, where: str, found: Mapping[str, Any]) -> None:
-    """`ConfigError` where that node could not do the work."""
-    if found["version"] != __version__:
-        there = f"claimscore {found['version']}" if found["version"] else "no claimscore"
-        raise ConfigError(
-            f"node {node} of the Ray cluster has {there}, this process {__version__}; on every "
-            f"node: pip install 'claimscore[ray]=={__version__}'"
+def _look_around(where: str, key_names: Sequence[str]) -> tuple[bool, tuple[str, ...]]:
+    """Whether the folder is seen here, and which keys are not."""
+    place = path_or_address(where)
+    return isinstance(place, str) or place.is_dir(), missing_environment(key_names)
+
+
+def _ask_nodes(question: Callable[..., Any], *args: object) -> Iterator[tuple[str, Any]]:
+    """The answer of every node that may get work."""
+    task = ray.remote(question)
+    asked = [
+        (
+            str(node["NodeManagerAddress"]),
+            task.options(
+                num_cpus=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
+            ).remote(*args),
         )
-    if not found["sees"]:
-        raise ConfigError(
-            f"node {node} of the Ray cluster does not see {where}; name an --out that all nodes "
-            "share: a folder on a network, or s3://BUCKET/FOLDER"
-        )
-    if found["lacks"]:
-        raise ConfigError(
-            f"node {node} of the Ray cluster has no {', '.join(found['lacks'])}: keys are not "
-            "sent to other machines; set it there before `ray start`"
-        )
+        for node in _nodes()
+        if node["Resources"].get("CPU")
+    ]
+    for name, answer in asked:
+        yield name, ray.get(answer)
 
 
 def layout(device: str, threads: int, computes: bool) -> Layout:
@@ -160,7 +164,8 @@ def layout(device: str, threads: int, computes: bool) -> Layout:
     A model worker has a GPU; where there are none, or `device` is the CPU, as many CPUs as a run
     in one process has `threads` there, so that it computes the same.
     """
-    total = ray.cluster_resources()
+    resources: Any = ray.cluster_resources  # without types
+    total: dict[str, float] = resources()
     cpus, gpus = int(total.get("CPU", 1)), int(total.get("GPU", 0))
     if device == "cuda" and not gpus:
         raise ConfigError("--device cuda: no node of the Ray cluster has a GPU")
@@ -182,9 +187,11 @@ def open_chunks(concurrency: int, chunk_records: int) -> int:
     return max(2, math.ceil(2 * concurrency / chunk_records))
 
 
-def _nodes() -> list[dict]:  # type: ignore[type-arg]  # Ray's own
-    return [node for node in ray.nodes() if node["Alive"]]
+def _nodes() -> list[dict[str, Any]]:
+    nodes: Any = ray.nodes  # without types
+    return [node for node in nodes() if node["Alive"]]
 
 
-def _first_line(exc: BaseException) -> str:
+def first_line(exc: BaseException) -> str:
+    """Of an error of Ray's, whose messages are long."""
     return next((line.strip() for line in str(exc).splitlines() if line.strip()), repr(exc))

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import ray
-from ray.actor import ActorHandle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from claimscore.config import LLMConfig, set_environment
@@ -99,11 +98,12 @@ class Head:
         return reason or self._board.error
 
 
-def start_head(name: str, shared: SharedFiles | None, model_workers: int) -> ActorHandle[Any]:
+def start_head(name: str, shared: SharedFiles | None, model_workers: int) -> Any:
     """The head, on this node, restarted as often as it dies; gone with this process."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    return (
+    head: Any = (
         ray.remote(Head)
         .options(name=name, num_cpus=0, max_restarts=-1, scheduling_strategy=here)
         .remote(name, shared, model_workers)
     )
+    return head

@@ -101,8 +101,8 @@ def _counts(progress: Progress) -> Counts:
 def load_here(job: Job) -> Models:
     """The models of the job on this worker's one device."""
     set_cpu_threads(job.threads)
-    (worker,) = load_workers(job.roles, job.config.encoders, load_model) or [None]
-    return {} if worker is None else worker.models
+    workers = load_workers(job.roles, job.config.encoders, load_model)
+    return workers[0].models if workers else {}
 
 
 def look_at_models(job: Job) -> JSON:

@@ -24,6 +24,7 @@ from claimscore.config import (
     user_cache_dir,
     user_state_dir,
 )
+from claimscore.errors import ClaimscoreError, StoppedEarly
 from claimscore.pipeline.chunks import ChunkTodo
 from claimscore.pipeline.encoders.devices import cpu_threads
 from claimscore.pipeline.encoders.store import StoreStats
@@ -34,7 +35,7 @@ from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.plan import Plan
 from claimscore.pipeline.progress import PassWork, Progress
 from claimscore.pipeline.ray.board import Counts, Look, Step
-from claimscore.pipeline.ray.cluster import check_nodes, layout, open_chunks, share
+from claimscore.pipeline.ray.cluster import check_nodes, first_line, layout, open_chunks, share
 from claimscore.pipeline.ray.head import SharedFiles, start_head
 from claimscore.pipeline.ray.job import Job, Row, finished_of, resolved
 from claimscore.pipeline.ray.llm_worker import LLMWorker
@@ -47,6 +48,8 @@ from claimscore.types import JSON
 
 #: Seconds between two looks at the head.
 LOOK_S = 0.25
+
+INTERRUPTED: Reason = ("StoppedEarly", "interrupted")
 
 #: How long the head may take to answer the driver; it may be on its way back.
 _PATIENCE_S = 30.0
@@ -77,7 +80,7 @@ class RayRunner:
         check_nodes(self._job.where, self._job.key_names)
         self._progress = _Counting(tell.progress, directory, todo)
         self._head: Any = None
-        self._stopping = False
+        self._why: Reason | None = None
         self._last: Look | None = None
 
     def _make_job(self, config: RunConfig, plan: Plan, roles: list[str]) -> Job:
@@ -138,7 +141,9 @@ class RayRunner:
         try:
             expected: JSON = ray.get(look.remote(self._job))
         except RayTaskError as exc:
-            raise exc.cause from None
+            if isinstance(exc.cause, ClaimscoreError):
+                raise exc.cause from None
+            raise
         self._job = dataclasses.replace(self._job, expected=expected)
         return expected
 
@@ -160,10 +165,10 @@ class RayRunner:
                 self._tell.progress,
                 waiting_for=self._waiting_for,
                 tell=self._tell.hear(self._directory),
-                fail=lambda reason: background.start_soon(self._stop, reason_of(reason)),
+                fail=lambda error: self._stop(reason_of(error)),
                 background=background,
             )
-            background.start_soon(watch_signals, lambda: background.start_soon(self._interrupted))
+            background.start_soon(watch_signals, lambda: self._stop(INTERRUPTED))
             background.start_soon(self._tell.keep_telling, self._directory, None)
             background.start_soon(self._keep_looking)
             background.start_soon(dog.run)
@@ -171,8 +176,9 @@ class RayRunner:
             look, engine = await self._look()
             background.cancel_scope.cancel()
         self._take(look, engine)
-        if look.stop is not None:
-            raise error_of(look.stop)
+        why = look.stop or self._why
+        if why is not None:
+            raise error_of(why)
         if engine is not None:
             refuse_all_too_long(engine)
 
@@ -190,14 +196,14 @@ class RayRunner:
                 chunk, finished = finished_of(Row(chunk=row["chunk"], work=row["work"]))
                 for step, rows in finished.items():
                     self._progress.finish(Step(chunk, step, rows))
-        except RayError:
-            if not self._stopping:
-                raise
+        except RayError as exc:
+            if self._why is None:
+                raise StoppedEarly(f"Ray gave up: {first_line(exc)}") from exc
 
-    def _dataset(self) -> ray.data.Dataset:
+    def _dataset(self) -> Any:
         """A chunk a block: a lost worker loses what it has open, and results come one by one."""
         rows = [self._job.row(item, self._directory.finished(item.chunk)) for item in self._todo]
-        data = ray.data.from_items(rows, override_num_blocks=len(rows))
+        data: Any = ray.data.from_items(rows, override_num_blocks=len(rows))
         if self._asks:
             data = data.map(
                 LLMWorker,
@@ -221,16 +227,20 @@ class RayRunner:
         while True:
             look, engine = await self._look()
             self._take(look, engine)
-            if look.stop is not None and not self._stopping:
-                await self._stop(look.stop)
-            if self._stopping and look.is_idle:
-                await self._head.end.remote()
+            if look.stop is not None:
+                self._stop(look.stop)
+            with contextlib.suppress(RayActorError):  # on its way back: told the next time
+                if self._why is not None and look.stop is None:
+                    await self._head.stop.remote(self._why)
+                elif self._why is not None and look.is_idle:
+                    await self._head.end.remote()
             await anyio.sleep(LOOK_S)
 
     async def _look(self) -> tuple[Look, EngineStats | None]:
         while True:
             try:
-                return await self._head.look.remote()
+                seen: tuple[Look, EngineStats | None] = await self._head.look.remote()
+                return seen
             except RayActorError:
                 await anyio.sleep(LOOK_S)
 
@@ -250,13 +260,12 @@ class RayRunner:
 
     # -- stopping
 
-    async def _interrupted(self) -> None:
-        await self._stop(("StoppedEarly", "interrupted"))
-
-    async def _stop(self, reason: Reason) -> None:
-        self._stopping = True
+    def _stop(self, reason: Reason) -> None:
+        """The head is told with the next look; the first reason stays."""
+        if self._why is not None:
+            return
+        self._why = reason
         self._tell.progress.phase = "stopping: finishing what is in flight (Ctrl-C again: at once)"
-        await self._head.stop.remote(reason)
 
 
 class _Counting:
