@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from claimscore.pipeline.llm.services.letters import Reason
+from claimscore.pipeline.model_stage import QUEUED_TOKENS
 from claimscore.types import JSON
 
 #: Seconds between two reports of a worker.
@@ -19,9 +20,6 @@ SILENT_S = 5.0
 
 #: So long after its start nobody knows whether there are workers that have yet to report.
 QUIET_S = 2.0
-
-#: Tokens of model work that may wait, for each worker that computes: as in one process.
-QUEUED_TOKENS = 1_000_000
 
 
 class Step(NamedTuple):
