@@ -66,7 +66,8 @@ def connected(address: str | None) -> Iterator[None]:
             ray.init(**start, log_to_driver=False, logging_level=logging.CRITICAL)
     except (ConnectionError, RuntimeError, ValueError) as exc:
         where = "on this machine" if address is None else f"at --address {address}"
-        raise ConfigError(f"Ray {where}: {first_line(exc)}") from exc
+        hint = "" if address is None else "; is it up, and does it want RAY_AUTH_MODE=token?"
+        raise ConfigError(f"Ray {where}: {first_line(exc)}{hint}") from exc
     try:
         _be_quiet()
         yield
