@@ -58,17 +58,16 @@ def write_records(path: Path, n: int) -> str:
 
 @pytest.fixture
 def config(tmp_path: Path) -> RunConfig:
-    """Four requests a record, in chunks of eight records, and a tiny model that judges."""
+    """Four requests a record, in chunks of eight records; nothing for models to do."""
     return RunConfig(
         input=write_records(tmp_path / "records.jsonl", 80),
         out=tmp_path / "ray",
-        metrics=("caspr", "ds"),
+        metrics=("ds",),
+        tasks=("decompose",),
         llm=LLMConfig(
             "openai:test", rpm=RPM, max_concurrency=CONCURRENCY, cache_namespace="a server"
         ),
-        encoders=EncoderConfig(nli=str(save_tiny_nli(tmp_path / "nli"))),
         cache_dir=tmp_path / "cache",
-        model_store=False,
         chunk_records=8,
         engine="ray",
     )
@@ -132,6 +131,10 @@ def test_killed_workers_lose_and_change_nothing(config: RunConfig, tmp_path: Pat
     """Begun in one process, gone on with on Ray, where a worker of each stage and the head are
     killed: the same scores, the limits kept by all together, nothing paid twice but what one
     worker had in flight."""
+    nli = EncoderConfig(nli=str(save_tiny_nli(tmp_path / "nli")))
+    config = dataclasses.replace(
+        config, metrics=("caspr", "ds"), tasks=(), encoders=nli, model_store=False
+    )
     with Loopback(latency_s=0.05) as quick:
         alone = at(quick, config, rpm=None)
         run(locally(alone, out=tmp_path / "local", cache_dir=tmp_path / "other"))
