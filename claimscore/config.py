@@ -16,6 +16,7 @@ from claimscore.errors import ConfigError
 Granularity = Literal["sentence", "summary"]
 Units = Literal["claims", "sentences"]
 DType = Literal["float32", "bfloat16", "float16"]
+Runner = Literal["local", "ray"]
 
 TASK_NAMES = ("decompose", "paraphrase", "negate", "facts", "judge", "questions", "answers")
 
@@ -143,6 +144,8 @@ class RunConfig:
     seed: int = 0
     retry_failed: bool = False
     metric_files: tuple[Path, ...] = ()
+    engine: Runner = "local"
+    address: str | None = None  # of a Ray cluster; None: one of its own on this machine
 
     def __post_init__(self) -> None:
         unknown = [name for name in (*self.tasks, *self.prompts) if name not in TASK_NAMES]
@@ -153,6 +156,8 @@ class RunConfig:
         object.__setattr__(self, "out", path_or_address(self.out))
         if self.prompts_dir is not None and not self.prompts_dir.is_dir():
             raise ConfigError(f"--prompts-dir {self.prompts_dir}: there is no such folder")
+        if self.address is not None and self.engine != "ray":
+            raise ConfigError("--address is of a Ray cluster: it goes with --engine ray")
 
     @property
     def folder(self) -> Path:
@@ -182,9 +187,12 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: {exc}") from exc
 
 
+API_KEY = "OPENAI_API_KEY"
+
+
 def api_key() -> str | None:
     """OPENAI_API_KEY, or None where it is unset or empty."""
-    return os.environ.get("OPENAI_API_KEY") or None
+    return os.environ.get(API_KEY) or None
 
 
 def api_base_url() -> str | None:
@@ -264,3 +272,15 @@ def user_state_dir() -> Path:
         return Path(named)
     base = os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "claimscore"
+
+
+def missing_environment(names: Sequence[str]) -> tuple[str, ...]:
+    """Which of the variables are unset or empty."""
+    return tuple(name for name in names if not os.environ.get(name))
+
+
+def set_environment(values: Mapping[str, str], *, override: bool = False) -> None:
+    """Set what is not set, or all of it: for what is told in no other way."""
+    for name, value in values.items():
+        if override or name not in os.environ:
+            os.environ[name] = value

@@ -115,6 +115,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "ot": ("metrics.movers",),
     "matplotlib": ("evaluation.caspr.figure",),
     "spacy": ("metrics.ner_overlap",),
+    "ray": ("pipeline.ray",),
     "rich": ("console", "evaluation.display", "evaluation.compare.display"),
     "click": ("cli", "commands", "evaluation.commands"),
     "pydantic": ("prompts.output",),
@@ -213,5 +214,5 @@ def test_starting_up_loads_nothing_heavy(arguments: list[str]) -> None:
     )
     assert result.returncode == 0, result.stderr[-2000:]
     loaded = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
-    heavy = {"torch", "openai", "transformers", "polars", "nltk", "numpy", "obstore"}
+    heavy = {"torch", "openai", "transformers", "polars", "nltk", "numpy", "obstore", "ray"}
     assert loaded.isdisjoint(heavy)

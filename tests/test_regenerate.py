@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from claimscore.cli import _main
-from claimscore.pipeline import run as running
+from claimscore.pipeline import local as working
 from tests.loopback import Body, Loopback, builtin_answer
 from tests.pipeline.test_model_results import Classifier
 
@@ -182,7 +182,7 @@ def test_only_new_pairs_go_through_the_model(
     """The claims of the other version are the same but for one summary's: its pairs are new."""
     source = records(tmp_path / "in.jsonl", 3)
     model = Classifier()
-    monkeypatch.setattr(running, "load_model", lambda role, config: model)
+    monkeypatch.setattr(working, "load_model", lambda role, config: model)
 
     def score(out: str, *more: object) -> Any:
         call = ("run", source, "--out", tmp_path / out, "--metrics", "caspr", "--json", *more)

@@ -235,6 +235,21 @@ metric_file_option = click.option(
     help="Python with metrics of your own; it is run.",
 )
 
+engine_options = _options(
+    click.option(
+        "--engine",
+        type=click.Choice(["local", "ray"]),
+        default="local",
+        show_default=True,
+        help="Work in this process, or on Ray: claimscore[ray].",
+    ),
+    click.option(
+        "--address",
+        metavar="auto|HOST:PORT",
+        help="The Ray cluster; else Ray is started on this machine for this call.",
+    ),
+)
+
 output_options = _options(
     click.option("--quiet", is_flag=True, help="No progress."),
     click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output."),
@@ -273,6 +288,8 @@ def run_config(**options: Any) -> RunConfig:
         llm=llm,
         encoders=encoders,
         model_store=not options["no_model_store"],
+        engine=options.get("engine", "local"),
+        address=options.get("address"),
         **{name: options[name] for name in names},
     )
 

@@ -20,6 +20,7 @@ from claimscore.commands.options import (
     complete_metrics,
     config_option,
     encoder_options,
+    engine_options,
     llm_options,
     metric_file_option,
     names,
@@ -79,6 +80,7 @@ METRICS_HELP = "By name; options of a metric follow it, as in summac-zs:op1=min.
 @config_option
 @llm_options
 @encoder_options
+@engine_options
 @output_options
 def run(quiet: bool, as_json: bool, **options: Any) -> int:
     """Score the records of INPUT (JSONL, Parquet, CSV, or - for JSONL on standard input).

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 
 #: libuv's event loop costs a request less than Python's own. There is none for Windows.
-_LOOP = {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
+LOOP = {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
 
 
 def run_blocking(work: Callable[..., Awaitable[None]], *args: Any) -> None:
@@ -27,7 +27,7 @@ def run_blocking(work: Callable[..., Awaitable[None]], *args: Any) -> None:
 
 def _run(work: Callable[..., Awaitable[None]], *args: Any) -> None:
     try:
-        anyio.run(work, *args, backend_options=_LOOP)
+        anyio.run(work, *args, backend_options=LOOP)
     except BaseExceptionGroup as group:
         raise first_error(group) from None
 

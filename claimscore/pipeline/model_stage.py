@@ -7,7 +7,6 @@ chunk alone, whoever does it and in whatever order.
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -19,7 +18,6 @@ from anyio import CapacityLimiter
 
 from claimscore.pipeline.chunk_work import do_passes, tokens_of
 from claimscore.pipeline.chunks import ChunkTodo
-from claimscore.pipeline.encoders.base import OnBatch
 from claimscore.pipeline.encoders.devices import Models, Worker
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.token_queue import TokenQueue
@@ -161,7 +159,7 @@ class ModelStage:
             item.passes,
             self._directory.chunk(item.chunk),
             models,
-            listen=functools.partial(self._listen, item),
+            listen=self._progress.listener(item.chunk, len(item.passes), self._check),
             on_pass=self._progress.add_pass,
         )
         self._progress.add_chunk(item.chunk)
@@ -171,16 +169,7 @@ class ModelStage:
         """About how many tokens the passes of a chunk will give their models."""
         return tokens_of(item.passes, self._directory.chunk(item.chunk))
 
-    def _listen(self, item: ChunkTodo, passes_done: int, pairs: int) -> OnBatch:
-        """What a model calls after each batch of `pairs`: keeps count, and stops it if need be."""
-        told = 0
-
-        def on_batch(done: int) -> None:
-            nonlocal told
-            share = (passes_done + done / max(1, pairs)) / len(item.passes)
-            self._progress.add_pairs(item.chunk, done - told, share)
-            told = done
-            if self._is_over:
-                raise _EndedError
-
-        return on_batch
+    def _check(self) -> None:
+        """After each batch: end here if the run is over."""
+        if self._is_over:
+            raise _EndedError

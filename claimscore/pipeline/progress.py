@@ -6,6 +6,7 @@ import dataclasses
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Hashable
 
 from claimscore.pipeline.encoders.store import StoreStats
 from claimscore.pipeline.llm.stats import EngineStats
@@ -108,6 +109,26 @@ class Progress:
             self._shares[chunk] = share
             self.model_chunk_share = sum(self._shares.values())
 
+    def listener(
+        self, chunk: int, n_passes: int, check: Callable[[], None]
+    ) -> Callable[[int, int], Callable[[int], None]]:
+        """What `do_passes` listens with: counts the batches of a chunk, and lets `check` raise
+        after each of them."""
+
+        def listen(passes_done: int, pairs: int) -> Callable[[int], None]:
+            told = 0
+
+            def on_batch(done: int) -> None:
+                nonlocal told
+                share = (passes_done + done / max(1, pairs)) / n_passes
+                self.add_pairs(chunk, done - told, share)
+                told = done
+                check()
+
+            return on_batch
+
+        return listen
+
     def add_pass(self, step: str, records: int, seconds: float) -> None:
         """A chunk that a model pass has gone through."""
         with self._mutex:
@@ -121,6 +142,13 @@ class Progress:
             self._shares.pop(chunk, None)
             self.model_chunk_share = sum(self._shares.values())
             self.model_chunks_done += 1
+
+    def mark(self) -> Hashable:
+        """What changes whenever something happens."""
+        engine = self.engine
+        known = round(engine.waiting_s) if engine else 0  # a pause, an outage: no standstill
+        asked = (engine.sent, engine.answered, engine.hits, known) if engine else ()
+        return (*asked, self.llm_chunks_done, self.pairs_done, self.phase)
 
     def remaining_s(self) -> float | None:
         """Seconds to the end at the recent pace of the slower stage, pauses and limits

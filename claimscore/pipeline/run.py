@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
-import anyio
 import polars as pl
-from anyio.abc import TaskGroup
 
 from claimscore import __version__
 from claimscore.config import RunConfig
@@ -21,14 +20,10 @@ from claimscore.metrics.base import Metric
 from claimscore.metrics.catalogue import Catalogue
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.chunks import ChunkTodo, find_todo
-from claimscore.pipeline.encoders import load_model
-from claimscore.pipeline.encoders.devices import Worker, load_workers
-from claimscore.pipeline.encoders.store import open_store
 from claimscore.pipeline.estimating import Estimate, estimate_left
 from claimscore.pipeline.failing import failed
-from claimscore.pipeline.llm.money import SPEND_FILE
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
-from claimscore.pipeline.llm.session import open_engine
+from claimscore.pipeline.local import LocalRunner
 from claimscore.pipeline.plan import (
     Plan,
     make_plan,
@@ -36,23 +31,21 @@ from claimscore.pipeline.plan import (
     required_columns,
 )
 from claimscore.pipeline.progress import Progress
+from claimscore.pipeline.ray import check_ray, ray_runner
 from claimscore.pipeline.reading import copy_records, find_records
+from claimscore.pipeline.runner import Runner
 from claimscore.pipeline.scoring import score_run
 from claimscore.pipeline.settings import (
     CALLED,
     config_from,
-    model_settings,
     options_of,
     result_settings,
     signature_facts,
     unused_settings,
 )
-from claimscore.pipeline.signals import watch_signals
 from claimscore.pipeline.spending import keep_spending, run_spent
-from claimscore.pipeline.stages import Stages
 from claimscore.pipeline.telling import Teller
 from claimscore.pipeline.truncation import truncations
-from claimscore.pipeline.watchdog import Watchdog, engine_watchdog
 from claimscore.records.columns import ALTERNATIVES
 from claimscore.rundir import RunDirectory, damage_as_error
 from claimscore.types import JSON
@@ -92,6 +85,7 @@ def run(
     """
     if not (config.metrics or config.tasks):
         raise ConfigError("nothing to do: name --metrics or --tasks")
+    check_ray(config)
     known = catalogue(config.metric_files)
     known.load_all(config.metrics)  # an unknown name is refused before a folder is made
     tell = Teller(Progress(), on_progress)
@@ -257,16 +251,15 @@ class _Work:
         directory, progress = self.directory, self.tell.progress
         progress.llm_chunks_todo = sum(bool(item.tasks) for item in todo)
         progress.model_chunks_todo = sum(item.needs_models for item in todo)
-        workers = self._load_workers(todo)
-        models = workers[0].models if workers else {}  # the others have the same
-        directory.check_settings(
-            {**_fixed(directory.settings), "additive": model_settings(models)}, CALLED
-        )
-        directory.event("started", records=self.n_records, chunks_todo=len(todo))
-        missing = {item.chunk for item in todo}
-        directory.settle(*(n for n in range(directory.n_chunks) if n not in missing))
-        if todo:
-            self._run_stages(todo, workers)
+        with self._runner(todo) as runner:
+            directory.check_settings(
+                {**_fixed(directory.settings), "additive": runner.load_models()}, CALLED
+            )
+            directory.event("started", records=self.n_records, chunks_todo=len(todo))
+            missing = {item.chunk for item in todo}
+            directory.settle(*(n for n in range(directory.n_chunks) if n not in missing))
+            if todo:
+                self._run_stages(runner)
         self.tell.phase("scoring", directory)
         facts = signature_facts(directory.settings)
         try:
@@ -295,94 +288,23 @@ class _Work:
         config = dataclasses.replace(self.config, metrics=scored, metric_files=tuple(files))
         directory.write_options(options_of(config))
 
-    def _load_workers(self, todo: list[ChunkTodo]) -> list[Worker]:
-        """The encoders that a missing step needs, on each device; before the LLM stage, so that
-        a wrong name costs nothing."""
-        passes = {planned.model_pass for item in todo for planned in item.passes}
-        for model_pass in passes:
-            model_pass.check()
-        roles = {model_pass.role for model_pass in passes}
-        if roles:
-            self.tell.phase("loading models", self.directory)
-        wanted = [role for role in self.plan.roles if role in roles]
-        workers = load_workers(wanted, self.config.encoders, load_model)
-        return self._with_store(workers) if self.config.model_store else workers
+    def _runner(self, todo: list[ChunkTodo]) -> AbstractContextManager[Runner]:
+        """What does the missing steps: this process, or a cluster where there is work for it."""
+        parts = (self.config, self.directory, self.plan, self.provider, todo, self.tell)
+        if self.config.engine == "ray" and todo:
+            return ray_runner(*parts)
+        return contextlib.nullcontext(LocalRunner(*parts))
 
-    def _with_store(self, workers: list[Worker]) -> list[Worker]:
-        """The models with what they said in other runs at hand."""
-        hear = self.tell.hear(self.directory)
-        store = open_store(
-            self.config.cache_dir, on_notice=lambda notice: hear("store", notice=notice)
-        )
-        self.tell.progress.store = store.stats
-        return [
-            worker._replace(
-                models={role: store.around(model) for role, model in worker.models.items()}
-            )
-            for worker in workers
-        ]
-
-    def _run_stages(self, todo: list[ChunkTodo], workers: list[Worker]) -> None:
+    def _run_stages(self, runner: Runner) -> None:
         self.tell.phase("running", self.directory)
-        progress = self.tell.progress
         try:
-            run_blocking(self._stages, todo, workers)
+            run_blocking(runner.run)
         except BaseException as exc:
             why = f"{type(exc).__name__}: {exc}"
-            self.directory.event("stopped", reason=why, **spent(progress))
+            self.directory.event("stopped", reason=why, **spent(self.tell.progress))
             raise
         finally:
             self.tell.leave(self.directory)
-
-    async def _stages(self, todo: list[ChunkTodo], workers: list[Worker]) -> None:
-        progress, directory = self.tell.progress, self.directory
-        async with contextlib.AsyncExitStack() as stack:
-            engine = None
-            if self.provider is not None:
-                engine = await stack.enter_async_context(
-                    open_engine(
-                        self.config.llm,
-                        self.provider,
-                        self.config.cache_dir,
-                        models=self.plan.other_models,
-                        spend_file=directory.state / SPEND_FILE,
-                        retry_failed=self.config.retry_failed,
-                        on_event=self.tell.hear(directory),
-                    )
-                )
-                progress.engine = engine.stats
-            stages = Stages(self.config, directory, todo, engine, workers, progress)
-            async with anyio.create_task_group() as background:
-                background.start_soon(watch_signals, stages.stop)
-                background.start_soon(self.tell.keep_telling, directory, engine)
-                background.start_soon(self._watchdog(stages, background).run)
-                try:
-                    await stages.run()
-                finally:
-                    if engine is not None:
-                        engine.observe()
-                background.cancel_scope.cancel()
-            if engine is not None and engine.all_too_long:
-                raise ConfigError("every request is too long for the model; see failures/")
-
-    def _watchdog(self, stages: Stages, background: TaskGroup) -> Watchdog:
-        """Notices a run in which nothing happens any more, says what it waits for, ends it."""
-        progress, hear = self.tell.progress, self.tell.hear(self.directory)
-
-        def mark() -> Hashable:
-            engine = progress.engine
-            known = round(engine.waiting_s) if engine else 0  # a pause, an outage: no standstill
-            asked = (engine.sent, engine.answered, engine.hits, known) if engine else ()
-            return (*asked, progress.llm_chunks_done, progress.pairs_done, progress.phase)
-
-        return engine_watchdog(
-            self.config.llm,
-            progress_mark=mark,
-            waiting_for=stages.waiting_for,
-            tell=lambda message: hear("hung", notice=message),
-            fail=stages.fail,
-            background=background,
-        )
 
     def _summary(self, scores: dict[str, JSON]) -> JSON:
         failing = failed(self.directory)

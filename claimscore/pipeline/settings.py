@@ -187,7 +187,8 @@ def options_of(config: RunConfig) -> JSON:
         for task, named in config.prompts.items()
     }
     values["metric_files"] = [str(file.resolve()) for file in config.metric_files]
-    del values["out"], values["retry_failed"]
+    for name in ("out", "retry_failed", "engine", "address"):
+        del values[name]
     return _without_none(values)
 
 

@@ -1,14 +1,22 @@
 """A run directory: settings, finished parts, and the manifest that says which are finished.
 
-`parts` knows the files of tables, `manifest` what counts, `journal` where the manifest's lines are
-kept, `home` what is done differently on a disk and in an object store; `directory` puts them
-together for the one process that writes, `chunk_files` for those that write parts for it.
+`parts` knows the files of tables, `manifest` what counts and its `index` where that lies, `merging`
+makes few files of many, `journal` keeps the manifest's lines, `home` what is done differently on
+a disk and in an object store; `directory` puts them together for the one process that writes,
+`chunk_files` for those that write parts for it.
 """
 
 from __future__ import annotations
 
-from claimscore.rundir.chunk_files import ChunkFiles, WorkerChunk
+from claimscore.rundir.chunk_files import ChunkFiles, Lies, WorkerChunk
 from claimscore.rundir.damage import damage_as_error, polars_errors
 from claimscore.rundir.directory import RunDirectory
 
-__all__ = ["ChunkFiles", "RunDirectory", "WorkerChunk", "damage_as_error", "polars_errors"]
+__all__ = [
+    "ChunkFiles",
+    "Lies",
+    "RunDirectory",
+    "WorkerChunk",
+    "damage_as_error",
+    "polars_errors",
+]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import claimscore.pipeline.run as running
+import claimscore.pipeline.local as working
 from claimscore.blocks import Cut
 from claimscore.cli import _main
 from claimscore.errors import ConfigError, InputError
@@ -44,7 +44,7 @@ class StubClassifier:
 def nli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubClassifier:
     monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
     stub = StubClassifier()
-    monkeypatch.setattr(running, "load_model", lambda role, config: stub)
+    monkeypatch.setattr(working, "load_model", lambda role, config: stub)
     return stub
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-import claimscore.pipeline.run as running
+import claimscore.pipeline.local as working
 from claimscore.cli import _main
 from claimscore.config import RunConfig
 from claimscore.pipeline.encoders.base import ModelInfo
@@ -41,7 +41,7 @@ class Classifier:
 @pytest.fixture
 def classifier(monkeypatch: pytest.MonkeyPatch) -> Classifier:
     fake = Classifier()
-    monkeypatch.setattr(running, "load_model", lambda role, config: fake)
+    monkeypatch.setattr(working, "load_model", lambda role, config: fake)
     return fake
 
 

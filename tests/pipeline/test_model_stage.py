@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+import claimscore.pipeline.local as working
 import claimscore.pipeline.run as running
 from claimscore.cli import _main
 from claimscore.config import EncoderConfig, RunConfig
@@ -109,7 +110,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Loader:
             loaded.append(Chunkwise(pause))
             return loaded[-1]
 
-        monkeypatch.setattr(running, "load_model", load_fake)
+        monkeypatch.setattr(working, "load_model", load_fake)
         return loaded
 
     return use
@@ -198,7 +199,7 @@ def test_workers_share_one_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         loaded.append(Storable(lambda: time.sleep(0.001)))
         return loaded[-1]
 
-    monkeypatch.setattr(running, "load_model", load_fake)
+    monkeypatch.setattr(working, "load_model", load_fake)
     encoders = EncoderConfig(device="cpu,cpu")
     first, second = (
         run(settings(tmp_path / name, model_store=True, encoders=encoders)).summary["last_call"]

@@ -78,6 +78,20 @@ def device_names(asked: str) -> tuple[str, ...]:
     return tuple(devices)
 
 
+def cpu_threads() -> int:
+    """Threads that this process computes with on a CPU; results depend on their number."""
+    import torch
+
+    return torch.get_num_threads()
+
+
+def set_cpu_threads(n: int) -> None:
+    """Compute on the CPU with as many threads as another process does."""
+    import torch
+
+    torch.set_num_threads(n)
+
+
 def _every_gpu() -> list[str]:
     import torch
 

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import claimscore.pipeline.estimating.records as counting
-import claimscore.pipeline.run as running
+import claimscore.pipeline.local as working
 from claimscore.cli import _main
 from claimscore.config import EncoderConfig, RunConfig
 from claimscore.metrics import METRICS, load_metric
@@ -66,7 +66,7 @@ class CountingClassifier:
 def models(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The models that are loaded, in every role that these tests need."""
     fakes = {"embedder": CountingEmbedder(), "nli": CountingClassifier()}
-    monkeypatch.setattr(running, "load_model", lambda role, config: fakes[role])
+    monkeypatch.setattr(working, "load_model", lambda role, config: fakes[role])
     return fakes
 
 

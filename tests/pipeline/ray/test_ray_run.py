@@ -1,0 +1,192 @@
+"""Runs on Ray: killed, stopped, refused; the same results as in one process."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from claimscore.config import EncoderConfig, LLMConfig, RunConfig
+from claimscore.errors import AuthenticationError, StoppedEarly
+from claimscore.pipeline.run import run
+from tests.loopback import Loopback
+from tests.tiny_models import save_tiny_nli
+
+pytest.importorskip("ray", reason="needs the extra `ray`")
+pytest.importorskip("pyarrow", reason="needs the extra `ray`")
+
+#: Ray deprecates settings of its own, and leaves sockets to the collector.
+RAYS_OWN = ("DeprecationWarning", "FutureWarning", "ResourceWarning")
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    *(pytest.mark.filterwarnings(f"ignore::{kind}") for kind in RAYS_OWN),
+]
+
+RPM = 3600
+CONCURRENCY = 16
+
+
+@pytest.fixture(scope="module")
+def ray_here() -> Iterator[None]:
+    """One Ray for all tests of this file."""
+    from claimscore.pipeline.ray.cluster import connected
+
+    with connected(None):
+        yield
+
+
+def write_records(path: Path, n: int) -> str:
+    with path.open("w", encoding="utf-8") as stream:
+        for i in range(n):
+            record = {
+                "id": f"r{i}",
+                "summary_a": f"Room {i} is clean and quiet. Floor {i} is loud.",
+                "summary_b": f"Bed {i} is hard but cheap. Pool {i} is warm.",
+            }
+            stream.write(json.dumps(record) + "\n")
+    return str(path)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> RunConfig:
+    """Four requests a record, in chunks of eight records; nothing for models to do."""
+    return RunConfig(
+        input=write_records(tmp_path / "records.jsonl", 80),
+        out=tmp_path / "ray",
+        metrics=("ds",),
+        tasks=("decompose",),
+        llm=LLMConfig(
+            "openai:test", rpm=RPM, max_concurrency=CONCURRENCY, cache_namespace="a server"
+        ),
+        cache_dir=tmp_path / "cache",
+        chunk_records=8,
+        engine="ray",
+    )
+
+
+def at(server: Loopback, config: RunConfig, **changes: object) -> RunConfig:
+    llm = dataclasses.replace(config.llm, base_url=server.base_url, **changes)
+    return dataclasses.replace(config, llm=llm)
+
+
+def locally(config: RunConfig, **changes: object) -> RunConfig:
+    return dataclasses.replace(config, engine="local", address=None, **changes)
+
+
+def workers(title: str) -> list[int]:
+    """Processes of this test's Ray that call themselves so."""
+    parents: dict[int, int] = {}
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            pid = int(folder.name)
+            parents[pid] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if title in (folder / "cmdline").read_bytes().decode():
+                found.append(pid)
+
+    def is_ours(pid: int) -> bool:
+        while pid in parents and pid != os.getpid():
+            pid = parents[pid]
+        return pid == os.getpid()
+
+    return [pid for pid in found if is_ours(pid)]
+
+
+@contextlib.contextmanager
+def meanwhile(server: Loopback, *acts: tuple[int, Callable[[], None]]) -> Iterator[None]:
+    """Each act once so many answers were paid for."""
+    over = threading.Event()
+
+    def watch() -> None:
+        for paid, act in acts:
+            while server.counts.paid.total() < paid and not over.is_set():
+                time.sleep(0.01)
+            if not over.is_set():
+                act()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def kill(title: str) -> Callable[[], None]:
+    return lambda: os.kill(workers(title)[0], signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("ray_here")
+def test_killed_workers_lose_and_change_nothing(config: RunConfig, tmp_path: Path) -> None:
+    """Begun in one process, gone on with on Ray, where a worker of each stage and the head are
+    killed: the same scores, the limits kept by all together, nothing paid twice but what one
+    worker had in flight."""
+    nli = EncoderConfig(nli=str(save_tiny_nli(tmp_path / "nli")))
+    config = dataclasses.replace(
+        config, metrics=("caspr", "ds"), tasks=(), encoders=nli, model_store=False
+    )
+    with Loopback(latency_s=0.05) as quick:
+        alone = at(quick, config, rpm=None)
+        run(locally(alone, out=tmp_path / "local", cache_dir=tmp_path / "other"))
+    with Loopback(latency_s=0.05, rpm=RPM, depth_s=2.0, headers="none") as server:
+        first = at(server, config, max_requests=30)
+        with pytest.raises(StoppedEarly, match="max-requests"):
+            run(locally(first))
+        killed = (
+            (80, kill("Map(LLMWorker)")),
+            (150, kill("ray::Head")),
+            (210, kill("Map(ModelWorker)")),
+        )
+        with meanwhile(server, *killed):
+            result = run(at(server, config))
+        stats = server.counts.to_json()
+    assert result.summary["records"] == {"total": 80, "done": 80, "failed": 0}
+    ours, theirs = config.out / "scores.parquet", tmp_path / "local" / "scores.parquet"
+    assert ours.read_bytes() == theirs.read_bytes()
+    assert stats["paid_distinct"] == 320
+    assert stats["paid_twice"] <= CONCURRENCY // 2
+    assert stats["most_in_flight"] <= CONCURRENCY
+    assert stats["refused_by_limit"] == 0
+
+
+@pytest.mark.usefixtures("ray_here")
+def test_an_interrupted_run_goes_on_in_one_process(config: RunConfig, tmp_path: Path) -> None:
+    """Ctrl-C: what is in flight lands, and the steps that were done stay done."""
+    with Loopback(latency_s=0.05, rpm=RPM, depth_s=2.0, headers="none") as server:
+        interrupted = (100, lambda: os.kill(os.getpid(), signal.SIGINT))
+        with (
+            meanwhile(server, interrupted),
+            pytest.raises(StoppedEarly, match="interrupted"),
+        ):
+            run(at(server, config))
+        before = server.counts.to_json()
+        assert 100 <= before["paid"] < 250
+        assert before["in_flight"] == 0
+        result = run(locally(at(server, config)))
+        stats = server.counts.to_json()
+    assert result.summary["records"]["done"] == 80
+    assert stats["paid_twice"] == 0
+    assert stats["paid_distinct"] == 320
+    assert result.summary["spent"]["requests"] == 320
+
+
+@pytest.mark.usefixtures("ray_here")
+def test_a_refused_key_stops_the_run_as_a_wrong_setting(config: RunConfig) -> None:
+    """The error of one worker is raised here, as the error that it was."""
+    with (
+        Loopback(key="right") as server,
+        pytest.raises(AuthenticationError) as error,
+    ):
+        run(at(server, config))
+    assert "OPENAI_API_KEY" in str(error.value)
+    assert not (config.out / "scores.parquet").exists()
