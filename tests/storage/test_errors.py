@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
+import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -97,6 +100,26 @@ def test_a_store_that_is_not_reached_is_a_stop(how: str, monkeypatch: pytest.Mon
     assert type(error) is StoppedEarly
     assert "http://127.0.0.1:9 was not reached" in str(error)
     assert "AWS_ENDPOINT_URL" in str(error)
+
+
+def test_ctrl_c_is_heard_while_a_store_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that takes the request and says nothing; the interrupt comes when it has it."""
+    monkeypatch.setattr("claimscore.storage.stores.RETRY", {"max_retries": 0})
+    main = threading.main_thread().ident
+    assert main is not None
+    with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as stack:
+
+        def interrupt() -> None:
+            stack.enter_context(server.accept()[0]).recv(1)
+            signal.pthread_kill(main, signal.SIGINT)
+
+        for name, value in aws_environment(f"http://127.0.0.1:{server.getsockname()[1]}").items():
+            monkeypatch.setenv(name, value)
+        listener = threading.Thread(target=interrupt)
+        listener.start()
+        with pytest.raises(KeyboardInterrupt):
+            open_folder("s3://some-bucket").read("x")
+        listener.join()
 
 
 def test_plain_http_must_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
