@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.server
+import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,7 +50,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[http.server.HTTPServer
     """A store that refuses; few and quick retries."""
     monkeypatch.setattr("claimscore.storage.stores.RETRY", {"max_retries": 1})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         for name, value in aws_environment(f"http://127.0.0.1:{server.server_port}").items():
             monkeypatch.setenv(name, value)
         yield server
@@ -102,24 +104,24 @@ def test_a_store_that_is_not_reached_is_a_stop(how: str, monkeypatch: pytest.Mon
     assert "AWS_ENDPOINT_URL" in str(error)
 
 
-def test_ctrl_c_is_heard_while_a_store_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_is_heard_while_a_store_is_waited_for() -> None:
     """A server that takes the request and says nothing; the interrupt comes when it has it."""
-    monkeypatch.setattr("claimscore.storage.stores.RETRY", {"max_retries": 0})
-    main = threading.main_thread().ident
-    assert main is not None
-    with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as stack:
-
-        def interrupt() -> None:
-            stack.enter_context(server.accept()[0]).recv(1)
-            signal.pthread_kill(main, signal.SIGINT)
-
-        for name, value in aws_environment(f"http://127.0.0.1:{server.getsockname()[1]}").items():
-            monkeypatch.setenv(name, value)
-        listener = threading.Thread(target=interrupt)
-        listener.start()
-        with pytest.raises(KeyboardInterrupt):
-            open_folder("s3://some-bucket").read("x")
-        listener.join()
+    ask = "from claimscore.storage import open_folder; open_folder('s3://some-bucket').read('x')"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        environment = aws_environment(f"http://127.0.0.1:{server.getsockname()[1]}")
+        with (
+            subprocess.Popen(
+                [sys.executable, "-c", ask],
+                env={**os.environ, **environment},
+                stderr=subprocess.PIPE,
+                text=True,
+            ) as process,
+            server.accept()[0] as connection,
+        ):
+            connection.recv(1)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=20)
+    assert said.rstrip().endswith("KeyboardInterrupt")
 
 
 def test_plain_http_must_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
