@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import TypeVar
 
 T = TypeVar("T")
+
+_LOOK_S = 0.5
 
 
 def interruptible(call: Callable[[], T]) -> T:
@@ -27,4 +29,6 @@ def interruptible(call: Callable[[], T]) -> T:
             answer.set_exception(exc)
 
     threading.Thread(target=work, name="object store", daemon=True).start()
+    while not wait((answer,), timeout=_LOOK_S).done:
+        pass  # a signal that came just before the wait began is heard now
     return answer.result()
