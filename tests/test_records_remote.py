@@ -142,7 +142,7 @@ def web(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "www").mkdir()
     handler = functools.partial(_Files, directory=str(tmp_path / "www"))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 

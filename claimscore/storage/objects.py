@@ -14,6 +14,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -25,6 +26,7 @@ from claimscore.storage.addresses import Address
 from claimscore.storage.folder import Stat, checked
 from claimscore.storage.ranges import RangeReader
 from claimscore.storage.stores import open_store, store_errors
+from claimscore.storage.waiting import interruptible
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, PutMode, PutResult, UpdateVersion
@@ -68,7 +70,8 @@ class ObjectFolder:
 
     def read(self, name: str) -> bytes:
         with self._errors(name):
-            return bytes(obstore.get(self._store, self._key(name)).bytes())
+            key = self._key(name)
+            return interruptible(lambda: bytes(obstore.get(self._store, key).bytes()))
 
     def open(self, name: str) -> BinaryIO:
         meta = self._head(name)
@@ -125,11 +128,11 @@ class ObjectFolder:
             return
         try:
             with self._errors(names[0]):
-                obstore.delete(self._store, keys)
+                interruptible(lambda: obstore.delete(self._store, keys))
         except FileNotFoundError:  # one of many was missing: the others one by one
             for name, key in zip(names, keys, strict=True):
                 with contextlib.suppress(FileNotFoundError), self._errors(name):
-                    obstore.delete(self._store, key)
+                    interruptible(partial(obstore.delete, self._store, key))
 
     def names(self, prefix: str = "") -> Iterator[str]:
         return iter(sorted(self._listed(prefix)))
@@ -144,7 +147,8 @@ class ObjectFolder:
         start = len(self._address.path) + 1 if self._address.path else 0
         folder = self._key(prefix) if prefix else self._address.path
         with self._errors(""):
-            for metas in obstore.list(self._store, folder or None):
+            pages = iter(obstore.list(self._store, folder or None))
+            while (metas := interruptible(lambda: next(pages, None))) is not None:
                 for meta in metas:
                     if not meta["path"].rpartition("/")[2].startswith("."):
                         yield meta["path"][start:]
@@ -154,7 +158,8 @@ class ObjectFolder:
 
     def _head(self, name: str) -> ObjectMeta:
         with self._errors(name):
-            return obstore.head(self._store, self._key(name))
+            key = self._key(name)
+            return interruptible(lambda: obstore.head(self._store, key))
 
     def _errors(self, name: str) -> AbstractContextManager[None]:
         return store_errors(self._address.kind, self.address(name) if name else self.name)
@@ -164,7 +169,8 @@ class ObjectFolder:
         key = self._key(name)
         with self._errors(name):
             try:
-                return obstore.put(self._store, key, data, mode=mode, max_concurrency=_UPLOADS)
+                put = partial(obstore.put, mode=mode, max_concurrency=_UPLOADS)
+                return interruptible(lambda: put(self._store, key, data))
             except FileNotFoundError as exc:  # an object may be missing, its bucket may not
                 raise ConfigError(f"{self.address(name)}: there is no such bucket") from exc
 

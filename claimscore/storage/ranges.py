@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tempfile
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import obstore
@@ -11,6 +12,7 @@ from obstore import exceptions
 
 from claimscore.errors import ConfigError
 from claimscore.storage.stores import store_errors
+from claimscore.storage.waiting import interruptible
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta
@@ -91,7 +93,8 @@ class RangeReader(io.RawIOBase):
 
     def _asked(self, options: GetOptions) -> memoryview:
         try:
-            return memoryview(obstore.get(self._store, self._key, options=options).bytes())
+            ask = partial(obstore.get, self._store, self._key, options=options)
+            return interruptible(lambda: memoryview(ask().bytes()))
         except exceptions.NotSupportedError:
             raise _NoRangesError from None
 
@@ -99,7 +102,8 @@ class RangeReader(io.RawIOBase):
         copy = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed with the reader
         try:
             with store_errors(self._kind, self._shown):
-                for block in obstore.get(self._store, self._key).stream():
+                blocks = iter(obstore.get(self._store, self._key).stream())
+                while (block := interruptible(lambda: next(blocks, None))) is not None:
                     copy.write(block)
             if copy.tell() != self._size:
                 raise self._changed()

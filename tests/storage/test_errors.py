@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import http.server
+import os
+import signal
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -45,7 +50,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[http.server.HTTPServer
     """A store that refuses; few and quick retries."""
     monkeypatch.setattr("claimscore.storage.stores.RETRY", {"max_retries": 1})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         for name, value in aws_environment(f"http://127.0.0.1:{server.server_port}").items():
             monkeypatch.setenv(name, value)
         yield server
@@ -97,6 +102,26 @@ def test_a_store_that_is_not_reached_is_a_stop(how: str, monkeypatch: pytest.Mon
     assert type(error) is StoppedEarly
     assert "http://127.0.0.1:9 was not reached" in str(error)
     assert "AWS_ENDPOINT_URL" in str(error)
+
+
+def test_ctrl_c_is_heard_while_a_store_is_waited_for() -> None:
+    """A server that takes the request and says nothing; the interrupt comes when it has it."""
+    ask = "from claimscore.storage import open_folder; open_folder('s3://some-bucket').read('x')"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        environment = aws_environment(f"http://127.0.0.1:{server.getsockname()[1]}")
+        with (
+            subprocess.Popen(
+                [sys.executable, "-c", ask],
+                env={**os.environ, **environment},
+                stderr=subprocess.PIPE,
+                text=True,
+            ) as process,
+            server.accept()[0] as connection,
+        ):
+            connection.recv(1)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=20)
+    assert said.rstrip().endswith("KeyboardInterrupt")
 
 
 def test_plain_http_must_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
