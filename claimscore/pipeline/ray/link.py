@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import traceback
 import uuid
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import RayActorError, RayError
 
 from claimscore.errors import ClaimscoreError
 from claimscore.pipeline.blocking import first_error
@@ -41,6 +42,7 @@ class Link:
         self._sending = threading.Lock()
         self._soon = threading.Event()
         self._closed = threading.Event()
+        self._parent = os.getppid()
         self._report = Report(self.name, actor, stage)
         self._open: list[str] = []
         self._orders = Orders(hold=False, stop=None, end=False)
@@ -137,10 +139,13 @@ class Link:
         self._send()
 
     def _run(self) -> None:
-        while not self._closed.is_set():
-            self._send()
+        while True:
+            if not self._closed.is_set():
+                self._send()
             self._soon.wait(REPORT_S)
             self._soon.clear()
+            if os.getppid() != self._parent:
+                os._exit(1)  # Ray is gone, and calls that wait for the end would keep this alive
 
     def _send(self) -> None:
         with self._sending:
@@ -154,7 +159,7 @@ class Link:
             report.is_idle = self.stopping.is_set() and not self._open
         try:
             orders: Orders = ray.get(self._actor().report.remote(report), timeout=_PATIENCE_S)
-        except (RayActorError, GetTimeoutError, ValueError):
+        except (RayError, ValueError, RuntimeError):  # not there, or not there any more
             self._keep(report)
             return
         with self._changed:

@@ -82,6 +82,7 @@ class RayRunner:
         self._head: Any = None
         self._why: Reason | None = None
         self._last: Look | None = None
+        self._looking = anyio.Lock()
 
     def _make_job(self, config: RunConfig, plan: Plan, roles: list[str]) -> Job:
         layout = self._layout
@@ -175,7 +176,6 @@ class RayRunner:
             await anyio.to_thread.run_sync(self._go_through)
             look, engine = await self._look()
             background.cancel_scope.cancel()
-        self._take(look, engine)
         why = look.stop or self._why
         if why is not None:
             raise error_of(why)
@@ -227,8 +227,7 @@ class RayRunner:
 
     async def _keep_looking(self) -> None:
         while True:
-            look, engine = await self._look()
-            self._take(look, engine)
+            look, _ = await self._look()
             if look.stop is not None:
                 self._stop(look.stop)
             with contextlib.suppress(RayActorError):  # on its way back: told the next time
@@ -239,6 +238,14 @@ class RayRunner:
             await anyio.sleep(LOOK_S)
 
     async def _look(self) -> tuple[Look, EngineStats | None]:
+        """What is new, taken in: it is given out once, so this is not to be cancelled."""
+        async with self._looking:
+            with anyio.CancelScope(shield=True):
+                look, engine = await self._seen()
+                self._take(look, engine)
+        return look, engine
+
+    async def _seen(self) -> tuple[Look, EngineStats | None]:
         while True:
             try:
                 seen: tuple[Look, EngineStats | None] = await self._head.look.remote()

@@ -144,8 +144,8 @@ def test_killed_workers_lose_and_change_nothing(config: RunConfig, tmp_path: Pat
             run(locally(first))
         killed = (
             (80, kill("Map(LLMWorker)")),
-            (150, kill("ray::Head")),
-            (210, kill("Map(ModelWorker)")),
+            (160, kill("ray::Head")),
+            (160, kill("Map(ModelWorker)")),
         )
         with meanwhile(server, *killed):
             result = run(at(server, config))
