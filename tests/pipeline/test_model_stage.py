@@ -336,22 +336,24 @@ def test_the_bound_holds_back_work_and_not_chunks(
     put: list[int] = []
     real = work._model_stage._queue.put
 
-    async def counted(item: Any, tokens: int) -> None:
-        assert tokens > 0
-        await real(item, tokens)
-        put.append(item.chunk)
+    async def counted(waiting: Any, tokens: int) -> None:
+        assert tokens == waiting.tokens > 0
+        await real(waiting, tokens)
+        put.append(waiting.item.chunk)
 
     monkeypatch.setattr(work._model_stage._queue, "put", counted)
 
     async def watched() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(work.run)
-            with anyio.move_on_after(20):
-                while len(put) < expected:
-                    await anyio.sleep(0.01)
-            await anyio.sleep(0.1)
-            assert len(put) == expected
-            release.set()
+            try:
+                with anyio.move_on_after(20):
+                    while len(put) < expected:
+                        await anyio.sleep(0.01)
+                await anyio.sleep(0.1)
+                assert len(put) == expected
+            finally:
+                release.set()  # else the thread of the models waits for ever
 
     run_blocking(watched)
     assert directory.steps_done("nli-a-b") == N_CHUNKS
@@ -439,7 +441,7 @@ def test_a_large_chunk_does_not_keep_the_others_waiting(
     alone = scored(tmp_path / "one")
     model = Waits(10 if is_large else 0.1)
     monkeypatch.setattr(model_stage, "LARGE_TOKENS", 0 if is_large else model_stage.LARGE_TOKENS)
-    monkeypatch.setattr(running, "load_model", lambda role, config: model)
+    monkeypatch.setattr(working, "load_model", lambda role, config: model)
     assert scored(tmp_path / "two") == alone
     assert model.in_time is is_large
     assert model.n_calls == N_CHUNKS
