@@ -11,8 +11,8 @@ HEAD = """# Tables
 Written by `scripts/make_tables_doc.py` from `claimscore/tables.py`.
 
 Each table is a folder of Parquet parts in the run directory; `scores.parquet` is one file. A part
-is what a step wrote for a chunk of records, or for 64 chunks or 64 times 64 once they are done: their
-number stays small however many records there are. Any Parquet reader takes them:
+is what a step wrote for a chunk of records, or for 64 chunks or 64 times 64 once they are done:
+their number stays small however many records there are. Any Parquet reader takes them:
 
 ```python
 import polars as pl

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from scenarios import SCENARIOS, compared
+from scaling_scenarios import SCENARIOS, compared
 from setups import (
     ASSUMED,
     CLUSTERS,

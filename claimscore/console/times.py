@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from claimscore.console.text import dollars, duration, print_rows
+from claimscore.console.text import dollars, duration, print_rows, print_text
 
 #: A part that takes less than this share of the whole is not shown.
 SHOWN_SHARE = 0.01
@@ -13,12 +13,12 @@ SHOWN_SHARE = 0.01
 
 def print_time(time: Mapping[str, Any], passes: Sequence[Mapping[str, Any]]) -> None:
     """The whole, what is slowest, and each part that matters; what nobody knows says so."""
-    print(_whole(time))
+    print_text(_whole(time))
     rows = list(_rows(time, passes))
     if rows:
         print_rows(("part", "busy for", "by"), rows)
     if time.get("machine_usd") is not None:
-        print(f"machine: about {dollars(time['machine_usd'])} for that time")
+        print_text(f"machine: about {dollars(time['machine_usd'])} for that time")
 
 
 def machine_usd(time: Mapping[str, Any], price: float | None) -> float | None:

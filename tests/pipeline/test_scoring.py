@@ -11,6 +11,7 @@ import pytest
 
 from claimscore.errors import ConfigError
 from claimscore.metrics import load_metric
+from claimscore.metrics.bootstrap import RunningMean
 from claimscore.pipeline import scoring
 from claimscore.pipeline.scoring import chunk_groups, score_run
 from claimscore.rundir import RunDirectory
@@ -82,7 +83,9 @@ def test_scores_are_the_same_in_any_groups(
 )
 def test_a_mean_of_too_few_values_has_no_interval(values: list[float], reason: str | None) -> None:
     """The mean is given, the bounds are null, and the summary says why."""
-    summary = scoring._summary(load_metric("ds"), values, Counter(), 0)
+    running = RunningMean()
+    running.add(values)
+    summary = scoring._summary(running, Counter(), 0)
     assert summary["n"] == len(values)
     assert summary["mean"] == (sum(values) / len(values) if values else None)
     assert summary["no_interval"] == reason

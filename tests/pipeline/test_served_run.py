@@ -91,7 +91,9 @@ def test_the_same_scores_as_on_this_machine(
 HEAVY = {"torch", "transformers", "scipy", "sklearn", "openai"}
 
 
-@pytest.mark.parametrize("what", [["--metrics", "caspr,rouge-1"], ["--tasks", "facts"]])
+@pytest.mark.parametrize(
+    "what", [["--metrics", "caspr,rouge-1"], ["--metrics", "", "--tasks", "facts"]]
+)
 def test_a_run_without_models_of_its_own_starts_light(
     server: Tei, tmp_path: Path, what: list[str]
 ) -> None:

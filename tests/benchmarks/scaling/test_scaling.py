@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import setups
 import simulate as simulation
+from scaling_scenarios import SCENARIOS, TOLERANCE, Scenario, compared
 from scaling_tables import changes, count, span
-from scenarios import SCENARIOS, TOLERANCE, Scenario, compared
 
 from claimscore.pipeline.scaling import Encoders, Host, LanguageModel, PassWork, Work
 
