@@ -73,8 +73,12 @@ class RunDirectory:
         It shows what was finished when it was opened.
         """
         directory = cls(where)
-        if not directory.folder.exists("run.toml"):
-            raise ConfigError(f"{directory.name}: not a run directory; there is no run.toml in it")
+        try:
+            directory.folder.read("run.toml")  # a store says only here that it has no such bucket
+        except FileNotFoundError:
+            raise ConfigError(
+                f"{directory.name}: not a run directory; there is no run.toml in it"
+            ) from None
         directory._load()
         return directory
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from claimscore.atomic import reason
 from claimscore.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from claimscore.pipeline.runner import Runner
     from claimscore.pipeline.telling import Teller
     from claimscore.rundir import RunDirectory
+
+#: How long a cluster's head may take to accept a connection.
+REACHED_S = 5.0
 
 
 def check_ray(config: RunConfig) -> None:
@@ -38,6 +43,21 @@ def check_ray(config: RunConfig) -> None:
             f"--address {config.address}: Ray's client port cannot be used; run the command on a "
             "node of the cluster with --address auto, or name the head's HOST:6379"
         )
+    if config.address not in (None, "auto", "local"):
+        _reach(config.address)
+
+
+def _reach(address: str) -> None:
+    """`ConfigError` where nothing answers there; Ray itself would go on trying for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigError(f"--address {address}: it is auto, or the HOST:PORT of a cluster's head")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACHED_S).close()
+    except OSError as exc:
+        raise ConfigError(
+            f"--address {address}: no Ray cluster can be reached there ({reason(exc)}); is it up?"
+        ) from exc
 
 
 @contextlib.contextmanager

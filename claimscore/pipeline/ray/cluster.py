@@ -27,8 +27,8 @@ import ray  # noqa: E402  # after the settings above
 import ray.data  # noqa: E402
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: E402
 
-#: LLM workers: a process each, which does some hundred requests a second. Never one alone, so
-#: that the loss of one does not stop the stage; one for so many CPUs of the cluster.
+#: LLM workers: a process each, which does some hundred requests a second. Two at least, so that
+#: the loss of one does not stop the stage; one for so many CPUs of the cluster.
 LEAST_LLM_WORKERS, MOST_LLM_WORKERS, CPUS_A_LLM_WORKER = 2, 16, 8
 
 
@@ -159,8 +159,9 @@ def _ask_nodes(question: Callable[..., Any], *args: object) -> Iterator[tuple[st
         yield name, ray.get(answer)
 
 
-def layout(device: str, threads: int, computes: bool) -> Layout:
-    """How many workers of each kind the cluster has room for.
+def layout(device: str, threads: int, computes: bool, concurrency: int) -> Layout:
+    """How many workers of each kind the cluster has room for, of those that ask no more than
+    there may be requests in flight.
 
     A model worker has a GPU; where there are none, or `device` is the CPU, as many CPUs as a run
     in one process has `threads` there, so that it computes the same.
@@ -170,7 +171,7 @@ def layout(device: str, threads: int, computes: bool) -> Layout:
     cpus, gpus = int(total.get("CPU", 1)), int(total.get("GPU", 0))
     if device == "cuda" and not gpus:
         raise ConfigError("--device cuda: no node of the Ray cluster has a GPU")
-    asking = min(MOST_LLM_WORKERS, max(LEAST_LLM_WORKERS, cpus // CPUS_A_LLM_WORKER))
+    asking = min(concurrency, MOST_LLM_WORKERS, max(LEAST_LLM_WORKERS, cpus // CPUS_A_LLM_WORKER))
     if device != "cpu" and gpus:
         return Layout(asking, gpus, 1, 1, threads, "cuda")
     each = min(threads, max(1, *(int(node["Resources"].get("CPU", 0)) for node in _nodes())))
@@ -179,8 +180,8 @@ def layout(device: str, threads: int, computes: bool) -> Layout:
 
 
 def share(concurrency: int, workers: int) -> int:
-    """Requests that each of the workers may have in flight, together never more than allowed."""
-    return max(1, concurrency // workers)
+    """Requests that each of the workers, not more than these, may have in flight."""
+    return concurrency // workers
 
 
 def open_chunks(concurrency: int, chunk_records: int) -> int:

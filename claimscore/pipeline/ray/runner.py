@@ -74,7 +74,9 @@ class RayRunner:
         roles = missing_roles(plan, todo)
         self._asks = any(item.tasks for item in todo)
         self._computes = any(item.passes for item in todo)
-        self._layout = layout(config.encoders.device, cpu_threads(), self._computes)
+        self._layout = layout(
+            config.encoders.device, cpu_threads(), self._computes, config.llm.max_concurrency
+        )
         self._job = self._make_job(resolved(config, plan), plan, roles)
         self._shared = self._shared_files()
         check_nodes(self._job.where, self._job.key_names)

@@ -114,6 +114,37 @@ def test_rays_client_is_refused(config: RunConfig) -> None:
         check_ray(dataclasses.replace(config, address="ray://head:10001"))
 
 
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        pytest.param("127.0.0.1:1", "no Ray cluster can be reached there", id="nobody listens"),
+        pytest.param("head", "HOST:PORT", id="no port"),
+    ],
+)
+def test_an_address_where_nobody_is(config: RunConfig, address: str, message: str) -> None:
+    """Ray itself would try for minutes, and hear no Ctrl-C."""
+    pytest.importorskip("ray", reason="needs the extra `ray`")
+    with pytest.raises(ConfigError, match=message):
+        check_ray(dataclasses.replace(config, address=address))
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "workers"), [(1, 1), (3, 3), (64, 4)], ids=["one", "few", "many"]
+)
+def test_no_more_workers_ask_than_requests_may_be_in_flight(
+    monkeypatch: pytest.MonkeyPatch, concurrency: int, workers: int
+) -> None:
+    """A local server may bear one request at a time."""
+    pytest.importorskip("ray", reason="needs the extra `ray`")
+    from claimscore.pipeline.ray import cluster
+
+    monkeypatch.setattr(cluster.ray, "cluster_resources", lambda: {"CPU": 32.0})
+    monkeypatch.setattr(cluster, "_nodes", lambda: [{"Resources": {"CPU": 32.0}}])
+    found = cluster.layout("cpu", 2, True, concurrency)
+    assert found.llm_workers == workers
+    assert 1 <= cluster.share(concurrency, workers) <= concurrency / workers
+
+
 def test_an_address_goes_with_ray(tmp_path: Path) -> None:
     """Elsewhere it would be ignored."""
     with pytest.raises(ConfigError, match="--engine ray"):
