@@ -80,19 +80,24 @@ class _Step:
         self.rows = {table: _grown(rows, room, 0) for table, rows in self.rows.items()}
         self.offset = {table: _grown(starts, room, 0) for table, starts in self.offset.items()}
 
-    def put(self, chunk: int, table: str, rows: int, offset: int) -> None:
+    def put(self, chunks: Numbers, table: str, rows: Numbers | int, offset: Numbers | int) -> None:
         if table not in self.rows:
             table = sys.intern(table)
             self.rows[table] = np.zeros(len(self.file), np.int64)
             self.offset[table] = np.zeros(len(self.file), np.int64)
-        self.rows[table][chunk] = rows
-        self.offset[table][chunk] = offset
+        self.rows[table][chunks] = rows
+        self.offset[table][chunks] = offset
 
 
 def _grown(numbers: Numbers, room: int, fill: int) -> Numbers:
     grown = np.full(room, fill, np.int64)
     grown[: len(numbers)] = numbers
     return grown
+
+
+def _counts(column: Sequence[int | None]) -> Numbers:
+    """A column as an array, -1 for None."""
+    return np.array([-1 if n is None else n for n in column], np.int64)
 
 
 def _follows(place: Place, before: Place) -> bool:
@@ -127,12 +132,18 @@ class PartIndex:
 
     def finish(self, chunk: int, step: str, rows: Mapping[str, int]) -> None:
         """The step is finished for the chunk, in files of its own."""
-        self._put(chunk, step, _OWN, {table: (count, 0) for table, count in rows.items()})
+        found = self._step(step, chunk + 1)
+        self._strike(found, np.array([chunk]), step)
+        found.file[chunk] = _OWN
+        self._n_done[step] += 1
+        for table, count in rows.items():
+            found.put(np.array([chunk]), table, count, 0)
+            self._total[table] += count
 
     def strike(self, chunk: int, step: str) -> None:
         """The step is undone for the chunk."""
         if step in self._by_step:
-            self._strike(self._step(step, chunk + 1), chunk, step)
+            self._strike(self._step(step, chunk + 1), np.array([chunk]), step)
 
     def merge(self, step: str, file: Merged, rows: Columns) -> None:
         """The rows of these chunks lie in `file`; `rows` has a number a chunk, None for those
@@ -141,25 +152,17 @@ class PartIndex:
         self._files.append(file)
         self._generations[step, file.first, file.end] = file.generation
         self._contents.append({table: tuple(column) for table, column in rows.items()})
-        ends = dict.fromkeys(rows, 0)
-        for chunk in range(file.first, file.end):
-            counts = {table: column[chunk - file.first] for table, column in rows.items()}
-            places = {t: (count, ends[t]) for t, count in counts.items() if count is not None}
-            if len(places) == len(counts):
-                self._put(chunk, step, number, places)
-            for table, (count, _) in places.items():
-                ends[table] += count
-
-    def _put(
-        self, chunk: int, step: str, number: int, places: Mapping[str, tuple[int, int]]
-    ) -> None:
-        found = self._step(step, chunk + 1)
-        self._strike(found, chunk, step)
-        found.file[chunk] = number
-        self._n_done[step] += 1
-        for table, (rows, offset) in places.items():
-            found.put(chunk, table, rows, offset)
-            self._total[table] += rows
+        counts = {table: _counts(column) for table, column in rows.items()}
+        chunks = file.first + np.flatnonzero(np.all([n >= 0 for n in counts.values()], axis=0))
+        found = self._step(step, file.end)
+        self._strike(found, chunks, step)
+        found.file[chunks] = number
+        self._n_done[step] += len(chunks)
+        for table, n in counts.items():
+            n = n.clip(0)
+            here = chunks - file.first
+            found.put(chunks, table, n[here], (np.cumsum(n) - n)[here])
+            self._total[table] += int(n[here].sum())
 
     def _step(self, step: str, n_chunks: int) -> _Step:
         step = sys.intern(step)
@@ -170,14 +173,12 @@ class PartIndex:
         found.fit(n_chunks)
         return found
 
-    def _strike(self, found: _Step, chunk: int, step: str) -> None:
-        if found.file[chunk] == _UNDONE:
-            return
-        found.file[chunk] = _UNDONE
-        self._n_done[step] -= 1
+    def _strike(self, found: _Step, chunks: Numbers, step: str) -> None:
+        self._n_done[step] -= int((found.file[chunks] != _UNDONE).sum())
+        found.file[chunks] = _UNDONE
         for table, rows in found.rows.items():
-            self._total[table] -= int(rows[chunk])
-            rows[chunk] = 0
+            self._total[table] -= int(rows[chunks].sum())
+            rows[chunks] = 0
 
     # -- what is asked
 
