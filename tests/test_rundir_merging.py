@@ -119,6 +119,24 @@ def test_forgotten_chunk_is_passed_over_and_written_again(run: RunDirectory) -> 
     assert run.read("claims", 1)["text"].to_list() == ["new 0", "new 1", "0", "1"]
 
 
+def test_a_forgotten_chunk_moves_no_other_range(run: RunDirectory) -> None:
+    """Ranges of a large file that lack nothing stay in it while one chunk is done again."""
+    write(run, *range(16))
+    run.settle(*range(16))
+    _close_and_open(run)
+    run.forget(5, "decompose-a")
+    before = files(run)
+    run.settle(*(chunk for chunk in range(16) if chunk != 5))
+    assert files(run) == before
+    run.write_parts(5, "decompose-a", {"claims": claims(5, "a"), "failures": _none()})
+    run.settle(5)
+    assert files(run) == [
+        "part-000000-000015.1-decompose-b.parquet",
+        "part-000000-000015.2-decompose-a.parquet",
+    ]
+    assert run.read("claims", *range(16)).equals(expected(*range(16)))
+
+
 def _none() -> pl.DataFrame:
     return FAILURES.frame([])
 

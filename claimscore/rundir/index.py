@@ -317,14 +317,9 @@ class PartIndex:
         ]
 
     def is_together(self, step: str, first: int, end: int) -> bool:
-        """Whether a step's rows of all of these chunks lie in one merged file, and nothing dead
-        beside them."""
-        found = self._step(step, end).file
-        number = int(found[first])
-        if number < 0 or (found[first:end] != number).any():
-            return False
-        file = self._files[number]
-        return bool((found[file.first : file.end] == number).all())
+        """Whether a step's rows of all of these chunks lie in one merged file."""
+        found = self._step(step, end).file[first:end]
+        return bool(found[0] >= 0 and (found == found[0]).all())
 
     def columns(self, step: str, first: int, end: int) -> dict[str, list[int | None]]:
         """A step's rows by table, a number a chunk; None where it is undone."""

@@ -103,7 +103,7 @@ class Manifest:
             return self._index.is_finished(step, first, end)
 
     def is_together(self, step: str, first: int, end: int) -> bool:
-        """Whether its rows of all of them lie in one merged file, and nothing dead beside them."""
+        """Whether its rows of all of them lie in one merged file."""
         with self._mutex:
             return self._index.is_together(step, first, end)
 
