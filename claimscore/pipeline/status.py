@@ -7,7 +7,6 @@ from pathlib import Path
 
 from claimscore.pipeline.chunks import find_todo
 from claimscore.pipeline.failing import failures_by_kind
-from claimscore.pipeline.llm.money import spent_so_far
 from claimscore.pipeline.plan import make_plan
 from claimscore.pipeline.settings import config_from
 from claimscore.pipeline.spending import run_spent
@@ -53,8 +52,3 @@ def _status(out: Path | str, directory: RunDirectory) -> JSON:
         "complete": complete,
         "metrics": directory.summary().get("metrics", {}) if complete else {},
     }
-
-
-def spent_in_all(path: Path) -> JSON:
-    """What all calls of a run have spent, by its ledger; zeros where there is none yet."""
-    return dataclasses.asdict(spent_so_far(path))

@@ -8,7 +8,6 @@ device and dtype and then kept, and why it moves in powers of two.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,11 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from claimscore.atomic import write_text
 from claimscore.config import user_state_dir
-from claimscore.errors import ClaimscoreError
 from claimscore.pipeline.encoders.base import ModelInfo
 from claimscore.pipeline.encoders.loading import free_memory, is_out_of_memory
+from claimscore.pipeline.encoders.remembered import keep_fact, read_facts
 from claimscore.pipeline.encoders.token_rows import TokenBatch
 
 if TYPE_CHECKING:
@@ -223,7 +221,7 @@ def power_of_two(tokens: int) -> int:
 
 def recall(info: ModelInfo, device_name: str) -> Budget | None:
     """Return the budget that an earlier run found; None where there is none that can be read."""
-    row = _read().get(_key(info, device_name))
+    row = read_facts(budgets_file()).get(_key(info, device_name))
     if not isinstance(row, dict):
         return None
     tokens, origin = row.get("tokens"), row.get("origin")
@@ -235,11 +233,7 @@ def recall(info: ModelInfo, device_name: str) -> Budget | None:
 def remember(info: ModelInfo, device_name: str, budget: Budget) -> None:
     """Keep the budget in the user's state folder; a folder that cannot be written is no error."""
     row = {"tokens": budget.tokens, "origin": budget.origin}
-    content = {**_read(), _key(info, device_name): row}
-    path = budgets_file()
-    with contextlib.suppress(OSError, ClaimscoreError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
+    keep_fact(budgets_file(), _key(info, device_name), row)
 
 
 def budgets_file() -> Path:
@@ -249,11 +243,3 @@ def budgets_file() -> Path:
 
 def _key(info: ModelInfo, device_name: str) -> str:
     return " | ".join((info.model, info.revision, device_name, info.dtype))
-
-
-def _read() -> dict[str, Any]:
-    try:
-        content = json.loads(budgets_file().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}

@@ -7,18 +7,15 @@ store had and without waiting for a device that another thread had. Numbers neve
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import json
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from claimscore.atomic import write_text
 from claimscore.config import EncoderConfig, user_state_dir
-from claimscore.errors import ClaimscoreError
+from claimscore.pipeline.encoders.remembered import keep_fact, read_facts
 from claimscore.pipeline.encoders.turns import waited_s
 
 P = ParamSpec("P")
@@ -138,7 +135,7 @@ def _is_list(texts: object) -> bool:
 
 def recall(key: PaceKey) -> Pace | None:
     """The pace that was written down last; None where there is none that can be read."""
-    row = _read().get(_name(key))
+    row = read_facts(paces_file()).get(_name(key))
     if not isinstance(row, dict):
         return None
     tokens, seconds = _amount(row.get("tokens")), _amount(row.get("seconds"))
@@ -148,17 +145,13 @@ def recall(key: PaceKey) -> Pace | None:
 def remember(key: PaceKey, pace: Pace) -> None:
     """Keep a pace in the user's state folder; one that cannot be written is no error."""
     row = {"tokens": round(pace.tokens), "seconds": round(pace.seconds, 6)}
-    content = {**_read(), _name(key): row}
-    path = paces_file()
-    with contextlib.suppress(OSError, ClaimscoreError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
+    keep_fact(paces_file(), _name(key), row)
 
 
 def is_known(role: str, model: str, dtype: str) -> bool:
     """Whether there is a pace of a model on any device: only then a device is worth a look."""
     start = _name(PaceKey(role, model, dtype, ""))
-    return any(name.startswith(start) for name in _read())
+    return any(name.startswith(start) for name in read_facts(paces_file()))
 
 
 def paces_file() -> Path:
@@ -194,11 +187,3 @@ def _amount(value: object) -> float | None:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e18:
         return None
     return float(value)
-
-
-def _read() -> dict[str, Any]:
-    try:
-        content = json.loads(paces_file().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}

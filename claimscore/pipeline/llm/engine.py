@@ -307,11 +307,6 @@ class Engine:
             )
         return "; ".join(parts)
 
-    @property
-    def all_too_long(self) -> bool:
-        """Whether every row failed because it was too long for the model."""
-        return self.stats.all_too_long
-
     # -- stored answers
 
     async def _take_stored(self, rows: list[_Row[T]], parse: Parse[T]) -> list[_Row[T]]:

@@ -15,6 +15,7 @@ from claimscore.config import LLMConfig
 from claimscore.errors import ClaimscoreError, ConfigError
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.llm.engine import Engine
+from claimscore.pipeline.llm.money import spent_so_far
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.pipeline.llm.stats import EngineStats
@@ -31,7 +32,6 @@ from claimscore.pipeline.mapping.questions import Questions
 from claimscore.pipeline.mapping.store import to_store
 from claimscore.pipeline.mapping.table import Source, find_source, scratch_source
 from claimscore.pipeline.signals import watch_signals
-from claimscore.pipeline.status import spent_in_all
 from claimscore.pipeline.telling import Teller
 from claimscore.pipeline.watchdog import Watchdog, engine_watchdog
 from claimscore.prompts import Prompt
@@ -147,7 +147,7 @@ class _Job:
             if todo:
                 self._answer(parts, questions, todo)
             self.tell.phase("writing", parts)
-            in_all = spent_in_all(parts.spend_file)
+            in_all = dataclasses.asdict(spent_so_far(parts.spend_file))
             return self.result(parts.finish(), in_all)
 
     def result(
@@ -252,7 +252,7 @@ class _Job:
                 finally:
                     engine.observe()
                 background.cancel_scope.cancel()
-            if engine.all_too_long:
+            if engine.stats.all_too_long:
                 raise ConfigError("every request is too long for the model; nothing was answered")
 
     def _watchdog(

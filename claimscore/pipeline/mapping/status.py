@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 from claimscore.errors import ConfigError
-from claimscore.pipeline.llm.money import SPEND_FILE
+from claimscore.pipeline.llm.money import SPEND_FILE, spent_so_far
 from claimscore.pipeline.mapping.finished import Finished
 from claimscore.pipeline.mapping.parts import ANSWERS, STATE_FILE, parts_path
 from claimscore.pipeline.mapping.questions import STAGE
-from claimscore.pipeline.status import spent_in_all
 from claimscore.rundir import RunDirectory, damage_as_error
 from claimscore.types import JSON
 
@@ -57,7 +57,7 @@ def _unfinished(place: Path, directory: RunDirectory) -> JSON:
     begun: JSON = {
         "out": str(place),
         "running": directory.is_locked,
-        "spent": spent_in_all(directory.state / SPEND_FILE),
+        "spent": dataclasses.asdict(spent_so_far(directory.state / SPEND_FILE)),
         "last_call": directory.note(),
         "complete": False,
     }

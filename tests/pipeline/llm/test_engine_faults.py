@@ -211,7 +211,7 @@ async def test_some_requests_too_long_are_failure_rows() -> None:
     async with make(FakeProvider(answer), max_concurrency=1) as engine:
         outcomes = await engine.answer_all(ask(engine, *map(str, range(30))), text)
     assert values(outcomes) == ["good"] + ["context_length!"] * 29
-    assert not engine.all_too_long
+    assert not engine.stats.all_too_long
 
 
 async def test_a_budget_of_requests_is_kept_to_the_last_one() -> None:
