@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -19,8 +20,27 @@ __all__ = ["s3", "s3_server"]  # fixtures that any test may ask for
 # The models of the tests are small: more threads wait for one another, or for other workers.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-settings.register_profile("claimscore", deadline=None, derandomize=True)
+settings.register_profile("claimscore", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("claimscore")
+
+#: Files that wait for other processes for minutes: begun last they would be waited for alone.
+FIRST = (
+    "tests/pipeline/ray/test_ray_run.py",
+    "tests/report/test_report_browser.py",
+    "tests/test_map_stops.py",
+    "tests/test_main_job.py",
+    "tests/pipeline/test_model_stage.py",
+    "tests/test_docs_tutorial.py",
+    "tests/test_wheel.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first; all others as they come."""
+    ranks = {file: rank for rank, file in enumerate(FIRST)}
+    root = Path(__file__).parent.parent
+    items.sort(key=lambda item: ranks.get(item.path.relative_to(root).as_posix(), len(FIRST)))
 
 
 @pytest.fixture(autouse=True)
