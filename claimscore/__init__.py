@@ -16,7 +16,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from claimscore.cache.store import DiskCache, MemoryCache
+    from claimscore.cache.base import MemoryCache
+    from claimscore.cache.store import DiskCache
     from claimscore.config import EncoderConfig, LLMConfig, RunConfig
     from claimscore.errors import ClaimscoreError
     from claimscore.pipeline.llm.engine import Answer, Engine
@@ -59,7 +60,7 @@ _HOMES = {
     "LLMConfig": "claimscore.config",
     "MapConfig": "claimscore.pipeline.mapping",
     "MapResult": "claimscore.pipeline.mapping",
-    "MemoryCache": "claimscore.cache.store",
+    "MemoryCache": "claimscore.cache.base",
     "Prompt": "claimscore.prompts",
     "RunConfig": "claimscore.config",
     "RunResult": "claimscore.pipeline.run",

@@ -99,7 +99,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "transformers": ("pipeline.encoders", "training"),
     "huggingface_hub": ("pipeline.encoders",),
     "safetensors": ("pipeline.encoders", "training", "metrics.summac.weights"),
-    "diskcache": ("cache.store",),
+    "diskcache": ("cache.database",),
     "obstore": ("storage",),
     "boto3": ("storage",),
     "botocore": ("storage",),

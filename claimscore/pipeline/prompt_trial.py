@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import polars as pl
 
-from claimscore.cache.store import MemoryCache
+from claimscore.cache.base import MemoryCache
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.asking import Asking, Place

@@ -18,8 +18,9 @@ import anyio
 from anyio import lowlevel
 from anyio.abc import TaskGroup
 
+from claimscore.cache.base import Cache
+from claimscore.cache.entry import Entry
 from claimscore.cache.key import request_key
-from claimscore.cache.store import Cache, Entry
 from claimscore.config import FailureLimit
 from claimscore.errors import ConfigError, RejectedError, StoppedEarly
 from claimscore.pipeline.llm.answers import Answers, OwnAnswers, Turn

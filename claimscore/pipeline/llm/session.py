@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from claimscore.cache.store import Cache, DiskCache, Entry
+from claimscore.cache.base import Cache
+from claimscore.cache.entry import Entry
+from claimscore.cache.store import DiskCache
 from claimscore.config import FailureLimit, LLMConfig, api_key, user_cache_dir, user_state_dir
 from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.answers import Answers

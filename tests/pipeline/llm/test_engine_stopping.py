@@ -10,7 +10,8 @@ import anyio
 import pytest
 from anyio import lowlevel
 
-from claimscore.cache.store import Entry, MemoryCache
+from claimscore.cache.base import MemoryCache
+from claimscore.cache.entry import Entry
 from claimscore.errors import (
     AuthenticationError,
     ConfigError,

@@ -8,8 +8,7 @@ from typing import Any
 
 import anyio
 
-from claimscore.cache.entry import decode_entry, encode_entry
-from claimscore.cache.store import Entry
+from claimscore.cache.entry import Entry, decode_entry, encode_entry
 from claimscore.errors import BudgetError
 from claimscore.pipeline.llm.account import Account, Ended, SpendTotals
 from claimscore.pipeline.llm.answers import Turn

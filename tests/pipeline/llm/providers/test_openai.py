@@ -15,8 +15,8 @@ import anyio
 import httpx2
 import pytest
 
+from claimscore.cache.base import MemoryCache
 from claimscore.cache.key import request_key
-from claimscore.cache.store import MemoryCache
 from claimscore.config import LLMConfig
 from claimscore.errors import (
     AuthenticationError,
