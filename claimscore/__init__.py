@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from claimscore.cache.store import DiskCache
     from claimscore.config import EncoderConfig, LLMConfig, RunConfig
     from claimscore.errors import ClaimscoreError
-    from claimscore.pipeline.llm.engine import Answer, Engine
+    from claimscore.pipeline.llm.engine import Engine
     from claimscore.pipeline.llm.providers.base import load_provider
+    from claimscore.pipeline.llm.row import Answer
     from claimscore.pipeline.llm.session import open_engine
     from claimscore.pipeline.mapping import MapConfig, MapResult, map
     from claimscore.pipeline.run import RunResult, run, score
@@ -52,7 +53,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Answer": "claimscore.pipeline.llm.engine",
+    "Answer": "claimscore.pipeline.llm.row",
     "ClaimscoreError": "claimscore.errors",
     "DiskCache": "claimscore.cache.store",
     "EncoderConfig": "claimscore.config",

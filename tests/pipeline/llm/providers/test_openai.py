@@ -28,9 +28,10 @@ from claimscore.errors import (
     TransientError,
     UnknownModelError,
 )
-from claimscore.pipeline.llm.engine import Answer, Engine
+from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import load_provider
 from claimscore.pipeline.llm.providers.openai import Dialect, OpenAIProvider, normalised_url
+from claimscore.pipeline.llm.row import Answer
 from claimscore.types import (
     Completion,
     LimitState,

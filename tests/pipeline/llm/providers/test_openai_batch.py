@@ -24,9 +24,9 @@ from claimscore.errors import (
     TransientError,
     UnknownModelError,
 )
-from claimscore.pipeline.llm.providers import openai_batch
 from claimscore.pipeline.llm.providers.base import load_provider
 from claimscore.pipeline.llm.providers.batch_files import BatchFolder, paid_twice_online
+from claimscore.pipeline.llm.providers.batch_lines import input_line
 from claimscore.pipeline.llm.providers.dialect import Dialect
 from claimscore.pipeline.llm.providers.openai import OpenAIProvider
 from claimscore.pipeline.llm.providers.openai_batch import OpenAIBatchProvider
@@ -782,9 +782,7 @@ async def test_a_batch_is_left_to_the_process_that_sends_it(server: BatchServer,
     folder = BatchFolder(machine.state, now=machine.clock)
     folder.make()
     request = question("a")
-    lines = [
-        (request_key(request), openai_batch.input_line(request_key(request), request, Dialect()))
-    ]
+    lines = [(request_key(request), input_line(request_key(request), request, Dialect()))]
     prepared = folder.prepare(lines, model="m", dialect={}, max_bytes=9999)
     assert prepared is not None
     outcomes: list[Any] = []
