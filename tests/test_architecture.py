@@ -87,10 +87,10 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 #: Packages that only one place may import.
 HOMES: dict[str, tuple[str, ...]] = {
-    "openai": ("pipeline.llm.providers.batch_api",),
+    "openai": ("pipeline.llm.providers.batch.api",),
     "httpx2": (
         "pipeline.llm.providers.transport",
-        "pipeline.llm.providers.batch_api",
+        "pipeline.llm.providers.batch.api",
         "pipeline.encoders.served.client",
     ),
     "httptools": ("pipeline.llm.providers.reply",),

@@ -35,7 +35,7 @@ from claimscore.pipeline.llm.providers.base import (
     base_urls,
     servers_of,
 )
-from claimscore.pipeline.llm.providers.batch_files import batch_folder, paid_twice_online
+from claimscore.pipeline.llm.providers.batch.files import batch_folder, paid_twice_online
 from claimscore.pipeline.llm.sender import OnEvent, hear_nothing
 from claimscore.pipeline.llm.services.client import Client
 from claimscore.pipeline.llm.services.shared import SharedAnswers, SharedLimits, SharedSpending

@@ -1,8 +1,8 @@
 """`openai-batch:MODEL`: the answers of `openai:MODEL` at half the price, some hours later.
 
 Requests are collected, sent as a file, and waited for. What is to be sent is on disk before it
-is sent, so a kill at any moment loses nothing and buys nothing twice (`batch_files`,
-`batch_course`). The tasks that wait do the work (`batch_waiting`): what is wanted comes together
+is sent, so a kill at any moment loses nothing and buys nothing twice (`batch.files`,
+`batch.course`). The tasks that wait do the work (`batch.waiting`): what is wanted comes together
 in a `Collection` and becomes one of the `KnownBatches`; what a batch leaves without an answer is
 seen to by `Unanswered`.
 
@@ -32,11 +32,11 @@ from claimscore.errors import (
     StoppedEarly,
     TransientError,
 )
-from claimscore.pipeline.llm.providers import batch_progress
 from claimscore.pipeline.llm.providers.base import Find, Keep
-from claimscore.pipeline.llm.providers.batch_answers import hand_out
-from claimscore.pipeline.llm.providers.batch_collecting import Collection
-from claimscore.pipeline.llm.providers.batch_course import (
+from claimscore.pipeline.llm.providers.batch import progress
+from claimscore.pipeline.llm.providers.batch.answers import hand_out
+from claimscore.pipeline.llm.providers.batch.collecting import Collection
+from claimscore.pipeline.llm.providers.batch.course import (
     FIRST_POLL_S,
     Batch,
     Course,
@@ -44,9 +44,9 @@ from claimscore.pipeline.llm.providers.batch_course import (
     Patience,
     Sleep,
 )
-from claimscore.pipeline.llm.providers.batch_files import BatchFolder, batch_folder, named
-from claimscore.pipeline.llm.providers.batch_known import KnownBatches
-from claimscore.pipeline.llm.providers.batch_lines import (
+from claimscore.pipeline.llm.providers.batch.files import BatchFolder, batch_folder, named
+from claimscore.pipeline.llm.providers.batch.known import KnownBatches
+from claimscore.pipeline.llm.providers.batch.lines import (
     ENDED,
     GoneError,
     LineReader,
@@ -54,10 +54,10 @@ from claimscore.pipeline.llm.providers.batch_lines import (
     ServerBatch,
     input_line,
 )
-from claimscore.pipeline.llm.providers.batch_progress import BatchProgress
-from claimscore.pipeline.llm.providers.batch_room import Room
-from claimscore.pipeline.llm.providers.batch_unanswered import Unanswered
-from claimscore.pipeline.llm.providers.batch_waiting import Crowd, Job, Waiter
+from claimscore.pipeline.llm.providers.batch.progress import BatchProgress
+from claimscore.pipeline.llm.providers.batch.room import Room
+from claimscore.pipeline.llm.providers.batch.unanswered import Unanswered
+from claimscore.pipeline.llm.providers.batch.waiting import Crowd, Job, Waiter
 from claimscore.pipeline.llm.providers.complaints import Complaint
 from claimscore.pipeline.llm.providers.dialect import Dialect, learnt_from
 from claimscore.pipeline.llm.providers.openai import DEFAULT_BASE_URL, OpenAIProvider
@@ -66,7 +66,7 @@ from claimscore.types import Completion, Request
 if TYPE_CHECKING:
     import httpx2
 
-    from claimscore.pipeline.llm.providers.batch_api import BatchAPI
+    from claimscore.pipeline.llm.providers.batch.api import BatchAPI
 
 #: OpenAI's limits for one batch.
 MAX_REQUESTS = 50_000
@@ -227,7 +227,7 @@ class OpenAIBatchProvider:
 
     def progress(self) -> BatchProgress:
         """The numbers of this moment, as the server told them last."""
-        return batch_progress.progress(
+        return progress.progress(
             self._known,
             collecting=len(self._collection.waiters),
             trouble=self._patience.trouble,
@@ -236,11 +236,11 @@ class OpenAIBatchProvider:
 
     def notice(self) -> str | None:
         """What a user must know who stops now; None where nothing is under way."""
-        return batch_progress.notice(self._known)
+        return progress.notice(self._known)
 
     def under_way(self) -> tuple[str, float]:
         """What is waited for, in words, and for how many seconds already; "" for nothing."""
-        return batch_progress.under_way(
+        return progress.under_way(
             self._known,
             n_waiting=len(self._crowd.waiters),
             trouble=self._patience.trouble,
@@ -415,7 +415,7 @@ class OpenAIBatchProvider:
     def _api(self) -> BatchAPI:
         """Made when first needed: the SDK takes long to import."""
         if self._lazy_api is None:
-            from claimscore.pipeline.llm.providers.batch_api import BatchAPI
+            from claimscore.pipeline.llm.providers.batch.api import BatchAPI
 
             self._lazy_api = BatchAPI(
                 self.base_url,

@@ -25,8 +25,8 @@ from claimscore.errors import (
     UnknownModelError,
 )
 from claimscore.pipeline.llm.providers.base import load_provider
-from claimscore.pipeline.llm.providers.batch_files import BatchFolder, paid_twice_online
-from claimscore.pipeline.llm.providers.batch_lines import input_line
+from claimscore.pipeline.llm.providers.batch.files import BatchFolder, paid_twice_online
+from claimscore.pipeline.llm.providers.batch.lines import input_line
 from claimscore.pipeline.llm.providers.dialect import Dialect
 from claimscore.pipeline.llm.providers.openai import OpenAIProvider
 from claimscore.pipeline.llm.providers.openai_batch import OpenAIBatchProvider

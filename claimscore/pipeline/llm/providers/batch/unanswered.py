@@ -6,16 +6,16 @@ import re
 from collections.abc import Callable, Mapping
 
 from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly, TransientError
-from claimscore.pipeline.llm.providers.batch_collecting import Collection
-from claimscore.pipeline.llm.providers.batch_course import Batch, Patience
-from claimscore.pipeline.llm.providers.batch_known import KnownBatches
-from claimscore.pipeline.llm.providers.batch_lines import (
+from claimscore.pipeline.llm.providers.batch.collecting import Collection
+from claimscore.pipeline.llm.providers.batch.course import Batch, Patience
+from claimscore.pipeline.llm.providers.batch.known import KnownBatches
+from claimscore.pipeline.llm.providers.batch.lines import (
     LineReader,
     Result,
     ServerBatch,
     is_no_room,
 )
-from claimscore.pipeline.llm.providers.batch_room import Room
+from claimscore.pipeline.llm.providers.batch.room import Room
 from claimscore.pipeline.llm.providers.complaints import Complaint
 
 #: A refusal of a whole batch that is no fault of ours.

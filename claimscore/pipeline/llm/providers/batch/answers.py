@@ -11,12 +11,12 @@ from anyio import to_thread
 
 from claimscore.atomic import os_errors
 from claimscore.pipeline.llm.providers.base import Keep
-from claimscore.pipeline.llm.providers.batch_course import Batch
-from claimscore.pipeline.llm.providers.batch_lines import LineReader, Result
+from claimscore.pipeline.llm.providers.batch.course import Batch
+from claimscore.pipeline.llm.providers.batch.lines import LineReader, Result
 from claimscore.types import Completion
 
 if TYPE_CHECKING:
-    from claimscore.pipeline.llm.providers.batch_api import BatchAPI
+    from claimscore.pipeline.llm.providers.batch.api import BatchAPI
 
 #: Answers that are kept at a time.
 _GROUP = 1000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from claimscore.pipeline.llm.providers.batch_course import Batch
-from claimscore.pipeline.llm.providers.batch_files import named
+from claimscore.pipeline.llm.providers.batch.course import Batch
+from claimscore.pipeline.llm.providers.batch.files import named
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

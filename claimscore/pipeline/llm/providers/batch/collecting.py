@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from claimscore.errors import TransientError
-from claimscore.pipeline.llm.providers.batch_course import Sleep
-from claimscore.pipeline.llm.providers.batch_waiting import Job, Waiter
+from claimscore.pipeline.llm.providers.batch.course import Sleep
+from claimscore.pipeline.llm.providers.batch.waiting import Job, Waiter
 
 #: Batches that a request may be in without an answer.
 MAX_TRIES = 3

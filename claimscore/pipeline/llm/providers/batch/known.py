@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 
 from anyio import to_thread
 
-from claimscore.pipeline.llm.providers.batch_course import Batch, Sleep
-from claimscore.pipeline.llm.providers.batch_files import BatchFolder, Prepared
+from claimscore.pipeline.llm.providers.batch.course import Batch, Sleep
+from claimscore.pipeline.llm.providers.batch.files import BatchFolder, Prepared
 
 _CLAIM_POLL_S = 0.2
 
