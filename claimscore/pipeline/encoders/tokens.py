@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.backbone import Backbone, RunsInBudget, refuse_nan
-from claimscore.pipeline.encoders.base import CountsTruncated, ModelInfo, OnBatch
+from claimscore.pipeline.encoders.base import CountsTruncated, ModelInfo, OnBatch, TokenLayers
 from claimscore.pipeline.encoders.batching import BudgetedRunner, distinct
 from claimscore.pipeline.encoders.bert_score_layers import (
     Baseline,
@@ -34,7 +34,7 @@ from claimscore.pipeline.encoders.bert_score_layers import (
 from claimscore.pipeline.encoders.loaded import Loaded, Target
 from claimscore.pipeline.encoders.loading import EMBEDDED, Source, find_model, load_config
 from claimscore.pipeline.encoders.paces import Paced, paced
-from claimscore.pipeline.encoders.token_layers import LayerReader, TokenLayers
+from claimscore.pipeline.encoders.token_layers import LayerReader
 from claimscore.pipeline.encoders.token_matching import bertscore_from_embeddings, windows
 from claimscore.pipeline.encoders.token_rows import TokenBatch
 from claimscore.pipeline.encoders.tokenizing import EncodedTexts, TextTokenizer, refuse_bare

@@ -369,3 +369,8 @@ def texts(outcomes: Sequence[Any]) -> list[str]:
         if isinstance(outcome, Exception):
             raise outcome
     return [outcome.text for outcome in outcomes]
+
+
+def error(status: int, message: str = "no", **fields: Any) -> tuple[int, Body]:
+    """A refusal as the server says it."""
+    return status, {"error": {"message": message, **fields}}

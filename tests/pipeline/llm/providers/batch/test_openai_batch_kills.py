@@ -50,11 +50,6 @@ STEPS = [
 ] + ["before remove", "before rmtree", "after rmtree", "after remove"]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def live(
     machine: Machine, requests: list[Request], kill_at: int | None = None, **options: Any
 ) -> None:
