@@ -16,11 +16,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from claimscore.cache.store import DiskCache, MemoryCache
+    from claimscore.cache.base import MemoryCache
+    from claimscore.cache.store import DiskCache
     from claimscore.config import EncoderConfig, LLMConfig, RunConfig
     from claimscore.errors import ClaimscoreError
-    from claimscore.pipeline.llm.engine import Answer, Engine
+    from claimscore.pipeline.llm.engine import Engine
     from claimscore.pipeline.llm.providers.base import load_provider
+    from claimscore.pipeline.llm.row import Answer
     from claimscore.pipeline.llm.session import open_engine
     from claimscore.pipeline.mapping import MapConfig, MapResult, map
     from claimscore.pipeline.run import RunResult, run, score
@@ -51,7 +53,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Answer": "claimscore.pipeline.llm.engine",
+    "Answer": "claimscore.pipeline.llm.row",
     "ClaimscoreError": "claimscore.errors",
     "DiskCache": "claimscore.cache.store",
     "EncoderConfig": "claimscore.config",
@@ -59,7 +61,7 @@ _HOMES = {
     "LLMConfig": "claimscore.config",
     "MapConfig": "claimscore.pipeline.mapping",
     "MapResult": "claimscore.pipeline.mapping",
-    "MemoryCache": "claimscore.cache.store",
+    "MemoryCache": "claimscore.cache.base",
     "Prompt": "claimscore.prompts",
     "RunConfig": "claimscore.config",
     "RunResult": "claimscore.pipeline.run",

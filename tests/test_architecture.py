@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import graphlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -87,10 +88,10 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 #: Packages that only one place may import.
 HOMES: dict[str, tuple[str, ...]] = {
-    "openai": ("pipeline.llm.providers.batch_api",),
+    "openai": ("pipeline.llm.providers.batch.api",),
     "httpx2": (
         "pipeline.llm.providers.transport",
-        "pipeline.llm.providers.batch_api",
+        "pipeline.llm.providers.batch.api",
         "pipeline.encoders.served.client",
     ),
     "httptools": ("pipeline.llm.providers.reply",),
@@ -99,7 +100,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "transformers": ("pipeline.encoders", "training"),
     "huggingface_hub": ("pipeline.encoders",),
     "safetensors": ("pipeline.encoders", "training", "metrics.summac.weights"),
-    "diskcache": ("cache.store",),
+    "diskcache": ("cache.database",),
     "obstore": ("storage",),
     "boto3": ("storage",),
     "botocore": ("storage",),
@@ -152,9 +153,15 @@ def _imported(node: ast.AST) -> Iterator[str]:
             yield from (alias.name for alias in child.names)
         elif isinstance(child, ast.ImportFrom):
             assert child.level == 0, "imports are absolute"
-            yield child.module or ""
+            yield from {_module(child.module or "", alias.name) for alias in child.names}
         else:
             yield from _imported(child)
+
+
+def _module(package: str, name: str) -> str:
+    """What `from package import name` loads: a module of ours where it is one."""
+    path = PACKAGE.parent.joinpath(*package.split("."), name)
+    return f"{package}.{name}" if path.with_suffix(".py").is_file() or path.is_dir() else package
 
 
 def part(module: str) -> str:
@@ -183,6 +190,15 @@ def test_imports_point_downwards() -> None:
         if imported.partition(".")[0] == "claimscore" and not may_import(module, imported)
     ]
     assert not wrong
+
+
+def test_modules_import_each_other_in_one_direction() -> None:
+    """No module needs itself by way of others."""
+    needed = {
+        module: {imported.partition(".")[2] for imported in imports(module)} & set(modules())
+        for module in modules()
+    }
+    tuple(graphlib.TopologicalSorter(needed).static_order())  # CycleError names the circle
 
 
 def test_foreign_packages_have_one_home() -> None:

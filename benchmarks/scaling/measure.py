@@ -257,7 +257,8 @@ def of_the_rest(work: Path, data: Path, n: int) -> dict[str, float]:
 
 def of_the_cache(work: Path) -> dict[str, float]:
     """Wall seconds of the one writer an answer, by how many are committed together."""
-    from claimscore.cache.store import DiskCache, Entry
+    from claimscore.cache.entry import Entry
+    from claimscore.cache.store import DiskCache
     from claimscore.types import Completion, Usage
 
     answer = json.dumps({"claims": ["The room is clean.", "The room is quiet."]})
@@ -310,8 +311,7 @@ def of_the_head_node(work: Path) -> dict[str, Any]:
     answer. The way there, a call of an actor, is not in it."""
     import anyio
 
-    from claimscore.cache.entry import encode_entry
-    from claimscore.cache.store import Entry
+    from claimscore.cache.entry import Entry, encode_entry
     from claimscore.config import LLMConfig
     from claimscore.pipeline.llm.services.opening import open_services
     from claimscore.types import Completion, Usage

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import polars as pl
 
@@ -14,9 +14,12 @@ from claimscore.metrics.base import (
     Score,
     failure_reasons,
     no_text_reason,
+    scored,
     unscored,
 )
 from claimscore.tables import REFERENCES_SIDE, SOURCE_SIDE
+
+V = TypeVar("V")
 
 #: Values of the option `against`: a side of the tables.
 AGAINST = (REFERENCES_SIDE, SOURCE_SIDE)
@@ -56,6 +59,30 @@ def score_compared(
         reason = failed.get(item.id) or item.reason
         scores.append(score(item) if reason is None else unscored(item.id, reason))
     return scores
+
+
+def score_text_values(
+    tables: ChunkTables,
+    needs: Needs,
+    against: str,
+    values: Iterable[tuple[str, int, V]],
+    score: Callable[[Compared, Mapping[int, V]], Score],
+) -> list[Score]:
+    """The same where texts have values: `values` are (id, place of the text, value), and `score`
+    is asked with those of its record by place."""
+    found: dict[str, dict[int, V]] = {}
+    for record, index, value in values:
+        found.setdefault(record, {})[index] = value
+    return score_compared(tables, needs, against, lambda item: score(item, found.get(item.id, {})))
+
+
+def scored_texts(identifier: str, values: Mapping[int, float], multi: str) -> Score:
+    """The score of a record whose texts have these values, by place."""
+    components: dict[str, object] = {
+        "best": max(values, key=lambda index: values[index]),
+        "values": values,
+    }
+    return scored(identifier, combined(list(values.values()), multi), components)
 
 
 def _texts(row: dict[str, Any], against: str) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from claimscore.metrics.against import AGAINST, MULTI, Compared, combined, score_compared
+from claimscore.metrics.against import AGAINST, MULTI, Compared, score_text_values, scored_texts
 from claimscore.metrics.base import (
     ChunkTables,
     Metric,
@@ -16,7 +16,6 @@ from claimscore.metrics.base import (
     Needs,
     PassNeed,
     Score,
-    scored,
     unscored,
 )
 
@@ -32,15 +31,13 @@ def _score(settings: Mapping[str, str], needs: Needs, tables: ChunkTables) -> li
         & (pl.col("row_side") == "summary")
         & (pl.col("column_side") == settings["against"])
     )
-    cosines: dict[str, dict[int, float]] = {}
     cells = tables["similarities"].filter(of_texts).select("id", "column_index", "similarity")
-    for record, index, similarity in cells.iter_rows():
-        cosines.setdefault(record, {})[index] = similarity
-    return score_compared(
+    return score_text_values(
         tables,
         needs,
         settings["against"],
-        lambda item: _score_record(settings, item, cosines.get(item.id, {})),
+        cells.iter_rows(),
+        functools.partial(_score_record, settings),
     )
 
 
@@ -52,11 +49,7 @@ def _score_record(
         return unscored(item.id, "no similarity for some texts")
     if not all(map(math.isfinite, values.values())):
         return unscored(item.id, "a similarity is not a number")
-    components: dict[str, object] = {
-        "best": max(values, key=lambda index: values[index]),
-        "values": values,
-    }
-    return scored(item.id, combined(list(values.values()), settings["multi"]), components)
+    return scored_texts(item.id, values, settings["multi"])
 
 
 def _make(name: str, settings: Mapping[str, str]) -> Metric:

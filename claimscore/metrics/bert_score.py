@@ -12,7 +12,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from claimscore.config import EncoderConfig
-from claimscore.metrics.against import AGAINST, MEASURES, MULTI, Compared, combined, score_compared
+from claimscore.metrics.against import (
+    AGAINST,
+    MEASURES,
+    MULTI,
+    Compared,
+    combined,
+    score_text_values,
+)
 from claimscore.metrics.base import (
     ChunkTables,
     Metric,
@@ -79,14 +86,13 @@ def _score(settings: Mapping[str, str], needs: Needs, tables: ChunkTables) -> li
     of_sides = (pl.col("candidate_side") == "summary") & (
         pl.col("reference_side") == settings["against"]
     )
-    rows: dict[str, dict[int, dict[str, Any]]] = {}
-    for row in tables["token_scores"].filter(of_sides).iter_rows(named=True):
-        rows.setdefault(row["id"], {})[row["reference_index"]] = row
-    return score_compared(
+    rows = tables["token_scores"].filter(of_sides).iter_rows(named=True)
+    return score_text_values(
         tables,
         needs,
         settings["against"],
-        lambda item: _score_record(settings, item, rows.get(item.id, {})),
+        ((row["id"], row["reference_index"], row) for row in rows),
+        functools.partial(_score_record, settings),
     )
 
 

@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from claimscore.errors import ConfigError
-from claimscore.metrics.against import AGAINST, MULTI, Compared, combined, score_compared
+from claimscore.metrics.against import AGAINST, MULTI, Compared, score_text_values, scored_texts
 from claimscore.metrics.base import (
     ChunkTables,
     Metric,
@@ -24,7 +24,6 @@ from claimscore.metrics.base import (
     Needs,
     PassNeed,
     Score,
-    scored,
     unscored,
 )
 
@@ -178,15 +177,13 @@ def _score(
         & (pl.col("side") == "summary")
         & (pl.col("given_side") == settings["against"])
     )
-    found: dict[str, dict[int, float | None]] = {}
     rows = tables["text_scores"].filter(of_pass).select("id", "given_index", "value")
-    for record, index, value in rows.iter_rows():
-        found.setdefault(record, {})[index] = value
-    return score_compared(
+    return score_text_values(
         tables,
         needs,
         settings["against"],
-        lambda item: _score_record(settings, item, found.get(item.id, {})),
+        rows.iter_rows(),
+        functools.partial(_score_record, settings),
     )
 
 
@@ -202,11 +199,7 @@ def _score_record(
         if not math.isfinite(value):
             return unscored(item.id, "a mover's score is not a number")
         values[index] = value
-    components: dict[str, object] = {
-        "best": max(values, key=lambda index: values[index]),
-        "values": values,
-    }
-    return scored(item.id, combined(list(values.values()), settings["multi"]), components)
+    return scored_texts(item.id, values, settings["multi"])
 
 
 def _metric(name: str, settings: Mapping[str, str], kind: str, number: str, **more: Any) -> Metric:

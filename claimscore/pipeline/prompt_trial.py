@@ -10,15 +10,16 @@ from typing import Any, BinaryIO, TypeVar
 
 import polars as pl
 
-from claimscore.cache.store import MemoryCache
+from claimscore.cache.base import MemoryCache
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.asking import Asking, Place
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.estimating.tokens import BYTES_PER_TOKEN
-from claimscore.pipeline.llm.engine import Answer, Engine
+from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.providers.builtin import TASKS as RULES
+from claimscore.pipeline.llm.row import Answer
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.pipeline.llm_stage import ask_units, task_result
 from claimscore.pipeline.mapping.job import check_builtin

@@ -13,8 +13,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from claimscore.cache.base import Cache
 from claimscore.cache.key import request_key
-from claimscore.cache.store import Cache, DiskCache
+from claimscore.cache.store import DiskCache
 from claimscore.config import LLMConfig, user_cache_dir
 from claimscore.errors import ClaimscoreError
 from claimscore.pipeline.asking import Asking

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
-from claimscore.storage.addresses import is_remote, parse_address
-
 
 class Stat(NamedTuple):
     """Bytes, and what changes when the content does as far as can be told without reading it."""
@@ -89,31 +87,6 @@ class Folder(Protocol):
 
     def child(self, prefix: str) -> Folder:
         """The folder in this one."""
-
-
-def open_folder(where: str | Path) -> Folder:
-    """The folder at a path or an address; nothing is made, asked or checked yet.
-
-    Raises `ConfigError` for an address of no known kind, or one that holds a secret.
-    """
-    if isinstance(where, str) and is_remote(where):
-        from claimscore.storage.objects import ObjectFolder
-
-        return ObjectFolder.at(parse_address(where))
-    from claimscore.storage.local import LocalFolder
-
-    return LocalFolder(Path(where))
-
-
-def open_file(address: str) -> tuple[Folder, str]:
-    """The whole bucket (or server) of a file's address, and the file's name in it.
-
-    The name is empty where the address has none. Raises what `open_folder` raises.
-    """
-    from claimscore.storage.objects import ObjectFolder
-
-    place = parse_address(address)
-    return ObjectFolder.at(place._replace(path="")), place.path
 
 
 def checked(name: str) -> str:

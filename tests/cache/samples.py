@@ -9,7 +9,8 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from claimscore.cache.store import DiskCache, Entry
+from claimscore.cache.entry import Entry
+from claimscore.cache.store import DiskCache
 from claimscore.types import Completion, Usage
 
 

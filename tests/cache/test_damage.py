@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from claimscore.cache import store
+from claimscore.cache import table
 from claimscore.cache.rescue import damage_in, finish_rescue
 from claimscore.cache.store import DiskCache
 from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
@@ -364,7 +364,7 @@ def test_a_cache_that_is_always_damaged_ends_the_run(
         raise error
 
     with opened(tmp_path) as cache:
-        monkeypatch.setattr(store.table, "look_up", broken)
+        monkeypatch.setattr(table, "look_up", broken)
         with pytest.raises(ConfigError, match="damaged"):
             cache.get_many([key(1)])
         assert len(list(tmp_path.glob("cache.db.damaged-?"))) == 2

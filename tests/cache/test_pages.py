@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from claimscore.cache.entry import decode_entry
+from claimscore.cache.entry import Entry, decode_entry
 from claimscore.cache.pages import salvage
-from claimscore.cache.store import Entry
 from tests.cache.samples import entries, entry, filled, key, opened, overwrite, sql
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from claimscore.cache.entry import encode_entry
-from claimscore.cache.store import Cache, DiskCache, Entry, MemoryCache
+from claimscore.cache.base import Cache, MemoryCache
+from claimscore.cache.entry import Entry, encode_entry
+from claimscore.cache.store import DiskCache
 from claimscore.cache.table import NewRow, upsert
 from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.types import Completion, Usage

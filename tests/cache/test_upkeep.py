@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from claimscore.cache.entry import encode_entry
-from claimscore.cache.store import DiskCache, Entry
+from claimscore.cache.entry import Entry, encode_entry
+from claimscore.cache.store import DiskCache
 from claimscore.cache.table import NewRow
 from claimscore.cache.upkeep import age_s, details, prune
 from claimscore.errors import ConfigError

@@ -11,7 +11,7 @@ import anyio
 import polars as pl
 import pytest
 
-from claimscore.cache.store import MemoryCache
+from claimscore.cache.base import MemoryCache
 from claimscore.cli import _main
 from claimscore.config import RunConfig
 from claimscore.errors import ConfigError

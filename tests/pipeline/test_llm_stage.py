@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import polars as pl
 
-from claimscore.cache.store import MemoryCache
+from claimscore.cache.base import MemoryCache
 from claimscore.config import RunConfig
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm_stage import TaskResult, run_task

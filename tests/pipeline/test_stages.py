@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from claimscore.cache.store import MemoryCache
+from claimscore.cache.base import MemoryCache
 from claimscore.config import RunConfig
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline import progress as progress_module

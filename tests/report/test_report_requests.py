@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from claimscore.cache.base import MemoryCache
+from claimscore.cache.entry import Entry
 from claimscore.cache.key import request_key
-from claimscore.cache.store import Entry, MemoryCache
 from claimscore.config import RunConfig
 from claimscore.metrics import METRICS, load_metric
 from claimscore.pipeline.llm.prices import Price

@@ -14,8 +14,9 @@ from common import MODEL, Meter, messages, note, options
 import claimscore.pipeline.llm.providers.openai  # noqa: F401 - the same
 from claimscore.config import LLMConfig
 from claimscore.errors import StoppedEarly
-from claimscore.pipeline.llm.engine import Answer, Engine
+from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import load_provider
+from claimscore.pipeline.llm.row import Answer
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.types import Message
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.base import ModelInfo
 from claimscore.pipeline.encoders.batching import BudgetedRunner, pad
-from claimscore.pipeline.encoders.budgets import Probe, find_budget, keep_lowered
+from claimscore.pipeline.encoders.budgets import Budget, Probe, find_budget, keep_lowered
 from claimscore.pipeline.encoders.loading import free_memory, is_out_of_memory
 from claimscore.pipeline.encoders.token_rows import TokenBatch
 
@@ -158,6 +158,22 @@ def row_sums(states: Tensor, lengths: NDArray[np.int64]) -> Tensor:
     sizes = torch.from_numpy(np.ascontiguousarray(lengths)).to(states.device)
     sums: Tensor = torch.segment_reduce(states, "sum", lengths=sizes)
     return sums
+
+
+class RunsInBudget:
+    """A model whose batches are a `BudgetedRunner`'s, and what of it is told."""
+
+    _runner: BudgetedRunner
+
+    @property
+    def packed(self) -> bool:
+        """Whether the model runs without padding."""
+        return not self._runner.padded
+
+    @property
+    def budget(self) -> Budget:
+        """Tokens in one forward pass, and where the number is from."""
+        return Budget(self._runner.budget, self._runner.origin)
 
 
 def budgeted_runner(

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from claimscore.pipeline.encoders.token_layers import TokenLayers
-
 #: Order of the columns of `PairClassifier.classify`.
 NLI_LABELS = ("entailment", "neutral", "contradiction")
 
@@ -48,6 +46,15 @@ class PairClassifier(Protocol):
         ``on_batch`` hears the number of pairs done after each batch and may raise to stop.
         """
         ...
+
+
+class TokenLayers(NamedTuple):
+    """One text's own tokens (no special ones): unit-length ``layers`` ``[L, tokens, d]``,
+    what each token reads in the text, and the number of the word that it belongs to."""
+
+    layers: NDArray[np.float32]
+    pieces: list[str]
+    words: NDArray[np.int64]
 
 
 class TokenEncoder(Protocol):

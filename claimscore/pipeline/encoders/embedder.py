@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders.backbone import Backbone, refuse_nan
+from claimscore.pipeline.encoders.backbone import Backbone, RunsInBudget, refuse_nan
 from claimscore.pipeline.encoders.base import CountsTruncated, ModelInfo, OnBatch
 from claimscore.pipeline.encoders.batching import BudgetedRunner, distinct
-from claimscore.pipeline.encoders.budgets import Budget
 from claimscore.pipeline.encoders.loaded import Loaded, Target
 from claimscore.pipeline.encoders.loading import EMBEDDED, find_model, load_config
 from claimscore.pipeline.encoders.paces import Paced, paced
@@ -36,7 +35,7 @@ EMBEDDED_LIMIT = 256
 EMBEDDED_LAYOUT = SentenceLayout("mean", (normalised,), ("mean", "normalize"), limit=EMBEDDED_LIMIT)
 
 
-class BatchedEmbedder(CountsTruncated, Paced):
+class BatchedEmbedder(RunsInBudget, CountsTruncated, Paced):
     """Sentence embeddings from one model on one device.
 
     Guarantees: rows in the order of the input, each distinct text encoded once, and never a
@@ -60,16 +59,6 @@ class BatchedEmbedder(CountsTruncated, Paced):
         self._backbone = backbone
         self._tokenizer = TextTokenizer(tokenizer, self.limit)
         self._runner = runner
-
-    @property
-    def packed(self) -> bool:
-        """Whether the model runs without padding."""
-        return not self._runner.padded
-
-    @property
-    def budget(self) -> Budget:
-        """Tokens in one forward pass, and where the number is from."""
-        return Budget(self._runner.budget, self._runner.origin)
 
     @property
     def facts(self) -> dict[str, str]:

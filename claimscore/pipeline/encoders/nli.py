@@ -17,10 +17,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from claimscore.config import EncoderConfig
-from claimscore.pipeline.encoders.backbone import Backbone, padded_model, refuse_nan, row_sums
+from claimscore.pipeline.encoders.backbone import (
+    Backbone,
+    RunsInBudget,
+    padded_model,
+    refuse_nan,
+    row_sums,
+)
 from claimscore.pipeline.encoders.base import CountsTruncated, ModelInfo, OnBatch
 from claimscore.pipeline.encoders.batching import BudgetedRunner
-from claimscore.pipeline.encoders.budgets import Budget
 from claimscore.pipeline.encoders.embedded import EmbeddedNLI, find_backbone, load_embedded_nli
 from claimscore.pipeline.encoders.labels import label_columns
 from claimscore.pipeline.encoders.loaded import Loaded, Target
@@ -34,7 +39,7 @@ from claimscore.pipeline.encoders.tokenizing import PairTokenizer
 Prepare = Callable[[TokenBatch], TokenBatch]
 
 
-class BatchedPairClassifier(CountsTruncated, Paced):
+class BatchedPairClassifier(RunsInBudget, CountsTruncated, Paced):
     """Probabilities of entailment, neutral and contradiction from one model on one device.
 
     Guarantees: rows in the order of the input, each distinct pair computed once, softmax in
@@ -59,16 +64,6 @@ class BatchedPairClassifier(CountsTruncated, Paced):
         self._columns = list(columns)
         self._runner = runner
         self._prepare = prepare
-
-    @property
-    def packed(self) -> bool:
-        """Whether the model runs without padding."""
-        return not self._runner.padded
-
-    @property
-    def budget(self) -> Budget:
-        """Tokens in one forward pass, and where the number is from."""
-        return Budget(self._runner.budget, self._runner.origin)
 
     @property
     def limit(self) -> int:

@@ -28,8 +28,9 @@ from claimscore.pipeline.encoders.base import (
     RejectedItemsError,
 )
 from claimscore.pipeline.encoders.batching import Distinct, distinct
+from claimscore.pipeline.encoders.key_index import Keys
 from claimscore.pipeline.encoders.pairs import DistinctPairs, Pair, distinct_pairs
-from claimscore.pipeline.encoders.row_files import Keys, RowFiles
+from claimscore.pipeline.encoders.row_files import RowFiles
 
 T = TypeVar("T", str, Pair)
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from claimscore.pipeline.encoders.row_files import FACTS, KEYS, VALUES, row_count
+from claimscore.pipeline.encoders.row_format import FACTS, KEYS, VALUES, row_count
 from claimscore.types import JSON
 
 

@@ -12,19 +12,10 @@ from torch.nn import functional as F
 
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.backbone import Backbone, refuse_nan
-from claimscore.pipeline.encoders.base import ModelInfo, OnBatch, RejectedItemsError
+from claimscore.pipeline.encoders.base import ModelInfo, OnBatch, RejectedItemsError, TokenLayers
 from claimscore.pipeline.encoders.batching import BudgetedRunner, distinct
 from claimscore.pipeline.encoders.text_ids import alone
 from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
-
-
-class TokenLayers(NamedTuple):
-    """One text's own tokens (no special ones): unit-length ``layers`` ``[L, tokens, d]``,
-    what each token reads in the text, and the number of the word that it belongs to."""
-
-    layers: NDArray[np.float32]
-    pieces: list[str]
-    words: NDArray[np.int64]
 
 
 class _Encoded(NamedTuple):

@@ -20,8 +20,8 @@ from torch.nn import functional as F
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders.backbone import Backbone, refuse_nan
-from claimscore.pipeline.encoders.base import CountsTruncated, ModelInfo, OnBatch
+from claimscore.pipeline.encoders.backbone import Backbone, RunsInBudget, refuse_nan
+from claimscore.pipeline.encoders.base import CountsTruncated, ModelInfo, OnBatch, TokenLayers
 from claimscore.pipeline.encoders.batching import BudgetedRunner, distinct
 from claimscore.pipeline.encoders.bert_score_layers import (
     Baseline,
@@ -31,11 +31,10 @@ from claimscore.pipeline.encoders.bert_score_layers import (
     published_name,
     read_embedded_baseline,
 )
-from claimscore.pipeline.encoders.budgets import Budget
 from claimscore.pipeline.encoders.loaded import Loaded, Target
 from claimscore.pipeline.encoders.loading import EMBEDDED, Source, find_model, load_config
 from claimscore.pipeline.encoders.paces import Paced, paced
-from claimscore.pipeline.encoders.token_layers import LayerReader, TokenLayers
+from claimscore.pipeline.encoders.token_layers import LayerReader
 from claimscore.pipeline.encoders.token_matching import bertscore_from_embeddings, windows
 from claimscore.pipeline.encoders.token_rows import TokenBatch
 from claimscore.pipeline.encoders.tokenizing import EncodedTexts, TextTokenizer, refuse_bare
@@ -48,7 +47,7 @@ _SPACE_IN_FRONT = ("RobertaTokenizer", "GPT2Tokenizer")
 WINDOW_TOKENS = 262_144
 
 
-class BatchedTokenEncoder(CountsTruncated, Paced):
+class BatchedTokenEncoder(RunsInBudget, CountsTruncated, Paced):
     """BERTScore from one layer of one model on one device.
 
     Guarantees: rows in the order of the input, each distinct text encoded once (unless more than
@@ -78,16 +77,6 @@ class BatchedTokenEncoder(CountsTruncated, Paced):
         self._layers = LayerReader(
             info, backbone, tokenizer, limit=limit, runner=runner, in_front=self._space
         )
-
-    @property
-    def packed(self) -> bool:
-        """Whether the model runs without padding."""
-        return not self._runner.padded
-
-    @property
-    def budget(self) -> Budget:
-        """Tokens in one forward pass, and where the number is from."""
-        return Budget(self._runner.budget, self._runner.origin)
 
     def as_read(self, text: str) -> str:
         """A text as the tokenizer gets it: stripped, for some tokenizers with a space in front."""

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from claimscore.cache.base import Cache, MemoryCache
 from claimscore.cache.key import request_key
-from claimscore.cache.store import Cache, DiskCache, MemoryCache
+from claimscore.cache.store import DiskCache
 from claimscore.config import user_cache_dir
 from claimscore.pipeline.estimating.figures import Span, TaskEstimate
 from claimscore.pipeline.estimating.money import cost

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 import polars as pl
 
-from claimscore.cache.store import Cache
+from claimscore.cache.base import Cache
 from claimscore.config import RunConfig
 from claimscore.errors import ParseError
 from claimscore.pipeline.asking import Asking, Place, Question, asked_settings

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
-from claimscore.cache.store import Cache, Entry
+from claimscore.cache.base import Cache
+from claimscore.cache.entry import Entry
 from claimscore.pipeline.llm.commit import GroupCommit
 
 #: What `begin` says of a key without an answer: ask for it, or somebody else is asking.

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 import anyio
 from anyio import to_thread
 
-from claimscore.cache.store import Cache, Entry
+from claimscore.cache.base import Cache
+from claimscore.cache.entry import Entry
 
 
 class GroupCommit:

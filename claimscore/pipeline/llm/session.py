@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from claimscore.cache.store import Cache, DiskCache, Entry
+from claimscore.cache.base import Cache
+from claimscore.cache.entry import Entry
+from claimscore.cache.store import DiskCache
 from claimscore.config import FailureLimit, LLMConfig, api_key, user_cache_dir, user_state_dir
 from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.answers import Answers
@@ -33,7 +35,7 @@ from claimscore.pipeline.llm.providers.base import (
     base_urls,
     servers_of,
 )
-from claimscore.pipeline.llm.providers.batch_files import batch_folder, paid_twice_online
+from claimscore.pipeline.llm.providers.batch.files import batch_folder, paid_twice_online
 from claimscore.pipeline.llm.sender import OnEvent, hear_nothing
 from claimscore.pipeline.llm.services.client import Client
 from claimscore.pipeline.llm.services.shared import SharedAnswers, SharedLimits, SharedSpending

@@ -9,7 +9,7 @@ from __future__ import annotations
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -25,7 +25,7 @@ from claimscore.metrics.movers import (
     mover_similarities,
     power_means,
 )
-from claimscore.pipeline.encoders.base import OnBatch, RejectedItemsError, TokenEncoder
+from claimscore.pipeline.encoders.base import OnBatch, RejectedItemsError, TokenEncoder, TokenLayers
 from claimscore.pipeline.passes.base import (
     ModelPass,
     PassInput,
@@ -37,9 +37,6 @@ from claimscore.pipeline.passes.base import (
 from claimscore.pipeline.passes.texts import TextPair, failed_side, text_pairs
 from claimscore.tables import FAILURES, TEXT_SCORES
 from claimscore.text import split_sentences
-
-if TYPE_CHECKING:
-    from claimscore.pipeline.encoders.token_layers import TokenLayers
 
 #: Pairs whose token embeddings are held at once: five layers of long texts are large.
 GROUP_PAIRS = 16

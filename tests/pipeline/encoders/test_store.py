@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 
 from claimscore.pipeline.encoders import row_files
 from claimscore.pipeline.encoders.base import CountsTruncated, ModelInfo, RejectedItemsError
-from claimscore.pipeline.encoders.row_files import KEYS, VALUES, KeyIndex, RowFiles
+from claimscore.pipeline.encoders.key_index import KeyIndex
+from claimscore.pipeline.encoders.row_files import RowFiles
+from claimscore.pipeline.encoders.row_format import KEYS, VALUES
 from claimscore.pipeline.encoders.store import ModelStore, StoreStats
 
 INFO = ModelInfo("org/model", "abc", "float32")

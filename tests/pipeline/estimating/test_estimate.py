@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 import claimscore.pipeline.estimating.records as counting
+from claimscore.cache.entry import Entry
 from claimscore.cache.key import request_key
-from claimscore.cache.store import DiskCache, Entry
+from claimscore.cache.store import DiskCache
 from claimscore.cli import _main
 from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError, ParseError

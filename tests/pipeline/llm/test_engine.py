@@ -11,11 +11,14 @@ import anyio
 import pytest
 from anyio import lowlevel
 
+from claimscore.cache.base import MemoryCache
+from claimscore.cache.entry import Entry
 from claimscore.cache.key import request_key
-from claimscore.cache.store import DiskCache, Entry, MemoryCache
+from claimscore.cache.store import DiskCache
 from claimscore.errors import ParseError, RateLimitError, RejectedError, TransientError
-from claimscore.pipeline.llm.engine import Answer, Engine
+from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.limits import Limiter
+from claimscore.pipeline.llm.row import Answer
 from claimscore.types import Completion, Failure, Message, Request
 from tests.pipeline.llm.fakes import (
     FakeProvider,

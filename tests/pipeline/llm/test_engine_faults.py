@@ -9,7 +9,7 @@ import anyio
 import pytest
 from anyio import lowlevel
 
-from claimscore.cache.store import MemoryCache
+from claimscore.cache.base import MemoryCache
 from claimscore.config import FailureLimit
 from claimscore.errors import (
     BudgetError,

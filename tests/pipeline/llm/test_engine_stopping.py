@@ -10,7 +10,8 @@ import anyio
 import pytest
 from anyio import lowlevel
 
-from claimscore.cache.store import Entry, MemoryCache
+from claimscore.cache.base import MemoryCache
+from claimscore.cache.entry import Entry
 from claimscore.errors import (
     AuthenticationError,
     ConfigError,
@@ -264,7 +265,7 @@ async def test_race_of_stop_and_slots_leaks_none():
                 engine.stop()
             assert engine._sender._slots.value == 2
             assert engine.stats.in_flight == 0
-            assert engine._flights == {}
+            assert len(engine._common.single_flight) == 0
 
 
 async def swallow_stop(engine: Engine) -> None:

@@ -15,9 +15,10 @@ from claimscore.commands.options import llm_config
 from claimscore.config import LLMConfig
 from claimscore.console.text import servers_text
 from claimscore.errors import AuthenticationError, ConfigError, UnknownModelError
-from claimscore.pipeline.llm.engine import Answer, Engine
+from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import SeveralServers, load_provider
 from claimscore.pipeline.llm.providers.openai import OpenAIProvider
+from claimscore.pipeline.llm.row import Answer
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.types import Message
 from tests.loopback import Loopback, text_answer

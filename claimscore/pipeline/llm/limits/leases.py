@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
+from claimscore.pipeline.llm.limits.cell_rate import Kind
 from claimscore.pipeline.llm.limits.pace import BURST_S, Pace
 from claimscore.pipeline.llm.limits.shared import Learnt
-
-Kind = Literal["requests", "tokens"]
 
 #: A lease is for so many seconds of the rate, at least for one request. A killed process
 #: loses no more than one.

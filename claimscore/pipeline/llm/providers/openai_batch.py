@@ -1,8 +1,10 @@
 """`openai-batch:MODEL`: the answers of `openai:MODEL` at half the price, some hours later.
 
 Requests are collected, sent as a file, and waited for. What is to be sent is on disk before it
-is sent, so a kill at any moment loses nothing and buys nothing twice (`batch_files`,
-`batch_course`). The tasks that wait do the work (`batch_waiting`).
+is sent, so a kill at any moment loses nothing and buys nothing twice (`batch.files`,
+`batch.course`). The tasks that wait do the work (`batch.waiting`): what is wanted comes together
+in a `Collection` and becomes one of the `KnownBatches`; what a batch leaves without an answer is
+seen to by `Unanswered`.
 
 A batch costs money from the moment it is created on the server. Before that, it may be thrown
 away: requests that are still wanted are collected again. After that, it is looked for until its
@@ -11,21 +13,15 @@ answers are kept, by whichever process comes first.
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import functools
-import itertools
-import re
-import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio import to_thread
 
-from claimscore.atomic import os_errors
 from claimscore.cache.key import request_key
 from claimscore.config import LLMConfig, api_key, user_cache_dir
 from claimscore.errors import (
@@ -37,7 +33,10 @@ from claimscore.errors import (
     TransientError,
 )
 from claimscore.pipeline.llm.providers.base import Find, Keep
-from claimscore.pipeline.llm.providers.batch_course import (
+from claimscore.pipeline.llm.providers.batch import progress
+from claimscore.pipeline.llm.providers.batch.answers import hand_out
+from claimscore.pipeline.llm.providers.batch.collecting import Collection
+from claimscore.pipeline.llm.providers.batch.course import (
     FIRST_POLL_S,
     Batch,
     Course,
@@ -45,18 +44,20 @@ from claimscore.pipeline.llm.providers.batch_course import (
     Patience,
     Sleep,
 )
-from claimscore.pipeline.llm.providers.batch_files import BatchFolder, batch_folder, named
-from claimscore.pipeline.llm.providers.batch_lines import (
+from claimscore.pipeline.llm.providers.batch.files import BatchFolder, batch_folder, named
+from claimscore.pipeline.llm.providers.batch.known import KnownBatches
+from claimscore.pipeline.llm.providers.batch.lines import (
     ENDED,
     GoneError,
     LineReader,
     Result,
     ServerBatch,
     input_line,
-    is_no_room,
 )
-from claimscore.pipeline.llm.providers.batch_room import Room
-from claimscore.pipeline.llm.providers.batch_waiting import Crowd, Job, Waiter
+from claimscore.pipeline.llm.providers.batch.progress import BatchProgress
+from claimscore.pipeline.llm.providers.batch.room import Room
+from claimscore.pipeline.llm.providers.batch.unanswered import Unanswered
+from claimscore.pipeline.llm.providers.batch.waiting import Crowd, Job, Waiter
 from claimscore.pipeline.llm.providers.complaints import Complaint
 from claimscore.pipeline.llm.providers.dialect import Dialect, learnt_from
 from claimscore.pipeline.llm.providers.openai import DEFAULT_BASE_URL, OpenAIProvider
@@ -65,7 +66,7 @@ from claimscore.types import Completion, Request
 if TYPE_CHECKING:
     import httpx2
 
-    from claimscore.pipeline.llm.providers.batch_api import BatchAPI
+    from claimscore.pipeline.llm.providers.batch.api import BatchAPI
 
 #: OpenAI's limits for one batch.
 MAX_REQUESTS = 50_000
@@ -73,29 +74,6 @@ MAX_BYTES = 200_000_000
 
 #: How many requests should wait at once: so many go into one batch. Each takes 6 KB and more.
 BATCH_SIZE = 10_000
-
-#: Batches that a request may be in without an answer.
-MAX_TRIES = 3
-
-#: A refusal of a whole batch that is no fault of ours.
-_PASSES = re.compile(r"internal|server_error|timeout|timed out|unavailable|try again")
-
-#: Answers that are kept at a time.
-_GROUP = 1000
-_CLAIM_POLL_S = 0.2
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class BatchProgress:
-    """What is under way, for whoever draws it. `trouble` is why it takes longer than it should."""
-
-    collecting: int
-    batches: int
-    requests: int
-    answered: int
-    failed: int
-    oldest_s: float
-    trouble: str
 
 
 class OpenAIBatchProvider:
@@ -145,8 +123,6 @@ class OpenAIBatchProvider:
         self._key = (key or "").strip() or None
         self._timeout_s = timeout_s
         self._transport = transport
-        self._linger_s = linger_s
-        self._max_requests = max_requests
         self._max_bytes = max_bytes
         self._now = now
         self._sleep = sleep
@@ -156,10 +132,8 @@ class OpenAIBatchProvider:
         self._keep: Keep = _keep_nothing
         self._find: Find = _find_nothing
         self._lazy_api: BatchAPI | None = None
-        self._collection = Job()
+        self._collection = Collection(max_requests, linger_s, sleep)
         self._crowd = Crowd(self._collection, self._work)
-        self._batches: dict[str, Batch] = {}
-        self._fatal: Exception | None = None
         self.state = state or batch_folder(user_cache_dir(), self.namespace)
 
     @classmethod
@@ -190,13 +164,21 @@ class OpenAIBatchProvider:
     @property
     def state(self) -> Path:
         """The folder where batches are remembered; the same in every run that may collect them."""
-        return self._folder.path
+        return self._known.folder.path
 
     @state.setter
     def state(self, path: Path) -> None:
-        self._folder = BatchFolder(path, now=self._now)
-        self._course = Course(
-            self._api, self._folder, self._patience, now=self._now, sleep=self._sleep
+        folder = BatchFolder(path, now=self._now)
+        self._known = KnownBatches(folder, self._sleep)
+        self._course = Course(self._api, folder, self._patience, now=self._now, sleep=self._sleep)
+        self._unanswered = Unanswered(
+            self._known,
+            self._collection,
+            self._room,
+            self._patience,
+            reader=self._reader,
+            teaches=self._teaches,
+            tell=self._tell,
         )
 
     async def complete(self, request: Request) -> Completion:
@@ -205,8 +187,8 @@ class OpenAIBatchProvider:
         A cancelled call loses nothing: what was sent is collected by the next run, what was
         not is not sent.
         """
-        if self._fatal is not None:
-            raise self._fatal.with_traceback(None)
+        if self._collection.why_closed is not None:
+            raise self._collection.why_closed.with_traceback(None)
         return await self._crowd.outcome(request_key(request), request)
 
     async def recover(self, keep: Keep, find: Find | None = None) -> None:
@@ -219,12 +201,12 @@ class OpenAIBatchProvider:
         self._keep, self._find = keep, find or _find_nothing
         if not self.state.is_dir():
             return
-        claim = self._folder.claim()
+        claim = self._known.folder.claim()
         if claim is not None:
-            self._folder.sweep()
+            self._known.folder.sweep()
             claim.release()
-        await self._refresh()
-        for batch in list(self._batches.values()):
+        await self._known.refresh()
+        for batch in self._known:
             try:
                 await self._look_after(batch)
             except (TransientError, GoneError, ConfigError, RejectedError, QuotaError) as exc:
@@ -235,8 +217,7 @@ class OpenAIBatchProvider:
         await self._online.diagnose()
 
     async def aclose(self) -> None:
-        for batch in self._batches.values():
-            batch.release()
+        self._known.release()
         api, self._lazy_api = self._lazy_api, None
         if api is not None:
             await api.aclose()
@@ -246,48 +227,25 @@ class OpenAIBatchProvider:
 
     def progress(self) -> BatchProgress:
         """The numbers of this moment, as the server told them last."""
-        batches = list(self._batches.values())
-        told = [batch.server for batch in batches if batch.server is not None]
-        oldest = min((batch.state.prepared_at for batch in batches), default=self._now())
-        return BatchProgress(
+        return progress.progress(
+            self._known,
             collecting=len(self._collection.waiters),
-            batches=len(batches),
-            requests=sum(batch.state.n_requests for batch in batches),
-            answered=sum(server.completed for server in told),
-            failed=sum(server.failed for server in told),
-            oldest_s=max(0.0, self._now() - oldest),
             trouble=self._patience.trouble,
+            now=self._now(),
         )
 
     def notice(self) -> str | None:
         """What a user must know who stops now; None where nothing is under way."""
-        states = [batch.state for batch in self._batches.values()]
-        sent = [state for state in states if state.status in ("creating", "created")]
-        if not sent:
-            return None
-        n_requests = sum(state.n_requests for state in sent)
-        go_on = "which goes on" if len(sent) == 1 else "which go on"
-        return (
-            f"{n_requests:,} requests are in {named(sent)}, {go_on}; "
-            "run the same command to collect the answers"
-        )
+        return progress.notice(self._known)
 
     def under_way(self) -> tuple[str, float]:
         """What is waited for, in words, and for how many seconds already; "" for nothing."""
-        waited_for = [batch for batch in self._batches.values() if batch.waiters]
-        sent = [batch for batch in waited_for if batch.state.batch_id is not None]
-        trouble = f"; {self._patience.trouble}" if self._patience.trouble else ""
-        if not sent:
-            n_requests = len(self._crowd.waiters)
-            return (f"{n_requests:,} requests are put together{trouble}" if n_requests else ""), 0.0
-        told = [batch.server for batch in sent if batch.server is not None]
-        status = ", ".join(sorted({server.status for server in told})) or "sent"
-        words = (
-            f"{sum(batch.state.n_requests for batch in sent):,} requests are in "
-            f"{named([batch.state for batch in sent])} ({status}, "
-            f"{sum(server.completed for server in told):,} answered){trouble}"
+        return progress.under_way(
+            self._known,
+            n_waiting=len(self._crowd.waiters),
+            trouble=self._patience.trouble,
+            now=self._now(),
         )
-        return words, max(0.0, self._now() - min(batch.state.prepared_at for batch in sent))
 
     def _tell(self, kind: str, **fields: Any) -> None:
         if self.on_event is not None:
@@ -304,24 +262,18 @@ class OpenAIBatchProvider:
                 await self._send_collection()
         except ClaimscoreError as exc:
             if isinstance(exc, ConfigError | StoppedEarly):
-                self._stop(exc)
+                self._collection.close(exc)
             for waiter in list(job.waiters.values()):
                 waiter.settle(exc)
 
-    def _stop(self, error: Exception) -> None:
-        """Send nothing more; what is under way may still be collected."""
-        self._fatal = self._fatal or error
-        for waiter in list(self._collection.waiters.values()):
-            waiter.settle(error)
-
     async def _send_collection(self) -> None:
         """One batch of the requests that have come together; the rest is for the next."""
-        await self._linger()
+        await self._collection.linger()
         await self._sleep(self._room.wait_s)
-        while self._room.is_taken(self._batches.values()):
+        while self._room.is_taken(self._known):
             await self._sleep(FIRST_POLL_S)
-        async with self._claim():
-            await self._refresh()
+        async with self._known.claim():
+            await self._known.refresh()
             waiters = await self._unclaimed()
             if waiters:
                 await self._prepare(waiters)
@@ -330,15 +282,15 @@ class OpenAIBatchProvider:
         """From wherever it stands to its answers."""
         try:
             if not await self._submitted(batch):
-                self._collect_anew(batch)
+                self._unanswered.collect_anew(batch)
                 return
             server = await self._course.ended(batch)
             if server.status == "failed":
-                self._refused(batch, server)
+                self._unanswered.refused(batch, server)
             else:
                 await self._collect(batch, server, self._patience)
         except NoRoomError as exc:
-            self._no_room(batch, str(exc))
+            self._unanswered.no_room(batch, str(exc))
         except GoneError as exc:
             raise self._gone(batch, exc) from None
         except RejectedError as exc:  # of a call, not of a request
@@ -350,7 +302,7 @@ class OpenAIBatchProvider:
             submitted = await self._course.submitted(batch)
         except ClaimscoreError:
             if batch.state.status != "creating":  # else it may be there, and cost money
-                self._drop(batch)
+                self._known.drop(batch)
             raise
         if submitted and not was_created:
             self._tell("batch sent", batch=batch.state.batch_id, requests=batch.state.n_requests)
@@ -358,46 +310,10 @@ class OpenAIBatchProvider:
 
     # -- collecting requests
 
-    async def _linger(self) -> None:
-        """Until nobody has joined for a while, or there is enough for a batch."""
-        n_seen = -1
-        waiters = self._collection.waiters
-        while n_seen < len(waiters) < self._max_requests:
-            n_seen = len(waiters)
-            await self._sleep(self._linger_s)
-
-    @contextlib.asynccontextmanager
-    async def _claim(self) -> AsyncIterator[None]:
-        """The right to add batches, so that no two processes send the same request."""
-        self._folder.make()
-        while (lock := self._folder.claim()) is None:
-            await self._sleep(_CLAIM_POLL_S)
-            self._folder.make()
-        try:
-            yield
-        finally:
-            lock.release()
-
-    async def _refresh(self) -> None:
-        """See what other processes have sent, and have done with."""
-        names = set(await to_thread.run_sync(self._folder.names))
-        for name in self._batches.keys() - names:
-            batch = self._batches[name]
-            if not batch.waiters and not batch.led:
-                batch.release()
-                del self._batches[name]
-        missing = names - self._batches.keys()  # those that ended meanwhile cannot be read
-        for batch in await to_thread.run_sync(self._read, missing):
-            self._batches[batch.state.uuid] = batch
-
-    def _read(self, names: Iterable[str]) -> list[Batch]:
-        states = [state for name in names if (state := self._folder.read(name)) is not None]
-        return [Batch(state, frozenset(self._folder.keys(state.uuid)), None) for state in states]
-
     async def _unclaimed(self) -> list[Waiter]:
         """Those of the collected requests that are in no batch and have no answer yet."""
         waiters = self._collection.waiters
-        for batch in self._batches.values():
+        for batch in self._known:
             for waiter in list(waiters.values()):
                 if waiter.key in batch.keys:
                     waiter.move(batch)
@@ -414,7 +330,7 @@ class OpenAIBatchProvider:
         chosen = waiters[: self._room.limit]
         lines = ((w.key, input_line(w.key, w.request, dialect)) for w in chosen)
         prepare = functools.partial(
-            self._folder.prepare,
+            self._known.folder.prepare,
             lines,
             model=self.model,
             dialect=dialect.to_json(),
@@ -425,8 +341,7 @@ class OpenAIBatchProvider:
             words = f"larger than a batch may be: {self._max_bytes:,} bytes"
             waiters[0].settle(RejectedError(words, "too_large"))
             return
-        batch = Batch(prepared.state, frozenset(prepared.keys), prepared.lock)
-        self._batches[prepared.state.uuid] = batch
+        batch = self._known.add(prepared)
         for waiter in chosen:
             if waiter.key in batch.keys and waiter.key in self._collection.waiters:
                 waiter.move(batch)
@@ -437,19 +352,19 @@ class OpenAIBatchProvider:
     async def _look_after(self, batch: Batch) -> None:
         """Find out what became of a batch that nobody waits for, and collect it if it is done."""
         if batch.state.status != "created":
-            batch.lock = self._folder.lock(batch.state.uuid)
+            batch.lock = self._known.folder.lock(batch.state.uuid)
             if batch.lock is None:  # its process is at work
                 return
             try:
                 if not await self._course.found(batch):
                     if self._course.is_stale(batch):
-                        self._drop(batch)
+                        self._known.drop(batch)
                     return
             finally:
                 batch.release()
         server = await self._course.looked_at(batch)
         if server.status == "failed":
-            self._drop(batch)
+            self._known.drop(batch)
         elif server.status in ENDED:
             await self._collect(batch, server, _at_once)
 
@@ -461,82 +376,22 @@ class OpenAIBatchProvider:
         n_answered = 0
         for file_id in (server.output_file_id, server.error_file_id):
             if file_id is not None:
-                take = functools.partial(self._take, batch, file_id, complaints)
-                n_answered += await patiently(take)
-        self._drop(batch)
+                n_answered += await patiently(
+                    functools.partial(
+                        hand_out,
+                        self._api(),
+                        file_id,
+                        batch,
+                        complaints,
+                        reader=self._reader,
+                        keep=self._keep,
+                        folder=self.state,
+                    )
+                )
+        self._known.drop(batch)
         self._room.landed()
         self._tell("batch ended", batch=server.id, status=server.status, answered=n_answered)
-        self._settle_rest(batch, server, complaints, n_answered)
-
-    async def _take(self, batch: Batch, file_id: str, complaints: dict[str, Result]) -> int:
-        """Hand out the answers of one file, and return their number; gather its complaints."""
-        n_answered = 0
-        with os_errors(self.state), tempfile.TemporaryFile(dir=self.state) as stream:
-            await self._api().download(file_id, stream)
-            stream.seek(0)
-            while (results := await to_thread.run_sync(self._read_group, stream)) is not None:
-                for result in results:
-                    if not isinstance(result.outcome, Completion):
-                        complaints[result.key] = result
-                        continue
-                    n_answered += 1
-                    waiter = batch.waiters.get(result.key)
-                    if waiter is not None:
-                        waiter.settle(result.outcome)
-        return n_answered
-
-    def _read_group(self, stream: BinaryIO) -> list[Result] | None:
-        """The next lines, their answers kept already; None at the end."""
-        lines = list(itertools.islice(stream, _GROUP))
-        if not lines:
-            return None
-        results = [result for line in lines if (result := self._reader.read(line)) is not None]
-        answers = {r.key: r.outcome for r in results if isinstance(r.outcome, Completion)}
-        if answers:
-            self._keep(answers)
-        return results
-
-    def _settle_rest(
-        self, batch: Batch, server: ServerBatch, complaints: Mapping[str, Result], n_answered: int
-    ) -> None:
-        """What was not answered is asked again, in another dialect or as it was, or not at all."""
-        unheard = TransientError(f"{self.base_url}: {server.id} is {server.status}, without it")
-        stop: Exception | None = None
-        for waiter in list(batch.waiters.values()):
-            result = complaints.get(waiter.key)
-            error = unheard if result is None else result.outcome
-            assert isinstance(error, ClaimscoreError), "answers have found their waiters"
-            if n_answered == 0 and result is not None and self._teaches(batch, result.complaint):
-                self._join_collection(waiter)
-            elif isinstance(error, TransientError):
-                self._try_again(waiter, error)
-            else:
-                waiter.settle(error)
-                if isinstance(error, ConfigError | StoppedEarly):
-                    stop = error
-        if stop is not None:
-            self._stop(stop)
-
-    def _refused(self, batch: Batch, server: ServerBatch) -> None:
-        """The server would not begin with a batch."""
-        self._drop(batch)
-        results = [self._reader.refusal(fault) for fault in server.faults]
-        words = "; ".join(str(result.outcome) for result in results) or "no reason given"
-        lower = " ".join(result.complaint.words for result in results if result.complaint)
-        self._tell("batch refused", batch=server.id, reason=words)
-        if is_no_room(lower):
-            self._no_room(batch, words)
-            return
-        if any(self._teaches(batch, result.complaint) for result in results):
-            self._collect_anew(batch)
-            return
-        for result in results:
-            if isinstance(result.outcome, ConfigError | StoppedEarly):
-                raise result.outcome
-        if results and not _PASSES.search(lower):
-            raise ConfigError(f"the batch was refused: {words}")
-        for waiter in list(batch.waiters.values()):
-            self._try_again(waiter, TransientError(f"the batch was refused: {words}"))
+        self._unanswered.settle(batch, server, complaints, n_answered)
 
     def _teaches(self, batch: Batch, complaint: Complaint | None) -> bool:
         """Whether a complaint is about how we ask; if so, the next batch asks otherwise."""
@@ -550,38 +405,6 @@ class OpenAIBatchProvider:
                 self.on_dialect(learnt)
         return learnt is not None
 
-    def _no_room(self, batch: Batch, words: str) -> None:
-        self._drop(batch)
-        self._patience.trouble = words
-        self._room.refused(batch, self._batches.values(), words)
-        self._collect_anew(batch)
-
-    def _try_again(self, waiter: Waiter, error: TransientError) -> None:
-        waiter.n_tries += 1
-        if waiter.n_tries < MAX_TRIES:
-            self._join_collection(waiter)
-        else:
-            waiter.settle(error)
-
-    def _collect_anew(self, batch: Batch) -> None:
-        """Forget a batch that costs nothing; its requests are collected like new ones."""
-        self._drop(batch)
-        for waiter in list(batch.waiters.values()):
-            self._join_collection(waiter)
-
-    def _join_collection(self, waiter: Waiter) -> None:
-        if self._fatal is not None:
-            waiter.settle(self._fatal)
-            return
-        waiter.move(self._collection)
-        self._collection.call_for_leader()
-
-    def _drop(self, batch: Batch) -> None:
-        """It is done with: nothing of it is needed any more, here or on disk."""
-        self._folder.remove(batch.state.uuid)
-        self._batches.pop(batch.state.uuid, None)
-        batch.release()
-
     def _gone(self, batch: Batch, error: GoneError) -> ConfigError:
         state = batch.state
         return ConfigError(
@@ -592,7 +415,7 @@ class OpenAIBatchProvider:
     def _api(self) -> BatchAPI:
         """Made when first needed: the SDK takes long to import."""
         if self._lazy_api is None:
-            from claimscore.pipeline.llm.providers.batch_api import BatchAPI
+            from claimscore.pipeline.llm.providers.batch.api import BatchAPI
 
             self._lazy_api = BatchAPI(
                 self.base_url,

@@ -305,3 +305,20 @@ def is_plain(tokens: Tokens, i: int) -> bool:
 
 def has_content(tokens: Tokens) -> bool:
     return any(map(is_content, tokens))
+
+
+def takes_not(tokens: Tokens, verb: int) -> bool:
+    """ "has been", "have stayed", "does offer": verbs that take "not" themselves."""
+    low = tokens[verb].low
+    if low in ("'ve", "'d", "'ll"):
+        return True
+    following = verb + 1
+    while is_adverb(low_at(tokens, following)):
+        following += 1
+    word = low_at(tokens, following)
+    forms = lexicon().verb_forms.get(word, ())
+    if low in ("do", "does", "did"):
+        return any(form.kind == "base" for form in forms)
+    perfect = word == "been" or any(form.kind == "participle" for form in forms)
+    nominal = is_noun(low_at(tokens, following + 1)) and is_adjective(word)
+    return low in HAVE and perfect and not nominal

@@ -2,7 +2,7 @@
 
 The ways of the CASPR paper, in this order: a negation in the claim is taken out; a
 quantifier becomes its complement (everyone -> no one); a description becomes its antonym
-(close -> far away); else "not" is put in, with "do" where English asks for it.
+(close -> far away), both in `opposites`; else "not" is put in, with "do" where English asks for it.
 """
 
 from __future__ import annotations
@@ -15,19 +15,23 @@ from claimscore.pipeline.llm.rules.grammar import (
     is_adjective,
     is_finite,
     is_noun,
-    is_participle,
     likely_verb,
     low_at,
     main_verb,
+    takes_not,
 )
 from claimscore.pipeline.llm.rules.lexicon import VerbKind, lexicon
-from claimscore.pipeline.llm.rules.rewriting import like, replaced, with_article
+from claimscore.pipeline.llm.rules.opposites import (
+    antonym,
+    existence,
+    nearness,
+    quantifier,
+    verb_antonym,
+)
+from claimscore.pipeline.llm.rules.rewriting import like, replaced
 from claimscore.pipeline.llm.rules.words import (
-    BE,
-    CONJUNCTIONS,
     DETERMINERS,
     FINITE_BE,
-    HAVE,
     MODALS,
     POSSESSIVES,
     PREPOSITIONS,
@@ -41,7 +45,6 @@ from claimscore.pipeline.llm.rules.words import (
     make,
     render,
     tokenise,
-    word_set,
 )
 
 Rule = Callable[[Tokens], Tokens | None]
@@ -64,205 +67,6 @@ def negate(claim: str) -> str:
     return f"It is not true that {_lower_first(claim)}"
 
 
-def quantifier(tokens: Tokens) -> Tokens | None:
-    """ "Everyone liked it" -> "No one liked it"; "All the rooms" -> "Not all the rooms"."""
-    verb = likely_verb(tokens)
-    for i in range(verb if verb is not None else 0):
-        low = tokens[i].low
-        if low in _PRONOUN_COMPLEMENTS:
-            return replaced(tokens, i, i + 1, _PRONOUN_COMPLEMENTS[low])
-        if low in _SUBJECT_QUANTIFIERS and i == 0 and _quantifies(tokens, i):
-            return replaced(tokens, i, i + 1, _SUBJECT_QUANTIFIERS[low])
-    return _adverb_of_time(tokens, verb)
-
-
-_PRONOUN_COMPLEMENTS = {
-    "everyone": "no one",
-    "everybody": "nobody",
-    "everything": "nothing",
-    "someone": "no one",
-    "somebody": "nobody",
-    "something": "nothing",
-}
-_SUBJECT_QUANTIFIERS = {
-    "all": "not all",
-    "every": "not every",
-    "each": "not every",
-    "most": "few",
-    "many": "few",
-    "few": "many",
-    "some": "no",
-    "several": "no",
-}
-_TIMES = {
-    "always": "never",
-    "often": "rarely",
-    "usually": "rarely",
-    "frequently": "rarely",
-    "sometimes": "never",
-    "rarely": "often",
-    "seldom": "often",
-    "constantly": "never",
-    "everywhere": "nowhere",
-}
-
-
-def _quantifies(tokens: Tokens, i: int) -> bool:
-    following = low_at(tokens, i + 1)
-    if tokens[i].low in ("some", "several", "most", "many", "few") and following == "of":
-        return tokens[i].low in ("most", "many", "few")
-    determined = following in DETERMINERS | POSSESSIVES | {"of"}
-    return determined or is_noun(following) or is_adjective(following)
-
-
-def _adverb_of_time(tokens: Tokens, verb: int | None) -> Tokens | None:
-    if verb is None:
-        return None
-    start, end = verb, verb + 1
-    while start and is_adverb(tokens[start - 1].low):
-        start -= 1
-    while is_adverb(low_at(tokens, end)) or low_at(tokens, end) in BE:
-        end += 1
-    for i in range(start, end):
-        if tokens[i].low in _TIMES and not (i > verb and _is_comparison(tokens, i)):
-            return replaced(tokens, i, i + 1, _TIMES[tokens[i].low])
-    return None
-
-
-def _is_comparison(tokens: Tokens, i: int) -> bool:
-    return low_at(tokens, i - 1) in ("more", "less", "most", "least", "as", "so", "too")
-
-
-def existence(tokens: Tokens) -> Tokens | None:
-    """ "There is a pool" -> "There is no pool"."""
-    verb = main_verb(tokens)
-    if verb is None or not verb or tokens[verb - 1].low != "there":
-        return None
-    last = verb
-    while low_at(tokens, last + 1) in BE or _is_loose_adverb(tokens, last + 1):
-        last += 1
-    if tokens[last].low not in BE and not is_adverb(tokens[last].low):
-        return None
-    at = last + 1
-    if low_at(tokens, at) in ("a", "an", "some", "any"):
-        return replaced(tokens, at, at + 1, "no")
-    for phrase in _PLENTY:
-        if [token.low for token in tokens[at : at + len(phrase)]] == phrase:
-            return replaced(tokens, at, at + len(phrase), "no")
-    if is_noun(low_at(tokens, at)) or is_adjective(low_at(tokens, at)):
-        return join(tokens[:at], make("no"), tokens[at:])
-    return None
-
-
-def _is_loose_adverb(tokens: Tokens, i: int) -> bool:
-    """ "also", "definitely": adverbs of the sentence, not the degree of a description."""
-    return is_adverb(low_at(tokens, i)) and not is_adjective(low_at(tokens, i + 1))
-
-
-_PLENTY = [["a", "lot", "of"], ["lots", "of"], ["plenty", "of"], ["many"], ["several"]]
-
-
-def nearness(tokens: Tokens) -> Tokens | None:
-    """ "is close to", "is near" -> "is far away from"."""
-    verb = main_verb(tokens)
-    if verb is None:
-        return None
-    for i in range(verb + 1, min(verb + 5, len(tokens))):
-        low = tokens[i].low
-        degree = all(is_adverb(t.low) or is_participle(t.low) for t in tokens[verb + 1 : i])
-        if low == "far" and degree:
-            end = i + 1 + (low_at(tokens, i + 1) == "away")
-            if low_at(tokens, end) == "from":
-                return replaced(tokens, i, end + 1, "close to")
-        if low in ("close", "near") and degree:
-            end = i + 1 + (low_at(tokens, i + 1) == "to")
-            if low == "close" and end == i + 1:
-                return (
-                    None
-                    if low_at(tokens, end) == "enough"
-                    else replaced(tokens, i, end, "far away")
-                )
-            return replaced(tokens, i, end, "far away from")
-    return None
-
-
-def antonym(tokens: Tokens) -> Tokens | None:
-    """ "The room is clean" -> "The room is dirty", "has a great view" -> "has a terrible view"."""
-    verb = main_verb(tokens)
-    start = 0 if verb is None else verb + 1
-    if verb is not None and (tokens[verb].low in MODALS or _is_perfect(tokens, verb)):
-        return None
-    if (
-        verb is not None
-        and tokens[verb].low not in FINITE_BE | HAVE
-        and not _may_keep_verb(tokens, verb)
-    ):
-        return None
-    at = _described_at(tokens, start)
-    if at is None:
-        return None
-    opposite = lexicon().antonyms.get(tokens[at].low)
-    known = opposite or lexicon().adverb_antonyms.get(tokens[at].low)
-    if known is None or low_at(tokens, at + 1) == "enough" or low_at(tokens, at - 1) == "too":
-        return None
-    following = low_at(tokens, at + 1)
-    if tokens[at].low in _ALONE and (following == "to" or is_noun(following)):
-        return None
-    return with_article(replaced(tokens, at, at + 1, known), at)
-
-
-#: Words whose antonym does not fit before a noun or "to": "a full kitchen", "perfect to walk".
-_ALONE = word_set("full free open right perfect complete new old big other")
-
-
-def _is_perfect(tokens: Tokens, verb: int) -> bool:
-    return (
-        tokens[verb].low in HAVE
-        and low_at(tokens, verb + 1) != "been"
-        and _is_auxiliary(tokens, verb)
-    )
-
-
-def _may_keep_verb(tokens: Tokens, verb: int) -> bool:
-    bases = {form.base for form in lexicon().verb_forms.get(tokens[verb].low, ())}
-    return bool(bases & (lexicon().linking | _GIVING))
-
-
-_GIVING = word_set("offer provide serve make have get feature include enjoy receive")
-_SKIPPED = (
-    DETERMINERS | POSSESSIVES | {"been", "being", "be", "of", "located", "situated", "in", "at"}
-)
-
-
-def _described_at(tokens: Tokens, start: int) -> int | None:
-    """The one description after the verb; None where several are joined or none is there."""
-    i = start
-    while i < len(tokens) and (tokens[i].low in _SKIPPED or is_adverb(tokens[i].low)):
-        if tokens[i].low in lexicon().adverb_antonyms and is_participle(low_at(tokens, i + 1)):
-            return i
-        i += 1
-    if not is_adjective(low_at(tokens, i)):
-        return None
-    end = adjectives_end(tokens, i)
-    joined = (
-        low_at(tokens, end) in CONJUNCTIONS | {",", "&"}
-        and adjectives_end(tokens, end + 1) > end + 1
-    )
-    return None if joined or end - i > 1 else i
-
-
-def verb_antonym(tokens: Tokens) -> Tokens | None:
-    """ "We loved it" -> "We hated it"."""
-    verb = main_verb(tokens)
-    if verb is None:
-        return None
-    for form in lexicon().verb_forms.get(tokens[verb].low, ()):
-        opposite = lexicon().verb_antonyms.get(form.base)
-        if opposite and form.kind != "ing":
-            return replaced(tokens, verb, verb + 1, lexicon().verb(opposite, form.kind))
-    return None
-
-
 def insert_not(tokens: Tokens) -> Tokens | None:
     """ "is" -> "is not", "has a pool" -> "does not have a pool", "can" -> "cannot"."""
     verb = likely_verb(tokens)
@@ -271,7 +75,7 @@ def insert_not(tokens: Tokens) -> Tokens | None:
     low = tokens[verb].low
     if low == "can" and not _is_question(tokens, verb):
         return replaced(tokens, verb, verb + 1, "cannot")
-    if low in FINITE_BE or low in MODALS or _is_auxiliary(tokens, verb):
+    if low in FINITE_BE or low in MODALS or takes_not(tokens, verb):
         at = _behind_subject(tokens, verb) if _is_question(tokens, verb) else verb + 1
         return join(tokens[:at], make("not"), _any_for_some(tokens[at:]))
     return _with_do(tokens, verb)
@@ -289,23 +93,6 @@ def _behind_subject(tokens: Tokens, verb: int) -> int:
     while at < len(tokens) - 1 and is_noun(tokens[at].low):
         at += 1
     return at
-
-
-def _is_auxiliary(tokens: Tokens, verb: int) -> bool:
-    """ "has been", "have stayed", "does offer": verbs that take "not" themselves."""
-    low = tokens[verb].low
-    if low in ("'ve", "'d", "'ll"):
-        return True
-    following = verb + 1
-    while is_adverb(low_at(tokens, following)):
-        following += 1
-    word = low_at(tokens, following)
-    forms = lexicon().verb_forms.get(word, ())
-    if low in ("do", "does", "did"):
-        return any(form.kind == "base" for form in forms)
-    perfect = word == "been" or any(form.kind == "participle" for form in forms)
-    nominal = is_noun(low_at(tokens, following + 1)) and is_adjective(word)
-    return low in HAVE and perfect and not nominal
 
 
 _DO: dict[VerbKind, str] = {"third": "does not", "past": "did not", "base": "do not"}

@@ -17,7 +17,7 @@ from claimscore.config import FailureLimit
 from claimscore.errors import ClaimscoreError, StoppedEarly
 from claimscore.pipeline.llm.account import Ended, SpendTotals
 from claimscore.pipeline.llm.failing import why_stop
-from claimscore.pipeline.llm.limits.leases import Kind
+from claimscore.pipeline.llm.limits.cell_rate import Kind
 from claimscore.pipeline.llm.limits.shared import Learnt, SharedBudget
 from claimscore.pipeline.llm.services.letters import (
     Letter,

@@ -8,13 +8,13 @@ from typing import Any
 
 import anyio
 
-from claimscore.cache.entry import decode_entry, encode_entry
-from claimscore.cache.store import Entry
+from claimscore.cache.entry import Entry, decode_entry, encode_entry
 from claimscore.errors import BudgetError
 from claimscore.pipeline.llm.account import Account, Ended, SpendTotals
 from claimscore.pipeline.llm.answers import Turn
 from claimscore.pipeline.llm.billing import Billing, Reservation
-from claimscore.pipeline.llm.limits.leases import LEASE_S, Kind
+from claimscore.pipeline.llm.limits.cell_rate import Kind
+from claimscore.pipeline.llm.limits.leases import LEASE_S
 from claimscore.pipeline.llm.limits.pace import BURST_S, Pace
 from claimscore.pipeline.llm.limits.shared import Learnt
 from claimscore.pipeline.llm.prices import Price

@@ -17,16 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claimscore.pipeline.llm.limits import shared
+from claimscore.pipeline.llm.limits import state_file
 from claimscore.pipeline.llm.limits.shared import (
     ALONE_S,
-    FORGET_S,
     Learnt,
-    Pace,
     SharedBudget,
     shared_scope,
-    taken,
 )
+from claimscore.pipeline.llm.limits.state_file import FORGET_S
 
 URL, KEY = "https://llm.example/v1", "sk-very-secret-key"
 BASE = shared_scope(URL, KEY)
@@ -82,29 +80,6 @@ def names(machine: Machine) -> set[str]:
 
 
 # -- the account
-
-
-@pytest.mark.parametrize(
-    ("pace", "now", "depth_s", "wait_s", "free_at"),
-    [
-        pytest.param(None, 100, 0, 0, 102, id="the first one"),
-        pytest.param(None, 100, 5, 0, 97, id="the first one finds a full bucket"),
-        pytest.param(Pace(90, 80, 60), 100, 5, 0, 97, id="idle time is caught up to the depth"),
-        pytest.param(Pace(97, 96, 60), 100, 5, 0, 99, id="what was caught up is gone"),
-        pytest.param(Pace(110, 100, 60), 100, 5, 10, 112, id="given away ahead"),
-        pytest.param(Pace(900, 100, 60), 100, 5, 800, 902, id="minutes ahead at the same rate"),
-        pytest.param(Pace(900, 100, 6), 100, 5, 80, 182, id="minutes ahead at a tenth of the rate"),
-        pytest.param(Pace(200, 100, 6), 100, 5, 100, 202, id="less than that is left alone"),
-        pytest.param(Pace(9010, 9000, 60), 100, 0, 10, 112, id="the clock began anew"),
-        pytest.param(Pace(8000, 9000, 60), 100, 5, 0, 97, id="the clock began anew, idle"),
-        pytest.param(Pace(110, 100, 60), 9000, 5, 0, 8997, id="the clock jumped forward"),
-    ],
-)
-def test_what_two_units_at_one_a_second_cost(
-    pace: Pace | None, now: float, depth_s: float, wait_s: float, free_at: float
-):
-    """The account moves forward by the cost of the lease, from where it may begin."""
-    assert taken(pace, 2, 60, depth_s, now) == (Pace(free_at, now, 60), wait_s)
 
 
 STEPS = st.lists(
@@ -230,9 +205,9 @@ def test_accounts_nobody_used_for_a_week_are_dropped(machine: Machine):
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from claimscore.pipeline.llm.limits import shared
+from claimscore.pipeline.llm.limits import shared, state_file
 
-shared.BUSY_S = 20  # a busy machine must not look like a locked file
+state_file.BUSY_S = 20  # a busy machine must not look like a locked file
 budget = shared.SharedBudget(Path(sys.argv[1]), sys.argv[2], clock=lambda: 1000.0, boot="boot")
 lease = lambda: budget.lease("requests", 1, 60, 0.0)
 say = lambda *values: print(*values, flush=True)
@@ -294,7 +269,7 @@ def test_a_killed_process_locks_nothing(machine: Machine, code: str):
     begun = time.perf_counter()
     first = lease(survivor)
     assert [lease(survivor) for _ in range(5)] == [first + n for n in range(1, 6)]
-    assert time.perf_counter() - begun < shared.BUSY_S
+    assert time.perf_counter() - begun < state_file.BUSY_S
     assert (first % 1, survivor.warning) == (0, None)
 
 
@@ -571,7 +546,7 @@ def read_only(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def full_disk(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two pages, one is taken by the first table."""
-    monkeypatch.setattr(shared, "_SCHEMA", ("PRAGMA max_page_count = 2", *shared._SCHEMA))
+    monkeypatch.setattr(state_file, "_SCHEMA", ("PRAGMA max_page_count = 2", *state_file._SCHEMA))
 
 
 @pytest.mark.parametrize(
@@ -615,17 +590,17 @@ def locked(machine: Machine) -> Iterator[None]:
 
 def test_a_locked_file_holds_nobody_up_for_long(machine: Machine):
     """Half a second at most, and then not again at each lease."""
-    assert 2 * shared.BUSY_S < 0.5  # for the first statement of a transaction and for its last
+    assert 2 * state_file.BUSY_S < 0.5  # for the first statement of a transaction and for its last
     lease(machine.process())
     with locked(machine):
         budget = machine.process()
         begun = time.perf_counter()
         lease(budget)
-        assert shared.BUSY_S <= time.perf_counter() - begun < 0.5
+        assert state_file.BUSY_S <= time.perf_counter() - begun < 0.5
         begun = time.perf_counter()
         for _ in range(100):
             lease(budget)
-        assert time.perf_counter() - begun < shared.BUSY_S
+        assert time.perf_counter() - begun < state_file.BUSY_S
     assert budget.warning is not None
     assert "another process holds it locked" in budget.warning
 
@@ -652,7 +627,7 @@ def test_what_is_taken_alone_counts_when_the_file_is_free_again(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ):
     """The account goes on from where the process last saw it, and later for everybody."""
-    monkeypatch.setattr(shared, "BUSY_S", 0.01)
+    monkeypatch.setattr(state_file, "BUSY_S", 0.01)
     one, other = machine.process(), machine.process()
     assert [lease(one), lease(other), lease(one)] == [0, 1, 2]
     with locked(machine):

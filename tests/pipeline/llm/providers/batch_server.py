@@ -17,8 +17,8 @@ from anyio import lowlevel, to_thread
 
 from claimscore.cache.key import request_key
 from claimscore.errors import ClaimscoreError
-from claimscore.pipeline.llm.providers import batch_files
-from claimscore.pipeline.llm.providers.batch_files import BatchFolder, Lock
+from claimscore.pipeline.llm.providers.batch import files as batch_files
+from claimscore.pipeline.llm.providers.batch.files import BatchFolder, Lock
 from claimscore.pipeline.llm.providers.openai_batch import OpenAIBatchProvider
 from claimscore.types import Completion, Message, Request
 
@@ -369,3 +369,8 @@ def texts(outcomes: Sequence[Any]) -> list[str]:
         if isinstance(outcome, Exception):
             raise outcome
     return [outcome.text for outcome in outcomes]
+
+
+def error(status: int, message: str = "no", **fields: Any) -> tuple[int, Body]:
+    """A refusal as the server says it."""
+    return status, {"error": {"message": message, **fields}}

@@ -15,8 +15,8 @@ import anyio
 import httpx2
 import pytest
 
+from claimscore.cache.base import MemoryCache
 from claimscore.cache.key import request_key
-from claimscore.cache.store import MemoryCache
 from claimscore.config import LLMConfig
 from claimscore.errors import (
     AuthenticationError,
@@ -28,9 +28,10 @@ from claimscore.errors import (
     TransientError,
     UnknownModelError,
 )
-from claimscore.pipeline.llm.engine import Answer, Engine
+from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import load_provider
 from claimscore.pipeline.llm.providers.openai import Dialect, OpenAIProvider, normalised_url
+from claimscore.pipeline.llm.row import Answer
 from claimscore.types import (
     Completion,
     LimitState,

@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 import pytest
 
-from claimscore.cache.entry import encode_entry
-from claimscore.cache.store import DiskCache, Entry
+from claimscore.cache.entry import Entry, encode_entry
+from claimscore.cache.store import DiskCache
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.services.head import Services

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from claimscore.errors import QuotaError, RejectedError, TransientError, UnknownModelError
-from claimscore.pipeline.llm.providers.batch_lines import LineReader, input_line, is_no_room
+from claimscore.pipeline.llm.providers.batch.lines import LineReader, input_line, is_no_room
 from claimscore.pipeline.llm.providers.dialect import Dialect, wire_body
 from claimscore.types import Completion, Message, OutputSchema, Request, Usage
 

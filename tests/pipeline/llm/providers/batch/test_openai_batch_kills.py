@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from claimscore.cache.key import request_key
 from claimscore.errors import ConfigError
-from claimscore.pipeline.llm.providers.batch_files import BatchFolder
+from claimscore.pipeline.llm.providers.batch.files import BatchFolder
 from claimscore.types import Request
 from tests.pipeline.llm.providers.batch_server import (
     BatchServer,
@@ -48,11 +48,6 @@ STEPS = [
     )
     for when in ("before", "after")
 ] + ["before remove", "before rmtree", "after rmtree", "after remove"]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 async def live(

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from claimscore.cache.key import request_key
-from claimscore.pipeline.llm.providers.batch_files import BatchFolder
+from claimscore.pipeline.llm.providers.batch.files import BatchFolder
 from claimscore.pipeline.llm.providers.openai_batch import OpenAIBatchProvider
 from claimscore.types import Completion, Message, Request
 from tests.children import processes_with
@@ -70,7 +70,7 @@ def anyio_backend() -> str:
 
 
 def start(server: Loopback, folder: Path) -> BaseProcess:
-    processes = processes_with(__name__, "claimscore.pipeline.llm.providers.batch_api")
+    processes = processes_with(__name__, "claimscore.pipeline.llm.providers.batch.api")
     process = processes.Process(target=ask, args=(server.base_url, folder))
     process.start()
     return process

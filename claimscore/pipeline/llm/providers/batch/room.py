@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from claimscore.errors import OutageError
-from claimscore.pipeline.llm.providers.batch_course import FIRST_POLL_S, LONGEST_POLL_S, Batch
+from claimscore.pipeline.llm.providers.batch.course import FIRST_POLL_S, LONGEST_POLL_S, Batch
 
 
 class Room:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from claimscore.errors import OutageError
-from claimscore.pipeline.llm.providers.batch_course import Batch
-from claimscore.pipeline.llm.providers.batch_files import BatchState
-from claimscore.pipeline.llm.providers.batch_lines import ServerBatch
-from claimscore.pipeline.llm.providers.batch_room import Room
-from claimscore.pipeline.llm.providers.batch_waiting import Waiter
+from claimscore.pipeline.llm.providers.batch.course import Batch
+from claimscore.pipeline.llm.providers.batch.files import BatchState
+from claimscore.pipeline.llm.providers.batch.lines import ServerBatch
+from claimscore.pipeline.llm.providers.batch.room import Room
+from claimscore.pipeline.llm.providers.batch.waiting import Waiter
 from tests.pipeline.llm.fakes import VirtualClock
 from tests.pipeline.llm.providers.batch_server import question
 

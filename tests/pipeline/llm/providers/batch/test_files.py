@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from claimscore.errors import ConfigError
-from claimscore.pipeline.llm.providers.batch_files import (
+from claimscore.pipeline.llm.providers.batch.files import (
     BatchFolder,
     BatchState,
     Lock,
@@ -18,7 +18,7 @@ from claimscore.pipeline.llm.providers.batch_files import (
     batch_folder,
     paid_twice_online,
 )
-from claimscore.pipeline.llm.providers.batch_lines import input_line
+from claimscore.pipeline.llm.providers.batch.lines import input_line
 from claimscore.pipeline.llm.providers.dialect import Dialect
 from tests.pipeline.llm.providers.batch_server import question
 
@@ -97,7 +97,7 @@ def test_a_lock_is_held_once_and_ends_with_its_process(folder: BatchFolder, tmp_
     lock.release()
     script = (
         "import sys, os, signal; from pathlib import Path; "
-        "from claimscore.pipeline.llm.providers.batch_files import BatchFolder; "
+        "from claimscore.pipeline.llm.providers.batch.files import BatchFolder; "
         "lock = BatchFolder(Path(sys.argv[1])).claim(); print(lock is not None, flush=True); "
         "sys.stdin.readline()"
     )

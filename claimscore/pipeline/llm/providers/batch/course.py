@@ -20,12 +20,12 @@ from claimscore.errors import (
     RejectedError,
     TransientError,
 )
-from claimscore.pipeline.llm.providers.batch_files import BatchFolder, BatchState, Lock
-from claimscore.pipeline.llm.providers.batch_lines import ENDED, GoneError, ServerBatch, is_no_room
-from claimscore.pipeline.llm.providers.batch_waiting import Job
+from claimscore.pipeline.llm.providers.batch.files import BatchFolder, BatchState, Lock
+from claimscore.pipeline.llm.providers.batch.lines import ENDED, GoneError, ServerBatch, is_no_room
+from claimscore.pipeline.llm.providers.batch.waiting import Job
 
 if TYPE_CHECKING:
-    from claimscore.pipeline.llm.providers.batch_api import BatchAPI
+    from claimscore.pipeline.llm.providers.batch.api import BatchAPI
 
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]

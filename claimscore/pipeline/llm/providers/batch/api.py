@@ -24,7 +24,7 @@ from claimscore.errors import (
     TransientError,
     UnknownModelError,
 )
-from claimscore.pipeline.llm.providers.batch_lines import GoneError, ServerBatch
+from claimscore.pipeline.llm.providers.batch.lines import GoneError, ServerBatch
 from claimscore.pipeline.llm.providers.complaints import complaint_of, error_of, scrubbed
 
 T = TypeVar("T")

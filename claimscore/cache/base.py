@@ -1,0 +1,70 @@
+"""What a cache of paid answers is, and the smallest one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from claimscore.cache.entry import Entry
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CacheStats:
+    """Entries in the cache, and damaged ones met since it was opened."""
+
+    entries: int
+    damaged: int
+
+
+class Cache(Protocol):
+    """Answers by request key. Implementations may be used from several threads."""
+
+    @property
+    def read_only(self) -> bool:
+        """Whether new answers cannot be kept."""
+
+    def get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
+        """The entries that are there; missing and damaged ones are left out."""
+
+    def put_many(self, entries: Mapping[str, Entry]) -> None:
+        """Keep all of these or none; when it returns, a killed process loses none of them."""
+
+    def claim(self, key: str) -> bool:
+        """Say that this process is about to ask for it; False where another one is asking."""
+
+    def release(self, key: str) -> None:
+        """The end of a claim: the entry is there now, or never will be."""
+
+    def stats(self) -> CacheStats:
+        """Numbers for people."""
+
+    def close(self) -> None:
+        """Release the files; nothing may be asked afterwards."""
+
+
+class MemoryCache:
+    """A cache that ends with the process: for tests."""
+
+    read_only = False
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+
+    def get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
+        return {key: self.entries[key] for key in keys if key in self.entries}
+
+    def put_many(self, entries: Mapping[str, Entry]) -> None:
+        self.entries.update(entries)
+
+    def claim(self, key: str) -> bool:
+        return True
+
+    def release(self, key: str) -> None:
+        pass
+
+    def stats(self) -> CacheStats:
+        return CacheStats(len(self.entries), 0)
+
+    def close(self) -> None:
+        pass

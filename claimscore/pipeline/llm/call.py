@@ -1,0 +1,234 @@
+"""One call of an engine: its rows through stored answers, single flight, samples and retries."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+import anyio
+from anyio import lowlevel
+from anyio.abc import TaskGroup
+
+from claimscore.cache.entry import Entry
+from claimscore.errors import ConfigError, RejectedError
+from claimscore.pipeline.llm.answers import Answers
+from claimscore.pipeline.llm.backlog import Backlog, Unbegun
+from claimscore.pipeline.llm.judge import Parse, Passed, Refused, judge
+from claimscore.pipeline.llm.retry import GaveUp, Retry, Sleep
+from claimscore.pipeline.llm.row import Answer, Row
+from claimscore.pipeline.llm.sender import Sender, Tries
+from claimscore.pipeline.llm.servers import Servers
+from claimscore.pipeline.llm.single_flight import Begun, SingleFlight
+from claimscore.pipeline.llm.stats import EngineStats
+from claimscore.pipeline.llm.stopping import Halted, Stop
+from claimscore.types import Completion, Failure
+
+T = TypeVar("T")
+
+#: Rows whose stored answers are taken before other tasks get a turn.
+_BULK = 500
+
+#: Workers of a call that may sleep before a retry, for each that can send.
+_SLEEPERS_A_SLOT = 3
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Common:
+    """What all calls of an engine have in common.
+
+    `on_failure` hears of every failed row, which is counted in `stats`, and raises what stops
+    the run.
+    """
+
+    answers: Answers
+    single_flight: SingleFlight
+    sender: Sender | Servers
+    stop: Stop
+    stats: EngineStats
+    backlog: Backlog
+    on_failure: Callable[[EngineStats, Failure], None]
+    sleep: Sleep
+    max_concurrency: int
+    max_attempts: int
+    max_samples: int
+    retry_failed: bool
+
+
+async def answer_rows(
+    common: Common, rows: Sequence[Row[T]], parse: Parse[T], *, counted: bool
+) -> None:
+    """Give every row its outcome; raise what stopped the engine, if anything did."""
+    with common.backlog.call(len(rows)) as unbegun:
+        try:
+            missing = await _take_stored(common, rows, parse)
+        except Halted:
+            common.stop.check()
+            raise
+        common.backlog.begin(unbegun, len(rows) - len(missing))
+        if missing:
+            await _ask_for(common, missing, parse, counted, unbegun)
+
+
+async def _take_stored(common: Common, rows: Sequence[Row[T]], parse: Parse[T]) -> list[Row[T]]:
+    """Give rows their stored answers, in bulk; return those that must be asked."""
+    missing: list[Row[T]] = []
+    for start in range(0, len(rows), _BULK):
+        open_rows = list(rows[start : start + _BULK])
+        while open_rows:
+            stored = await common.answers.get_many([row.key for row in open_rows])
+            refused = []
+            for row in open_rows:
+                if row.key not in stored:
+                    missing.append(row)
+                elif row.use_stored(stored[row.key].completion, parse):
+                    common.stats.hits += 1
+                else:
+                    refused.append(row)
+            open_rows = refused
+        await lowlevel.checkpoint()
+    return missing
+
+
+async def _ask_for(
+    common: Common, rows: list[Row[T]], parse: Parse[T], counted: bool, unbegun: Unbegun
+) -> None:
+    """Workers over all rows, for all slots."""
+    n_workers = min(len(rows), common.answers.ahead * common.max_concurrency)
+    n_more = min(len(rows) - n_workers, _SLEEPERS_A_SLOT * common.max_concurrency)
+    with common.stop.call():
+        async with anyio.create_task_group() as tasks:
+            workers = _Workers(common, rows, parse, counted, unbegun, tasks, n_more)
+            for _ in range(n_workers):
+                tasks.start_soon(workers.work)
+    if any(row.outcome is None for row in rows):
+        # Whoever hears of the stop may end everything: first let what is in flight land,
+        # also that of other calls.
+        await common.sender.in_flight.landed()
+        common.stop.check()
+
+
+class _Workers(Generic[T]):
+    """Those who go through the rows of a call that must be asked.
+
+    A worker that sleeps before a retry holds no slot, so another one takes its place; many may
+    sleep where refusals come with a second to wait. `n_more` is how many there may be besides.
+    """
+
+    def __init__(
+        self,
+        common: Common,
+        rows: list[Row[T]],
+        parse: Parse[T],
+        counted: bool,
+        unbegun: Unbegun,
+        tasks: TaskGroup,
+        n_more: int,
+    ) -> None:
+        self._common = common
+        self._rows: Iterator[Row[T]] = iter(rows)  # one is taken without awaiting: no stream
+        self._parse = parse
+        self._counted = counted
+        self._unbegun = unbegun
+        self._tasks = tasks
+        self._n_more = n_more
+        self._retry = Retry(self._back_off)
+
+    async def work(self) -> None:
+        """Row after row, until there are no more or the engine stops."""
+        for row in self._rows:
+            self._common.backlog.begin(self._unbegun)
+            try:
+                await self._solve(row)
+            except Halted:
+                return
+            except Exception as exc:
+                self._common.stop.halt(exc)  # `_ask_for` raises it
+                return
+
+    async def _solve(self, row: Row[T]) -> None:
+        """Go through the samples of a row until it has an outcome."""
+        single_flight = self._common.single_flight
+        while row.outcome is None:
+            flight = single_flight.under_way(row.key)
+            if flight is not None:
+                row.outcome = await single_flight.landed(flight)  # None: look again
+                continue
+            async with single_flight.begin(row.key) as begun:
+                await self._go_on(row, begun)
+            if begun.found == "elsewhere":
+                await single_flight.wait_for_other_process()
+        if self._counted and isinstance(row.outcome, Failure):
+            self._count_failure(row.outcome)
+
+    async def _go_on(self, row: Row[T], begun: Begun) -> None:
+        """Use the stored answer, or ask where it is our turn and another sample is allowed."""
+        common, found = self._common, begun.found
+        if isinstance(found, Entry):
+            if row.use_stored(found.completion, self._parse):
+                common.stats.hits += 1
+        elif found == "elsewhere":
+            return
+        elif not row.may_ask(common.max_samples, retry_failed=common.retry_failed):
+            row.outcome = row.failure
+        elif common.answers.read_only:
+            raise ConfigError(
+                "an answer is missing, and the cache can only be read, so it could not be "
+                "kept; make it writable for you, or name another folder with --cache-dir"
+            )
+        else:
+            row.outcome = outcome = await self._ask(row)
+            begun.flight.failure = outcome if isinstance(outcome, Failure) else None
+
+    def _count_failure(self, failure: Failure) -> None:
+        """Stop the run where that is one too many."""
+        stats = self._common.stats
+        stats.failed += 1
+        stats.failures[failure.kind] += 1
+        self._common.on_failure(stats, failure)
+
+    async def _ask(self, row: Row[T]) -> Answer[T] | Failure | None:
+        """An answer, a failure, or None where the answer was refused and the row moved on."""
+        common, request, key = self._common, row.request, row.key
+        tries = Tries(common.max_attempts)
+
+        async def keep(completion: Completion) -> tuple[Completion, Passed[T] | Refused]:
+            with anyio.CancelScope(shield=True):
+                verdict = await self._judge_and_keep(completion, key)
+            return completion, verdict
+
+        async def attempt() -> tuple[Completion, Passed[T] | Refused]:
+            return await common.sender.send(request, key, tries, keep)
+
+        try:
+            completion, verdict = await self._retry(attempt)
+        except RejectedError as exc:
+            return Failure(exc.kind, str(exc), tries.sent, key)
+        except GaveUp as exc:
+            return Failure("transient", str(exc.__cause__), tries.sent, key)
+        row.n_new += 1
+        if isinstance(verdict, Passed):
+            return Answer(key, completion, verdict.value, cached=False)
+        common.stats.rejected += 1
+        row.next_sample(verdict)
+        return None
+
+    async def _judge_and_keep(self, completion: Completion, key: str) -> Passed[T] | Refused:
+        answers = self._common.answers
+        try:
+            verdict = judge(completion, self._parse)
+        except Exception:  # a bug in `parse`; the answer is paid for all the same
+            await answers.keep(key, Entry(completion))
+            raise
+        why = verdict.message if isinstance(verdict, Refused) else None
+        await answers.keep(key, Entry(completion, why))
+        return verdict
+
+    async def _back_off(self, seconds: float) -> None:
+        if self._common.sender.is_down:
+            return  # the gate holds it back
+        if self._n_more:
+            self._n_more -= 1
+            self._tasks.start_soon(self.work)
+        with self._common.stop.waiting():
+            await self._common.sleep(seconds)
