@@ -27,6 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tables": {"errors", "types"},
     "atomic": {"errors"},
     "addresses": {"errors"},
+    "tls": set(),
     "package_parts": set(),
     "text": BASE | {"package_parts"},
     "blocks": BASE | {"text"},
@@ -37,8 +38,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rundir": BASE | {"storage"},
     "metrics": BASE | {"text", "blocks", "package_parts"},
     "metrics.bert_score": BASE | {"metrics", "pipeline.encoders"},  # its function asks a model
-    "pipeline.encoders": BASE | {"addresses"},
-    "pipeline.llm": BASE | {"addresses", "cache", "text"},
+    "pipeline.encoders": BASE | {"addresses", "tls"},
+    "pipeline.llm": BASE | {"addresses", "tls", "cache", "text"},
     "pipeline.tasks": BASE | {"text", "metrics", "pipeline.llm"},
     "pipeline.passes": BASE | {"text", "blocks", "metrics", "pipeline.encoders", "pipeline.tasks"},
     "pipeline": BASE
@@ -90,6 +91,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 HOMES: dict[str, tuple[str, ...]] = {
     "openai": ("pipeline.llm.providers.batch.api",),
     "httpx2": (
+        "tls",
         "pipeline.llm.providers.transport",
         "pipeline.llm.providers.batch.api",
         "pipeline.encoders.served.client",

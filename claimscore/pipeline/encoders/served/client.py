@@ -41,6 +41,7 @@ from claimscore.errors import (
     TransientError,
     UnknownModelError,
 )
+from claimscore.tls import tls_context
 
 logger = logging.getLogger("claimscore")
 
@@ -304,13 +305,16 @@ def _http_client(address: str, key: str | None) -> httpx2.Client:
     limits = httpx2.Limits(keepalive_expiry=LONGEST_IDLE_S)
     transport = None
     if is_loopback(urlsplit(address).hostname or "") or not getproxies():
-        transport = httpx2.HTTPTransport(limits=limits, socket_options=_keep_alive())
+        transport = httpx2.HTTPTransport(
+            limits=limits, socket_options=_keep_alive(), verify=tls_context()
+        )
     try:
         return httpx2.Client(
             headers=headers,
             timeout=httpx2.Timeout(TIMEOUT_S, connect=CONNECT_S, pool=None),
             limits=limits,
             transport=transport,
+            verify=tls_context(),
         )
     except (ImportError, ValueError, httpx2.InvalidURL) as exc:
         raise ConfigError(f"the proxy named in the environment cannot be used: {exc}") from None

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import functools
 import os
 import select
 import socket
@@ -32,6 +31,7 @@ from anyio.abc import ByteStream, SocketAttribute
 from claimscore.addresses import is_loopback
 from claimscore.errors import ConfigError, TransientError
 from claimscore.pipeline.llm.providers.reply import Reply, ReplyReader
+from claimscore.tls import tls_context
 
 #: A larger answer is a broken one.
 MAX_BODY_BYTES = 64 * 2**20
@@ -80,14 +80,6 @@ def _may_be_proxied(base_url: str) -> bool:
         return False
     named = proxies.get(parts.scheme) or proxies.get("all")
     return bool(named) and not proxy_bypass(parts.netloc)
-
-
-@functools.cache
-def _tls_context() -> ssl.SSLContext:
-    """One for all: it holds the system's certificates, and verifies always."""
-    context = httpx2.create_ssl_context()
-    context.set_alpn_protocols(["http/1.1"])
-    return context
 
 
 # -- direct
@@ -189,7 +181,7 @@ class DirectTransport:
         return await anyio.connect_tcp(
             self._host,
             self._port,
-            ssl_context=self._tls or _tls_context(),
+            ssl_context=self._tls or tls_context(),
             tls_standard_compatible=False,  # many servers hang up without TLS's good-bye
         )
 
@@ -281,7 +273,7 @@ class ClientTransport:
                 timeout=httpx2.Timeout(timeout_s, connect=connect_s, pool=None),
                 limits=httpx2.Limits(keepalive_expiry=LONGEST_IDLE_S),
                 follow_redirects=False,
-                verify=_tls_context(),
+                verify=tls_context(),
             )
         except (ImportError, ValueError, httpx2.InvalidURL) as exc:
             raise ConfigError(f"the proxy named in the environment cannot be used: {exc}") from None

@@ -26,6 +26,7 @@ from claimscore.errors import (
 )
 from claimscore.pipeline.llm.providers.batch.lines import GoneError, ServerBatch
 from claimscore.pipeline.llm.providers.complaints import complaint_of, error_of, scrubbed
+from claimscore.tls import tls_context
 
 T = TypeVar("T")
 
@@ -62,7 +63,9 @@ class BatchAPI:
             base_url=base_url,
             max_retries=0,
             timeout=httpx2.Timeout(timeout_s, connect=min(_CONNECT_S, timeout_s), pool=None),
-            http_client=httpx2.AsyncClient(follow_redirects=False, transport=transport),
+            http_client=httpx2.AsyncClient(
+                follow_redirects=False, transport=transport, verify=tls_context()
+            ),
             _enforce_credentials=False,
         )
 
