@@ -269,7 +269,7 @@ def test_a_killed_process_locks_nothing(machine: Machine, code: str):
     begun = time.perf_counter()
     first = lease(survivor)
     assert [lease(survivor) for _ in range(5)] == [first + n for n in range(1, 6)]
-    assert time.perf_counter() - begun < state_file.BUSY_S
+    assert time.perf_counter() - begun < 5 * state_file.BUSY_S  # six waits would be more
     assert (first % 1, survivor.warning) == (0, None)
 
 
@@ -596,11 +596,11 @@ def test_a_locked_file_holds_nobody_up_for_long(machine: Machine):
         budget = machine.process()
         begun = time.perf_counter()
         lease(budget)
-        assert state_file.BUSY_S <= time.perf_counter() - begun < 0.5
+        assert state_file.BUSY_S <= time.perf_counter() - begun
         begun = time.perf_counter()
         for _ in range(100):
             lease(budget)
-        assert time.perf_counter() - begun < state_file.BUSY_S
+        assert time.perf_counter() - begun < 10 * state_file.BUSY_S  # a wait each would be 20 s
     assert budget.warning is not None
     assert "another process holds it locked" in budget.warning
 
