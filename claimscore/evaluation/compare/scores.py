@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -124,8 +123,8 @@ def _nulls(rows: pl.DataFrame) -> Nulls:
 
 def _reasons(reasons: pl.Series) -> dict[str, int]:
     """How often each reason is given, without what is particular to one record."""
-    counts = Counter(reason.partition(":")[0] for reason in reasons.drop_nulls().to_list())
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    counts = reasons.drop_nulls().str.split(":").list.first().value_counts()
+    ranked = sorted(counts.iter_rows(), key=lambda item: (-item[1], item[0]))
     others = sum(n for _, n in ranked[MAX_REASONS:])
     return dict(ranked[:MAX_REASONS]) | ({"other reasons": others} if others else {})
 
