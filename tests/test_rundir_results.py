@@ -64,6 +64,24 @@ def test_scores_have_the_same_bytes(
             assert not (run.state / "scores").exists()
 
 
+def test_scores_that_wait_to_be_written_are_few(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of them is in memory, however many there are."""
+    heights = []
+    concat = pl.concat
+
+    def noted(frames: list[pl.DataFrame]) -> pl.DataFrame:
+        heights.append(sum(frame.height for frame in frames))
+        return concat(frames)
+
+    monkeypatch.setattr(scores_file, "ROW_GROUP", 100)
+    monkeypatch.setattr(scores_file.pl, "concat", noted)
+    run.write_scores(scores(start, start + 8) for start in range(0, 400, 8))
+    assert max(heights) < 20 + 8
+    assert pl.read_parquet(run.path / "scores.parquet").equals(scores(0, 400))
+
+
 def test_no_scores_are_an_empty_table(run: RunDirectory) -> None:
     """The file is there with its schema."""
     run.write_scores([])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import polars as pl
@@ -24,6 +24,9 @@ from claimscore.types import Completion, Message
 TEXT_COLUMNS = frozenset({"id", *SIDE_COLUMNS.values(), "source", "sources", "references"})
 
 MAX_RECORDS = 5_000
+
+#: Scores that are read at a time: a row group of `scores.parquet`.
+BLOCK_ROWS = 50_000
 
 
 class DetailChunk(NamedTuple):
@@ -123,6 +126,15 @@ class ReportTables:
     max_details: int = MAX_RECORDS
     max_matrix_chars: int = MAX_MATRIX_CHARS
     max_exchange_chars: int = 30_000_000
+
+
+def score_blocks(tables: ReportTables, *columns: str) -> Iterator[pl.DataFrame]:
+    """These columns of all scores in their order, NaN and infinity left out: a block at a time, so
+    that memory does not grow with them."""
+    scores = tables.scores.lazy()
+    n_rows: int = scores.select(pl.len()).collect().item()
+    for start in range(0, n_rows, BLOCK_ROWS):
+        yield finite(scores.slice(start, BLOCK_ROWS)).select(columns).collect()
 
 
 def finite(scores: pl.LazyFrame) -> pl.LazyFrame:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple, cast
 
+import numpy as np
 import polars as pl
 
-from claimscore.report.data import (
-    MetricFacts,
-    ReportTables,
-    finite,
-)
+from claimscore.report.data import MetricFacts, ReportTables, score_blocks
 from claimscore.report.texts import MAX_NOTE_CHARS, cut
 
 #: A value this close to the end of a metric's range lies on it: single precision ends there.
 ROUNDING = 1e-3
+
+#: Of a histogram.
+BINS = 20
 
 
 class Histogram(NamedTuple):
@@ -49,42 +51,57 @@ class FailureGroup(NamedTuple):
     message: str
 
 
+class _Seen:
+    """What was seen of a metric so far. Memory does not grow with the scores."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.mean = 0.0
+        self.low, self.high = math.inf, -math.inf
+        self.nulls: Counter[str] = Counter()
+        self.signatures: set[str] = set()
+
+    def add(self, rows: pl.DataFrame) -> None:
+        values = rows["value"].drop_nulls()
+        if values.len():
+            mean, low, high = cast("tuple[float, ...]", (values.mean(), values.min(), values.max()))
+            self.n += values.len()
+            self.mean += (mean - self.mean) * values.len() / self.n
+            self.low, self.high = min(self.low, low), max(self.high, high)
+        reasons = rows.filter(pl.col("value").is_null())["reason"].fill_null("no reason given")
+        for reason, n in reasons.str.split(":").list.first().value_counts().iter_rows():
+            self.nulls[reason] += n
+        self.signatures.update(rows["signature"].drop_nulls().unique().to_list())
+
+
 def overview(tables: ReportTables) -> list[MetricOverview]:
     """Every metric that the run asked for or that has scores, in that order."""
-    scores = finite(tables.scores.lazy())
-    present: list[str] = (
-        scores.select(pl.col("metric").unique(maintain_order=True)).collect()["metric"].to_list()
-    )
+    seen: dict[str, _Seen] = {facts.name: _Seen() for facts in tables.metrics}
+    for rows in score_blocks(tables, "metric", "value", "reason", "signature"):
+        for (name,), mine in rows.group_by("metric", maintain_order=True):
+            seen.setdefault(str(name), _Seen()).add(mine)
     known = {facts.name: facts for facts in tables.metrics}
-    names = [*known, *(name for name in present if name not in known)]
-    return [_metric(scores, known.get(name, MetricFacts(name))) for name in names]
+    facts = {name: known.get(name, MetricFacts(name)) for name in seen}
+    histograms = _histograms(tables, {name: _bounds(facts[name], seen[name]) for name in seen})
+    return [_overview(facts[name], found, histograms.get(name)) for name, found in seen.items()]
 
 
-def _metric(scores: pl.LazyFrame, facts: MetricFacts) -> MetricOverview:
-    mine = scores.filter(pl.col("metric") == facts.name)
-    value = pl.col("value")
-    n, mean, low, high = (
-        mine.select(n=value.count(), mean=value.mean(), low=value.min(), high=value.max())
-        .collect()
-        .row(0)
+def _overview(facts: MetricFacts, seen: _Seen, histogram: Histogram | None) -> MetricOverview:
+    return MetricOverview(
+        facts,
+        seen.n,
+        seen.mean if seen.n else None,
+        tuple(sorted(seen.nulls.items(), key=lambda item: (-item[1], item[0]))),
+        tuple(sorted(seen.signatures)),
+        histogram,
     )
-    nulls = (
-        mine.filter(value.is_null())
-        .group_by(reason=pl.col("reason").fill_null("no reason given").str.split(":").list.first())
-        .len("n")
-        .sort(["n", "reason"], descending=[True, False])
-        .collect()
-        .rows()
-    )
-    signatures = (
-        mine.select(pl.col("signature").drop_nulls().unique().sort()).collect()["signature"]
-    ).to_list()
-    histogram = _histogram(mine, facts, low, high) if n else None
-    return MetricOverview(facts, n, mean, tuple(nulls), tuple(signatures), histogram)
 
 
-def _histogram(mine: pl.LazyFrame, facts: MetricFacts, low: float, high: float) -> Histogram:
-    """Twenty bins over the metric's range; over the data's where that is wider or unbounded."""
+def _bounds(facts: MetricFacts, seen: _Seen) -> tuple[float, float] | None:
+    """A metric's range; the data's where that is wider or unbounded; None without values."""
+    if not seen.n:
+        return None
+    low, high = seen.low, seen.high
     bounds = facts.range or (-math.inf, math.inf)
     low = bounds[0] if abs(low - bounds[0]) < ROUNDING else low
     high = bounds[1] if abs(high - bounds[1]) < ROUNDING else high
@@ -94,16 +111,21 @@ def _histogram(mine: pl.LazyFrame, facts: MetricFacts, low: float, high: float) 
         step = _nice_step((high - low) or abs(high) or 1.0)
         low, high = math.floor(low / step) * step, math.ceil(high / step) * step
         high = high if high > low else low + step
-    bins = 20
-    position = ((pl.col("value") - low) / (high - low) * bins).floor().clip(0, bins - 1)
-    found = (
-        mine.filter(pl.col("value").is_not_null())
-        .group_by(bin=position.cast(pl.Int32))
-        .len("n")
-        .collect()
-    )
-    counts = dict(found.rows())
-    return Histogram(low, high, tuple(counts.get(index, 0) for index in range(bins)))
+    return low, high
+
+
+def _histograms(
+    tables: ReportTables, bounds: Mapping[str, tuple[float, float] | None]
+) -> dict[str, Histogram]:
+    """Equally wide bins over the bounds of each metric that has values."""
+    ends = {name: found for name, found in bounds.items() if found is not None}
+    counts = {name: np.zeros(BINS, np.int64) for name in ends}
+    for rows in score_blocks(tables, "metric", "value"):
+        for (metric,), mine in rows.drop_nulls("value").group_by("metric"):
+            low, high = ends[name := str(metric)]
+            place = np.floor((mine["value"].to_numpy() - low) / (high - low) * BINS)
+            counts[name] += np.bincount(place.clip(0, BINS - 1).astype(np.intp), minlength=BINS)
+    return {name: Histogram(*ends[name], tuple(counts[name].tolist())) for name in ends}
 
 
 def _nice_step(span: float) -> float:

@@ -14,6 +14,9 @@ from claimscore.tables import SCORES
 
 ROW_GROUP = 50_000
 
+#: So many scratch parts make a row group: what waits for a part to be full is in memory.
+_PARTS_A_GROUP = 5
+
 
 def sink_scores(
     frames: Iterable[pl.DataFrame], path: Path, scratch: Path, target: Path | str
@@ -38,7 +41,8 @@ def sink_scores(
 
 
 def _regrouped(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:
-    """Parts of exactly `ROW_GROUP` rows (the last may have fewer, or none)."""
+    """Parts of exactly so many rows (the last may have fewer, or none)."""
+    size = ROW_GROUP // _PARTS_A_GROUP
     paths: list[Path] = []
     waiting = [SCORES.empty()]
     height = 0
@@ -52,12 +56,12 @@ def _regrouped(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:
     for frame in frames:
         waiting.append(frame.select(SCORES.schema.keys()))
         height += frame.height
-        if height < ROW_GROUP:
+        if height < size:
             continue
         pending = pl.concat(waiting)
-        while pending.height >= ROW_GROUP:
-            write(pending.head(ROW_GROUP))
-            pending = pending.slice(ROW_GROUP)
+        while pending.height >= size:
+            write(pending.head(size))
+            pending = pending.slice(size)
         waiting, height = [pending], pending.height
     if height or not paths:
         write(pl.concat(waiting))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -11,6 +13,7 @@ import pytest
 
 from claimscore import tables as schemas
 from claimscore.report import MetricFacts, ReportTables
+from claimscore.report.data import finite
 from claimscore.report.groups import MAX_LEVELS, group_tables
 from claimscore.report.index import BLOCK_RECORDS, MAX_LISTED_LEVELS, RecordList
 from claimscore.report.matrix import ALPHABET, MISSING, Matrices
@@ -276,6 +279,48 @@ def test_groups_count_every_record(made_up: MakeUp) -> None:
         (values.min(), np.median(values), values.max())
     )
     assert [row.n for row in found.metrics["caspr"]] == [27, 27, 28]
+
+
+def test_scores_are_read_block_by_block(
+    made_up: MakeUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are, so many rows are in memory; the figures are the same."""
+    made = made_up(90)
+    made.scores.write_parquet(tmp_path / "scores.parquet", row_group_size=10)
+    tables = dataclasses.replace(
+        made, scores=pl.scan_parquet(tmp_path / "scores.parquet"), scores_in_order=True
+    )
+    names = ["caspr", "ds", "bs-inverse"]
+    whole, groups = overview(tables), group_tables(tables, names)
+    heights = []
+
+    def noted(rows: pl.LazyFrame) -> pl.LazyFrame:
+        heights.append(rows.select(pl.len()).collect().item())
+        return finite(rows)
+
+    monkeypatch.setattr("claimscore.report.data.BLOCK_ROWS", 7)
+    monkeypatch.setattr("claimscore.report.data.finite", noted)
+    for one, other in zip(overview(tables), whole, strict=True):
+        assert one.mean == pytest.approx(other.mean, rel=1e-12)
+        assert one._replace(mean=None) == other._replace(mean=None)
+    assert group_tables(tables, names) == groups
+    assert max(heights) == 7
+    assert sum(heights) == (2 + len(names)) * made.scores.height
+
+
+def test_the_overview_says_what_the_scores_say(made_up: MakeUp) -> None:
+    """Beside the table itself: values, reasons by their class, signatures."""
+    tables = made_up(40)
+    for found in overview(tables):
+        mine = tables.scores.filter(metric=found.facts.name)
+        values = mine["value"].drop_nulls()
+        reasons = Counter(reason.split(":")[0] for reason in mine["reason"].drop_nulls())
+        assert (found.n, found.mean) == (values.len(), pytest.approx(values.mean()))
+        assert dict(found.nulls) == dict(reasons)
+        assert list(found.nulls) == sorted(found.nulls, key=lambda item: (-item[1], item[0]))
+        assert found.signatures == tuple(mine["signature"].unique().sort())
+        assert found.histogram is not None
+        assert sum(found.histogram.counts) == values.len()
 
 
 def test_a_small_group_has_a_mean_and_no_interval(made_up: MakeUp) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -94,7 +93,11 @@ def paired_scores(a: Source, b: Source, metric: str, ids: pl.Series) -> Paired:
             there=True,
         )
         renamed = values.rename({"value": name, "reason": f"{name}_reason", "there": f"{name}_"})
-        rows = rows.join(renamed, on="id", how="left", maintain_order="left").with_columns(
+        if ids.equals(renamed["id"]):  # a join of a million ids takes a hundred megabytes
+            rows = rows.hstack(renamed.drop("id"))
+        else:
+            rows = rows.join(renamed, on="id", how="left", maintain_order="left")
+        rows = rows.with_columns(
             pl.when(f"{name}_").then(f"{name}_reason").otherwise(pl.lit(NO_ROW))
         )
     rows = rows.with_columns(difference=pl.col("b") - pl.col("a"))
@@ -124,8 +127,8 @@ def _nulls(rows: pl.DataFrame) -> Nulls:
 
 def _reasons(reasons: pl.Series) -> dict[str, int]:
     """How often each reason is given, without what is particular to one record."""
-    counts = Counter(reason.partition(":")[0] for reason in reasons.drop_nulls().to_list())
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    counts = reasons.drop_nulls().str.split(":").list.first().value_counts()
+    ranked = sorted(counts.iter_rows(), key=lambda item: (-item[1], item[0]))
     others = sum(n for _, n in ranked[MAX_REASONS:])
     return dict(ranked[:MAX_REASONS]) | ({"other reasons": others} if others else {})
 

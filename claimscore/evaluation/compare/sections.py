@@ -10,6 +10,7 @@ from claimscore.evaluation.compare.scores import MetricDifference, Move
 from claimscore.evaluation.compare.statistics import ALPHA, EQUAL_WITHIN, LEVEL
 from claimscore.evaluation.compare.units import Agreement
 from claimscore.evaluation.sections import Section
+from claimscore.metrics.bootstrap import MOST_RESAMPLED
 
 #: So many records are named in a line; JSON has more.
 MOST_NAMED = 10
@@ -236,10 +237,14 @@ def _missing_notes(run: RunComparison) -> Iterator[str]:
 
 def method_notes(found: Comparison) -> Iterator[str]:
     """How the numbers were made."""
+    rows = (row for run in found.runs for row in (*run.metrics, *run.groups))
+    many = any(row.difference.n > MOST_RESAMPLED for row in rows)
+    limit = f"; where more than {MOST_RESAMPLED:,} differ, what samples come to" if many else ""
     yield (
         f"difference: mean over the records with a score in both, with its {100 * LEVEL:.0f} % "
         f"paired bootstrap interval ({found.config.samples:,} samples of the records, seed "
-        f"{found.config.seed}); scores within {EQUAL_WITHIN:g} of each other count as the same"
+        f"{found.config.seed}{limit}); scores within {EQUAL_WITHIN:g} of each other count as the "
+        "same"
     )
     parts = ((found.family, "difference"), (found.group_family, "difference in a group"))
     families = [f"{n:,} {_plural(what, n)}" for n, what in parts if n]

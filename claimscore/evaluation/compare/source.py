@@ -55,7 +55,7 @@ class Source:
             rows = (
                 self.scores.filter(pl.col("metric") == metric).select(*_VALUES).sort("id").collect()
             )
-        twice = rows.filter(pl.col("id").is_duplicated())
+        twice = rows.filter(pl.col("id") == pl.col("id").shift())  # sorted: equals are neighbours
         if twice.height:
             raise InputError(f"{self.path}: record {twice['id'][0]} has two rows of {metric}")
         if not rows["value"].drop_nulls().is_finite().all():
@@ -143,11 +143,17 @@ def _scan_scores(path: Path | str) -> pl.LazyFrame:
 def _metrics(scores: pl.LazyFrame) -> dict[str, tuple[str, ...]]:
     """The metrics in the order of their first rows, each with its signatures."""
     rows = (
-        scores.group_by("metric", maintain_order=True)
-        .agg(pl.col("signature").drop_nulls().unique().sort())
-        .collect()
+        scores.select("metric", "signature")
+        .with_row_index("row")
+        .group_by("metric", "signature")
+        .agg(pl.col("row").min())
+        .sort("row")
+        .collect(engine="streaming")
     )
-    return {metric: tuple(signatures) for metric, signatures in rows.iter_rows()}
+    found: dict[str, list[str]] = {}
+    for metric, signature, _ in rows.iter_rows():
+        found.setdefault(metric, []).extend([] if signature is None else [signature])
+    return {metric: tuple(sorted(signatures)) for metric, signatures in found.items()}
 
 
 def _notices(

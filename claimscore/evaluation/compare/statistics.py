@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from claimscore.metrics.bootstrap import MIN_VALUES, bootstrap_means
+from claimscore.metrics.bootstrap import MIN_VALUES, MOST_RESAMPLED, bootstrap_means
 
 Array = NDArray[np.float64]
 
@@ -25,6 +25,9 @@ EQUAL_WITHIN = 2e-5
 
 #: Of fewer records no bootstrap interval is given.
 MIN_RECORDS = MIN_VALUES
+
+#: Draws of records that differ that are in memory at a time.
+_DRAWS = 1 << 20
 
 #: higher, lower: the corrected p-value is at most `ALPHA`. not shown: it is above. same: no record
 #: changed. too few: no interval.
@@ -112,17 +115,57 @@ def paired_interval(d: Array, *, samples: int, seed: int, level: float = LEVEL) 
     American Statistician 69:371-386) takes those at Φ(±√(n/(n−1))·t) with t the quantile of
     Student's t with n − 1 degrees of freedom. The p-value is 1 minus the level at which the
     interval reaches zero, from the share of draws beyond it with one draw added.
+
+    Where more than `MOST_RESAMPLED` records differ, nothing is drawn: the means of samples are then
+    normal, with the standard deviation of the differences over √n, and so the interval is
+    Student's. No share is smaller than what `samples` draws could show.
     """
     if d.size < 2:
         raise ValueError("an interval of a difference needs at least two records")
-    draws = bootstrap_means(d, samples, seed)
     n = d.size
     tail = float(stats.norm.cdf(math.sqrt(n / (n - 1)) * stats.t.ppf((1 - level) / 2, n - 1)))
+    if np.count_nonzero(d) > MOST_RESAMPLED:
+        low, high, share = _limit(d, tail, samples)
+    else:
+        low, high, share = _resampled(d, tail, samples, seed)
+    at_zero = stats.norm.ppf(share) * math.sqrt((n - 1) / n)
+    return Interval(low, high, float(2 * stats.t.cdf(at_zero, n - 1)))
+
+
+def _resampled(d: Array, tail: float, samples: int, seed: int) -> tuple[float, float, float]:
+    """Of the means of samples: what cuts off a tail at each end, and the share beyond zero."""
+    means = bootstrap_means if d.size <= MOST_RESAMPLED else _sparse_means
+    draws = means(d, samples, seed)
     low, high = np.quantile(draws, [tail, 1 - tail])
     beyond = min(np.count_nonzero(draws <= 0), np.count_nonzero(draws >= 0))
-    share = min(0.5, (beyond + 1) / (draws.size + 1))
-    at_zero = stats.norm.ppf(share) * math.sqrt((n - 1) / n)
-    return Interval(float(low), float(high), float(2 * stats.t.cdf(at_zero, n - 1)))
+    return float(low), float(high), min(0.5, (beyond + 1) / (samples + 1))
+
+
+def _sparse_means(d: Array, samples: int, seed: int) -> Array:
+    """As `bootstrap_means`, ``[samples]``, where few values are not zero: of the zeros only how
+    many are drawn matters, and that is binomial."""
+    generator = np.random.Generator(np.random.PCG64(seed))
+    others = d[d != 0]
+    if not others.size:
+        return np.zeros(samples)
+    counts = generator.binomial(d.size, others.size / d.size, samples)
+    sums = []
+    for some in np.array_split(counts, -(-samples * others.size // _DRAWS)):
+        drawn = others[generator.integers(others.size, size=some.sum(), dtype=np.uint32)]
+        sample = np.repeat(np.arange(some.size), some)
+        sums.append(np.bincount(sample, weights=drawn, minlength=some.size))
+    return np.concatenate(sums) / d.size
+
+
+def _limit(d: Array, tail: float, samples: int) -> tuple[float, float, float]:
+    """The same of the normal distribution that they come to where records are many."""
+    mean = float(d.mean())
+    if (d == d[0]).all():
+        return mean, mean, 1 / (samples + 1) if mean else 0.5
+    deviation = float(d.std()) / math.sqrt(d.size)
+    away = -float(stats.norm.ppf(tail)) * deviation
+    share = float(stats.norm.cdf(-abs(mean) / deviation))
+    return mean - away, mean + away, max(share, 1 / (samples + 1))
 
 
 def sign_test(higher: int, lower: int) -> float | None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from claimscore.evaluation.compare import statistics
 from claimscore.evaluation.compare.statistics import (
     ALPHA,
     EQUAL_WITHIN,
@@ -24,6 +25,7 @@ from claimscore.evaluation.compare.statistics import (
     verdict,
     wilcoxon,
 )
+from claimscore.metrics.bootstrap import MOST_RESAMPLED
 
 SIMULATIONS = 200
 
@@ -83,6 +85,47 @@ def test_interval_of_normal_differences_is_students():
     assert interval.high - interval.low == pytest.approx(2 * half, rel=0.06)
     plain = np.percentile(_means(d), [2.5, 97.5])
     assert interval.high - interval.low > plain[1] - plain[0]
+
+
+@pytest.mark.parametrize("shift", [-0.01, 0.005, 5.0])
+def test_many_differences_have_the_interval_that_resampling_comes_to(shift: float):
+    """Within the noise of the draws, and no p-value below what these could show."""
+    d = np.random.default_rng(2).normal(shift, 1, MOST_RESAMPLED)
+    drawn = paired_interval(d, samples=1000, seed=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics, "MOST_RESAMPLED", 100)
+        patch.delattr(statistics, "bootstrap_means")
+        limit = paired_interval(d, samples=1000, seed=0)
+    sd = d.std() / np.sqrt(d.size)
+    assert limit.low == pytest.approx(drawn.low, abs=0.15 * sd)
+    assert limit.high == pytest.approx(drawn.high, abs=0.15 * sd)
+    assert limit.p_value == pytest.approx(drawn.p_value, abs=0.05)
+    assert (limit.p_value == drawn.p_value) == (shift == 5.0)
+    t_test = stats.ttest_1samp(d, 0)
+    assert [limit.low, limit.high] == pytest.approx(list(t_test.confidence_interval()), rel=1e-6)
+    assert limit.p_value == pytest.approx(t_test.pvalue) or shift == 5.0
+
+
+@pytest.mark.parametrize("n_changed", [0, 3, 40])
+def test_few_changes_among_many_records_are_resampled(n_changed: int):
+    """They are far from normal: the interval is that of drawing all records."""
+    d = np.zeros(500)
+    d[:n_changed] = np.random.default_rng(4).exponential(1, n_changed)
+    drawn = paired_interval(d, samples=4000, seed=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics, "MOST_RESAMPLED", 100)
+        patch.setattr(statistics, "_DRAWS", 5000)
+        sparse = paired_interval(d, samples=4000, seed=0)
+    sd = d.std() / np.sqrt(d.size)
+    assert sparse.low == pytest.approx(drawn.low, abs=0.2 * sd)
+    assert sparse.high == pytest.approx(drawn.high, abs=0.2 * sd)
+    assert sparse.p_value == pytest.approx(drawn.p_value, abs=0.05)
+
+
+def test_many_equal_differences_have_no_width():
+    """Of the smallest p-value that the draws can show."""
+    d = np.full(MOST_RESAMPLED + 1, 0.5)
+    assert paired_interval(d, samples=999, seed=0) == (0.5, 0.5, pytest.approx(2e-3, rel=0.02))
 
 
 def _means(d: np.ndarray) -> np.ndarray:
