@@ -22,6 +22,11 @@ from claimscore.pipeline.ray.board import REPORT_S, Counts, Orders, Report, Step
 _PATIENCE_S = 10.0
 
 
+def here() -> str:
+    """The address of the node that this process is on."""
+    return str(ray.util.get_node_ip_address())
+
+
 class RunOver(Exception):
     """The run has ended; what still waits is for another one."""
 
