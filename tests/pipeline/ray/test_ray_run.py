@@ -9,13 +9,14 @@ import os
 import signal
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from claimscore.config import EncoderConfig, LLMConfig, RunConfig
-from claimscore.errors import AuthenticationError, StoppedEarly
+from claimscore.errors import AuthenticationError, ConfigError, StoppedEarly
 from claimscore.pipeline.run import run
 from tests.loopback import Loopback
 from tests.tiny_models import save_tiny_nli
@@ -197,3 +198,13 @@ def test_a_refused_key_stops_the_run_as_a_wrong_setting(config: RunConfig) -> No
         run(at(server, config, max_concurrency=1))
     assert "OPENAI_API_KEY" in str(error.value)
     assert not (config.out / "scores.parquet").exists()
+
+
+def test_a_gpu_that_only_ray_knows_of_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the node's name: `--num-gpus` is what somebody says, torch is what computes."""
+    from claimscore.pipeline.ray import model_worker
+
+    monkeypatch.setattr(model_worker, "n_gpus", lambda: 0)
+    config = RunConfig("records.jsonl", "run", encoders=EncoderConfig(device="cuda"))
+    with pytest.raises(ConfigError, match=r"node \S+ of the Ray cluster has a GPU.*--device cpu"):
+        model_worker.load_here(types.SimpleNamespace(config=config))
