@@ -28,7 +28,7 @@ from claimscore.commands.options import (
     prompt_choices,
     run_config,
 )
-from claimscore.config import TASK_NAMES
+from claimscore.config import TASK_NAMES, Runner
 
 #: Seconds between two looks of `status --watch`.
 WATCH_INTERVAL_S = 2.0
@@ -128,11 +128,14 @@ def _finish(result: Any, as_json: bool) -> int:
     help=METRICS_HELP,
 )
 @metric_file_option
+@engine_options
 @output_options
 def score(
     directory: Path | str,
     metrics: tuple[str, ...],
     metric_files: tuple[Path, ...],
+    engine: Runner,
+    address: str | None,
     quiet: bool,
     as_json: bool,
 ) -> int:
@@ -147,6 +150,8 @@ def score(
             directory,
             metrics,
             metric_files=metric_files,
+            engine=engine,
+            address=address,
             on_plan=None if silent else print_plan,
             on_progress=show,
         )

@@ -14,6 +14,7 @@ import polars as pl
 
 from claimscore import __version__
 from claimscore.config import RunConfig
+from claimscore.config import Runner as EngineName
 from claimscore.errors import ConfigError
 from claimscore.metrics import catalogue
 from claimscore.metrics.base import Metric
@@ -115,20 +116,25 @@ def score(
     metrics: tuple[str, ...],
     *,
     metric_files: tuple[Path, ...] = (),
+    engine: EngineName = "local",
+    address: str | None = None,
     on_plan: OnPlan | None = None,
     on_progress: OnProgress | None = None,
 ) -> RunResult:
     """Add metrics to a run: only the stages that are missing are done, the rest is read.
 
-    `metric_files` have metrics of one's own. `on_plan` hears beforehand what will be done.
-    Raises as `run` does.
+    `metric_files` have metrics of one's own. `engine` and `address` are those of this call,
+    whatever the run was made with. `on_plan` hears beforehand what will be done. Raises as `run`
+    does.
     """
     if not metrics:
         raise ConfigError("nothing to do: name --metrics")
     known = catalogue(metric_files)
     reader = RunDirectory.reader(out)
     with damage_as_error(out):
-        earlier = config_from(reader.options(), out)
+        stored = config_from(reader.options(), out)
+    earlier = dataclasses.replace(stored, engine=engine, address=address)
+    check_ray(earlier)
     tell = Teller(Progress(), on_progress)
     with RunDirectory(out, tell.notice) as directory:
         keep_spending(directory)

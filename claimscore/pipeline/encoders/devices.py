@@ -92,8 +92,12 @@ def set_cpu_threads(n: int) -> None:
     torch.set_num_threads(n)
 
 
-def _every_gpu() -> list[str]:
+def n_gpus() -> int:
+    """The CUDA devices that torch sees here."""
     import torch
 
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    return [f"cuda:{index}" for index in range(count)]
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def _every_gpu() -> list[str]:
+    return [f"cuda:{index}" for index in range(n_gpus())]

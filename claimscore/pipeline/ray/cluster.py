@@ -1,18 +1,19 @@
-"""Joining a Ray cluster or starting one, what it has, and whether its nodes can do the work."""
+"""Joining a Ray cluster or starting one, and whether its nodes can do the work."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import os
+import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-from claimscore import __version__
-from claimscore.config import missing_environment, path_or_address, set_environment
+from claimscore.config import set_environment
 from claimscore.errors import ConfigError
+from claimscore.pipeline.ray.place import refuse_version, what_lacks
 
 # Ray reads these when it is imported.
 set_environment(
@@ -25,22 +26,8 @@ set_environment(
 
 import ray  # noqa: E402  # after the settings above
 import ray.data  # noqa: E402
+from ray.exceptions import RayError  # noqa: E402
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: E402
-
-#: LLM workers: a process each, which does some hundred requests a second. Two at least, so that
-#: the loss of one does not stop the stage; one for so many CPUs of the cluster.
-LEAST_LLM_WORKERS, MOST_LLM_WORKERS, CPUS_A_LLM_WORKER = 2, 16, 8
-
-
-class Layout(NamedTuple):
-    """How the cluster is used: processes of each stage, and what one of the models takes."""
-
-    llm_workers: int
-    model_workers: int
-    cpus: int
-    gpus: int
-    threads: int
-    device: str
 
 
 @contextlib.contextmanager
@@ -55,24 +42,39 @@ def connected(address: str | None) -> Iterator[None]:
         return
     start: dict[str, Any] = {"address": address}
     if address is None:
-        cpus = os.cpu_count() or 1
-        start = {
-            "address": "local",
-            "num_cpus": cpus + LEAST_LLM_WORKERS,  # these wait more than they work
-            "include_dashboard": False,
-        }
+        start = {"address": "local", "include_dashboard": False}
     try:
-        with _silent():
-            ray.init(**start, log_to_driver=False, logging_level=logging.CRITICAL)
-    except (ConnectionError, RuntimeError, ValueError) as exc:
-        where = "on this machine" if address is None else f"at --address {address}"
-        hint = "" if address is None else "; is it up, and does it want RAY_AUTH_MODE=token?"
-        raise ConfigError(f"Ray {where}: {first_line(exc)}{hint}") from exc
-    try:
+        _init(start)
         _be_quiet()
         yield
     finally:
         ray.shutdown()
+
+
+def _init(start: Mapping[str, Any]) -> None:
+    """Join or start; Ctrl-C and SIGTERM mean what they meant before."""
+    address = start["address"]
+    try:
+        with _silent(), _same_signals():
+            ray.init(**start, log_to_driver=False, logging_level=logging.CRITICAL)
+    except (ConnectionError, RuntimeError, ValueError) as exc:
+        is_own = address == "local"
+        where = "on this machine" if is_own else f"at --address {address}"
+        hint = "" if is_own else "; is it up, and does it want RAY_AUTH_MODE=token?"
+        raise ConfigError(f"Ray {where}: {first_line(exc)}{hint}") from exc
+
+
+@contextlib.contextmanager
+def _same_signals() -> Iterator[None]:
+    """Ray ends the process at a SIGTERM, with that number for an exit status."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _be_quiet() -> None:
@@ -100,11 +102,12 @@ def _silent() -> Iterator[None]:
         os.close(nowhere)
 
 
-def check_nodes(where: str, key_names: Sequence[str]) -> None:
-    """`ConfigError` where a node that may get work lacks claimscore, the folder, or a key.
+def check_nodes(where: str, mark: str, key_names: Sequence[str]) -> None:
+    """`ConfigError` where a node that may get work lacks claimscore, the run's folder, or a key.
 
-    A key stays where it is: none is sent to another node. That each of `key_names` is set there
-    is asked of a process that Ray starts, which has what its node was started with.
+    `mark` is what `mark_place` wrote there. A key stays where it is: none is sent to another
+    node. That each of `key_names` is set there is asked of a process that Ray starts, which has
+    what its node was started with.
     """
 
     def version_there() -> str:
@@ -116,82 +119,44 @@ def check_nodes(where: str, key_names: Sequence[str]) -> None:
         return version
 
     for node, version in _ask_nodes(version_there):
-        if version != __version__:
-            there = f"claimscore {version}" if version else "no claimscore"
-            raise ConfigError(
-                f"node {node} of the Ray cluster has {there}, this process {__version__}; on "
-                f"every node: pip install 'claimscore[ray]=={__version__}'"
-            )
-    for node, (sees, lacks) in _ask_nodes(_look_around, where, tuple(key_names)):
-        if not sees:
-            raise ConfigError(
-                f"node {node} of the Ray cluster does not see {where}; name an --out that all "
-                "nodes share: a folder on a network, or s3://BUCKET/FOLDER"
-            )
-        if lacks:
-            raise ConfigError(
-                f"node {node} of the Ray cluster has no {', '.join(lacks)}: keys are not sent to "
-                "other machines; set it there before `ray start`"
-            )
-
-
-def _look_around(where: str, key_names: Sequence[str]) -> tuple[bool, tuple[str, ...]]:
-    """Whether the folder is seen here, and which keys are not."""
-    place = path_or_address(where)
-    return isinstance(place, str) or place.is_dir(), missing_environment(key_names)
+        refuse_version(f"node {node} of the Ray cluster", version)
+    for node, lack in _ask_nodes(what_lacks, where, mark, tuple(key_names)):
+        if lack is not None:
+            raise ConfigError(f"node {node} of the Ray cluster {lack}")
 
 
 def _ask_nodes(question: Callable[..., Any], *args: object) -> Iterator[tuple[str, Any]]:
-    """The answer of every node that may get work."""
+    """The answer of every node that may get work. One that dies meanwhile is not waited for."""
     task = ray.remote(question)
     asked = [
         (
-            str(node["NodeManagerAddress"]),
+            node,
             task.options(
                 num_cpus=0,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
             ).remote(*args),
         )
-        for node in _nodes()
-        if node["Resources"].get("CPU")
+        for node in working_nodes()
     ]
-    for name, answer in asked:
-        yield name, ray.get(answer)
+    for node, answer in asked:
+        name = str(node["NodeManagerAddress"])
+        try:
+            yield name, ray.get(answer)
+        except RayError as exc:
+            if node["NodeID"] in {each["NodeID"] for each in working_nodes()}:
+                raise ConfigError(
+                    f"node {name} of the Ray cluster cannot be asked what it has: {first_line(exc)}"
+                ) from exc
 
 
-def layout(device: str, threads: int, computes: bool, concurrency: int) -> Layout:
-    """How many workers of each kind the cluster has room for, of those that ask no more than
-    there may be requests in flight.
-
-    A model worker has a GPU; where there are none, or `device` is the CPU, as many CPUs as a run
-    in one process has `threads` there, so that it computes the same.
-    """
-    resources: Any = ray.cluster_resources  # without types
-    total: dict[str, float] = resources()
-    cpus, gpus = int(total.get("CPU", 1)), int(total.get("GPU", 0))
-    if device == "cuda" and not gpus:
-        raise ConfigError("--device cuda: no node of the Ray cluster has a GPU")
-    asking = min(concurrency, MOST_LLM_WORKERS, max(LEAST_LLM_WORKERS, cpus // CPUS_A_LLM_WORKER))
-    if device != "cpu" and gpus:
-        return Layout(asking, gpus, 1, 1, threads, "cuda")
-    each = min(threads, max(1, *(int(node["Resources"].get("CPU", 0)) for node in _nodes())))
-    room = max(1, (cpus - asking) // each)
-    return Layout(asking, room if computes else 0, each, 0, threads, "cpu")
-
-
-def share(concurrency: int, workers: int) -> int:
-    """Requests that each of the workers, not more than these, may have in flight."""
-    return concurrency // workers
-
-
-def open_chunks(concurrency: int, chunk_records: int) -> int:
-    """Chunks that a worker has open, so that its engine never starves."""
-    return max(2, math.ceil(2 * concurrency / chunk_records))
-
-
-def _nodes() -> list[dict[str, Any]]:
+def working_nodes() -> list[dict[str, Any]]:
+    """The nodes that may get work: those with CPUs or GPUs."""
     nodes: Any = ray.nodes  # without types
-    return [node for node in nodes() if node["Alive"]]
+    return [
+        node
+        for node in nodes()
+        if node["Alive"] and (node["Resources"].get("CPU") or node["Resources"].get("GPU"))
+    ]
 
 
 def first_line(exc: BaseException) -> str:

@@ -11,6 +11,7 @@ from claimscore.config import RunConfig, api_base_url
 from claimscore.errors import ConfigError
 from claimscore.pipeline.chunks import ChunkTodo
 from claimscore.pipeline.plan import Plan, PlannedPass, PlannedTask
+from claimscore.pipeline.ray.place import refuse_version, what_lacks
 from claimscore.rundir import Lies
 from claimscore.types import JSON
 
@@ -29,14 +30,16 @@ class Row(TypedDict):
 class Job:
     """All that a worker needs beside the run's folder. It has no key: these are the nodes' own.
 
-    `tasks` and `passes` are those of the plan, prompts included, so that nobody needs the files
-    that these came from. `expected` is what is known of the models. A worker has `calls`
-    chunks open, and computes with so many `threads` where it does on a CPU; its share of the
-    requests in flight is `config.llm.max_concurrency`.
+    `version` is the driver's; it and what the place has are checked where the worker is. `tasks`
+    and `passes` are those of the plan, prompts included, so that nobody needs the files that these
+    came from. `expected` is what is known of the models. A worker has `calls` chunks open, and
+    computes with so many `threads` where it does on a CPU; its share of the requests in flight is
+    `config.llm.max_concurrency`.
     """
 
     config: RunConfig
     where: str
+    version: str
     tasks: tuple[PlannedTask, ...]
     passes: tuple[PlannedPass, ...]
     roles: tuple[str, ...]
@@ -48,6 +51,14 @@ class Job:
     expected: JSON
     key_names: tuple[str, ...]
     needs_llm: bool
+
+    def check_place(self, node: str) -> None:
+        """`ConfigError` where a worker cannot be on this machine: the node may be a new one."""
+        there = f"node {node} of the Ray cluster"
+        refuse_version(there, self.version)
+        lack = what_lacks(self.where, self.head, self.key_names)
+        if lack is not None:
+            raise ConfigError(f"{there} {lack}")
 
     def row(self, item: ChunkTodo, finished: Finished) -> Row:
         """A chunk as the workers get it."""

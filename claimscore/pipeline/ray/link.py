@@ -22,6 +22,12 @@ from claimscore.pipeline.ray.board import REPORT_S, Counts, Orders, Report, Step
 _PATIENCE_S = 10.0
 
 
+def here() -> str:
+    """The address of the node that this process is on."""
+    address: Any = ray.util.get_node_ip_address  # without types
+    return str(address())
+
+
 class RunOver(Exception):
     """The run has ended; what still waits is for another one."""
 

@@ -18,7 +18,7 @@ from claimscore.pipeline.llm.services.client import Client
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.pipeline.ray.files import ToldChunk
 from claimscore.pipeline.ray.job import Job, Row, done_row
-from claimscore.pipeline.ray.link import Link
+from claimscore.pipeline.ray.link import Link, here
 from claimscore.rundir import ChunkFiles
 
 
@@ -48,6 +48,7 @@ class LLMWorker:
         self._portal = self._stack.enter_context(start_blocking_portal(backend_options={**LOOP}))
         self._turn = anyio.Semaphore(1)
         try:
+            job.check_place(here())
             if job.needs_llm:
                 opened = self._portal.wrap_async_context_manager(_open(job, self._link))
                 self._asking = self._stack.enter_context(opened)

@@ -8,12 +8,12 @@ from typing import Any
 from claimscore.errors import ConfigError
 from claimscore.pipeline.chunk_work import do_passes
 from claimscore.pipeline.encoders import load_model
-from claimscore.pipeline.encoders.devices import Models, load_workers, set_cpu_threads
+from claimscore.pipeline.encoders.devices import Models, load_workers, n_gpus, set_cpu_threads
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.ray.board import Counts
 from claimscore.pipeline.ray.files import ToldChunk
 from claimscore.pipeline.ray.job import Job, Row, done_row
-from claimscore.pipeline.ray.link import Link
+from claimscore.pipeline.ray.link import Link, here
 from claimscore.pipeline.runner import with_store
 from claimscore.pipeline.settings import model_settings
 from claimscore.types import JSON
@@ -39,6 +39,7 @@ class ModelWorker:
 
     def _load(self) -> Models:
         job = self._job
+        job.check_place(here())
         models = load_here(job)
         found = model_settings(models)
         if found != job.expected:
@@ -99,7 +100,13 @@ def _counts(progress: Progress) -> Counts:
 
 
 def load_here(job: Job) -> Models:
-    """The models of the job on this worker's one device."""
+    """The models of the job on this worker's one device; `ConfigError` where it is a GPU that
+    only Ray knows of."""
+    if job.config.encoders.device == "cuda" and not n_gpus():
+        raise ConfigError(
+            f"node {here()} of the Ray cluster has a GPU, as Ray was told, but torch there sees "
+            "none; install torch with CUDA and a driver there, or take --device cpu"
+        )
     set_cpu_threads(job.threads)
     workers = load_workers(job.roles, job.config.encoders, load_model)
     return workers[0].models if workers else {}

@@ -15,8 +15,10 @@ import ray.data
 from ray.data import ActorPoolStrategy
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
+from claimscore import __version__
 from claimscore.config import (
     API_KEY,
+    EncoderConfig,
     RunConfig,
     api_key,
     model_api_key,
@@ -27,6 +29,7 @@ from claimscore.config import (
 from claimscore.errors import ClaimscoreError, StoppedEarly
 from claimscore.pipeline.chunks import ChunkTodo
 from claimscore.pipeline.encoders.devices import cpu_threads
+from claimscore.pipeline.encoders.served import is_served
 from claimscore.pipeline.encoders.store import StoreStats
 from claimscore.pipeline.llm.money import SPEND_FILE
 from claimscore.pipeline.llm.providers.base import Provider, base_urls
@@ -35,11 +38,13 @@ from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.plan import Plan
 from claimscore.pipeline.progress import PassWork, Progress
 from claimscore.pipeline.ray.board import Counts, Look, Step
-from claimscore.pipeline.ray.cluster import check_nodes, first_line, layout, open_chunks, share
+from claimscore.pipeline.ray.cluster import check_nodes, first_line, working_nodes
 from claimscore.pipeline.ray.head import SharedFiles, start_head
 from claimscore.pipeline.ray.job import Job, Row, finished_of, resolved
 from claimscore.pipeline.ray.llm_worker import LLMWorker
 from claimscore.pipeline.ray.model_worker import ModelWorker, look_at_models
+from claimscore.pipeline.ray.place import mark_place
+from claimscore.pipeline.ray.planning import LLM_CPUS, open_chunks, plan_layout, share
 from claimscore.pipeline.runner import missing_roles, refuse_all_too_long, watch
 from claimscore.pipeline.signals import watch_signals
 from claimscore.pipeline.telling import Teller
@@ -74,12 +79,17 @@ class RayRunner:
         roles = missing_roles(plan, todo)
         self._asks = any(item.tasks for item in todo)
         self._computes = any(item.passes for item in todo)
-        self._layout = layout(
-            config.encoders.device, cpu_threads(), self._computes, config.llm.max_concurrency
+        self._layout = plan_layout(
+            [node["Resources"] for node in working_nodes()],
+            self._device(config.encoders, roles),
+            cpu_threads(),
+            computes=self._computes,
+            concurrency=config.llm.max_concurrency,
         )
         self._job = self._make_job(resolved(config, plan), plan, roles)
         self._shared = self._shared_files()
-        check_nodes(self._job.where, self._job.key_names)
+        mark_place(directory.folder, self._job.head)
+        check_nodes(self._job.where, self._job.head, self._job.key_names)
         self._progress = _Counting(tell.progress, directory, todo)
         self._head: Any = None
         self._why: Reason | None = None
@@ -94,6 +104,7 @@ class RayRunner:
         return Job(
             config=dataclasses.replace(config, encoders=encoders, llm=llm),
             where=self._where(),
+            version=__version__,
             tasks=plan.tasks,
             passes=plan.passes,
             roles=tuple(roles),
@@ -106,6 +117,13 @@ class RayRunner:
             key_names=self._key_names(roles),
             needs_llm=self._provider is not None,
         )
+
+    @staticmethod
+    def _device(encoders: EncoderConfig, roles: list[str]) -> str:
+        """Models behind servers need no GPU here, whatever the cluster has."""
+        if encoders.device == "auto" and all(is_served(getattr(encoders, r) or "") for r in roles):
+            return "cpu"
+        return encoders.device
 
     def _key_names(self, roles: list[str]) -> tuple[str, ...]:
         """The environment variables with keys that the work needs; nodes have their own."""
@@ -213,7 +231,7 @@ class RayRunner:
                 LLMWorker,
                 fn_constructor_args=(self._job,),
                 compute=_pool(self._layout.llm_workers, self._job.calls),
-                num_cpus=1,
+                num_cpus=LLM_CPUS,
             )
         if self._computes:
             data = data.map(

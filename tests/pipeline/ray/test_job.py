@@ -8,13 +8,17 @@ from typing import Any
 
 import pytest
 
+from claimscore import __version__
 from claimscore.config import EncoderConfig, LLMConfig, RunConfig
-from claimscore.errors import ConfigError
+from claimscore.errors import ConfigError, StoppedEarly
+from claimscore.pipeline import run as pipeline_run
 from claimscore.pipeline.chunks import ChunkTodo
 from claimscore.pipeline.plan import Plan, make_plan
 from claimscore.pipeline.ray import check_ray
 from claimscore.pipeline.ray.job import Job, done_row, finished_of, resolved
+from claimscore.pipeline.ray.place import mark_place
 from claimscore.pipeline.settings import config_from, options_of
+from claimscore.storage import open_folder
 
 COLUMNS = ("id", "summary_a", "summary_b")
 
@@ -34,6 +38,7 @@ def job(config: RunConfig, plan: Plan) -> Job:
     return Job(
         config=config,
         where="run",
+        version=__version__,
         tasks=plan.tasks,
         passes=plan.passes,
         roles=plan.roles,
@@ -128,21 +133,57 @@ def test_an_address_where_nobody_is(config: RunConfig, address: str, message: st
         check_ray(dataclasses.replace(config, address=address))
 
 
-@pytest.mark.parametrize(
-    ("concurrency", "workers"), [(1, 1), (3, 3), (64, 4)], ids=["one", "few", "many"]
-)
-def test_no_more_workers_ask_than_requests_may_be_in_flight(
-    monkeypatch: pytest.MonkeyPatch, concurrency: int, workers: int
-) -> None:
-    """A local server may bear one request at a time."""
-    pytest.importorskip("ray", reason="needs the extra `ray`")
-    from claimscore.pipeline.ray import cluster
+def test_a_worker_is_where_the_run_is(job: Job, tmp_path: Path) -> None:
+    """A folder of the same name on another machine would swallow what it writes."""
+    job = dataclasses.replace(job, where=str(tmp_path / "run"))
+    mark_place(open_folder(tmp_path / "run"), job.head)
+    job.check_place("1.2.3.4")
+    for mark in ("another call", ""):
+        mark_place(open_folder(tmp_path / "run"), mark)
+        with pytest.raises(ConfigError, match=r"node 1\.2\.3\.4 .* does not see .*--out"):
+            job.check_place("1.2.3.4")
+    with pytest.raises(ConfigError, match="does not see"):
+        dataclasses.replace(job, where=str(tmp_path / "none")).check_place("1.2.3.4")
+    assert not (tmp_path / "none").exists()
 
-    monkeypatch.setattr(cluster.ray, "cluster_resources", lambda: {"CPU": 32.0})
-    monkeypatch.setattr(cluster, "_nodes", lambda: [{"Resources": {"CPU": 32.0}}])
-    found = cluster.layout("cpu", 2, True, concurrency)
-    assert found.llm_workers == workers
-    assert 1 <= cluster.share(concurrency, workers) <= concurrency / workers
+
+def test_a_worker_has_the_drivers_version(job: Job) -> None:
+    """The node may be another one than was asked at first."""
+    with pytest.raises(ConfigError, match=r"has claimscore .*0\.0\.9.*pip install"):
+        dataclasses.replace(job, version="0.0.9").check_place("1.2.3.4")
+
+
+def test_a_worker_has_the_keys(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not sent; the one that is missing is named."""
+    job = dataclasses.replace(job, where=str(tmp_path), key_names=("OPENAI_API_KEY", "OTHER"))
+    mark_place(open_folder(tmp_path), job.head)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-one")
+    monkeypatch.delenv("OTHER", raising=False)
+    with pytest.raises(ConfigError, match="has no OTHER") as error:
+        job.check_place("1.2.3.4")
+    assert "sk-one" not in str(error.value)
+
+
+def test_scoring_goes_to_the_cluster_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what is missing, and only where something is; each call as it is told."""
+    given: list[tuple[str | None, int]] = []
+
+    def cluster(config: RunConfig, *parts: Any) -> Any:
+        given.append((config.address, len(parts[-2])))
+        raise StoppedEarly("at the cluster")
+
+    monkeypatch.setattr(pipeline_run, "ray_runner", cluster)
+    monkeypatch.setattr(pipeline_run, "check_ray", lambda config: None)
+    records = tmp_path / "records.jsonl"
+    records.write_text('{"summary_a": "Rooms are clean.", "summary_b": "Rooms are loud."}\n')
+    out = tmp_path / "run"
+    pipeline_run.run(RunConfig(str(records), out, ("ds",)))
+    pipeline_run.score(out, ("ds",), engine="ray", address="head:6379")
+    with pytest.raises(StoppedEarly, match="at the cluster"):
+        pipeline_run.score(out, ("caspr",), engine="ray", address="head:6379")
+    assert given == [("head:6379", 1)]
 
 
 def test_an_address_goes_with_ray(tmp_path: Path) -> None:
@@ -152,7 +193,7 @@ def test_an_address_goes_with_ray(tmp_path: Path) -> None:
 
 
 def test_the_engine_is_no_setting_of_the_run(config: RunConfig) -> None:
-    """`score` works in its own process, whatever `run` did."""
+    """`score` works where it is told, whatever `run` did."""
     stored = options_of(dataclasses.replace(config, address="auto"))
     assert not {"engine", "address"} & set(stored)
     assert config_from(stored, config.out).engine == "local"

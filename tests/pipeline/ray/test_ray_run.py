@@ -9,13 +9,14 @@ import os
 import signal
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from claimscore.config import EncoderConfig, LLMConfig, RunConfig
-from claimscore.errors import AuthenticationError, StoppedEarly
+from claimscore.errors import AuthenticationError, ConfigError, StoppedEarly
 from claimscore.pipeline.run import run
 from tests.loopback import Loopback
 from tests.tiny_models import save_tiny_nli
@@ -31,8 +32,8 @@ pytestmark = [
     *(pytest.mark.filterwarnings(f"ignore::{kind}") for kind in RAYS_OWN),
 ]
 
-RPM = 3600
-CONCURRENCY = 16
+RECORDS, RPM, CONCURRENCY = 40, 3600, 16
+REQUESTS = 4 * RECORDS
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def write_records(path: Path, n: int) -> str:
 def config(tmp_path: Path) -> RunConfig:
     """Four requests a record, in chunks of eight records; nothing for models to do."""
     return RunConfig(
-        input=write_records(tmp_path / "records.jsonl", 80),
+        input=write_records(tmp_path / "records.jsonl", RECORDS),
         out=tmp_path / "ray",
         metrics=("ds",),
         tasks=("decompose",),
@@ -123,7 +124,14 @@ def meanwhile(server: Loopback, *acts: tuple[int, Callable[[], None]]) -> Iterat
 
 
 def kill(title: str) -> Callable[[], None]:
-    return lambda: os.kill(workers(title)[0], signal.SIGKILL)
+    """Once there is one."""
+
+    def act() -> None:
+        while not (found := workers(title)):
+            time.sleep(0.02)
+        os.kill(found[0], signal.SIGKILL)
+
+    return act
 
 
 @pytest.mark.usefixtures("ray_here")
@@ -139,21 +147,21 @@ def test_killed_workers_lose_and_change_nothing(config: RunConfig, tmp_path: Pat
         alone = at(quick, config, rpm=None)
         run(locally(alone, out=tmp_path / "local", cache_dir=tmp_path / "other"))
     with Loopback(latency_s=0.05, rpm=RPM, depth_s=2.0, headers="none") as server:
-        first = at(server, config, max_requests=30)
+        first = at(server, config, max_requests=20)
         with pytest.raises(StoppedEarly, match="max-requests"):
             run(locally(first))
         killed = (
+            (40, kill("ray::Head")),
             (80, kill("Map(LLMWorker)")),
-            (160, kill("ray::Head")),
-            (160, kill("Map(ModelWorker)")),
+            (80, kill("Map(ModelWorker)")),
         )
         with meanwhile(server, *killed):
             result = run(at(server, config))
         stats = server.counts.to_json()
-    assert result.summary["records"] == {"total": 80, "done": 80, "failed": 0}
+    assert result.summary["records"] == {"total": RECORDS, "done": RECORDS, "failed": 0}
     ours, theirs = config.out / "scores.parquet", tmp_path / "local" / "scores.parquet"
     assert ours.read_bytes() == theirs.read_bytes()
-    assert stats["paid_distinct"] == 320
+    assert stats["paid_distinct"] == REQUESTS
     assert stats["paid_twice"] <= CONCURRENCY // 2
     assert stats["most_in_flight"] <= CONCURRENCY
     assert stats["refused_by_limit"] == 0
@@ -163,21 +171,21 @@ def test_killed_workers_lose_and_change_nothing(config: RunConfig, tmp_path: Pat
 def test_an_interrupted_run_goes_on_in_one_process(config: RunConfig, tmp_path: Path) -> None:
     """Ctrl-C: what is in flight lands, and the steps that were done stay done."""
     with Loopback(latency_s=0.05, rpm=RPM, depth_s=2.0, headers="none") as server:
-        interrupted = (100, lambda: os.kill(os.getpid(), signal.SIGINT))
+        interrupted = (30, lambda: os.kill(os.getpid(), signal.SIGINT))
         with (
             meanwhile(server, interrupted),
             pytest.raises(StoppedEarly, match="interrupted"),
         ):
             run(at(server, config))
         before = server.counts.to_json()
-        assert 100 <= before["paid"] < 250
+        assert 30 <= before["paid"] < REQUESTS
         assert before["in_flight"] == 0
         result = run(locally(at(server, config)))
         stats = server.counts.to_json()
-    assert result.summary["records"]["done"] == 80
+    assert result.summary["records"]["done"] == RECORDS
     assert stats["paid_twice"] == 0
-    assert stats["paid_distinct"] == 320
-    assert result.summary["spent"]["requests"] == 320
+    assert stats["paid_distinct"] == REQUESTS
+    assert result.summary["spent"]["requests"] == REQUESTS
 
 
 @pytest.mark.usefixtures("ray_here")
@@ -187,6 +195,16 @@ def test_a_refused_key_stops_the_run_as_a_wrong_setting(config: RunConfig) -> No
         Loopback(key="right") as server,
         pytest.raises(AuthenticationError) as error,
     ):
-        run(at(server, config))
+        run(at(server, config, max_concurrency=1))
     assert "OPENAI_API_KEY" in str(error.value)
     assert not (config.out / "scores.parquet").exists()
+
+
+def test_a_gpu_that_only_ray_knows_of_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the node's name: `--num-gpus` is what somebody says, torch is what computes."""
+    from claimscore.pipeline.ray import model_worker
+
+    monkeypatch.setattr(model_worker, "n_gpus", lambda: 0)
+    config = RunConfig("records.jsonl", "run", encoders=EncoderConfig(device="cuda"))
+    with pytest.raises(ConfigError, match=r"node \S+ of the Ray cluster has a GPU.*--device cpu"):
+        model_worker.load_here(types.SimpleNamespace(config=config))
