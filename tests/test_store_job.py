@@ -187,3 +187,20 @@ def test_an_address_that_is_none(records: Path, capsys: pytest.CaptureFixture[st
     assert "ftp://: no such kind of address is known" in capsys.readouterr().err
     assert _main(["run", str(records), "--out", "s3://key:hidden@bucket/a"]) == 2
     assert "hidden" not in capsys.readouterr().err
+
+
+def test_what_was_spent_is_not_lost_by_who_does_not_copy_it(s3: str) -> None:
+    """After a kill: a call that is interrupted before it looks at the ledger, or a report."""
+    where = f"{s3}/run"
+    with RunDirectory(where) as directory:
+        directory.check_settings({"seed": 0})
+        ledger = Ledger(directory.state / SPEND_FILE)  # as a kill leaves it: not copied
+        ledger.settle([], Spent(3))
+        ledger.close()
+        (directory.state / "scores").mkdir()
+    assert not (directory.state / "scores").exists()
+    with RunDirectory(where) as directory:
+        keep_spending(directory)
+        assert run_spent(directory).requests == 3
+    assert run_spent(RunDirectory.reader(where)).requests == 3
+    assert not (directory.state / SPEND_FILE).exists()

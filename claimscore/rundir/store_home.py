@@ -31,6 +31,9 @@ _EVENTS = "events.jsonl"
 #: What stays in the folder here when a run ends: its lock, and names for people and the lease.
 _KEPT = {LOCK, "machine", "address"}
 
+#: The ending of files that are appended to: they go only when the store has them.
+_GROWING = ".jsonl"
+
 
 class StoreHome:
     """An address such as `s3://bucket/runs/a`."""
@@ -101,18 +104,22 @@ class StoreHome:
                 lock.release()
 
     def _empty_state(self, lease: Lease) -> None:
-        """Copy a last time, then remove what is here; where the store is away it stays here, for
-        the next call on this machine."""
+        """Copy a last time, then remove what is here. What is not in the store stays here, for
+        the next call on this machine: where the store is away, or this call was over before it
+        looked at a file that an earlier one left."""
         try:
             lease.check()
             self._copies.stop()
         except ClaimscoreError:
             return
+        copied = {name.rpartition("/")[2] for name in self._copies.names}
         with contextlib.suppress(OSError):
             for entry in self.state.iterdir():
                 if entry.is_dir():
                     shutil.rmtree(entry, ignore_errors=True)
-                elif entry.name not in _KEPT:
+                elif entry.name in copied or not (
+                    entry.name in _KEPT or entry.suffix == _GROWING
+                ):
                     entry.unlink(missing_ok=True)
 
     def remove_traces(self) -> None:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
-from claimscore.config import names_aws_key, store_allows_http
+from claimscore.config import names_aws_key, names_azure_connection, store_allows_http
 from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.storage.addresses import Address
 
@@ -45,7 +45,6 @@ _CREDENTIALS = {
     "AWS_SKIP_SIGNATURE=true for a public bucket)",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY (or AZURE_STORAGE_SAS_TOKEN)",
-    "http": "nothing: only pages that need no login can be read",
 }
 
 
@@ -120,8 +119,19 @@ def _translated(kind: str, address: str, error: Exception) -> Exception:
     status = int(_found(r"\bstatus(?: code)?: ([1-5]\d\d)\b", text) or 0)
     if code in ("NoSuchBucket", "ContainerNotFound", "InvalidBucketName"):
         return ConfigError(f"{address}: there is no such bucket; check its name")
+    if status == 405:
+        return ConfigError(f"{address}: the server does not support what is asked of it (405)")
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(2, "No such object", address)
+    if "Content-Length Header missing" in text:
+        return ConfigError(
+            f"{address}: the server does not say how long the file is; download it first"
+        )
+    if kind == "az" and "MissingAccount" in text and names_azure_connection():
+        return ConfigError(
+            f"{address}: AZURE_STORAGE_CONNECTION_STRING is not read; set its parts: "
+            "AccountName as AZURE_STORAGE_ACCOUNT_NAME, AccountKey as AZURE_STORAGE_ACCOUNT_KEY"
+        )
     if "token request" in text or "MissingAccount" in text or "redential" in code:
         return ConfigError(f"{address}: no credentials were found; set {_CREDENTIALS[kind]}")
     if "BadScheme" in text:
@@ -133,10 +143,14 @@ def _translated(kind: str, address: str, error: Exception) -> Exception:
         return ConfigError(f"{address}: the bucket is in another region; set AWS_DEFAULT_REGION")
     if _is_refusal(error, status, code):
         detail = f" ({code or status})" if code or status else ""
+        if kind == "http":
+            return ConfigError(
+                f"{address}: access is denied{detail}; only pages that need no login can be read"
+            )
         return ConfigError(
             f"{address}: access is denied{detail}; check {_CREDENTIALS[kind]} and the rights"
         )
-    if status in (405, 501) or isinstance(error, exceptions.NotSupportedError):
+    if status == 501 or isinstance(error, exceptions.NotSupportedError):
         return ConfigError(f"{address}: the server does not support what is asked of it")
     if status >= 500 or status in (408, 429):
         return StoppedEarly(
