@@ -59,7 +59,7 @@ class StoreHome:
             if not self.folder.exists("run.toml"):
                 tops = {name.partition("/")[0] for name in self.folder.names()}
                 refuse_foreign(sorted(tops - {STATE}), self.folder.name)
-            lease = Lease(self.folder, LOCK, self._machine(), tell=self._tell)
+            lease = Lease(self.folder, LOCK, self.machine, tell=self._tell)
             lease.take()
             self._lease = lease
             self._take_events()
@@ -70,8 +70,8 @@ class StoreHome:
         self._copies.add(f"{STATE}/{NOTE}", self._new_note)
         self._copies.start()
 
-    def _machine(self) -> str:
-        """A name of this machine that no other has."""
+    @property
+    def machine(self) -> str:
         path = self.state / "machine"
         if not path.exists():
             write_text(path, secrets.token_hex(16))
@@ -117,9 +117,7 @@ class StoreHome:
             for entry in self.state.iterdir():
                 if entry.is_dir():
                     shutil.rmtree(entry, ignore_errors=True)
-                elif entry.name in copied or not (
-                    entry.name in _KEPT or entry.suffix == _GROWING
-                ):
+                elif entry.name in copied or not (entry.name in _KEPT or entry.suffix == _GROWING):
                     entry.unlink(missing_ok=True)
 
     def remove_traces(self) -> None:

@@ -99,26 +99,32 @@ _ANSWERS = (exceptions.AlreadyExistsError, exceptions.PreconditionError)
 
 
 @contextlib.contextmanager
-def store_errors(kind: str, address: str) -> Iterator[None]:
+def store_errors(kind: str, address: str, *, worked: bool = False) -> Iterator[None]:
     """Map a store's error to one of ours; `FileNotFoundError` only where the bucket is there.
 
     What a store says is read for its codes and never shown: an address with a signature or a
-    request's headers may be in it.
+    request's headers may be in it. `worked` says that this process has written there: a refusal
+    is then no mistake of the command, and stops it like a store that is away.
     """
     try:
         yield
     except _ANSWERS:
         raise
     except (exceptions.BaseError, FileNotFoundError) as exc:
-        raise _translated(kind, address, exc) from None
+        raise _translated(kind, address, exc, worked) from None
 
 
-def _translated(kind: str, address: str, error: Exception) -> Exception:
+def _translated(kind: str, address: str, error: Exception, worked: bool) -> Exception:
     text = str(error)
     code = _found(r"<Code>([A-Za-z]{1,60})</Code>", text)
     status = int(_found(r"\bstatus(?: code)?: ([1-5]\d\d)\b", text) or 0)
     if code in ("NoSuchBucket", "ContainerNotFound", "InvalidBucketName"):
-        return ConfigError(f"{address}: there is no such bucket; check its name")
+        return no_bucket(address, worked)
+    if code == "RequestTimeTooSkewed":
+        return StoppedEarly(
+            f"{address}: the store's clock and this machine's differ by too much; set this "
+            "machine's, then run the same command again"
+        )
     if status == 405:
         return ConfigError(f"{address}: the server does not support what is asked of it (405)")
     if isinstance(error, FileNotFoundError):
@@ -147,6 +153,11 @@ def _translated(kind: str, address: str, error: Exception) -> Exception:
             return ConfigError(
                 f"{address}: access is denied{detail}; only pages that need no login can be read"
             )
+        if worked or code == "ExpiredToken":
+            return StoppedEarly(
+                f"{address}: access is denied{detail}: the credentials have expired, or were "
+                f"changed; renew {_CREDENTIALS[kind]}, then run the same command again"
+            )
         return ConfigError(
             f"{address}: access is denied{detail}; check {_CREDENTIALS[kind]} and the rights"
         )
@@ -165,6 +176,16 @@ def _translated(kind: str, address: str, error: Exception) -> Exception:
     if status:
         return ConfigError(f"{address}: the store refused the request ({code or status})")
     return ConfigError(f"{address}: {_first_words(text)}")
+
+
+def no_bucket(address: str, worked: bool) -> Exception:
+    """There is no such bucket, or none any more."""
+    if worked:
+        return StoppedEarly(
+            f"{address}: the bucket is gone; with a new one the same command begins again "
+            "(answers are in the cache)"
+        )
+    return ConfigError(f"{address}: there is no such bucket; check its name")
 
 
 _REFUSALS = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
