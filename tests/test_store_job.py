@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from claimscore.cli import _main
@@ -255,3 +256,43 @@ def test_a_kill_and_another_machine_pass_no_cap(
     folder.write(AHEAD, b"[]")
     with RunDirectory(where) as directory, pytest.raises(ConfigError, match=r"ahead.json: damaged"):
         keep_spending(directory)
+
+
+def test_what_polars_says_of_a_store_is_one_line(
+    s3: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A table is read by polars itself: its error names place and answer, and no key."""
+    table = f"{s3}-gone/claims/part-000000.parquet"
+    monkeypatch.setattr(
+        "claimscore.report.run.write_run_report", lambda _: pl.scan_parquet(table).collect()
+    )
+    assert _main(["report", f"{s3}/run"]) == 75
+    assert capsys.readouterr().err == (
+        f"claimscore: stopped: {table}: the store answers 404; check the network, the "
+        "credentials and the rights, then run the same command again\n"
+    )
+
+
+def test_a_part_that_the_store_does_not_give_is_not_called_damaged(
+    s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Credentials that expired half-way; and a part that is gone is missing."""
+    with RunDirectory(f"{s3}/run") as directory:
+        directory.check_settings({"seed": 0})
+        rows = [pl.DataFrame({"id": [str(n)]}) for n in range(3)]
+        directory.write_chunks(0, "records", "records", rows)
+        part = next(directory.folder.names("records"))
+
+        def refuse(*_: object) -> None:
+            raise StoppedEarly("the credentials have expired")
+
+        content = directory.folder.read(part)
+        directory.folder.delete(part)
+        with pytest.raises(ConfigError, match=f"{part}: missing or damaged: it cannot be read"):
+            directory.read("records", 1)
+        directory.folder.write(part, content)
+        assert directory.read("records", 1)["id"].to_list() == ["1"]
+        directory.folder.delete(part)
+        monkeypatch.setattr(type(directory.folder), "stat", refuse)
+        with pytest.raises(StoppedEarly, match="expired"):
+            directory.read("records", 1)

@@ -153,10 +153,11 @@ def _translated(kind: str, address: str, error: Exception, worked: bool) -> Exce
             return ConfigError(
                 f"{address}: access is denied{detail}; only pages that need no login can be read"
             )
-        if worked or code == "ExpiredToken":
+        if worked:
             return StoppedEarly(
-                f"{address}: access is denied{detail}: the credentials have expired, or were "
-                f"changed; renew {_CREDENTIALS[kind]}, then run the same command again"
+                f"{address}: access is denied{detail}, which it was not before: the credentials "
+                "have expired, rights were taken away, or this machine's clock was changed; "
+                f"renew {_CREDENTIALS[kind]}, then run the same command again"
             )
         return ConfigError(
             f"{address}: access is denied{detail}; check {_CREDENTIALS[kind]} and the rights"
