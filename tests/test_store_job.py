@@ -262,7 +262,7 @@ def test_what_polars_says_of_a_store_is_one_line(
     s3: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A table is read by polars itself: its error names place and answer, and no key."""
-    table = f"{s3}-gone/claims/part-000000.parquet"
+    table = f"{s3}gone/claims/part-000000.parquet"
     monkeypatch.setattr(
         "claimscore.report.run.write_run_report", lambda _: pl.scan_parquet(table).collect()
     )
