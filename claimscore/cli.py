@@ -6,6 +6,7 @@ import contextlib
 import errno
 import io
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -70,11 +71,24 @@ def _main(arguments: Sequence[str]) -> int:
         _drop_output()
         return EXIT_OK
     except OSError as exc:
+        if exc.errno is None and "object-store error" in str(exc):
+            return _complain(_store_refusal(str(exc)), EXIT_STOPPED)
         if exc.filename is not None or exc.errno not in _NO_OUTPUT:
             raise
         _drop_output()
         return _complain(f"stopped: what was to be printed is lost: {exc.strerror}", EXIT_STOPPED)
     return code if isinstance(code, int) else EXIT_OK
+
+
+def _store_refusal(text: str) -> str:
+    """What polars says of a table in an object store, without what may be a secret."""
+    where = re.search(r"\(path: ([^?)]*)", text)
+    status = re.search(r"status code: (\d{3})", text)
+    said = f"the store answers {status[1]}" if status else "the store was not reached"
+    return (
+        f"stopped: {where[1] if where else 'a table'}: {said}; check the network, the credentials "
+        "and the rights, then run the same command again"
+    )
 
 
 def _refuse_bytes(arguments: Sequence[str]) -> None:

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import settings
 
 from claimscore.types import JSON
-from tests.object_store import s3, s3_server
+from tests.object_store import gs, gs_server, s3, s3_server
 
-__all__ = ["s3", "s3_server"]  # fixtures that any test may ask for
+__all__ = ["gs", "gs_server", "s3", "s3_server"]  # fixtures that any test may ask for
 
 # The models of the tests are small: more threads wait for one another, or for other workers.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -12,7 +12,7 @@ import pytest
 import claimscore
 from claimscore.config import user_state_dir
 from claimscore.errors import ConfigError, RejectedError, StoppedEarly
-from claimscore.pipeline.mapping import estimate_map
+from claimscore.pipeline.mapping import estimate_map, map_status_at
 from claimscore.pipeline.mapping.store import work_path
 from claimscore.storage import Folder, open_folder
 from claimscore.storage.objects import ObjectFolder
@@ -148,3 +148,58 @@ def test_somebody_elses_object_is_not_replaced(s3: str, prompt: Path) -> None:
     assert folder.read("theirs.parquet") == _as("parquet")
     with pytest.raises(ConfigError, match="can only be read"):
         mapped(prompt, ROWS, "https://host/x.parquet")
+
+
+def test_status_of_an_address(
+    s3: str, prompt: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Unfinished work on this machine, then the file in the store, from any machine."""
+    out = f"{s3}/said.parquet"
+    with pytest.raises(ConfigError, match=r"said\.parquet: there is no such file, and no work"):
+        map_status_at(out)
+
+    async def stop(request: Request) -> Completion:
+        if "review 25" in request.messages[-1].content:
+            raise StoppedEarly("enough")
+        return await say(request)
+
+    with pytest.raises(StoppedEarly):
+        mapped(prompt, ROWS, out, stop)
+    found = map_status_at(out)
+    assert found is not None
+    assert (found["out"], found["complete"], found["running"]) == (out, False, False)
+    assert found["rows"]["total"] == 30
+    assert 0 < found["rows"]["left"] < 30
+
+    with monkeypatch.context() as away:
+        away.setattr(ObjectFolder, "upload", _refuse)
+        with pytest.raises(StoppedEarly):
+            mapped(prompt, ROWS, out)
+    found = map_status_at(out)
+    assert found is not None
+    assert (found["out"], found["complete"], found["rows"]["left"]) == (out, False, 0)
+
+    mapped(prompt, ROWS, out)
+    monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "elsewhere"))
+    assert map_status_at(out) == {
+        "out": out,
+        "rows": {"total": 30, "done": 30, "failed": 1, "left": 0},
+        "failures": [{"stage": "map", "kind": "content", "count": 1}],
+        "complete": True,
+        "running": False,
+    }
+
+
+def test_status_of_what_is_no_map(s3: str, tmp_path: Path) -> None:
+    """A run of such a name, somebody's Parquet file, and what is no Parquet file."""
+    folder = open_folder(s3)
+    folder.write("run.parquet/run.toml", b"")
+    assert map_status_at(f"{s3}/run") is map_status_at(f"{s3}/run.parquet") is None
+    for content in (_as("parquet"), b"", b"text", b"\xff" * 8 + b"PAR1"):
+        folder.write("x.parquet", content)
+        with pytest.raises(ConfigError, match="was not written by `claimscore map`"):
+            map_status_at(f"{s3}/x.parquet")
+
+
+def _refuse(*_: object) -> None:
+    raise StoppedEarly("the store was not reached")

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import polars as pl
 import pytest
 
-from claimscore.errors import ConfigError, InputError
+from claimscore.errors import ConfigError, InputError, StoppedEarly
 from claimscore.records import prepare
 from claimscore.records.files import find_files
 from claimscore.storage import open_folder
@@ -180,3 +180,87 @@ def test_what_a_web_server_cannot_do(web: str, tmp_path: Path) -> None:
             write(open_folder(web))
     with pytest.raises(ConfigError, match="does not say which files"):
         list(open_folder(web).names())
+
+
+class _Odd(_Files):
+    """As the path begins: with ranges, elsewhere, without a length, without HEAD, half."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        kind, _, name = self.path[1:].partition("/")
+        data = Path(self.directory, name).read_bytes()
+        status, headers = 200, {"Content-Length": str(len(data))}
+        if kind == "moved":
+            status, headers, data = 302, {"Location": f"/ranges/{name}", "Content-Length": "0"}, b""
+        elif kind == "login" or (kind == "no-head" and self.command == "HEAD"):
+            status, headers, data = (401 if kind == "login" else 405), {"Content-Length": "0"}, b""
+        elif kind == "no-length":
+            headers = {"Connection": "close"}
+        elif kind == "half":
+            data = data[: len(data) // 2]
+            self.close_connection = True
+        elif asked := self.headers.get("Range"):
+            first, last = asked.removeprefix("bytes=").split("-")
+            size = len(data)
+            start = int(first) if first else max(0, size - int(last))
+            data = data[start : int(last) + 1 if first and last else size]
+            status, headers = 206, {"Content-Length": str(len(data))}
+            headers["Content-Range"] = f"bytes {start}-{start + len(data) - 1}/{size}"
+        self.send_response(status)
+        for header in headers.items():
+            self.send_header(*header)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(data)
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Iterator[str]:
+    """A server on loopback with the five files."""
+    for name, content in CONTENTS.items():
+        (tmp_path / name).write_bytes(content())
+    handler = functools.partial(_Odd, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("name", ["r.jsonl", "r.parquet"])
+@pytest.mark.parametrize("kind", ["ranges", "moved"])
+def test_a_web_server_with_ranges_gives_every_format(
+    kind: str, name: str, odd: str, tmp_path: Path
+) -> None:
+    """Also where it sends one elsewhere."""
+    local = prepare(str(tmp_path / name), spool=tmp_path, required=NEEDS)
+    remote = prepare(f"{odd}/{kind}/{name}", spool=tmp_path, required=NEEDS)
+    assert remote.digest == local.digest
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("no-length", "the server does not say how long the file is; download it first"),
+        ("no-head", r"the server does not support what is asked of it \(405\)"),
+        ("login", r"access is denied \(401\); only pages that need no login can be read"),
+    ],
+)
+def test_a_web_server_that_does_too_little(
+    kind: str, message: str, odd: str, tmp_path: Path
+) -> None:
+    """It is said what is missing."""
+    with pytest.raises(ConfigError, match=f"{odd}/{kind}/r.jsonl: {message}"):
+        prepare(f"{odd}/{kind}/r.jsonl", spool=tmp_path, required={})
+
+
+def test_a_web_server_that_breaks_off(odd: str, tmp_path: Path) -> None:
+    """Half a file is none: the command stops."""
+    with pytest.raises(StoppedEarly, match=r"half/r\.jsonl"):
+        prepare(f"{odd}/half/r.jsonl", spool=tmp_path, required={})

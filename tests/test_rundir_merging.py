@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError
-from claimscore.rundir import RunDirectory, WorkerChunk, merging
+from claimscore.rundir import RunDirectory, WorkerChunk, again_where_merged, merging
 from claimscore.rundir.parts import PartFiles
 from claimscore.tables import CLAIMS, FAILURES
 
@@ -205,3 +205,25 @@ def test_reader_finds_what_was_merged_since(run: RunDirectory) -> None:
     reader = RunDirectory.reader(run.path)
     run.settle(*range(4))
     assert reader.read("claims", 2).equals(expected(2))
+
+
+def test_who_reads_begins_again_where_parts_were_merged(run: RunDirectory) -> None:
+    """A reader knows the files of a moment ago; what is missing is still an error."""
+    write(run, *range(4))
+    looks = []
+
+    @again_where_merged
+    def rows() -> int:
+        reader = RunDirectory.reader(run.path)
+        looks.append(len(files(run)))
+        run.settle(*range(4))
+        return reader.scan("claims").collect().height
+
+    assert rows() == run.counts()["claims"]
+    assert looks == [8, 2]
+    for name in files(run):
+        (run.path / "claims" / name).unlink()
+    looks.clear()
+    with pytest.raises(FileNotFoundError):
+        rows()
+    assert len(looks) == 3

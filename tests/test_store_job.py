@@ -9,18 +9,25 @@ import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from claimscore.cli import _main
-from claimscore.config import RunConfig
-from claimscore.errors import StoppedEarly
-from claimscore.pipeline.llm.ledger import Ledger, Spent
+from claimscore.config import LLMConfig, RunConfig
+from claimscore.errors import ConfigError, StoppedEarly
+from claimscore.pipeline.llm.account import Account, Most
+from claimscore.pipeline.llm.ahead import AHEAD_FILE, Sums
+from claimscore.pipeline.llm.ledger import Ledger, Spent, read_spent
 from claimscore.pipeline.llm.money import SPEND_FILE
+from claimscore.pipeline.llm.prices import PICO
 from claimscore.pipeline.run import run, score
-from claimscore.pipeline.spending import keep_spending, run_spent
+from claimscore.pipeline.spending import allowed_ahead, keep_spending, run_spent
 from claimscore.pipeline.status import run_status
 from claimscore.rundir import RunDirectory
 from claimscore.storage import open_folder
+from tests.pipeline.llm.test_money import PRICE
+
+AHEAD = f".state/{AHEAD_FILE}"
 
 pytestmark = pytest.mark.usefixtures("rules_answer_once")
 
@@ -187,3 +194,105 @@ def test_an_address_that_is_none(records: Path, capsys: pytest.CaptureFixture[st
     assert "ftp://: no such kind of address is known" in capsys.readouterr().err
     assert _main(["run", str(records), "--out", "s3://key:hidden@bucket/a"]) == 2
     assert "hidden" not in capsys.readouterr().err
+
+
+def test_what_was_spent_is_not_lost_by_who_does_not_copy_it(s3: str) -> None:
+    """After a kill: a call that is interrupted before it looks at the ledger, or a report."""
+    where = f"{s3}/run"
+    with RunDirectory(where) as directory:
+        directory.check_settings({"seed": 0})
+        ledger = Ledger(directory.state / SPEND_FILE)  # as a kill leaves it: not copied
+        ledger.settle([], Spent(3))
+        ledger.close()
+        (directory.state / "scores").mkdir()
+    assert not (directory.state / "scores").exists()
+    with RunDirectory(where) as directory:
+        keep_spending(directory)
+        assert run_spent(directory).requests == 3
+    assert run_spent(RunDirectory.reader(where)).requests == 3
+    assert not (directory.state / SPEND_FILE).exists()
+
+
+def test_a_kill_and_another_machine_pass_no_cap(
+    s3: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What the killed call had reserved is in no copy; what it was allowed to is. A call that ends
+    leaves what it spent, and the machine that was killed knows it itself."""
+    where, cents = f"{s3}/run", PICO // 100
+    llm = LLMConfig(model="openai:m", max_cost=1.0, max_requests=100)
+    with RunDirectory(where) as directory:
+        directory.check_settings({"seed": 0})
+        keep_spending(directory)
+        with allowed_ahead(directory, llm):
+            ledger = Ledger(directory.state / SPEND_FILE)
+            account = Account(price=PRICE, max_cost=1.0, max_requests=100, ledger=ledger)
+            taken = 0
+            while taken < 20:  # more than a step, and so the store was asked again
+                taken += account.take(Most(1, 1, cents)) is not None
+            ledger.close()
+            as_killed = directory.folder.read(AHEAD)
+    folder = open_folder(where)
+    assert Sums.of(folder.read(AHEAD)) == (20, 20 * cents)
+
+    folder.write(AHEAD, as_killed)
+    folder.delete(f".state/{SPEND_FILE}")
+    monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "elsewhere"))
+    with RunDirectory(where) as directory:
+        keep_spending(directory)
+        earlier = read_spent(directory.state / SPEND_FILE)
+        with allowed_ahead(directory, llm):
+            pass
+    assert 20 <= earlier.requests <= 25
+    assert 20 * cents <= earlier.possibly_pico_usd <= 25 * cents
+    assert Sums.of(folder.read(AHEAD)) == (earlier.requests, earlier.possibly_pico_usd)
+
+    with RunDirectory(where) as directory:  # killed on the same machine: its ledger is exact
+        ledger = Ledger(directory.state / SPEND_FILE)
+        ledger.settle([], earlier)
+        ledger.close()
+        folder.write(AHEAD, Sums(90, 90 * cents).to_bytes(machine=directory.machine))
+        keep_spending(directory)
+        assert run_spent(directory).requests == earlier.requests
+    folder.write(AHEAD, b"[]")
+    with RunDirectory(where) as directory, pytest.raises(ConfigError, match=r"ahead.json: damaged"):
+        keep_spending(directory)
+
+
+def test_what_polars_says_of_a_store_is_one_line(
+    s3: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A table is read by polars itself: its error names place and answer, and no key."""
+    table = f"{s3}gone/claims/part-000000.parquet"
+    monkeypatch.setattr(
+        "claimscore.report.run.write_run_report", lambda _: pl.scan_parquet(table).collect()
+    )
+    assert _main(["report", f"{s3}/run"]) == 75
+    assert capsys.readouterr().err == (
+        f"claimscore: stopped: {table}: the store answers 404; check the network, the "
+        "credentials and the rights, then run the same command again\n"
+    )
+
+
+def test_a_part_that_the_store_does_not_give_is_not_called_damaged(
+    s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Credentials that expired half-way; and a part that is gone is missing."""
+    with RunDirectory(f"{s3}/run") as directory:
+        directory.check_settings({"seed": 0})
+        rows = [pl.DataFrame({"id": [str(n)]}) for n in range(3)]
+        directory.write_chunks(0, "records", "records", rows)
+        part = next(directory.folder.names("records"))
+
+        def refuse(*_: object) -> None:
+            raise StoppedEarly("the credentials have expired")
+
+        content = directory.folder.read(part)
+        directory.folder.delete(part)
+        with pytest.raises(ConfigError, match=f"{part}: missing or damaged: it cannot be read"):
+            directory.read("records", 1)
+        directory.folder.write(part, content)
+        assert directory.read("records", 1)["id"].to_list() == ["1"]
+        directory.folder.delete(part)
+        monkeypatch.setattr(type(directory.folder), "stat", refuse)
+        with pytest.raises(StoppedEarly, match="expired"):
+            directory.read("records", 1)

@@ -44,7 +44,7 @@ from claimscore.pipeline.settings import (
     signature_facts,
     unused_settings,
 )
-from claimscore.pipeline.spending import keep_spending, run_spent
+from claimscore.pipeline.spending import allowed_ahead, keep_spending, run_spent
 from claimscore.pipeline.telling import Teller
 from claimscore.pipeline.truncation import truncations
 from claimscore.records.columns import ALTERNATIVES
@@ -257,7 +257,9 @@ class _Work:
         directory, progress = self.directory, self.tell.progress
         progress.llm_chunks_todo = sum(bool(item.tasks) for item in todo)
         progress.model_chunks_todo = sum(item.needs_models for item in todo)
-        with self._runner(todo) as runner:
+        asks = todo and self.provider is not None
+        ahead = allowed_ahead(directory, self.config.llm) if asks else contextlib.nullcontext()
+        with ahead, self._runner(todo) as runner:
             directory.check_settings(
                 {**_fixed(directory.settings), "additive": runner.load_models()}, CALLED
             )

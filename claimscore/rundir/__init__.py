@@ -9,7 +9,7 @@ a disk and in an object store; `directory` puts them together for the one proces
 from __future__ import annotations
 
 from claimscore.rundir.chunk_files import ChunkFiles, Lies, WorkerChunk
-from claimscore.rundir.damage import damage_as_error, polars_errors
+from claimscore.rundir.damage import again_where_merged, damage_as_error, polars_errors
 from claimscore.rundir.directory import RunDirectory
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Lies",
     "RunDirectory",
     "WorkerChunk",
+    "again_where_merged",
     "damage_as_error",
     "polars_errors",
 ]

@@ -33,6 +33,12 @@ class Copies:
         with self._mutex:
             self._contents[name] = content
 
+    @property
+    def names(self) -> frozenset[str]:
+        """What is copied."""
+        with self._mutex:
+            return frozenset(self._contents)
+
     def start(self) -> None:
         self._thread.start()
 

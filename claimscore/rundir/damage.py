@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import polars as pl
 
 from claimscore.atomic import os_errors, reason
 from claimscore.errors import ConfigError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: How often reading begins.
+_TRIES = 3
 
 #: What to do about a run directory that somebody else damaged.
 ADVICE = "name another --out and run again (answers are in the cache)"
@@ -27,6 +35,35 @@ def damage_as_error(path: Path | str) -> Iterator[None]:
             f"{path}: a file of this run directory is damaged ({type(exc).__name__}: "
             f"{_first_line(exc)}); {ADVICE}"
         ) from exc
+
+
+def again_where_merged(read: Callable[P, T]) -> Callable[P, T]:
+    """Let a function that only reads run directories begin again where a file is gone that was
+    there when it looked: a run at work has put others in the place of it.
+
+    The third time the error is raised: then the file is missing.
+    """
+
+    @functools.wraps(read)
+    def reading(*args: P.args, **kwargs: P.kwargs) -> T:
+        for _ in range(_TRIES - 1):
+            try:
+                return read(*args, **kwargs)
+            except (ConfigError, OSError) as exc:
+                if not _is_gone(exc):
+                    raise
+        return read(*args, **kwargs)
+
+    return reading
+
+
+def _is_gone(error: BaseException | None) -> bool:
+    """Whether the error, or what it was raised from, is that of a missing file or object."""
+    while error is not None:
+        if isinstance(error, FileNotFoundError):
+            return True
+        error = error.__cause__
+    return False
 
 
 @contextlib.contextmanager

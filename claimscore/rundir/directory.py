@@ -341,6 +341,17 @@ class RunDirectory:
         self._for_writing()
         self._home.keep_copied(name, content)
 
+    def put_ahead(self, name: str, content: bytes) -> None:
+        """Write at once what `copied` gives, for what must be in the store before something else
+        is done; only on who holds the lock."""
+        self._for_writing()
+        self.folder.write(f"{STATE}/{name}", content)
+
+    @property
+    def machine(self) -> str:
+        """A name of this machine that no other has; empty for a run on a disk."""
+        return self._home.machine
+
     def copied(self, name: str) -> bytes | None:
         """The latest copy, from whatever machine; None on a disk, or where there is none."""
         return self._home.copied(name)

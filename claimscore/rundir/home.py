@@ -73,6 +73,11 @@ class Home(Protocol):
     def copied(self, name: str) -> bytes | None:
         """What `keep_copied` put there last, on whatever machine; None where it put nothing."""
 
+    @property
+    def machine(self) -> str:
+        """A name of this machine that no other has; empty where the state folder is in the run
+        directory itself."""
+
     def add_event(self, line: bytes) -> None:
         """Append a line to events.jsonl."""
 
@@ -137,6 +142,10 @@ class LocalHome:
 
     def copied(self, name: str) -> bytes | None:
         return None
+
+    @property
+    def machine(self) -> str:
+        return ""
 
     def add_event(self, line: bytes) -> None:
         append_line(self.path / "events.jsonl", line)

@@ -198,11 +198,17 @@ class PartFiles:
 
     @contextlib.contextmanager
     def _damage_named(self, name: str) -> Iterator[None]:
+        """What is wrong with a part; of a store it is asked first whether it gives the part."""
         try:
             yield
         except (OSError, pl.exceptions.PolarsError) as exc:
+            reason = why(exc)
+            if self._folder.local is None:
+                with contextlib.suppress(FileNotFoundError):
+                    self._folder.stat(name)
+                reason = reason if "object-store" not in reason else "it cannot be read there"
             raise ConfigError(
-                f"{self._folder.address(name)}: missing or damaged: {why(exc)}; {ADVICE}"
+                f"{self._folder.address(name)}: missing or damaged: {reason}; {ADVICE}"
             ) from exc
 
 

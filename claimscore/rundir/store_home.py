@@ -31,6 +31,9 @@ _EVENTS = "events.jsonl"
 #: What stays in the folder here when a run ends: its lock, and names for people and the lease.
 _KEPT = {LOCK, "machine", "address"}
 
+#: The ending of files that are appended to: they go only when the store has them.
+_GROWING = ".jsonl"
+
 
 class StoreHome:
     """An address such as `s3://bucket/runs/a`."""
@@ -56,7 +59,7 @@ class StoreHome:
             if not self.folder.exists("run.toml"):
                 tops = {name.partition("/")[0] for name in self.folder.names()}
                 refuse_foreign(sorted(tops - {STATE}), self.folder.name)
-            lease = Lease(self.folder, LOCK, self._machine(), tell=self._tell)
+            lease = Lease(self.folder, LOCK, self.machine, tell=self._tell)
             lease.take()
             self._lease = lease
             self._take_events()
@@ -67,8 +70,8 @@ class StoreHome:
         self._copies.add(f"{STATE}/{NOTE}", self._new_note)
         self._copies.start()
 
-    def _machine(self) -> str:
-        """A name of this machine that no other has."""
+    @property
+    def machine(self) -> str:
         path = self.state / "machine"
         if not path.exists():
             write_text(path, secrets.token_hex(16))
@@ -101,18 +104,20 @@ class StoreHome:
                 lock.release()
 
     def _empty_state(self, lease: Lease) -> None:
-        """Copy a last time, then remove what is here; where the store is away it stays here, for
-        the next call on this machine."""
+        """Copy a last time, then remove what is here. What is not in the store stays here, for
+        the next call on this machine: where the store is away, or this call was over before it
+        looked at a file that an earlier one left."""
         try:
             lease.check()
             self._copies.stop()
         except ClaimscoreError:
             return
+        copied = {name.rpartition("/")[2] for name in self._copies.names}
         with contextlib.suppress(OSError):
             for entry in self.state.iterdir():
                 if entry.is_dir():
                     shutil.rmtree(entry, ignore_errors=True)
-                elif entry.name not in _KEPT:
+                elif entry.name in copied or not (entry.name in _KEPT or entry.suffix == _GROWING):
                     entry.unlink(missing_ok=True)
 
     def remove_traces(self) -> None:

@@ -12,6 +12,7 @@ import contextlib
 import io
 import itertools
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from functools import partial
@@ -25,7 +26,7 @@ from claimscore.errors import ConfigError
 from claimscore.storage.addresses import Address
 from claimscore.storage.folder import Stat, checked
 from claimscore.storage.ranges import RangeReader
-from claimscore.storage.stores import open_store, store_errors
+from claimscore.storage.stores import no_bucket, open_store, store_errors
 from claimscore.storage.waiting import interruptible
 
 if TYPE_CHECKING:
@@ -38,9 +39,12 @@ _UPLOADS = 4
 class ObjectFolder:
     """A `Folder` in a bucket, or on a web server, from which one can only read."""
 
-    def __init__(self, store: ObjectStore, address: Address) -> None:
+    def __init__(
+        self, store: ObjectStore, address: Address, wrote: threading.Event | None = None
+    ) -> None:
         self._store = store
         self._address = address
+        self._wrote = wrote or threading.Event()  # for all folders of this connection
 
     @classmethod
     def at(cls, address: Address) -> ObjectFolder:
@@ -66,7 +70,8 @@ class ObjectFolder:
         return str(self._address._replace(path=self._key(name)) if name else self._address)
 
     def child(self, prefix: str) -> ObjectFolder:
-        return ObjectFolder(self._store, self._address._replace(path=self._key(prefix)))
+        address = self._address._replace(path=self._key(prefix))
+        return ObjectFolder(self._store, address, self._wrote)
 
     def read(self, name: str) -> bytes:
         with self._errors(name):
@@ -162,7 +167,8 @@ class ObjectFolder:
             return interruptible(lambda: obstore.head(self._store, key))
 
     def _errors(self, name: str) -> AbstractContextManager[None]:
-        return store_errors(self._address.kind, self.address(name) if name else self.name)
+        shown = self.address(name) if name else self.name
+        return store_errors(self._address.kind, shown, worked=self._wrote.is_set())
 
     def _put(self, name: str, data: memoryview | Path, mode: PutMode = "overwrite") -> PutResult:
         self._refuse_read_only(name)
@@ -170,9 +176,11 @@ class ObjectFolder:
         with self._errors(name):
             try:
                 put = partial(obstore.put, mode=mode, max_concurrency=_UPLOADS)
-                return interruptible(lambda: put(self._store, key, data))
+                done = interruptible(lambda: put(self._store, key, data))
             except FileNotFoundError as exc:  # an object may be missing, its bucket may not
-                raise ConfigError(f"{self.address(name)}: there is no such bucket") from exc
+                raise no_bucket(self.address(name), self._wrote.is_set()) from exc
+        self._wrote.set()
+        return done
 
     def _refuse_read_only(self, name: str) -> None:
         if not self.writable:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
-from claimscore.config import names_aws_key, store_allows_http
+from claimscore.config import names_aws_key, names_azure_connection, store_allows_http
 from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.storage.addresses import Address
 
@@ -45,7 +45,6 @@ _CREDENTIALS = {
     "AWS_SKIP_SIGNATURE=true for a public bucket)",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY (or AZURE_STORAGE_SAS_TOKEN)",
-    "http": "nothing: only pages that need no login can be read",
 }
 
 
@@ -100,28 +99,45 @@ _ANSWERS = (exceptions.AlreadyExistsError, exceptions.PreconditionError)
 
 
 @contextlib.contextmanager
-def store_errors(kind: str, address: str) -> Iterator[None]:
+def store_errors(kind: str, address: str, *, worked: bool = False) -> Iterator[None]:
     """Map a store's error to one of ours; `FileNotFoundError` only where the bucket is there.
 
     What a store says is read for its codes and never shown: an address with a signature or a
-    request's headers may be in it.
+    request's headers may be in it. `worked` says that this process has written there: a refusal
+    is then no mistake of the command, and stops it like a store that is away.
     """
     try:
         yield
     except _ANSWERS:
         raise
     except (exceptions.BaseError, FileNotFoundError) as exc:
-        raise _translated(kind, address, exc) from None
+        raise _translated(kind, address, exc, worked) from None
 
 
-def _translated(kind: str, address: str, error: Exception) -> Exception:
+def _translated(kind: str, address: str, error: Exception, worked: bool) -> Exception:
     text = str(error)
     code = _found(r"<Code>([A-Za-z]{1,60})</Code>", text)
     status = int(_found(r"\bstatus(?: code)?: ([1-5]\d\d)\b", text) or 0)
     if code in ("NoSuchBucket", "ContainerNotFound", "InvalidBucketName"):
-        return ConfigError(f"{address}: there is no such bucket; check its name")
+        return no_bucket(address, worked)
+    if code == "RequestTimeTooSkewed":
+        return StoppedEarly(
+            f"{address}: the store's clock and this machine's differ by too much; set this "
+            "machine's, then run the same command again"
+        )
+    if status == 405:
+        return ConfigError(f"{address}: the server does not support what is asked of it (405)")
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(2, "No such object", address)
+    if "Content-Length Header missing" in text:
+        return ConfigError(
+            f"{address}: the server does not say how long the file is; download it first"
+        )
+    if kind == "az" and "MissingAccount" in text and names_azure_connection():
+        return ConfigError(
+            f"{address}: AZURE_STORAGE_CONNECTION_STRING is not read; set its parts: "
+            "AccountName as AZURE_STORAGE_ACCOUNT_NAME, AccountKey as AZURE_STORAGE_ACCOUNT_KEY"
+        )
     if "token request" in text or "MissingAccount" in text or "redential" in code:
         return ConfigError(f"{address}: no credentials were found; set {_CREDENTIALS[kind]}")
     if "BadScheme" in text:
@@ -133,10 +149,20 @@ def _translated(kind: str, address: str, error: Exception) -> Exception:
         return ConfigError(f"{address}: the bucket is in another region; set AWS_DEFAULT_REGION")
     if _is_refusal(error, status, code):
         detail = f" ({code or status})" if code or status else ""
+        if kind == "http":
+            return ConfigError(
+                f"{address}: access is denied{detail}; only pages that need no login can be read"
+            )
+        if worked:
+            return StoppedEarly(
+                f"{address}: access is denied{detail}, which it was not before: the credentials "
+                "have expired, rights were taken away, or this machine's clock was changed; "
+                f"renew {_CREDENTIALS[kind]}, then run the same command again"
+            )
         return ConfigError(
             f"{address}: access is denied{detail}; check {_CREDENTIALS[kind]} and the rights"
         )
-    if status in (405, 501) or isinstance(error, exceptions.NotSupportedError):
+    if status == 501 or isinstance(error, exceptions.NotSupportedError):
         return ConfigError(f"{address}: the server does not support what is asked of it")
     if status >= 500 or status in (408, 429):
         return StoppedEarly(
@@ -151,6 +177,16 @@ def _translated(kind: str, address: str, error: Exception) -> Exception:
     if status:
         return ConfigError(f"{address}: the store refused the request ({code or status})")
     return ConfigError(f"{address}: {_first_words(text)}")
+
+
+def no_bucket(address: str, worked: bool) -> Exception:
+    """There is no such bucket, or none any more."""
+    if worked:
+        return StoppedEarly(
+            f"{address}: the bucket is gone; with a new one the same command begins again "
+            "(answers are in the cache)"
+        )
+    return ConfigError(f"{address}: there is no such bucket; check its name")
 
 
 _REFUSALS = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)

@@ -36,6 +36,7 @@ class _Refusing(http.server.BaseHTTPRequestHandler):
         body = f"<Error><Code>{code}</Code><Message>{SECRET}</Message></Error>".encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", '"1"')
         self.end_headers()
         self.wfile.write(body)
 
@@ -187,3 +188,26 @@ def test_parts_of_an_address() -> None:
     assert parse_address(long) == ("az", "abfss://box@account.dfs.core.windows.net", "a/b")
     assert str(parse_address("https://host:8443/a%20b/")) == "https://host:8443/a%20b"
     assert parse_address("https://host/a%20b").path == "a b"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message"),
+    [
+        pytest.param(403, "AccessDenied", "the credentials have expired", id="denied"),
+        pytest.param(400, "ExpiredToken", "the credentials have expired", id="expired"),
+        pytest.param(404, "NoSuchBucket", "the bucket is gone", id="bucket"),
+        pytest.param(403, "RequestTimeTooSkewed", "clock", id="clock"),
+    ],
+)
+def test_a_store_that_worked_and_refuses_is_a_stop(
+    refusing: Any, status: int, code: str, message: str
+) -> None:
+    """Half-way through a run it is no mistake of the command, which goes on later."""
+    refusing.answer = (200, "")
+    folder = open_folder("s3://some-bucket/run").child("a")
+    folder.write("x", b"")
+    refusing.answer = (status, code)
+    for how in ASK:
+        error = _refusal(folder, how)
+        assert type(error) is StoppedEarly
+        assert message in str(error)

@@ -17,7 +17,7 @@ from claimscore.storage import Folder, LocalFolder, is_remote, open_folder
 from claimscore.storage.addresses import Address
 from claimscore.storage.objects import ObjectFolder
 
-KINDS = ("local", "memory", "s3")
+KINDS = ("local", "memory", "s3", "gs")
 
 
 def in_memory() -> ObjectFolder:
@@ -30,7 +30,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
         return open_folder(tmp_path / "run")
     if request.param == "memory":
         return in_memory()
-    return open_folder(request.getfixturevalue("s3") + "/run")
+    return open_folder(request.getfixturevalue(request.param) + "/run")
 
 
 def test_what_is_written_is_read(folder: Folder) -> None:

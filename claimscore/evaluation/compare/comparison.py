@@ -45,6 +45,7 @@ from claimscore.evaluation.compare.units import (
     read_units,
 )
 from claimscore.pipeline.encoders.base import Embedder
+from claimscore.rundir import again_where_merged
 
 #: So many ids that one run lacks are named.
 NAMED_IDS = 5
@@ -132,6 +133,7 @@ class Comparison:
         return sum(row.difference.p_bootstrap is not None for row in rows)
 
 
+@again_where_merged
 def compare(
     config: CompareConfig,
     embedder: Embedder | None = None,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from claimscore.errors import ConfigError
+from claimscore.pipeline.llm.ahead import Ahead, Sums
 from claimscore.pipeline.llm.ledger import Ledger, Spent, read_spent
 from claimscore.pipeline.llm.prices import PICO, Price
 
@@ -109,6 +110,9 @@ class Account:
         self._possibly_pico = 0
         self._held_pico = 0
         self._stretch = 1.0
+        self._ahead = None if ledger is None or not self.capped else Ahead(ledger.path)
+        #: Whether the last request was refused only until more is allowed.
+        self.is_short = False
         self._ended: collections.deque[Ended] = collections.deque()
         self._flushing = threading.Lock()
         self._look_back()
@@ -121,9 +125,14 @@ class Account:
     # -- before
 
     def take(self, most: Most) -> Hold | None:
-        """Set aside what a request can cost, and count it; None where that does not fit."""
+        """Set aside what a request can cost, and count it; None where that does not fit, or must
+        be allowed first (`is_short`)."""
         pico = self.stretched(most)
+        self.is_short = False
         if self.why_not(pico) is not None:
+            return None
+        if self._ahead is not None and not self._ahead.covers(self._sums_with(pico)):
+            self.is_short = True
             return None
         number = 0
         if self._ledger is not None:
@@ -131,6 +140,18 @@ class Account:
             number = self._ledger.reserve(most.prompt_tokens, most.completion_tokens, known)
         self._hold(pico, +1)
         return Hold(number, pico)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether more must be allowed from time to time (`ahead`)."""
+        return self._ahead is not None and self._ahead.is_bound
+
+    def _sums_with(self, pico: int) -> Sums:
+        """What the run comes to with one request more."""
+        earlier = self._earlier
+        spent = earlier.pico_usd + self._pico
+        possibly = earlier.possibly_pico_usd + self._possibly_pico + self._held_pico
+        return Sums(earlier.requests + self.totals.requests + 1, spent + possibly + pico)
 
     def stretched(self, most: Most) -> int:
         """What is set aside for it: more where earlier ones cost more than they could."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from claimscore.atomic import os_errors
 from claimscore.errors import ConfigError
+from claimscore.pipeline.llm.ahead import Sums
 from claimscore.pipeline.llm.ledger import Spent
 
 _COUNTS = tuple(field.name for field in dataclasses.fields(Spent))
@@ -58,6 +59,13 @@ class ShortLedger:
         """The lines, of which there is one more than there are open reservations."""
         lines = [{"settle": [], **self._settled}, *self._open.values()]
         return b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines)
+
+    def sums(self) -> Sums:
+        """What it comes to, reservations in full."""
+        settled = self._settled
+        pico = settled["pico_usd"] + settled["possibly_pico_usd"]
+        pico += sum(int(entry["pico_usd"] or 0) for entry in self._open.values())
+        return Sums(settled["requests"] + len(self._open), pico)
 
     def is_further_than(self, other: ShortLedger) -> bool:
         """Whether, if both are states of one ledger, this is the later one."""

@@ -18,6 +18,7 @@ import anyio
 
 from claimscore.errors import BudgetError, StoppedEarly
 from claimscore.pipeline.llm.account import Account, Ended, SpendTotals, spent_so_far
+from claimscore.pipeline.llm.ahead import ASK_AGAIN_S
 from claimscore.pipeline.llm.billing import Billing, Reservation
 from claimscore.pipeline.llm.ledger import Ledger
 from claimscore.pipeline.llm.prices import Price
@@ -133,7 +134,7 @@ class Spending:
         self._waiters.append(waiter)
         self._serve()
         try:
-            await waiter.decided.wait()
+            await self._decided(waiter)
         except BaseException:
             if waiter.reservation is not None:
                 self.release(waiter.reservation, sent=False)
@@ -145,6 +146,14 @@ class Spending:
             raise waiter.error
         assert waiter.reservation is not None, "decided"
         return waiter.reservation
+
+    async def _decided(self, waiter: _Waiter) -> None:
+        """Where more must be allowed elsewhere, nobody calls when it is: then one looks."""
+        while self._account.is_bound and not waiter.decided.is_set():
+            with anyio.move_on_after(ASK_AGAIN_S):
+                await waiter.decided.wait()
+            self._serve()
+        await waiter.decided.wait()
 
     # -- after it has ended
 
@@ -188,7 +197,7 @@ class Spending:
             try:
                 waiter.reservation = self._take_if_it_fits(waiter.request)
                 if waiter.reservation is None:
-                    if self._account.in_flight:
+                    if self._account.in_flight or self._account.is_short:
                         return
                     waiter.error = self._no_room(waiter.request)
             except StoppedEarly as exc:  # the ledger cannot be written

@@ -11,7 +11,7 @@ from claimscore.pipeline.mapping.chunks import MapProgress
 from claimscore.pipeline.mapping.config import MapConfig, MapResult
 from claimscore.pipeline.mapping.estimate import estimate_map
 from claimscore.pipeline.mapping.job import map
-from claimscore.pipeline.mapping.status import map_place, map_status
+from claimscore.pipeline.mapping.status import map_place, map_status, map_status_at
 
 __all__ = [
     "MapConfig",
@@ -21,4 +21,5 @@ __all__ = [
     "map",
     "map_place",
     "map_status",
+    "map_status_at",
 ]

@@ -7,10 +7,11 @@ bytes depend on nothing else but the rows.
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import polars as pl
 
@@ -19,12 +20,16 @@ from claimscore.errors import ConfigError
 from claimscore.pipeline.mapping.questions import ERROR_COLUMN
 from claimscore.rundir import polars_errors as polars_errors
 from claimscore.rundir.settings import merge
+from claimscore.storage import Folder
 from claimscore.types import JSON
 
 #: Where the settings stand in the Parquet metadata.
 METADATA_KEY = "claimscore.map"
 
 ROW_GROUP = 10_000
+
+#: A Parquet file ends with the length of its footer in four bytes, and these four.
+_MAGIC, _TAIL_BYTES = b"PAR1", 8
 
 #: What users call the settings that can differ.
 CALLED = {
@@ -56,14 +61,32 @@ class Finished:
         with polars_errors(path):
             metadata = pl.read_parquet_metadata(path)
         try:
-            said = json.loads(metadata[METADATA_KEY])
-            settings, rows, failed = said["settings"], said["rows"], said["failed"]
-            return cls(path, settings, rows, failed, tuple(said["columns"]))
+            return cls._of(path, metadata)
         except (KeyError, ValueError, TypeError):
             raise ConfigError(
                 f"{path} is there already and was not written by `claimscore map`; name another "
                 "--out, or move it away"
             ) from None
+
+    @classmethod
+    def of_object(cls, folder: Folder, key: str) -> Self:
+        """What a file in an object store says; only its end is got.
+
+        `FileNotFoundError` where there is none, `ConfigError` where it is somebody else's.
+        """
+        address = str(folder.address(key))
+        with folder.open(key) as stream:
+            footer = _footer(stream)
+        try:
+            return cls._of(Path(address), pl.read_parquet_metadata(io.BytesIO(footer)))
+        except (KeyError, ValueError, TypeError, pl.exceptions.PolarsError):
+            raise ConfigError(f"{address} was not written by `claimscore map`") from None
+
+    @classmethod
+    def _of(cls, path: Path, metadata: Mapping[str, str]) -> Self:
+        said = json.loads(metadata[METADATA_KEY])
+        columns = tuple(said["columns"])
+        return cls(path, said["settings"], said["rows"], said["failed"], columns)
 
     def schema(self) -> dict[str, pl.DataType]:
         """The columns that came from the input."""
@@ -95,6 +118,15 @@ class Finished:
                 f"{self.path} was made with other settings: {shown}; name another --out, or go "
                 "back to the old settings"
             )
+
+
+def _footer(stream: BinaryIO) -> bytes:
+    """The end of a Parquet file, as a file with nothing before it; not one where it is none."""
+    end = max(stream.seek(0, io.SEEK_END) - _TAIL_BYTES, 0)
+    stream.seek(end)
+    tail = stream.read()
+    stream.seek(max(end - int.from_bytes(tail[:4], "little"), 0))
+    return _MAGIC + stream.read()
 
 
 def as_called(difference: str) -> str:

@@ -11,7 +11,9 @@ from claimscore.pipeline.llm.money import SPEND_FILE, spent_so_far
 from claimscore.pipeline.mapping.finished import Finished
 from claimscore.pipeline.mapping.parts import ANSWERS, STATE_FILE, parts_path
 from claimscore.pipeline.mapping.questions import STAGE
+from claimscore.pipeline.mapping.store import is_unsent, named, work_path
 from claimscore.rundir import RunDirectory, damage_as_error
+from claimscore.storage import open_file
 from claimscore.types import JSON
 
 
@@ -40,12 +42,43 @@ def map_status(place: Path) -> JSON:
         return _unfinished(place, directory)
 
 
+def map_status_at(address: str) -> JSON | None:
+    """The same of the file at the address of an object store: from the unfinished or unsent work
+    for it on this machine, else from the file in the store; None where it is no map's."""
+    if not address.endswith(".parquet"):
+        return None
+    place = work_path(address)
+    try:
+        with named(address, place):
+            if parts_path(place).is_dir():
+                return {**map_status(parts_path(place)), "out": address}
+            if is_unsent(place):
+                return {**_finished(place), "out": address, "complete": False}
+    except (ConfigError, FileNotFoundError):
+        if place.exists() or parts_path(place).exists():
+            raise  # else it was sent just now
+    folder, key = open_file(address)
+    try:
+        return _as_status(address, Finished.of_object(folder, key))
+    except FileNotFoundError:
+        if folder.writable and folder.exists(f"{key}/run.toml"):
+            return None
+        raise ConfigError(
+            f"{address}: there is no such file, and no work for it on this machine; a map keeps "
+            "its work on the machine that makes it, and sends the file at the end"
+        ) from None
+
+
 def _finished(path: Path) -> JSON:
     finished = Finished.read(path)
     if finished is None:
         raise ConfigError(f"{path}: there is no such file")
+    return _as_status(str(path), finished)
+
+
+def _as_status(out: str, finished: Finished) -> JSON:
     return {
-        "out": str(path),
+        "out": out,
         "rows": _rows(finished.rows, finished.rows, sum(finished.failed.values())),
         "failures": [_failure(kind, n) for kind, n in sorted(finished.failed.items())],
         "complete": True,

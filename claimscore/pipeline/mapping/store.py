@@ -38,7 +38,7 @@ def to_store(config: MapConfig, do: Callable[[MapConfig], MapResult]) -> MapResu
     out = _RemoteOut(address, place)
     with os_errors(place.parent):
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _named(address, place), _locked(place):
+    with named(address, place), _locked(place):
         try:
             out.fetch_unless_newer()
             result = do(dataclasses.replace(config, out=place))
@@ -60,7 +60,7 @@ def looked_up(config: MapConfig) -> Iterator[MapConfig]:
         return
     with tempfile.TemporaryDirectory(prefix="claimscore-") as scratch:
         here = Path(scratch, place.name)
-        with _named(address, here):
+        with named(address, here):
             _RemoteOut(address, here).fetch_unless_newer()
             yield dataclasses.replace(config, out=here)
 
@@ -71,6 +71,14 @@ def work_path(address: str) -> Path:
     return user_state_dir() / "maps" / digest / address.rpartition("/")[2]
 
 
+def is_unsent(place: Path) -> bool:
+    """Whether the finished file at `place` is not what the store has."""
+    if not place.exists():
+        return False
+    marker = _marker_path(place)
+    return _digest(place) != (marker.read_text() if marker.exists() else "")
+
+
 class _RemoteOut:
     """A file in a store and its copy at `place`."""
 
@@ -79,7 +87,7 @@ class _RemoteOut:
         self.failures = f"{self.key.removesuffix('.parquet')}.failures.parquet"
         self._address = address
         self._place = place
-        self._marker = place.with_name(f"{place.name}.fetched")
+        self._marker = _marker_path(place)
 
     def fetch_unless_newer(self) -> None:
         """Copy what the store has, unless there is unfinished or unsent work here.
@@ -87,7 +95,7 @@ class _RemoteOut:
         The marker has the digest of what the store has, and is written before a copy gets its
         name: a file that is not what the marker says was made here.
         """
-        if parts_path(self._place).exists() or self._is_unsent():
+        if parts_path(self._place).exists() or is_unsent(self._place):
             return
         self._forget()
         self._fetch(self.failures, failures_path(self._place))
@@ -95,7 +103,7 @@ class _RemoteOut:
 
     def publish(self) -> None:
         """Send what was made here, the failures first, as they are written on a disk."""
-        if not self._is_unsent():
+        if not is_unsent(self._place):
             return
         failures = failures_path(self._place)
         if failures.exists():
@@ -107,18 +115,12 @@ class _RemoteOut:
 
     def clear_unless_needed(self) -> None:
         """Leave nothing on this machine but work that is unfinished or not sent yet."""
-        if parts_path(self._place).exists() or self._is_unsent():
+        if parts_path(self._place).exists() or is_unsent(self._place):
             return
         self._forget()
         with contextlib.suppress(OSError):
             _lock_path(self._place).unlink()
             self._place.parent.rmdir()
-
-    def _is_unsent(self) -> bool:
-        if not self._place.exists():
-            return False
-        fetched = self._marker.read_text() if self._marker.exists() else ""
-        return _digest(self._place) != fetched
 
     def _forget(self) -> None:
         for path in (self._place, failures_path(self._place), self._marker):
@@ -134,6 +136,10 @@ class _RemoteOut:
                 shutil.copyfileobj(source, copy, _BLOCK)
             if marker is not None:
                 write_text(marker, _digest(temporary))
+
+
+def _marker_path(place: Path) -> Path:
+    return place.with_name(f"{place.name}.fetched")
 
 
 def _lock_path(place: Path) -> Path:
@@ -170,7 +176,7 @@ def _digest(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def _named(address: str, place: Path) -> Iterator[None]:
+def named(address: str, place: Path) -> Iterator[None]:
     """Errors about the copy are about the file that the user named."""
     try:
         yield

@@ -41,7 +41,7 @@ class Purse:
         most = Most(prompt_tokens, completion_tokens, pico_usd)
         hold = self.account.take(most)
         if hold is None:
-            if self.account.in_flight:
+            if self.account.in_flight or self.account.is_short:
                 return 0
             return self.account.why_not(self.account.stretched(most)) or "the budget is used up"
         number = hold.number or self._unwritten()
