@@ -22,7 +22,7 @@ from claimscore.pipeline.encoders.base import OnBatch
 from claimscore.pipeline.encoders.devices import Models
 from claimscore.pipeline.encoders.turns import waited_s
 from claimscore.pipeline.llm.engine import Engine
-from claimscore.pipeline.llm_stage import run_task
+from claimscore.pipeline.llm_stage import known_failures, run_task
 from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.passes.counting import count_tokens
 from claimscore.pipeline.plan import PlannedPass, PlannedTask
@@ -70,7 +70,9 @@ async def _task_step(
 ) -> None:
     before = {TASKS[name].table.name for name in planned.task.after}
     tables = {table: await anyio.to_thread.run_sync(files.read, table) for table in before}
-    result = await run_task(planned, records, tables, engine, granularity)
+    failures = await anyio.to_thread.run_sync(files.read, "failures")
+    known = known_failures(failures, planned.task.name)
+    result = await run_task(planned, records, tables, engine, granularity, known)
     frames = {planned.task.table.name: result.rows, "failures": result.failures}
     with at(f"the disk, at {planned.step} of chunk {files.chunk}"):
         await anyio.to_thread.run_sync(files.write, planned.step, frames)

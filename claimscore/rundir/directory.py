@@ -16,12 +16,13 @@ a step finished or not, never half: it is done again and writes over what is the
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import itertools
 import json
 import time
-import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -29,20 +30,37 @@ from typing import Any, Self
 
 import polars as pl
 
+from claimscore.atomic import os_errors
 from claimscore.errors import ConfigError
-from claimscore.rundir.chunk_files import ChunkFiles, Lies, WriterChunk, plain
+from claimscore.rundir import settings_files
+from claimscore.rundir.chunk_files import ChunkFiles, Lies, WriterChunk, own, plain
+from claimscore.rundir.damage import ADVICE, DamagedPart
 from claimscore.rundir.home import NOTE, STATE, Home, LocalHome
+from claimscore.rundir.index import Place, Span, Sum
 from claimscore.rundir.manifest import Manifest
 from claimscore.rundir.merging import Merging
-from claimscore.rundir.parts import SINGLE_STEP_TABLES, PartFiles, checked, empty
+from claimscore.rundir.parts import (
+    SINGLE_STEP_TABLES,
+    PartFiles,
+    checked,
+    empty,
+    sum_of_file,
+)
 from claimscore.rundir.scores import sink_scores
-from claimscore.rundir.settings import agreed, as_stored, to_toml, without
+from claimscore.rundir.settings import agreed, as_stored, without
 from claimscore.rundir.store_home import StoreHome
 from claimscore.storage import Folder, is_remote
 from claimscore.tables import TABLES
 
 _OPTIONS = f"{STATE}/options.json"
-_TOML_HEADER = "# Written by claimscore: everything that determines the results of this run.\n"
+#: Begins the names of steps that hold the failures of a step that is to be done again.
+KEPT = "kept."
+
+#: Whose sum scores.parquet may have: that of the last call and, where it was killed, of before.
+_SCORES_SUMS = f"{STATE}/scores.json"
+
+#: How often a folder is looked at in which files seem to be damaged while it is written to.
+_LOOKS = 4
 
 
 class RunDirectory:
@@ -64,23 +82,37 @@ class RunDirectory:
     @classmethod
     def is_at(cls, where: Path | str) -> bool:
         """Whether there is a run directory."""
-        return cls(where).folder.exists("run.toml")
+        return any(map(cls(where).folder.exists, settings_files.NAMES))
 
     @classmethod
     def reader(cls, where: Path | str) -> RunDirectory:
         """A view for `status` and `report`: takes no lock and changes nothing.
 
-        It shows what was finished when it was opened.
+        It shows what was finished when it was opened. `ConfigError` where files are damaged.
         """
         directory = cls(where)
-        try:
-            directory.folder.read("run.toml")  # a store says only here that it has no such bucket
-        except FileNotFoundError:
-            raise ConfigError(
-                f"{directory.name}: not a run directory; there is no run.toml in it"
-            ) from None
+        if not directory.settings:
+            raise ConfigError(f"{directory.name}: not a run directory; there is no run.toml in it")
         directory._load()
+        directory._refuse_damage()
         return directory
+
+    def _refuse_damage(self) -> None:
+        """`ConfigError` that names what is damaged; a writer at work may move files meanwhile."""
+        seen: list[str] = []
+        for _ in range(_LOOKS):
+            found = [
+                *self.damaged_lines,
+                *(f"{part.address}: {part.why}" for part in self.damaged()),
+            ]
+            if not found:
+                return
+            if found == seen:
+                break
+            seen = found
+            self._load()
+        more = f" (and {len(seen) - 1:,} more)" if len(seen) > 1 else ""
+        raise ConfigError(f"{seen[0]}{more}; {ADVICE}")
 
     def __enter__(self) -> Self:
         self._home.open()
@@ -90,10 +122,12 @@ class RunDirectory:
             self._home.clean()
             self._merging_or_none = Merging(manifest, self._parts)
             self._merging_or_none.clean()
+            self._is_open = True
+            self._drop_all_kept()
         except BaseException:
+            self._is_open = False
             self._home.release()
             raise
-        self._is_open = True
         return self
 
     def __exit__(
@@ -104,7 +138,7 @@ class RunDirectory:
     ) -> None:
         self._is_open = False
         try:
-            if isinstance(error, ConfigError) and not self.folder.exists("run.toml"):
+            if isinstance(error, ConfigError) and not (self.settings or self.all_steps()):
                 self._home.remove_traces()
         finally:
             self._home.release()
@@ -143,13 +177,27 @@ class RunDirectory:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What run.toml says; empty where nothing was written yet."""
-        try:
-            return tomllib.loads(self.folder.read("run.toml").decode())
-        except FileNotFoundError:
-            return {}
-        except ValueError as exc:
-            raise ConfigError(f"{self.folder.address('run.toml')}: {exc}") from exc
+        """What run.toml says, or its copy where it is damaged; empty where nothing was written
+        yet."""
+        return settings_files.read(self.folder).settings
+
+    def mend_settings(self) -> str:
+        """Write run.toml or its copy again where one of them is not what was written; says what
+        was wrong with run.toml, empty where nothing was.
+
+        `ConfigError` where there is work that nobody knows any more what it was made with.
+        """
+        self._for_writing()
+        found = settings_files.read(self.folder)
+        if found.settings and not found.whole:
+            settings_files.write(self.folder, found.settings)
+        if self.all_steps() and not found.settings:
+            raise ConfigError(
+                f"{self.folder.address('run.toml')}: missing, and its copy too, so nobody knows "
+                "what this run was made with; name another --out and run again (answers are in "
+                "the cache)"
+            )
+        return found.damage
 
     @property
     def is_locked(self) -> bool:
@@ -174,7 +222,7 @@ class RunDirectory:
         wanted, stored = as_stored(settings), self.settings
         merged = agreed(stored, wanted, self.name, called) if stored else wanted
         if merged != stored:
-            self._write_settings(merged)
+            settings_files.write(self.folder, merged)
 
     def forget_settings(self, names: Iterable[str]) -> None:
         """Take settings out of run.toml (dotted names): nothing was made with them yet."""
@@ -182,10 +230,7 @@ class RunDirectory:
         stored = self.settings
         remaining = without(stored, names)
         if remaining != stored:
-            self._write_settings(remaining)
-
-    def _write_settings(self, settings: Mapping[str, Any]) -> None:
-        self.folder.write("run.toml", (_TOML_HEADER + to_toml(settings)).encode())
+            settings_files.write(self.folder, remaining)
 
     def options(self) -> dict[str, Any]:
         """What `write_options` stored: how the run was called, results or not."""
@@ -195,7 +240,7 @@ class RunDirectory:
         except FileNotFoundError as exc:
             raise ConfigError(f"{path}: {exc.strerror}") from exc
         except ValueError as exc:
-            raise ConfigError(f"{path}: damaged: {exc}; start the run again") from exc
+            raise ConfigError(f"{path}: damaged: {exc}; {ADVICE}") from exc
         return options
 
     def write_options(self, options: Mapping[str, object]) -> None:
@@ -251,14 +296,22 @@ class RunDirectory:
         for table in checked(step, frames):
             self._refuse_second_writer(table, chunk, step)
         self.forget(chunk, step)
-        manifest.finish(chunk, step, self._parts.write(chunk, step, frames))
+        manifest.finish(chunk, step, *self._parts.write(chunk, step, frames))
+        self._drop_kept(chunk)
 
-    def finish_written(self, chunk: int, step: str, rows: Mapping[str, int]) -> None:
-        """Make a step count whose parts another process has written (`WorkerChunk.written`)."""
+    def finish_written(self, chunk: int, step: str, lies: Mapping[str, Lies]) -> None:
+        """Make a step count whose parts another process has written (`WorkerChunk.written`).
+
+        Nothing where they count already, or lie in a merged file by now.
+        """
         manifest = self._for_writing()
-        for table in rows:
+        for table in lies:
             self._refuse_second_writer(table, chunk, step)
-        manifest.finish(chunk, step, rows)
+        written, known = own(lies), self.finished(chunk).get(step)
+        if written is None or (known is not None and own(known) in (None, written)):
+            return
+        manifest.finish(chunk, step, *written)
+        self._drop_kept(chunk)
 
     def write_chunks(
         self, first: int, step: str, table: str, frames: Sequence[pl.DataFrame]
@@ -283,6 +336,95 @@ class RunDirectory:
         manifest.strike(chunk, step)
         self._parts.remove(chunk, step, [table for table, _ in parts])
 
+    # Damage
+
+    @property
+    def damaged_lines(self) -> list[str]:
+        """What of the manifest could not be read when it was opened, for people: what it said is
+        lost. A writer has taken these lines out."""
+        return self._manifest.damaged
+
+    def damaged(self, *, deep: bool = False) -> list[DamagedPart]:
+        """The parts that count and are missing or have another size than they were written with.
+
+        With `deep`, on a disk, also those with other bytes: all are read.
+        """
+        return [
+            part
+            for table in sorted(self.counts())
+            for part in self._parts.damaged(table, self._manifest.all_places(table), deep=deep)
+        ]
+
+    def chunks_of(self, part: DamagedPart) -> list[int]:
+        """The chunks whose rows lie in a part: what its step wrote for these is to be made again,
+        in its other tables too."""
+        return self._manifest.together_with(part.place)
+
+    def chunks_with(self, step: str) -> list[int]:
+        """The chunks for which a step is finished."""
+        return self._manifest.members(step)
+
+    def compare(self, chunks: Iterable[int]) -> None:
+        """`DamagedPart` where a part with rows of these chunks is not what was written, as far as
+        that is seen on a disk."""
+        for chunk in chunks:
+            for places in self._manifest.finished(chunk).values():
+                for table, place in places.items():
+                    if place.rows:
+                        self._parts.compare(table, place)
+
+    def strike(self, steps: Mapping[str, Sequence[int]], keep: Collection[str] = ()) -> int:
+        """Make steps of chunks undone whose parts are damaged, or were made from such.
+
+        Of the steps in `keep` the failures that can be read stay, as those of a step of their own
+        (`KEPT`), until the step is finished again. Returns for how many chunks some could not be
+        read. The steps are struck off in the order given.
+        """
+        manifest = self._for_writing()
+        lost = sum(
+            self._keep_failures(step, chunks) for step, chunks in steps.items() if step in keep
+        )
+        spans = [(step, span) for step, chunks in steps.items() for span in _spans(chunks)]
+        if spans:
+            manifest.strike_all(spans)
+            self._merging_or_none = Merging(manifest, self._parts)
+            self._merging.clean()
+        return lost
+
+    def _keep_failures(self, step: str, chunks: Sequence[int]) -> int:
+        """Write what failed once more; for how many chunks that is not known any more."""
+        lost = 0
+        for first, end in _spans(chunks):
+            found: dict[int, pl.DataFrame] = {}
+            for chunk in range(first, end):
+                try:
+                    rows = self._parts.read("failures", self._failures_of(step, chunk))
+                except DamagedPart:
+                    lost += 1
+                    continue
+                if rows.height:
+                    found[chunk] = rows
+            if found:
+                frames = [found.get(chunk) for chunk in range(min(found), max(found) + 1)]
+                self._merging.write(min(found), KEPT + step, "failures", frames)
+        return lost
+
+    def _failures_of(self, step: str, chunk: int) -> list[Place]:
+        return [place for place in self._manifest.places("failures", [chunk]) if place.step == step]
+
+    def _drop_kept(self, chunk: int) -> None:
+        """Forget failures that were kept of steps that are finished again."""
+        steps = self._manifest.steps(chunk)
+        for kept in [step for step in steps if step.startswith(KEPT)]:
+            if _is_covered(kept.removeprefix(KEPT), steps):
+                self.forget(chunk, kept)
+
+    def _drop_all_kept(self) -> None:
+        """The same for all chunks: a kill may have come in between."""
+        for kept in [step for step in self.all_steps() if step.startswith(KEPT)]:
+            for chunk in self._manifest.members(kept):
+                self._drop_kept(chunk)
+
     def settle(self, *chunks: int) -> None:
         """Nothing more will be written of these chunks, nor read of them one by one, in this
         call: their parts may be merged into larger files. Threads may call it."""
@@ -297,7 +439,7 @@ class RunDirectory:
             return self._no_rows(table)
         try:
             return self._parts.read(table, places)
-        except ConfigError:
+        except DamagedPart:
             if self._is_open:
                 raise
         # A reader's manifest is that of a moment ago: the writer may have merged the parts.
@@ -326,6 +468,27 @@ class RunDirectory:
         self._for_writing()
         with self.writing("scores.parquet") as path:
             sink_scores(frames, path, self.state / "scores", self.folder.address("scores.parquet"))
+            sums = [sum_of_file(path), *self._scores_sums()[:1]]
+            self.folder.write(_SCORES_SUMS, json.dumps(sums).encode() + b"\n")
+
+    def check_scores(self) -> None:
+        """`ConfigError` where scores.parquet is not what was written; of one in a store only its
+        size is looked at."""
+        name, sums = "scores.parquet", self._scores_sums()
+        address = self.folder.address(name)
+        if self.folder.local is None:
+            is_whole = self.folder.size(name) in [found.size for found in sums]
+        else:
+            with os_errors(address):
+                is_whole = sum_of_file(self.path / name) in sums
+        if sums and not is_whole:
+            raise ConfigError(f"{address}: damaged: not what was written; {ADVICE}")
+
+    def _scores_sums(self) -> list[Sum]:
+        """Empty where an older version wrote the scores."""
+        with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
+            return [Sum(*found) for found in json.loads(self.folder.read(_SCORES_SUMS))]
+        return []
 
     def writing(self, name: str) -> AbstractContextManager[Path]:
         """A path on this machine; what is written there takes the file's place when the block
@@ -352,11 +515,15 @@ class RunDirectory:
         self.folder.write("summary.json", (text + "\n").encode())
 
     def summary(self) -> dict[str, Any]:
-        """What `write_summary` was given last; empty before the first time."""
+        """What `write_summary` was given last; empty before the first time. `ConfigError` where it
+        is damaged."""
         try:
             found: dict[str, Any] = json.loads(self.folder.read("summary.json"))
         except FileNotFoundError:
             return {}
+        except ValueError as exc:
+            address = self.folder.address("summary.json")
+            raise ConfigError(f"{address}: damaged: {exc}; {ADVICE}") from exc
         return found
 
     def event(self, kind: str, **fields: object) -> None:
@@ -403,6 +570,21 @@ class RunDirectory:
     def _refuse_reader(self) -> None:
         if not self._is_open:
             raise RuntimeError("the run directory is not open for writing: use `with`")
+
+
+def _spans(chunks: Sequence[int]) -> Iterator[Span]:
+    """Chunks, as few ranges."""
+    for _, group in itertools.groupby(enumerate(sorted(chunks)), lambda pair: pair[1] - pair[0]):
+        numbers = [chunk for _, chunk in group]
+        yield Span(numbers[0], numbers[-1] + 1)
+
+
+def _is_covered(step: str, finished: Iterable[str]) -> bool:
+    """Whether finished steps of the same work cover all sides of a step."""
+    work, *sides = step.split("-")
+    done = [other.split("-") for other in finished]
+    of_work = [other for other in done if other[0] == work]
+    return bool(of_work) and set(sides) <= {side for other in of_work for side in other[1:]}
 
 
 def _home(where: Path | str, tell: Callable[[str], None]) -> Home:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import random
-from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType, TracebackType
 from typing import Generic, TypeVar, cast
 
 import anyio
@@ -93,6 +93,7 @@ class _Call(Generic[T]):
     n_more: int
     counted: bool
     untaken: _Untaken
+    known: Mapping[str, Failure]
 
 
 class _Flight:
@@ -226,6 +227,7 @@ class Engine:
         *,
         step: int = 1,
         counted: bool = True,
+        known: Mapping[str, Failure] = MappingProxyType({}),
     ) -> list[Answer[T] | Failure]:
         """An answer or a failure for every request, in their order.
 
@@ -234,6 +236,7 @@ class Engine:
         samples of a question, from the first `step` on, never gets one of them twice. Stored
         answers are judged again, so a changed `parse` needs no request. Equal requests are asked
         once. A failure that is not `counted` is no failed row: the caller asks in another way.
+        `known` has failures of earlier, by key: what came to nothing then is not asked again.
         """
         self._check_running()
         rows: dict[str, _Row[T]] = {}
@@ -248,7 +251,7 @@ class Engine:
                 raise
             self._take(untaken, len(rows) - len(missing))
             if missing:
-                await self._work(missing, parse, counted, untaken)
+                await self._work(missing, parse, counted, untaken, known)
         return [cast("Answer[T] | Failure", rows[key].outcome) for key in keys]
 
     async def runs_short(self) -> None:
@@ -346,7 +349,12 @@ class Engine:
     # -- missing answers
 
     async def _work(
-        self, rows: list[_Row[T]], parse: Parse[T], counted: bool, untaken: _Untaken
+        self,
+        rows: list[_Row[T]],
+        parse: Parse[T],
+        counted: bool,
+        untaken: _Untaken,
+        known: Mapping[str, Failure],
     ) -> None:
         """Workers over all rows, for all slots; raise what stopped them, if anything did."""
         n_workers = min(len(rows), self._answers.ahead * self.max_concurrency)
@@ -354,7 +362,7 @@ class Engine:
             async with anyio.create_task_group() as workers:
                 retry = Retry(lambda seconds: self._back_off(call, seconds))
                 n_more = min(len(rows) - n_workers, _SLEEPERS_A_SLOT * self.max_concurrency)
-                call = _Call(iter(rows), parse, retry, workers, n_more, counted, untaken)
+                call = _Call(iter(rows), parse, retry, workers, n_more, counted, untaken, known)
                 for _ in range(n_workers):
                     workers.start_soon(self._worker, call)
         if any(row.outcome is None for row in rows):
@@ -432,6 +440,8 @@ class Engine:
             return
         elif not self._may_ask(row):
             row.outcome = row.failure
+        elif row.key in call.known:
+            row.outcome = call.known[row.key]
         elif self._answers.read_only:
             raise ConfigError(
                 "an answer is missing, and the cache can only be read, so it could not be "
