@@ -82,7 +82,7 @@ class RunDirectory:
     @classmethod
     def is_at(cls, where: Path | str) -> bool:
         """Whether there is a run directory."""
-        return any(map(cls(where).folder.exists, settings_files.NAMES))
+        return settings_files.are_there(cls(where).folder)
 
     @classmethod
     def reader(cls, where: Path | str) -> RunDirectory:
@@ -91,7 +91,7 @@ class RunDirectory:
         It shows what was finished when it was opened. `ConfigError` where files are damaged.
         """
         directory = cls(where)
-        if not directory.settings:
+        if settings_files.read(directory.folder).settings is None:
             raise ConfigError(f"{directory.name}: not a run directory; there is no run.toml in it")
         directory._load()
         directory._refuse_damage()
@@ -138,7 +138,8 @@ class RunDirectory:
     ) -> None:
         self._is_open = False
         try:
-            if isinstance(error, ConfigError) and not (self.settings or self.all_steps()):
+            made = settings_files.are_there(self.folder) or self.all_steps()
+            if isinstance(error, ConfigError) and not made:
                 self._home.remove_traces()
         finally:
             self._home.release()
@@ -179,7 +180,7 @@ class RunDirectory:
     def settings(self) -> dict[str, Any]:
         """What run.toml says, or its copy where it is damaged; empty where nothing was written
         yet."""
-        return settings_files.read(self.folder).settings
+        return settings_files.read(self.folder).settings or {}
 
     def mend_settings(self) -> str:
         """Write run.toml or its copy again where one of them is not what was written; says what
@@ -189,9 +190,9 @@ class RunDirectory:
         """
         self._for_writing()
         found = settings_files.read(self.folder)
-        if found.settings and not found.whole:
+        if found.settings is not None and not found.whole:
             settings_files.write(self.folder, found.settings)
-        if self.all_steps() and not found.settings:
+        if found.settings is None and self.all_steps():
             raise ConfigError(
                 f"{self.folder.address('run.toml')}: missing, and its copy too, so nobody knows "
                 "what this run was made with; name another --out and run again (answers are in "
@@ -417,7 +418,11 @@ class RunDirectory:
         steps = self._manifest.steps(chunk)
         for kept in [step for step in steps if step.startswith(KEPT)]:
             if _is_covered(kept.removeprefix(KEPT), steps):
+                files = self._manifest.files(kept, chunk, chunk + 1)
                 self.forget(chunk, kept)
+                for file in files:
+                    if file not in self._manifest.files(kept, file.first, file.end):
+                        self._parts.remove_merged(kept, file, ["failures"])
 
     def _drop_all_kept(self) -> None:
         """The same for all chunks: a kill may have come in between."""

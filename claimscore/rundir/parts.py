@@ -134,8 +134,9 @@ class PartFiles:
         """Take away every part of a table but these: what a kill left between writing parts and
         making them count, or between counting others and removing them."""
         kept = {_place_name(table, place) for place in places}
-        found = (name for name in self._folder.names(table) if name.startswith(f"{table}/part-"))
-        self._folder.delete(*(name for name in found if name not in kept))
+        begin = f"{table}/part-"
+        found = [name for name in self._folder.names(table) if name.startswith(begin)]
+        self._folder.delete(*(n for n in found if n not in kept and "/" not in n[len(begin) :]))
 
     def damaged(
         self, table: str, places: Iterable[Place], *, deep: bool = False

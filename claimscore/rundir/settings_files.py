@@ -22,12 +22,12 @@ _CHECK = b"# CRC-32 of the lines above: "
 
 
 class Found(NamedTuple):
-    """The settings (empty where there are none), whether both files are whole, and what is wrong
+    """The settings, None where there is no file; whether both files are whole; and what is wrong
     with run.toml, for people."""
 
-    settings: dict[str, Any]
-    whole: bool
-    damage: str
+    settings: dict[str, Any] | None
+    whole: bool = True
+    damage: str = ""
 
 
 class _File(NamedTuple):
@@ -44,20 +44,25 @@ def write(folder: Folder, settings: Mapping[str, Any]) -> None:
         folder.write(name, content)
 
 
+def are_there(folder: Folder) -> bool:
+    """Whether there is one of the files."""
+    return any(map(folder.exists, NAMES))
+
+
 def read(folder: Folder) -> Found:
     """The settings by whichever file is whole; run.toml of an older version has no such line, and
     counts as whole where there is no copy. `ConfigError` where no file says anything."""
     main = _read(folder, NAMES[0])
     if main.settings is not None and main.checked:
-        return Found(main.settings, folder.exists(NAMES[1]), "")
+        return Found(main.settings, folder.exists(NAMES[1]))
     copy = _read(folder, NAMES[1])
     if copy.settings is not None and copy.checked:
         why = main.why or "damaged: not what was written"
         return Found(copy.settings, False, f"{folder.address(NAME)}: {why}")
     if main.settings is not None:
-        return Found(main.settings, True, "")
+        return Found(main.settings)
     if main.why == _MISSING:
-        return Found({}, True, "")
+        return Found(None)
     raise ConfigError(
         f"{folder.address(NAME)}: {main.why}; name another --out and run again (answers are in "
         "the cache)"
@@ -76,6 +81,7 @@ def _read(folder: Folder, name: str) -> _File:
     if mark and check.strip() != b"%08x" % zlib.crc32(text):
         return _File(None, why="damaged: not what was written")
     try:
-        return _File(tomllib.loads(content.decode()) or None, bool(mark), "damaged: empty")
+        found = tomllib.loads(content.decode())
+        return _File(found if mark or found else None, bool(mark), "damaged: empty")
     except ValueError as exc:
         return _File(None, why=f"damaged: {exc}")
