@@ -127,7 +127,7 @@ def assert_as_before(config: RunConfig, finished: RunConfig) -> None:
     assert (out_of(config) / scores).read_bytes() == (out_of(finished) / scores).read_bytes()
     found, expected = rows(config), rows(finished)
     for table, frame in expected.items():
-        assert found[table].equals(frame), table
+        assert found[table].to_dicts() == frame.to_dicts(), table
 
 
 def parts(out: Path) -> list[Path]:
@@ -222,7 +222,7 @@ def test_what_is_said(copied: RunConfig) -> None:
     (out_of(copied) / "claims" / "part-000004-000005.1-decompose-a-b.parquet").unlink()
     _, _, told = again(copied)
     (line,) = told
-    assert "part-000004-000005.1-decompose-a-b.parquet: missing; 6 steps of 2 chunks" in line
+    assert "part-000004-000005.1-decompose-a-b.parquet: missing; 6 steps of 2 chunks made again" in line
 
 
 def test_failures_that_are_lost_are_asked_again_and_said(
@@ -233,7 +233,7 @@ def test_failures_that_are_lost_are_asked_again_and_said(
     (out_of(copied) / "failures" / "part-000000-000003.1-decompose-a-b.parquet").unlink()
     _, n_asked, told = again(copied)
     assert n_asked == 1
-    assert "which questions had failed in 1 chunks is not known any more" in told[0]
+    assert "which questions had failed is not known any more in 1 of them: those" in told[0]
     assert_as_before(copied, finished)
     (out_of(copied) / "failures" / "part-000004-000005.1-decompose-a-b.parquet").unlink()
     assert again(copied)[1] == 0
@@ -243,8 +243,10 @@ def test_failures_that_are_lost_are_asked_again_and_said(
 def test_retry_failed_asks_what_was_kept(copied: RunConfig) -> None:
     """The user wants it: what is kept through a damage is no reason not to ask."""
     (out_of(copied) / "claims" / "part-000000-000003.1-decompose-a-b.parquet").unlink()
+    cache_dir = out_of(copied).with_name("cache")
+    shutil.copytree(str(copied.cache_dir), cache_dir)
     before = Counting.n_asked
-    run(dataclasses.replace(copied, retry_failed=True))
+    run(dataclasses.replace(copied, retry_failed=True, cache_dir=cache_dir))
     assert Counting.n_asked > before
 
 

@@ -95,13 +95,14 @@ def _notice(
     said: Sequence[str], n_steps: int, n_chunks: int, lost: int, *, has_lost_lines: bool
 ) -> str:
     more = f" (and {len(said) - 1:,} more)" if len(said) > 1 else ""
-    what = f"{n_steps:,} steps of {n_chunks:,} chunks are made again" if n_steps else ""
+    of_chunks = f"{n_chunks:,} chunk{'s' * (n_chunks != 1)}"
+    what = f"{n_steps:,} step{'s' * (n_steps != 1)} of {of_chunks} made again" if n_steps else ""
     if has_lost_lines:
-        what = "what that said to be done, and is not found, is made again"
-    parts = [f"{said[0]}{more}", what or "it is written again"]
+        what = "what it said to be done is made again"
+    parts = [f"{said[0]}{more}", what or "written again from its copy"]
     if lost:
         parts.append(
-            f"which questions had failed in {lost:,} chunks is not known any more: those without "
+            f"which questions had failed is not known any more in {lost:,} of them: those without "
             "an answer in the cache are asked"
         )
     return "; ".join(parts)
