@@ -290,6 +290,8 @@ class _Work:
             if todo:
                 self._run_stages(runner)
         self.tell.phase("scoring", directory)
+        for part in directory.damaged(deep=True):  # also what no metric of this run reads
+            raise part
         facts = signature_facts(directory.settings)
         try:
             scores = score_run(directory, self.plan.metrics, facts, self.config.seed)

@@ -239,7 +239,7 @@ class RunDirectory:
         try:
             options: dict[str, Any] = json.loads(self.folder.read(_OPTIONS))
         except FileNotFoundError as exc:
-            raise ConfigError(f"{path}: {exc.strerror}") from exc
+            raise ConfigError(f"{path}: {exc.strerror}; {ADVICE}") from exc
         except ValueError as exc:
             raise ConfigError(f"{path}: damaged: {exc}; {ADVICE}") from exc
         return options
