@@ -222,7 +222,10 @@ def test_what_is_said(copied: RunConfig) -> None:
     (out_of(copied) / "claims" / "part-000004-000005.1-decompose-a-b.parquet").unlink()
     _, _, told = again(copied)
     (line,) = told
-    assert "part-000004-000005.1-decompose-a-b.parquet: missing; 6 steps of 2 chunks made again" in line
+    assert (
+        "part-000004-000005.1-decompose-a-b.parquet: missing; 6 steps of 2 chunks made again"
+        in line
+    )
 
 
 def test_failures_that_are_lost_are_asked_again_and_said(

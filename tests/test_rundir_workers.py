@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from claimscore.rundir.chunk_files import ChunkFiles, Lies, WorkerChunk
 from claimscore.rundir.damage import DamagedPart, damage_as_error, polars_errors
-from claimscore.rundir.directory import KEPT, RunDirectory
+from claimscore.rundir.directory import RunDirectory
+from claimscore.rundir.undoing import KEPT
 
 __all__ = [
     "KEPT",

@@ -18,11 +18,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import itertools
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -36,7 +35,7 @@ from claimscore.rundir import settings_files
 from claimscore.rundir.chunk_files import ChunkFiles, Lies, WriterChunk, own, plain
 from claimscore.rundir.damage import ADVICE, DamagedPart
 from claimscore.rundir.home import NOTE, STATE, Home, LocalHome
-from claimscore.rundir.index import Place, Span, Sum
+from claimscore.rundir.index import Sum
 from claimscore.rundir.manifest import Manifest
 from claimscore.rundir.merging import Merging
 from claimscore.rundir.parts import (
@@ -49,13 +48,11 @@ from claimscore.rundir.parts import (
 from claimscore.rundir.scores import sink_scores
 from claimscore.rundir.settings import agreed, as_stored, without
 from claimscore.rundir.store_home import StoreHome
+from claimscore.rundir.undoing import Undoing
 from claimscore.storage import Folder, is_remote
 from claimscore.tables import TABLES
 
 _OPTIONS = f"{STATE}/options.json"
-#: Begins the names of steps that hold the failures of a step that is to be done again.
-KEPT = "kept."
-
 #: Whose sum scores.parquet may have: that of the last call and, where it was killed, of before.
 _SCORES_SUMS = f"{STATE}/scores.json"
 
@@ -123,7 +120,7 @@ class RunDirectory:
             self._merging_or_none = Merging(manifest, self._parts)
             self._merging_or_none.clean()
             self._is_open = True
-            self._drop_all_kept()
+            self._undoing.drop_all_kept()
         except BaseException:
             self._is_open = False
             self._home.release()
@@ -298,7 +295,7 @@ class RunDirectory:
             self._refuse_second_writer(table, chunk, step)
         self.forget(chunk, step)
         manifest.finish(chunk, step, *self._parts.write(chunk, step, frames))
-        self._drop_kept(chunk)
+        self._undoing.drop_kept(chunk)
 
     def finish_written(self, chunk: int, step: str, lies: Mapping[str, Lies]) -> None:
         """Make a step count whose parts another process has written (`WorkerChunk.written`).
@@ -312,7 +309,7 @@ class RunDirectory:
         if written is None or (known is not None and own(known) in (None, written)):
             return
         manifest.finish(chunk, step, *written)
-        self._drop_kept(chunk)
+        self._undoing.drop_kept(chunk)
 
     def write_chunks(
         self, first: int, step: str, table: str, frames: Sequence[pl.DataFrame]
@@ -382,53 +379,11 @@ class RunDirectory:
         read. The steps are struck off in the order given.
         """
         manifest = self._for_writing()
-        lost = sum(
-            self._keep_failures(step, chunks) for step, chunks in steps.items() if step in keep
-        )
-        spans = [(step, span) for step, chunks in steps.items() for span in _spans(chunks)]
-        if spans:
-            manifest.strike_all(spans)
+        lost = self._undoing.strike(steps, keep, self._merging)
+        if steps:
             self._merging_or_none = Merging(manifest, self._parts)
             self._merging.clean()
         return lost
-
-    def _keep_failures(self, step: str, chunks: Sequence[int]) -> int:
-        """Write what failed once more; for how many chunks that is not known any more."""
-        lost = 0
-        for first, end in _spans(chunks):
-            found: dict[int, pl.DataFrame] = {}
-            for chunk in range(first, end):
-                try:
-                    rows = self._parts.read("failures", self._failures_of(step, chunk))
-                except DamagedPart:
-                    lost += 1
-                    continue
-                if rows.height:
-                    found[chunk] = rows
-            if found:
-                frames = [found.get(chunk) for chunk in range(min(found), max(found) + 1)]
-                self._merging.write(min(found), KEPT + step, "failures", frames)
-        return lost
-
-    def _failures_of(self, step: str, chunk: int) -> list[Place]:
-        return [place for place in self._manifest.places("failures", [chunk]) if place.step == step]
-
-    def _drop_kept(self, chunk: int) -> None:
-        """Forget failures that were kept of steps that are finished again."""
-        steps = self._manifest.steps(chunk)
-        for kept in [step for step in steps if step.startswith(KEPT)]:
-            if _is_covered(kept.removeprefix(KEPT), steps):
-                files = self._manifest.files(kept, chunk, chunk + 1)
-                self.forget(chunk, kept)
-                for file in files:
-                    if file not in self._manifest.files(kept, file.first, file.end):
-                        self._parts.remove_merged(kept, file, ["failures"])
-
-    def _drop_all_kept(self) -> None:
-        """The same for all chunks: a kill may have come in between."""
-        for kept in [step for step in self.all_steps() if step.startswith(KEPT)]:
-            for chunk in self._manifest.members(kept):
-                self._drop_kept(chunk)
 
     def settle(self, *chunks: int) -> None:
         """Nothing more will be written of these chunks, nor read of them one by one, in this
@@ -559,6 +514,10 @@ class RunDirectory:
         return self._manifest_or_none
 
     @property
+    def _undoing(self) -> Undoing:
+        return Undoing(self._manifest, self._parts)
+
+    @property
     def _merging(self) -> Merging:
         assert self._merging_or_none is not None, "open for writing"
         return self._merging_or_none
@@ -575,21 +534,6 @@ class RunDirectory:
     def _refuse_reader(self) -> None:
         if not self._is_open:
             raise RuntimeError("the run directory is not open for writing: use `with`")
-
-
-def _spans(chunks: Sequence[int]) -> Iterator[Span]:
-    """Chunks, as few ranges."""
-    for _, group in itertools.groupby(enumerate(sorted(chunks)), lambda pair: pair[1] - pair[0]):
-        numbers = [chunk for _, chunk in group]
-        yield Span(numbers[0], numbers[-1] + 1)
-
-
-def _is_covered(step: str, finished: Iterable[str]) -> bool:
-    """Whether finished steps of the same work cover all sides of a step."""
-    work, *sides = step.split("-")
-    done = [other.split("-") for other in finished]
-    of_work = [other for other in done if other[0] == work]
-    return bool(of_work) and set(sides) <= {side for other in of_work for side in other[1:]}
 
 
 def _home(where: Path | str, tell: Callable[[str], None]) -> Home:

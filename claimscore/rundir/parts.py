@@ -142,21 +142,24 @@ class PartFiles:
         self, table: str, places: Iterable[Place], *, deep: bool = False
     ) -> list[DamagedPart]:
         """The files of these places that are missing or have another size than they were written
-        with; with `deep`, on a disk, also those with other bytes."""
+        with; with `deep` also those with other bytes, in a store those of one chunk alone."""
         by_name = {_place_name(table, place): place for place in places}
         sizes = self._folder.sizes(table)
-        found = []
-        for name, place in by_name.items():
-            said = _why_not(sizes.get(name), place.sum)
-            if said:
-                found.append(self._damage(name, said, table, place))
-            elif deep and place.sum is not None:
-                found += self._found_by_reading(table, name, place)
+        said = {name: _why_not(sizes.get(name), place.sum) for name, place in by_name.items()}
+        found = [self._damage(name, why, table, by_name[name]) for name, why in said.items() if why]
+        if deep:
+            whole = [place for name, place in by_name.items() if not said[name]]
+            with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
+                read = pool.map(lambda place: self._found_by_reading(table, place), whole)
+                found += itertools.chain.from_iterable(read)
         return found
 
-    def _found_by_reading(self, table: str, name: str, place: Place) -> list[DamagedPart]:
+    def _found_by_reading(self, table: str, place: Place) -> list[DamagedPart]:
         try:
-            self._compare(table, name, place)
+            if self._folder.local is not None:
+                self.compare(table, place)
+            elif place.file is None:
+                self._sources(table, [place])
         except DamagedPart as damage:
             return [damage]
         return []
