@@ -260,9 +260,10 @@ def test_a_kill_after_the_damage_was_forgotten(copied: RunConfig, finished: RunC
     def kill(*_: object) -> None:
         raise KeyboardInterrupt
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_module, "find_records", kill)
-        run(copied)
+        with pytest.raises(KeyboardInterrupt):
+            run(copied)
     state = run_status(copied.out)
     assert state["chunks"]["left"] == 4
     assert {failure["kind"] for failure in state["failures"]} >= {"content_filter", "parse"}
