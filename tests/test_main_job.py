@@ -416,7 +416,6 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("name", "content"),
         [
-            pytest.param("run.toml", "records = 3\n", id="settings"),
             pytest.param(".state/options.json", "[]", id="options"),
             pytest.param("summary.json", "{", id="summary"),
             pytest.param("scores.parquet", "PAR1", id="scores"),

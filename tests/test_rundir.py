@@ -301,15 +301,29 @@ def test_killed_writer_leaves_whole_steps(tmp_path: Path) -> None:
         assert run.scan("claims").collect().height == run.counts()["claims"]
 
 
-def test_damaged_manifest_is_refused(tmp_path: Path) -> None:
-    """A whole line that cannot be read is no trace of a kill; it is named."""
+@pytest.mark.parametrize("flipped", [False, True])
+def test_damaged_lines_of_a_manifest(tmp_path: Path, flipped: bool) -> None:
+    """A reader names the line; a writer takes it out, and what it said to be done is undone. A
+    flipped digit is a line that can be read, and is noticed too."""
     with RunDirectory(tmp_path / "run") as run:
-        run.write_parts(0, "decompose", {"claims": claims("a")})
-    with (tmp_path / "run" / ".state" / "manifest.jsonl").open("a") as stream:
-        stream.write("garbage\n")
-    for _ in range(2):  # the lock is not kept
-        with pytest.raises(ConfigError, match=r"manifest\.jsonl, line 2: damaged"):
-            RunDirectory(tmp_path / "run").__enter__()
+        run.check_settings({"seed": 0})
+        for chunk in range(3):
+            run.write_parts(chunk, "decompose", {"claims": claims("a")})
+    manifest = tmp_path / "run" / ".state" / "manifest.jsonl"
+    lines = manifest.read_text().splitlines()
+    lines[1] = lines[1].replace('"claims":1', '"claims":3') if flipped else "garbage"
+    manifest.write_text("\n".join(lines) + "\n")
+    with pytest.raises(ConfigError, match=r"manifest\.jsonl, line 2: damaged; the same `claims"):
+        RunDirectory.reader(tmp_path / "run")
+    with RunDirectory(tmp_path / "run") as run:
+        assert [run.has(chunk, "decompose") for chunk in range(3)] == [True, False, True]
+        assert run.damaged_lines == [f"{manifest}, line 2: damaged"]
+        run.write_parts(1, "decompose", {"claims": claims("b")})
+    assert RunDirectory.reader(tmp_path / "run").scan("claims").collect()["id"].to_list() == [
+        "a",
+        "b",
+        "a",
+    ]
 
 
 def test_parts_without_manifest_are_not_seen(run: RunDirectory) -> None:
@@ -341,10 +355,10 @@ def test_damaged_part_is_named(run: RunDirectory) -> None:
     run.write_parts(0, "decompose", {"claims": claims("a")})
     part = run.path / "claims" / "part-000000-decompose.parquet"
     part.write_bytes(b"not parquet")
-    with pytest.raises(ConfigError, match=r"part-000000-decompose\.parquet: missing or damaged"):
+    with pytest.raises(ConfigError, match=r"part-000000-decompose\.parquet: damaged"):
         run.read("claims", 0)
     part.unlink()
-    with pytest.raises(ConfigError, match=r"part-000000-decompose\.parquet: missing or damaged"):
+    with pytest.raises(ConfigError, match=r"part-000000-decompose\.parquet: missing"):
         run.read("claims", 0)
 
 

@@ -133,7 +133,7 @@ def test_full_disk_is_one_line(run: RunDirectory, monkeypatch: pytest.MonkeyPatc
         patch.setattr(os, "fsync", refuse)
         with pytest.raises(StoppedEarly, match=r"part-000000-decompose\.parquet: the disk is full"):
             run.write_parts(0, "decompose", {"claims": claims("a")})
-        with pytest.raises(StoppedEarly, match=r"scores\.parquet: the disk is full"):
+        with pytest.raises(StoppedEarly, match=r"scores\.json: the disk is full"):
             run.write_scores([scores(0, 2)])
         with pytest.raises(StoppedEarly, match=r"summary\.json: the disk is full"):
             run.write_summary({})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from claimscore.errors import ConfigError, StoppedEarly
+from claimscore.errors import StoppedEarly
 from claimscore.rundir import segments
 from claimscore.rundir.manifest import Manifest
 from claimscore.rundir.segments import SegmentJournal
@@ -209,16 +209,21 @@ def test_reading_while_segments_are_merged(folder: LocalFolder) -> None:
     assert reader(folder).counts() == {"claims": MANY}
 
 
-def test_damage_is_named(folder: LocalFolder) -> None:
-    """A segment that is cut, empty or gone is no trace of a kill."""
+def test_damage_is_named_and_taken_out(folder: LocalFolder) -> None:
+    """A segment that is cut, empty or gone is no trace of a kill: what it said is undone."""
     manifest = writer(folder)
     for chunk in range(3):
         manifest.finish(chunk, "a", {"claims": 1})
     whole = folder.read("00000003.jsonl")
     for torn in (b"", whole[:10], b"garbage\n" + whole.splitlines()[-1]):
         folder.write("00000003.jsonl", torn)
-        with pytest.raises(ConfigError, match=r"00000003\.jsonl.*: damaged"):
-            reader(folder)
+        found = reader(folder)
+        assert "00000003.jsonl" in found.damaged[0]
+        assert found.steps_done("a") == 2
     folder.delete("00000003.jsonl")
-    with pytest.raises(ConfigError, match=r"00000003\.jsonl: missing"):
-        writer(folder, "next")
+    assert reader(folder).damaged == [f"{folder.name}/00000003.jsonl: missing or cut off"]
+    again = writer(folder, "next")
+    assert again.damaged
+    assert reader(folder).damaged == []
+    again.finish(1, "a", {"claims": 1})
+    assert reader(folder).steps_done("a") == 3

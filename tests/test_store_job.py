@@ -288,7 +288,7 @@ def test_a_part_that_the_store_does_not_give_is_not_called_damaged(
 
         content = directory.folder.read(part)
         directory.folder.delete(part)
-        with pytest.raises(ConfigError, match=f"{part}: missing or damaged: it cannot be read"):
+        with pytest.raises(ConfigError, match=f"{part}: missing;"):
             directory.read("records", 1)
         directory.folder.write(part, content)
         assert directory.read("records", 1)["id"].to_list() == ["1"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import anyio
@@ -22,12 +22,13 @@ from claimscore.pipeline.encoders.base import OnBatch
 from claimscore.pipeline.encoders.devices import Models
 from claimscore.pipeline.encoders.turns import waited_s
 from claimscore.pipeline.llm.engine import Engine
-from claimscore.pipeline.llm_stage import run_task
+from claimscore.pipeline.llm_stage import known_failures, run_task
 from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.passes.counting import count_tokens
 from claimscore.pipeline.plan import PlannedPass, PlannedTask
 from claimscore.pipeline.tasks import TASKS
 from claimscore.rundir import ChunkFiles
+from claimscore.types import Failure
 
 #: Entered around work that may take long, with what it is, for people.
 At = Callable[[str], AbstractContextManager[None]]
@@ -47,11 +48,17 @@ async def do_tasks(
     `on_asked` is called once the engine knows of the first requests. Raises what stops the engine.
     """
     told = False
-    records = await anyio.to_thread.run_sync(files.read, "records") if tasks else pl.DataFrame()
+    records, failed = pl.DataFrame(), pl.DataFrame()
+    if tasks:
+        records = await anyio.to_thread.run_sync(files.read, "records")
+        failed = await anyio.to_thread.run_sync(files.read, "failures")
     for wave in waves(tasks):
         async with anyio.create_task_group() as group:
             for planned in wave:
-                group.start_soon(_task_step, planned, files, records, engine, granularity, at)
+                known = known_failures(failed, planned.task.name)
+                group.start_soon(
+                    _task_step, planned, files, records, known, engine, granularity, at
+                )
             if not told:
                 await lowlevel.checkpoint()
                 on_asked()
@@ -64,13 +71,14 @@ async def _task_step(
     planned: PlannedTask,
     files: ChunkFiles,
     records: pl.DataFrame,
+    known: Mapping[str, Failure],
     engine: Engine | None,
     granularity: Granularity,
     at: At,
 ) -> None:
     before = {TASKS[name].table.name for name in planned.task.after}
     tables = {table: await anyio.to_thread.run_sync(files.read, table) for table in before}
-    result = await run_task(planned, records, tables, engine, granularity)
+    result = await run_task(planned, records, tables, engine, granularity, known)
     frames = {planned.task.table.name: result.rows, "failures": result.failures}
     with at(f"the disk, at {planned.step} of chunk {files.chunk}"):
         await anyio.to_thread.run_sync(files.write, planned.step, frames)

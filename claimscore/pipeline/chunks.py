@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from claimscore.pipeline.plan import Plan, PlannedPass, PlannedTask
-from claimscore.rundir import RunDirectory
+from claimscore.rundir import KEPT, RunDirectory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,5 +82,5 @@ def _forget_failed(plan: Plan, directory: RunDirectory, chunk: int) -> None:
         if stages.intersection(planned_pass.model_pass.after):
             stages.add(planned_pass.model_pass.kind)
     for step in directory.steps(chunk):
-        if step.partition("-")[0] in stages:
+        if step.removeprefix(KEPT).partition("-")[0] in stages:
             directory.forget(chunk, step)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import polars as pl
@@ -34,8 +35,12 @@ async def run_task(
     tables: Mapping[str, pl.DataFrame],
     engine: Engine | None,
     granularity: Granularity,
+    known: Mapping[str, Failure] = MappingProxyType({}),
 ) -> TaskResult:
-    """Ask the task's questions about the chunk and put the answers into its table."""
+    """Ask the task's questions about the chunk and put the answers into its table.
+
+    `known` are failures of earlier that are not to be tried again, by request key.
+    """
     task, prompt = planned.task, planned.prompt
     if prompt is None:
         rows_only = sentences_as_claims(side_texts(records, planned.sides))
@@ -44,7 +49,7 @@ async def run_task(
     texts = side_texts(records, planned.sides)
     units = task.units(TaskInput(texts, granularity, tables, records))
     asking = Asking(task, prompt, engine, granularity)
-    return task_result(asking, units, await ask_units(asking, units, engine))
+    return task_result(asking, units, await ask_units(asking, units, engine, known))
 
 
 def task_result(
@@ -68,7 +73,10 @@ def task_result(
 
 
 async def ask_units(
-    asking: Asking, units: Sequence[Unit], engine: Engine
+    asking: Asking,
+    units: Sequence[Unit],
+    engine: Engine,
+    known: Mapping[str, Failure] = MappingProxyType({}),
 ) -> dict[Place, Answer[dict[str, Any]] | Failure]:
     """An answer or a failure for every unit and sample: of several at once, and what is left of
     these of one at a time."""
@@ -92,11 +100,21 @@ async def ask_units(
         left = (unit for unit in question.units if unit not in said)
         alone += asking.alone(question, left, units)
     outcomes = await engine.answer_all(
-        [question.request for question in alone], asking.parse_one, step=asking.n_samples
+        [question.request for question in alone],
+        asking.parse_one,
+        step=asking.n_samples,
+        known=known,
     )
     for question, outcome in zip(alone, outcomes, strict=True):
         told[question.units[0], question.sample] = outcome
     return told
+
+
+def known_failures(rows: pl.DataFrame, task: str) -> dict[str, Failure]:
+    """The failures of a task, from their table, by request key."""
+    columns = ("kind", "message", "attempts", "request_key", "raw")
+    of_task = rows.filter(pl.col("stage") == task, pl.col("request_key").is_not_null())
+    return {row[3]: Failure(*row) for row in of_task.select(columns).iter_rows()}
 
 
 def sample_column(task: Task, sample: int) -> dict[str, int]:
@@ -106,7 +124,7 @@ def sample_column(task: Task, sample: int) -> dict[str, int]:
 
 def _which(failure: Failure, sample: int, asking: Asking) -> Failure:
     """The failure, with the sample that it is of, where there are several."""
-    if asking.n_samples == 1:
+    if asking.n_samples == 1 or failure.message.startswith(f"sample {sample}: "):
         return failure
     return dataclasses.replace(failure, message=f"sample {sample}: {failure.message}")
 

@@ -7,9 +7,10 @@ from typing import BinaryIO
 
 import polars as pl
 
+from claimscore.atomic import os_errors
 from claimscore.config import RunConfig
 from claimscore.records import Dataset, Prepared, keep, prepare, recall
-from claimscore.records.dataset import Required
+from claimscore.records.dataset import SPOOLED, Required
 from claimscore.rundir import RunDirectory
 
 #: Chunks of records that are written into one file, if their texts are not longer than that.
@@ -27,6 +28,13 @@ def find_records(
     if known is not None and _has_all(directory, known):
         return known
     return prepare(config.input, spool=directory.state, required=required, stdin=stdin)
+
+
+def again(directory: RunDirectory) -> BinaryIO | None:
+    """What standard input said; None where it was not read."""
+    path = directory.state / SPOOLED
+    with os_errors(path):
+        return path.open("rb") if path.is_file() else None
 
 
 def _has_all(directory: RunDirectory, known: Prepared) -> bool:

@@ -25,6 +25,7 @@ from claimscore.pipeline.estimating import Estimate, estimate_left
 from claimscore.pipeline.failing import failed
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.local import LocalRunner
+from claimscore.pipeline.mending import mend
 from claimscore.pipeline.plan import (
     Plan,
     make_plan,
@@ -33,7 +34,7 @@ from claimscore.pipeline.plan import (
 )
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.ray import check_ray, ray_runner
-from claimscore.pipeline.reading import copy_records, find_records
+from claimscore.pipeline.reading import again, copy_records, find_records
 from claimscore.pipeline.runner import Runner
 from claimscore.pipeline.scoring import score_run
 from claimscore.pipeline.settings import (
@@ -48,8 +49,11 @@ from claimscore.pipeline.spending import allowed_ahead, keep_spending, run_spent
 from claimscore.pipeline.telling import Teller
 from claimscore.pipeline.truncation import truncations
 from claimscore.records.columns import ALTERNATIVES
-from claimscore.rundir import RunDirectory, damage_as_error
+from claimscore.rundir import DamagedPart, RunDirectory, damage_as_error
 from claimscore.types import JSON
+
+#: How often, at most, a call mends what it finds damaged while it reads: a disk may be dying.
+_MENDINGS = 3
 
 OnProgress = Callable[[Progress], None]
 OnPlan = Callable[[Plan, list[ChunkTodo]], None]
@@ -91,24 +95,43 @@ def run(
     known.load_all(config.metrics)  # an unknown name is refused before a folder is made
     tell = Teller(Progress(), on_progress)
     with RunDirectory(config.out, tell.notice) as directory:
+        mend(directory, tell)
         keep_spending(directory)
-        config, metrics = _with_earlier_metrics(config, known, directory)
-        required = required_columns(metrics)
-        tell.phase("reading", directory)
-        dataset = find_records(config, required, directory, stdin)
-        records = {"digest": dataset.digest, "count": dataset.n_records}
-        _refuse_other_records(directory, records)
-        plan = make_plan(config, list(dataset.columns), metrics)
-        refuse_unused_prompts(config, plan)
-        work = _Work(config, directory, plan, _provider(config, plan), dataset.n_records, tell)
-        work.settle(records)
-        copy_records(dataset, config, required, directory)
-        todo = work.todo()
-        if on_estimate is not None and work.provider is not None and todo:
-            tell.phase("counting", directory)
-            left = estimate_left(config, dataset, plan, work.provider, directory, todo)
-            on_estimate(plan, left)
-        return work.finish(todo)
+        for _ in range(_MENDINGS):
+            try:
+                return _go_on(config, known, directory, tell, stdin, on_estimate)
+            except DamagedPart as part:
+                mend(directory, tell, part)
+                stdin = again(directory)
+        return _go_on(config, known, directory, tell, stdin, on_estimate)
+
+
+def _go_on(
+    config: RunConfig,
+    known: Catalogue,
+    directory: RunDirectory,
+    tell: Teller[Progress],
+    stdin: BinaryIO | None,
+    on_estimate: OnEstimate | None,
+) -> RunResult:
+    """Do what is missing in the folder. `DamagedPart` where one of its files turns out to be."""
+    config, metrics = _with_earlier_metrics(config, known, directory)
+    required = required_columns(metrics)
+    tell.phase("reading", directory)
+    dataset = find_records(config, required, directory, stdin)
+    records = {"digest": dataset.digest, "count": dataset.n_records}
+    _refuse_other_records(directory, records)
+    plan = make_plan(config, list(dataset.columns), metrics)
+    refuse_unused_prompts(config, plan)
+    work = _Work(config, directory, plan, _provider(config, plan), dataset.n_records, tell)
+    work.settle(records)
+    copy_records(dataset, config, required, directory)
+    todo = work.todo()
+    if on_estimate is not None and work.provider is not None and todo:
+        tell.phase("counting", directory)
+        left = estimate_left(config, dataset, plan, work.provider, directory, todo)
+        on_estimate(plan, left)
+    return work.finish(todo)
 
 
 def score(
@@ -174,8 +197,10 @@ def _with_earlier_metrics(
     """The metrics that the folder has scores of, and those asked for now: none is dropped."""
     if not directory.folder.exists("scores.parquet"):
         return _load(config, known, ())
-    earlier = directory.settings["additive"]["metrics"]
-    files = config_from(directory.options(), directory.name).metric_files
+    earlier = directory.settings.get("additive", {}).get("metrics", ())
+    files: Sequence[Path] = ()
+    with contextlib.suppress(ConfigError), damage_as_error(directory.name):
+        files = config_from(directory.options(), directory.name).metric_files
     wanted = tuple(dict.fromkeys((*earlier, *config.metrics)))
     return _load(dataclasses.replace(config, metrics=wanted), known, files)
 
@@ -247,16 +272,20 @@ class _Work:
         self.directory.write_options(options_of(self.config))
 
     def todo(self) -> list[ChunkTodo]:
-        """The chunks with missing steps."""
-        return find_todo(
+        """The chunks with missing steps. What is read for them is what was written."""
+        todo = find_todo(
             self.plan, self.directory, self.directory.n_chunks, self.config.retry_failed
         )
+        self.directory.compare(item.chunk for item in todo)
+        return todo
 
     def finish(self, todo: list[ChunkTodo]) -> RunResult:
         """Do what is missing, then score everything."""
         directory, progress = self.directory, self.tell.progress
-        progress.llm_chunks_todo = sum(bool(item.tasks) for item in todo)
-        progress.model_chunks_todo = sum(item.needs_models for item in todo)
+        progress.llm_chunks_todo = progress.llm_chunks_done + sum(bool(i.tasks) for i in todo)
+        progress.model_chunks_todo = progress.model_chunks_done + sum(
+            item.needs_models for item in todo
+        )
         asks = todo and self.provider is not None
         ahead = allowed_ahead(directory, self.config.llm) if asks else contextlib.nullcontext()
         with ahead, self._runner(todo) as runner:
@@ -269,9 +298,13 @@ class _Work:
             if todo:
                 self._run_stages(runner)
         self.tell.phase("scoring", directory)
+        for part in directory.damaged(deep=True):  # also what no metric of this run reads
+            raise part
         facts = signature_facts(directory.settings)
         try:
             scores = score_run(directory, self.plan.metrics, facts, self.config.seed)
+        except DamagedPart:
+            raise
         except ConfigError:
             self._forget_unscored_metrics()
             raise
@@ -284,7 +317,9 @@ class _Work:
     def _forget_unscored_metrics(self) -> None:
         """A metric that cannot score is none of the run's: else every later call would meet it."""
         directory = self.directory
-        scored = tuple(directory.summary().get("metrics", ()))
+        scored: tuple[str, ...] = ()
+        with contextlib.suppress(ConfigError), damage_as_error(directory.name):
+            scored = tuple(directory.summary().get("metrics", ()))
         directory.forget_settings(["additive.metrics"])
         if not scored:
             return

@@ -118,7 +118,7 @@ def unused_settings(directory: RunDirectory) -> list[str]:
     """
     steps = directory.all_steps()
     works = {step.partition("-")[0] for step in steps}
-    if "records" not in works:
+    if not works:
         return list(directory.settings)
     unused = []
     if not works.intersection(TASK_NAMES):

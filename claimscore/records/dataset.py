@@ -35,6 +35,9 @@ from claimscore.records.readers import Record, header, place, read
 
 MAX_COLUMNS = 10_000
 
+#: The name of the copy of standard input.
+SPOOLED = "stdin.jsonl"
+
 Required = Mapping[str, Sequence[str]]
 
 
@@ -104,7 +107,7 @@ def prepare(
 
 
 def _spooled(spool: Path, stdin: BinaryIO | None) -> InputFile:
-    target = spool / "stdin.jsonl"
+    target = spool / SPOOLED
     with atomic_file(target) as stream:
         shutil.copyfileobj(stdin or sys.stdin.buffer, stream, 1 << 20)
     return input_file(target, name="standard input")

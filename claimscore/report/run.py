@@ -38,6 +38,7 @@ def write_run_report(out: Path | str) -> Path | str:
     directory = RunDirectory.reader(out)
     if not all(map(directory.folder.exists, ("summary.json", "scores.parquet"))):
         raise ConfigError(f"{out}: the run has no scores yet; run it to the end first")
+    directory.check_scores()
     with (
         damage_as_error(out),
         open_exchanges(directory) as exchanges,

@@ -9,11 +9,19 @@ a disk and in an object store; `directory` puts them together for the one proces
 from __future__ import annotations
 
 from claimscore.rundir.chunk_files import ChunkFiles, Lies, WorkerChunk
-from claimscore.rundir.damage import again_where_merged, damage_as_error, polars_errors
+from claimscore.rundir.damage import (
+    DamagedPart,
+    again_where_merged,
+    damage_as_error,
+    polars_errors,
+)
 from claimscore.rundir.directory import RunDirectory
+from claimscore.rundir.undoing import KEPT
 
 __all__ = [
+    "KEPT",
     "ChunkFiles",
+    "DamagedPart",
     "Lies",
     "RunDirectory",
     "WorkerChunk",

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import polars as pl
 
-from claimscore.rundir.index import Merged, Place
-from claimscore.rundir.parts import PartFiles
+from claimscore.rundir.index import Merged, Place, Sum
+from claimscore.rundir.parts import PartFiles, Written
 from claimscore.storage import open_folder
 
 if TYPE_CHECKING:
     from claimscore.rundir.directory import RunDirectory
 
-#: Rows in a file of their own; or rows, offset and the chunks and generation of a merged file.
+#: Rows in a file of their own, and the two numbers of its sum where that is known; or rows,
+#: offset, the chunks and generation of a merged file, and its sum.
 Lies: TypeAlias = int | Sequence[int]
 
 
@@ -70,7 +71,7 @@ class WorkerChunk:
             step: {table: _place(chunk, step, lies) for table, lies in tables.items()}
             for step, tables in finished.items()
         }
-        self.written: dict[str, dict[str, int]] = {}
+        self.written: dict[str, dict[str, Lies]] = {}
 
     @property
     def chunk(self) -> int:
@@ -82,20 +83,36 @@ class WorkerChunk:
         return self._parts.read(table, wrote)
 
     def write(self, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
-        rows = self._parts.write(self._chunk, step, frames)
-        self.written[step] = rows
+        rows, sums = self._parts.write(self._chunk, step, frames)
         self._places[step] = {
-            table: _place(self._chunk, step, count) for table, count in rows.items()
+            table: Place(self._chunk, step, None, 0, count, sums.get(table))
+            for table, count in rows.items()
         }
+        self.written[step] = {table: plain(place) for table, place in self._places[step].items()}
 
 
 def plain(place: Place) -> Lies:
     """Where rows lie, as JSON may carry it."""
-    return place.rows if place.file is None else (place.rows, place.offset, *place.file)
+    merged = () if place.file is None else (place.offset, *place.file)
+    lies = (place.rows, *merged, *(place.sum or ()))
+    return lies if len(lies) > 1 else place.rows
+
+
+def own(tables: Mapping[str, Lies]) -> Written | None:
+    """The rows and sums of parts that are this chunk's alone; None where some lie elsewhere."""
+    places = {table: _place(0, "", lies) for table, lies in tables.items()}
+    if any(place.file is not None for place in places.values()):
+        return None
+    return Written(
+        {table: place.rows for table, place in places.items()},
+        {table: place.sum for table, place in places.items() if place.sum is not None},
+    )
 
 
 def _place(chunk: int, step: str, lies: Lies) -> Place:
-    if isinstance(lies, int):
-        return Place(chunk, step, None, 0, lies)
-    rows, offset, *file = lies
-    return Place(chunk, step, Merged(*file), offset, rows)
+    rows, *rest = [lies] if isinstance(lies, int) else lies
+    found = Sum(*rest[-2:]) if len(rest) in (2, 6) else None
+    if len(rest) < 4:
+        return Place(chunk, step, None, 0, rows, found)
+    offset, *file = rest[:4]
+    return Place(chunk, step, Merged(*file), offset, rows, found)

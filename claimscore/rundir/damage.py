@@ -14,6 +14,7 @@ import polars as pl
 
 from claimscore.atomic import os_errors, reason
 from claimscore.errors import ConfigError
+from claimscore.rundir.index import Place
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -21,8 +22,22 @@ T = TypeVar("T")
 #: How often reading begins.
 _TRIES = 3
 
-#: What to do about a run directory that somebody else damaged.
-ADVICE = "name another --out and run again (answers are in the cache)"
+#: What to do about files of a run directory that somebody else damaged.
+ADVICE = "the same `claimscore run` command makes it again (answers are in the cache)"
+
+
+class DamagedPart(ConfigError):
+    """A part that is not what was written, or is not there: `table` and `place` say which."""
+
+    def __init__(self, address: Path | str, why: str, table: str, place: Place) -> None:
+        super().__init__(f"{address}: {why}; {ADVICE}")
+        self.address = address
+        self.why = why
+        self.table = table
+        self.place = place
+
+    def __reduce__(self) -> tuple[type[DamagedPart], tuple[Path | str, str, str, Place]]:
+        return DamagedPart, (self.address, self.why, self.table, self.place)
 
 
 @contextlib.contextmanager

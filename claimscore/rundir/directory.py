@@ -16,12 +16,12 @@ a step finished or not, never half: it is done again and writes over what is the
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import time
-import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -29,20 +29,35 @@ from typing import Any, Self
 
 import polars as pl
 
+from claimscore.atomic import os_errors
 from claimscore.errors import ConfigError
-from claimscore.rundir.chunk_files import ChunkFiles, Lies, WriterChunk, plain
+from claimscore.rundir import settings_files
+from claimscore.rundir.chunk_files import ChunkFiles, Lies, WriterChunk, own, plain
+from claimscore.rundir.damage import ADVICE, DamagedPart
 from claimscore.rundir.home import NOTE, STATE, Home, LocalHome
+from claimscore.rundir.index import Sum
 from claimscore.rundir.manifest import Manifest
 from claimscore.rundir.merging import Merging
-from claimscore.rundir.parts import SINGLE_STEP_TABLES, PartFiles, checked, empty
+from claimscore.rundir.parts import (
+    SINGLE_STEP_TABLES,
+    PartFiles,
+    checked,
+    empty,
+    sum_of_file,
+)
 from claimscore.rundir.scores import sink_scores
-from claimscore.rundir.settings import agreed, as_stored, to_toml, without
+from claimscore.rundir.settings import agreed, as_stored, without
 from claimscore.rundir.store_home import StoreHome
+from claimscore.rundir.undoing import Undoing
 from claimscore.storage import Folder, is_remote
 from claimscore.tables import TABLES
 
 _OPTIONS = f"{STATE}/options.json"
-_TOML_HEADER = "# Written by claimscore: everything that determines the results of this run.\n"
+#: Whose sum scores.parquet may have: that of the last call and, where it was killed, of before.
+_SCORES_SUMS = f"{STATE}/scores.json"
+
+#: How often a folder is looked at in which files seem to be damaged while it is written to.
+_LOOKS = 4
 
 
 class RunDirectory:
@@ -64,23 +79,37 @@ class RunDirectory:
     @classmethod
     def is_at(cls, where: Path | str) -> bool:
         """Whether there is a run directory."""
-        return cls(where).folder.exists("run.toml")
+        return settings_files.are_there(cls(where).folder)
 
     @classmethod
     def reader(cls, where: Path | str) -> RunDirectory:
         """A view for `status` and `report`: takes no lock and changes nothing.
 
-        It shows what was finished when it was opened.
+        It shows what was finished when it was opened. `ConfigError` where files are damaged.
         """
         directory = cls(where)
-        try:
-            directory.folder.read("run.toml")  # a store says only here that it has no such bucket
-        except FileNotFoundError:
-            raise ConfigError(
-                f"{directory.name}: not a run directory; there is no run.toml in it"
-            ) from None
+        if settings_files.read(directory.folder).settings is None:
+            raise ConfigError(f"{directory.name}: not a run directory; there is no run.toml in it")
         directory._load()
+        directory._refuse_damage()
         return directory
+
+    def _refuse_damage(self) -> None:
+        """`ConfigError` that names what is damaged; a writer at work may move files meanwhile."""
+        seen: list[str] = []
+        for _ in range(_LOOKS):
+            found = [
+                *self.damaged_lines,
+                *(f"{part.address}: {part.why}" for part in self.damaged()),
+            ]
+            if not found:
+                return
+            if found == seen:
+                break
+            seen = found
+            self._load()
+        more = f" (and {len(seen) - 1:,} more)" if len(seen) > 1 else ""
+        raise ConfigError(f"{seen[0]}{more}; {ADVICE}")
 
     def __enter__(self) -> Self:
         self._home.open()
@@ -90,10 +119,12 @@ class RunDirectory:
             self._home.clean()
             self._merging_or_none = Merging(manifest, self._parts)
             self._merging_or_none.clean()
+            self._is_open = True
+            self._undoing.drop_all_kept()
         except BaseException:
+            self._is_open = False
             self._home.release()
             raise
-        self._is_open = True
         return self
 
     def __exit__(
@@ -104,7 +135,8 @@ class RunDirectory:
     ) -> None:
         self._is_open = False
         try:
-            if isinstance(error, ConfigError) and not self.folder.exists("run.toml"):
+            made = settings_files.are_there(self.folder) or self.all_steps()
+            if isinstance(error, ConfigError) and not made:
                 self._home.remove_traces()
         finally:
             self._home.release()
@@ -143,13 +175,27 @@ class RunDirectory:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What run.toml says; empty where nothing was written yet."""
-        try:
-            return tomllib.loads(self.folder.read("run.toml").decode())
-        except FileNotFoundError:
-            return {}
-        except ValueError as exc:
-            raise ConfigError(f"{self.folder.address('run.toml')}: {exc}") from exc
+        """What run.toml says, or its copy where it is damaged; empty where nothing was written
+        yet."""
+        return settings_files.read(self.folder).settings or {}
+
+    def mend_settings(self) -> str:
+        """Write run.toml or its copy again where one of them is not what was written; says what
+        was wrong with run.toml, empty where nothing was.
+
+        `ConfigError` where there is work that nobody knows any more what it was made with.
+        """
+        self._for_writing()
+        found = settings_files.read(self.folder)
+        if found.settings is not None and not found.whole:
+            settings_files.write(self.folder, found.settings)
+        if found.settings is None and self.all_steps():
+            raise ConfigError(
+                f"{self.folder.address('run.toml')}: missing, and its copy too, so nobody knows "
+                "what this run was made with; name another --out and run again (answers are in "
+                "the cache)"
+            )
+        return found.damage
 
     @property
     def is_locked(self) -> bool:
@@ -174,7 +220,7 @@ class RunDirectory:
         wanted, stored = as_stored(settings), self.settings
         merged = agreed(stored, wanted, self.name, called) if stored else wanted
         if merged != stored:
-            self._write_settings(merged)
+            settings_files.write(self.folder, merged)
 
     def forget_settings(self, names: Iterable[str]) -> None:
         """Take settings out of run.toml (dotted names): nothing was made with them yet."""
@@ -182,10 +228,7 @@ class RunDirectory:
         stored = self.settings
         remaining = without(stored, names)
         if remaining != stored:
-            self._write_settings(remaining)
-
-    def _write_settings(self, settings: Mapping[str, Any]) -> None:
-        self.folder.write("run.toml", (_TOML_HEADER + to_toml(settings)).encode())
+            settings_files.write(self.folder, remaining)
 
     def options(self) -> dict[str, Any]:
         """What `write_options` stored: how the run was called, results or not."""
@@ -193,9 +236,9 @@ class RunDirectory:
         try:
             options: dict[str, Any] = json.loads(self.folder.read(_OPTIONS))
         except FileNotFoundError as exc:
-            raise ConfigError(f"{path}: {exc.strerror}") from exc
+            raise ConfigError(f"{path}: {exc.strerror}; {ADVICE}") from exc
         except ValueError as exc:
-            raise ConfigError(f"{path}: damaged: {exc}; start the run again") from exc
+            raise ConfigError(f"{path}: damaged: {exc}; {ADVICE}") from exc
         return options
 
     def write_options(self, options: Mapping[str, object]) -> None:
@@ -251,14 +294,22 @@ class RunDirectory:
         for table in checked(step, frames):
             self._refuse_second_writer(table, chunk, step)
         self.forget(chunk, step)
-        manifest.finish(chunk, step, self._parts.write(chunk, step, frames))
+        manifest.finish(chunk, step, *self._parts.write(chunk, step, frames))
+        self._undoing.drop_kept(chunk)
 
-    def finish_written(self, chunk: int, step: str, rows: Mapping[str, int]) -> None:
-        """Make a step count whose parts another process has written (`WorkerChunk.written`)."""
+    def finish_written(self, chunk: int, step: str, lies: Mapping[str, Lies]) -> None:
+        """Make a step count whose parts another process has written (`WorkerChunk.written`).
+
+        Nothing where they count already, or lie in a merged file by now.
+        """
         manifest = self._for_writing()
-        for table in rows:
+        for table in lies:
             self._refuse_second_writer(table, chunk, step)
-        manifest.finish(chunk, step, rows)
+        written, known = own(lies), self.finished(chunk).get(step)
+        if written is None or (known is not None and own(known) in (None, written)):
+            return
+        manifest.finish(chunk, step, *written)
+        self._undoing.drop_kept(chunk)
 
     def write_chunks(
         self, first: int, step: str, table: str, frames: Sequence[pl.DataFrame]
@@ -283,6 +334,57 @@ class RunDirectory:
         manifest.strike(chunk, step)
         self._parts.remove(chunk, step, [table for table, _ in parts])
 
+    # Damage
+
+    @property
+    def damaged_lines(self) -> list[str]:
+        """What of the manifest could not be read when it was opened, for people: what it said is
+        lost. A writer has taken these lines out."""
+        return self._manifest.damaged
+
+    def damaged(self, *, deep: bool = False) -> list[DamagedPart]:
+        """The parts that count and are missing or have another size than they were written with.
+
+        With `deep`, on a disk, also those with other bytes: all are read.
+        """
+        return [
+            part
+            for table in sorted(self.counts())
+            for part in self._parts.damaged(table, self._manifest.all_places(table), deep=deep)
+        ]
+
+    def chunks_of(self, part: DamagedPart) -> list[int]:
+        """The chunks whose rows lie in a part: what its step wrote for these is to be made again,
+        in its other tables too."""
+        return self._manifest.together_with(part.place)
+
+    def chunks_with(self, step: str) -> list[int]:
+        """The chunks for which a step is finished."""
+        return self._manifest.members(step)
+
+    def compare(self, chunks: Iterable[int]) -> None:
+        """`DamagedPart` where a part with rows of these chunks is not what was written, as far as
+        that is seen on a disk."""
+        for chunk in chunks:
+            for places in self._manifest.finished(chunk).values():
+                for table, place in places.items():
+                    if place.rows:
+                        self._parts.compare(table, place)
+
+    def strike(self, steps: Mapping[str, Sequence[int]], keep: Collection[str] = ()) -> int:
+        """Make steps of chunks undone whose parts are damaged, or were made from such.
+
+        Of the steps in `keep` the failures that can be read stay, as those of a step of their own
+        (`KEPT`), until the step is finished again. Returns for how many chunks some could not be
+        read. The steps are struck off in the order given.
+        """
+        manifest = self._for_writing()
+        lost = self._undoing.strike(steps, keep, self._merging)
+        if steps:
+            self._merging_or_none = Merging(manifest, self._parts)
+            self._merging.clean()
+        return lost
+
     def settle(self, *chunks: int) -> None:
         """Nothing more will be written of these chunks, nor read of them one by one, in this
         call: their parts may be merged into larger files. Threads may call it."""
@@ -297,7 +399,7 @@ class RunDirectory:
             return self._no_rows(table)
         try:
             return self._parts.read(table, places)
-        except ConfigError:
+        except DamagedPart:
             if self._is_open:
                 raise
         # A reader's manifest is that of a moment ago: the writer may have merged the parts.
@@ -326,6 +428,27 @@ class RunDirectory:
         self._for_writing()
         with self.writing("scores.parquet") as path:
             sink_scores(frames, path, self.state / "scores", self.folder.address("scores.parquet"))
+            sums = [sum_of_file(path), *self._scores_sums()[:1]]
+            self.folder.write(_SCORES_SUMS, json.dumps(sums).encode() + b"\n")
+
+    def check_scores(self) -> None:
+        """`ConfigError` where scores.parquet is not what was written; of one in a store only its
+        size is looked at."""
+        name, sums = "scores.parquet", self._scores_sums()
+        address = self.folder.address(name)
+        if self.folder.local is None:
+            is_whole = self.folder.size(name) in [found.size for found in sums]
+        else:
+            with os_errors(address):
+                is_whole = sum_of_file(self.path / name) in sums
+        if sums and not is_whole:
+            raise ConfigError(f"{address}: damaged: not what was written; {ADVICE}")
+
+    def _scores_sums(self) -> list[Sum]:
+        """Empty where an older version wrote the scores."""
+        with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
+            return [Sum(*found) for found in json.loads(self.folder.read(_SCORES_SUMS))]
+        return []
 
     def writing(self, name: str) -> AbstractContextManager[Path]:
         """A path on this machine; what is written there takes the file's place when the block
@@ -363,11 +486,15 @@ class RunDirectory:
         self.folder.write("summary.json", (text + "\n").encode())
 
     def summary(self) -> dict[str, Any]:
-        """What `write_summary` was given last; empty before the first time."""
+        """What `write_summary` was given last; empty before the first time. `ConfigError` where it
+        is damaged."""
         try:
             found: dict[str, Any] = json.loads(self.folder.read("summary.json"))
         except FileNotFoundError:
             return {}
+        except ValueError as exc:
+            address = self.folder.address("summary.json")
+            raise ConfigError(f"{address}: damaged: {exc}; {ADVICE}") from exc
         return found
 
     def event(self, kind: str, **fields: object) -> None:
@@ -396,6 +523,10 @@ class RunDirectory:
         if self._manifest_or_none is None:
             raise RuntimeError("the run directory is not open: use `with` or RunDirectory.reader")
         return self._manifest_or_none
+
+    @property
+    def _undoing(self) -> Undoing:
+        return Undoing(self._manifest, self._parts)
 
     @property
     def _merging(self) -> Merging:

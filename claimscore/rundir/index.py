@@ -10,6 +10,7 @@ import dataclasses
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -19,6 +20,20 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 
 _UNDONE, _OWN = -2, -1
 _CAPACITY = 64
+
+
+class Sum(NamedTuple):
+    """What a file must be: its bytes and their CRC-32."""
+
+    size: int
+    crc: int
+
+
+class Span(NamedTuple):
+    """The chunks `first` to `end` (exclusive)."""
+
+    first: int
+    end: int
 
 
 class Part(NamedTuple):
@@ -44,33 +59,41 @@ Columns: TypeAlias = Mapping[str, Sequence[int | None]]
 
 
 class Entry(NamedTuple):
-    """One change: a step finished for a chunk (`rows` by table), struck off (None), or the rows
-    of several chunks put into one file."""
+    """One change: a step finished for a chunk (`rows` by table), struck off (None) for one or
+    several, or the rows of several chunks put into one file. `sums` are those of the files, by
+    table; older versions did not write them."""
 
     step: str
-    where: int | Merged
+    where: int | Span | Merged
     rows: Mapping[str, int] | Columns | None
+    sums: Mapping[str, Sum] = MappingProxyType({})
 
 
 class Place(NamedTuple):
     """Where the rows of one chunk lie: in a merged file from `offset` on, or in one of its own
-    (`file` is None)."""
+    (`file` is None). `sum` is the file's, None where it is not known."""
 
     chunk: int
     step: str
     file: Merged | None
     offset: int
     rows: int
+    sum: Sum | None = None
+
+
+_NO_SUMS: Mapping[str, Sum] = MappingProxyType({})
 
 
 @dataclasses.dataclass(slots=True)
 class _Step:
     """One step: for each chunk the file it lies in (or that it is undone), and by table how many
-    rows it has and where in the file they begin."""
+    rows it has and where in the file they begin. `sums` are those of files of one chunk, of which
+    there are few at a time."""
 
     file: Numbers
     rows: dict[str, Numbers]
     offset: dict[str, Numbers]
+    sums: dict[int, Mapping[str, Sum]] = dataclasses.field(default_factory=dict)
 
     def fit(self, n_chunks: int) -> None:
         if n_chunks <= len(self.file):
@@ -115,6 +138,7 @@ class PartIndex:
         self._by_step: dict[str, _Step] = {}
         self._files: list[Merged] = []
         self._contents: list[Columns] = []
+        self._sums: list[Mapping[str, Sum]] = []
         self._generations: dict[tuple[str, int, int], int] = {}
         self._total: Counter[str] = Counter()
         self._n_done: Counter[str] = Counter()
@@ -124,17 +148,24 @@ class PartIndex:
     def apply(self, entry: Entry) -> None:
         """Make a change that a journal tells of."""
         if isinstance(entry.where, Merged):
-            self.merge(entry.step, entry.where, cast("Columns", entry.rows))
+            self.merge(entry.step, entry.where, cast("Columns", entry.rows), entry.sums)
+        elif isinstance(entry.where, Span):
+            self.strike_span(entry.where, entry.step)
         elif entry.rows is None:
             self.strike(entry.where, entry.step)
         else:
-            self.finish(entry.where, entry.step, cast("Mapping[str, int]", entry.rows))
+            rows = cast("Mapping[str, int]", entry.rows)
+            self.finish(entry.where, entry.step, rows, entry.sums)
 
-    def finish(self, chunk: int, step: str, rows: Mapping[str, int]) -> None:
+    def finish(
+        self, chunk: int, step: str, rows: Mapping[str, int], sums: Mapping[str, Sum] = _NO_SUMS
+    ) -> None:
         """The step is finished for the chunk, in files of its own."""
         found = self._step(step, chunk + 1)
         self._strike(found, np.array([chunk]), step)
         found.file[chunk] = _OWN
+        if sums:
+            found.sums[chunk] = sums
         self._n_done[step] += 1
         for table, count in rows.items():
             found.put(np.array([chunk]), table, count, 0)
@@ -145,11 +176,19 @@ class PartIndex:
         if step in self._by_step:
             self._strike(self._step(step, chunk + 1), np.array([chunk]), step)
 
-    def merge(self, step: str, file: Merged, rows: Columns) -> None:
+    def strike_span(self, span: Span, step: str) -> None:
+        """The step is undone for several chunks."""
+        if step in self._by_step:
+            self._strike(self._step(step, span.end), np.arange(*span), step)
+
+    def merge(
+        self, step: str, file: Merged, rows: Columns, sums: Mapping[str, Sum] = _NO_SUMS
+    ) -> None:
         """The rows of these chunks lie in `file`; `rows` has a number a chunk, None for those
         that are not in it."""
         number = len(self._files)
         self._files.append(file)
+        self._sums.append(sums)
         self._generations[step, file.first, file.end] = file.generation
         self._contents.append({table: tuple(column) for table, column in rows.items()})
         counts = {table: _counts(column) for table, column in rows.items()}
@@ -176,6 +215,9 @@ class PartIndex:
     def _strike(self, found: _Step, chunks: Numbers, step: str) -> None:
         self._n_done[step] -= int((found.file[chunks] != _UNDONE).sum())
         found.file[chunks] = _UNDONE
+        if found.sums:
+            for chunk in chunks.tolist():
+                found.sums.pop(chunk, None)
         for table, rows in found.rows.items():
             self._total[table] -= int(rows[chunks].sum())
             rows[chunks] = 0
@@ -242,9 +284,9 @@ class PartIndex:
         found = self._by_step[step]
         number = int(found.file[chunk])
         file = None if number == _OWN else self._files[number]
-        return Place(
-            chunk, step, file, int(found.offset[table][chunk]), int(found.rows[table][chunk])
-        )
+        sums = found.sums.get(chunk, _NO_SUMS) if file is None else self._sums[number]
+        offset, rows = int(found.offset[table][chunk]), int(found.rows[table][chunk])
+        return Place(chunk, step, file, offset, rows, sums.get(table))
 
     def all_places(
         self, table: str, step: str | None = None, first: int = 0, end: int | None = None
@@ -284,9 +326,10 @@ class PartIndex:
                 named[file.first : file.end] |= [
                     None not in of_chunk for of_chunk in zip(*rows.values(), strict=True)
                 ]
-                yield Entry(step, file, rows)
+                yield Entry(step, file, rows, self._sums[number])
             for chunk in np.flatnonzero(found.file == _OWN).tolist():
-                yield Entry(step, chunk, dict(self.parts(chunk, step) or ()))
+                rows_of = dict(self.parts(chunk, step) or ())
+                yield Entry(step, chunk, rows_of, found.sums.get(chunk, _NO_SUMS))
             for chunk in np.flatnonzero(named & (found.file == _UNDONE)).tolist():
                 yield Entry(step, chunk, None)
 
@@ -296,8 +339,9 @@ class PartIndex:
         """Whether a step is finished for all of these chunks."""
         return len(self.members(step, first, end)) == end - first
 
-    def members(self, step: str, first: int, end: int) -> list[int]:
-        """The chunks of these for which a step is finished."""
+    def members(self, step: str, first: int, end: int | None) -> list[int]:
+        """The chunks of these (to the last one where `end` is None) for which a step is
+        finished."""
         if step not in self._by_step:
             return []
         found = self._by_step[step].file[first:end]
@@ -309,6 +353,17 @@ class PartIndex:
             return []
         numbers = np.unique(self._by_step[step].file[first:end])
         return [self._files[int(number)] for number in numbers if number >= 0]
+
+    def together_with(self, place: Place) -> list[int]:
+        """The chunks whose rows of the place's step lie in the same files as the place's."""
+        found = self._by_step[place.step].file
+        if place.file is None:
+            return [place.chunk] if found[place.chunk] == _OWN else []
+        return [n for n in self.members(place.step, *place.file[:2]) if self._lies_in(place, n)]
+
+    def _lies_in(self, place: Place, chunk: int) -> bool:
+        number = int(self._by_step[place.step].file[chunk])
+        return number >= 0 and self._files[number] == place.file
 
     def own(self, step: str, first: int, end: int) -> list[int]:
         """The chunks of these for which a finished step has files of its own."""

@@ -8,14 +8,18 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from claimscore.atomic import os_errors, sync_folder
+from claimscore.atomic import os_errors, sync_folder, write_bytes
+
+#: In the place of lines that are gone.
+LOST = b""
 
 
 class Journal(Protocol):
     """Where the manifest keeps its lines. Threads may append at once."""
 
     def read(self) -> Iterator[tuple[str, Iterable[bytes]]]:
-        """The files with their names for people and their whole lines, oldest first.
+        """The files with their names for people and their whole lines, oldest first; `LOST` where
+        some are missing.
 
         It is read once, to its end, before anything is appended.
         """
@@ -23,8 +27,11 @@ class Journal(Protocol):
     def begin(self, lines: Callable[[], Iterable[bytes]]) -> None:
         """Get ready for appending, and `tidy`; only the one writer may, after reading."""
 
+    def rewrite(self, lines: Callable[[], Iterable[bytes]]) -> None:
+        """Put these lines, which say all that counts, in the place of what is there."""
+
     def append(self, line: bytes, then: Callable[[], None]) -> None:
-        """Keep a line; returns once it outlives this process, and `then` was called.
+        """Keep a line, or several; returns once it outlives this process, and `then` was called.
 
         `then` is called for one line after the other, in the order in which they are kept.
         """
@@ -60,6 +67,11 @@ class FileJournal:
         with os_errors(self._path):
             if self._path.exists() and self._path.stat().st_size > self._size:
                 os.truncate(self._path, self._size)
+
+    def rewrite(self, lines: Callable[[], Iterable[bytes]]) -> None:
+        content = b"".join(lines())
+        write_bytes(self._path, content)
+        self._size = len(content)
 
     def append(self, line: bytes, then: Callable[[], None]) -> None:
         with self._mutex:

@@ -55,11 +55,16 @@ class Merging:
                 for step in sorted(self._manifest.all_steps()):
                     self._merge(step, first, first + size)
 
-    def write(self, first: int, step: str, table: str, frames: Sequence[pl.DataFrame]) -> None:
-        """One file for the rows of several chunks that stand nowhere yet."""
+    def write(
+        self, first: int, step: str, table: str, frames: Sequence[pl.DataFrame | None]
+    ) -> None:
+        """One file for the rows of several chunks that stand nowhere yet; a chunk of which there
+        is None is not in it."""
         file = self._manifest.new_file(step, first, first + len(frames))
-        self._parts.write_merged(table, step, file, pl.concat(frames))
-        self._manifest.merge(step, file, {table: [frame.height for frame in frames]})
+        found = [frame for frame in frames if frame is not None]
+        written = self._parts.write_merged(table, step, file, pl.concat(found))
+        rows = {table: [None if frame is None else frame.height for frame in frames]}
+        self._manifest.merge(step, file, rows, {table: written})
 
     def _merge(self, step: str, first: int, end: int) -> None:
         """Put what a step wrote for all of these chunks into one file a table."""
@@ -72,9 +77,16 @@ class Merging:
         old_files = manifest.files(step, first, end)
         old_parts = manifest.own(step, first, end)
         file = manifest.new_file(step, first, end)
-        for table in columns:
-            parts.merge(table, step, file, manifest.all_places(table, step, first, end))
-        manifest.merge(step, file, columns)
+        sums = {
+            table: written
+            for table in columns
+            if (
+                written := parts.merge(
+                    table, step, file, manifest.all_places(table, step, first, end)
+                )
+            )
+        }
+        manifest.merge(step, file, columns, sums)
         for chunk in old_parts:
             parts.remove(chunk, step, columns)
         for old in old_files:

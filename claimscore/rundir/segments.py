@@ -16,10 +16,10 @@ import dataclasses
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.rundir.damage import ADVICE
+from claimscore.errors import StoppedEarly
+from claimscore.rundir.journal import LOST
 from claimscore.storage import Folder
 
 #: So many segments are merged when a run is opened.
@@ -73,7 +73,9 @@ class SegmentJournal:
                 continue
             if self._writer:
                 self._last += 1
-            yield from ((self._address(name), self._lines(name, contents[name])) for name in names)
+            for gap in self._gaps(names):
+                yield self._address(gap), [LOST]
+            yield from ((self._address(name), _lines(contents[name])) for name in names)
             return
         raise StoppedEarly(f"{self._folder.name} changes all the time; try again")
 
@@ -85,27 +87,28 @@ class SegmentJournal:
         merged = max(snapshots, default=0)
         segments = [int(found[1]) for name in names if (found := _SEGMENT.fullmatch(name))]
         later = sorted(number for number in segments if number > merged)
-        for expected, number in enumerate(later, start=merged + 1):
-            if number != expected:
-                raise ConfigError(f"{self._address(_segment(expected))}: missing; {ADVICE}")
         snapshot = [_snapshot(merged)] if snapshots else []
-        return merged, merged + len(later), [*snapshot, *map(_segment, later)]
+        return merged, max([merged, *later]), [*snapshot, *map(_segment, later)]
+
+    def _gaps(self, names: Sequence[str]) -> Iterator[str]:
+        """The first of the segments that are missing before each of these."""
+        expected = self._merged + 1
+        for number in (int(found[1]) for name in names if (found := _SEGMENT.fullmatch(name))):
+            if number > expected:
+                yield _segment(expected)
+            expected = number + 1
 
     def _contents(self, names: list[str]) -> dict[str, bytes]:
         with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
             return dict(zip(names, pool.map(self._folder.read, names), strict=True))
 
-    def _lines(self, name: str, content: bytes) -> list[bytes]:
-        """The lines without the writer's; `ConfigError` where that is not there."""
-        *lines, last = content.splitlines(keepends=True) or [b""]
-        if not _writer(last):
-            raise ConfigError(f"{self._address(name)}: damaged; {ADVICE}")
-        return lines
-
     # Writing
 
     def begin(self, lines: Callable[[], Iterable[bytes]]) -> None:
         self._tidy(lines, MERGED_ON_OPENING)
+
+    def rewrite(self, lines: Callable[[], Iterable[bytes]]) -> None:
+        self._tidy(lines, 0)
 
     def append(self, line: bytes, then: Callable[[], None]) -> None:
         with self._turn:
@@ -184,6 +187,12 @@ class SegmentJournal:
 
     def _address(self, name: str) -> str:
         return str(self._folder.address(name))
+
+
+def _lines(content: bytes) -> list[bytes]:
+    """The lines without the writer's; where that is not there, something is lost."""
+    *lines, last = content.splitlines(keepends=True) or [b""]
+    return lines if _writer(last) else [*lines, last, LOST]
 
 
 def _segment(number: int) -> str:

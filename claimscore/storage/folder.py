@@ -82,6 +82,9 @@ class Folder(Protocol):
     def names(self, prefix: str = "") -> Iterator[str]:
         """All names below the folder `prefix`, sorted; those that begin with a dot are left out."""
 
+    def sizes(self, prefix: str = "") -> dict[str, int]:
+        """The same names with the bytes of each file."""
+
     def address(self, name: str = "") -> str | Path:
         """What polars and people call the file: a path or a URL."""
 

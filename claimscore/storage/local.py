@@ -130,6 +130,13 @@ class LocalFolder:
             ]
         return iter(sorted(found))
 
+    def sizes(self, prefix: str = "") -> dict[str, int]:
+        found = {}
+        for name in self.names(prefix):
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                found[name] = self.size(name)
+        return found
+
     @contextlib.contextmanager
     def _reading(self, name: str) -> Iterator[Path]:
         path = self._path / checked(name)

@@ -140,13 +140,16 @@ class ObjectFolder:
                     interruptible(partial(obstore.delete, self._store, key))
 
     def names(self, prefix: str = "") -> Iterator[str]:
-        return iter(sorted(self._listed(prefix)))
+        return iter(sorted(name for name, _ in self._listed(prefix)))
+
+    def sizes(self, prefix: str = "") -> dict[str, int]:
+        return dict(sorted(self._listed(prefix)))
 
     def some_names(self, prefix: str = "") -> list[str]:
         """Up to a thousand of the names, for messages: there may be millions."""
-        return list(itertools.islice(self._listed(prefix), 1_000))
+        return [name for name, _ in itertools.islice(self._listed(prefix), 1_000)]
 
-    def _listed(self, prefix: str) -> Iterator[str]:
+    def _listed(self, prefix: str) -> Iterator[tuple[str, int]]:
         if self._address.kind == "http":
             raise ConfigError(f"{self.name}: a web server does not say which files it has")
         start = len(self._address.path) + 1 if self._address.path else 0
@@ -156,7 +159,7 @@ class ObjectFolder:
             while (metas := interruptible(lambda: next(pages, None))) is not None:
                 for meta in metas:
                     if not meta["path"].rpartition("/")[2].startswith("."):
-                        yield meta["path"][start:]
+                        yield meta["path"][start:], int(meta["size"])
 
     def _key(self, name: str) -> str:
         return f"{self._address.path}/{checked(name)}".lstrip("/")

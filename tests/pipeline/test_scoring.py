@@ -103,5 +103,5 @@ def test_a_damaged_part_among_several_is_named(run: RunDirectory) -> None:
     """Not the others."""
     damaged = run.path / "claims" / "part-000002-decompose-a-b.parquet"
     damaged.write_bytes(b"nothing")
-    with pytest.raises(ConfigError, match=r"part-000002-decompose-a-b\.parquet: missing"):
+    with pytest.raises(ConfigError, match=r"part-000002-decompose-a-b\.parquet: damaged"):
         run.read("claims", 0, 2, 3)

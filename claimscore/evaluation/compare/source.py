@@ -105,6 +105,8 @@ def _open_run(label: str, path: Path | str) -> Source:
         ids = _record_ids(directory)
         name = "scores.parquet"
         has_scores = directory.folder.exists(name)
+        if has_scores:
+            directory.check_scores()
         scores = _scan_scores(directory.folder.address(name)) if has_scores else None
         metrics = _metrics(scores) if scores is not None else {}
         notices = tuple(_notices(directory, settings, scores, metrics, ids.len()))

@@ -13,7 +13,7 @@ from claimscore.errors import ConfigError
 from claimscore.pipeline.chunks import ChunkTodo, find_todo
 from claimscore.pipeline.plan import Plan, PlannedPass, PlannedTask
 from claimscore.records import Dataset
-from claimscore.rundir import RunDirectory, damage_as_error
+from claimscore.rundir import KEPT, RunDirectory, damage_as_error
 from claimscore.tables import Table
 
 
@@ -27,6 +27,8 @@ class Finished:
     ) -> None:
         self._directory = directory
         self._todo = {item.chunk: item for item in todo}
+        steps = directory.all_steps() if directory is not None else ()
+        self._has_kept = any(step.startswith(KEPT) for step in steps)
 
     @classmethod
     def found(
@@ -64,6 +66,13 @@ class Finished:
         if self._directory is None:
             return True
         return retry_failed and self._directory.read("failures", chunk).height > 0
+
+    def failed_before(self, chunk: int) -> frozenset[str]:
+        """The request keys that failed before in steps that are to be made again: they are not
+        asked."""
+        if self._directory is None or not self._has_kept:
+            return frozenset()
+        return frozenset(self._directory.read("failures", chunk)["request_key"].drop_nulls())
 
     def rows(self, chunk: int, table: Table) -> pl.DataFrame:
         """The rows of a table that are there."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import array
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,11 +83,17 @@ class Tally:
         self._max_tokens = array.array("Q")
 
     def add(
-        self, requests: Sequence[Request], parse: Parse[Any], *, step: int = 1, counted: bool = True
+        self,
+        requests: Sequence[Request],
+        parse: Parse[Any],
+        *,
+        step: int = 1,
+        counted: bool = True,
+        known: Container[str] = (),
     ) -> list[Found]:
         """Look the requests up; where a stored answer is refused, its next sample.
 
-        `step` and `counted` are those of `Engine.answer_all`.
+        `step`, `counted` and `known` are those of `Engine.answer_all`.
         """
         keys = [request_key(request) for request in requests]
         found: dict[str, Found] = {}
@@ -97,7 +103,7 @@ class Tally:
             following = {}
             for key, (sample_key, row) in at.items():
                 if sample_key not in stored:
-                    found[key] = self._not_stored(row, sample_key)
+                    found[key] = self._not_stored(row, sample_key, sample_key in known)
                     continue
                 completion = stored[sample_key].completion
                 self.lengths.learn(row.request, sample_key, completion)
@@ -125,9 +131,9 @@ class Tally:
         tries = f", {samples:.2f} tries a question as so far" if samples > 1 else ""
         return self.lengths.about_answers() + tries
 
-    def _not_stored(self, row: _Row, key: str) -> Found:
+    def _not_stored(self, row: _Row, key: str, has_failed: bool) -> Found:
         """A sample that nobody has: it would be asked, or the question is given up."""
-        used_up = row.n_refused >= self._max_samples or row.final
+        used_up = row.n_refused >= self._max_samples or row.final or has_failed
         if used_up and not self._retry_failed:
             self._count_end(row.n_refused)
             return _GIVEN_UP

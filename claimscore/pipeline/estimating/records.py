@@ -70,6 +70,7 @@ class RecordsEstimate:
         self._done = done
         self._passes = PassTally(config, plan)
         self._n_guessed: Counter[str] = Counter()
+        self._failed_before: frozenset[str] = frozenset()
         self._read = {name for planned in plan.tasks for name in planned.task.after}
         self._judged = {name for planned in plan.passes for name in planned.model_pass.after}
         self._tallies = {
@@ -168,6 +169,7 @@ class RecordsEstimate:
         Returns the tables that were made: those that other tasks, or with `weighed` models, read.
         """
         made: dict[str, list[pl.DataFrame]] = {}
+        self._failed_before = self._done.failed_before(chunk)
         for planned in self._plan.tasks:
             if not planned.task.after:
                 task = planned.task
@@ -240,7 +242,9 @@ class RecordsEstimate:
             if not found.missing:
                 left = (unit for unit in question.units if unit not in said)
                 alone += asking.alone(question, left, units)
-        found_alone = tally.add([q.request for q in alone], asking.parse_one, step=step)
+        found_alone = tally.add(
+            [q.request for q in alone], asking.parse_one, step=step, known=self._failed_before
+        )
         for question, found in zip(alone, found_alone, strict=True):
             answer = self._answer(asking, units, question, found) if wanted else None
             if answer is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 import anyio
@@ -56,9 +56,17 @@ class Common:
 
 
 async def answer_rows(
-    common: Common, rows: Sequence[Row[T]], parse: Parse[T], *, counted: bool
+    common: Common,
+    rows: Sequence[Row[T]],
+    parse: Parse[T],
+    *,
+    counted: bool,
+    known: Mapping[str, Failure],
 ) -> None:
-    """Give every row its outcome; raise what stopped the engine, if anything did."""
+    """Give every row its outcome; raise what stopped the engine, if anything did.
+
+    `known` has failures of earlier, by key: what came to nothing then is not asked again.
+    """
     with common.backlog.call(len(rows)) as unbegun:
         try:
             missing = await _take_stored(common, rows, parse)
@@ -67,7 +75,7 @@ async def answer_rows(
             raise
         common.backlog.begin(unbegun, len(rows) - len(missing))
         if missing:
-            await _ask_for(common, missing, parse, counted, unbegun)
+            await _ask_for(common, missing, parse, counted, known, unbegun)
 
 
 async def _take_stored(common: Common, rows: Sequence[Row[T]], parse: Parse[T]) -> list[Row[T]]:
@@ -91,14 +99,19 @@ async def _take_stored(common: Common, rows: Sequence[Row[T]], parse: Parse[T]) 
 
 
 async def _ask_for(
-    common: Common, rows: list[Row[T]], parse: Parse[T], counted: bool, unbegun: Unbegun
+    common: Common,
+    rows: list[Row[T]],
+    parse: Parse[T],
+    counted: bool,
+    known: Mapping[str, Failure],
+    unbegun: Unbegun,
 ) -> None:
     """Workers over all rows, for all slots."""
     n_workers = min(len(rows), common.answers.ahead * common.max_concurrency)
     n_more = min(len(rows) - n_workers, _SLEEPERS_A_SLOT * common.max_concurrency)
     with common.stop.call():
         async with anyio.create_task_group() as tasks:
-            workers = _Workers(common, rows, parse, counted, unbegun, tasks, n_more)
+            workers = _Workers(common, rows, parse, counted, known, unbegun, tasks, n_more)
             for _ in range(n_workers):
                 tasks.start_soon(workers.work)
     if any(row.outcome is None for row in rows):
@@ -121,6 +134,7 @@ class _Workers(Generic[T]):
         rows: list[Row[T]],
         parse: Parse[T],
         counted: bool,
+        known: Mapping[str, Failure],
         unbegun: Unbegun,
         tasks: TaskGroup,
         n_more: int,
@@ -129,6 +143,7 @@ class _Workers(Generic[T]):
         self._rows: Iterator[Row[T]] = iter(rows)  # one is taken without awaiting: no stream
         self._parse = parse
         self._counted = counted
+        self._known = known
         self._unbegun = unbegun
         self._tasks = tasks
         self._n_more = n_more
@@ -171,6 +186,8 @@ class _Workers(Generic[T]):
             return
         elif not row.may_ask(common.max_samples, retry_failed=common.retry_failed):
             row.outcome = row.failure
+        elif row.key in self._known:
+            row.outcome = self._known[row.key]
         elif common.answers.read_only:
             raise ConfigError(
                 "an answer is missing, and the cache can only be read, so it could not be "

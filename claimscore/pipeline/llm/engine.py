@@ -7,8 +7,8 @@ run (wrong key, spent quota, a bug) is raised from every call that waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from types import TracebackType
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType, TracebackType
 from typing import TypeVar, cast
 
 import anyio
@@ -166,6 +166,7 @@ class Engine:
         *,
         step: int = 1,
         counted: bool = True,
+        known: Mapping[str, Failure] = MappingProxyType({}),
     ) -> list[Answer[T] | Failure]:
         """An answer or a failure for every request, in their order.
 
@@ -174,13 +175,14 @@ class Engine:
         samples of a question, from the first `step` on, never gets one of them twice. Stored
         answers are judged again, so a changed `parse` needs no request. Equal requests are asked
         once. A failure that is not `counted` is no failed row: the caller asks in another way.
+        `known` has failures of earlier, by key: what came to nothing then is not asked again.
         """
         self._check_running()
         rows: dict[str, Row[T]] = {}
         keys = [request_key(request) for request in requests]
         for key, request in zip(keys, requests, strict=True):
             rows.setdefault(key, Row(request, key, step))
-        await answer_rows(self._common, list(rows.values()), parse, counted=counted)
+        await answer_rows(self._common, list(rows.values()), parse, counted=counted, known=known)
         return [cast("Answer[T] | Failure", rows[key].outcome) for key in keys]
 
     async def runs_short(self) -> None:

@@ -64,8 +64,25 @@ class Parts:
 
     def __enter__(self) -> Self:
         self._directory.__enter__()
-        self._remove_leftovers()
+        try:
+            self._mend()
+            self._remove_leftovers()
+        except BaseException as exc:
+            self._directory.__exit__(type(exc), exc, None)
+            raise
         return self
+
+    def _mend(self) -> None:
+        """Forget what files stood for that are not what was written: it is made again."""
+        directory = self._directory
+        said = [directory.mend_settings(), *directory.damaged_lines]
+        struck: dict[str, set[int]] = {}
+        for part in directory.damaged(deep=True):
+            struck.setdefault(part.place.step, set()).update(directory.chunks_of(part))
+            said.append(f"{part.address}: {part.why}")
+        directory.strike({step: sorted(chunks) for step, chunks in struck.items()})
+        if any(said):
+            directory.event("damaged", files=[line for line in said if line])
 
     def __exit__(
         self,

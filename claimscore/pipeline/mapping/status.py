@@ -37,7 +37,10 @@ def map_status(place: Path) -> JSON:
     """
     if place.is_file():
         return _finished(place)
-    directory = RunDirectory.reader(place)
+    try:
+        directory = RunDirectory.reader(place)
+    except ConfigError as exc:
+        raise ConfigError(str(exc).replace("`claimscore run`", "`claimscore map`")) from exc
     with damage_as_error(place):
         return _unfinished(place, directory)
 

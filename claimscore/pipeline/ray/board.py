@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from claimscore.pipeline.llm.services.letters import Reason
 from claimscore.pipeline.model_stage import QUEUED_TOKENS
+from claimscore.rundir import Lies
 from claimscore.types import JSON
 
 #: Seconds between two reports of a worker.
@@ -23,11 +24,11 @@ QUIET_S = 2.0
 
 
 class Step(NamedTuple):
-    """A step of a chunk that was written, and its rows by table."""
+    """A step of a chunk that was written, and where its rows lie by table."""
 
     chunk: int
     step: str
-    rows: dict[str, int]
+    lies: dict[str, Lies]
 
 
 class Counts(NamedTuple):

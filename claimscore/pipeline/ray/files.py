@@ -8,7 +8,7 @@ import polars as pl
 
 from claimscore.pipeline.ray.job import Finished
 from claimscore.pipeline.ray.link import Link
-from claimscore.rundir import WorkerChunk
+from claimscore.rundir import Lies, WorkerChunk
 
 
 class ToldChunk:
@@ -23,7 +23,7 @@ class ToldChunk:
         return self._files.chunk
 
     @property
-    def written(self) -> dict[str, dict[str, int]]:
+    def written(self) -> dict[str, dict[str, Lies]]:
         return self._files.written
 
     def read(self, table: str) -> pl.DataFrame:

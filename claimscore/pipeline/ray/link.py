@@ -17,6 +17,7 @@ from claimscore.errors import ClaimscoreError
 from claimscore.pipeline.blocking import first_error
 from claimscore.pipeline.llm.services.letters import Letter, Reply, Unreachable, reason_of
 from claimscore.pipeline.ray.board import REPORT_S, Counts, Orders, Report, Step
+from claimscore.rundir import Lies
 
 #: So long a report may take; then it is sent again.
 _PATIENCE_S = 10.0
@@ -75,10 +76,10 @@ class Link:
 
     # -- what the worker tells
 
-    def wrote(self, chunk: int, step: str, rows: dict[str, int]) -> None:
+    def wrote(self, chunk: int, step: str, lies: dict[str, Lies]) -> None:
         """A step is written."""
         with self._mutex:
-            self._report.steps.append(Step(chunk, step, rows))
+            self._report.steps.append(Step(chunk, step, lies))
 
     def waits(self, chunk: int, tokens: int) -> None:
         """A chunk goes to the models, with so many tokens."""

@@ -214,9 +214,8 @@ class RayRunner:
         try:
             for row in self._dataset().iter_rows():
                 chunk, finished = finished_of(Row(chunk=row["chunk"], work=row["work"]))
-                for step, tables in finished.items():
-                    rows = {table: n for table, n in tables.items() if isinstance(n, int)}
-                    self._progress.finish(Step(chunk, step, rows))
+                for step, lies in finished.items():
+                    self._progress.finish(Step(chunk, step, lies))
                 self._directory.settle(chunk)
         except RayError as exc:
             if self._why is None:
@@ -308,11 +307,13 @@ class _Counting:
         self._computed = {i.chunk: {p.step for p in i.passes} for i in todo if i.passes}
 
     def finish(self, step: Step) -> None:
-        """A step that was written; a second time it is nothing new."""
+        """A step that was written; a second time it is nothing new, but for the files where the
+        worker of the first time died and another one wrote them again."""
         with self._mutex:
-            if self._directory.has(step.chunk, step.step):
+            known = self._directory.has(step.chunk, step.step)
+            self._directory.finish_written(step.chunk, step.step, step.lies)
+            if known:
                 return
-            self._directory.finish_written(step.chunk, step.step, step.rows)
             self._progress.llm_chunks_done += self._is_last(self._asked, step)
             self._progress.model_chunks_done += self._is_last(self._computed, step)
 

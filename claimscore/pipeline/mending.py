@@ -1,0 +1,108 @@
+"""A run directory whose files somebody else damaged: what they stood for counts as not done.
+
+The run then does it like anything that is missing. Answers are in the cache and results of models
+in their store, so this costs time, and a question only where its answer is there no more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from claimscore.pipeline.passes import PASSES
+from claimscore.pipeline.progress import Progress
+from claimscore.pipeline.tasks import TASKS
+from claimscore.pipeline.telling import Teller
+from claimscore.rundir import DamagedPart, RunDirectory
+
+#: The works of which a step is made, by what it is; in an order in which each comes after those.
+_MADE_FROM: Mapping[str, Sequence[str]] = {
+    **{name: task.after for name, task in TASKS.items()},
+    **{kind: model_pass.after for kind, model_pass in PASSES.items()},
+}
+
+#: So many damaged files are named in events.jsonl.
+_NAMED = 100
+
+
+def mend(directory: RunDirectory, tell: Teller[Progress], seen: DamagedPart | None = None) -> None:
+    """Make undone what damaged files stood for, and what was made from it; say so in one line.
+
+    What is missing or has another size is found without reading it. `seen` is a part that turned
+    out to be damaged when it was read: then all others are read too. Raises `ConfigError` where
+    nobody knows any more what the run was made with.
+    """
+    settings = directory.mend_settings()
+    lines = [] if seen else directory.damaged_lines
+    parts = directory.damaged(deep=seen is not None)
+    if seen is not None and seen.address not in [part.address for part in parts]:
+        parts.append(seen)
+    said = [*([settings] if settings else []), *lines]
+    said += [f"{part.address}: {part.why}" for part in parts]
+    if not said:
+        return
+    struck = _struck(directory, parts, is_manifest_damaged=bool(lines))
+    asked = [step for step in struck if _work(step) in TASKS]
+    lost = directory.strike(struck, keep=asked)
+    n_steps = sum(map(len, struck.values()))
+    n_chunks = len({chunk for chunks in struck.values() for chunk in chunks})
+    directory.event("damaged", files=said[:_NAMED], damaged=len(said), steps=n_steps)
+    tell.notice(_notice(said, n_steps, n_chunks, lost, has_lost_lines=bool(lines)))
+
+
+def _struck(
+    directory: RunDirectory, parts: Iterable[DamagedPart], *, is_manifest_damaged: bool
+) -> dict[str, list[int]]:
+    """Steps with the chunks of which they are to be made again; what is made from others first,
+    so that a kill never leaves a step made from rows that may be others by now."""
+    chunks: dict[str, set[int]] = defaultdict(set)
+    for part in parts:
+        chunks[part.place.step].update(directory.chunks_of(part))
+    steps = directory.all_steps()
+    for work, sources in _MADE_FROM.items():
+        if not sources:
+            continue
+        again = set().union(*(chunks[step] for step in steps if _work(step) in sources))
+        for step in (step for step in steps if _work(step) == work):
+            chunks[step].update(chunk for chunk in again if directory.has(chunk, step))
+            if is_manifest_damaged:
+                chunks[step].update(_without_sources(directory, step, sources))
+    order = list(_MADE_FROM)
+    known = {step: sorted(found) for step, found in chunks.items() if found}
+    return dict(
+        sorted(
+            known.items(),
+            key=lambda item: -order.index(_work(item[0])) if _work(item[0]) in order else 1,
+        )
+    )
+
+
+def _without_sources(directory: RunDirectory, step: str, sources: Sequence[str]) -> list[int]:
+    """The chunks in which a step is finished though nothing is that it is made from: the manifest
+    has lost that."""
+    return [
+        chunk
+        for chunk in directory.chunks_with(step)
+        if not any(_work(other) in sources for other in directory.steps(chunk))
+    ]
+
+
+def _work(step: str) -> str:
+    return step.partition("-")[0]
+
+
+def _notice(
+    said: Sequence[str], n_steps: int, n_chunks: int, lost: int, *, has_lost_lines: bool
+) -> str:
+    more = f" (and {len(said) - 1:,} more)" if len(said) > 1 else ""
+    of_chunks = f"{n_chunks:,} chunk{'s' * (n_chunks != 1)}"
+    what = f"{n_steps:,} step{'s' * (n_steps != 1)} of {of_chunks} made again" if n_steps else ""
+    if has_lost_lines:
+        what = "what it said to be done is made again"
+    parts = [f"{said[0]}{more}", what or "written again from its copy"]
+    if lost:
+        parts.append(
+            f"which questions had failed is not known any more in {lost:,} of them: those without "
+            "an answer in the cache are asked"
+        )
+    return "; ".join(parts)
