@@ -40,6 +40,8 @@ _AT_ONCE = 16
 #: chunk of it decodes little more than that.
 _ROW_GROUPS, _LEAST_ROW_GROUP = 64, 64
 
+_NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+
 _CHANGED = "damaged: not what was written"
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
@@ -176,7 +178,7 @@ class PartFiles:
             return
         try:
             found = sum_of_file(path / name)
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as exc:
+        except _NO_FILE as exc:
             raise self._damage(name, "missing", table, place) from exc
         except OSError as exc:
             with os_errors(path / name):
@@ -291,17 +293,13 @@ class PartFiles:
         """What is wrong with a part; of a store it is asked first whether it gives the part."""
         try:
             yield
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as exc:
-            raise self._damage(name, "missing", table, place) from exc
         except (OSError, pl.exceptions.PolarsError) as exc:
-            reason = why(exc)
+            reason, is_gone = why(exc), isinstance(exc, _NO_FILE)
             if self._folder.local is None:
-                try:
-                    self._folder.stat(name)
-                except FileNotFoundError as gone:
-                    raise self._damage(name, "missing", table, place) from gone
+                is_gone = not self._folder.exists(name)
                 reason = reason if "object-store" not in reason else "it cannot be read there"
-            raise self._damage(name, f"missing or damaged: {reason}", table, place) from exc
+            said = "missing" if is_gone else f"missing or damaged: {reason}"
+            raise self._damage(name, said, table, place) from exc
 
 
 def _why_not(size: int | None, expected: Sum | None) -> str:
