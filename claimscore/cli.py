@@ -34,7 +34,9 @@ def main() -> None:
     """The console script: every error of ours is one clear line and an exit code."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: stop in good order
     _open_streams()
-    sys.exit(_main(sys.argv[1:]))
+    code = _main(sys.argv[1:])
+    exec("")  # else `python -m` ends by the signal where an interrupt came in another `exec`
+    sys.exit(code)
 
 
 def _open_streams() -> None:

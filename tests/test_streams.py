@@ -88,3 +88,13 @@ def test_who_reads_progress_may_go(tmp_path: Path) -> None:
         code, _ = run(command, tmp_path, "2>&1 >/dev/null | head -1")
         assert code == 0
         assert server.paid.total() == 40
+
+
+def test_an_interrupt_in_code_made_from_text_is_a_stop_too(tmp_path: Path) -> None:
+    """Imports make dataclasses from text: `python -m` must not end by the signal for it."""
+    (tmp_path / "records.jsonl").write_text('{"summary_a": "It is warm.", "summary_b": "Cold."}\n')
+    (tmp_path / "metric.py").write_text('exec("raise KeyboardInterrupt")\n')
+    command = [*CLAIMSCORE, "run", str(tmp_path / "records.jsonl"), "--out", str(tmp_path / "run")]
+    code, error = run([*command, "--metric-file", str(tmp_path / "metric.py")], tmp_path)
+    assert code == 75, error
+    assert "interrupted" in error
