@@ -19,6 +19,7 @@ from claimscore.commands.compare import compare
 from claimscore.commands.completion import completion
 from claimscore.commands.evaluate import evaluate
 from claimscore.commands.map import map_table
+from claimscore.commands.metrics import metrics
 from claimscore.commands.models import models
 from claimscore.commands.options import EXIT_BUG, EXIT_OK, EXIT_STOPPED, EXIT_USAGE
 from claimscore.commands.prompts import prompts
@@ -134,6 +135,6 @@ def cli(ctx: click.Context) -> None:
 
 for command in (
     *(run, status, score, report, compare, estimate, map_table),
-    *(evaluate, train, prompts, cache, models, completion),
+    *(evaluate, train, prompts, metrics, cache, models, completion),
 ):
     cli.add_command(command)

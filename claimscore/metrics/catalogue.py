@@ -69,6 +69,16 @@ class Catalogue:
         more._add(files)
         return more
 
+    def names(self) -> list[str]:
+        """claimscore's own in their order, then those of files, then those of packages."""
+        return list(dict.fromkeys([*self._own, *self._offers, *sorted(_installed().names)]))
+
+    def options(self, spec: str) -> Mapping[str, tuple[str, ...] | None]:
+        """The options of a family, for each its values, the default first; None: any text. Of a
+        metric there are none."""
+        found = self._found(spec.partition(":")[0])
+        return found.options if isinstance(found, MetricFamily) else {}
+
     def has(self, spec: str) -> bool:
         """Whether there is a metric of that name, whatever its options."""
         name = spec.partition(":")[0]
@@ -81,8 +91,7 @@ class Catalogue:
         """
         name, *given = spec.split(":")
         if name in self._own:
-            module, _, attribute = self._own[name].partition(":")
-            return _chosen(getattr(importlib.import_module(module), attribute), name, given)
+            return _chosen(self._found(name), name, given)
         offer = self._offer(name)
         metric = _guarded(lambda: _chosen(offer.metric, name, given), offer.file, name)
         return dataclasses.replace(
@@ -95,13 +104,19 @@ class Catalogue:
         """The metrics of these names, each once, in the order given."""
         return tuple(self.load(spec) for spec in dict.fromkeys(specs))
 
+    def _found(self, name: str) -> Metric | MetricFamily:
+        if name not in self._own:
+            return self._offer(name).metric
+        module, _, attribute = self._own[name].partition(":")
+        found: Metric | MetricFamily = getattr(importlib.import_module(module), attribute)
+        return found
+
     def _offer(self, name: str) -> _Offer:
         installed = _installed().select(name=name)
         if not installed:
             if name in self._offers:
                 return self._offers[name]
-            known = ", ".join([*self._own, *self._offers, *sorted(_installed().names)])
-            raise ConfigError(f"unknown metric {name}; known metrics: {known}")
+            raise ConfigError(f"unknown metric {name}; known metrics: {', '.join(self.names())}")
         places = [f"the package {_package(point)}" for point in installed]
         if name in self._offers:
             places.append(self._offers[name].where)

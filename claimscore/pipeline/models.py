@@ -1,6 +1,9 @@
-"""The models that can be named without looking anything up."""
+"""The models that can be named without looking anything up, and which of them metrics ask."""
 
 from __future__ import annotations
+
+from claimscore.metrics.base import Metric
+from claimscore.pipeline.passes import PASSES
 
 MODEL_CHOICES: tuple[tuple[str, str, str], ...] = (
     ("--llm", "builtin", "rules in place of a language model: a baseline, no key needed"),
@@ -19,3 +22,8 @@ MODEL_CHOICES: tuple[tuple[str, str, str], ...] = (
     ("--seq2seq-lm", "ORG/NAME or PATH", "any sequence-to-sequence model, for bart-score"),
     ("--ls-model", "PATH", "a folder made by `claimscore train ls-score`"),
 )
+
+
+def roles_of(metric: Metric) -> list[str]:
+    """The roles of the models that its passes ask, each once: `nli`, `token_encoder`."""
+    return list(dict.fromkeys(PASSES[need.kind].role for need in metric.needs.passes))

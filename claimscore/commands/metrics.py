@@ -1,0 +1,114 @@
+"""The metrics that can be named: listed and shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from claimscore.commands.options import EXIT_OK, metric_file_option
+
+if TYPE_CHECKING:
+    from claimscore.metrics.base import Metric
+    from claimscore.metrics.catalogue import Catalogue
+
+_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+
+
+@click.group()
+def metrics() -> None:
+    """The metrics that can be named."""
+
+
+@metrics.command("list")
+@metric_file_option
+@_json
+def metrics_list(metric_files: tuple[Path, ...], as_json: bool) -> int:
+    """Every metric: the columns it reads, the options that name its models, what it is."""
+    from claimscore.console.text import print_rows
+    from claimscore.metrics import catalogue
+
+    known = catalogue(metric_files)
+    found = [_facts(known, name) for name in known.names()]
+    if as_json:
+        print(json.dumps({"metrics": found}))
+        return EXIT_OK
+    header = ("metric", "columns", "models", "what it is")
+    rows = [
+        (one["name"], ", ".join(one["columns"]), _models(one), one["description"]) for one in found
+    ]
+    print_rows(header, rows)
+    return EXIT_OK
+
+
+@metrics.command("show")
+@click.argument("metric")
+@metric_file_option
+@_json
+def metrics_show(metric: str, metric_files: tuple[Path, ...], as_json: bool) -> int:
+    """What METRIC (`summac-zs`, or with options `summac-zs:variant=code`) is, and what it needs.
+
+    Of each option the values, the default first.
+    """
+    from claimscore.console.text import print_facts
+    from claimscore.metrics import catalogue
+
+    known = catalogue(metric_files)
+    facts = _facts(known, metric)
+    if as_json:
+        print(json.dumps(facts))
+        return EXIT_OK
+    low, high = facts["range"]
+    lines = [
+        ("metric", facts["name"]),
+        ("version", facts["version"]),
+        ("what it is", facts["description"]),
+        ("columns", ", ".join(facts["columns"])),
+        ("models", _models(facts) or "none"),
+        ("range", f"{_bound(low)} to {_bound(high)}"),
+        ("higher is", facts["higher_is"]),
+        ("source", facts["reference"]),
+    ]
+    for name, values in facts["options"].items():
+        lines.append((f":{name}=", " | ".join(values) if values else "any text"))
+    print_facts(lines)
+    return EXIT_OK
+
+
+def _facts(known: Catalogue, spec: str) -> dict[str, Any]:
+    from claimscore.pipeline.models import roles_of
+
+    metric = known.load(spec)
+    return {
+        "name": metric.name,
+        "version": metric.version,
+        "description": metric.description,
+        "columns": list(metric.needs.columns),
+        "tasks": list(dict.fromkeys(need.task for need in metric.needs.tasks)),
+        "models": [role.replace("_", "-") for role in roles_of(metric)],
+        "range": _range(metric),
+        "higher_is": metric.higher_is,
+        "reference": metric.reference,
+        "options": {
+            name: list(values) if values is not None else None
+            for name, values in known.options(spec).items()
+        },
+    }
+
+
+def _range(metric: Metric) -> list[float | None]:
+    """Both ends; None where there is none, which JSON has no number for."""
+    return [end if abs(end) != float("inf") else None for end in metric.range]
+
+
+def _bound(end: float | None) -> str:
+    return "no bound" if end is None else f"{end:g}"
+
+
+def _models(facts: dict[str, Any]) -> str:
+    """The options that name the models: `--llm`, with its tasks, and others."""
+    tasks = ", ".join(facts["tasks"])
+    llm = [f"--llm ({tasks})"] if tasks else []
+    return " ".join([*llm, *(f"--{model}" for model in facts["models"])])
