@@ -293,6 +293,7 @@ def test_a_part_that_the_store_does_not_give_is_not_called_damaged(
         directory.folder.write(part, content)
         assert directory.read("records", 1)["id"].to_list() == ["1"]
         directory.folder.delete(part)
-        with monkeypatch.context() as patch, pytest.raises(StoppedEarly, match="expired"):
+        with monkeypatch.context() as patch:
             patch.setattr(type(directory.folder), "exists", refuse)
-            directory.read("records", 1)
+            with pytest.raises(StoppedEarly, match="expired"):
+                directory.read("records", 1)

@@ -49,6 +49,9 @@ def evaluate() -> None:
 @click.option(
     "--ratings", required=True, callback=_names, metavar="COL[,COL]", help="Columns or dimensions."
 )
+@click.option(
+    "--ratings-file", metavar="FILE", help="Where the ratings are, if not in TABLE: joined by id."
+)
 @click.option("--case", metavar="COL", help="What was summarised; needed but for --level pooled.")
 @click.option("--system", default="system", show_default=True, metavar="COL")
 @click.option(

@@ -19,7 +19,7 @@ from scipy import stats
 
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.resampling import correlation_draws, paired_p_value, percentile_bounds
-from claimscore.evaluation.table import Grid, Table, grid, read_table
+from claimscore.evaluation.table import ID, Grid, Table, grid, joined, read_table
 from claimscore.metrics.correlation import (
     LEVELS,
     METHODS,
@@ -75,7 +75,10 @@ COMPARISONS_SCHEMA: dict[str, pl.DataType] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CorrelateConfig:
-    """What is asked for; `case` None takes every row as a case of its own (pooled only)."""
+    """What is asked for; `case` None takes every row as a case of its own (pooled only).
+
+    The ratings are columns of `ratings_file`, joined by `id`, where one is named.
+    """
 
     table: str
     scores: tuple[str, ...]
@@ -88,6 +91,7 @@ class CorrelateConfig:
     drop_missing: bool = False
     samples: int = 1000
     seed: int = 0
+    ratings_file: str | None = None
 
     def __post_init__(self) -> None:
         for what, names, known in (
@@ -123,14 +127,21 @@ class CorrelateResult(NamedTuple):
     left_out: int
 
 
+def _table(config: CorrelateConfig) -> Table:
+    wanted = [*config.scores, config.system, *([config.case] if config.case else [])]
+    if config.ratings_file is None:
+        return read_table(config.table, [*wanted, *config.ratings])
+    ratings = read_table(config.ratings_file, [ID, *config.ratings])
+    return joined(read_table(config.table, [*wanted, ID]), ratings, config.ratings)
+
+
 def correlate(config: CorrelateConfig) -> CorrelateResult:
     """Read the table and compute every correlation that was asked for.
 
     `InputError` where columns are missing or hold no numbers, where values are missing (unless
     `drop_missing`: then whole cases are left out), and where there are too few cases or systems.
     """
-    wanted = [*config.scores, *config.ratings, config.system]
-    table = read_table(config.table, wanted + ([config.case] if config.case else []))
+    table = _table(config)
     found = grid(table, [*config.scores, *config.ratings], config.case, config.system)
     n_all = len(found.cases)
     found = _complete(found, table, config)

@@ -18,6 +18,7 @@ from claimscore.records.readers import Record, place, read
 from claimscore.rundir import RunDirectory, damage_as_error
 
 RATINGS = "ratings"
+ID = "id"
 
 
 class Table(NamedTuple):
@@ -88,6 +89,28 @@ def read_table(source: str, wanted: Iterable[str]) -> Table:
     if path.is_dir() if isinstance(path, Path) else RunDirectory.is_at(path):
         return _read_run(path, names)
     return _read_files(source, names)
+
+
+def joined(table: Table, other: Table, columns: Sequence[str]) -> Table:
+    """The table with number columns of another one, joined by `id`; null where that has no row.
+
+    `InputError` where an id stands twice, none is in both, or the table has such a column itself.
+    """
+    taken = next((name for name in columns if name in table.columns), None)
+    if taken is not None:
+        raise InputError(f"column {taken} is in {table.name} and in {other.name}; rename one")
+    ids, others = table.texts(ID), other.texts(ID)
+    twice = others.filter(others.is_duplicated())
+    if len(twice):
+        raise InputError(f"{other.name}: more than one row has the id {twice[0]}")
+    if not ids.is_in(others.implode()).any():
+        raise InputError(
+            f"{table.name} and {other.name} have no id in common; ids are {ids[0]!r} in the one "
+            f"and {others[0]!r} in the other"
+        )
+    found = pl.DataFrame([others, *(other.numbers(name) for name in columns)])
+    frame = table.frame.with_columns(ids).join(found, on=ID, how="left", maintain_order="left")
+    return Table(table.name, frame, (*table.columns, *columns))
 
 
 def _read_files(source: str, wanted: Sequence[str]) -> Table:

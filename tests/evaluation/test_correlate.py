@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError, InputError
@@ -173,3 +175,50 @@ def test_opinsummeval_from_the_published_file(tmp_path: Path):
         expected = kendall(scores, ratings, level=row["level"])
         assert (row["value"], row["p_value"]) == pytest.approx(expected, abs=1e-12)
     assert correlate(config).correlations["value"].round(4).to_list() == [0.3978, 0.1152]
+
+
+class TestRatingsFile:
+    """Ratings that stand in a file of their own."""
+
+    @pytest.fixture
+    def scores(self, tmp_path: Path) -> str:
+        rows = [{k: v for k, v in row.items() if k != "ratings"} for row in rated_rows(20)]
+        return str(write_jsonl(tmp_path / "scores.jsonl", rows))
+
+    def ratings(self, tmp_path: Path, rows: Sequence[dict]) -> str:
+        path = tmp_path / "ratings.csv"
+        flat = [{"id": row["id"], **row["ratings"]} for row in rows]
+        pl.DataFrame(flat).write_csv(path)
+        return str(path)
+
+    def test_they_are_joined_by_id(self, table: str, scores: str, tmp_path: Path) -> None:
+        """In whatever order, with others among them: as if they stood in the table."""
+        others = {"id": "other", "ratings": {"fluency": 1.0, "relevance": 2.0}}
+        file = self.ratings(tmp_path, [others, *rated_rows(20)[::-1]])
+        apart = found(scores, ratings_file=file)
+        assert apart.correlations.equals(found(table).correlations)
+
+    def test_what_has_none_is_missing(self, scores: str, tmp_path: Path) -> None:
+        """Refused as any missing value is, or its case left out."""
+        file = self.ratings(tmp_path, rated_rows(20)[1:])
+        with pytest.raises(InputError, match="fluency"):
+            found(scores, ratings_file=file)
+        assert found(scores, ratings_file=file, drop_missing=True).left_out == 1
+
+    def test_what_cannot_be_joined(self, table: str, scores: str, tmp_path: Path) -> None:
+        """No common id, an id twice, a column in both, no id at all."""
+        rows = rated_rows(20)
+        file = self.ratings(tmp_path, [row | {"id": f"x{row['id']}"} for row in rows])
+        with pytest.raises(InputError, match=r"no id in common; ids are '0-0' .* 'x0-0'"):
+            found(scores, ratings_file=file)
+        with pytest.raises(InputError, match="more than one row has the id 0-0"):
+            found(scores, ratings_file=self.ratings(tmp_path, [*rows, rows[0]]))
+        file = self.ratings(tmp_path, rows)
+        with pytest.raises(InputError, match="column good is in"):
+            found(scores, ratings=("good",), ratings_file=scores)
+        with pytest.raises(InputError, match="no column fluency"):
+            found(scores, ratings_file=scores)
+        nameless = pl.read_csv(file).drop("id")
+        nameless.write_csv(file)
+        with pytest.raises(InputError, match="no column id"):
+            found(scores, ratings_file=file)

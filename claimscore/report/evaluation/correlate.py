@@ -47,7 +47,9 @@ def write_correlate_page(
             lede=lede,
             command=command,
             signature=settings_signature("correlate", settings),
-            sources=find_sources([config.table], path),
+            sources=find_sources(
+                [config.table, *([config.ratings_file] if config.ratings_file else [])], path
+            ),
             parts=parts,
             signatures=run_signatures([Path(config.table)], config.scores),
         ),
