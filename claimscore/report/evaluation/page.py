@@ -19,7 +19,9 @@ from claimscore.report.markup import asset, policy, script, text
 SCRIPTS = ("page.js",)
 
 #: What settings say nothing about the numbers: names that a signature leaves out.
-_NO_SETTINGS = frozenset(("tables", "table", "scores", "ratings", "out", "run", "encoders"))
+_NO_SETTINGS = frozenset(
+    ("tables", "table", "scores", "ratings", "ratings_file", "out", "run", "encoders")
+)
 
 
 class Part(NamedTuple):
