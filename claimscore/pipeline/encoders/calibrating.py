@@ -9,8 +9,9 @@ from claimscore.config import EncoderConfig
 from claimscore.pipeline.encoders import load_model
 from claimscore.pipeline.encoders.paces import Pace, Paced, pace_key, remember, weigh
 
-#: Work is doubled until a call takes this long: then what is done once a call counts little.
-CALIBRATION_S = 1.0
+#: Work is doubled until a call takes this long: then what is done once a call counts little. On a
+#: busy machine few texts do; so it is as many as this besides, unless that takes too long.
+CALIBRATION_S, ENOUGH, LONG_S = 1.0, 64, 5.0
 
 _FIRST, _MOST = 8, 4096
 _WORDS = ("room", "pool", "staff", "breakfast", "garden", "view", "bar", "bed")
@@ -38,7 +39,7 @@ def calibrate(role: str, config: EncoderConfig) -> Pace:
         began = time.monotonic()
         _call(role, model, pairs)
         seconds = time.monotonic() - began
-        if seconds >= CALIBRATION_S or n >= _MOST:
+        if (seconds >= CALIBRATION_S and n >= ENOUGH) or seconds >= LONG_S or n >= _MOST:
             break
         n *= 2
     if role == "nli":

@@ -73,7 +73,8 @@ def weigh_padded(texts: Sequence[str | tuple[str, ...]]) -> int:
 class Meter:
     """Adds up what a model does and writes its pace down now and then; threads may share it.
 
-    A pace of a longer time stays until another one is at least half as long.
+    A pace of more tokens stays until another one is of at least half as many: seconds would let
+    little work on a busy machine stand for much on an idle one.
     """
 
     def __init__(self, key: PaceKey) -> None:
@@ -90,7 +91,7 @@ class Meter:
                 return
             self._next_note_s = 2 * self.total.seconds
             known = recall(self.key)
-            if known is None or known.seconds <= 2 * self.total.seconds:
+            if known is None or known.tokens <= 2 * self.total.tokens:
                 remember(self.key, self.total)
 
 

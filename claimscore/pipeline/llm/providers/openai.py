@@ -14,6 +14,7 @@ from claimscore import __version__
 from claimscore.addresses import is_public_http, server_address, usable_key
 from claimscore.config import LLMConfig, api_base_url, api_key
 from claimscore.errors import (
+    AuthenticationError,
     ClaimscoreError,
     ConfigError,
     QuotaError,
@@ -89,6 +90,8 @@ class OpenAIProvider:
             self._headers.append((b"authorization", f"Bearer {self._key}".encode()))
         self._post_headers = [*self._headers, (b"content-type", b"application/json")]
         self._transport = open_transport(self.base_url, timeout_s, transport)
+        asks_openai = transport is None and self.base_url == DEFAULT_BASE_URL
+        self._lacks_key = asks_openai and self._key is None
 
     @classmethod
     def from_config(cls, config: LLMConfig) -> OpenAIProvider:
@@ -108,6 +111,11 @@ class OpenAIProvider:
         return f"OpenAIProvider({self.model!r}, base_url={self.base_url!r})"
 
     async def complete(self, request: Request) -> Completion:
+        if self._lacks_key:
+            raise AuthenticationError(
+                f"OPENAI_API_KEY is not set, and {self.base_url} answers nobody without a key; set "
+                "it, or name another server with --base-url"
+            )
         """Ask in the server's dialect; where it complains of that, learn and ask again.
 
         Those who ask at the same time meet a complaint once each, those after them never.

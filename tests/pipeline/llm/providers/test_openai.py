@@ -632,3 +632,13 @@ async def test_a_server_that_is_not_there_is_transient():
         url = server.base_url
     with pytest.raises(TransientError, match="connection failed"):
         await OpenAIProvider("m", base_url=url).complete(REQUEST)
+
+
+async def test_openai_is_not_asked_without_a_key(monkeypatch: pytest.MonkeyPatch):
+    """It answers nobody without one; where it cannot be reached, that would be waited for."""
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    provider = OpenAIProvider.from_config(LLMConfig(model="openai:m"))
+    with pytest.raises(AuthenticationError, match="OPENAI_API_KEY is not set"):
+        await provider.complete(REQUEST)
+    await provider.aclose()
