@@ -34,7 +34,10 @@ def main() -> None:
     """The console script: every error of ours is one clear line and an exit code."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: stop in good order
     _open_streams()
-    sys.exit(_main(sys.argv[1:]))
+    code = _main(sys.argv[1:])
+    for number in (signal.SIGINT, signal.SIGTERM):  # all is said: no traceback while Python ends
+        signal.signal(number, lambda *_: os._exit(code))
+    sys.exit(code)
 
 
 def _open_streams() -> None:

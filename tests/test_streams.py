@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -88,3 +89,13 @@ def test_who_reads_progress_may_go(tmp_path: Path) -> None:
         code, _ = run(command, tmp_path, "2>&1 >/dev/null | head -1")
         assert code == 0
         assert server.paid.total() == 40
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_process_ends(tmp_path: Path, number: int) -> None:
+    """A second Ctrl-C after the last message changes neither the exit status nor what is said."""
+    code = (
+        f"import atexit, os; atexit.register(lambda: os.kill(os.getpid(), {number}))\n"
+        "from claimscore import cli; cli._main = lambda _: 75; cli.main()"
+    )
+    assert run([sys.executable, "-c", code], tmp_path) == (75, "")
