@@ -37,6 +37,8 @@ def main() -> None:
     _open_streams()
     code = _main(sys.argv[1:])
     exec("")  # else `python -m` ends by the signal where an interrupt came in another `exec`
+    for number in (signal.SIGINT, signal.SIGTERM):  # all is said: no traceback while Python ends
+        signal.signal(number, lambda *_: os._exit(code))
     sys.exit(code)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from claimscore.errors import ConfigError
+from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.rundir import RunDirectory
 from claimscore.rundir.parts import PartFiles
 from claimscore.tables import CLAIMS, FAILURES
@@ -98,6 +99,21 @@ def test_lock_ends_with_a_killed_process(tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
     with RunDirectory(tmp_path / "run"):
         pass
+
+
+def test_writer_whose_folder_was_removed_stops(tmp_path: Path) -> None:
+    """A run that began anew in its place has a lock of its own, and its files are left alone."""
+    path = tmp_path / "run"
+    with RunDirectory(path) as directory:
+        directory.write_parts(0, "decompose-a", {"failures": FAILURES.empty()})
+        shutil.rmtree(path)
+        with RunDirectory(path) as second:
+            second.write_parts(1, "decompose-a", {"failures": FAILURES.empty()})
+            with pytest.raises(StoppedEarly, match="removed"):
+                directory.write_parts(2, "decompose-a", {"failures": FAILURES.empty()})
+            second.write_parts(3, "decompose-a", {"failures": FAILURES.empty()})
+    with RunDirectory(path) as third:
+        assert (third.damaged_lines, third.chunks_with("decompose-a")) == ([], [1, 3])
 
 
 def test_folder_with_other_files_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -98,3 +99,13 @@ def test_an_interrupt_in_code_made_from_text_is_a_stop_too(tmp_path: Path) -> No
     code, error = run([*command, "--metric-file", str(tmp_path / "metric.py")], tmp_path)
     assert code == 75, error
     assert "interrupted" in error
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_process_ends(tmp_path: Path, number: int) -> None:
+    """A second Ctrl-C after the last message changes neither the exit status nor what is said."""
+    code = (
+        f"import atexit, os; atexit.register(lambda: os.kill(os.getpid(), {number}))\n"
+        "from claimscore import cli; cli._main = lambda _: 75; cli.main()"
+    )
+    assert run([sys.executable, "-c", code], tmp_path) == (75, "")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from claimscore.atomic import atomic_path, os_errors, remove_leftovers
-from claimscore.errors import ConfigError
+from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.rundir.copies import Content
 from claimscore.rundir.journal import FileJournal, Journal
 from claimscore.rundir.lock import FolderLock, is_locked
@@ -48,7 +48,8 @@ class Home(Protocol):
         run."""
 
     def check(self) -> None:
-        """`StoppedEarly` where the lock is no longer held, as may be in an object store."""
+        """`StoppedEarly` where the lock is no longer held: it was taken over in an object store, or
+        the folder was removed."""
 
     def clean(self) -> None:
         """Remove what a kill left; the lock is held."""
@@ -112,7 +113,15 @@ class LocalHome:
         refuse_foreign([name for name in names if name[0] != "."], str(self.path))
 
     def check(self) -> None:
-        """The system keeps the lock as long as the process lives."""
+        """The system keeps the lock as long as the process lives and its file stays there."""
+        if not self._is_ours():
+            raise StoppedEarly(
+                f"{self.path} was removed or moved while this process worked in it; "
+                "run the same command again"
+            )
+
+    def _is_ours(self) -> bool:
+        return self._lock is None or self._lock.is_held()
 
     def clean(self) -> None:
         for folder in (self.path, self.state, *(self.path / name for name in OWN_NAMES)):
@@ -148,7 +157,8 @@ class LocalHome:
         return ""
 
     def add_event(self, line: bytes) -> None:
-        append_line(self.path / "events.jsonl", line)
+        if self._is_ours():
+            append_line(self.path / "events.jsonl", line)
 
     def write_note(self, note: bytes) -> None:
         path = self.state / NOTE

@@ -37,7 +37,16 @@ class FolderLock:
                     f"{what or folder} is in use by process {holder or 'unknown'}; "
                     "wait for it, or stop it"
                 ) from None
+        self._path = path
         self._descriptor = descriptor
+
+    def is_held(self) -> bool:
+        """Whether the file that is locked is still the one in the folder: another one locks out
+        nobody."""
+        try:
+            return os.path.samestat(self._path.stat(), os.fstat(self._descriptor))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def release(self) -> None:
         """Let others in."""
