@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import polars as pl
@@ -11,6 +10,7 @@ import pytest
 from claimscore.errors import ConfigError
 from claimscore.rundir import RunDirectory
 from claimscore.tables import TOKEN_SCORES
+from tests.older_runs import forget_sums
 
 STEP = "token_scores-a-b"
 
@@ -30,11 +30,7 @@ def older(tmp_path: Path) -> Path:
         run.write_parts(1, STEP, {"token_scores": rows("y", 3)})
     part = folder / "token_scores" / f"part-000000-{STEP}.parquet"
     pl.read_parquet(part).drop("reference_index").write_parquet(part)
-    manifest = folder / ".state" / "manifest.jsonl"
-    lines = [json.loads(line) for line in manifest.read_text().splitlines()]
-    for line in lines:
-        del line["sums"], line["crc"]
-    manifest.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    forget_sums(folder)
     return folder
 
 

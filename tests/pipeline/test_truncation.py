@@ -12,6 +12,7 @@ from claimscore.metrics import catalogue
 from claimscore.pipeline.truncation import truncations
 from claimscore.rundir import RunDirectory
 from claimscore.tables import NLI
+from tests.older_runs import forget_sums
 
 STEP = "nli-a-b"
 
@@ -31,8 +32,11 @@ def test_rows_and_records_are_counted_for_each_metric(tmp_path: Path) -> None:
             0, step, {"nli": pl.concat([rows("x", True, True, False), rows("y", None)])}
         )
         run.write_parts(1, step, {"nli": rows("z", True)})
-        run.write_parts(2, step, {"nli": rows("w", True).drop("truncated")})
+        run.write_parts(2, step, {"nli": rows("w", True)})
         run.write_parts(2, "nli-b-c", {"nli": rows("w", True)})
+    old = folder / "nli" / f"part-000002-{step}.parquet"
+    pl.read_parquet(old).drop("truncated").write_parquet(old)
+    forget_sums(folder)
     assert truncations(RunDirectory.reader(folder), [metric]) == {
         "caspr": {"rows": 3, "records": 2}
     }
