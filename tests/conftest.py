@@ -26,7 +26,6 @@ settings.load_profile("claimscore")
 
 #: Files that wait for other processes for minutes: begun last they would be waited for alone.
 FIRST = (
-    "tests/pipeline/ray/test_ray_run.py",
     "tests/report/test_report_browser.py",
     "tests/test_map_stops.py",
     "tests/test_main_job.py",

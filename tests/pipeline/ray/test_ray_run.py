@@ -28,6 +28,7 @@ pytest.importorskip("pyarrow", reason="needs the extra `ray`")
 RAYS_OWN = ("DeprecationWarning", "FutureWarning", "ResourceWarning")
 
 pytestmark = [
+    pytest.mark.ray,
     pytest.mark.timeout(300),
     *(pytest.mark.filterwarnings(f"ignore::{kind}") for kind in RAYS_OWN),
 ]
