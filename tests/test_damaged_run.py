@@ -276,7 +276,7 @@ def test_lines_of_the_manifest(copied: RunConfig, finished: RunConfig) -> None:
         lines = manifest.read_bytes().splitlines(keepends=True)
         number = int(share * len(lines))
         manifest.write_bytes(b"".join([*lines[:number], line, *lines[number + 1 :]]))
-        with pytest.raises(ConfigError, match=f"line {number + 1}: damaged; the same `claims"):
+        with pytest.raises(ConfigError, match=f"line {number + 1}: damaged; the same command"):
             run_status(copied.out)
         _, n_asked, told = again(copied)
         assert n_asked <= 1
@@ -354,7 +354,7 @@ def test_other_commands_say_it_in_one_line(
     said = capsys.readouterr().err.strip()
     assert said.count("\n") == 0
     assert str(path) in said
-    assert "the same `claimscore run` command makes it again" in said
+    assert "the same command that began it makes it again" in said
     assert {path: path.read_bytes() for path in parts(out_of(copied))} == before
 
 

@@ -329,7 +329,7 @@ def test_damaged_lines_of_a_manifest(tmp_path: Path, flipped: bool) -> None:
     lines = manifest.read_text().splitlines()
     lines[1] = lines[1].replace('"claims":1', '"claims":3') if flipped else "garbage"
     manifest.write_text("\n".join(lines) + "\n")
-    with pytest.raises(ConfigError, match=r"manifest\.jsonl, line 2: damaged; the same `claims"):
+    with pytest.raises(ConfigError, match=r"manifest\.jsonl, line 2: damaged; the same command"):
         RunDirectory.reader(tmp_path / "run")
     with RunDirectory(tmp_path / "run") as run:
         assert [run.has(chunk, "decompose") for chunk in range(3)] == [True, False, True]

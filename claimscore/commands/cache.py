@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from claimscore.commands.options import EXIT_FAILED_RECORDS, EXIT_OK, FOLDER, FileOrAddress
+from claimscore.commands.options import (
+    EXIT_FAILED_RECORDS,
+    EXIT_OK,
+    FOLDER,
+    FileOrAddress,
+    json_option,
+)
 from claimscore.config import user_cache_dir
 from claimscore.errors import ConfigError
 
@@ -27,7 +33,6 @@ def cache() -> None:
 
 
 _cache_dir_option = click.option("--cache-dir", type=FOLDER, help="Else the user's cache folder.")
-_json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 
 
 @contextlib.contextmanager
@@ -51,7 +56,7 @@ def _tell(as_json: bool, found: Mapping[str, Any], text: str) -> None:
 
 @cache.command("stats")
 @_cache_dir_option
-@_json_option
+@json_option
 def cache_stats(cache_dir: Path | None, as_json: bool) -> None:
     """Where the answers are kept, how many, how large, of which models."""
     from claimscore.cache.store import DiskCache
@@ -79,7 +84,7 @@ def cache_stats(cache_dir: Path | None, as_json: bool) -> None:
 @cache.command("verify")
 @_cache_dir_option
 @click.option("--repair", is_flag=True, help="Move what is damaged away, to be bought again.")
-@_json_option
+@json_option
 def cache_verify(cache_dir: Path | None, repair: bool, as_json: bool) -> int:
     """Hash every stored answer again and check the database (status 3: damage found)."""
     from claimscore.cache.verify import verify
@@ -98,7 +103,7 @@ def cache_verify(cache_dir: Path | None, repair: bool, as_json: bool) -> int:
 @_cache_dir_option
 @click.option("--older-than", required=True, metavar="AGE", help="30d, 12h, 90m, 2w.")
 @click.option("--dry-run", is_flag=True, help="Say what would go; remove nothing.")
-@_json_option
+@json_option
 def cache_prune(cache_dir: Path | None, older_than: str, dry_run: bool, as_json: bool) -> None:
     """Remove the answers that were bought longer ago than AGE. Asks nothing.
 
@@ -130,7 +135,7 @@ def cache_prune(cache_dir: Path | None, older_than: str, dry_run: bool, as_json:
 @cache.command("export")
 @click.argument("file", type=FileOrAddress())
 @_cache_dir_option
-@_json_option
+@json_option
 def cache_export(file: Path | str, cache_dir: Path | None, as_json: bool) -> int:
     """Write all answers into FILE for a colleague; FILE.gz is compressed.
 
@@ -147,7 +152,7 @@ def cache_export(file: Path | str, cache_dir: Path | None, as_json: bool) -> int
 @cache.command("import")
 @click.argument("file", type=FileOrAddress(exists=True))
 @_cache_dir_option
-@_json_option
+@json_option
 def cache_import(file: Path | str, cache_dir: Path | None, as_json: bool) -> int:
     """Add the answers of an exported FILE (or address); those that are there already stay.
 

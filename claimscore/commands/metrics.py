@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from claimscore.commands.options import EXIT_OK, metric_file_option
+from claimscore.commands.options import EXIT_OK, json_option, metric_file_option
 
 if TYPE_CHECKING:
-    from claimscore.metrics.base import Metric
     from claimscore.metrics.catalogue import Catalogue
-
-_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 
 
 @click.group()
@@ -24,7 +21,7 @@ def metrics() -> None:
 
 @metrics.command("list")
 @metric_file_option
-@_json
+@json_option
 def metrics_list(metric_files: tuple[Path, ...], as_json: bool) -> int:
     """Every metric: the columns it reads, the options that name its models, what it is."""
     from claimscore.console.text import print_rows
@@ -46,7 +43,7 @@ def metrics_list(metric_files: tuple[Path, ...], as_json: bool) -> int:
 @metrics.command("show")
 @click.argument("metric")
 @metric_file_option
-@_json
+@json_option
 def metrics_show(metric: str, metric_files: tuple[Path, ...], as_json: bool) -> int:
     """What METRIC (`summac-zs`, or with options `summac-zs:variant=code`) is, and what it needs.
 
@@ -79,28 +76,21 @@ def metrics_show(metric: str, metric_files: tuple[Path, ...], as_json: bool) -> 
 
 def _facts(known: Catalogue, spec: str) -> dict[str, Any]:
     from claimscore.pipeline.models import roles_of
+    from claimscore.pipeline.scoring import described
 
     metric = known.load(spec)
     return {
         "name": metric.name,
         "version": metric.version,
-        "description": metric.description,
+        **described(metric),
         "columns": list(metric.needs.columns),
         "tasks": list(dict.fromkeys(need.task for need in metric.needs.tasks)),
         "models": [role.replace("_", "-") for role in roles_of(metric)],
-        "range": _range(metric),
-        "higher_is": metric.higher_is,
-        "reference": metric.reference,
         "options": {
             name: list(values) if values is not None else None
             for name, values in known.options(spec).items()
         },
     }
-
-
-def _range(metric: Metric) -> list[float | None]:
-    """Both ends; None where there is none, which JSON has no number for."""
-    return [end if abs(end) != float("inf") else None for end in metric.range]
 
 
 def _bound(end: float | None) -> str:

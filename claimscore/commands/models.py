@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from claimscore.commands.options import EXIT_BUG, EXIT_OK, FILE
+from claimscore.commands.options import EXIT_BUG, EXIT_OK, FILE, json_option
 from claimscore.config import EncoderConfig
 
 
@@ -45,7 +45,7 @@ def models_list() -> None:
 )
 @click.option("--offline", is_flag=True, help="Take the model from disk only.")
 @click.option("--allow-http-key", is_flag=True, help="Send a server's key over plain http.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@json_option
 def models_check(model: str, role: Any, as_json: bool, **options: Any) -> int:
     """How MODEL (embedded, HF_ID[@REV], PATH) would run here, and whether its numbers are right.
 

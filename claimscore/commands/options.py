@@ -250,9 +250,13 @@ engine_options = _options(
     ),
 )
 
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object on standard output."
+)
+
 output_options = _options(
     click.option("--quiet", is_flag=True, help="No progress."),
-    click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output."),
+    json_option,
 )
 
 

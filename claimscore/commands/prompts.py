@@ -17,6 +17,7 @@ from claimscore.commands.options import (
     EXIT_USAGE,
     FOLDER,
     complete_file,
+    json_option,
     llm_config,
     llm_options,
 )
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from claimscore.prompts import Listed, Prompt, Spec
 
 _folder = click.option("--prompts-dir", type=FOLDER, help="Your own folder of prompts.")
-_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 
 
 @click.group()
@@ -41,7 +41,7 @@ def prompts() -> None:
 
 @prompts.command("list")
 @_folder
-@_json
+@json_option
 def prompts_list(prompts_dir: Path | None, as_json: bool) -> int:
     """Every prompt: version, digest, where it is, which one is the default, what changed."""
     from claimscore.console.text import print_rows
@@ -95,7 +95,7 @@ def _refuse_no_folder(prompts_dir: Path | None) -> None:
 @click.argument("prompt", metavar="PROMPT")
 @_folder
 @click.option("--toml", is_flag=True, help="The prompt file as it is, to be copied and changed.")
-@_json
+@json_option
 def prompts_show(prompt: str, prompts_dir: Path | None, toml: bool, as_json: bool) -> None:
     """One prompt as it is sent, with all that it inherits: PROMPT is TASK, TASK=VERSION or FILE."""
     from claimscore.prompts import Spec
@@ -174,7 +174,7 @@ def prompts_diff(one: str, other: str, prompts_dir: Path | None) -> None:
     "--task", type=click.Choice(TASK_NAMES), help="The task that a FILE is for; else its name says."
 )
 @llm_options
-@_json
+@json_option
 def prompts_check(
     prompt: str,
     source: str | None,

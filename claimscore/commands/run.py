@@ -21,6 +21,7 @@ from claimscore.commands.options import (
     config_option,
     encoder_options,
     engine_options,
+    json_option,
     llm_options,
     metric_file_option,
     names,
@@ -161,7 +162,7 @@ def score(
 @click.command()
 @click.argument("path", metavar="DIRECTORY|FILE", type=RUN_PATH)
 @click.option("--watch", is_flag=True, help="Again every two seconds, until it is not at work.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@json_option
 def status(path: Path | str, watch: bool, as_json: bool) -> None:
     """What is done, failed, spent and left of a run or of a map, and when it will end.
 

@@ -114,7 +114,7 @@ def score_run(
     return {
         metric.name: _summary(values[metric.name], reasons[metric.name], seed)
         | {"signature": signatures[metric.name]}
-        | _described(metric)
+        | described(metric)
         for metric in metrics
     }
 
@@ -144,7 +144,7 @@ def _summary(values: RunningMean, reasons: Counter[str], seed: int) -> JSON:
     }
 
 
-def _described(metric: Metric) -> JSON:
+def described(metric: Metric) -> JSON:
     """What a reader needs to know of the metric; a bound that is infinite is null."""
     bounds = [bound if math.isfinite(bound) else None for bound in metric.range]
     return {

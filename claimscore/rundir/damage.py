@@ -23,7 +23,7 @@ T = TypeVar("T")
 _TRIES = 3
 
 #: What to do about files of a run directory that somebody else damaged.
-ADVICE = "the same `claimscore run` command makes it again (answers are in the cache)"
+ADVICE = "the same command that began it makes it again (answers are in the cache)"
 
 
 class DamagedPart(ConfigError):

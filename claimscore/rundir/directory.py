@@ -16,7 +16,6 @@ a step finished or not, never half: it is done again and writes over what is the
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 import time
@@ -29,13 +28,11 @@ from typing import Any, Self
 
 import polars as pl
 
-from claimscore.atomic import os_errors
 from claimscore.errors import ConfigError
 from claimscore.rundir import settings_files
 from claimscore.rundir.chunk_files import ChunkFiles, Lies, WriterChunk, own, plain
 from claimscore.rundir.damage import ADVICE, DamagedPart
 from claimscore.rundir.home import NOTE, STATE, Home, LocalHome
-from claimscore.rundir.index import Sum
 from claimscore.rundir.manifest import Manifest
 from claimscore.rundir.merging import Merging
 from claimscore.rundir.parts import (
@@ -43,9 +40,8 @@ from claimscore.rundir.parts import (
     PartFiles,
     checked,
     empty,
-    sum_of_file,
 )
-from claimscore.rundir.scores import sink_scores
+from claimscore.rundir.scores import SCORES_FILE, check_sum, keep_sum, sink_scores
 from claimscore.rundir.settings import agreed, as_stored, without
 from claimscore.rundir.store_home import StoreHome
 from claimscore.rundir.undoing import Undoing
@@ -53,8 +49,6 @@ from claimscore.storage import Folder, is_remote
 from claimscore.tables import TABLES
 
 _OPTIONS = f"{STATE}/options.json"
-#: Whose sum scores.parquet may have: that of the last call and, where it was killed, of before.
-_SCORES_SUMS = f"{STATE}/scores.json"
 
 #: How often a folder is looked at in which files seem to be damaged while it is written to.
 _LOOKS = 4
@@ -426,29 +420,14 @@ class RunDirectory:
     def write_scores(self, frames: Iterable[pl.DataFrame]) -> None:
         """Replace scores.parquet by these rows; the bytes depend on the rows alone."""
         self._for_writing()
-        with self.writing("scores.parquet") as path:
-            sink_scores(frames, path, self.state / "scores", self.folder.address("scores.parquet"))
-            sums = [sum_of_file(path), *self._scores_sums()[:1]]
-            self.folder.write(_SCORES_SUMS, json.dumps(sums).encode() + b"\n")
+        with self.writing(SCORES_FILE) as path:
+            sink_scores(frames, path, self.state / "scores", self.folder.address(SCORES_FILE))
+            keep_sum(self.folder, path)
 
     def check_scores(self) -> None:
         """`ConfigError` where scores.parquet is not what was written; of one in a store only its
         size is looked at."""
-        name, sums = "scores.parquet", self._scores_sums()
-        address = self.folder.address(name)
-        if self.folder.local is None:
-            is_whole = self.folder.size(name) in [found.size for found in sums]
-        else:
-            with os_errors(address):
-                is_whole = sum_of_file(self.path / name) in sums
-        if sums and not is_whole:
-            raise ConfigError(f"{address}: damaged: not what was written; {ADVICE}")
-
-    def _scores_sums(self) -> list[Sum]:
-        """Empty where an older version wrote the scores."""
-        with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
-            return [Sum(*found) for found in json.loads(self.folder.read(_SCORES_SUMS))]
-        return []
+        check_sum(self.folder)
 
     def writing(self, name: str) -> AbstractContextManager[Path]:
         """A path on this machine; what is written there takes the file's place when the block

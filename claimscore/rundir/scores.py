@@ -1,7 +1,9 @@
-"""scores.parquet: the same rows give the same bytes, however they come."""
+"""scores.parquet: the same rows give the same bytes, however they come; and its sum."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,8 +11,18 @@ from pathlib import Path
 import polars as pl
 
 from claimscore.atomic import os_errors
-from claimscore.rundir.damage import polars_errors
+from claimscore.errors import ConfigError
+from claimscore.rundir.damage import ADVICE, polars_errors
+from claimscore.rundir.home import STATE
+from claimscore.rundir.index import Sum
+from claimscore.rundir.parts import sum_of_file
+from claimscore.storage import Folder
 from claimscore.tables import SCORES
+
+SCORES_FILE = "scores.parquet"
+
+#: Whose sum scores.parquet may have: that of the last call and, where it was killed, of before.
+_SUMS = f"{STATE}/scores.json"
 
 ROW_GROUP = 50_000
 
@@ -66,3 +78,29 @@ def _regrouped(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:
     if height or not paths:
         write(pl.concat(waiting))
     return paths
+
+
+def keep_sum(folder: Folder, path: Path) -> None:
+    """Remember the sum of the scores that are about to take the place of those there are."""
+    sums = [sum_of_file(path), *_sums(folder)[:1]]
+    folder.write(_SUMS, json.dumps(sums).encode() + b"\n")
+
+
+def check_sum(folder: Folder) -> None:
+    """`ConfigError` where the scores are not what was written; in a store only their size is
+    looked at."""
+    sums, address = _sums(folder), folder.address(SCORES_FILE)
+    if folder.local is None:
+        is_whole = folder.size(SCORES_FILE) in [found.size for found in sums]
+    else:
+        with os_errors(address):
+            is_whole = sum_of_file(folder.local / SCORES_FILE) in sums
+    if sums and not is_whole:
+        raise ConfigError(f"{address}: damaged: not what was written; {ADVICE}")
+
+
+def _sums(folder: Folder) -> list[Sum]:
+    """Empty where an older version wrote the scores."""
+    with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
+        return [Sum(*found) for found in json.loads(folder.read(_SUMS))]
+    return []

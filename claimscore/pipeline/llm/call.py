@@ -55,27 +55,29 @@ class Common:
     retry_failed: bool
 
 
-async def answer_rows(
-    common: Common,
-    rows: Sequence[Row[T]],
-    parse: Parse[T],
-    *,
-    counted: bool,
-    known: Mapping[str, Failure],
-) -> None:
-    """Give every row its outcome; raise what stopped the engine, if anything did.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Asked(Generic[T]):
+    """What `Engine.answer_all` was told of all rows of a call.
 
     `known` has failures of earlier, by key: what came to nothing then is not asked again.
     """
+
+    parse: Parse[T]
+    counted: bool
+    known: Mapping[str, Failure]
+
+
+async def answer_rows(common: Common, rows: Sequence[Row[T]], asked: Asked[T]) -> None:
+    """Give every row its outcome; raise what stopped the engine, if anything did."""
     with common.backlog.call(len(rows)) as unbegun:
         try:
-            missing = await _take_stored(common, rows, parse)
+            missing = await _take_stored(common, rows, asked.parse)
         except Halted:
             common.stop.check()
             raise
         common.backlog.begin(unbegun, len(rows) - len(missing))
         if missing:
-            await _ask_for(common, missing, parse, counted, known, unbegun)
+            await _ask_for(common, missing, asked, unbegun)
 
 
 async def _take_stored(common: Common, rows: Sequence[Row[T]], parse: Parse[T]) -> list[Row[T]]:
@@ -98,20 +100,13 @@ async def _take_stored(common: Common, rows: Sequence[Row[T]], parse: Parse[T]) 
     return missing
 
 
-async def _ask_for(
-    common: Common,
-    rows: list[Row[T]],
-    parse: Parse[T],
-    counted: bool,
-    known: Mapping[str, Failure],
-    unbegun: Unbegun,
-) -> None:
+async def _ask_for(common: Common, rows: list[Row[T]], asked: Asked[T], unbegun: Unbegun) -> None:
     """Workers over all rows, for all slots."""
     n_workers = min(len(rows), common.answers.ahead * common.max_concurrency)
     n_more = min(len(rows) - n_workers, _SLEEPERS_A_SLOT * common.max_concurrency)
     with common.stop.call():
         async with anyio.create_task_group() as tasks:
-            workers = _Workers(common, rows, parse, counted, known, unbegun, tasks, n_more)
+            workers = _Workers(common, rows, asked, unbegun, tasks, n_more)
             for _ in range(n_workers):
                 tasks.start_soon(workers.work)
     if any(row.outcome is None for row in rows):
@@ -132,18 +127,14 @@ class _Workers(Generic[T]):
         self,
         common: Common,
         rows: list[Row[T]],
-        parse: Parse[T],
-        counted: bool,
-        known: Mapping[str, Failure],
+        asked: Asked[T],
         unbegun: Unbegun,
         tasks: TaskGroup,
         n_more: int,
     ) -> None:
         self._common = common
         self._rows: Iterator[Row[T]] = iter(rows)  # one is taken without awaiting: no stream
-        self._parse = parse
-        self._counted = counted
-        self._known = known
+        self._asked = asked
         self._unbegun = unbegun
         self._tasks = tasks
         self._n_more = n_more
@@ -173,21 +164,21 @@ class _Workers(Generic[T]):
                 await self._go_on(row, begun)
             if begun.found == "elsewhere":
                 await single_flight.wait_for_other_process()
-        if self._counted and isinstance(row.outcome, Failure):
+        if self._asked.counted and isinstance(row.outcome, Failure):
             self._count_failure(row.outcome)
 
     async def _go_on(self, row: Row[T], begun: Begun) -> None:
         """Use the stored answer, or ask where it is our turn and another sample is allowed."""
         common, found = self._common, begun.found
         if isinstance(found, Entry):
-            if row.use_stored(found.completion, self._parse):
+            if row.use_stored(found.completion, self._asked.parse):
                 common.stats.hits += 1
         elif found == "elsewhere":
             return
         elif not row.may_ask(common.max_samples, retry_failed=common.retry_failed):
             row.outcome = row.failure
-        elif row.key in self._known:
-            row.outcome = self._known[row.key]
+        elif row.key in self._asked.known:
+            row.outcome = self._asked.known[row.key]
         elif common.answers.read_only:
             raise ConfigError(
                 "an answer is missing, and the cache can only be read, so it could not be "
@@ -233,7 +224,7 @@ class _Workers(Generic[T]):
     async def _judge_and_keep(self, completion: Completion, key: str) -> Passed[T] | Refused:
         answers = self._common.answers
         try:
-            verdict = judge(completion, self._parse)
+            verdict = judge(completion, self._asked.parse)
         except Exception:  # a bug in `parse`; the answer is paid for all the same
             await answers.keep(key, Entry(completion))
             raise

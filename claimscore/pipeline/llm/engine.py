@@ -20,7 +20,7 @@ from claimscore.config import FailureLimit
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline.llm.answers import Answers, OwnAnswers
 from claimscore.pipeline.llm.backlog import Backlog
-from claimscore.pipeline.llm.call import Common, answer_rows
+from claimscore.pipeline.llm.call import Asked, Common, answer_rows
 from claimscore.pipeline.llm.failing import why_stop
 from claimscore.pipeline.llm.judge import Parse
 from claimscore.pipeline.llm.limits import Limiter
@@ -182,7 +182,7 @@ class Engine:
         keys = [request_key(request) for request in requests]
         for key, request in zip(keys, requests, strict=True):
             rows.setdefault(key, Row(request, key, step))
-        await answer_rows(self._common, list(rows.values()), parse, counted=counted, known=known)
+        await answer_rows(self._common, list(rows.values()), Asked(parse, counted, known))
         return [cast("Answer[T] | Failure", rows[key].outcome) for key in keys]
 
     async def runs_short(self) -> None:

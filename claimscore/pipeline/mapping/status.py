@@ -37,10 +37,7 @@ def map_status(place: Path) -> JSON:
     """
     if place.is_file():
         return _finished(place)
-    try:
-        directory = RunDirectory.reader(place)
-    except ConfigError as exc:
-        raise ConfigError(str(exc).replace("`claimscore run`", "`claimscore map`")) from exc
+    directory = RunDirectory.reader(place)
     with damage_as_error(place):
         return _unfinished(place, directory)
 
