@@ -33,13 +33,25 @@ _NO_OUTPUT = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF}
 
 def main() -> None:
     """The console script: every error of ours is one clear line and an exit code."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: stop in good order
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     _open_streams()
     code = _main(sys.argv[1:])
-    exec("")  # else `python -m` ends by the signal where an interrupt came in another `exec`
     for number in (signal.SIGINT, signal.SIGTERM):  # all is said: no traceback while Python ends
         signal.signal(number, lambda *_: os._exit(code))
     sys.exit(code)
+
+
+class _Interrupted(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM.
+
+    `python -m` kills itself by SIGINT after a plain KeyboardInterrupt has left an `exec` of text,
+    such as a dataclass makes at import, although it was caught. It leaves subclasses alone.
+    """
+
+
+def _interrupt(*_: object) -> None:
+    raise _Interrupted
 
 
 def _open_streams() -> None:

@@ -91,10 +91,12 @@ def test_who_reads_progress_may_go(tmp_path: Path) -> None:
         assert server.paid.total() == 40
 
 
-def test_an_interrupt_in_code_made_from_text_is_a_stop_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_in_code_made_from_text_is_a_stop_too(tmp_path: Path, number: int) -> None:
     """Imports make dataclasses from text: `python -m` must not end by the signal for it."""
     (tmp_path / "records.jsonl").write_text('{"summary_a": "It is warm.", "summary_b": "Cold."}\n')
-    (tmp_path / "metric.py").write_text('exec("raise KeyboardInterrupt")\n')
+    code_from_text = f"import os, time; os.kill(os.getpid(), {number}); time.sleep(9)"
+    (tmp_path / "metric.py").write_text(f"exec({code_from_text!r})\n")
     command = [*CLAIMSCORE, "run", str(tmp_path / "records.jsonl"), "--out", str(tmp_path / "run")]
     code, error = run([*command, "--metric-file", str(tmp_path / "metric.py")], tmp_path)
     assert code == 75, error
