@@ -1,7 +1,7 @@
 """Sentences and stemmed tokens of a text, without any download.
 
-The home of nltk and regex. Both are imported inside functions, and of nltk only what is needed:
-its package file imports scipy, and scikit-learn where it is installed, for two to three seconds.
+The home of nltk and regex. Both are imported inside functions: nltk imports scipy, and
+scikit-learn where it is installed, which takes a second.
 """
 
 from __future__ import annotations
@@ -13,10 +13,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from claimscore.errors import ConfigError
-from claimscore.package_parts import parts_of
-
-#: The packages of nltk of which single modules are imported, without all the others.
-NLTK_PACKAGES = ("nltk", "nltk.tokenize", "nltk.stem")
 
 #: Version of the rules splitter; in the signature of every score that depends on its cuts.
 RULES_VERSION = "rules-1"
@@ -180,8 +176,7 @@ def _compile(pattern: str) -> Any:
 
 @functools.cache
 def _punkt_with_our_words() -> Any:
-    with parts_of(*NLTK_PACKAGES):
-        from nltk.tokenize import punkt
+    from nltk.tokenize import punkt
 
     class LanguageVars(punkt.PunktLanguageVars):  # type: ignore[misc] # nltk has no types
         sent_end_chars = _SENTENCE_ENDS
@@ -197,8 +192,7 @@ def _punkt_with_our_words() -> Any:
 
 @functools.cache
 def _trained_punkt() -> Any:
-    with parts_of(*NLTK_PACKAGES):
-        from nltk.tokenize.punkt import PunktTokenizer
+    from nltk.tokenize.punkt import PunktTokenizer
 
     try:
         return PunktTokenizer("english")
@@ -211,8 +205,7 @@ def _trained_punkt() -> Any:
 
 @functools.cache
 def _word_tokenizer() -> Callable[[str], list[str]]:
-    with parts_of(*NLTK_PACKAGES):
-        from nltk.tokenize.destructive import NLTKWordTokenizer
+    from nltk.tokenize.destructive import NLTKWordTokenizer
 
     tokenize: Callable[[str], list[str]] = NLTKWordTokenizer().tokenize
     return tokenize
@@ -220,8 +213,7 @@ def _word_tokenizer() -> Callable[[str], list[str]]:
 
 @functools.cache
 def _porter() -> Callable[[str], str]:
-    with parts_of(*NLTK_PACKAGES):
-        from nltk.stem.porter import PorterStemmer
+    from nltk.stem.porter import PorterStemmer
 
     stem_word: Callable[[str], str] = PorterStemmer(PorterStemmer.ORIGINAL_ALGORITHM).stem
     return stem_word

@@ -10,8 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from claimscore.package_parts import parts_of
-from claimscore.text import NLTK_PACKAGES, split_sentences
+from claimscore.text import split_sentences
 
 _NAMES = {"rouge-1": "rouge1", "rouge-2": "rouge2", "rouge-l": "rougeL", "rouge-lsum": "rougeLsum"}
 
@@ -74,8 +73,7 @@ def _as_lines(text: str) -> str:
 
 @functools.cache
 def _scorer(rouge_type: str, stemmer: bool) -> Any:
-    with parts_of(*NLTK_PACKAGES):
-        from rouge_score.rouge_scorer import RougeScorer
+    from rouge_score.rouge_scorer import RougeScorer
 
     return RougeScorer([_NAMES[rouge_type]], tokenizer=_Tokenizer.of(stemmer))
 
@@ -84,8 +82,7 @@ class _Tokenizer:
     """The package's tokenizer, which reads a text once for all that is asked about it."""
 
     def __init__(self, stemmer: bool) -> None:
-        with parts_of(*NLTK_PACKAGES):
-            from rouge_score.tokenizers import DefaultTokenizer
+        from rouge_score.tokenizers import DefaultTokenizer
 
         self.tokenize: Callable[[str], list[str]] = functools.lru_cache(maxsize=4096)(
             DefaultTokenizer(stemmer).tokenize
