@@ -63,7 +63,7 @@ def _own_threads() -> Iterator[None]:
 @pytest.fixture
 def rules_answer_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rules say to a text what they said to it before: whole runs ask them again and again."""
-    from claimscore.pipeline.llm.providers import builtin
+    from claimscore.baseline import provider as builtin
 
     for task, answer in _remembered_rules().items():
         monkeypatch.setitem(builtin.TASKS, task, answer)
@@ -71,6 +71,6 @@ def rules_answer_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @functools.cache
 def _remembered_rules() -> dict[str, Callable[[str], JSON]]:
-    from claimscore.pipeline.llm.providers import builtin
+    from claimscore.baseline import provider as builtin
 
     return {task: functools.cache(answer) for task, answer in builtin.TASKS.items()}

@@ -50,8 +50,8 @@ __all__ = [
 
 async def builtin_answer(body: Body) -> Completion:
     """What the built-in rules say to a request as it came over the wire."""
+    from claimscore.baseline.provider import BuiltinProvider
     from claimscore.config import LLMConfig
-    from claimscore.pipeline.llm.providers.builtin import BuiltinProvider
 
     provider = BuiltinProvider.from_config(LLMConfig())
     return await provider.complete(request_from_wire(body))

@@ -28,22 +28,22 @@ MAY_IMPORT: dict[str, set[str]] = {
     "atomic": {"errors"},
     "addresses": {"errors"},
     "tls": set(),
-    "package_parts": set(),
-    "text": BASE | {"package_parts"},
+    "text": BASE,
     "blocks": BASE | {"text"},
     "storage": BASE,
     "prompts": BASE,
     "cache": BASE | {"storage"},
     "records": BASE | {"storage"},
     "rundir": BASE | {"storage"},
-    "metrics": BASE | {"text", "blocks", "package_parts"},
+    "metrics": BASE | {"text", "blocks"},
     "metrics.bert_score": BASE | {"metrics", "pipeline.encoders"},  # its function asks a model
+    "baseline": BASE | {"text"},
     "pipeline.encoders": BASE | {"addresses", "tls"},
     "pipeline.llm": BASE | {"addresses", "tls", "cache", "text"},
-    "pipeline.tasks": BASE | {"text", "metrics", "pipeline.llm"},
+    "pipeline.tasks": BASE | {"text", "metrics", "baseline", "pipeline.llm"},
     "pipeline.passes": BASE | {"text", "blocks", "metrics", "pipeline.encoders", "pipeline.tasks"},
     "pipeline": BASE
-    | {"cache", "text", "prompts", "records", "rundir", "metrics", "storage"}
+    | {"cache", "text", "prompts", "records", "rundir", "metrics", "storage", "baseline"}
     | {"pipeline.llm", "pipeline.encoders", "pipeline.tasks", "pipeline.passes"},
     "report": BASE | {"blocks", "metrics", "rundir", "report.exchanges"},
     "report.exchanges": BASE  # prompts are rendered again, answers looked up

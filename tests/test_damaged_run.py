@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from claimscore.baseline.provider import BuiltinProvider
 from claimscore.cli import _main
 from claimscore.config import RunConfig
 from claimscore.errors import ConfigError, RejectedError
 from claimscore.pipeline import run as run_module
 from claimscore.pipeline.estimating import Estimate
-from claimscore.pipeline.llm.providers.builtin import BuiltinProvider
 from claimscore.pipeline.plan import Plan
 from claimscore.pipeline.run import RunResult, run, score
 from claimscore.pipeline.status import run_status

@@ -43,7 +43,7 @@ def test_it_holds_its_data(wheel: Path) -> None:
         "report/assets/vendor/plot.umd.min.js",
         "report/references.bib",
         "metrics/data/rouge_stem_exceptions.tsv",
-        "pipeline/llm/rules/antonyms.toml",
+        "baseline/antonyms.toml",
         "pipeline/encoders/data/embedded_nli.safetensors",
         "pipeline/encoders/data/MODEL_CARD.md",
         "pipeline/encoders/data/bertscore_baseline.json",

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+from claimscore.baseline.provider import TASKS as RULES
 from claimscore.config import TASK_NAMES, RunConfig
 from claimscore.errors import ConfigError
 from claimscore.metrics import catalogue
 from claimscore.metrics.base import SIDES, Metric, PassNeed
-from claimscore.pipeline.llm.providers.builtin import TASKS as RULES
 from claimscore.pipeline.passes import PASSES, ModelPass
 from claimscore.pipeline.prompt_checks import check_model, check_prompt, other_models
 from claimscore.pipeline.tasks import TASKS

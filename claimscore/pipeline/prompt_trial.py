@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import polars as pl
 
+from claimscore.baseline.provider import TASKS as RULES
 from claimscore.cache.base import MemoryCache
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
@@ -18,7 +19,6 @@ from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.estimating.tokens import BYTES_PER_TOKEN
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
-from claimscore.pipeline.llm.providers.builtin import TASKS as RULES
 from claimscore.pipeline.llm.row import Answer
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.pipeline.llm_stage import ask_units, task_result

@@ -286,7 +286,7 @@ def test_figure_of_reviews_and_a_summary(embed):
 
     The summary shares facts with its reviews; a summary of another product shares fewer.
     """
-    from claimscore.pipeline.llm.rules.facts import facts as facts_of
+    from claimscore.baseline.facts import facts as facts_of
 
     figure = examples()["figure4"]
     of_reviews = [fact for review in figure["reviews"] for fact in facts_of(review)]

@@ -86,7 +86,7 @@ def test_what_is_written_is_read(claims: list[list[str]]) -> None:
 @given(st.lists(st.text(max_size=30), min_size=1, max_size=6))
 def test_the_rules_find_every_text_of_a_list_again(texts: list[str]) -> None:
     """One a line: no text can look like two, or like another's number."""
-    from claimscore.pipeline.llm.providers.builtin import _numbered_texts
+    from claimscore.baseline.provider import _numbered_texts
 
     content = load_prompt("decompose", "v2").render(texts=numbered(texts))[-1].content
     assert content == numbered(texts)

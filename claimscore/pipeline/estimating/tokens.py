@@ -11,8 +11,8 @@ import heapq
 import json
 from collections.abc import Iterable, Iterator
 
+from claimscore.baseline.provider import ruled
 from claimscore.pipeline.estimating.figures import Span
-from claimscore.pipeline.llm.providers.builtin import ruled
 from claimscore.types import Completion, Request
 
 #: Bytes of UTF-8 a token, where no answer of the model says better: right for English prose,

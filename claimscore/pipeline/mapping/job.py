@@ -87,7 +87,7 @@ def check_builtin(prompt: Prompt, provider: Provider) -> None:
     """`ConfigError` where rules that know some tasks would be asked for another one."""
     if provider.family != "builtin":
         return
-    from claimscore.pipeline.llm.providers.builtin import TASKS as RULES
+    from claimscore.baseline.provider import TASKS as RULES
     from claimscore.pipeline.tasks import TASKS
 
     task = TASKS.get(prompt.name) if prompt.name in RULES else None

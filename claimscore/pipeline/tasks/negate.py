@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
+from claimscore.baseline.negation import rejoin
 from claimscore.errors import ParseError
-from claimscore.pipeline.llm.rules.negation import rejoin
 from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, sides_in
 from claimscore.tables import NEGATIONS
 

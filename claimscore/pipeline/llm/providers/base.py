@@ -14,7 +14,7 @@ from claimscore.types import Completion, Request
 
 #: Family name -> where its class is. Imported when asked for: SDKs are slow to import.
 PROVIDERS: dict[str, str] = {
-    "builtin": "claimscore.pipeline.llm.providers.builtin:BuiltinProvider",
+    "builtin": "claimscore.baseline.provider:BuiltinProvider",
     "openai": "claimscore.pipeline.llm.providers.openai:OpenAIProvider",
     "openai-batch": "claimscore.pipeline.llm.providers.openai_batch:OpenAIBatchProvider",
 }

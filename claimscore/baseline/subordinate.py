@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from claimscore.pipeline.llm.rules.grammar import (
+from claimscore.baseline.clauses import free_places
+from claimscore.baseline.grammar import (
     adjectives_end,
     has_finite,
     is_adjective,
@@ -12,9 +13,9 @@ from claimscore.pipeline.llm.rules.grammar import (
     low_at,
     main_verb,
 )
-from claimscore.pipeline.llm.rules.lexicon import lexicon
-from claimscore.pipeline.llm.rules.sentences import free_places
-from claimscore.pipeline.llm.rules.words import (
+from claimscore.baseline.lexicon import lexicon
+from claimscore.baseline.rewriting import article_for
+from claimscore.baseline.words import (
     CONJUNCTIONS,
     DETERMINERS,
     FINITE_BE,
@@ -161,20 +162,3 @@ def offered_thing(tokens: Tokens) -> list[Tokens] | None:
     article = make(article_for(phrase[-1].low, phrase[0].low))
     offer = join(owner, make("offers"), article, phrase)
     return [offer, join(make("The"), phrase[1:], tokens[verb:])]
-
-
-def article_for(noun: str, first: str) -> str:
-    """ "a", "an", or nothing before a plural or a mass noun."""
-    if lexicon().is_plural(noun) or noun in lexicon().mass_nouns:
-        return ""
-    return indefinite(first)
-
-
-def indefinite(word: str) -> str:
-    """ "a" or "an" before a word, by its spelling."""
-    low = word.lower()
-    if low.startswith(("uni", "use", "usa", "eu", "one", "ut")) and not low.startswith(
-        ("unin", "unim")
-    ):
-        return "a"
-    return "an" if low.startswith(("a", "e", "i", "o", "u", "hour", "honest", "honor")) else "a"

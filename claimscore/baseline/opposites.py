@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claimscore.pipeline.llm.rules.grammar import (
+from claimscore.baseline.grammar import (
     adjectives_end,
     is_adjective,
     is_noun,
@@ -12,9 +12,9 @@ from claimscore.pipeline.llm.rules.grammar import (
     main_verb,
     takes_not,
 )
-from claimscore.pipeline.llm.rules.lexicon import lexicon
-from claimscore.pipeline.llm.rules.rewriting import replaced, with_article
-from claimscore.pipeline.llm.rules.words import (
+from claimscore.baseline.lexicon import lexicon
+from claimscore.baseline.rewriting import replaced, with_article
+from claimscore.baseline.words import (
     BE,
     CONJUNCTIONS,
     DETERMINERS,

@@ -6,28 +6,28 @@ import json
 import re
 from collections.abc import Callable
 
+from claimscore.baseline import decompose_text, facts, negate, paraphrase
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.llm import rules
 from claimscore.types import ANSWERS, JSON, TEXT_NUMBER, Completion, Request
 
 MODEL = "builtin-rules-1"
 
 
 def _decompose(text: str) -> JSON:
-    return {"claims": rules.decompose_text(text)}
+    return {"claims": decompose_text(text)}
 
 
 def _paraphrase(text: str) -> JSON:
-    return {"paraphrase": rules.paraphrase(_INSTRUCTION.sub("", text, count=1))}
+    return {"paraphrase": paraphrase(_INSTRUCTION.sub("", text, count=1))}
 
 
 def _negate(text: str) -> JSON:
-    return {"negation": rules.negate(text)}
+    return {"negation": negate(text)}
 
 
 def _facts(text: str) -> JSON:
-    return {"facts": [{"subject": s, "description": d} for s, d in rules.facts(text)]}
+    return {"facts": [{"subject": s, "description": d} for s, d in facts(text)]}
 
 
 #: Task, as the prompt's output schema is named -> its answer for a text.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from claimscore.pipeline.llm.rules.subordinate import indefinite
-from claimscore.pipeline.llm.rules.words import Token, Tokens, capitalised, tokenise
+from claimscore.baseline.lexicon import lexicon
+from claimscore.baseline.words import Token, Tokens, capitalised, tokenise
 
 
 def like(token: Token, text: str) -> Token:
@@ -35,3 +35,20 @@ def with_article(tokens: Tokens, i: int) -> Tokens:
     if tokens[i - 1].text == "A":
         article = article._replace(text=capitalised(article.low))
     return (*tokens[: i - 1], article, *tokens[i:])
+
+
+def article_for(noun: str, first: str) -> str:
+    """ "a", "an", or nothing before a plural or a mass noun."""
+    if lexicon().is_plural(noun) or noun in lexicon().mass_nouns:
+        return ""
+    return indefinite(first)
+
+
+def indefinite(word: str) -> str:
+    """ "a" or "an" before a word, by its spelling."""
+    low = word.lower()
+    if low.startswith(("uni", "use", "usa", "eu", "one", "ut")) and not low.startswith(
+        ("unin", "unim")
+    ):
+        return "a"
+    return "an" if low.startswith(("a", "e", "i", "o", "u", "hour", "honest", "honor")) else "a"

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from claimscore.pipeline.llm.rules.clauses import decompose_text
-from claimscore.pipeline.llm.rules.coordination import copula
-from claimscore.pipeline.llm.rules.grammar import (
+from claimscore.baseline.coordination import copula
+from claimscore.baseline.decomposition import decompose_text
+from claimscore.baseline.grammar import (
     is_adjective,
     is_noun,
     is_participle,
     low_at,
     main_verb,
 )
-from claimscore.pipeline.llm.rules.lexicon import lexicon
-from claimscore.pipeline.llm.rules.words import (
+from claimscore.baseline.lexicon import lexicon
+from claimscore.baseline.words import (
     CONJUNCTIONS,
     DETERMINERS,
     POSSESSIVES,

@@ -10,15 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from claimscore.pipeline.llm.rules.coordination import (
-    coordinated_objects,
-    coordinated_predicates,
-    fragments,
-    paired_conjunction,
-    repeated_preposition,
-)
-from claimscore.pipeline.llm.rules.grammar import has_content, is_finite
-from claimscore.pipeline.llm.rules.sentences import (
+from claimscore.baseline.clauses import (
     CLAUSE_WORDS,
     carried_subject,
     full_clauses,
@@ -27,8 +19,16 @@ from claimscore.pipeline.llm.rules.sentences import (
     own_clause,
     semicolon,
 )
-from claimscore.pipeline.llm.rules.subordinate import located_in, offered_thing, relative_clause
-from claimscore.pipeline.llm.rules.words import (
+from claimscore.baseline.coordination import (
+    coordinated_objects,
+    coordinated_predicates,
+    fragments,
+    paired_conjunction,
+    repeated_preposition,
+)
+from claimscore.baseline.grammar import has_content, is_finite
+from claimscore.baseline.subordinate import located_in, offered_thing, relative_clause
+from claimscore.baseline.words import (
     Tokens,
     capitalised,
     is_content,

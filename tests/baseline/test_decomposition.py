@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claimscore.pipeline.llm.rules.clauses import decompose, decompose_text
-from claimscore.pipeline.llm.rules.words import is_content, tokenise
+from claimscore.baseline.decomposition import decompose, decompose_text
+from claimscore.baseline.words import is_content, tokenise
 
 SPLITS = [
     pytest.param(

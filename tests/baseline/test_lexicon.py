@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claimscore.pipeline.llm.rules.grammar import is_adjective, is_noun, main_verb
-from claimscore.pipeline.llm.rules.inflection import comparative, gerund, past, third_person
-from claimscore.pipeline.llm.rules.lexicon import lexicon
-from claimscore.pipeline.llm.rules.words import render, tokenise
+from claimscore.baseline.grammar import is_adjective, is_noun, main_verb
+from claimscore.baseline.lexicon import comparative, gerund, lexicon, past, third_person
+from claimscore.baseline.words import render, tokenise
 
 
 def test_no_word_is_its_own_antonym_or_synonym() -> None:

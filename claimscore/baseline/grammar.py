@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
-from claimscore.pipeline.llm.rules.lexicon import VerbForm, VerbKind, lexicon
-from claimscore.pipeline.llm.rules.words import (
+from claimscore.baseline.lexicon import VerbForm, VerbKind, lexicon
+from claimscore.baseline.words import (
     AUXILIARIES,
     BE,
     CONJUNCTIONS,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from claimscore.pipeline.llm.rules.grammar import (
+from claimscore.baseline.clauses import free_places, own_clause
+from claimscore.baseline.grammar import (
     adjectives_end,
     has_finite,
     is_adjective,
@@ -17,9 +18,8 @@ from claimscore.pipeline.llm.rules.grammar import (
     main_verb,
     starts_noun_phrase,
 )
-from claimscore.pipeline.llm.rules.lexicon import lexicon
-from claimscore.pipeline.llm.rules.sentences import free_places, own_clause
-from claimscore.pipeline.llm.rules.words import (
+from claimscore.baseline.lexicon import lexicon
+from claimscore.baseline.words import (
     BE,
     CONDITIONS,
     DETERMINERS,

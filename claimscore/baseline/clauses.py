@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claimscore.pipeline.llm.rules.grammar import (
+from claimscore.baseline.grammar import (
     adjectives_end,
     has_finite,
     is_adjective,
@@ -11,8 +11,8 @@ from claimscore.pipeline.llm.rules.grammar import (
     low_at,
     main_verb,
 )
-from claimscore.pipeline.llm.rules.lexicon import lexicon
-from claimscore.pipeline.llm.rules.words import (
+from claimscore.baseline.lexicon import lexicon
+from claimscore.baseline.words import (
     BE,
     CONDITIONS,
     CONJUNCTIONS,

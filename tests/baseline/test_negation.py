@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claimscore.pipeline.llm.rules.clauses import decompose
-from claimscore.pipeline.llm.rules.negation import negate, rejoin
+from claimscore.baseline.decomposition import decompose
+from claimscore.baseline.negation import negate, rejoin
 
 NEGATIONS = [
     pytest.param("The bread is fresh.", "The bread is stale.", id="antonym"),

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claimscore.pipeline.llm.rules.paraphrase import paraphrase
-from claimscore.pipeline.llm.rules.words import NEGATIONS, tokenise
+from claimscore.baseline.paraphrase import paraphrase
+from claimscore.baseline.words import NEGATIONS, tokenise
 
 
 @pytest.mark.parametrize(

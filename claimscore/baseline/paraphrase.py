@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from claimscore.pipeline.llm.rules.grammar import is_adjective, is_finite, is_noun, low_at
-from claimscore.pipeline.llm.rules.inflection import comparative, third_person
-from claimscore.pipeline.llm.rules.lexicon import VerbKind, lexicon
-from claimscore.pipeline.llm.rules.rewriting import cased, with_article
-from claimscore.pipeline.llm.rules.sentences import free_places, opener
-from claimscore.pipeline.llm.rules.words import (
+from claimscore.baseline.clauses import free_places, opener
+from claimscore.baseline.grammar import is_adjective, is_finite, is_noun, low_at
+from claimscore.baseline.lexicon import VerbKind, comparative, lexicon, third_person
+from claimscore.baseline.rewriting import cased, with_article
+from claimscore.baseline.words import (
     AUXILIARIES,
     BE,
     DETERMINERS,

@@ -8,10 +8,10 @@ from typing import Any
 import anyio
 import pytest
 
+from claimscore.baseline.provider import BuiltinProvider, input_text
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.providers.base import load_provider
-from claimscore.pipeline.llm.providers.builtin import BuiltinProvider, input_text
 from claimscore.types import Completion, Message, OutputSchema, Request, Usage
 
 

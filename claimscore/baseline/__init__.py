@@ -6,9 +6,9 @@ and a shallow reading of one sentence at a time. A baseline, not a parser.
 
 from __future__ import annotations
 
-from claimscore.pipeline.llm.rules.clauses import decompose, decompose_text
-from claimscore.pipeline.llm.rules.facts import facts
-from claimscore.pipeline.llm.rules.negation import negate, rejoin
-from claimscore.pipeline.llm.rules.paraphrase import paraphrase
+from claimscore.baseline.decomposition import decompose, decompose_text
+from claimscore.baseline.facts import facts
+from claimscore.baseline.negation import negate, rejoin
+from claimscore.baseline.paraphrase import paraphrase
 
 __all__ = ["decompose", "decompose_text", "facts", "negate", "paraphrase", "rejoin"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claimscore.pipeline.llm.rules.facts import facts, opposite
+from claimscore.baseline.facts import facts, opposite
 
 PAPER = [
     ("The car is not good, it is not fast at all", [("car", "bad"), ("car", "slow")]),
