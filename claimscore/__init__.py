@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from claimscore.errors import ClaimscoreError
     from claimscore.pipeline.llm.engine import Engine
     from claimscore.pipeline.llm.providers.base import load_provider
-    from claimscore.pipeline.llm.row import Answer
+    from claimscore.pipeline.llm.question import Answer
     from claimscore.pipeline.llm.session import open_engine
     from claimscore.pipeline.mapping import MapConfig, MapResult, map
     from claimscore.pipeline.run import RunResult, run, score
@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Answer": "claimscore.pipeline.llm.row",
+    "Answer": "claimscore.pipeline.llm.question",
     "ClaimscoreError": "claimscore.errors",
     "DiskCache": "claimscore.cache.store",
     "EncoderConfig": "claimscore.config",

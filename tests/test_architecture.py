@@ -112,7 +112,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         "pipeline.llm.providers.answers",
         "pipeline.llm.providers.dialect",
     ),
-    "tenacity": ("pipeline.llm.retry", "pipeline.encoders.served.client"),
+    "tenacity": ("pipeline.encoders.served.client",),
     "nltk": ("text", "metrics.meteor"),
     "rouge_score": ("metrics.rouge_counts",),
     "ot": ("metrics.movers",),

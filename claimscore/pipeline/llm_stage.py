@@ -12,7 +12,7 @@ import polars as pl
 from claimscore.config import Granularity
 from claimscore.pipeline.asking import Asking, Place
 from claimscore.pipeline.llm.engine import Engine
-from claimscore.pipeline.llm.row import Answer
+from claimscore.pipeline.llm.question import Answer
 from claimscore.pipeline.plan import PlannedTask
 from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, side_texts
 from claimscore.pipeline.tasks.decompose import sentences_as_claims

@@ -19,7 +19,7 @@ from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.estimating.tokens import BYTES_PER_TOKEN
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
-from claimscore.pipeline.llm.row import Answer
+from claimscore.pipeline.llm.question import Answer
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.pipeline.llm_stage import ask_units, task_result
 from claimscore.pipeline.mapping.job import check_builtin

@@ -16,7 +16,7 @@ from claimscore.config import LLMConfig
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import load_provider
-from claimscore.pipeline.llm.row import Answer
+from claimscore.pipeline.llm.question import Answer
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.types import Message
 

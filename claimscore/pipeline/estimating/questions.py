@@ -22,8 +22,8 @@ from claimscore.config import user_cache_dir
 from claimscore.pipeline.estimating.figures import Span, TaskEstimate
 from claimscore.pipeline.estimating.money import cost
 from claimscore.pipeline.estimating.tokens import KNOWN_FROM, Lengths, key_number, prompt_bytes
-from claimscore.pipeline.llm.judge import Parse, Refused, judge
 from claimscore.pipeline.llm.prices import Price
+from claimscore.pipeline.llm.validation import Invalid, Parse, validate
 from claimscore.types import Request
 
 #: How many more or fewer the questions may be where they themselves are guessed.
@@ -107,8 +107,8 @@ class Tally:
                     continue
                 completion = stored[sample_key].completion
                 self.lengths.learn(row.request, sample_key, completion)
-                verdict = judge(completion, parse)
-                if isinstance(verdict, Refused):
+                verdict = validate(completion, parse)
+                if isinstance(verdict, Invalid):
                     following[key] = _next_sample(row, verdict)
                 else:
                     self._count_end(row.n_refused + 1)
@@ -200,7 +200,7 @@ _GIVEN_UP = Found()
 _MISSING = Found(missing=True)
 
 
-def _next_sample(row: _Row, verdict: Refused) -> tuple[str, _Row]:
+def _next_sample(row: _Row, verdict: Invalid) -> tuple[str, _Row]:
     index = row.request.sample_index + row.step
     request = dataclasses.replace(row.request, sample_index=index)
     return request_key(request), _Row(request, row.step, row.n_refused + 1, verdict.final)

@@ -21,8 +21,8 @@ from claimscore.pipeline.estimating.questions import Found, Tally
 from claimscore.pipeline.estimating.tokens import ruled_answer
 from claimscore.pipeline.estimating.totals import summed
 from claimscore.pipeline.llm.engine import Engine
-from claimscore.pipeline.llm.judge import Parse
 from claimscore.pipeline.llm.providers.base import Provider
+from claimscore.pipeline.llm.validation import Parse
 from claimscore.pipeline.llm_stage import sample_column
 from claimscore.pipeline.plan import Plan, PlannedPass, PlannedTask
 from claimscore.pipeline.tasks import TASKS

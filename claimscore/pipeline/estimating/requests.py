@@ -10,8 +10,8 @@ from claimscore.config import LLMConfig
 from claimscore.pipeline.estimating.figures import Estimate
 from claimscore.pipeline.estimating.questions import Tally, cache_to_look_at
 from claimscore.pipeline.estimating.totals import summed
-from claimscore.pipeline.llm.judge import Parse
 from claimscore.pipeline.llm.providers.base import Provider
+from claimscore.pipeline.llm.validation import Parse
 from claimscore.types import Request
 
 #: Requests of one's own that are looked up at a time.

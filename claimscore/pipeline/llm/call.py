@@ -11,17 +11,16 @@ from anyio import lowlevel
 from anyio.abc import TaskGroup
 
 from claimscore.cache.entry import Entry
-from claimscore.errors import ConfigError, RejectedError
+from claimscore.errors import ConfigError, RejectedError, TransientError
 from claimscore.pipeline.llm.answers import Answers
 from claimscore.pipeline.llm.backlog import Backlog, Unbegun
-from claimscore.pipeline.llm.judge import Parse, Passed, Refused, judge
-from claimscore.pipeline.llm.retry import GaveUp, Retry, Sleep
-from claimscore.pipeline.llm.row import Answer, Row
-from claimscore.pipeline.llm.sender import Sender, Tries
-from claimscore.pipeline.llm.servers import Servers
+from claimscore.pipeline.llm.endpoints import Attempts, Dispatcher
+from claimscore.pipeline.llm.question import Answer, Question
+from claimscore.pipeline.llm.retry import Sleep, retry_wait_s
 from claimscore.pipeline.llm.single_flight import Begun, SingleFlight
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.llm.stopping import Halted, Stop
+from claimscore.pipeline.llm.validation import Invalid, Parse, Valid, validate
 from claimscore.types import Completion, Failure
 
 T = TypeVar("T")
@@ -43,7 +42,7 @@ class Common:
 
     answers: Answers
     single_flight: SingleFlight
-    sender: Sender | Servers
+    dispatcher: Dispatcher
     stop: Stop
     stats: EngineStats
     backlog: Backlog
@@ -67,7 +66,7 @@ class Asked(Generic[T]):
     known: Mapping[str, Failure]
 
 
-async def answer_rows(common: Common, rows: Sequence[Row[T]], asked: Asked[T]) -> None:
+async def answer_rows(common: Common, rows: Sequence[Question[T]], asked: Asked[T]) -> None:
     """Give every row its outcome; raise what stopped the engine, if anything did."""
     with common.backlog.call(len(rows)) as unbegun:
         try:
@@ -80,9 +79,11 @@ async def answer_rows(common: Common, rows: Sequence[Row[T]], asked: Asked[T]) -
             await _ask_for(common, missing, asked, unbegun)
 
 
-async def _take_stored(common: Common, rows: Sequence[Row[T]], parse: Parse[T]) -> list[Row[T]]:
+async def _take_stored(
+    common: Common, rows: Sequence[Question[T]], parse: Parse[T]
+) -> list[Question[T]]:
     """Give rows their stored answers, in bulk; return those that must be asked."""
-    missing: list[Row[T]] = []
+    missing: list[Question[T]] = []
     for start in range(0, len(rows), _BULK):
         open_rows = list(rows[start : start + _BULK])
         while open_rows:
@@ -100,7 +101,9 @@ async def _take_stored(common: Common, rows: Sequence[Row[T]], parse: Parse[T]) 
     return missing
 
 
-async def _ask_for(common: Common, rows: list[Row[T]], asked: Asked[T], unbegun: Unbegun) -> None:
+async def _ask_for(
+    common: Common, rows: list[Question[T]], asked: Asked[T], unbegun: Unbegun
+) -> None:
     """Workers over all rows, for all slots."""
     n_workers = min(len(rows), common.answers.ahead * common.max_concurrency)
     n_more = min(len(rows) - n_workers, _SLEEPERS_A_SLOT * common.max_concurrency)
@@ -112,7 +115,7 @@ async def _ask_for(common: Common, rows: list[Row[T]], asked: Asked[T], unbegun:
     if any(row.outcome is None for row in rows):
         # Whoever hears of the stop may end everything: first let what is in flight land,
         # also that of other calls.
-        await common.sender.in_flight.landed()
+        await common.dispatcher.all_landed()
         common.stop.check()
 
 
@@ -126,19 +129,18 @@ class _Workers(Generic[T]):
     def __init__(
         self,
         common: Common,
-        rows: list[Row[T]],
+        rows: list[Question[T]],
         asked: Asked[T],
         unbegun: Unbegun,
         tasks: TaskGroup,
         n_more: int,
     ) -> None:
         self._common = common
-        self._rows: Iterator[Row[T]] = iter(rows)  # one is taken without awaiting: no stream
+        self._rows: Iterator[Question[T]] = iter(rows)  # one is taken without awaiting: no stream
         self._asked = asked
         self._unbegun = unbegun
         self._tasks = tasks
         self._n_more = n_more
-        self._retry = Retry(self._back_off)
 
     async def work(self) -> None:
         """Row after row, until there are no more or the engine stops."""
@@ -152,7 +154,7 @@ class _Workers(Generic[T]):
                 self._common.stop.halt(exc)  # `_ask_for` raises it
                 return
 
-    async def _solve(self, row: Row[T]) -> None:
+    async def _solve(self, row: Question[T]) -> None:
         """Go through the samples of a row until it has an outcome."""
         single_flight = self._common.single_flight
         while row.outcome is None:
@@ -167,7 +169,7 @@ class _Workers(Generic[T]):
         if self._asked.counted and isinstance(row.outcome, Failure):
             self._count_failure(row.outcome)
 
-    async def _go_on(self, row: Row[T], begun: Begun) -> None:
+    async def _go_on(self, row: Question[T], begun: Begun) -> None:
         """Use the stored answer, or ask where it is our turn and another sample is allowed."""
         common, found = self._common, begun.found
         if isinstance(found, Entry):
@@ -195,46 +197,53 @@ class _Workers(Generic[T]):
         stats.failures[failure.kind] += 1
         self._common.on_failure(stats, failure)
 
-    async def _ask(self, row: Row[T]) -> Answer[T] | Failure | None:
-        """An answer, a failure, or None where the answer was refused and the row moved on."""
+    async def _ask(self, row: Question[T]) -> Answer[T] | Failure | None:
+        """An answer, a failure, or None where the answer is invalid and the row moved on.
+
+        Sends the request until it is answered, rejected, or has failed too often; a request
+        that waits before it is sent again holds no slot.
+        """
         common, request, key = self._common, row.request, row.key
-        tries = Tries(common.max_attempts)
-
-        async def keep(completion: Completion) -> tuple[Completion, Passed[T] | Refused]:
-            with anyio.CancelScope(shield=True):
-                verdict = await self._judge_and_keep(completion, key)
-            return completion, verdict
-
-        async def attempt() -> tuple[Completion, Passed[T] | Refused]:
-            return await common.sender.send(request, key, tries, keep)
-
-        try:
-            completion, verdict = await self._retry(attempt)
-        except RejectedError as exc:
-            return Failure(exc.kind, str(exc), tries.sent, key)
-        except GaveUp as exc:
-            return Failure("transient", str(exc.__cause__), tries.sent, key)
+        attempts, n_failures = Attempts(common.max_attempts), 0
+        while True:
+            with await common.dispatcher.slot(request, attempts) as slot:
+                try:
+                    completion = await slot.send(request, key, attempts)
+                except RejectedError as exc:
+                    return Failure(exc.kind, str(exc), attempts.sent, key)
+                except TransientError as exc:
+                    error = exc
+                else:
+                    with anyio.CancelScope(shield=True):
+                        verdict = await self._validate_and_keep(completion, key)
+                    break
+            if attempts.exhausted:
+                return Failure("transient", str(error), attempts.sent, key)
+            if not common.dispatcher.another_may_answer(attempts):
+                n_failures += 1
+                await self._back_off(retry_wait_s(error, n_failures))
+                attempts.avoid.clear()
         row.n_new += 1
-        if isinstance(verdict, Passed):
+        if isinstance(verdict, Valid):
             return Answer(key, completion, verdict.value, cached=False)
         common.stats.rejected += 1
         row.next_sample(verdict)
         return None
 
-    async def _judge_and_keep(self, completion: Completion, key: str) -> Passed[T] | Refused:
+    async def _validate_and_keep(self, completion: Completion, key: str) -> Valid[T] | Invalid:
         answers = self._common.answers
         try:
-            verdict = judge(completion, self._asked.parse)
+            verdict = validate(completion, self._asked.parse)
         except Exception:  # a bug in `parse`; the answer is paid for all the same
             await answers.keep(key, Entry(completion))
             raise
-        why = verdict.message if isinstance(verdict, Refused) else None
+        why = verdict.message if isinstance(verdict, Invalid) else None
         await answers.keep(key, Entry(completion, why))
         return verdict
 
     async def _back_off(self, seconds: float) -> None:
-        if self._common.sender.is_down:
-            return  # the gate holds it back
+        if self._common.dispatcher.is_down:
+            return  # the circuit breaker holds it back
         if self._n_more:
             self._n_more -= 1
             self._tasks.start_soon(self.work)

@@ -21,18 +21,17 @@ from claimscore.errors import StoppedEarly
 from claimscore.pipeline.llm.answers import Answers, OwnAnswers
 from claimscore.pipeline.llm.backlog import Backlog
 from claimscore.pipeline.llm.call import Asked, Common, answer_rows
+from claimscore.pipeline.llm.endpoints import Dispatcher, OnEvent, ignore_event
 from claimscore.pipeline.llm.failing import why_stop
-from claimscore.pipeline.llm.judge import Parse
 from claimscore.pipeline.llm.limits import Limiter
 from claimscore.pipeline.llm.money import Budgeted, Spending
 from claimscore.pipeline.llm.providers.base import Collecting, Provider, servers_of
+from claimscore.pipeline.llm.question import Answer, Question
 from claimscore.pipeline.llm.retry import Sleep
-from claimscore.pipeline.llm.row import Answer, Row
-from claimscore.pipeline.llm.sender import OnEvent, hear_nothing
-from claimscore.pipeline.llm.servers import open_sender
 from claimscore.pipeline.llm.single_flight import SingleFlight
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.llm.stopping import Closed, Stop
+from claimscore.pipeline.llm.validation import Parse
 from claimscore.types import Failure, Message, OutputSchema, Request
 
 T = TypeVar("T")
@@ -69,24 +68,24 @@ class Engine:
         self.max_concurrency = max_concurrency * len(servers_of(provider))
         self.stats = EngineStats()
         self._failure_limit = failure_limit or FailureLimit()
-        self._on_event = on_event or hear_nothing
         self._spending = spending or Spending(price=None)
         self._max_outage_s = max_outage_s
         self._stop = stop or Stop()
-        self._sender = open_sender(
-            provider,
-            limiter
-            or [
+        if limiter is None:
+            limiter = [
                 Limiter(rpm=rpm, tpm=tpm, max_concurrency=max_concurrency)
                 for _ in servers_of(provider)
-            ],
+            ]
+        self._dispatcher = Dispatcher(
+            provider,
+            [limiter] if isinstance(limiter, Limiter) else limiter,
             spending=self._spending,
             max_outage_s=max_outage_s,
             stop=self._stop,
             stats=self.stats,
             max_concurrency=max_concurrency,
             timeout_s=timeout_s,
-            on_event=self._on_event,
+            on_event=on_event or ignore_event,
         )
         # Thousands of locks, for hours: batches have their journal.
         claims = not isinstance(provider, Collecting)
@@ -98,7 +97,7 @@ class Engine:
         self._common = Common(
             answers=answers,
             single_flight=SingleFlight(answers, self._stop, sleep),
-            sender=self._sender,
+            dispatcher=self._dispatcher,
             stop=self._stop,
             stats=self.stats,
             backlog=Backlog(few=self.max_concurrency),
@@ -113,7 +112,7 @@ class Engine:
 
     async def __aenter__(self) -> Engine:
         self._tasks = await anyio.create_task_group().__aenter__()
-        self._sender.start(self._tasks)
+        self._dispatcher.start(self._tasks)
         self._tasks.start_soon(self._common.answers.run)
         return self
 
@@ -178,10 +177,10 @@ class Engine:
         `known` has failures of earlier, by key: what came to nothing then is not asked again.
         """
         self._check_running()
-        rows: dict[str, Row[T]] = {}
+        rows: dict[str, Question[T]] = {}
         keys = [request_key(request) for request in requests]
         for key, request in zip(keys, requests, strict=True):
-            rows.setdefault(key, Row(request, key, step))
+            rows.setdefault(key, Question(request, key, step))
         await answer_rows(self._common, list(rows.values()), Asked(parse, counted, known))
         return [cast("Answer[T] | Failure", rows[key].outcome) for key in keys]
 
@@ -199,7 +198,7 @@ class Engine:
 
     def observe(self) -> EngineStats:
         """The numbers of this moment: `stats` with what the limiter and the budget say."""
-        stats, limits, totals = self.stats, self._sender.limits(), self._spending.totals
+        stats, limits, totals = self.stats, self._dispatcher.limits(), self._spending.totals
         stats.rpm, stats.tpm, stats.limits_from = limits.rpm, limits.tpm, limits.source
         stats.prompt_tokens, stats.completion_tokens = (
             totals.prompt_tokens,
@@ -210,30 +209,32 @@ class Engine:
         stats.why = limits.why if stats.waiting_s else ""
         if isinstance(self.provider, Collecting):
             stats.why, stats.waiting_s = self.provider.under_way()
-        stats.is_down, stats.servers = self._sender.is_down, self._sender.servers()
+        stats.is_down, stats.servers = self._dispatcher.is_down, self._dispatcher.servers()
         if stats.is_down:
-            stats.waiting_s, stats.why = self._sender.down_s, self._why_down()
+            stats.waiting_s, stats.why = self._dispatcher.down_s, self._why_down()
         return stats
 
     def _why_down(self) -> str:
         """What the outage is, and where nothing was ever answered, what may be wrong."""
-        why = f"no answers: {self._sender.why_down}"
+        why = f"no answers: {self._dispatcher.why_down}"
         if self.stats.answered:
             return why
         until = f"--max-outage-s {self._max_outage_s:g}"
-        return f"nothing has answered yet; is --base-url right? ({until}): {self._sender.why_down}"
+        return (
+            f"nothing has answered yet; is --base-url right? ({until}): {self._dispatcher.why_down}"
+        )
 
     def waiting_for(self) -> str:
         """What the engine waits for, in words; empty where for nothing."""
         stats = self.observe()
-        oldest = self._sender.in_flight.oldest()
+        oldest = self._dispatcher.oldest_in_flight()
         parts = [f"{stats.why} ({stats.waiting_s:,.0f} s)"] if stats.why else []
         if n_elsewhere := self._common.single_flight.n_elsewhere:
             parts.append(f"{n_elsewhere:,} requests that another process is asking")
         if oldest is not None:
             key, age_s = oldest
             parts.append(
-                f"{len(self._sender.in_flight):,} requests in flight, the oldest ({key[:12]}) "
+                f"{self._dispatcher.n_in_flight:,} requests in flight, the oldest ({key[:12]}) "
                 f"for {age_s:,.0f} s"
             )
         return "; ".join(parts)

@@ -1,70 +1,29 @@
-"""How long to wait before asking again. The LLM stage's home of tenacity."""
+"""How long to wait before a request is sent again: the one policy of all that asks servers."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
-
-from tenacity import (
-    AsyncRetrying,
-    RetryCallState,
-    retry_if_exception_type,
-    wait_random_exponential,
-)
 
 from claimscore.errors import TransientError
 
-T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
 
-#: Full jitter: after attempt n, a random time up to 0.25 * 2 ** (n - 1) seconds, at most a minute.
+#: The bound of the first random wait, and the longest one.
 FIRST_BACKOFF_S = 0.25
 LONGEST_BACKOFF_S = 60.0
-_backoff = wait_random_exponential(multiplier=FIRST_BACKOFF_S, max=LONGEST_BACKOFF_S)
 
 
-class GaveUp(Exception):
-    """Ends the repetition; the transient error is the cause."""
+def retry_wait_s(error: TransientError, n_failures: int) -> float:
+    """Seconds to wait after the `n_failures`-th failure of a request in a row (from 1).
 
-
-class Retry:
-    """Repeats a call while it raises `TransientError`.
-
-    How often is the caller's to say, by raising `GaveUp` instead: patience depends on what
-    went wrong. Everything else passes at once, cancellation too.
+    Exponential backoff with full jitter: uniform between 0 and 0.25 * 2 ** (n - 1), at most
+    60 s (M. Brooker, "Exponential Backoff And Jitter", 2015). Where the server gave a
+    `retry-after`, never less than that, and a little more, so that not all requests that were
+    refused together come back together.
     """
-
-    def __init__(self, sleep: Sleep) -> None:
-        self._template = AsyncRetrying(
-            sleep=sleep, wait=wait_s, retry=retry_if_exception_type(TransientError), reraise=True
-        )
-
-    async def __call__(self, call: Callable[[], Awaitable[T]]) -> T:
-        """One copy a call: an `AsyncRetrying` keeps its state on itself, shared by tasks.
-
-        It is told of the first error only afterwards: calls that succeed need none of it.
-        """
-        try:
-            return await call()
-        except TransientError as exc:
-            first: TransientError | None = exc
-
-        async def again() -> T:
-            nonlocal first
-            if first is None:
-                return await call()
-            error, first = first, None
-            raise error
-
-        result: T = await self._template.copy()(again)
-        return result
-
-
-def wait_s(state: RetryCallState) -> float:
-    """The server's own figure where it gave one; never less, and never all at the same time."""
-    backoff = _backoff(state)
-    error = state.outcome.exception() if state.outcome is not None else None
-    told = error.retry_after_s if isinstance(error, TransientError) else None
-    if told is not None:
-        return told + min(backoff, 0.1 + told / 4)
-    return backoff
+    longest_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(n_failures - 1, 16))
+    backoff_s = random.uniform(0.0, longest_s)
+    if error.retry_after_s is None:
+        return backoff_s
+    return error.retry_after_s + min(backoff_s, 0.1 + error.retry_after_s / 4)

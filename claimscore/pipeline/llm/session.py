@@ -21,6 +21,7 @@ from claimscore.cache.store import DiskCache
 from claimscore.config import FailureLimit, LLMConfig, api_key, user_cache_dir, user_state_dir
 from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.answers import Answers
+from claimscore.pipeline.llm.endpoints import OnEvent, ignore_event
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.ledger import Ledger
 from claimscore.pipeline.llm.limits import Limiter
@@ -36,7 +37,6 @@ from claimscore.pipeline.llm.providers.base import (
     servers_of,
 )
 from claimscore.pipeline.llm.providers.batch.files import batch_folder, paid_twice_online
-from claimscore.pipeline.llm.sender import OnEvent, hear_nothing
 from claimscore.pipeline.llm.services.client import Client
 from claimscore.pipeline.llm.services.shared import SharedAnswers, SharedLimits, SharedSpending
 from claimscore.pipeline.llm.stopping import Stop
@@ -77,7 +77,7 @@ async def open_engine(
     shared with all engines that have the same services; `cache_dir` and `spend_file` are then
     theirs. Raises `ConfigError` before anything is sent where the settings cannot be kept.
     """
-    tell = on_event or hear_nothing
+    tell = on_event or ignore_event
     async with contextlib.AsyncExitStack() as stack:
         # What is there now (modules, models) is not looked through again for each of the many
         # answers to come: a fifth of the time of a run whose answers are all cached.

@@ -11,7 +11,7 @@ import polars as pl
 
 from claimscore.errors import ConfigError, ParseError
 from claimscore.pipeline.llm.providers.base import Provider
-from claimscore.pipeline.llm.row import Answer
+from claimscore.pipeline.llm.question import Answer
 from claimscore.prompts import Prompt
 from claimscore.tables import FAILURES
 from claimscore.types import Completion, Failure, Message, Request

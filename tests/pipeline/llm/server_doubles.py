@@ -1,4 +1,4 @@
-"""Servers of several kinds in virtual time, and workers that ask them through `Servers`."""
+"""Servers of several kinds in virtual time, and workers that ask them through a `Dispatcher`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import anyio
 from anyio import lowlevel
 
 from claimscore.errors import ClaimscoreError, RejectedError, TransientError
+from claimscore.pipeline.llm.endpoints import Attempts, Dispatcher
 from claimscore.pipeline.llm.limits import Limiter
 from claimscore.pipeline.llm.money import Spending
-from claimscore.pipeline.llm.retry import GaveUp, Retry
-from claimscore.pipeline.llm.sender import Tries
-from claimscore.pipeline.llm.servers import Servers
+from claimscore.pipeline.llm.providers.base import SeveralServers
+from claimscore.pipeline.llm.retry import retry_wait_s
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.llm.stopping import Halted, Stop
 from claimscore.types import Completion, Message, Request
@@ -105,7 +105,7 @@ class TimedServer:
 
 
 class Crowd:
-    """Asks `servers` through `Servers`, `in_flight` at a time, as an engine's workers do."""
+    """Asks `servers` through a dispatcher, `in_flight` at a time, as an engine's workers do."""
 
     def __init__(
         self,
@@ -124,8 +124,9 @@ class Crowd:
         self.reason: BaseException | None = None
         self._attempts = attempts
         limits = rpm or [None] * len(servers)
-        self.sender = Servers(
-            servers,
+        several = SeveralServers(servers, "set")
+        self.dispatcher = Dispatcher(
+            several if len(servers) > 1 else servers[0],
             [Limiter(rpm=limit, max_concurrency=slots) for limit in limits],
             max_outage_s=max_outage_s,
             stop=self.stop,
@@ -146,27 +147,18 @@ class Crowd:
         """Ask `n` questions; or stop to send any when the time is over."""
         rows = iter(range(n))
         async with anyio.create_task_group() as background:
-            self.sender.start(background)
+            self.dispatcher.start(background)
             async with anyio.create_task_group() as workers:
                 for _ in range(in_flight):
                     workers.start_soon(self._work, rows, until_s)
             self.stop.halt(RuntimeError("all is done"))
 
     async def _work(self, rows: Iterator[int], until_s: float | None) -> None:
-        retry = Retry(self._back_off)
         for row in rows:
             if until_s is not None and anyio.current_time() >= until_s:
                 return
-            request = question(str(row))
-            tries = Tries(self._attempts)
-
-            async def attempt(request: Request = request, tries: Tries = tries) -> str:
-                return await self.sender.send(request, request.messages[0].content, tries, keep)
-
             try:
-                self.outcomes[await retry(attempt)] += 1
-            except (GaveUp, RejectedError):
-                self.outcomes["failed"] += 1
+                self.outcomes[await self.ask_one(question(str(row)))] += 1
             except Halted:
                 return
             except ClaimscoreError as exc:
@@ -174,9 +166,27 @@ class Crowd:
                 self.stop.halt(exc)
                 return
 
-    async def _back_off(self, seconds: float) -> None:
-        if not self.sender.is_down:
-            await anyio.sleep(seconds)
+    async def ask_one(self, request: Request) -> str:
+        """Ask one question until it is answered or has failed too often."""
+        attempts, n_failures, key = Attempts(self._attempts), 0, request.messages[0].content
+        while True:
+            with await self.dispatcher.slot(request, attempts) as slot:
+                try:
+                    await slot.send(request, key, attempts)
+                except RejectedError:
+                    return "failed"
+                except TransientError as exc:
+                    error = exc
+                else:
+                    await lowlevel.checkpoint()
+                    return "answered"
+            if attempts.exhausted:
+                return "failed"
+            if not self.dispatcher.another_may_answer(attempts):
+                n_failures += 1
+                if not self.dispatcher.is_down:
+                    await anyio.sleep(retry_wait_s(error, n_failures))
+                attempts.avoid.clear()
 
     def shares(self, from_s: float = 0.0, to_s: float = float("inf")) -> list[float]:
         counts = [server.count(from_s, to_s) for server in self.servers]
@@ -186,11 +196,6 @@ class Crowd:
         """How often questions were asked beyond once, by all servers together."""
         asked = Counter(text for server in self.servers for _, text in server.asked)
         return Counter({text: n - 1 for text, n in asked.items() if n > 1})
-
-
-async def keep(answer: Completion) -> str:
-    await lowlevel.checkpoint()
-    return "answered"
 
 
 def question(text: str) -> Request:

@@ -18,7 +18,7 @@ from claimscore.cache.store import DiskCache
 from claimscore.errors import ParseError, RateLimitError, RejectedError, TransientError
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.limits import Limiter
-from claimscore.pipeline.llm.row import Answer
+from claimscore.pipeline.llm.question import Answer
 from claimscore.types import Completion, Failure, Message, Request
 from tests.pipeline.llm.fakes import (
     FakeProvider,

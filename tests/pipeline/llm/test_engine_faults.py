@@ -23,7 +23,7 @@ from claimscore.errors import (
     TransientError,
     UnknownModelError,
 )
-from claimscore.pipeline.llm import outage
+from claimscore.pipeline.llm import circuit_breaker
 from claimscore.pipeline.llm.money import Spending
 from claimscore.types import Completion, Request
 from tests.pipeline.llm.fakes import FakeProvider, completion, text
@@ -37,8 +37,8 @@ AnswerFunction = Callable[[Request], Awaitable[Completion]]
 @pytest.fixture(autouse=True)
 def quick_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Outages of milliseconds instead of minutes."""
-    monkeypatch.setattr(outage, "FIRST_PROBE_S", 0.001)
-    monkeypatch.setattr(outage, "PROBE_GROWTH", 1.0)
+    monkeypatch.setattr(circuit_breaker, "FIRST_PROBE_S", 0.001)
+    monkeypatch.setattr(circuit_breaker, "PROBE_GROWTH", 1.0)
 
 
 def down_between(first: int, last: int, error: TransientError) -> AnswerFunction:

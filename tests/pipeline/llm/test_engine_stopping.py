@@ -263,7 +263,7 @@ async def test_race_of_stop_and_slots_leaks_none():
                 for _ in range(n_steps):
                     await lowlevel.checkpoint()
                 engine.stop()
-            assert engine._sender._slots.value == 2
+            assert engine._dispatcher.endpoints[0].n_free == 2
             assert engine.stats.in_flight == 0
             assert len(engine._common.single_flight) == 0
 

@@ -18,7 +18,7 @@ from claimscore.errors import AuthenticationError, ConfigError, UnknownModelErro
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import SeveralServers, load_provider
 from claimscore.pipeline.llm.providers.openai import OpenAIProvider
-from claimscore.pipeline.llm.row import Answer
+from claimscore.pipeline.llm.question import Answer
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.types import Message
 from tests.loopback import Loopback, text_answer

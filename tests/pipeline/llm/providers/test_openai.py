@@ -31,7 +31,7 @@ from claimscore.errors import (
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import load_provider
 from claimscore.pipeline.llm.providers.openai import Dialect, OpenAIProvider, normalised_url
-from claimscore.pipeline.llm.row import Answer
+from claimscore.pipeline.llm.question import Answer
 from claimscore.types import (
     Completion,
     LimitState,

@@ -21,7 +21,7 @@ from claimscore.errors import (
 )
 from claimscore.pipeline.llm.money import spent_so_far
 from claimscore.pipeline.llm.providers.base import load_provider
-from claimscore.pipeline.llm.row import Answer
+from claimscore.pipeline.llm.question import Answer
 from claimscore.pipeline.llm.services.letters import Letter
 from claimscore.types import Completion, Request
 from tests.loopback import Loopback, text_answer

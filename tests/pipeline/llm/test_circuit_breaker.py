@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import anyio
 import pytest
-from anyio.lowlevel import checkpoint
 
 from claimscore.errors import OutageError, RateLimitError, TransientError, TransientKind
-from claimscore.pipeline.llm.outage import OPENS_AT, Outage
+from claimscore.pipeline.llm.circuit_breaker import OPENS_AT, CircuitBreaker
 from tests.pipeline.llm.fakes import VirtualClock
 
-pytestmark = pytest.mark.anyio
+
+def closed(clock: VirtualClock, max_outage_s: float = 3600.0) -> CircuitBreaker:
+    return CircuitBreaker(max_outage_s, clock=clock, jitter=lambda: 0.5)
 
 
-def outage(clock: VirtualClock, max_outage_s: float = 3600.0) -> Outage:
-    return Outage(max_outage_s, clock=clock, jitter=lambda: 0.5)
-
-
-def fail(breaker: Outage, key: str, kind: TransientKind = "status", **facts: bool) -> bool:
+def fail(breaker: CircuitBreaker, key: str, kind: TransientKind = "status", **facts: bool) -> bool:
     return breaker.failed(key, TransientError("HTTP 503: down", kind), **facts)
 
 
-def opened(clock: VirtualClock, max_outage_s: float = 3600.0) -> Outage:
-    breaker = outage(clock, max_outage_s)
+def opened(clock: VirtualClock, max_outage_s: float = 3600.0) -> CircuitBreaker:
+    breaker = closed(clock, max_outage_s)
     for number in range(int(OPENS_AT)):
         fail(breaker, f"key {number}")
     assert breaker.is_open
@@ -32,7 +28,9 @@ def opened(clock: VirtualClock, max_outage_s: float = 3600.0) -> Outage:
 def test_patience_ends_for_a_group_when_none_of_it_has_answered() -> None:
     """One of two may be down for ever; the time counts from when the second went down."""
     clock, group = VirtualClock(), []
-    first, second = (Outage(100, clock=clock, jitter=lambda: 0.5, group=group) for _ in range(2))
+    first, second = (
+        CircuitBreaker(100, clock=clock, jitter=lambda: 0.5, group=group) for _ in range(2)
+    )
     for number in range(8):
         fail(first, f"key {number}")
     clock.now = 1000
@@ -55,13 +53,13 @@ def test_a_probe_may_be_begun_without_waiting() -> None:
     assert breaker.probe_in_s == 0
     breaker.begin_probe()
     assert breaker.probe_in_s == float("inf")
-    breaker.lost_probe()
+    breaker.end_probe()
     assert breaker.probe_in_s == 0
 
 
 def test_failures_between_answers_are_no_outage() -> None:
     """Isolated faults, however many, count against their requests and stop nobody."""
-    breaker = outage(VirtualClock())
+    breaker = closed(VirtualClock())
     for number in range(100):
         assert fail(breaker, f"key {number}")
         assert fail(breaker, f"key {number}")
@@ -71,28 +69,28 @@ def test_failures_between_answers_are_no_outage() -> None:
 
 def test_several_requests_in_a_row_open_it_and_then_count_against_nobody() -> None:
     """From the fifth different request on, the server is down and no request is to blame."""
-    breaker = outage(VirtualClock())
+    breaker = closed(VirtualClock())
     counted = [fail(breaker, f"key {number}") for number in range(8)]
     assert counted == [True, True, True, True, False, False, False, False]
 
 
 def test_a_server_that_is_not_reached_is_down_at_once_and_nobody_is_to_blame() -> None:
     """No request can be the cause of a refused connection."""
-    breaker = outage(VirtualClock())
+    breaker = closed(VirtualClock())
     assert [fail(breaker, "key", "connect"), fail(breaker, "key", "connect")] == [False, False]
     assert breaker.is_open
 
 
 def test_one_request_alone_never_opens_it() -> None:
     """A last request that the server cannot answer ends as a failure, not as an outage."""
-    breaker = outage(VirtualClock())
+    breaker = closed(VirtualClock())
     assert all(fail(breaker, "key") for _ in range(8))
     assert not breaker.is_open
 
 
 def test_the_second_request_opens_it_where_one_at_a_time_is_asked() -> None:
     """With one request in flight, an outage costs one row and no more."""
-    breaker = outage(VirtualClock())
+    breaker = closed(VirtualClock())
     for _ in range(8):
         fail(breaker, "first")
     fail(breaker, "second")
@@ -101,7 +99,7 @@ def test_the_second_request_opens_it_where_one_at_a_time_is_asked() -> None:
 
 def test_requests_that_fail_while_others_are_answered_are_no_evidence() -> None:
     """Poisonous requests left alone at the end of a run are failures, not an outage."""
-    breaker = outage(VirtualClock())
+    breaker = closed(VirtualClock())
     for number in range(100):
         assert fail(breaker, f"key {number % 10}", others_answered=True)
     assert not breaker.is_open
@@ -117,76 +115,13 @@ def test_an_answer_closes_it_and_tells_how_long_it_was_open() -> None:
     assert breaker.answered() == 0.0
 
 
-@pytest.mark.parametrize("lasts_s", [5.0, 20.0, 120.0, 1200.0])
-async def test_an_outage_costs_few_probes_and_is_noticed_to_be_over_soon(lasts_s: float) -> None:
-    """Noticed within an eighth of the time it was gone, with few probes in between."""
-    clock = VirtualClock()
-    breaker = opened(clock)
-    probes = 0
-    while clock.now < lasts_s:
-        clock.now = breaker._next_probe
-        assert await breaker.gate()
-        probes += 1
-        if clock.now < lasts_s:
-            fail(breaker, "probe", probe=True)
-    assert clock.now - lasts_s <= max(1.2, lasts_s / 8)
-    assert probes <= 30 + lasts_s / 15
-
-
-async def test_one_probe_at_a_time() -> None:
-    """Of all that wait at the gate, one may try; its failure lets the next one try."""
-    clock = VirtualClock()
-    breaker = opened(clock)
-    passed: list[tuple[str, bool]] = []
-
-    async def wait(name: str) -> None:
-        passed.append((name, await breaker.gate()))
-
-    clock.now += 100
-    async with anyio.create_task_group() as tasks:
-        for name in ("first", "second", "third"):
-            tasks.start_soon(wait, name)
-            await settle()
-        assert passed == [("first", True)]
-        fail(breaker, "first", probe=True)
-        clock.now += 100
-        breaker._wake()
-        await settle()
-        assert passed == [("first", True), ("second", True)]
-        breaker.answered()
-    assert passed[2] == ("third", False)
-
-
-async def test_a_probe_that_is_given_up_lets_the_next_one_try() -> None:
-    """Cancelling the request that probes does not leave everybody waiting for it."""
-    clock = VirtualClock()
-    breaker = opened(clock)
-    clock.now += 100
-    assert await breaker.gate()
-    breaker.lost_probe()
-    assert await breaker.gate()
-
-
-async def test_cancelling_one_that_waits_leaves_the_gate_usable() -> None:
-    """A cancelled waiter takes neither the turn nor the probe with it."""
-    clock = VirtualClock()
-    breaker = opened(clock)
-    with anyio.CancelScope() as scope:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(breaker.gate)
-            await settle()
-            scope.cancel()
-    clock.now += 100
-    assert await breaker.gate()
-
-
 def test_late_failures_of_requests_sent_before_do_not_put_the_probe_off() -> None:
     """What was in flight when it opened says nothing new."""
     breaker = opened(VirtualClock())
-    planned = breaker._next_probe
+    planned = breaker.probe_in_s
     for number in range(100):
         fail(breaker, f"late {number}")
-    assert breaker._next_probe == planned
+    assert breaker.probe_in_s == planned
 
 
 def test_patience_ends_after_max_outage_s() -> None:
@@ -203,7 +138,7 @@ def test_patience_ends_after_max_outage_s() -> None:
 def test_a_server_that_refuses_everything_for_too_long_ends_patience_too() -> None:
     """Being limited for ever is no better than being down."""
     clock = VirtualClock()
-    breaker = outage(clock, max_outage_s=60)
+    breaker = closed(clock, max_outage_s=60)
     breaker.refused(RateLimitError("HTTP 429: slow down"))
     clock.now += 30
     breaker.refused(RateLimitError("HTTP 429: slow down"))
@@ -215,7 +150,7 @@ def test_a_server_that_refuses_everything_for_too_long_ends_patience_too() -> No
 def test_no_patience_at_all_still_forgives_a_single_fault() -> None:
     """`--max-outage-s 0` stops at an outage, not at the first hiccup."""
     clock = VirtualClock()
-    breaker = outage(clock, max_outage_s=0)
+    breaker = closed(clock, max_outage_s=0)
     assert fail(breaker, "key")
     breaker.refused(RateLimitError("HTTP 429"))
     with pytest.raises(OutageError):
@@ -227,8 +162,3 @@ def test_a_refusal_says_that_the_server_is_there() -> None:
     breaker = opened(VirtualClock())
     breaker.refused(RateLimitError("HTTP 429"))
     assert not breaker.is_open
-
-
-async def settle() -> None:
-    for _ in range(10):
-        await checkpoint()

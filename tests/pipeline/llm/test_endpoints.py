@@ -19,9 +19,9 @@ from claimscore.errors import (
     TransientError,
     UnknownModelError,
 )
-from claimscore.pipeline.llm.sender import Tries
+from claimscore.pipeline.llm.endpoints import Attempts
 from claimscore.types import Request
-from tests.pipeline.llm.server_doubles import Crowd, Down, TimedServer, keep, question
+from tests.pipeline.llm.server_doubles import Crowd, Down, TimedServer, question
 from tests.pipeline.llm.virtual import VIRTUAL_TIME
 
 pytestmark = pytest.mark.anyio
@@ -158,15 +158,48 @@ async def test_what_a_row_met_at_a_server_that_died_does_not_count() -> None:
     """Each server fails a few rows before it is known to be down; the same row may be among
     those of several, and must not be given up for it."""
     crowd = Crowd(*at(1, 1, 1), attempts=3)
-    tries = Tries(3)
+    attempts = Attempts(3)
     error = TransientError("gone", "status")
-    for server, rows in zip(
-        crowd.sender._servers, (("row", *"abcd"), ("row", *"abcd"), ("row",)), strict=True
-    ):
+    endpoints = crowd.dispatcher.endpoints
+    for endpoint, rows in zip(endpoints, ("rabcd", "rabcd", "r"), strict=True):
         for row in rows:
-            server._failed(row, tries if row == "row" else Tries(3), error, probe=False)
-    assert [server.is_down for server in crowd.sender._servers] == [True, True, False]
-    assert tries.used == 1
+            endpoint.failed(row, error, attempts if row == "r" else Attempts(3))
+    assert [endpoint.is_down for endpoint in endpoints] == [True, True, False]
+    assert (attempts.used, attempts.exhausted) == (1, False)
+
+
+@pytest.mark.parametrize("lasts_s", [5.0, 20.0, 120.0, 1200.0])
+@pytest.mark.parametrize("kind", ["connect", "status", "dropped"])
+async def test_an_outage_costs_few_probes_and_is_noticed_to_be_over_soon(
+    kind: Any, lasts_s: float
+) -> None:
+    """Of one server: noticed within an eighth of the time it was gone, with few probes, one at a
+    time, and no row lost."""
+    down = Down(3, 3 + lasts_s, TransientError("gone", kind))
+    server = TimedServer("only", 0.1, down=[down])
+    crowd = Crowd(server, slots=8)
+    await crowd.ask(400, in_flight=8)
+    assert crowd.outcomes == {"answered": 400}
+    assert crowd.kinds() == ["first retry", "outage began", "outage ended"]
+    late_s = next(moment for moment, _ in server.asked if moment >= down.to_s) - down.to_s
+    assert late_s <= max(1.3, lasts_s / 8)
+    assert sum(3.2 < moment < down.to_s for moment, _ in server.asked) <= 30 + lasts_s / 15
+    assert server.most_in_flight == 8
+
+
+async def test_a_probe_that_is_given_up_lets_the_next_one_try() -> None:
+    """Cancelling the request that probes, or one that waits for it, blocks nothing."""
+    crowd = Crowd(TimedServer("only", 1, down=[Down(0, 30, None)]), slots=4, timeout_s=2)
+
+    async def give_up(number: int) -> None:
+        with anyio.move_on_after(10 + number / 7):
+            await crowd.ask_one(question(str(number)))
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(100):
+            tasks.start_soon(give_up, number)
+        await crowd.ask(50, in_flight=4)
+    assert crowd.outcomes == {"answered": 50}
 
 
 async def test_an_outage_begins_when_all_are_down() -> None:
@@ -267,19 +300,19 @@ async def test_who_stops_waiting_leaves_everything_free() -> None:
 
     async def one(number: int, give_up_s: float) -> None:
         with anyio.move_on_after(give_up_s):
-            await crowd.sender.send(question(str(number)), str(number), Tries(8), keep)
+            await crowd.ask_one(question(str(number)))
 
     async with anyio.create_task_group() as background:
-        crowd.sender.start(background)
+        crowd.dispatcher.start(background)
         async with anyio.create_task_group() as tasks:
             for number in range(200):
                 tasks.start_soon(one, number, random.choice([0.0, 0.1, 0.1, 0.2, 0.25, 0.3, 5]))
-        assert [server.in_flight for server in crowd.sender.servers()] == [0, 0]
-        assert len(crowd.sender.in_flight) == 0
+        assert [server.in_flight for server in crowd.dispatcher.servers()] == [0, 0]
+        assert crowd.dispatcher.n_in_flight == 0
         for number in range(4):  # all four slots can be had at once
             background.start_soon(one, number, 10)
         await anyio.sleep(0.05)
-        assert [server.in_flight for server in crowd.sender.servers()] == [2, 2]
+        assert [server.in_flight for server in crowd.dispatcher.servers()] == [2, 2]
         crowd.stop.halt(RuntimeError("done"))
 
 
@@ -302,10 +335,10 @@ async def test_what_it_says_of_itself() -> None:
     """Each server's counts, and the sum of what bounds them."""
     crowd = Crowd(*at(0.1, 0.1), TimedServer("c", 0.1, down=[Down(5, 99)]), rpm=(600, 300, 60))
     await crowd.ask(10**6, in_flight=20, until_s=30)
-    a, b, c = crowd.sender.servers()
+    a, b, c = crowd.dispatcher.servers()
     assert [a.address, a.down_s, a.why] == ["http://gpu1/v1", 0.0, ""]
     assert (a.answered, b.answered) == (crowd.servers[0].count(), crowd.servers[1].count())
     assert a.sent == len(crowd.servers[0].asked)
     assert c.down_s > 20
     assert c.why == "connection refused"
-    assert crowd.sender.limits().rpm == 900  # of those that are up
+    assert crowd.dispatcher.limits().rpm == 900  # of those that are up

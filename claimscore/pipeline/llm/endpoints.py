@@ -1,0 +1,584 @@
+"""The servers of a provider, and the one queue of requests that wait for them.
+
+A request is sent once a server can take it: the server's circuit breaker is closed (or the
+request is its probe), a slot is free, and its limiter lets the request pass. Then the request's
+greatest cost is reserved, and it is sent. How the attempt ended is told to limiter, budget and
+circuit breaker. One server is the usual case of several.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Sequence, Set
+from types import TracebackType
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from claimscore.errors import (
+    ClaimscoreError,
+    ConfigError,
+    RateLimitError,
+    StoppedEarly,
+    TransientError,
+)
+from claimscore.pipeline.llm.circuit_breaker import CircuitBreaker
+from claimscore.pipeline.llm.limits import Limiter, LimiterState, Permit, TokenEstimate
+from claimscore.pipeline.llm.money import Budgeted, Reservation
+from claimscore.pipeline.llm.providers.base import Diagnosable, Provider, base_urls, servers_of
+from claimscore.pipeline.llm.stats import EngineStats, ServerStats
+from claimscore.pipeline.llm.stopping import Halted, Stop
+from claimscore.types import Completion, Request
+
+#: Is told of rare events: a kind and fields, for the events of a run.
+OnEvent = Callable[..., None]
+
+#: An attempt that timed out was long, and may be billed: it counts as two.
+TIMEOUT_COUNTS = 2
+
+#: The mean time of an answer is taken over about so many answers.
+_MEAN_OVER = 30
+
+#: The queue is not looked through again sooner than this, in seconds.
+_LEAST_NAP_S = 0.001
+
+
+@dataclasses.dataclass(slots=True)
+class _FailedAt:
+    """What a request met at one endpoint: how many answers that had given when the request first
+    failed there, and the attempts that count against the request."""
+
+    answered_before: int
+    used: int = 0
+
+
+class Attempts:
+    """What was tried for one request; `allowed` attempts may count against it.
+
+    `sent` are all attempts. `exhausted` says that no further one is allowed. `avoid` are the
+    endpoints where the request failed since its last wait: others are asked first.
+    """
+
+    def __init__(self, allowed: int) -> None:
+        self.allowed = allowed
+        self.sent = 0
+        self.exhausted = False
+        self.avoid: set[Endpoint] = set()
+        self._failed_at: dict[Endpoint, _FailedAt] = {}
+
+    @property
+    def used(self) -> int:
+        """Attempts that count: none of those at an endpoint that turned out to be down."""
+        return sum(at.used for endpoint, at in self._failed_at.items() if not endpoint.is_down)
+
+    @property
+    def others_answered(self) -> bool:
+        """Whether an endpoint where this request failed has answered others since."""
+        return any(e.answered > at.answered_before for e, at in self._failed_at.items())
+
+    def at(self, endpoint: Endpoint) -> _FailedAt:
+        """The record of one endpoint, begun with the first failure there."""
+        return self._failed_at.setdefault(endpoint, _FailedAt(endpoint.answered))
+
+
+class Slot:
+    """The right to send one request to an endpoint, which holds a slot and a permit for it.
+
+    A context manager, which frees the slot at its end: once the answer is in the cache.
+    """
+
+    __slots__ = ("_is_in_flight", "_permit", "endpoint", "is_probe")
+
+    def __init__(self, endpoint: Endpoint, permit: Permit, *, is_probe: bool) -> None:
+        self.endpoint = endpoint
+        self.is_probe = is_probe
+        self._permit: Permit | None = permit
+        self._is_in_flight = False
+
+    def __enter__(self) -> Slot:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.free()
+
+    def free(self) -> None:
+        """Let another request have the slot; a permit that was not used is given back."""
+        if self._permit is not None:
+            self.endpoint.limiter.failed(self._permit, counted=False)
+        if self.is_probe:
+            self.endpoint.breaker.end_probe()
+        if self._is_in_flight:
+            self.endpoint.dispatcher.landed(self)
+        self.endpoint.n_free += 1
+        self.endpoint.dispatcher.serve()
+
+    async def send(self, request: Request, key: str, attempts: Attempts) -> Completion:
+        """Send the request, once, and return its answer.
+
+        Raises `TransientError` where it may be sent again (`attempts.exhausted`: it may not),
+        `RejectedError`, and whatever stops the run.
+        """
+        endpoint, dispatcher = self.endpoint, self.endpoint.dispatcher
+        reservation = dispatcher.spending.try_reserve(request)
+        if reservation is None:
+            with dispatcher.stop.waiting():
+                reservation = await dispatcher.spending.reserve(request)
+        attempts.sent += 1
+        endpoint.sent += 1
+        self._is_in_flight = True
+        dispatcher.took_off(self, key)
+        began = anyio.current_time()
+        try:
+            with anyio.move_on_after(endpoint.timeout_s) as time_limit:
+                completion = await endpoint.provider.complete(request)
+            if time_limit.cancelled_caught:
+                raise TransientError(f"no answer within {endpoint.timeout_s:g} s", "timeout")
+        except BaseException as exc:
+            self._give_back(exc, reservation)
+            if isinstance(exc, TransientError):
+                endpoint.failed(key, exc, attempts, probe=self.is_probe)
+            raise
+        permit, self._permit = self._permit, None
+        dispatcher.spending.settle(reservation, completion.usage)
+        endpoint.succeeded(request, completion, permit, anyio.current_time() - began)
+        return completion
+
+    def _give_back(self, error: BaseException, reservation: Reservation) -> None:
+        """Tell limiter and budget of an attempt that failed, and whether it may be billed."""
+        endpoint, permit, self._permit = self.endpoint, self._permit, None
+        assert permit is not None, "a slot is for one attempt"
+        limits = error.limits if isinstance(error, TransientError) else None
+        if isinstance(error, TransientError):
+            may_be_billed = error.may_be_billed
+        else:  # cancelled, or a bug: the server may have done the work
+            may_be_billed = not isinstance(error, ClaimscoreError)
+        if isinstance(error, RateLimitError):
+            endpoint.limiter.refused(permit, error.retry_after_s, limits)
+        else:
+            endpoint.limiter.failed(permit, counted=may_be_billed, limits=limits)
+        spending = endpoint.dispatcher.spending
+        (spending.keep if may_be_billed else spending.release)(reservation)
+
+
+class Endpoint:
+    """One server of a provider: its limiter, its circuit breaker, its slots, its numbers."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        provider: Provider,
+        limiter: Limiter,
+        breaker: CircuitBreaker,
+        *,
+        max_concurrency: int,
+        timeout_s: float | None,
+        on_event: OnEvent,
+    ) -> None:
+        own_s = getattr(provider, "timeout_s", None)
+        self.dispatcher = dispatcher
+        self.provider = provider
+        self.limiter = limiter
+        self.breaker = breaker
+        self.address = "".join(base_urls(provider)[:1]) or provider.namespace
+        #: None where the provider itself waits no longer for an answer.
+        self.timeout_s = None if timeout_s and own_s and own_s <= timeout_s else timeout_s
+        self.n_free = max_concurrency
+        self.sent = 0
+        self.answered = 0
+        self.turn = 0.0
+        self._max_concurrency = max_concurrency
+        self._on_event = on_event
+        self._estimate = TokenEstimate()
+        self._is_diagnosed = False
+        self._answer_s: float | None = None
+
+    @property
+    def is_down(self) -> bool:
+        """Whether the server is taken to be down."""
+        return self.breaker.is_open
+
+    @property
+    def down_s(self) -> float:
+        """For how many seconds it has been down; 0.0 where it is up."""
+        return self.breaker.failing_s if self.breaker.is_open else 0.0
+
+    @property
+    def n_held(self) -> int:
+        """Slots that are taken."""
+        return self._max_concurrency - self.n_free
+
+    @property
+    def is_to_be_probed(self) -> bool:
+        """Whether the server is down and its next probe is due."""
+        return self.breaker.is_open and self.breaker.probe_in_s == 0
+
+    @property
+    def speed(self) -> float | None:
+        """Answers a second of one slot; None before the first answer."""
+        return None if self._answer_s is None else 1 / max(self._answer_s, 1e-6)
+
+    def stats(self) -> ServerStats:
+        """The numbers of this moment."""
+        why = self.breaker.why if self.is_down else ""
+        return ServerStats(self.address, self.sent, self.answered, self.n_held, self.down_s, why)
+
+    def wait_s(self, request: Request) -> float:
+        """Seconds until the request could be sent, as far as is known before the next outcome."""
+        if not self.n_free:
+            return math.inf
+        wait_s = self.breaker.probe_in_s if self.is_down else 0.0
+        return max(wait_s, self.limiter.wait_s(self._estimate.expect(request)))
+
+    def take(self, request: Request) -> Slot | None:
+        """A slot for the request if it can be sent now; as the probe where that is due."""
+        is_probe = self.is_to_be_probed
+        if not self.n_free or (self.is_down and not is_probe):
+            return None
+        permit = self.limiter.try_reserve(self._estimate.expect(request))
+        if permit is None:
+            return None
+        self.n_free -= 1
+        if is_probe:
+            self.breaker.begin_probe()
+        return Slot(self, permit, is_probe=is_probe)
+
+    def succeeded(
+        self, request: Request, completion: Completion, permit: Permit | None, answer_s: float
+    ) -> None:
+        """An attempt was answered after `answer_s` seconds."""
+        assert permit is not None, "a slot is for one attempt"
+        self.answered += 1
+        self.dispatcher.stats.answered += 1
+        mean_s = answer_s if self._answer_s is None else self._answer_s
+        self._answer_s = mean_s + (answer_s - mean_s) / _MEAN_OVER
+        used_tokens = self._estimate.learn(request, completion)
+        self.limiter.answered(permit, used_tokens, completion.limits)
+        down_s = self.breaker.answered()
+        if down_s:
+            self.limiter.resume_gently()
+            self._on_event("outage ended", seconds=round(down_s, 3))
+        self.dispatcher.serve()  # the limiter may let another one pass before this slot is free
+
+    def failed(
+        self, key: str, error: TransientError, attempts: Attempts, *, probe: bool = False
+    ) -> None:
+        """An attempt at the request `key` failed; decides whether that counts against it.
+
+        Raises `OutageError` where no server has answered for too long.
+        """
+        stats, breaker = self.dispatcher.stats, self.breaker
+        attempts.avoid.add(self)
+        stats.last_error = str(error)
+        if error.kind not in stats.retries:
+            self._on_event("first retry", error_kind=error.kind, error=str(error))
+        stats.retries[error.kind] += 1
+        if isinstance(error, RateLimitError):
+            breaker.refused(error)
+            return
+        here, was_open = attempts.at(self), breaker.is_open
+        counts = breaker.failed(key, error, probe=probe, others_answered=attempts.others_answered)
+        if breaker.is_open and not was_open:
+            self._on_event("outage began", error=str(error))
+            self._diagnose()
+        if counts:
+            here.used += TIMEOUT_COUNTS if error.kind == "timeout" else 1
+            attempts.exhausted = attempts.used >= attempts.allowed
+
+    def _diagnose(self) -> None:
+        """Where nothing was ever answered, ask the server once what it can answer."""
+        if isinstance(self.provider, Diagnosable) and not self.answered and not self._is_diagnosed:
+            self._is_diagnosed = True
+            self.dispatcher.background.start_soon(self._run_diagnosis, self.provider)
+
+    async def _run_diagnosis(self, provider: Diagnosable) -> None:
+        try:
+            with anyio.move_on_after(self.timeout_s):
+                await provider.diagnose()
+        except (ConfigError, StoppedEarly) as exc:
+            self.dispatcher.stop.halt(exc)
+        except ClaimscoreError:
+            pass  # no news: the outage goes on as one
+
+
+class _Waiter:
+    """A request that waits for a slot, at any endpoint but those where it has just failed."""
+
+    def __init__(self, request: Request, avoid: Set[Endpoint]) -> None:
+        self.request = request
+        self.avoid = avoid
+        self.slot: Slot | None = None
+        self.served = anyio.Event()
+
+
+class Dispatcher:
+    """Gives each request a slot at the endpoint that can take it first, first come, first served.
+
+    Of several endpoints each is used in proportion to what it can do, and one that is down is
+    left out. `on_event` is then told which endpoint an event is about (`server`), and of an
+    outage only when all endpoints are down.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        limiters: Sequence[Limiter],
+        *,
+        spending: Budgeted,
+        stop: Stop,
+        stats: EngineStats,
+        max_concurrency: int,
+        max_outage_s: float,
+        timeout_s: float | None,
+        on_event: OnEvent,
+    ) -> None:
+        self.spending = spending
+        self.stop = stop
+        self.stats = stats
+        self.background: TaskGroup
+        self._on_event = on_event
+        self._in_flight: dict[Slot, tuple[str, float]] = {}
+        self._all_landed: anyio.Event | None = None
+        self._waiting: dict[_Waiter, None] = {}  # in the order of asking
+        self._alarm = anyio.Event()
+        self._alarm_at = math.inf
+        self._all_down_since: float | None = None
+        group: list[CircuitBreaker] = []
+        servers = servers_of(provider)
+        self.endpoints = tuple(
+            Endpoint(
+                self,
+                server,
+                limiter,
+                CircuitBreaker(max_outage_s, group=group),
+                max_concurrency=max_concurrency,
+                timeout_s=timeout_s,
+                on_event=on_event if len(servers) == 1 else self._event_of(server),
+            )
+            for server, limiter in zip(servers, limiters, strict=True)
+        )
+
+    # -- its state
+
+    @property
+    def is_down(self) -> bool:
+        """Whether no endpoint is up."""
+        return all(endpoint.is_down for endpoint in self.endpoints)
+
+    @property
+    def down_s(self) -> float:
+        """For how many seconds all endpoints have been down."""
+        return min(endpoint.down_s for endpoint in self.endpoints)
+
+    @property
+    def why_down(self) -> str:
+        """The last failure at the endpoint that went down last."""
+        return min(self.endpoints, key=lambda endpoint: endpoint.down_s).breaker.why
+
+    @property
+    def n_in_flight(self) -> int:
+        """Requests that were sent and whose answers are not yet in the cache."""
+        return len(self._in_flight)
+
+    def oldest_in_flight(self) -> tuple[str, float] | None:
+        """The key of the request that is in flight for the longest time, and its seconds."""
+        for key, since in self._in_flight.values():
+            return key, time.monotonic() - since
+        return None
+
+    def limits(self) -> LimiterState:
+        """The sum of the limits of all endpoints that are up, and the shortest of their pauses."""
+        up = [endpoint for endpoint in self.endpoints if not endpoint.is_down] or self.endpoints
+        states = [endpoint.limiter.state() for endpoint in up]
+        first = min(states, key=lambda state: state.paused_until)
+        rpm, tpm = _sum([state.rpm for state in states]), _sum([state.tpm for state in states])
+        told = next((state for state in states if state.source != "none"), first)
+        source = "none" if rpm is None and tpm is None else told.source
+        return LimiterState(rpm, tpm, source, first.paused_until, first.why)
+
+    def servers(self) -> list[ServerStats]:
+        """The numbers of each of several endpoints; none of an only one."""
+        return [endpoint.stats() for endpoint in self.endpoints] if self._are_several else []
+
+    @property
+    def _are_several(self) -> bool:
+        return len(self.endpoints) > 1
+
+    # -- slots
+
+    def start(self, background: TaskGroup) -> None:
+        """Start the background tasks, which run until the engine stops."""
+        self.background = background
+        background.start_soon(self._keep_time)
+
+    async def slot(self, request: Request, attempts: Attempts) -> Slot:
+        """Wait for a slot for the request. Raises `Halted` where the engine stops."""
+        while True:
+            slot = None if self._waiting else self._best(request, attempts.avoid)
+            if slot is None:
+                slot = await self._wait(_Waiter(request, attempts.avoid))
+            if self.stop.reason is None and (slot.is_probe or not slot.endpoint.is_down):
+                return slot
+            slot.free()  # its endpoint went down meanwhile, or the engine stops
+            if self.stop.reason is not None:
+                raise Halted
+
+    def another_may_answer(self, attempts: Attempts) -> bool:
+        """Whether an endpoint is up where the request has not failed since its last wait."""
+        return self._are_several and not all(
+            endpoint.is_down for endpoint in self.endpoints if endpoint not in attempts.avoid
+        )
+
+    def took_off(self, slot: Slot, key: str) -> None:
+        """A request was sent."""
+        self._in_flight[slot] = key, time.monotonic()
+        self.stats.sent += 1
+        self.stats.in_flight += 1
+
+    def landed(self, slot: Slot) -> None:
+        """A request has ended, and its answer, if there is one, is in the cache."""
+        del self._in_flight[slot]
+        self.stats.in_flight -= 1
+        if self._all_landed is not None and not self._in_flight:
+            self._all_landed.set()
+            self._all_landed = None
+
+    async def all_landed(self) -> None:
+        """Return when no request is in flight."""
+        while self._in_flight:
+            self._all_landed = self._all_landed or anyio.Event()
+            await self._all_landed.wait()
+
+    async def _wait(self, waiter: _Waiter) -> Slot:
+        self._waiting[waiter] = None
+        try:
+            self.serve()
+            with self.stop.waiting():
+                await waiter.served.wait()
+        except BaseException:
+            self._waiting.pop(waiter, None)
+            if waiter.slot is not None:
+                waiter.slot.free()  # served at the moment when it gave up
+            self.serve()
+            raise
+        assert waiter.slot is not None
+        return waiter.slot
+
+    def serve(self) -> None:
+        """Give the waiting requests the slots that can be had now, in their order."""
+        if not self._waiting:
+            return
+        soonest_s, served = math.inf, []
+        for waiter in self._waiting:
+            waiter.slot = self._best(waiter.request, waiter.avoid)
+            if waiter.slot is not None:
+                served.append(waiter)
+                continue
+            choice = self._choice(waiter.avoid)
+            wait_s = min(endpoint.wait_s(waiter.request) for endpoint in choice)
+            soonest_s = min(soonest_s, max(wait_s, _LEAST_NAP_S))
+            if not waiter.avoid:
+                break  # nothing is left for those behind it either
+        for waiter in served:
+            del self._waiting[waiter]
+            waiter.served.set()
+        before, self._alarm_at = self._alarm_at, anyio.current_time() + soonest_s
+        if self._alarm_at < before - _LEAST_NAP_S:
+            self._alarm.set()
+
+    def _best(self, request: Request, avoid: Set[Endpoint]) -> Slot | None:
+        """A slot at the endpoint that should have the request, or at the next best."""
+        choice = self._choice(avoid)
+        if len(choice) == 1:
+            return choice[0].take(request)
+        probes = [endpoint for endpoint in choice if endpoint.is_to_be_probed]
+        up = [endpoint for endpoint in choice if endpoint.n_free and not endpoint.is_down]
+        for endpoint in (*probes, *_ranked(up)):
+            slot = endpoint.take(request)
+            if slot is not None:
+                return slot
+        return None
+
+    def _choice(self, avoid: Set[Endpoint]) -> Sequence[Endpoint]:
+        """The endpoints to be asked; all of them where only some that are down would be left."""
+        if not avoid:
+            return self.endpoints
+        others = [endpoint for endpoint in self.endpoints if endpoint not in avoid]
+        return self.endpoints if all(endpoint.is_down for endpoint in others) else others
+
+    async def _keep_time(self) -> None:
+        """Look again when a limit lets more through, or a probe is due."""
+        with contextlib.suppress(Halted):
+            while True:
+                self._alarm = anyio.Event()
+                with self.stop.waiting():
+                    with anyio.move_on_after(self._alarm_at - anyio.current_time()) as nap:
+                        await self._alarm.wait()
+                if nap.cancelled_caught:
+                    self._alarm_at = math.inf
+                    self.serve()
+
+    # -- events of several endpoints
+
+    def _event_of(self, server: Provider) -> OnEvent:
+        """Events of one endpoint, by its address: it goes down and comes back; only all of them
+        together are an outage."""
+        address = "".join(base_urls(server)[:1])
+
+        def tell(kind: str, **fields: Any) -> None:
+            if kind == "outage began":
+                why = fields["error"].removeprefix(f"{address}: ")
+                fields["notice"] = f"{address} is down and left out: {why}"
+                self._on_event("server down", server=address, **fields)
+                if self.is_down:
+                    self._all_down_since = anyio.current_time()
+                    self._on_event("outage began", error=fields["error"])
+            elif kind == "outage ended":
+                fields["notice"] = f"{address} answers again, after {fields['seconds']:,.0f} s"
+                self._on_event("server back", server=address, **fields)
+                if self._all_down_since is not None:
+                    lasted_s = anyio.current_time() - self._all_down_since
+                    self._all_down_since = None
+                    self._on_event("outage ended", seconds=round(lasted_s, 3))
+            else:
+                self._on_event(kind, server=address, **fields)
+
+        return tell
+
+
+def _ranked(endpoints: list[Endpoint]) -> list[Endpoint]:
+    """The fewest in flight first; equals take turns, in proportion to their speed.
+
+    Turns are those of smooth weighted round-robin, as nginx has it.
+    """
+    endpoints.sort(key=lambda endpoint: endpoint.n_held)
+    equals = [endpoint for endpoint in endpoints if endpoint.n_held == endpoints[0].n_held]
+    if len(equals) > 1:
+        speeds = [endpoint.speed for endpoint in equals]
+        fastest = max((speed for speed in speeds if speed is not None), default=1.0)
+        weights = [fastest if speed is None else speed for speed in speeds]
+        for endpoint, weight in zip(equals, weights, strict=True):
+            endpoint.turn += weight / sum(weights)
+        first = max(equals, key=lambda endpoint: endpoint.turn)
+        first.turn -= 1
+        endpoints.remove(first)
+        endpoints.insert(0, first)
+    return endpoints
+
+
+def _sum(figures: Sequence[float | None]) -> float | None:
+    """The sum; None where one of them is not known."""
+    known = [figure for figure in figures if figure is not None]
+    return sum(known) if len(known) == len(figures) else None
+
+
+def ignore_event(kind: str, **fields: object) -> None:
+    """For callers that want to hear of no events."""
