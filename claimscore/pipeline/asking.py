@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from claimscore.config import Granularity
 from claimscore.errors import ParseError
-from claimscore.pipeline.llm.engine import Engine
+from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.tasks.base import Task, Unit
 from claimscore.prompts import Prompt, numbered
 from claimscore.prompts.prompt import PromptSettings
@@ -39,17 +39,17 @@ def asked_settings(prompt: Prompt, granularity: Granularity) -> PromptSettings:
 class Asking:
     """One task with one prompt: from units to requests, from answers back to units.
 
-    Of `engine` only `request` is used.
+    Of `provider` only the names are used, which are part of every request.
     """
 
     def __init__(
-        self, task: Task, prompt: Prompt, engine: Engine, granularity: Granularity
+        self, task: Task, prompt: Prompt, provider: Provider, granularity: Granularity
     ) -> None:
         self.task = task
         self.prompt = prompt
         self.settings = asked_settings(prompt, granularity)
         self.n_samples = self.settings.samples
-        self._engine = engine
+        self._provider = provider
         schema = prompt.schema
         self._output = OutputSchema(task.name, schema.schema) if schema else None
 
@@ -123,14 +123,16 @@ class Asking:
         fields = units[group[0]].fields(prompt.fields)
         if prompt.takes_several:
             fields["texts"] = numbered([units[index].text for index in group])
-        request = self._engine.request(
-            prompt.render(**fields),
+        request = Request(
+            provider=self._provider.family,
+            namespace=self._provider.namespace,
+            model=settings.model or self._provider.model,
+            messages=prompt.render(**fields),
             temperature=settings.temperature,
             max_tokens=settings.max_tokens,
             top_p=settings.top_p,
             output=self._output,
             sample_index=sample,
             top_logprobs=self.task.top_logprobs,
-            model=settings.model,
         )
         return Question(request, group, sample)

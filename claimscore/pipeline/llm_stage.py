@@ -5,20 +5,43 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import polars as pl
 
 from claimscore.config import Granularity
 from claimscore.pipeline.asking import Asking, Place
-from claimscore.pipeline.llm.engine import Engine
+from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.llm.question import Answer
+from claimscore.pipeline.llm.validation import Parse
 from claimscore.pipeline.plan import PlannedTask
 from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, side_texts
 from claimscore.pipeline.tasks.decompose import sentences_as_claims
 from claimscore.prompts import Prompt
 from claimscore.tables import FAILURES
-from claimscore.types import Failure
+from claimscore.types import Failure, Request
+
+T = TypeVar("T")
+
+#: The outcome of a request that an engine counts instead of sending it: a dry engine's.
+NOT_SENT = Failure("not_sent", "counted, not sent", attempts=0)
+
+
+class AskableEngine(Protocol):
+    """An engine as the stage uses it: `Engine`, or one that only counts (`estimate.DryEngine`)."""
+
+    provider: Provider
+
+    async def answer_all(
+        self,
+        requests: Sequence[Request],
+        parse: Parse[T],
+        *,
+        step: int = 1,
+        counted: bool = True,
+        known: Mapping[str, Failure] = MappingProxyType({}),
+    ) -> list[Answer[T] | Failure]:
+        """See `Engine.answer_all`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,7 +56,7 @@ async def run_task(
     planned: PlannedTask,
     records: pl.DataFrame,
     tables: Mapping[str, pl.DataFrame],
-    engine: Engine | None,
+    engine: AskableEngine | None,
     granularity: Granularity,
     known: Mapping[str, Failure] = MappingProxyType({}),
 ) -> TaskResult:
@@ -46,10 +69,20 @@ async def run_task(
         rows_only = sentences_as_claims(side_texts(records, planned.sides))
         return TaskResult(rows_only, FAILURES.empty())
     assert engine is not None, "a task with a prompt needs an engine"
-    texts = side_texts(records, planned.sides)
-    units = task.units(TaskInput(texts, granularity, tables, records))
-    asking = Asking(task, prompt, engine, granularity)
+    units = task_units(planned, records, tables, granularity)
+    asking = Asking(task, prompt, engine.provider, granularity)
     return task_result(asking, units, await ask_units(asking, units, engine, known))
+
+
+def task_units(
+    planned: PlannedTask,
+    records: pl.DataFrame,
+    tables: Mapping[str, pl.DataFrame],
+    granularity: Granularity,
+) -> list[Unit]:
+    """The units of a chunk that the task asks about; `tables` are those of the tasks before it."""
+    texts = side_texts(records, planned.sides)
+    return planned.task.units(TaskInput(texts, granularity, tables, records))
 
 
 def task_result(
@@ -75,11 +108,15 @@ def task_result(
 async def ask_units(
     asking: Asking,
     units: Sequence[Unit],
-    engine: Engine,
+    engine: AskableEngine,
     known: Mapping[str, Failure] = MappingProxyType({}),
 ) -> dict[Place, Answer[dict[str, Any]] | Failure]:
     """An answer or a failure for every unit and sample: of several at once, and what is left of
-    these of one at a time."""
+    these of one at a time.
+
+    Where a request about several is not sent, all of its units get `NOT_SENT`: which of them its
+    answer would leave is not known.
+    """
     told: dict[Place, Answer[dict[str, Any]] | Failure] = {}
     questions = asking.questions(units)
     alone = [question for question in questions if len(question.units) == 1]
@@ -91,6 +128,9 @@ async def ask_units(
         counted=False,
     )
     for question, answers in zip(groups, heard, strict=True):
+        if answers is NOT_SENT:
+            told |= {(unit, question.sample): NOT_SENT for unit in question.units}
+            continue
         said: dict[int, dict[str, Any]] = {}
         if not isinstance(answers, Failure):
             said = asking.said(question, answers.value)

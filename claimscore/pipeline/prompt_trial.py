@@ -125,7 +125,7 @@ class _TaskTrial:
 
     def _run(self, record: pl.DataFrame, about: str, provider: Provider) -> Trial:
         task, prompt = self._task, self._prompt
-        asking = Asking(task, prompt, Engine(provider, MemoryCache()), "sentence")
+        asking = Asking(task, prompt, provider, "sentence")
         units = _units(task, record)
         questions = asking.questions(units)
         if not questions:
@@ -197,12 +197,13 @@ async def _ask(
 ) -> dict[Place, Answer[dict[str, Any]] | Failure]:
     """One request's units; of several samples the first."""
     one = dataclasses.replace(asking.prompt, settings=_once(asking), summary_settings=_once(asking))
+    again = Asking(asking.task, one, provider, "sentence")
     if provider.family == "builtin":
         async with Engine(provider, MemoryCache()) as engine:
-            return await ask_units(Asking(asking.task, one, engine, "sentence"), units, engine)
+            return await ask_units(again, units, engine)
     models = other_models(one)
     async with open_engine(llm, provider, cache_dir, models=models) as engine:
-        return await ask_units(Asking(asking.task, one, engine, "sentence"), units, engine)
+        return await ask_units(again, units, engine)
 
 
 def _once(asking: Asking) -> Any:

@@ -19,8 +19,8 @@ from claimscore.cache.store import DiskCache
 from claimscore.config import LLMConfig, user_cache_dir
 from claimscore.errors import ClaimscoreError
 from claimscore.pipeline.asking import Asking
-from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.prices import PICO, Price, find_price
+from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import TaskInput, side_texts
 from claimscore.prompts import DEFAULT_VERSION, Prompt, load_prompt
@@ -32,17 +32,6 @@ NOT_IN_CACHE = "The answer is not in the cache on this machine."
 NOT_RENDERED = (
     "The prompt cannot be rendered again: its file, or what it asks about, is not what it was."
 )
-
-
-class _Maker:
-    """Makes requests as an engine does, and cannot send any."""
-
-    def __init__(self, llm: Mapping[str, str]) -> None:
-        self.provider = SimpleNamespace(
-            family=llm["provider"], namespace=llm["namespace"], model=llm["model"]
-        )
-
-    request = Engine.request
 
 
 class RunExchanges:
@@ -58,7 +47,11 @@ class RunExchanges:
         price: Price | None,
     ) -> None:
         additive = settings["additive"]
-        self._maker = cast("Engine", _Maker(additive["llm"]))
+        llm = additive["llm"]  # the names of the provider that was asked: nothing is sent
+        named = SimpleNamespace(
+            family=llm["provider"], namespace=llm["namespace"], model=llm["model"]
+        )
+        self._provider = cast("Provider", named)
         self._granularity = additive.get("texts", {}).get("granularity", "sentence")
         self._prompts = dict(_prompts(additive.get("prompts", {}), options))
         self._max_samples = LLMConfig(**options["llm"]).max_samples
@@ -103,7 +96,7 @@ class RunExchanges:
             task = TASKS[name]
             texts = side_texts(chunk.records, task.sides(chunk.records.columns))
             units = task.units(TaskInput(texts, self._granularity, tables, chunk.records))
-            asking = Asking(task, prompt, self._maker, self._granularity)
+            asking = Asking(task, prompt, self._provider, self._granularity)
             first = asking.questions(units)
             _match((question.request for question in first), keys, found)
             if len(found) < len(keys):

@@ -20,7 +20,6 @@ from claimscore.pipeline.estimating.passes import PassTally, metric_needs
 from claimscore.pipeline.estimating.questions import Found, Tally
 from claimscore.pipeline.estimating.tokens import ruled_answer
 from claimscore.pipeline.estimating.totals import summed
-from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.llm.validation import Parse
 from claimscore.pipeline.llm_stage import sample_column
@@ -207,7 +206,7 @@ class RecordsEstimate:
         if prompt is None:
             return sentences_as_claims(texts) if wanted else None
         units = task.units(TaskInput(texts, self._config.granularity, tables, records))
-        asking = Asking(task, prompt, _maker(self._provider), self._config.granularity)
+        asking = Asking(task, prompt, self._provider, self._config.granularity)
         told = self._look_up(asking, units, wanted=wanted)
         if not wanted:
             return None
@@ -275,16 +274,3 @@ def _ruled(request: Request, parse: Parse[T]) -> T | None:
         return None if text is None else parse(Completion(text, "rules"))
     except ParseError:
         return None
-
-
-class _Maker:
-    """Makes requests as an engine does, and cannot send any."""
-
-    def __init__(self, provider: Provider) -> None:
-        self.provider = provider
-
-    request = Engine.request
-
-
-def _maker(provider: Provider) -> Engine:
-    return cast("Engine", _Maker(provider))
