@@ -27,7 +27,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tables": {"errors", "types"},
     "atomic": {"errors"},
     "addresses": {"errors"},
-    "tls": set(),
+    "http_policy": {"errors", "addresses"},
+    "retry": {"errors"},
     "text": BASE,
     "blocks": BASE | {"text"},
     "storage": BASE,
@@ -38,8 +39,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metrics": BASE | {"text", "blocks"},
     "metrics.bert_score": BASE | {"metrics", "pipeline.encoders"},  # its function asks a model
     "baseline": BASE | {"text"},
-    "pipeline.encoders": BASE | {"addresses", "tls"},
-    "pipeline.llm": BASE | {"addresses", "tls", "cache", "text"},
+    "pipeline.encoders": BASE | {"addresses", "http_policy", "retry"},
+    "pipeline.llm": BASE | {"addresses", "http_policy", "retry", "cache", "text"},
     "pipeline.tasks": BASE | {"text", "metrics", "baseline", "pipeline.llm"},
     "pipeline.passes": BASE | {"text", "blocks", "metrics", "pipeline.encoders", "pipeline.tasks"},
     "pipeline": BASE
@@ -91,12 +92,12 @@ MAY_IMPORT: dict[str, set[str]] = {
 HOMES: dict[str, tuple[str, ...]] = {
     "openai": ("pipeline.llm.providers.batch.api",),
     "httpx2": (
-        "tls",
+        "http_policy",
         "pipeline.llm.providers.transport",
         "pipeline.llm.providers.batch.api",
         "pipeline.encoders.served.client",
     ),
-    "httptools": ("pipeline.llm.providers.reply",),
+    "httptools": ("pipeline.llm.providers.transport",),
     "genai_prices": ("pipeline.llm.prices",),
     "torch": ("pipeline.encoders", "training", "metrics.summac.weights"),
     "transformers": ("pipeline.encoders", "training"),
@@ -109,8 +110,8 @@ HOMES: dict[str, tuple[str, ...]] = {
     "orjson": (
         "cache.key",
         "cache.entry",
-        "pipeline.llm.providers.answers",
-        "pipeline.llm.providers.dialect",
+        "pipeline.llm.providers.openai",
+        "pipeline.llm.providers.schema",
     ),
     "tenacity": ("pipeline.encoders.served.client",),
     "nltk": ("text", "metrics.meteor"),

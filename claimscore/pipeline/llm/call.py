@@ -16,11 +16,11 @@ from claimscore.pipeline.llm.answers import Answers
 from claimscore.pipeline.llm.backlog import Backlog, Unbegun
 from claimscore.pipeline.llm.endpoints import Attempts, Dispatcher
 from claimscore.pipeline.llm.question import Answer, Question
-from claimscore.pipeline.llm.retry import Sleep, retry_wait_s
 from claimscore.pipeline.llm.single_flight import Begun, SingleFlight
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.llm.stopping import Halted, Stop
 from claimscore.pipeline.llm.validation import Invalid, Parse, Valid, validate
+from claimscore.retry import Sleep, retry_wait_s
 from claimscore.types import Completion, Failure
 
 T = TypeVar("T")

@@ -27,11 +27,11 @@ from claimscore.pipeline.llm.limits import Limiter
 from claimscore.pipeline.llm.money import Budgeted, Spending
 from claimscore.pipeline.llm.providers.base import Collecting, Provider, servers_of
 from claimscore.pipeline.llm.question import Answer, Question
-from claimscore.pipeline.llm.retry import Sleep
 from claimscore.pipeline.llm.single_flight import SingleFlight
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.llm.stopping import Closed, Stop
 from claimscore.pipeline.llm.validation import Parse
+from claimscore.retry import Sleep
 from claimscore.types import Failure, Message, OutputSchema, Request
 
 T = TypeVar("T")

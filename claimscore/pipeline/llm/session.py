@@ -282,7 +282,7 @@ async def _recall_shared_dialect(provider: Any, shared: SharedLimits) -> None:
 
 
 def _use_dialect(provider: Any, stored: JSON | None) -> None:
-    from claimscore.pipeline.llm.providers.dialect import Dialect
+    from claimscore.pipeline.llm.providers.schema import Dialect
 
     if stored is not None:
         provider.dialect = Dialect.from_json(stored)

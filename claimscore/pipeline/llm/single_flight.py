@@ -11,8 +11,8 @@ import anyio
 
 from claimscore.cache.entry import Entry
 from claimscore.pipeline.llm.answers import Answers, Turn
-from claimscore.pipeline.llm.retry import Sleep
 from claimscore.pipeline.llm.stopping import Stop
+from claimscore.retry import Sleep
 from claimscore.types import Failure
 
 #: Seconds between two looks whether another process has got the answer that is wanted here too.

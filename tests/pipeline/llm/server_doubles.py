@@ -16,9 +16,9 @@ from claimscore.pipeline.llm.endpoints import Attempts, Dispatcher
 from claimscore.pipeline.llm.limits import Limiter
 from claimscore.pipeline.llm.money import Spending
 from claimscore.pipeline.llm.providers.base import SeveralServers
-from claimscore.pipeline.llm.retry import retry_wait_s
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.llm.stopping import Halted, Stop
+from claimscore.retry import retry_wait_s
 from claimscore.types import Completion, Message, Request
 from tests.pipeline.llm.fakes import completion
 

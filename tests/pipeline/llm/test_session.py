@@ -13,8 +13,8 @@ from claimscore.errors import BudgetError, ConfigError
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.money import spent_so_far
 from claimscore.pipeline.llm.providers.base import load_provider
-from claimscore.pipeline.llm.providers.dialect import Dialect
 from claimscore.pipeline.llm.providers.openai import OpenAIProvider
+from claimscore.pipeline.llm.providers.schema import Dialect
 from claimscore.pipeline.llm.question import Answer
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.types import Message, OutputSchema, Request

@@ -41,7 +41,7 @@ from claimscore.errors import (
     TransientError,
     UnknownModelError,
 )
-from claimscore.tls import tls_context
+from claimscore.http_policy import tls_context
 
 logger = logging.getLogger("claimscore")
 

@@ -1,17 +1,25 @@
-"""Chat completions of OpenAI and of every server that speaks its protocol.
+"""Chat completions of OpenAI and of all servers that speak its protocol.
 
-The parts: `dialect` is what is sent, `answers` and `complaints` what comes back, `transport`
-the connections.
+`OpenAIServer` is a server's address and key, and knows what its bodies mean; `OpenAIProvider`
+asks it one request at a time, `batch_jobs` many in a file. A request's body is made in `schema`,
+refusals are read in `errors`, connections are in `transport`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import difflib
+import json
+import math
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from claimscore import __version__
-from claimscore.addresses import is_public_http, server_address, usable_key
+from claimscore.addresses import server_address
 from claimscore.config import LLMConfig, api_base_url, api_key
 from claimscore.errors import (
     AuthenticationError,
@@ -23,29 +31,76 @@ from claimscore.errors import (
     TransientError,
     UnknownModelError,
 )
-from claimscore.pipeline.llm.providers.answers import (
-    completion_of,
-    decoded,
-    models_instead,
-    without_key,
-)
-from claimscore.pipeline.llm.providers.complaints import Complaint, complaint_of, error_of
-from claimscore.pipeline.llm.providers.dialect import Dialect, encoded, learnt_from, wire_body
+from claimscore.http_policy import key_for
+from claimscore.pipeline.llm.providers.errors import Refusal, read_refusal, translate_error
 from claimscore.pipeline.llm.providers.headers import rate_limits
-from claimscore.pipeline.llm.providers.reply import Reply
+from claimscore.pipeline.llm.providers.schema import (
+    Dialect,
+    chat_body,
+    encode_json,
+    learn_dialect,
+)
 from claimscore.pipeline.llm.providers.transport import open_transport
-from claimscore.types import Completion, Request
+from claimscore.types import Completion, RateLimits, Request, TokenLogprob, Usage
 
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["DEFAULT_BASE_URL", "Dialect", "OpenAIProvider", "normalised_url"]
+    from claimscore.pipeline.llm.providers.transport import Reply
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 KEY_NAME = "OPENAI_API_KEY"
 
 #: Keys with few rights may ask a model and not list them.
 _MAY_NOT_LIST = re.compile(r"missing[ _]scope|insufficient permissions")
+
+#: Finish reasons of a generation that the server broke off: OpenRouter; vLLM; DeepSeek.
+_BROKEN_OFF = {"error", "abort", "insufficient_system_resource"}
+_LONGEST_MODEL_LIST = 2000
+
+
+class OpenAIServer:
+    """One server and the key for it, which is sent there and shown in no answer and no error.
+
+    Raises `ConfigError` where the address is none or the key would be sent unencrypted.
+    """
+
+    def __init__(self, base_url: str, key: str | None, *, allow_http_key: bool = False) -> None:
+        self.base_url = normalised_url(base_url)
+        self.key = key_for(self.base_url, key, key_name=KEY_NAME, allow_http_key=allow_http_key)
+        self.headers = [
+            (b"accept", b"application/json"),
+            (b"user-agent", f"claimscore/{__version__}".encode()),
+        ]
+        if self.key:
+            self.headers.append((b"authorization", f"Bearer {self.key}".encode()))
+        self.json_headers = [*self.headers, (b"content-type", b"application/json")]
+
+    def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
+        """A reply that is no answer, in its parts and without the key."""
+        return read_refusal(status, headers, body, self.key)
+
+    def error(self, refusal: Refusal, model: str) -> ClaimscoreError:
+        """The error that a refusal of a request to `model` is."""
+        return translate_error(refusal, base_url=self.base_url, model=model)
+
+    def completion(
+        self, body: object, request: Request, limits: RateLimits | None = None
+    ) -> Completion:
+        """The answer in a decoded body; a key that the server echoes is left out.
+
+        Raises `TransientError` where the body holds no answer.
+        """
+        completion = completion_of(body, request, limits)
+        key = self.key
+        if not key or (key not in completion.text and key not in completion.model):
+            return completion
+        return dataclasses.replace(
+            completion,
+            text=completion.text.replace(key, "[key]"),
+            model=completion.model.replace(key, "[key]"),
+            logprobs=None,
+        )
 
 
 class OpenAIProvider:
@@ -72,29 +127,18 @@ class OpenAIProvider:
     ) -> None:
         self.model = model
         self.timeout_s = timeout_s
-        self.base_url = normalised_url(base_url)
+        self.server = OpenAIServer(base_url, key, allow_http_key=allow_http_key)
+        self.base_url = self.server.base_url
         self.namespace = namespace or self.base_url
-        self._dialects = {model: dialect or Dialect()}
         self.on_dialect = on_dialect
-        self._key = usable_key(key, KEY_NAME)
-        if self._key and not allow_http_key and is_public_http(self.base_url):
-            raise ConfigError(
-                f"{self.base_url}: OPENAI_API_KEY would be sent unencrypted; use https, unset "
-                "the key if the server needs none, or accept it with --allow-http-key"
-            )
-        self._headers = [
-            (b"accept", b"application/json"),
-            (b"user-agent", f"claimscore/{__version__}".encode()),
-        ]
-        if self._key:
-            self._headers.append((b"authorization", f"Bearer {self._key}".encode()))
-        self._post_headers = [*self._headers, (b"content-type", b"application/json")]
+        self._dialects = {model: dialect or Dialect()}
         self._transport = open_transport(self.base_url, timeout_s, transport)
         asks_openai = transport is None and self.base_url == DEFAULT_BASE_URL
-        self._lacks_key = asks_openai and self._key is None
+        self._lacks_key = asks_openai and self.server.key is None
 
     @classmethod
     def from_config(cls, config: LLMConfig) -> OpenAIProvider:
+        """The provider that settings and environment name; raises `ConfigError`."""
         _, _, model = config.model.partition(":")
         if not model:
             raise ConfigError("--llm openai: name a model, as in openai:gpt-5-mini")
@@ -111,51 +155,58 @@ class OpenAIProvider:
         return f"OpenAIProvider({self.model!r}, base_url={self.base_url!r})"
 
     async def complete(self, request: Request) -> Completion:
+        """Ask in the server's dialect; where the server refuses that, learn and ask again.
+
+        Tasks that ask at the same time meet such a refusal once each, later ones never. Raises
+        only `claimscore.errors`.
+        """
         if self._lacks_key:
             raise AuthenticationError(
-                f"OPENAI_API_KEY is not set, and {self.base_url} answers nobody without a key; set "
-                "it, or name another server with --base-url"
+                f"OPENAI_API_KEY is not set, and {self.base_url} answers no request without a key; "
+                "set it, or name another server with --base-url"
             )
-        """Ask in the server's dialect; where it complains of that, learn and ask again.
-
-        Those who ask at the same time meet a complaint once each, those after them never.
-        """
+        server = self.server
         while True:
             dialect = self._dialects.get(request.model) or Dialect()
-            body = encoded(wire_body(request, dialect))
+            body = encode_json(chat_body(request, dialect))
             reply = await self._transport.send(
-                "POST", "/chat/completions", self._post_headers, body
+                "POST", "/chat/completions", server.json_headers, body
             )
             if 200 <= reply.status < 300:
-                return self._completion(reply, request)
-            complaint = complaint_of(*reply, key=self._key)
-            learnt = learnt_from(complaint, dialect)
+                answer = decode_json(reply.body)
+                if isinstance(answer, dict) and answer.get("error") and not answer.get("choices"):
+                    raise self._late_error(reply, answer["error"])
+                return server.completion(answer, request, rate_limits(reply.headers))
+            refusal = server.refusal(*reply)
+            learnt = learn_dialect(refusal, dialect)
             if learnt is None:
-                raise self._error(complaint, request.model)
+                raise server.error(refusal, request.model)
             if self._dialects.get(request.model, dialect) == dialect:
                 self._learn(request.model, learnt)  # else another task has learnt it meanwhile
 
     async def diagnose(self) -> None:
         """Raise `AuthenticationError` or `UnknownModelError` where the list of models proves it.
 
-        Some gateways answer a wrong name or key with a 5xx, as if it could pass. Whatever is
+        Some gateways answer a wrong name or key with a 5xx, as if it could pass. A reply that is
         no proof is passed over in silence.
         """
+        server = self.server
         try:
-            reply = await self._transport.send("GET", "/models", self._headers)
+            reply = await self._transport.send("GET", "/models", server.headers)
         except TransientError:
             return
         if reply.status in (401, 403):
-            complaint = complaint_of(*reply, key=self._key)
-            if not _MAY_NOT_LIST.search(complaint.words):
-                raise self._error(complaint)
+            refusal = server.refusal(*reply)
+            if not _MAY_NOT_LIST.search(refusal.words):
+                raise server.error(refusal, self.model)
         elif reply.status == 200:
-            others = models_instead(reply.body, self.model)
-            if others:
-                names = self._without_key(", ".join(others))
+            names = ", ".join(models_instead(reply.body, self.model))
+            if names:
+                names = names.replace(server.key, "[key]") if server.key else names
                 raise UnknownModelError(f"{self.base_url} has no model {self.model!r}, but {names}")
 
     async def aclose(self) -> None:
+        """Close connections; may be called twice."""
         await self._transport.aclose()
 
     @property
@@ -172,19 +223,6 @@ class OpenAIProvider:
         if self.on_dialect is not None and model == self.model:
             self.on_dialect(dialect)
 
-    def _completion(self, reply: Reply, request: Request) -> Completion:
-        """The answer. A server that echoes the key does not get it into a cache or a table."""
-        body = decoded(reply.body)
-        if isinstance(body, dict) and body.get("error") and not body.get("choices"):
-            raise self._late_error(reply, body["error"])
-        return without_key(completion_of(body, request, rate_limits(reply.headers)), self._key)
-
-    def _without_key(self, text: str) -> str:
-        return text.replace(self._key, "[key]") if self._key else text
-
-    def _error(self, complaint: Complaint, model: str = "") -> ClaimscoreError:
-        return error_of(complaint, base_url=self.base_url, model=model or self.model)
-
     def _late_error(self, reply: Reply, error: object) -> ClaimscoreError:
         """An error in an answer with status 200: OpenRouter sends that before it has one.
 
@@ -193,17 +231,152 @@ class OpenAIProvider:
         """
         code = error.get("code") if isinstance(error, dict) else None
         status = code if isinstance(code, int) and 400 <= code < 600 else 500
-        complaint = complaint_of(status, reply.headers, reply.body, self._key)
-        meant = self._error(complaint)
+        refusal = self.server.refusal(status, reply.headers, reply.body)
+        meant = self.server.error(refusal, self.model)
         if isinstance(meant, RateLimitError | RejectedError | QuotaError):
             return meant
         return TransientError(
-            f"{self.base_url}: an error instead of an answer: {complaint.message}",
+            f"{self.base_url}: an error instead of an answer: {refusal.message}",
             "body",
-            limits=complaint.limits,
+            limits=refusal.limits,
         )
 
 
 def normalised_url(url: str) -> str:
     """One spelling a server: no default port, no slash at the end, no query."""
     return server_address(url, key_name=KEY_NAME)
+
+
+# -- answers; pure
+
+
+def completion_of(body: object, request: Request, limits: RateLimits | None = None) -> Completion:
+    """The first choice of a decoded body; raises `TransientError` where there is none.
+
+    Such an answer is broken, and worth asking for again.
+    """
+    try:
+        choice = body["choices"][0]  # type: ignore[index] # anything else is caught below
+        message = choice["message"]
+        text = _text(message.get("content"))
+        finish_reason = choice.get("finish_reason") or "stop"
+        if finish_reason in _BROKEN_OFF or choice.get("error"):
+            raise TransientError("the server broke its answer off", "body", limits=limits)
+        refusal = message.get("refusal")
+        if refusal and not text:
+            text, finish_reason = _text(refusal), "refusal"
+        model = body.get("model") or request.model  # type: ignore[attr-defined] # the same
+        usage = _usage(body.get("usage"))  # type: ignore[attr-defined] # the same
+        logprobs = _logprobs(choice.get("logprobs"))
+        return Completion(_valid(text), str(model), str(finish_reason), usage, limits, logprobs)
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+        pass
+    raise TransientError("the server's answer is no chat completion", "body", limits=limits)
+
+
+def decode_json(body: bytes) -> Any:
+    """The value of a JSON text, or None where it is none; what orjson refuses goes the long way."""
+    with contextlib.suppress(orjson.JSONDecodeError):
+        return orjson.loads(body)
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _text(content: object) -> str:
+    """A message's text; some servers send a list of parts."""
+    if content is None:
+        return ""
+    if isinstance(content, list):
+        return "".join(part["text"] for part in content if part.get("type") == "text")
+    if not isinstance(content, str):
+        raise TypeError("content is neither text nor parts")
+    return content
+
+
+def _valid(text: str) -> str:
+    """A text that can be stored; JSON may hold halves of characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
+def _logprobs(reported: object) -> tuple[TokenLogprob, ...] | None:
+    """The tokens with their log-probabilities; None where they are not there, or odd.
+
+    A token without a finite one is impossible and left out.
+    """
+    try:
+        places = tuple(
+            TokenLogprob(
+                _valid(place["token"]),
+                _finite(place["logprob"]),
+                tuple(
+                    (_valid(other["token"]), float(other["logprob"]))
+                    for other in place.get("top_logprobs") or ()
+                    if math.isfinite(other["logprob"])
+                ),
+            )
+            for place in reported["content"]  # type: ignore[index] # anything else is caught below
+        )
+        return places or None
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        return None
+
+
+def _finite(value: Any) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is no log-probability")
+    return float(value)
+
+
+def _usage(reported: object) -> Usage:
+    """Tokens as reported; a figure that is no count is as good as not reported."""
+    usage = reported if isinstance(reported, dict) else {}
+    prompt_tokens = _count(usage, "prompt_tokens")
+    details = usage.get("prompt_tokens_details")
+    cached = _count(details, "cached_tokens") if isinstance(details, dict) else None
+    if cached is not None and (prompt_tokens is None or cached > prompt_tokens):
+        cached = None
+    return Usage(prompt_tokens, _count(usage, "completion_tokens"), cached)
+
+
+def _count(usage: Mapping[str, Any], name: str) -> int | None:
+    value = usage.get(name)
+    return value if type(value) is int and value >= 0 else None
+
+
+# -- the list of models; pure
+
+
+def models_instead(body: bytes, model: str) -> list[str]:
+    """Up to five names from a list of models that surely lacks `model`, the likest first.
+
+    Empty where the list is no proof: it is odd, one page of several or very long, has
+    wildcards, or names one model only (such servers often take any name), or has the model
+    under a longer name, with a date, an owner or a variant.
+    """
+    listed = decode_json(body)
+    more = isinstance(listed, dict) and (listed.get("has_more") or listed.get("next"))
+    items = listed.get("data") if isinstance(listed, dict) else listed
+    if more or not isinstance(items, list) or not 2 <= len(items) <= _LONGEST_MODEL_LIST:
+        return []
+    names = [item["id"] for item in items if isinstance(item, dict) and _is_name(item.get("id"))]
+    if len(names) < len(items):
+        return []
+    stem = _stem(model)
+    if any(_stem(name).startswith(stem) for name in names):
+        return []
+    return difflib.get_close_matches(model, names, 5, 0.0)
+
+
+def _stem(model: str) -> str:
+    """A model's name without owner, tag and "-latest"."""
+    return model.casefold().rpartition("/")[2].partition(":")[0].removesuffix("-latest")
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value != "" and "*" not in value

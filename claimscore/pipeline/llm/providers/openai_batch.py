@@ -58,9 +58,9 @@ from claimscore.pipeline.llm.providers.batch.progress import BatchProgress
 from claimscore.pipeline.llm.providers.batch.room import Room
 from claimscore.pipeline.llm.providers.batch.unanswered import Unanswered
 from claimscore.pipeline.llm.providers.batch.waiting import Crowd, Job, Waiter
-from claimscore.pipeline.llm.providers.complaints import Complaint
-from claimscore.pipeline.llm.providers.dialect import Dialect, learnt_from
+from claimscore.pipeline.llm.providers.errors import Refusal
 from claimscore.pipeline.llm.providers.openai import DEFAULT_BASE_URL, OpenAIProvider
+from claimscore.pipeline.llm.providers.schema import Dialect, learn_dialect
 from claimscore.types import Completion, Request
 
 if TYPE_CHECKING:
@@ -393,12 +393,12 @@ class OpenAIBatchProvider:
         self._tell("batch ended", batch=server.id, status=server.status, answered=n_answered)
         self._unanswered.settle(batch, server, complaints, n_answered)
 
-    def _teaches(self, batch: Batch, complaint: Complaint | None) -> bool:
+    def _teaches(self, batch: Batch, complaint: Refusal | None) -> bool:
         """Whether a complaint is about how we ask; if so, the next batch asks otherwise."""
         if complaint is None:
             return False
         asked = Dialect.from_json(batch.state.dialect)
-        learnt = learnt_from(complaint, asked)
+        learnt = learn_dialect(complaint, asked)
         if learnt is not None and self.dialect == asked:  # else another batch has taught it
             self.dialect = learnt
             if self.on_dialect is not None:

@@ -1,12 +1,13 @@
-"""One HTTP request at a time on a connection, to one server. The LLM stage's home of httpx2.
+"""Connections to one server: a request goes out, a whole reply comes back or an error of ours.
 
-A pool that looks at all its connections for every request, as a general client's does, costs
-several times what the request costs. Here a request takes the connection that was idle last,
-or opens one, and has it for itself.
+`DirectTransport` has connections of its own and reads replies with httptools, Node's parser in C:
+a request takes the connection that was idle last, or opens one, and has it for itself. It costs
+an eighth of the CPU time of an httpx2 client (`docs/decisions.md` has the numbers).
+`ClientTransport` is that client, for proxies, for tests and for the large files of batch jobs.
 
-Nothing is sent twice from here: the server may have done, and billed, what it did not get to
-answer. An idle connection that the server has closed is recognised before it is used; there
-remains the server that hangs up in the moment of sending, and that is the caller's to judge.
+Nothing is sent twice from here: the server may have done, and billed, a request that it did not
+get to answer. An idle connection that the server has closed is recognised before it is used.
+There remains the server that hangs up in the moment of sending; the caller judges that.
 """
 
 from __future__ import annotations
@@ -19,32 +20,37 @@ import socket
 import ssl
 import time
 import zlib
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, BinaryIO, NamedTuple, Protocol
 from urllib.parse import quote, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import anyio
+import httptools
 import httpx2
 from anyio.abc import ByteStream, SocketAttribute
 
-from claimscore.addresses import is_loopback
+from claimscore import http_policy
 from claimscore.errors import ConfigError, TransientError
-from claimscore.pipeline.llm.providers.reply import Reply, ReplyReader
-from claimscore.tls import tls_context
+from claimscore.pipeline.llm.providers.errors import scrubbed
 
-#: A larger answer is a broken one.
+#: A larger answer, or a larger head of one, is a broken one.
 MAX_BODY_BYTES = 64 * 2**20
+MAX_HEAD_BYTES = 128 * 2**10
 
-#: Below the five seconds after which uvicorn and Node close an idle connection.
-LONGEST_IDLE_S = 4.0
-LONGEST_CONNECT_S = 15.0
-KEEP_ALIVE_S = 60
+_CHUNK_BYTES = 2**16
 
 Headers = Sequence[tuple[bytes, bytes]]
 
 #: What a broken connection raises; `anyio.EndOfStream` is an orderly end.
 _BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)
+
+
+class Reply(NamedTuple):
+    """A response, read to its end. Header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
 
 
 class Transport(Protocol):
@@ -62,24 +68,12 @@ class Transport(Protocol):
 
 
 def open_transport(
-    base_url: str, timeout_s: float, double: httpx2.AsyncBaseTransport | None = None
+    base_url: str, timeout_s: float, replacement: httpx2.AsyncBaseTransport | None = None
 ) -> Transport:
-    """Direct connections, unless a test's double or a proxy of the environment is between."""
-    if double is not None or _may_be_proxied(base_url):
-        return ClientTransport(base_url, timeout_s, double)
+    """Direct connections, unless a test's replacement or a proxy of the environment is between."""
+    if replacement is not None or http_policy.may_be_proxied(base_url):
+        return ClientTransport(base_url, timeout_s, replacement)
     return DirectTransport(base_url, timeout_s)
-
-
-def _may_be_proxied(base_url: str) -> bool:
-    """Where this says yes, httpx2 decides by its own, finer rules.
-
-    This machine is reached directly: a proxy would see the key that plain http may carry here.
-    """
-    parts, proxies = urlsplit(base_url), getproxies()
-    if is_loopback(parts.hostname or ""):
-        return False
-    named = proxies.get(parts.scheme) or proxies.get("all")
-    return bool(named) and not proxy_bypass(parts.netloc)
 
 
 # -- direct
@@ -94,7 +88,7 @@ class DirectTransport:
         timeout_s: float,
         *,
         tls: ssl.SSLContext | None = None,
-        longest_idle_s: float = LONGEST_IDLE_S,
+        longest_idle_s: float = http_policy.IDLE_S,
     ) -> None:
         parts = urlsplit(base_url)
         self._base_url = base_url
@@ -108,63 +102,64 @@ class DirectTransport:
         )
         self._tls = tls
         self._timeout_s = timeout_s
-        self._connect_s = min(LONGEST_CONNECT_S, timeout_s / 2)
+        self._connect_s = http_policy.connect_limit_s(timeout_s)
         self._longest_idle_s = longest_idle_s
-        self._idle: collections.deque[_Line] = collections.deque()
+        self._idle: collections.deque[Connection] = collections.deque()
         self._closed = False
         self._trusted = False
 
     async def send(self, method: str, path: str, headers: Headers, body: bytes = b"") -> Reply:
-        data = self._request(method, path, headers, body)
-        deadline = anyio.current_time() + self._timeout_s
-        line = await self._idle_line() or await self._new_line()
-        reply = None
-        try:
-            with anyio.CancelScope(deadline=deadline):
-                reply = await line.exchange(data)
-        finally:  # whatever ended it, a cancellation too: what was not read whole is closed
-            await self._put_back(line, whole=reply is not None)
-        if reply is None:
-            raise _no_answer(self._base_url, self._timeout_s)
-        return reply
-
-    def _request(self, method: str, path: str, headers: Headers, body: bytes) -> bytes:
         parts = [method.encode(), b" ", self._path, path.encode(), self._host_lines]
         for name, value in headers:
             parts += (name, b": ", value, b"\r\n")
         if body:
             parts.append(b"content-length: %d\r\n" % len(body))
-        return b"".join((*parts, b"\r\n", body))
+        data = b"".join((*parts, b"\r\n", body))
+        deadline = anyio.current_time() + self._timeout_s
+        connection = await self._idle_connection() or await self._connect()
+        reply = None
+        try:
+            with anyio.CancelScope(deadline=deadline):
+                reply = await connection.exchange(data)
+        finally:  # whatever ended it, a cancellation too: what was not read whole is closed
+            await self._put_back(connection, whole=reply is not None)
+        if reply is None:
+            raise _no_answer(self._base_url, self._timeout_s)
+        return reply
 
     async def aclose(self) -> None:
         self._closed = True
         while self._idle:
             await self._idle.pop().aclose()
 
-    async def _idle_line(self) -> _Line | None:
+    async def _idle_connection(self) -> Connection | None:
         """The connection used last, of those that are still good."""
         oldest = time.monotonic() - self._longest_idle_s
         while self._idle:
-            line = self._idle.pop()
-            if line.idle_since >= oldest and not line.is_readable():
-                return line
-            await line.aclose()
+            connection = self._idle.pop()
+            if connection.idle_since >= oldest and not connection.is_readable():
+                return connection
+            await connection.aclose()
         return None
 
-    async def _put_back(self, line: _Line, *, whole: bool) -> None:
-        if not whole or self._closed or not line.may_be_used_again:
-            await line.aclose()
+    async def _put_back(self, connection: Connection, *, whole: bool) -> None:
+        if not whole or self._closed or not connection.may_be_used_again:
+            await connection.aclose()
             return
-        line.idle_since = time.monotonic()
-        self._idle.append(line)
-        if self._idle[0].idle_since < line.idle_since - self._longest_idle_s:
+        connection.idle_since = time.monotonic()
+        self._idle.append(connection)
+        if self._idle[0].idle_since < connection.idle_since - self._longest_idle_s:
             await self._idle.popleft().aclose()  # one a request is enough
 
-    async def _new_line(self) -> _Line:
-        stream = None
+    async def _connect(self) -> Connection:
+        options: Any = {}
+        if self._secure:  # many servers hang up without TLS's good-bye: not standard compatible
+            tls = self._tls or http_policy.tls_context()
+            options = {"ssl_context": tls, "tls_standard_compatible": False}
+        stream: ByteStream | None = None
         try:
             with anyio.move_on_after(self._connect_s):
-                stream = await self._connect()
+                stream = await anyio.connect_tcp(self._host, self._port, **options)
         except ssl.SSLCertVerificationError as exc:
             raise _untrusted(self._base_url, exc.verify_message, before=self._trusted) from None
         except (*_BROKEN, anyio.EndOfStream) as exc:
@@ -172,21 +167,12 @@ class DirectTransport:
         if stream is None:
             raise _not_reached(self._base_url, f"it took more than {self._connect_s:g} s")
         self._trusted = True
-        _keep_alive(stream.extra(SocketAttribute.raw_socket))
-        return _Line(stream, self._base_url)
-
-    async def _connect(self) -> ByteStream:
-        if not self._secure:
-            return await anyio.connect_tcp(self._host, self._port)
-        return await anyio.connect_tcp(
-            self._host,
-            self._port,
-            ssl_context=self._tls or tls_context(),
-            tls_standard_compatible=False,  # many servers hang up without TLS's good-bye
-        )
+        for option in http_policy.socket_options():
+            stream.extra(SocketAttribute.raw_socket).setsockopt(*option)
+        return Connection(stream, self._base_url)
 
 
-class _Line:
+class Connection:
     """A connection and where its conversation stands; used by one request at a time."""
 
     __slots__ = ("_base_url", "_socket", "_stream", "idle_since", "may_be_used_again")
@@ -200,48 +186,33 @@ class _Line:
 
     async def exchange(self, request: bytes) -> Reply:
         """Send and read everything. Unless this returns, the connection must be closed."""
-        with contextlib.suppress(*_BROKEN):  # it may have said why before it hung up
+        with contextlib.suppress(*_BROKEN):  # the server may have said why before it hung up
             await self._stream.send(request)
-        reader = ReplyReader(MAX_BODY_BYTES)
-        heard = await self._read(reader)
-        self.may_be_used_again = reader.may_follow
-        if reader.is_too_large:
-            raise _too_large(self._base_url)
-        if reader.status is None:
-            what = "sent no whole HTTP answer" if heard else "hung up without an answer"
-            raise TransientError(f"{self._base_url} {what}", "dropped")
-        if not reader.is_whole and reader.status < 300:
-            raise TransientError(f"{self._base_url}: the answer broke off", "body")
-        return _decoded(reader.reply(), self._base_url)
-
-    async def _read(self, reader: ReplyReader) -> bool:
-        """Until there is a whole answer or none will come; whether anything came."""
-        heard = False
+        parser = ReplyParser(MAX_BODY_BYTES)
         try:
-            while not (reader.is_whole or reader.is_broken):
-                reader.feed(await self._stream.receive())
-                heard = True
+            while not (parser.is_whole or parser.is_broken):
+                parser.feed(await self._stream.receive())
         except anyio.EndOfStream:
-            reader.hung_up()
+            parser.hung_up()
         except _BROKEN:
             pass
-        return heard
+        self.may_be_used_again = parser.may_follow
+        if parser.status is None:
+            what = "sent no whole HTTP answer" if parser.n_bytes else "hung up without an answer"
+            raise TransientError(f"{self._base_url} {what}", "dropped")
+        if parser.n_bytes > MAX_BODY_BYTES:
+            raise _too_large(self._base_url)
+        if not parser.is_whole and parser.status < 300:
+            raise TransientError(f"{self._base_url}: the answer broke off", "body")
+        return _decompressed(parser.reply(), self._base_url)
 
     def is_readable(self) -> bool:
-        """Whether an idle connection was closed, or holds what nobody asked for."""
+        """Whether an idle connection was closed, or holds an answer that no request asked for."""
         return _is_readable(self._socket.fileno())
 
     async def aclose(self) -> None:
         with anyio.CancelScope(shield=True):
             await self._stream.aclose()
-
-
-def _keep_alive(raw: socket.socket) -> None:
-    """Notice a server that is gone, and keep routers from forgetting a wait of many minutes."""
-    raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if hasattr(socket, "TCP_KEEPIDLE"):
-        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEP_ALIVE_S)
-        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEP_ALIVE_S)
 
 
 def _is_readable(descriptor: int) -> bool:
@@ -254,89 +225,207 @@ def _is_readable(descriptor: int) -> bool:
     return bool(poll.poll(0))
 
 
-# -- through a proxy, or to a double
+class ReplyParser:
+    """Takes the bytes of one response, in whatever pieces they come; `max_body` bytes at most.
+
+    `status` is None until its head is there; 100 and the like are passed over. Once it
+    `is_whole` or `is_broken`, there is nothing more to read. `n_bytes` counts the bytes of the
+    head until it is there, then those of the body.
+    """
+
+    __slots__ = (
+        "_ends_with_connection",
+        "_headers",
+        "_max_body",
+        "_parser",
+        "_parts",
+        "is_broken",
+        "is_whole",
+        "may_follow",
+        "n_bytes",
+        "status",
+    )
+
+    def __init__(self, max_body: int) -> None:
+        self.status: int | None = None
+        self.n_bytes = 0
+        self.is_whole = False
+        self.is_broken = False
+        #: Whether the next response may come on the same connection.
+        self.may_follow = False
+        self._max_body = max_body
+        self._headers: dict[str, str] = {}
+        self._parts: list[bytes] = []
+        self._ends_with_connection = False
+        self._parser = httptools.HttpResponseParser(self)
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes, not after the end."""
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self.may_follow = False  # a whole one may have been followed by noise
+            self.is_broken = not self.is_whole
+        if self.status is None:
+            self.n_bytes += len(data)
+            self.is_broken |= self.n_bytes > MAX_HEAD_BYTES
+
+    def hung_up(self) -> None:
+        """The server has closed the connection, which may be how it ends its answer."""
+        self.is_whole |= self._ends_with_connection and not self.is_broken
+
+    def reply(self) -> Reply:
+        """What has come; there must be a head."""
+        assert self.status is not None, "asked for before there was a head"
+        return Reply(self.status, self._headers, b"".join(self._parts))
+
+    # -- called by httptools
+
+    def on_message_begin(self) -> None:
+        if self.is_whole:
+            self.may_follow = False  # an answer to no request must not become the next one's
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.status is None:  # else it is a trailer
+            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if self.status is not None or status < 200:
+            return
+        self.status, self.n_bytes = status, 0
+        headers = self._headers
+        is_chunked = "chunked" in headers.get("transfer-encoding", "").lower()
+        self._ends_with_connection = not is_chunked and "content-length" not in headers
+
+    def on_body(self, data: bytes) -> None:
+        if self.is_whole or self.is_broken:
+            return
+        self.n_bytes += len(data)
+        self._parts.append(data)
+        self.is_broken = self.n_bytes > self._max_body
+
+    def on_message_complete(self) -> None:
+        if self.status is None:
+            self._headers.clear()  # a 100 and its like
+        elif not self.is_whole and not self.is_broken:
+            self.is_whole = True
+            self.may_follow = self._parser.should_keep_alive()
+
+
+# -- through httpx2
 
 
 class ClientTransport:
-    """An httpx2 client: slower, but it knows proxies, and tests can take its transport's place."""
+    """An httpx2 client: slower, but it knows proxies and sends and fetches files.
+
+    `replacement` takes the place of its connections, for tests. `key` is left out of errors.
+    """
 
     def __init__(
-        self, base_url: str, timeout_s: float, double: httpx2.AsyncBaseTransport | None = None
+        self,
+        base_url: str,
+        timeout_s: float,
+        replacement: httpx2.AsyncBaseTransport | None = None,
+        *,
+        key: str | None = None,
     ) -> None:
         self._base_url = base_url
         self._timeout_s = timeout_s
+        self._key = key
         self._trusted = False
-        connect_s = min(LONGEST_CONNECT_S, timeout_s / 2)
+        if replacement is None and not http_policy.may_be_proxied(base_url):
+            replacement = httpx2.AsyncHTTPTransport(**http_policy.transport_options())
         try:
             self._client = httpx2.AsyncClient(
-                transport=double,
-                timeout=httpx2.Timeout(timeout_s, connect=connect_s, pool=None),
-                limits=httpx2.Limits(keepalive_expiry=LONGEST_IDLE_S),
-                follow_redirects=False,
-                verify=tls_context(),
+                transport=replacement, **http_policy.client_options(timeout_s)
             )
         except (ImportError, ValueError, httpx2.InvalidURL) as exc:
-            raise ConfigError(f"the proxy named in the environment cannot be used: {exc}") from None
+            raise http_policy.unusable_proxy(exc) from None
 
     async def send(self, method: str, path: str, headers: Headers, body: bytes = b"") -> Reply:
-        reply = None
-        try:
-            with anyio.move_on_after(self._timeout_s):
-                reply = await self._exchange(method, self._base_url + path, headers, body)
-        except (httpx2.ConnectError, httpx2.ProxyError, httpx2.ConnectTimeout) as exc:
-            why = str(exc) or "it took too long"
-            if "CERTIFICATE_VERIFY_FAILED" in why:
-                raise _untrusted(self._base_url, why, before=self._trusted) from None
-            raise _not_reached(self._base_url, why) from None
-        except httpx2.TimeoutException:
-            pass
-        except httpx2.DecodingError:
-            raise _undecodable(self._base_url) from None
-        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as exc:
-            raise ConfigError(f"{self._base_url}: {exc}") from None
-        except httpx2.TransportError:
-            raise TransientError(f"{self._base_url}: the connection broke", "dropped") from None
-        if reply is None:
-            raise _no_answer(self._base_url, self._timeout_s)
-        self._trusted = True
-        return reply
+        with anyio.move_on_after(self._timeout_s):
+            async with self._response(method, path, headers, content=body or None) as response:
+                return await self._whole(response)
+        raise _no_answer(self._base_url, self._timeout_s)
 
-    async def _exchange(self, method: str, url: str, headers: Headers, body: bytes) -> Reply:
-        async with self._client.stream(
-            method, url, headers=list(headers), content=body or None
-        ) as response:
-            content = bytearray()
-            async for part in response.aiter_bytes():
-                content += part
-                if len(content) > MAX_BODY_BYTES:
-                    raise _too_large(self._base_url)
-            return Reply(response.status_code, dict(response.headers), bytes(content))
+    async def upload(
+        self, path: str, headers: Headers, stream: BinaryIO, name: str, fields: Mapping[str, str]
+    ) -> Reply:
+        """Post a form with a file, which is read while it is sent.
+
+        The time limit is one for each piece, not for the whole.
+        """
+        file = {"file": (name, stream, "application/jsonl")}
+        async with self._response("POST", path, headers, files=file, data=fields) as response:
+            return await self._whole(response)
+
+    async def download(self, path: str, headers: Headers, into: BinaryIO) -> Reply:
+        """Write a body of any size to `into`; the reply holds it only where the status is not 200.
+
+        The time limit is one for each piece, not for the whole.
+        """
+        async with self._response("GET", path, headers) as response:
+            if response.status_code != 200:
+                return await self._whole(response)
+            async for part in response.aiter_bytes(_CHUNK_BYTES):
+                into.write(part)
+            return Reply(200, dict(response.headers), b"")
 
     async def aclose(self) -> None:
         await self._client.aclose()
+
+    @contextlib.asynccontextmanager
+    async def _response(
+        self, method: str, path: str, headers: Headers, **content: Any
+    ) -> AsyncIterator[httpx2.Response]:
+        """The response to a request; what breaks until it is read becomes an error of ours."""
+        try:
+            async with self._client.stream(
+                method, self._base_url + path, headers=list(headers), **content
+            ) as response:
+                self._trusted = True
+                yield response
+        except (httpx2.ConnectError, httpx2.ProxyError, httpx2.ConnectTimeout) as exc:
+            why = scrubbed(http_policy.why_not_reached(exc), self._key)
+            if http_policy.is_untrusted(why):
+                raise _untrusted(self._base_url, why, before=self._trusted) from None
+            raise _not_reached(self._base_url, why) from None
+        except httpx2.TimeoutException:
+            raise _no_answer(self._base_url, self._timeout_s) from None
+        except httpx2.DecodingError:
+            raise _undecodable(self._base_url) from None
+        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as exc:
+            raise ConfigError(f"{self._base_url}: {scrubbed(str(exc), self._key)}") from None
+        except httpx2.TransportError:
+            raise TransientError(f"{self._base_url}: the connection broke", "dropped") from None
+
+    async def _whole(self, response: httpx2.Response) -> Reply:
+        content = bytearray()
+        async for part in response.aiter_bytes():
+            content += part
+            if len(content) > MAX_BODY_BYTES:
+                raise _too_large(self._base_url)
+        return Reply(response.status_code, dict(response.headers), bytes(content))
 
 
 # -- both
 
 
-def _decoded(reply: Reply, base_url: str) -> Reply:
+def _decompressed(reply: Reply, base_url: str) -> Reply:
     """The body as it was meant; some servers compress it though they were asked not to."""
     coding = reply.headers.get("content-encoding", "identity").lower()
     if coding == "identity":
         return reply
-    body = _unzipped(reply.body) if coding in ("gzip", "x-gzip", "deflate") else None
+    body = None
+    if coding in ("gzip", "x-gzip", "deflate"):
+        decoder = zlib.decompressobj(zlib.MAX_WBITS | 32)
+        with contextlib.suppress(zlib.error):
+            body = decoder.decompress(reply.body, MAX_BODY_BYTES)
+            body = body if decoder.eof else None
     if body is None and reply.status < 300:
         raise _undecodable(base_url)
     return reply._replace(body=body or b"")
-
-
-def _unzipped(data: bytes) -> bytes | None:
-    decoder = zlib.decompressobj(zlib.MAX_WBITS | 32)
-    try:
-        body = decoder.decompress(data, MAX_BODY_BYTES)
-    except zlib.error:
-        return None
-    return body if decoder.eof else None
 
 
 def _reason(exc: BaseException) -> str:

@@ -672,7 +672,7 @@ class Deaf(Pieces):
 
 def read(stream: Pieces) -> Reply | TransientError:
     async def exchange() -> Reply:
-        line = transport_module._Line(stream, "http://x")  # type: ignore[arg-type] # a double
+        line = transport_module.Connection(stream, "http://x")  # type: ignore[arg-type] # a double
         return await line.exchange(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
 
     try:

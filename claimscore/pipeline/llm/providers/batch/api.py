@@ -24,9 +24,9 @@ from claimscore.errors import (
     TransientError,
     UnknownModelError,
 )
+from claimscore.http_policy import tls_context
 from claimscore.pipeline.llm.providers.batch.lines import GoneError, ServerBatch
-from claimscore.pipeline.llm.providers.complaints import complaint_of, error_of, scrubbed
-from claimscore.tls import tls_context
+from claimscore.pipeline.llm.providers.errors import read_refusal, scrubbed, translate_error
 
 T = TypeVar("T")
 
@@ -162,8 +162,8 @@ class BatchAPI:
     def _refusal(self, exc: openai.APIStatusError) -> ClaimscoreError:
         response = exc.response
         headers = {name.lower(): value for name, value in response.headers.items()}
-        complaint = complaint_of(exc.status_code, headers, response.content, self._key)
-        return error_of(complaint, base_url=self._base_url, model=self._model)
+        complaint = read_refusal(exc.status_code, headers, response.content, self._key)
+        return translate_error(complaint, base_url=self._base_url, model=self._model)
 
 
 async def _all(first: Awaitable[Any]) -> AsyncIterator[Any]:

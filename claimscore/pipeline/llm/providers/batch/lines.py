@@ -8,9 +8,9 @@ import re
 from typing import Any, NamedTuple
 
 from claimscore.errors import ClaimscoreError, QuotaError, TransientError, UnknownModelError
-from claimscore.pipeline.llm.providers.answers import completion_of, decoded, without_key
-from claimscore.pipeline.llm.providers.complaints import Complaint, complaint_of, error_of
-from claimscore.pipeline.llm.providers.dialect import Dialect, encoded, wire_body
+from claimscore.pipeline.llm.providers.errors import Refusal, read_refusal, translate_error
+from claimscore.pipeline.llm.providers.openai import OpenAIServer, decode_json
+from claimscore.pipeline.llm.providers.schema import Dialect, chat_body, encode_json
 from claimscore.types import JSON, Completion, Request
 
 #: What some programs take for the end of a line; inside of a JSON text only.
@@ -49,7 +49,7 @@ class Result(NamedTuple):
 
     key: str
     outcome: Completion | ClaimscoreError
-    complaint: Complaint | None = None
+    complaint: Refusal | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class LineReader:
         """None for an empty line; `TransientError` where the line is broken."""
         if not line.strip():
             return None
-        item = decoded(line)
+        item = decode_json(line)
         key = item.get("custom_id") if isinstance(item, dict) else None
         if not isinstance(key, str):
             raise TransientError(f"{self.base_url}: a broken line in the answers", "body")
@@ -85,7 +85,9 @@ class LineReader:
     def _completion(self, body: object) -> Completion | ClaimscoreError:
         stand_in = Request("", "", self.model, ())  # only the model's name is taken from it
         try:
-            return without_key(completion_of(body, stand_in), self.key)
+            return OpenAIServer(self.base_url, self.key, allow_http_key=True).completion(
+                body, stand_in
+            )
         except TransientError as exc:
             return exc
 
@@ -98,11 +100,11 @@ class LineReader:
         kind: Any = "timeout" if complaint.codes & _TIMEOUTS else "status"
         return TransientError(f"{self.base_url}: {complaint.message}", kind)
 
-    def _complaint(self, status: int, body: object) -> Complaint:
-        return complaint_of(status, {}, json.dumps(body).encode(), self.key)
+    def _complaint(self, status: int, body: object) -> Refusal:
+        return read_refusal(status, {}, json.dumps(body).encode(), self.key)
 
-    def _error(self, complaint: Complaint) -> ClaimscoreError:
-        return error_of(complaint, base_url=self.base_url, model=self.model)
+    def _error(self, complaint: Refusal) -> ClaimscoreError:
+        return translate_error(complaint, base_url=self.base_url, model=self.model)
 
 
 def is_no_room(words: str) -> bool:
@@ -112,7 +114,7 @@ def is_no_room(words: str) -> bool:
 
 def input_line(key: str, request: Request, dialect: Dialect) -> bytes:
     """A request as the server's file wants it; `custom_id` comes first, for `BatchFolder.keys`."""
-    body = encoded(wire_body(request, dialect)).decode()
+    body = encode_json(chat_body(request, dialect)).decode()
     for character, escape in _LINE_ENDS:
         body = body.replace(character, escape)
     line = (

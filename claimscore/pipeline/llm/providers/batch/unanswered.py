@@ -16,7 +16,7 @@ from claimscore.pipeline.llm.providers.batch.lines import (
     is_no_room,
 )
 from claimscore.pipeline.llm.providers.batch.room import Room
-from claimscore.pipeline.llm.providers.complaints import Complaint
+from claimscore.pipeline.llm.providers.errors import Refusal
 
 #: A refusal of a whole batch that is no fault of ours.
 _PASSES = re.compile(r"internal|server_error|timeout|timed out|unavailable|try again")
@@ -37,7 +37,7 @@ class Unanswered:
         patience: Patience,
         *,
         reader: LineReader,
-        teaches: Callable[[Batch, Complaint | None], bool],
+        teaches: Callable[[Batch, Refusal | None], bool],
         tell: Callable[..., None],
     ) -> None:
         self._known = known

@@ -19,7 +19,7 @@ from claimscore.pipeline.llm.providers.batch.files import (
     paid_twice_online,
 )
 from claimscore.pipeline.llm.providers.batch.lines import input_line
-from claimscore.pipeline.llm.providers.dialect import Dialect
+from claimscore.pipeline.llm.providers.schema import Dialect
 from tests.pipeline.llm.providers.batch_server import question
 
 

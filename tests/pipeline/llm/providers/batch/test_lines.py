@@ -9,7 +9,7 @@ import pytest
 
 from claimscore.errors import QuotaError, RejectedError, TransientError, UnknownModelError
 from claimscore.pipeline.llm.providers.batch.lines import LineReader, input_line, is_no_room
-from claimscore.pipeline.llm.providers.dialect import Dialect, wire_body
+from claimscore.pipeline.llm.providers.schema import Dialect, chat_body
 from claimscore.types import Completion, Message, OutputSchema, Request, Usage
 
 READER = LineReader("https://x/v1", "m", "secret-key")
@@ -38,7 +38,7 @@ def test_a_request_is_one_line(text: str):
         value = json.loads(written)
         assert value["custom_id"] == "0" * 64
         assert next(iter(value)) == "custom_id"
-        expected = wire_body(request, dialect)
+        expected = chat_body(request, dialect)
         if text != "\ud800":
             assert value["body"] == expected
 

@@ -11,8 +11,8 @@ import pytest
 from claimscore.cache.key import request_key
 from claimscore.pipeline.llm.providers.batch.files import BatchFolder, paid_twice_online
 from claimscore.pipeline.llm.providers.batch.lines import input_line
-from claimscore.pipeline.llm.providers.dialect import Dialect
 from claimscore.pipeline.llm.providers.openai_batch import OpenAIBatchProvider
+from claimscore.pipeline.llm.providers.schema import Dialect
 from claimscore.types import Completion, Request
 from tests.pipeline.llm.providers.batch_server import (
     BatchServer,

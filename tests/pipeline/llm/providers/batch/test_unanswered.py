@@ -17,7 +17,7 @@ from claimscore.errors import (
     UnknownModelError,
 )
 from claimscore.pipeline.llm.providers.batch.files import BatchFolder
-from claimscore.pipeline.llm.providers.dialect import Dialect
+from claimscore.pipeline.llm.providers.schema import Dialect
 from tests.pipeline.llm.providers.batch_server import (
     BatchServer,
     Body,

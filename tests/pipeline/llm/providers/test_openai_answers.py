@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claimscore.errors import TransientError
-from claimscore.pipeline.llm.providers.answers import completion_of, models_instead, without_key
-from claimscore.types import Completion, Message, RateLimits, Request, TokenLogprob, Usage
+from claimscore.pipeline.llm.providers.openai import OpenAIServer, completion_of, models_instead
+from claimscore.types import Message, RateLimits, Request, TokenLogprob, Usage
 
 REQUEST = Request("openai", "n", "m", (Message("user", "x"),))
 
@@ -70,11 +70,15 @@ def test_log_probabilities_are_read_or_not_there(reported: object, expected: obj
 
 def test_an_echoed_key_takes_the_tokens_with_it():
     """They hold it in pieces."""
+    said = body("sk-12", logprobs={"content": [place("sk-", -0.1), place("12", -0.1)]})
+
+    def answer(key: str | None) -> tuple[str, object]:
+        got = OpenAIServer("https://x/v1", key).completion(said, REQUEST)
+        return got.text, got.logprobs
+
     tokens = (TokenLogprob("sk-", -0.1), TokenLogprob("12", -0.1))
-    answer = Completion("sk-12", "m", logprobs=tokens)
-    assert without_key(answer, "sk-12") == Completion("[key]", "m")
-    assert without_key(answer, "other") is answer
-    assert without_key(answer, None) is answer
+    assert answer("sk-12") == ("[key]", None)
+    assert answer("other") == answer(None) == ("sk-12", tokens)
 
 
 @pytest.mark.parametrize(

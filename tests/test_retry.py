@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from claimscore.errors import RateLimitError, TransientError
-from claimscore.pipeline.llm.retry import FIRST_BACKOFF_S, LONGEST_BACKOFF_S, retry_wait_s
+from claimscore.retry import FIRST_BACKOFF_S, LONGEST_BACKOFF_S, retry_wait_s
 
 
 @pytest.mark.parametrize("n_failures", [1, 2, 5, 9, 10_000])

@@ -1,7 +1,8 @@
-"""How a server wants to be asked: what it is sent, and what is learnt from its complaints.
+"""How a server is asked for JSON: the body of a request, and what a refusal teaches about it.
 
-Servers that speak OpenAI's protocol differ in what they take. None of this is part of a
-request, nor of the cache key. Pure.
+Servers that speak OpenAI's protocol differ in what they take: a JSON schema, JSON without one or
+only text; `max_tokens` or `max_completion_tokens`; a temperature or none. None of this is part
+of a request, nor of the cache key. Pure.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Literal, TypeVar, get_args
 
 import orjson
 
-from claimscore.pipeline.llm.providers.complaints import Complaint
+from claimscore.pipeline.llm.providers.errors import Refusal
 from claimscore.types import JSON, Message, OutputSchema, Request
 
 T = TypeVar("T", bound=str)
@@ -49,7 +50,7 @@ class Dialect:
 
     @classmethod
     def from_json(cls, value: object) -> Dialect:
-        """What was kept, as far as it can be used; the rest will be learnt again."""
+        """The dialect that `to_json` wrote; a value that cannot be used is learnt again."""
         kept = value if isinstance(value, dict) else {}
         omitted = kept.get("omitted")
         return cls(
@@ -64,7 +65,7 @@ def _one_of(known: tuple[T, ...], value: object) -> T:
     return next((one for one in known if one == value), known[0])
 
 
-def encoded(body: JSON) -> bytes:
+def encode_json(body: JSON) -> bytes:
     """JSON as UTF-8 can carry it: lone surrogates become question marks."""
     try:
         return orjson.dumps(body)
@@ -72,7 +73,7 @@ def encoded(body: JSON) -> bytes:
         return _encoder.encode(body).encode("utf-8", "replace")
 
 
-def wire_body(request: Request, dialect: Dialect) -> JSON:
+def chat_body(request: Request, dialect: Dialect) -> JSON:
     """The body of POST /chat/completions."""
     messages = request.messages
     body: JSON = {
@@ -85,7 +86,7 @@ def wire_body(request: Request, dialect: Dialect) -> JSON:
         body |= {"logprobs": True, "top_logprobs": request.top_logprobs}
     if request.output is not None:
         if dialect.output_mode != "json_schema":
-            messages = _with_schema_as_text(messages, request.output)
+            messages = _with_schema_in_words(messages, request.output)
         if dialect.output_mode != "text":
             body["response_format"] = _response_format(request.output, dialect.output_mode)
     body["messages"] = [{"role": role, "content": content} for role, content in messages]
@@ -101,7 +102,7 @@ def _response_format(output: OutputSchema, mode: OutputMode) -> JSON:
     return {"type": "json_schema", "json_schema": schema}
 
 
-def _with_schema_as_text(
+def _with_schema_in_words(
     messages: tuple[Message, ...], output: OutputSchema
 ) -> tuple[Message, ...]:
     schema = json.dumps(output.schema, ensure_ascii=False)
@@ -112,12 +113,12 @@ def _with_schema_as_text(
     return (Message("system", order), *messages)
 
 
-def learnt_from(complaint: Complaint, dialect: Dialect) -> Dialect | None:
-    """The dialect to ask in next, or None where the complaint is about something else."""
-    said = f"{complaint.param} {complaint.message}".lower()
-    if "logprobs" in said and "logprobs" not in dialect.omitted and complaint.status in _LOGPROBS:
+def learn_dialect(refusal: Refusal, dialect: Dialect) -> Dialect | None:
+    """Return the dialect to ask in next; None where the refusal is about something else."""
+    said = f"{refusal.param} {refusal.message}".lower()
+    if "logprobs" in said and "logprobs" not in dialect.omitted and refusal.status in _LOGPROBS:
         return dataclasses.replace(dialect, omitted=dialect.omitted | {"logprobs"})
-    if complaint.status not in (400, 422):
+    if refusal.status not in (400, 422):
         return None
     if _ABOUT_OUTPUT.search(said):
         mode = _NEXT_MODE.get(dialect.output_mode)

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claimscore.pipeline.llm.providers.complaints import complaint_of
-from claimscore.pipeline.llm.providers.dialect import Dialect, encoded, learnt_from, wire_body
+from claimscore.pipeline.llm.providers.errors import read_refusal
+from claimscore.pipeline.llm.providers.schema import Dialect, chat_body, encode_json, learn_dialect
 from claimscore.types import Message, Request
 
 FIRST = Dialect()
 
 
 def learnt(body: object, dialect: Dialect = FIRST, status: int = 400) -> Dialect | None:
-    return learnt_from(complaint_of(status, {}, json.dumps(body).encode()), dialect)
+    return learn_dialect(read_refusal(status, {}, json.dumps(body).encode()), dialect)
 
 
 def said(message: str, **fields: str) -> dict[str, object]:
@@ -139,7 +139,7 @@ def test_logprobs_are_sent_where_they_are_asked_for(
 ):
     """Requests without them are sent as they always were."""
     request = Request("openai", "n", "m", (Message("user", "x"),), top_logprobs=top)
-    body = wire_body(request, dialect)
+    body = chat_body(request, dialect)
     assert {name: value for name, value in body.items() if "logprobs" in name} == expected
 
 
@@ -186,6 +186,6 @@ def test_what_was_kept_badly_is_learnt_again(kept: object, expected: Dialect):
 def test_what_utf8_cannot_carry_becomes_a_question_mark():
     """Everything else goes as it is."""
     request = Request("openai", "n", "m", (Message("user", "a\ud800b é 漢"),))
-    sent = encoded(wire_body(request, FIRST))
+    sent = encode_json(chat_body(request, FIRST))
     assert json.loads(sent)["messages"] == [{"role": "user", "content": "a?b é 漢"}]
     assert "漢".encode() in sent

@@ -1,7 +1,7 @@
 """What a server's refusal means: status, headers and body as the error that decides what is next.
 
-Every server words it in its own way, with statuses of its own; all that is known of their ways
-is here. Pure.
+Each server words a refusal in its own way, with statuses of its own; all that is known of these
+ways is here. Pure.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _LONGEST_MESSAGE = 500
 _DEEPEST = 6
 
 
-class Complaint(NamedTuple):
+class Refusal(NamedTuple):
     """A refusal in its parts, without the key. `words` is what it says, in lower case."""
 
     status: int
@@ -72,9 +72,9 @@ class Complaint(NamedTuple):
     limits: RateLimits | None
 
 
-def complaint_of(
+def read_refusal(
     status: int, headers: Mapping[str, str], body: bytes, key: str | None = None
-) -> Complaint:
+) -> Refusal:
     """Read a refusal; header names are in lower case. Never fails, whatever the body is."""
     text = body[:_LONGEST_BODY].decode("utf-8", "replace")
     said = _decoded(text)
@@ -82,7 +82,7 @@ def complaint_of(
     message = _message(said) or (text if isinstance(said, dict | list) else "")
     message = _shown(message, key) or _phrase(status)
     param = _shown(" ".join(_fields(said, ("param",))), key)
-    return Complaint(
+    return Refusal(
         status=status,
         message=message,
         codes=codes,
@@ -94,10 +94,10 @@ def complaint_of(
     )
 
 
-def error_of(complaint: Complaint, *, base_url: str, model: str) -> ClaimscoreError:
+def translate_error(refusal: Refusal, *, base_url: str, model: str) -> ClaimscoreError:
     """The error that a refusal is; its class decides whether to stop, to wait or to go on."""
-    status, words, codes = complaint.status, complaint.words, complaint.codes
-    said = f"HTTP {status}: {complaint.message}"
+    status, words, codes = refusal.status, refusal.words, refusal.codes
+    said = f"HTTP {status}: {refusal.message}"
     where = f"{base_url}: {said}"
     if status == 401:  # the server's words are left out: some quote the key
         return AuthenticationError(f"{base_url} refused the key (HTTP 401); check OPENAI_API_KEY")
@@ -110,18 +110,18 @@ def error_of(complaint: Complaint, *, base_url: str, model: str) -> ClaimscoreEr
     if _is_too_large(status, words):
         return RejectedError(where, "too_large")
     if status == 429 or (status == 413 and _TOO_LARGE.search(words)):
-        return RateLimitError(where, complaint.retry_after_s, complaint.limits)
+        return RateLimitError(where, refusal.retry_after_s, refusal.limits)
     if codes & _CONTEXT_LENGTH_CODES:  # llama.cpp has said so with a 500
         return RejectedError(where, "context_length")
     if status in _AGAIN or status >= 500:
         return TransientError(
             where,
             "timeout" if status in _GATEWAY_TIMEOUTS else "status",
-            retry_after_s=complaint.retry_after_s,
-            limits=complaint.limits,
+            retry_after_s=refusal.retry_after_s,
+            limits=refusal.limits,
         )
     if 300 <= status < 400:
-        target = complaint.location or "elsewhere"
+        target = refusal.location or "elsewhere"
         return ConfigError(f"{base_url} points to {target}; name that as --base-url")
     if status in (404, 405, 410):
         return ConfigError(f"{where}; check --base-url")
@@ -135,7 +135,7 @@ def scrubbed(text: str, key: str | None) -> str:
     return _KEY_LIKE.sub("[key]", text)
 
 
-# -- what it is about
+# -- kinds of refusals
 
 
 def _is_unknown_model(status: int, codes: frozenset[str], words: str) -> bool:
@@ -147,7 +147,7 @@ def _is_unknown_model(status: int, codes: frozenset[str], words: str) -> bool:
 
 
 def _is_too_large(status: int, words: str) -> bool:
-    """Whether a request can never pass, being larger than a minute's tokens or than allowed.
+    """Whether a request can never pass: it is larger than a minute's tokens or than allowed.
 
     "Request too large ... Limit 250000, Requested 546" has been seen too: that one can.
     """
@@ -184,7 +184,7 @@ def _decoded(text: str) -> object:
 
 
 def _fields(said: object, names: tuple[str, ...], depth: int = 0) -> Iterator[str]:
-    """The values of some fields, wherever they are; not of what was sent and is quoted."""
+    """The values of some fields at any depth, but not in a quoted request."""
     if depth > _DEEPEST:
         return
     if isinstance(said, list):
@@ -199,7 +199,7 @@ def _fields(said: object, names: tuple[str, ...], depth: int = 0) -> Iterator[st
 
 
 def _message(said: object, depth: int = 0) -> str:
-    """What is meant for people, in any of the forms in which servers pack it; else nothing."""
+    """The words meant for people, in any of the forms in which servers pack them; else nothing."""
     if isinstance(said, str):
         return said
     if depth > _DEEPEST:
@@ -232,7 +232,7 @@ def _upstream(said: Mapping[Any, Any]) -> str:
 
 
 def _shown(text: str, key: str | None) -> str:
-    """On one line, without what a terminal would obey, without the key, not too long."""
+    """The text on one short line, without control characters and without the key."""
     start = scrubbed(text, key)[: 20 * _LONGEST_MESSAGE]
     line = "".join(c if c.isprintable() else " " for c in start)
     return " ".join(line.split())[:_LONGEST_MESSAGE]

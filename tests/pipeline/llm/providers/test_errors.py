@@ -20,7 +20,7 @@ from claimscore.errors import (
     TransientError,
     UnknownModelError,
 )
-from claimscore.pipeline.llm.providers.complaints import complaint_of, error_of
+from claimscore.pipeline.llm.providers.errors import read_refusal, translate_error
 from claimscore.types import LimitState, RateLimits
 
 KEY = "sk-proj-abcdefghijklmnop"
@@ -31,8 +31,8 @@ def read(
 ) -> ClaimscoreError:
     """The error of a response; a body that is not bytes is sent as JSON."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    complaint = complaint_of(status, headers or {}, raw, key)
-    return error_of(complaint, base_url="https://x/v1", model="m")
+    complaint = read_refusal(status, headers or {}, raw, key)
+    return translate_error(complaint, base_url="https://x/v1", model="m")
 
 
 def openai(message: str = "no", **fields: Any) -> dict[str, Any]:
