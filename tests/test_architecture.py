@@ -76,6 +76,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "prompts",
         "pipeline",
         "pipeline.encoders",
+        "pipeline.passes",
         "report",
         "training",
         "rundir",

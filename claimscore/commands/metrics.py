@@ -75,17 +75,18 @@ def metrics_show(metric: str, metric_files: tuple[Path, ...], as_json: bool) -> 
 
 
 def _facts(known: Catalogue, spec: str) -> dict[str, Any]:
-    from claimscore.pipeline.models import roles_of
+    from claimscore.pipeline.passes import PASSES
     from claimscore.pipeline.scoring import described
 
     metric = known.load(spec)
+    roles = dict.fromkeys(PASSES[need.kind].role for need in metric.needs.passes)
     return {
         "name": metric.name,
         "version": metric.version,
         **described(metric),
         "columns": list(metric.needs.columns),
         "tasks": list(dict.fromkeys(need.task for need in metric.needs.tasks)),
-        "models": [role.replace("_", "-") for role in roles_of(metric)],
+        "models": [role.replace("_", "-") for role in roles],
         "options": {
             name: list(values) if values is not None else None
             for name, values in known.options(spec).items()

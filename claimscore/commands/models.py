@@ -13,6 +13,25 @@ import click
 from claimscore.commands.options import EXIT_BUG, EXIT_OK, FILE, json_option
 from claimscore.config import EncoderConfig
 
+#: The models that can be named without looking anything up.
+MODEL_CHOICES: tuple[tuple[str, str, str], ...] = (
+    ("--llm", "builtin", "rules in place of a language model: a baseline, no key needed"),
+    ("--llm", "openai:MODEL", "any OpenAI-compatible server (--base-url, OPENAI_API_KEY)"),
+    ("--nli", "embedded", "all-MiniLM-L6-v2 with an adapter trained here (extra: offline)"),
+    ("--nli", "ORG/NAME[@REVISION]", "a sequence classifier from the model hub, e.g. one for MNLI"),
+    ("--nli", "PATH", "the same from a folder on disk"),
+    ("--nli", "tei:URL", "one behind a text-embeddings-inference server"),
+    ("--embedder", "embedded", "all-MiniLM-L6-v2: sentence embeddings (extra: offline)"),
+    ("--embedder", "ORG/NAME or PATH", "a sentence-transformers model, or any encoder"),
+    ("--embedder", "tei:URL", "one behind a text-embeddings-inference server"),
+    ("--embedder", "openai:MODEL@URL", "one behind a server with OpenAI's /embeddings"),
+    ("--token-encoder", "embedded", "all-MiniLM-L6-v2, with its own baseline (extra: offline)"),
+    ("--token-encoder", "ORG/NAME or PATH", "any encoder; published baselines where there are any"),
+    ("--causal-lm", "ORG/NAME or PATH", "any causal language model, for perplexity"),
+    ("--seq2seq-lm", "ORG/NAME or PATH", "any sequence-to-sequence model, for bart-score"),
+    ("--ls-model", "PATH", "a folder made by `claimscore train ls-score`"),
+)
+
 
 @click.group()
 def models() -> None:
@@ -23,7 +42,6 @@ def models() -> None:
 def models_list() -> None:
     """The built-in choices, and how to name others."""
     from claimscore.console.text import print_rows
-    from claimscore.pipeline.models import MODEL_CHOICES
 
     print_rows(("option", "value", "what it is"), MODEL_CHOICES)
 

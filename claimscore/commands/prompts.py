@@ -188,7 +188,7 @@ def prompts_check(
     The example is the first record of INPUT, or one of ours. --llm builtin (the default) sends
     nothing; a language model is asked once, which it charges for.
     """
-    from claimscore.pipeline.prompt_checks import problems_for
+    from claimscore.pipeline.plan import problems_for
     from claimscore.pipeline.prompt_trial import try_prompt
     from claimscore.prompts import Spec
 

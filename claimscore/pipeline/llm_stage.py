@@ -1,25 +1,32 @@
-"""One task over one chunk of records: questions out, rows and failures in."""
+"""One task over one chunk of records: requests out, rows and failures in.
+
+A request is about one unit, or about several of one text where the prompt takes a list. An
+answer about several is used as far as it is right: a unit that it leaves out or gets wrong is
+asked about alone, so it costs the others nothing.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import polars as pl
 
 from claimscore.config import Granularity
-from claimscore.pipeline.asking import Asking, Place
+from claimscore.errors import ParseError
 from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.llm.question import Answer
 from claimscore.pipeline.llm.validation import Parse
 from claimscore.pipeline.plan import PlannedTask
 from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, side_texts
 from claimscore.pipeline.tasks.decompose import sentences_as_claims
-from claimscore.prompts import Prompt
+from claimscore.prompts import Prompt, numbered
+from claimscore.prompts.prompt import PromptSettings
 from claimscore.tables import FAILURES
-from claimscore.types import Failure, Request
+from claimscore.types import Completion, Failure, OutputSchema, Request
 
 T = TypeVar("T")
 
@@ -70,8 +77,10 @@ async def run_task(
         return TaskResult(rows_only, FAILURES.empty())
     assert engine is not None, "a task with a prompt needs an engine"
     units = task_units(planned, records, tables, granularity)
-    asking = Asking(task, prompt, engine.provider, granularity)
-    return task_result(asking, units, await ask_units(asking, units, engine, known))
+    prompt_requests = PromptRequests(task, prompt, engine.provider, granularity)
+    return task_result(
+        prompt_requests, units, await ask_units(prompt_requests, units, engine, known)
+    )
 
 
 def task_units(
@@ -86,18 +95,20 @@ def task_units(
 
 
 def task_result(
-    asking: Asking, units: Sequence[Unit], told: Mapping[Place, Answer[dict[str, Any]] | Failure]
+    prompt_requests: PromptRequests,
+    units: Sequence[Unit],
+    outcomes: Mapping[UnitSample, Answer[dict[str, Any]] | Failure],
 ) -> TaskResult:
-    """What was said of each unit and sample, as rows with what made them, and as failures."""
-    task = asking.task
+    """The outcomes of units and samples as rows with their provenance, and as failures."""
+    task = prompt_requests.task
     rows: list[dict[str, Any]] = []
     failures: list[dict[str, Any]] = []
-    for (index, sample), outcome in sorted(told.items()):
+    for (index, sample), outcome in sorted(outcomes.items()):
         unit = units[index]
         if isinstance(outcome, Failure):
-            failures.append(_failure_row(task.name, unit, _which(outcome, sample, asking)))
+            failures.append(_failure_row(task.name, unit, _which(outcome, sample, prompt_requests)))
         else:
-            provenance = _provenance(asking.prompt, outcome)
+            provenance = _provenance(prompt_requests.prompt, outcome)
             made = task.rows(unit, outcome.value)
             rows += [{**row, **provenance, **sample_column(task, sample)} for row in made]
     if task.join is not None:
@@ -106,48 +117,50 @@ def task_result(
 
 
 async def ask_units(
-    asking: Asking,
+    prompt_requests: PromptRequests,
     units: Sequence[Unit],
     engine: AskableEngine,
     known: Mapping[str, Failure] = MappingProxyType({}),
-) -> dict[Place, Answer[dict[str, Any]] | Failure]:
-    """An answer or a failure for every unit and sample: of several at once, and what is left of
-    these of one at a time.
+) -> dict[UnitSample, Answer[dict[str, Any]] | Failure]:
+    """An answer or a failure for every unit and sample.
+
+    Requests about several units come first; a unit that such an answer leaves out is asked about
+    alone.
 
     Where a request about several is not sent, all of its units get `NOT_SENT`: which of them its
     answer would leave is not known.
     """
-    told: dict[Place, Answer[dict[str, Any]] | Failure] = {}
-    questions = asking.questions(units)
+    outcomes: dict[UnitSample, Answer[dict[str, Any]] | Failure] = {}
+    questions = prompt_requests.questions(units)
     alone = [question for question in questions if len(question.units) == 1]
     groups = [question for question in questions if len(question.units) > 1]
-    heard = await engine.answer_all(
+    group_outcomes = await engine.answer_all(
         [question.request for question in groups],
-        asking.parse_several,
-        step=asking.n_samples,
+        prompt_requests.parse_several,
+        step=prompt_requests.n_samples,
         counted=False,
     )
-    for question, answers in zip(groups, heard, strict=True):
+    for question, answers in zip(groups, group_outcomes, strict=True):
         if answers is NOT_SENT:
-            told |= {(unit, question.sample): NOT_SENT for unit in question.units}
+            outcomes |= {(unit, question.sample): NOT_SENT for unit in question.units}
             continue
         said: dict[int, dict[str, Any]] = {}
         if not isinstance(answers, Failure):
-            said = asking.said(question, answers.value)
+            said = prompt_requests.said(question, answers.value)
             of_all = answers.key, answers.completion
             for unit, answer in said.items():
-                told[unit, question.sample] = Answer(*of_all, answer, answers.cached)
+                outcomes[unit, question.sample] = Answer(*of_all, answer, answers.cached)
         left = (unit for unit in question.units if unit not in said)
-        alone += asking.alone(question, left, units)
-    outcomes = await engine.answer_all(
+        alone += prompt_requests.alone(question, left, units)
+    single_outcomes = await engine.answer_all(
         [question.request for question in alone],
-        asking.parse_one,
-        step=asking.n_samples,
+        prompt_requests.parse_one,
+        step=prompt_requests.n_samples,
         known=known,
     )
-    for question, outcome in zip(alone, outcomes, strict=True):
-        told[question.units[0], question.sample] = outcome
-    return told
+    for question, outcome in zip(alone, single_outcomes, strict=True):
+        outcomes[question.units[0], question.sample] = outcome
+    return outcomes
 
 
 def known_failures(rows: pl.DataFrame, task: str) -> dict[str, Failure]:
@@ -162,9 +175,9 @@ def sample_column(task: Task, sample: int) -> dict[str, int]:
     return {"sample": sample} if task.samples else {}
 
 
-def _which(failure: Failure, sample: int, asking: Asking) -> Failure:
+def _which(failure: Failure, sample: int, prompt_requests: PromptRequests) -> Failure:
     """The failure, with the sample that it is of, where there are several."""
-    if asking.n_samples == 1 or failure.message.startswith(f"sample {sample}: "):
+    if prompt_requests.n_samples == 1 or failure.message.startswith(f"sample {sample}: "):
         return failure
     return dataclasses.replace(failure, message=f"sample {sample}: {failure.message}")
 
@@ -191,3 +204,127 @@ def _failure_row(stage: str, unit: Unit, failure: Failure) -> dict[str, Any]:
         "request_key": failure.request_key,
         "raw": failure.raw,
     }
+
+
+#: A unit by its position, and which of its samples.
+UnitSample = tuple[int, int]
+
+
+class PromptRequest(NamedTuple):
+    """One request, the positions of the units it is about, and which sample it is."""
+
+    request: Request
+    units: tuple[int, ...]
+    sample: int
+
+
+def asked_settings(prompt: Prompt, granularity: Granularity) -> PromptSettings:
+    """How a sentence, or a whole summary, is asked about."""
+    return prompt.summary_settings if granularity == "summary" else prompt.settings
+
+
+class PromptRequests:
+    """One task with one prompt: from units to requests, from answers back to units.
+
+    Of `provider` only the names are used, which are part of every request.
+    """
+
+    def __init__(
+        self, task: Task, prompt: Prompt, provider: Provider, granularity: Granularity
+    ) -> None:
+        self.task = task
+        self.prompt = prompt
+        self.settings = asked_settings(prompt, granularity)
+        self.n_samples = self.settings.samples
+        self._provider = provider
+        schema = prompt.schema
+        self._output = OutputSchema(task.name, schema.schema) if schema else None
+
+    def questions(self, units: Sequence[Unit]) -> list[PromptRequest]:
+        """All that is asked about the units, in their order; of each as many samples as wanted."""
+        return [
+            self._question(units, group, sample)
+            for group in self._groups(units)
+            for sample in range(self.n_samples)
+        ]
+
+    def alone(
+        self, question: PromptRequest, left: Iterable[int], units: Sequence[Unit]
+    ) -> list[PromptRequest]:
+        """The same about each unit that is left, by itself."""
+        return [self._question(units, (unit,), question.sample) for unit in left]
+
+    def parse_one(self, completion: Completion) -> dict[str, Any]:
+        """The answer about one unit; `ParseError` where it cannot be used."""
+        if self.prompt.takes_several:
+            answers = self.parse_several(completion)
+            if set(answers) != {1} or answers[1] is None:
+                numbers = ", ".join(map(str, answers))
+                raise ParseError(f"text 1 was asked about, and answered was text {numbers}")
+            return answers[1]
+        answer = self.prompt.parse(completion.text)
+        self.task.check(answer)
+        return answer if self.task.refine is None else self.task.refine(completion, answer)
+
+    def parse_several(self, completion: Completion) -> dict[int, dict[str, Any] | None]:
+        """The answers by the number of the text, None for those that cannot be used;
+        `ParseError` where none can."""
+        answers, why = self.prompt.parse_several(completion.text), ""
+        for number, answer in answers.items():
+            try:
+                if answer is not None:
+                    self.task.check(answer)
+            except ParseError as exc:
+                answers[number], why = None, f"text {number}: {exc}"
+        if all(answer is None for answer in answers.values()):
+            raise ParseError(why)
+        return answers
+
+    def said(
+        self, question: PromptRequest, answers: Mapping[int, dict[str, Any] | None]
+    ) -> dict[int, dict[str, Any]]:
+        """The answers that can be used, by unit.
+
+        A number that no text has makes all of them useless: a model that counts otherwise may
+        mean another text with every number.
+        """
+        if not all(1 <= number <= len(question.units) for number in answers):
+            return {}
+        return {
+            question.units[n - 1]: answer for n, answer in answers.items() if answer is not None
+        }
+
+    def _groups(self, units: Sequence[Unit]) -> list[tuple[int, ...]]:
+        """Units that are asked about together: neighbours in one text, so many at a time."""
+        if not self.prompt.takes_several:
+            return [(index,) for index in range(len(units))]
+        size = self.settings.texts_per_request
+        of_texts = itertools.groupby(
+            range(len(units)), key=lambda i: (units[i].id, units[i].side, units[i].summary)
+        )
+        groups = []
+        for _, group in of_texts:
+            text = tuple(group)
+            groups += [text[start : start + size] for start in range(0, len(text), size)]
+        return groups
+
+    def _question(
+        self, units: Sequence[Unit], group: tuple[int, ...], sample: int
+    ) -> PromptRequest:
+        prompt, settings = self.prompt, self.settings
+        fields = units[group[0]].fields(prompt.fields)
+        if prompt.takes_several:
+            fields["texts"] = numbered([units[index].text for index in group])
+        request = Request(
+            provider=self._provider.family,
+            namespace=self._provider.namespace,
+            model=settings.model or self._provider.model,
+            messages=prompt.render(**fields),
+            temperature=settings.temperature,
+            max_tokens=settings.max_tokens,
+            top_p=settings.top_p,
+            output=self._output,
+            sample_index=sample,
+            top_logprobs=self.task.top_logprobs,
+        )
+        return PromptRequest(request, group, sample)

@@ -14,18 +14,17 @@ from claimscore.baseline.provider import TASKS as RULES
 from claimscore.cache.base import MemoryCache
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.asking import Asking, Place
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.estimating.tokens import BYTES_PER_TOKEN
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.question import Answer
 from claimscore.pipeline.llm.session import open_engine
-from claimscore.pipeline.llm_stage import ask_units, task_result
+from claimscore.pipeline.llm_stage import PromptRequests, UnitSample, ask_units, task_result
 from claimscore.pipeline.mapping.job import check_builtin
 from claimscore.pipeline.mapping.questions import Questions
 from claimscore.pipeline.mapping.table import scratch_source
-from claimscore.pipeline.prompt_checks import check_model, other_models
+from claimscore.pipeline.plan import check_model, other_models
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, side_texts
 from claimscore.pipeline.tasks.decompose import sentences_as_claims
@@ -55,7 +54,7 @@ class Trial:
 
     `prompt_bytes` are those of all messages, `own_bytes` what of them is the same for every
     request. `answer` is what the language model said, `rows` what became of it; `why_not` says
-    why nobody was asked.
+    why no request was sent.
     """
 
     about: str
@@ -125,9 +124,9 @@ class _TaskTrial:
 
     def _run(self, record: pl.DataFrame, about: str, provider: Provider) -> Trial:
         task, prompt = self._task, self._prompt
-        asking = Asking(task, prompt, provider, "sentence")
+        prompt_requests = PromptRequests(task, prompt, provider, "sentence")
         units = _units(task, record)
-        questions = asking.questions(units)
+        questions = prompt_requests.questions(units)
         if not questions:
             raise ConfigError(f"{about}: it has nothing that {task.name} would ask about")
         first = questions[0]
@@ -146,8 +145,8 @@ class _TaskTrial:
             return dataclasses.replace(trial, why_not=why)
         if provider.family != "builtin":  # the rules answer in any model's place
             check_model(prompt, self._llm, "--llm")
-        told = _outcome(_ask, asking, asked, provider, self._llm, self._cache_dir)
-        result = task_result(asking, asked, told)
+        told = _outcome(_ask, prompt_requests, asked, provider, self._llm, self._cache_dir)
+        result = task_result(prompt_requests, asked, told)
         return dataclasses.replace(
             trial,
             answer=next((o.completion.text for o in told.values() if isinstance(o, Answer)), ""),
@@ -189,15 +188,19 @@ def _units(task: Task, record: pl.DataFrame) -> list[Unit]:
 
 
 async def _ask(
-    asking: Asking,
+    prompt_requests: PromptRequests,
     units: list[Unit],
     provider: Provider,
     llm: LLMConfig,
     cache_dir: Path | None,
-) -> dict[Place, Answer[dict[str, Any]] | Failure]:
+) -> dict[UnitSample, Answer[dict[str, Any]] | Failure]:
     """One request's units; of several samples the first."""
-    one = dataclasses.replace(asking.prompt, settings=_once(asking), summary_settings=_once(asking))
-    again = Asking(asking.task, one, provider, "sentence")
+    one = dataclasses.replace(
+        prompt_requests.prompt,
+        settings=_once(prompt_requests),
+        summary_settings=_once(prompt_requests),
+    )
+    again = PromptRequests(prompt_requests.task, one, provider, "sentence")
     if provider.family == "builtin":
         async with Engine(provider, MemoryCache()) as engine:
             return await ask_units(again, units, engine)
@@ -206,8 +209,8 @@ async def _ask(
         return await ask_units(again, units, engine)
 
 
-def _once(asking: Asking) -> Any:
-    return dataclasses.replace(asking.settings, samples=1)
+def _once(prompt_requests: PromptRequests) -> Any:
+    return dataclasses.replace(prompt_requests.settings, samples=1)
 
 
 # -- prompts for tables

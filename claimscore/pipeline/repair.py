@@ -1,4 +1,4 @@
-"""A run directory whose files somebody else damaged: what they stood for counts as not done.
+"""Damaged files of a run directory: what they stood for counts as not done.
 
 The run then does it like anything that is missing. Answers are in the cache and results of models
 in their store, so this costs time, and a question only where its answer is there no more.
@@ -25,12 +25,14 @@ _MADE_FROM: Mapping[str, Sequence[str]] = {
 _NAMED = 100
 
 
-def mend(directory: RunDirectory, tell: Teller[Progress], seen: DamagedPart | None = None) -> None:
+def repair(
+    directory: RunDirectory, tell: Teller[Progress], seen: DamagedPart | None = None
+) -> None:
     """Make undone what damaged files stood for, and what was made from it; say so in one line.
 
     What is missing or has another size is found without reading it. `seen` is a part that turned
     out to be damaged when it was read: then all others are read too. Raises `ConfigError` where
-    nobody knows any more what the run was made with.
+    the settings of the run are lost.
     """
     settings = directory.mend_settings()
     lines = [] if seen else directory.damaged_lines

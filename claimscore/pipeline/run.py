@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import BinaryIO
 import polars as pl
 
 from claimscore import __version__
+from claimscore.atomic import os_errors
 from claimscore.config import RunConfig
 from claimscore.config import Runner as EngineName
 from claimscore.errors import ConfigError
@@ -22,10 +23,8 @@ from claimscore.metrics.catalogue import Catalogue
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.chunks import ChunkTodo, find_todo
 from claimscore.pipeline.estimating import Estimate, estimate_left
-from claimscore.pipeline.failing import failed
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.local import LocalRunner
-from claimscore.pipeline.mending import mend
 from claimscore.pipeline.plan import (
     Plan,
     make_plan,
@@ -34,9 +33,9 @@ from claimscore.pipeline.plan import (
 )
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.ray import check_ray, ray_runner
-from claimscore.pipeline.reading import again, copy_records, find_records
+from claimscore.pipeline.repair import repair
 from claimscore.pipeline.runner import Runner
-from claimscore.pipeline.scoring import score_run
+from claimscore.pipeline.scoring import failed, score_run, truncations
 from claimscore.pipeline.settings import (
     CALLED,
     config_from,
@@ -47,13 +46,14 @@ from claimscore.pipeline.settings import (
 )
 from claimscore.pipeline.spending import allowed_ahead, keep_spending, run_spent
 from claimscore.pipeline.telling import Teller
-from claimscore.pipeline.truncation import truncations
+from claimscore.records import Dataset, Prepared, keep, prepare, recall
 from claimscore.records.columns import ALTERNATIVES
+from claimscore.records.dataset import SPOOLED, Required
 from claimscore.rundir import DamagedPart, RunDirectory, damage_as_error
 from claimscore.types import JSON
 
-#: How often, at most, a call mends what it finds damaged while it reads: a disk may be dying.
-_MENDINGS = 3
+#: How often, at most, a call repairs what it finds damaged while it reads: a disk may be dying.
+_REPAIRS = 3
 
 OnProgress = Callable[[Progress], None]
 OnPlan = Callable[[Plan, list[ChunkTodo]], None]
@@ -85,7 +85,7 @@ def run(
     Finished parts are kept: after an interrupt, a crash or a kill, the same call goes on
     where it was and asks no LLM for what it already answered. `on_estimate` hears, before
     anything is sent, what will be asked and what it may cost, answers in the cache taken off;
-    nobody is told where no LLM is needed or nothing is missing. Raises `ConfigError` for
+    it is not called where no LLM is needed or nothing is missing. Raises `ConfigError` for
     wrong input or settings (before anything is spent) and `StoppedEarly` when stopped.
     """
     if not (config.metrics or config.tasks):
@@ -95,13 +95,13 @@ def run(
     known.load_all(config.metrics)  # an unknown name is refused before a folder is made
     tell = Teller(Progress(), on_progress)
     with RunDirectory(config.out, tell.notice) as directory:
-        mend(directory, tell)
+        repair(directory, tell)
         keep_spending(directory)
-        for _ in range(_MENDINGS):
+        for _ in range(_REPAIRS):
             try:
                 return _go_on(config, known, directory, tell, stdin, on_estimate)
             except DamagedPart as part:
-                mend(directory, tell, part)
+                repair(directory, tell, part)
                 stdin = again(directory)
         return _go_on(config, known, directory, tell, stdin, on_estimate)
 
@@ -398,3 +398,63 @@ def spent(progress: Progress) -> JSON:
             "stored": progress.store.found if progress.store else None,
         },
     }
+
+
+#: Chunks of records that are written into one file, if their texts are not longer than that.
+CHUNKS_A_FILE, BYTES_A_FILE = 64, 64_000_000
+
+
+def find_records(
+    config: RunConfig, required: Required, directory: RunDirectory, stdin: BinaryIO | None
+) -> Dataset | Prepared:
+    """The records of the input, validated: now, or by an earlier call that copied all of them.
+
+    Raises as `prepare` does.
+    """
+    known = recall(config.input, required, directory.state)
+    if known is not None and _has_all(directory, known):
+        return known
+    return prepare(config.input, spool=directory.state, required=required, stdin=stdin)
+
+
+def again(directory: RunDirectory) -> BinaryIO | None:
+    """What standard input said; None where it was not read."""
+    path = directory.state / SPOOLED
+    with os_errors(path):
+        return path.open("rb") if path.is_file() else None
+
+
+def _has_all(directory: RunDirectory, known: Prepared) -> bool:
+    """Whether the folder's records are these, and none is missing."""
+    records = directory.settings.get("records", {})
+    copied = directory.steps_done("records")
+    return records.get("digest") == known.digest and copied == directory.n_chunks
+
+
+def copy_records(
+    dataset: Dataset | Prepared, config: RunConfig, required: Required, directory: RunDirectory
+) -> None:
+    """Write the chunks of records that the folder lacks; a complete one is left as it is."""
+    if isinstance(dataset, Prepared):
+        return
+    first = 0
+    for frames in _files(dataset.chunks(config.chunk_records)):
+        missing = [not directory.has(first + n, "records") for n in range(len(frames))]
+        if any(missing):
+            directory.write_chunks(first, "records", "records", frames)
+        first += len(frames)
+    keep(dataset, required, directory.state)
+
+
+def _files(chunks: Iterable[pl.DataFrame]) -> Iterator[list[pl.DataFrame]]:
+    """The chunks that are written into one file: not one each, but no more than memory bears."""
+    frames: list[pl.DataFrame] = []
+    n_bytes = 0
+    for chunk, frame in enumerate(chunks, start=1):
+        frames.append(frame)
+        n_bytes += int(frame.estimated_size())
+        if chunk % CHUNKS_A_FILE == 0 or n_bytes > BYTES_A_FILE:
+            yield frames
+            frames, n_bytes = [], 0
+    if frames:
+        yield frames

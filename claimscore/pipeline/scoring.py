@@ -6,7 +6,8 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -14,7 +15,7 @@ from claimscore.errors import ConfigError
 from claimscore.metrics.base import ChunkTables, Metric, Score, signature
 from claimscore.metrics.bootstrap import MIN_VALUES, RunningMean
 from claimscore.rundir import RunDirectory
-from claimscore.tables import SCORES
+from claimscore.tables import SCORES, TABLES
 from claimscore.types import JSON
 
 #: At most so many records and so many rows of tables are scored at a time, but at least a chunk.
@@ -158,3 +159,76 @@ def described(metric: Metric) -> JSON:
 def _reason_class(reason: str) -> str:
     """The reason without what is particular to one record (after the colon)."""
     return reason.partition(":")[0]
+
+
+class Failed(NamedTuple):
+    """How many records have a failure, and how many failures there are of which stage and kind,
+    each with the message of the first id."""
+
+    records: int
+    by_kind: list[JSON]
+
+
+def failed(directory: RunDirectory) -> Failed:
+    """Go through the failures of all finished steps."""
+    rows = directory.scan("failures").select("id", "stage", "kind", "message")
+    groups = (
+        rows.group_by("stage", "kind")
+        .agg(count=pl.len(), id=pl.col("id").min())
+        .sort("stage", "kind")
+        .collect(engine="streaming")
+    )
+    examples = {
+        (stage, kind): message
+        for stage, kind, message in rows.join(groups.lazy(), on=("stage", "kind", "id"), how="semi")
+        .select("stage", "kind", "message")
+        .unique(("stage", "kind"), keep="first", maintain_order=True)
+        .collect()
+        .iter_rows()
+    }
+    n_records = rows.select(pl.col("id").n_unique()).collect(engine="streaming").item()
+    by_kind = [
+        {"stage": stage, "kind": kind, "count": count, "example": examples[stage, kind]}
+        for stage, kind, count in groups.select("stage", "kind", "count").iter_rows()
+    ]
+    return Failed(n_records, by_kind)
+
+
+def failures_by_kind(directory: RunDirectory) -> list[JSON]:
+    """How many failures there are of which stage and kind."""
+    rows = directory.scan("failures").group_by("stage", "kind").len("count")
+    return rows.sort("stage", "kind").collect(engine="streaming").to_dicts()
+
+
+class _Cut(NamedTuple):
+    rows: int
+    records: pl.Series
+
+
+def truncations(directory: RunDirectory, metrics: Sequence[Metric]) -> dict[str, JSON]:
+    """For each metric that read cut texts: ``rows`` of its tables and ``records`` with such rows.
+
+    Rows whose model did not tell, and rows of older versions, do not count.
+    """
+    tables = [name for name, table in TABLES.items() if "truncated" in table.schema]
+
+    @cache
+    def of_step(step: str) -> _Cut:
+        found = [
+            directory.scan(table, step)
+            .filter(pl.col("truncated"))
+            .group_by("id")
+            .len()
+            .collect(engine="streaming")
+            for table in tables
+        ]
+        ids = pl.concat([counts["id"] for counts in found]).unique()
+        return _Cut(sum(int(counts["len"].sum()) for counts in found), ids)
+
+    counts = {}
+    for metric in metrics:
+        cuts = [of_step(need.step) for need in dict.fromkeys(metric.needs.passes)]
+        if rows := sum(cut.rows for cut in cuts):
+            records = pl.concat([cut.records for cut in cuts]).n_unique()
+            counts[metric.name] = {"rows": rows, "records": records}
+    return counts

@@ -19,8 +19,7 @@ from claimscore.pipeline.encoders.devices import Models
 from claimscore.pipeline.encoders.served import is_served
 from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.passes import PASSES
-from claimscore.pipeline.plan import Plan
-from claimscore.pipeline.prompt_checks import other_models
+from claimscore.pipeline.plan import Plan, other_models
 from claimscore.prompts import Prompt
 from claimscore.rundir import RunDirectory
 from claimscore.types import JSON

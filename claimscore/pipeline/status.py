@@ -6,8 +6,8 @@ import dataclasses
 from pathlib import Path
 
 from claimscore.pipeline.chunks import find_todo
-from claimscore.pipeline.failing import failures_by_kind
 from claimscore.pipeline.plan import make_plan
+from claimscore.pipeline.scoring import failures_by_kind
 from claimscore.pipeline.settings import config_from
 from claimscore.pipeline.spending import run_spent
 from claimscore.rundir import RunDirectory, again_where_merged, damage_as_error

@@ -18,9 +18,9 @@ from claimscore.cache.key import request_key
 from claimscore.cache.store import DiskCache
 from claimscore.config import LLMConfig, user_cache_dir
 from claimscore.errors import ClaimscoreError
-from claimscore.pipeline.asking import Asking
 from claimscore.pipeline.llm.prices import PICO, Price, find_price
 from claimscore.pipeline.llm.providers.base import Provider
+from claimscore.pipeline.llm_stage import PromptRequests
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import TaskInput, side_texts
 from claimscore.prompts import DEFAULT_VERSION, Prompt, load_prompt
@@ -96,24 +96,28 @@ class RunExchanges:
             task = TASKS[name]
             texts = side_texts(chunk.records, task.sides(chunk.records.columns))
             units = task.units(TaskInput(texts, self._granularity, tables, chunk.records))
-            asking = Asking(task, prompt, self._provider, self._granularity)
-            first = asking.questions(units)
+            prompt_requests = PromptRequests(task, prompt, self._provider, self._granularity)
+            first = prompt_requests.questions(units)
             _match((question.request for question in first), keys, found)
             if len(found) < len(keys):
                 single = [
                     question.request
                     for group in first
-                    for question in (asking.alone(group, group.units, units))
+                    for question in (prompt_requests.alone(group, group.units, units))
                 ]
-                later = self._later([*(question.request for question in first), *single], asking)
+                later = self._later(
+                    [*(question.request for question in first), *single], prompt_requests
+                )
                 _match(later, keys, found)
         return found
 
-    def _later(self, requests: Iterable[Request], asking: Asking) -> Iterator[Request]:
+    def _later(
+        self, requests: Iterable[Request], prompt_requests: PromptRequests
+    ) -> Iterator[Request]:
         """The requests, and the samples that follow where an answer was refused."""
         for request in requests:
             for again in range(self._max_samples):
-                index = request.sample_index + again * asking.n_samples
+                index = request.sample_index + again * prompt_requests.n_samples
                 yield dataclasses.replace(request, sample_index=index)
 
 

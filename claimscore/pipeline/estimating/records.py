@@ -13,7 +13,6 @@ import polars as pl
 from claimscore.cache.base import Cache
 from claimscore.config import RunConfig
 from claimscore.errors import ParseError
-from claimscore.pipeline.asking import Asking, Place, Question, asked_settings
 from claimscore.pipeline.estimating.figures import Estimate
 from claimscore.pipeline.estimating.finished import Finished
 from claimscore.pipeline.estimating.passes import PassTally, metric_needs
@@ -22,7 +21,13 @@ from claimscore.pipeline.estimating.tokens import ruled_answer
 from claimscore.pipeline.estimating.totals import summed
 from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.llm.validation import Parse
-from claimscore.pipeline.llm_stage import sample_column
+from claimscore.pipeline.llm_stage import (
+    PromptRequest,
+    PromptRequests,
+    UnitSample,
+    asked_settings,
+    sample_column,
+)
 from claimscore.pipeline.plan import Plan, PlannedPass, PlannedTask
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import TaskInput, Unit, side_texts
@@ -206,8 +211,8 @@ class RecordsEstimate:
         if prompt is None:
             return sentences_as_claims(texts) if wanted else None
         units = task.units(TaskInput(texts, self._config.granularity, tables, records))
-        asking = Asking(task, prompt, self._provider, self._config.granularity)
-        told = self._look_up(asking, units, wanted=wanted)
+        prompt_requests = PromptRequests(task, prompt, self._provider, self._config.granularity)
+        told = self._look_up(prompt_requests, units, wanted=wanted)
         if not wanted:
             return None
         rows = [
@@ -218,49 +223,56 @@ class RecordsEstimate:
         return task.table.frame(rows if task.join is None else task.join(rows))
 
     def _look_up(
-        self, asking: Asking, units: list[Unit], *, wanted: bool
-    ) -> dict[Place, dict[str, Any]]:
+        self, prompt_requests: PromptRequests, units: list[Unit], *, wanted: bool
+    ) -> dict[UnitSample, dict[str, Any]]:
         """Count what is asked about the units, as the LLM stage goes about it.
 
         Where `wanted`, the answers: stored ones, and the rules' or a guess where there is none.
         """
-        tally, step = self._tallies[asking.task.name], asking.n_samples
-        questions = asking.questions(units)
+        tally, step = self._tallies[prompt_requests.task.name], prompt_requests.n_samples
+        questions = prompt_requests.questions(units)
         alone = [question for question in questions if len(question.units) == 1]
         groups = [question for question in questions if len(question.units) > 1]
         requests = [question.request for question in groups]
-        heard = tally.add(requests, asking.parse_several, step=step, counted=False)
-        told: dict[Place, dict[str, Any]] = {}
+        heard = tally.add(requests, prompt_requests.parse_several, step=step, counted=False)
+        told: dict[UnitSample, dict[str, Any]] = {}
         for question, found in zip(groups, heard, strict=True):
             answers = found.value
             if found.missing and wanted:
-                answers = _ruled(question.request, asking.parse_several)
-                self._n_guessed[asking.task.name] += len(question.units)
-            said = asking.said(question, answers) if answers else {}
+                answers = _ruled(question.request, prompt_requests.parse_several)
+                self._n_guessed[prompt_requests.task.name] += len(question.units)
+            said = prompt_requests.said(question, answers) if answers else {}
             told |= {(unit, question.sample): answer for unit, answer in said.items()}
             if not found.missing:
                 left = (unit for unit in question.units if unit not in said)
-                alone += asking.alone(question, left, units)
+                alone += prompt_requests.alone(question, left, units)
         found_alone = tally.add(
-            [q.request for q in alone], asking.parse_one, step=step, known=self._failed_before
+            [q.request for q in alone],
+            prompt_requests.parse_one,
+            step=step,
+            known=self._failed_before,
         )
         for question, found in zip(alone, found_alone, strict=True):
-            answer = self._answer(asking, units, question, found) if wanted else None
+            answer = self._answer(prompt_requests, units, question, found) if wanted else None
             if answer is not None:
                 told[question.units[0], question.sample] = answer
         return told
 
     def _answer(
-        self, asking: Asking, units: list[Unit], question: Question, found: Found
+        self,
+        prompt_requests: PromptRequests,
+        units: list[Unit],
+        question: PromptRequest,
+        found: Found,
     ) -> dict[str, Any] | None:
         """A stored answer, or where it is still to be asked for, what may stand in its place."""
         if not found.missing:
             return cast("dict[str, Any] | None", found.value)
-        self._n_guessed[asking.task.name] += 1
-        guess = asking.task.guess
+        self._n_guessed[prompt_requests.task.name] += 1
+        guess = prompt_requests.task.guess
         if guess is not None:
             return guess(units[question.units[0]])
-        return _ruled(question.request, asking.parse_one)
+        return _ruled(question.request, prompt_requests.parse_one)
 
 
 #: In the place of what made a row: the estimate keeps no rows.

@@ -79,7 +79,7 @@ class Task:
     checked answer what the completion says besides its text. `several`: a request may be about
     several units of one text. `samples`: several answers may be asked for; the rows have a
     column `sample`. `guess` is what an estimate
-    takes for an answer that nobody knows yet, and `guessed` says so in words.
+    takes for an answer that is not known yet, and `guessed` says so in words.
     """
 
     name: str

@@ -1,10 +1,12 @@
-"""Questions about a text, each with its short answer, made from the text alone."""
+"""Questions about a text, each with its short answer; and the answers that the other text gives."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import polars as pl
 
 from claimscore.errors import ParseError
 from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, sides_and_source_in
@@ -75,4 +77,72 @@ QUESTIONS = Task(
     join=_number,
     guess=_guess,
     guessed=f"are assumed: one a sentence, at most {MOST_QUESTIONS} a text",
+)
+
+
+#: Of which side the questions of each side are asked.
+_OTHER = {"summary": SOURCE_SIDE, SOURCE_SIDE: "summary"}
+
+
+def _answer_units(given: TaskInput) -> list[Unit]:
+    """One unit a question; its side is that of the text the question was made from.
+
+    A record whose other text is blank has none: nothing can be asked of it.
+    """
+    sides = {item.side for item in given.texts}
+    others = {side: given.whole_texts(_OTHER[side]) for side in sides}
+    questions = given.tables["llm_answers"].filter(
+        (pl.col("task") == "questions") & pl.col("side").is_in(sides)
+    )
+    return [
+        Unit(
+            record,
+            side,
+            others[side][record],
+            others[side][record],
+            sentence_index=index,
+            more={"question": question},
+        )
+        for record, side, index, question in questions.select(
+            "id", "side", "index", "question"
+        ).iter_rows()
+        if record in others[side]
+    ]
+
+
+def _check_answer(answer: Mapping[str, Any]) -> None:
+    if answer["answerable"] and not answer["answer"].strip():
+        raise ParseError("the answer is empty")
+
+
+def _answer_rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    text = answer["answer"].strip() if answer["answerable"] else None
+    return [
+        {
+            "id": unit.id,
+            "task": "answers",
+            "side": unit.side,
+            "index": unit.sentence_index,
+            "question": unit.more["question"],
+            "answer": json.dumps({"answer": text}, ensure_ascii=False),
+        }
+    ]
+
+
+def _answer_sides(columns: Sequence[str]) -> tuple[str, ...]:
+    there = both_sides(columns)
+    return there if len(there) == len(_OTHER) else ()
+
+
+ANSWERS = Task(
+    name="answers",
+    table=LLM_ANSWERS,
+    output={"answerable": "boolean", "answer": "string"},
+    units=_answer_units,
+    check=_check_answer,
+    rows=_answer_rows,
+    sides=_answer_sides,
+    after=("questions",),
+    fields=("text", "question"),
+    n_required=2,
 )
