@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from claimscore.pipeline.llm.providers.base import load_provider
     from claimscore.pipeline.llm.question import Answer
     from claimscore.pipeline.llm.session import open_engine
-    from claimscore.pipeline.mapping import MapConfig, MapResult, map
+    from claimscore.pipeline.map import MapConfig, MapResult, map
     from claimscore.pipeline.run import RunResult, run, score
     from claimscore.prompts import Prompt, load_prompt, load_prompt_file
 
@@ -59,8 +59,8 @@ _HOMES = {
     "EncoderConfig": "claimscore.config",
     "Engine": "claimscore.pipeline.llm.engine",
     "LLMConfig": "claimscore.config",
-    "MapConfig": "claimscore.pipeline.mapping",
-    "MapResult": "claimscore.pipeline.mapping",
+    "MapConfig": "claimscore.pipeline.map",
+    "MapResult": "claimscore.pipeline.map",
     "MemoryCache": "claimscore.cache.base",
     "Prompt": "claimscore.prompts",
     "RunConfig": "claimscore.config",
@@ -69,7 +69,7 @@ _HOMES = {
     "load_prompt_file": "claimscore.prompts",
     "load_provider": "claimscore.pipeline.llm.providers.base",
     "open_engine": "claimscore.pipeline.llm.session",
-    "map": "claimscore.pipeline.mapping",
+    "map": "claimscore.pipeline.map",
     "run": "claimscore.pipeline.run",
     "score": "claimscore.pipeline.run",
 }

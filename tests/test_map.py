@@ -17,7 +17,7 @@ import pytest
 import claimscore
 from claimscore.cli import _main
 from claimscore.errors import ConfigError, RejectedError, StoppedEarly
-from claimscore.pipeline.mapping.parts import Parts
+from claimscore.rundir import RunDirectory
 from claimscore.types import Completion, Request
 from tests.loopback import Body, Loopback
 from tests.pipeline.llm.fakes import FakeProvider, completion
@@ -610,7 +610,7 @@ class TestRefused:
         table = write_rows(tmp_path / "rows.jsonl", 3)
         out = tmp_path / "out.parquet"
         arguments = ("map", table, "--prompt", DECOMPOSE, "--out", out, "--quiet")
-        with Parts(out):
+        with RunDirectory(tmp_path / "out.parquet.parts"):
             assert command(*arguments) == 2
         assert f"in use by process {os.getpid()}" in capsys.readouterr().err
         assert command(*arguments) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import pytest
 import claimscore
 from claimscore.config import user_state_dir
 from claimscore.errors import ConfigError, RejectedError, StoppedEarly
-from claimscore.pipeline.mapping import estimate_map, map_status_at
-from claimscore.pipeline.mapping.store import work_path
+from claimscore.pipeline.map import estimate_map, map_status
+from claimscore.rundir import RunDirectory
 from claimscore.storage import Folder, open_folder
 from claimscore.storage.objects import ObjectFolder
 from claimscore.types import Completion, Request
@@ -45,7 +46,9 @@ def mapped(prompt: Path, table: Any, out: Any, say: Any = say, **options: Any) -
 
 
 def nothing_left(address: str) -> bool:
-    return not work_path(address).parent.exists()
+    """Whether neither the store nor this machine has a trace of the work."""
+    left = {path.name for path in user_state_dir().glob("runs/*/*")}
+    return not RunDirectory.is_at(f"{address}.parts") and left <= {".lock", "machine", "address"}
 
 
 def _as(ending: str) -> bytes:
@@ -95,8 +98,10 @@ def test_again_asks_nothing_and_retries_what_failed(s3: str, prompt: Path, tmp_p
     assert nothing_left(out)
 
 
-def test_a_stop_leaves_the_store_as_it_was(s3: str, prompt: Path) -> None:
-    """Going on asks only for what is missing."""
+def test_a_stop_leaves_the_parts_beside_the_file(
+    s3: str, prompt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Going on asks only for what is missing, on whatever machine."""
     out, asked = f"{s3}/said.parquet", 0
 
     async def until_15(request: Request) -> Completion:
@@ -108,12 +113,16 @@ def test_a_stop_leaves_the_store_as_it_was(s3: str, prompt: Path) -> None:
 
     with pytest.raises(ConfigError, match="enough"):
         mapped(prompt, ROWS, out, until_15)
-    assert list(open_folder(s3).names()) == []
+    assert not open_folder(s3).exists("said.parquet")
+    assert json.loads(open_folder(s3).read("said.parquet.parts/state.json"))["complete"] is False
     config = claimscore.MapConfig(input=ROWS, out=out, prompt=prompt, chunk_rows=10)
     assert estimate_map(config, provider=FakeProvider(say)).requests < 30
+    monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "empty"))
     done = mapped(prompt, ROWS, out)
     assert done.rows == 30
-    assert done.summary["requests"] < 30
+    assert done.summary["requests"] == 20
+    assert done.summary["spent_in_all"]["requests"] > 30
     assert nothing_left(out)
 
 
@@ -132,7 +141,7 @@ def test_a_result_that_could_not_be_sent_is_sent_by_the_next_call(
         patch.setattr(ObjectFolder, "upload", away)
         with pytest.raises(StoppedEarly, match="not reached"):
             mapped(prompt, ROWS, out)
-    assert (user_state_dir() / "maps").is_dir()
+    assert RunDirectory.is_at(f"{out}.parts")
     done = mapped(prompt, ROWS, out)
     assert (done.rows, done.summary["requests"]) == (30, 0)
     assert open_folder(s3).exists("said.parquet")
@@ -156,7 +165,7 @@ def test_status_of_an_address(
     """Unfinished work on this machine, then the file in the store, from any machine."""
     out = f"{s3}/said.parquet"
     with pytest.raises(ConfigError, match=r"said\.parquet: there is no such file, and no work"):
-        map_status_at(out)
+        map_status(out)
 
     async def stop(request: Request) -> Completion:
         if "review 25" in request.messages[-1].content:
@@ -165,7 +174,7 @@ def test_status_of_an_address(
 
     with pytest.raises(StoppedEarly):
         mapped(prompt, ROWS, out, stop)
-    found = map_status_at(out)
+    found = map_status(out)
     assert found is not None
     assert (found["out"], found["complete"], found["running"]) == (out, False, False)
     assert found["rows"]["total"] == 30
@@ -175,13 +184,13 @@ def test_status_of_an_address(
         away.setattr(ObjectFolder, "upload", _refuse)
         with pytest.raises(StoppedEarly):
             mapped(prompt, ROWS, out)
-    found = map_status_at(out)
+    found = map_status(out)
     assert found is not None
     assert (found["out"], found["complete"], found["rows"]["left"]) == (out, False, 0)
 
     mapped(prompt, ROWS, out)
     monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "elsewhere"))
-    assert map_status_at(out) == {
+    assert map_status(out) == {
         "out": out,
         "rows": {"total": 30, "done": 30, "failed": 1, "left": 0},
         "failures": [{"stage": "map", "kind": "content", "count": 1}],
@@ -194,11 +203,11 @@ def test_status_of_what_is_no_map(s3: str, tmp_path: Path) -> None:
     """A run of such a name, somebody's Parquet file, and what is no Parquet file."""
     folder = open_folder(s3)
     folder.write("run.parquet/run.toml", b"")
-    assert map_status_at(f"{s3}/run") is map_status_at(f"{s3}/run.parquet") is None
+    assert map_status(f"{s3}/run") is map_status(f"{s3}/run.parquet") is None
     for content in (_as("parquet"), b"", b"text", b"\xff" * 8 + b"PAR1"):
         folder.write("x.parquet", content)
         with pytest.raises(ConfigError, match="was not written by `claimscore map`"):
-            map_status_at(f"{s3}/x.parquet")
+            map_status(f"{s3}/x.parquet")
 
 
 def _refuse(*_: object) -> None:

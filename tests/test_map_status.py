@@ -14,7 +14,7 @@ import claimscore
 from claimscore.cli import _main
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline.llm.stats import EngineStats
-from claimscore.pipeline.mapping import MapProgress, estimate_map
+from claimscore.pipeline.map import MapProgress, estimate_map
 from claimscore.rundir import RunDirectory
 from claimscore.types import Completion, Request
 from tests.pipeline.llm.fakes import FakeProvider
@@ -156,14 +156,24 @@ def test_what_a_finished_file_would_cost(tmp_path: Path) -> None:
     assert requests(retry_failed=True) == 1
 
 
-def test_parts_that_a_kill_left_half_removed_go(tmp_path: Path) -> None:
+def test_parts_that_a_kill_left_half_removed_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Beside a finished file they would be a copy of the input for ever."""
-    out = run_map(tmp_path, FakeProvider(say))
-    left = tmp_path / f".{out.name}.parts.12345678.done"
-    left.mkdir()
-    (left / "records.parquet").write_bytes(b"x")
-    run_map(tmp_path, FakeProvider(say))
-    assert not left.exists()
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run_map(tmp_path, FakeProvider(say))
+    parts = tmp_path / "out.parquet.parts"
+    assert parts.exists()
+    finished, provider = (tmp_path / "out.parquet").read_bytes(), FakeProvider(say)
+    assert run_map(tmp_path, provider).read_bytes() == finished
+    assert provider.asked == []
+    assert not parts.exists()
 
 
 @pytest.mark.parametrize(

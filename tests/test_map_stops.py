@@ -25,8 +25,7 @@ from hypothesis import strategies as st
 import claimscore
 from claimscore.cli import _main
 from claimscore.errors import AuthenticationError, RejectedError, StoppedEarly
-from claimscore.pipeline.mapping import parts as parts_module
-from claimscore.pipeline.mapping.parts import Parts
+from claimscore.pipeline.map.files import MapFiles
 from claimscore.rundir import RunDirectory
 from claimscore.types import Completion, Request
 from tests.children import killed_at_last
@@ -298,19 +297,19 @@ class TestStops:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The chunk that cannot be written stops the others in good order."""
-        write = Parts.write
+        write = RunDirectory.write_parts
 
-        def full(self: Parts, chunk: int, answers: Any) -> None:
-            if chunk == 0:
+        def full(self: RunDirectory, chunk: int, step: str, frames: Any) -> None:
+            if chunk == 0 and step == "map":
                 raise StoppedEarly("the disk is full")
-            write(self, chunk, answers)
+            write(self, chunk, step, frames)
 
         async def slowly(request: Request) -> Completion:
             await anyio.sleep(0.01)
             return await say(request)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Parts, "write", full)
+            patch.setattr(RunDirectory, "write_parts", full)
             provider = FakeProvider(slowly)
             llm = claimscore.LLMConfig(max_concurrency=1)
             with pytest.raises(StoppedEarly, match="disk is full"):
@@ -349,9 +348,9 @@ class TestStops:
 
         with monkeypatch.context() as patch:
             if moment == "before":
-                patch.setattr(parts_module, "write_result", killed)
+                patch.setattr(MapFiles, "write", killed)
             else:
-                patch.setattr(Parts, "remove", killed)
+                patch.setattr(RunDirectory, "remove", killed)
             with pytest.raises(KeyboardInterrupt):
                 run_map(tmp_path, self.TABLE, chunk_rows=5)
         out = tmp_path / "out.parquet"
@@ -381,22 +380,29 @@ class TestStops:
         result = run_map(tmp_path, self.TABLE, chunk_rows=5)
         assert result.frame().collect()["text"].to_list() == self.TABLE["text"].to_list()
 
-    @pytest.mark.parametrize("chunk", [0, 1, 3])
-    @pytest.mark.parametrize("flag", [True, False])
-    def test_a_kill_while_a_finished_file_is_taken_up_again(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, flag: bool
+    @pytest.mark.parametrize(
+        ("n_written", "flag", "asked"), [(0, True, 3), (0, False, 0), (1, True, 3), (1, False, 2)]
+    )
+    def test_a_kill_while_failed_rows_are_tried_again(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        n_written: int,
+        flag: bool,
+        asked: int,
     ) -> None:
-        """The finished file stays until a better one takes its place."""
+        """The finished file stays until a better one takes its place, and what was begun goes on,
+        with the flag or without."""
         table = pl.DataFrame({"text": [f"{'bad' if i % 7 == 0 else 'row'} {i}" for i in range(20)]})
         run_map(tmp_path, table, chunk_rows=5)
         out = tmp_path / "out.parquet"
         before = out.read_bytes()
-        write = RunDirectory.write_parts
+        write, left = RunDirectory.write_parts, iter(range(n_written))
 
-        def killed(self: RunDirectory, at: int, *rest: Any) -> None:
-            if at == chunk:
+        def killed(*arguments: Any) -> None:
+            if next(left, None) is None:
                 raise KeyboardInterrupt
-            write(self, at, *rest)
+            write(*arguments)
 
         with monkeypatch.context() as patch:
             patch.setattr(RunDirectory, "write_parts", killed)
@@ -405,18 +411,42 @@ class TestStops:
         assert out.read_bytes() == before
         provider = FakeProvider()
         result = run_map(tmp_path, table, provider, chunk_rows=5, retry_failed=flag)
-        assert len(provider.asked) == (3 if flag else 0)
-        assert result.failed_rows == (0 if flag else 3)
-        assert (out.read_bytes() == before) is not flag
+        assert len(provider.asked) == asked
+        assert result.failed_rows == 3 - asked
+        assert (out.read_bytes() == before) is (asked == 0)
         assert not (tmp_path / "out.parquet.parts").exists()
 
+    @pytest.mark.parametrize("table", ["records", "columns", "failures"])
+    def test_a_damaged_part_is_noticed_and_made_again(self, tmp_path: Path, table: str) -> None:
+        """One flipped bit is enough; answers come from the cache, and people are told."""
+        rows = pl.DataFrame({"text": [*self.TABLE["text"][:-1], "bad"]}).reverse()
+        whole = run_map(tmp_path, rows, out="whole.parquet", chunk_rows=5)
+        one, cache = claimscore.LLMConfig(max_concurrency=1), tmp_path / "torn-cache"
+        stopping = Breaks(15, StoppedEarly("stop"))
+        with pytest.raises(StoppedEarly):
+            run_map(tmp_path, rows, stopping, chunk_rows=5, cache_dir=cache, llm=one)
+        part = sorted((tmp_path / "out.parquet.parts" / table).iterdir())[0]
+        content = bytearray(part.read_bytes())
+        content[len(content) // 2] ^= 1
+        part.write_bytes(content)
+        notices, provider = set(), FakeProvider(say)
+        config = claimscore.MapConfig(
+            rows, tmp_path / "prompt.toml", tmp_path / "out.parquet", cache_dir=cache, chunk_rows=5
+        )
+        claimscore.map(config, provider=provider, on_progress=lambda p: notices.add(p.notice))
+        assert (tmp_path / "out.parquet").read_bytes() == Path(whole.path).read_bytes()
+        assert any(part.name in notice for notice in notices)
+        again = {r.messages[-1].content for r in provider.asked} & {
+            r.messages[-1].content for r in stopping.asked[:15]
+        }
+        assert again <= {"Say bad"}
+
     def test_leftovers_of_a_kill_are_removed(self, tmp_path: Path) -> None:
-        """Half a result and half-removed parts, and nobody else's files."""
+        """Half a result, and nobody else's files."""
         ours = (".out.parquet.1f1f1f1f.tmp", ".out.failures.parquet.2e2e2e2e.tmp")
         theirs = (".other.parquet.1f1f1f1f.tmp", ".out.parquet.x.parquet.1f1f1f1f.tmp")
         for name in (*ours, *theirs):
             (tmp_path / name).touch()
-        (tmp_path / ".out.parquet.parts.3d3d3d3d.done").mkdir()
         run_map(tmp_path, self.TABLE)
         assert {path.name for path in tmp_path.glob(".*")} == set(theirs)
 

@@ -17,8 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claimscore.errors import InputError
-from claimscore.pipeline.mapping.json_types import MAX_FIELDS, Shape
-from claimscore.pipeline.mapping.table import find_source, regrouped, scratch_source
+from claimscore.pipeline.map.table import (
+    MAX_FIELDS,
+    JsonType,
+    find_source,
+    regrouped,
+    scratch_source,
+)
 
 
 def read(path: Path | str, folder: Path, size: int = 1000) -> pl.DataFrame:
@@ -33,7 +38,7 @@ def read(path: Path | str, folder: Path, size: int = 1000) -> pl.DataFrame:
 
 
 def shape(*values: Any) -> pl.DataType | None:
-    seen = Shape()
+    seen = JsonType()
     for value in values:
         seen.see(value)
     return seen.dtype()

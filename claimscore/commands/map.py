@@ -49,7 +49,7 @@ def map_table(quiet: bool, as_json: bool, estimate: bool, **options: Any) -> int
     from claimscore.console.estimate import print_estimate
     from claimscore.console.progress import map_display
     from claimscore.console.result import print_map_result
-    from claimscore.pipeline.mapping import MapConfig, estimate_map, map
+    from claimscore.pipeline.map import MapConfig, estimate_map, map
 
     names = ("input", "prompt", "prompts_dir", "out", "cache_dir", "retry_failed")
     config = MapConfig(llm=llm_config(options), **{name: options[name] for name in names})

@@ -169,14 +169,11 @@ def status(path: Path | str, watch: bool, as_json: bool) -> None:
     A run is named by its folder, a map by the file that it writes.
     """
     from claimscore.console.status import print_status, watch_status
-    from claimscore.pipeline.mapping import map_place, map_status, map_status_at
+    from claimscore.pipeline.map import map_status
     from claimscore.pipeline.status import run_status
 
     def look() -> dict[str, Any]:
-        if isinstance(path, str):
-            return map_status_at(path) or run_status(path)
-        place = map_place(path)
-        return run_status(path) if place is None else map_status(place)
+        return map_status(path) or run_status(path)
 
     if watch:
         watch_status(look, WATCH_INTERVAL_S)

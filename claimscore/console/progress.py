@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from claimscore.console.text import duration, engine_parts
 
 if TYPE_CHECKING:
-    from claimscore.pipeline.mapping import MapProgress
+    from claimscore.pipeline.map import MapProgress
     from claimscore.pipeline.progress import Progress
 
 #: Seconds between two plain lines where there is no terminal.

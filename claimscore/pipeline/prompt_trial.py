@@ -21,9 +21,8 @@ from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.question import Answer
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.pipeline.llm_stage import PromptRequests, UnitSample, ask_units, task_result
-from claimscore.pipeline.mapping.job import check_builtin
-from claimscore.pipeline.mapping.questions import Questions
-from claimscore.pipeline.mapping.table import scratch_source
+from claimscore.pipeline.map.questions import Questions, check_builtin
+from claimscore.pipeline.map.table import scratch_source
 from claimscore.pipeline.plan import check_model, other_models
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, side_texts

@@ -10,9 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from claimscore.pipeline.passes import PASSES
-from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.tasks import TASKS
-from claimscore.pipeline.telling import Teller
+from claimscore.pipeline.telling import P, Teller
 from claimscore.rundir import DamagedPart, RunDirectory
 
 #: The works of which a step is made, by what it is; in an order in which each comes after those.
@@ -26,17 +25,21 @@ _NAMED = 100
 
 
 def repair(
-    directory: RunDirectory, tell: Teller[Progress], seen: DamagedPart | None = None
+    directory: RunDirectory,
+    tell: Teller[P],
+    seen: DamagedPart | None = None,
+    *,
+    deep: bool = False,
 ) -> None:
     """Make undone what damaged files stood for, and what was made from it; say so in one line.
 
-    What is missing or has another size is found without reading it. `seen` is a part that turned
-    out to be damaged when it was read: then all others are read too. Raises `ConfigError` where
-    the settings of the run are lost.
+    What is missing or has another size is found without reading it; with `deep` all parts are
+    read. `seen` is a part that turned out to be damaged when it was read: then all others are
+    read too. Raises `ConfigError` where the settings of the run are lost.
     """
     settings = directory.mend_settings()
     lines = [] if seen else directory.damaged_lines
-    parts = directory.damaged(deep=seen is not None)
+    parts = directory.damaged(deep=deep or seen is not None)
     if seen is not None and seen.address not in [part.address for part in parts]:
         parts.append(seen)
     said = [*([settings] if settings else []), *lines]

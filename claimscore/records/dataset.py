@@ -102,11 +102,12 @@ def prepare(
     """
     with os_errors(spool):
         spool.mkdir(mode=0o700, parents=True, exist_ok=True)
-    files = (_spooled(spool, stdin),) if source == "-" else find_files(source)
+    files = (spool_stdin(spool, stdin),) if source == "-" else find_files(source)
     return _Validation(source, files, required).run(spool)
 
 
-def _spooled(spool: Path, stdin: BinaryIO | None) -> InputFile:
+def spool_stdin(spool: Path, stdin: BinaryIO | None) -> InputFile:
+    """Copy standard input, which is JSONL, into the folder `spool`."""
     target = spool / SPOOLED
     with atomic_file(target) as stream:
         shutil.copyfileobj(stdin or sys.stdin.buffer, stream, 1 << 20)

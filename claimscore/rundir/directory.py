@@ -135,6 +135,12 @@ class RunDirectory:
         finally:
             self._home.release()
 
+    def remove(self) -> None:
+        """Take the run directory away, for work whose result lies elsewhere. After a kill in
+        between, no step is finished, or all is as before."""
+        self._for_writing()
+        self._home.remove()
+
     @property
     def folder(self) -> Folder:
         """The files of the run directory."""

@@ -24,6 +24,7 @@ OWN_NAMES = frozenset(
         *("records", "columns"),
         "embeddings",  # a table of older runs
         *("run.toml", "events.jsonl", "scores.parquet", "summary.json", "report.html"),
+        "state.json",
     )
 )
 LOCK, STATE, NOTE = ".lock", ".state", "now.json"
@@ -59,6 +60,10 @@ class Home(Protocol):
 
     def remove_traces(self) -> None:
         """Take away what `open` made, for a run that was refused before anything was made."""
+
+    def remove(self) -> None:
+        """Take everything away. The manifest goes first, so after a kill no step counts, and in an
+        object store the settings last, so what is left is found again."""
 
     def is_locked(self) -> bool:
         """Whether a process works here now."""
@@ -139,6 +144,11 @@ class LocalHome:
         (self.path / LOCK).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # not empty: it was there before, or is not ours
             self.path.rmdir()
+
+    def remove(self) -> None:
+        with os_errors(self.path):
+            (self.state / "manifest.jsonl").unlink(missing_ok=True)
+            shutil.rmtree(self.path)
 
     def is_locked(self) -> bool:
         return is_locked(self.path / LOCK)

@@ -19,6 +19,7 @@ from pathlib import Path
 from claimscore.atomic import os_errors, write_bytes, write_text
 from claimscore.config import user_state_dir
 from claimscore.errors import ClaimscoreError
+from claimscore.rundir import settings_files
 from claimscore.rundir.copies import Content, Copies
 from claimscore.rundir.home import LOCK, NOTE, STATE, append_line, end_last_line, refuse_foreign
 from claimscore.rundir.lease import Lease, current_holder
@@ -48,6 +49,7 @@ class StoreHome:
         self._copies = Copies(self.folder)
         self._note: bytes | None = None
         self._copied_events = -1
+        self._is_removed = False
 
     # Opening and closing
 
@@ -99,6 +101,8 @@ class StoreHome:
             if lease is not None:
                 self._empty_state(lease)
                 lease.release()
+                if self._is_removed:
+                    self.folder.delete(LOCK)
         finally:
             if lock is not None:
                 lock.release()
@@ -109,7 +113,8 @@ class StoreHome:
         looked at a file that an earlier one left."""
         try:
             lease.check()
-            self._copies.stop()
+            if not self._is_removed:
+                self._copies.stop()
         except ClaimscoreError:
             return
         copied = {name.rpartition("/")[2] for name in self._copies.names}
@@ -124,6 +129,13 @@ class StoreHome:
         with contextlib.suppress(ClaimscoreError):
             self._copies.stop()
             self.folder.delete(*self.folder.names(STATE), _EVENTS, LOCK)
+
+    def remove(self) -> None:
+        self._copies.stop()
+        self._is_removed = True
+        self.folder.delete(*self.folder.names(f"{STATE}/manifest"))
+        self.folder.delete(*(n for n in self.folder.names() if n not in settings_files.NAMES))
+        self.folder.delete(*settings_files.NAMES)
 
     def clean(self) -> None:
         end_last_line(self.state / _EVENTS)

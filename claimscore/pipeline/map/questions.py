@@ -1,4 +1,4 @@
-"""A prompt and a table's columns: one question a row, and answers back into columns. Pure."""
+"""A prompt and a table: one request a row, and the answers as typed columns. Pure."""
 
 from __future__ import annotations
 
@@ -30,38 +30,41 @@ _SCALARS: dict[str, pl.DataType] = {
 }
 _I64 = 2**63
 
-Outcome = Answer[Any] | Failure
+RowOutcome = Answer[Any] | Failure
 
 
-class Asked(NamedTuple):
-    """The questions of a frame, the rows that they are about, and the rows that have none."""
+class RowRequests(NamedTuple):
+    """The requests of a frame, the positions of their rows, and the rows that have no request."""
 
     rows: list[int]
     requests: list[Request]
     failures: dict[int, Failure]
 
 
-class Answers(NamedTuple):
-    """What became of a frame's rows: the columns that are added, and the table of failures."""
+class RowAnswers(NamedTuple):
+    """The columns that are added to a frame's rows, and the rows' entries in `failures`."""
 
     columns: pl.DataFrame
     failures: pl.DataFrame
 
 
 class Questions:
-    """Everything between a table and an engine, checked before anything is spent.
+    """Makes requests of a table's rows with one prompt, and columns of their answers.
 
-    Values that are no text are written as polars writes them (dates by ISO 8601, `true`,
-    `1.5`), lists and structs as JSON. A row with a null in a column that the prompt uses is
-    a failure and no question.
+    `ConfigError`, before anything is spent, where the prompt does not fit the columns of the
+    table, which messages call `where`. `schema` has the columns that are added.
+
+    Values other than text are written as polars writes them (dates by ISO 8601, `true`, `1.5`),
+    lists and structs as JSON. A row with a null in a column that the prompt uses is a failure
+    without a request.
     """
 
-    def __init__(self, prompt: Prompt, schema: Mapping[str, pl.DataType], where: str) -> None:
-        _check_prompt(prompt, schema, where)
+    def __init__(self, prompt: Prompt, columns: Mapping[str, pl.DataType], where: str) -> None:
+        _check_prompt(prompt, columns, where)
         self.prompt = prompt
-        self.columns: tuple[str, ...] = tuple(schema)
+        answers = {name: _dtype(kind) for name, kind in prompt.output.items()}
         self.schema: dict[str, pl.DataType] = {
-            **answer_types(prompt),
+            **(answers or dict.fromkeys(prompt.columns, pl.String())),
             KEY_COLUMN: pl.String(),
             ERROR_COLUMN: pl.String(),
         }
@@ -74,10 +77,10 @@ class Questions:
         self._slots = [self._fields.index(field) for field in self._pieces[1::2]]
         self._checks_integers = "integer" in json.dumps(prompt.output)
 
-    def ask(self, frame: pl.DataFrame, provider: Provider) -> Asked:
-        """One request a row whose columns are all there."""
-        texts = [as_texts(frame[field]) for field in self._fields]
-        asked = Asked([], [], {})
+    def ask(self, frame: pl.DataFrame, provider: Provider) -> RowRequests:
+        """A request for each row whose columns all have a value."""
+        texts = [_as_texts(frame[field]) for field in self._fields]
+        asked = RowRequests([], [], {})
         for row, values in enumerate(zip(*texts, strict=True)):
             if None in values:
                 null = self._fields[values.index(None)]
@@ -102,23 +105,23 @@ class Questions:
         )
 
     def parse(self, completion: Completion) -> dict[str, Any]:
-        """The columns of an answer; `ParseError` where a column could not hold it."""
+        """The values of an answer by column; `ParseError` where a column could not hold one."""
         answer = self.prompt.parse(completion.text)
         if self._checks_integers and any(not -_I64 <= n < _I64 for n in _integers(answer)):
             raise ParseError("an integer has more than 64 bits")
         return answer
 
-    def answers(self, outcomes: Sequence[Outcome], numbers: Sequence[int]) -> Answers:
-        """The outcomes of rows as columns; `numbers` are the rows' numbers in the table."""
+    def answers(self, outcomes: Sequence[RowOutcome], numbers: Sequence[int]) -> RowAnswers:
+        """The outcomes of rows as tables; `numbers` are the rows' numbers in the input, from 0."""
         failures = [
             _failure_row(number, outcome)
             for number, outcome in zip(numbers, outcomes, strict=True)
             if isinstance(outcome, Failure)
         ]
         values = dict(zip(self.schema, self._values(outcomes), strict=True))
-        return Answers(pl.DataFrame(values, schema=self.schema), FAILURES.frame(failures))
+        return RowAnswers(pl.DataFrame(values, schema=self.schema), FAILURES.frame(failures))
 
-    def _values(self, outcomes: Sequence[Outcome]) -> Iterator[list[Any]]:
+    def _values(self, outcomes: Sequence[RowOutcome]) -> Iterator[list[Any]]:
         found = [None if isinstance(outcome, Failure) else outcome for outcome in outcomes]
         for name in self.prompt.columns:
             yield [None if answer is None else _valid(answer.value[name]) for answer in found]
@@ -126,8 +129,51 @@ class Questions:
         yield [_valid(o.message) if isinstance(o, Failure) else None for o in outcomes]
 
 
-def as_texts(column: pl.Series) -> list[str | None]:
-    """The values as they stand in a prompt; nulls stay nulls."""
+def check_builtin(prompt: Prompt, provider: Provider) -> None:
+    """`ConfigError` where `builtin`, which has rules for some tasks, is given another prompt."""
+    if provider.family != "builtin":
+        return
+    from claimscore.baseline.provider import TASKS as RULES
+    from claimscore.pipeline.tasks import TASKS
+
+    task = TASKS.get(prompt.name) if prompt.name in RULES else None
+    if task is None or dict(task.output) != dict(prompt.output):
+        raise ConfigError(
+            f"--llm builtin is rules for {', '.join(RULES)} with their [output], and cannot do "
+            f"the prompt {prompt.name}; name a language model: --llm openai:MODEL"
+        )
+
+
+def _check_prompt(prompt: Prompt, columns: Mapping[str, pl.DataType], where: str) -> None:
+    """`ConfigError` for columns that are missing, cannot be shown, or would be there twice."""
+    name = f"prompt {prompt.name}"
+    settings = prompt.settings
+    if settings.samples > 1 or settings.texts_per_request > 1 or settings.model:
+        raise ConfigError(
+            f"{name}: map asks one question a row, of the model of --llm: settings.samples, "
+            "settings.texts_per_request and settings.model are for the tasks of a run"
+        )
+    prompt.check_fields(columns, f"{name} on {where}")
+    if "\0" in prompt.user:
+        raise ConfigError(f"{name}: user holds a NUL character")
+    if not prompt.fields:
+        raise ConfigError(f"{name}: user names no $column, so every row would be asked the same")
+    for field in sorted(prompt.fields):
+        if isinstance(columns[field], pl.Binary):
+            raise ConfigError(f"{where}: column {field} holds bytes, which no prompt can show")
+    made = (*prompt.columns, KEY_COLUMN, ERROR_COLUMN)
+    if len(set(made)) < len(made):
+        raise ConfigError(f"{name}: [output] cannot have a column {KEY_COLUMN} or {ERROR_COLUMN}")
+    both = [column for column in made if column in columns]
+    if both:
+        raise ConfigError(
+            f"{where} has a column {' and '.join(both)} already, and so would the output; "
+            f"rename it there{'' if both[0] in made[-2:] else ' or in [output] of the prompt'}"
+        )
+
+
+def _as_texts(column: pl.Series) -> list[str | None]:
+    """The values as a prompt shows them; nulls stay nulls."""
     dtype = column.dtype
     if isinstance(dtype, pl.String):
         return column.to_list()
@@ -141,47 +187,13 @@ def as_texts(column: pl.Series) -> list[str | None]:
     return column.cast(pl.String).to_list()
 
 
-def answer_types(prompt: Prompt) -> dict[str, pl.DataType]:
-    """The types of a prompt's columns: `[output]`, or one text."""
-    if not prompt.output:
-        return {name: pl.String() for name in prompt.columns}
-    return {name: _dtype(kind) for name, kind in prompt.output.items()}
-
-
 def _dtype(kind: Any) -> pl.DataType:
+    """The type of a column for its kind in `[output]`."""
     if isinstance(kind, str):
         return _SCALARS[kind]
     if isinstance(kind, list):
         return pl.List(_dtype(kind[0]))
     return pl.Struct({name: _dtype(inner) for name, inner in kind.items()})
-
-
-def _check_prompt(prompt: Prompt, schema: Mapping[str, pl.DataType], where: str) -> None:
-    """`ConfigError` for columns that are not there, cannot be shown, or would be there twice."""
-    name = f"prompt {prompt.name}"
-    settings = prompt.settings
-    if settings.samples > 1 or settings.texts_per_request > 1 or settings.model:
-        raise ConfigError(
-            f"{name}: map asks one question a row, of the model of --llm: settings.samples, "
-            "settings.texts_per_request and settings.model are for the tasks of a run"
-        )
-    prompt.check_fields(schema, f"{name} on {where}")
-    if "\0" in prompt.user:
-        raise ConfigError(f"{name}: user holds a NUL character")
-    if not prompt.fields:
-        raise ConfigError(f"{name}: user names no $column, so every row would be asked the same")
-    for field in sorted(prompt.fields):
-        if isinstance(schema[field], pl.Binary):
-            raise ConfigError(f"{where}: column {field} holds bytes, which no prompt can show")
-    made = (*prompt.columns, KEY_COLUMN, ERROR_COLUMN)
-    if len(set(made)) < len(made):
-        raise ConfigError(f"{name}: [output] cannot have a column {KEY_COLUMN} or {ERROR_COLUMN}")
-    both = [column for column in made if column in schema]
-    if both:
-        raise ConfigError(
-            f"{where} has a column {' and '.join(both)} already, and so would the output; "
-            f"rename it there{'' if both[0] in made[-2:] else ' or in [output] of the prompt'}"
-        )
 
 
 def _integers(value: Any) -> Iterator[int]:

@@ -1,0 +1,258 @@
+"""The files of a map: `FILE.parquet`, its failures beside it, and its unfinished work.
+
+    FILE.parquet             every row with its answer or its error; its metadata says what made it
+    FILE.failures.parquet    the rows without an answer, where there are any
+    FILE.parquet.parts/      a run directory of the tables `records`, `columns` and `failures`
+
+They lie together, in a folder on a disk or in an object store. The settings stand in the file
+itself, so it can be recognised wherever it is moved, and its bytes depend on the settings and the
+rows alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import glob
+import io
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import polars as pl
+
+from claimscore.atomic import atomic_path
+from claimscore.errors import ConfigError
+from claimscore.pipeline.map.questions import ERROR_COLUMN
+from claimscore.rundir import RunDirectory, polars_errors
+from claimscore.rundir.settings import agreed
+from claimscore.storage import is_remote, open_file, open_folder
+from claimscore.types import JSON
+
+#: The key of the settings in the Parquet metadata.
+METADATA_KEY = "claimscore.map"
+
+#: The table of the columns that are added, row by row beside those of `records`.
+COLUMNS = "columns"
+
+#: Beside the tables, for people: how far the work is.
+STATE_FILE = "state.json"
+
+ROW_GROUP = 10_000
+
+#: A Parquet file ends with the length of its footer in four bytes, and these four.
+_MAGIC, _TAIL_BYTES = b"PAR1", 8
+
+#: What users call the settings that can differ.
+CALLED = {
+    "records.digest": "the content of INPUT",
+    "records.count": "the rows of INPUT",
+    "prompt.name": "the name in --prompt",
+    "prompt.digest": "--prompt",
+    "llm.provider": "--llm",
+    "llm.model": "--llm",
+    "llm.namespace": "--base-url",
+}
+
+#: The failures file of a map in which nothing failed.
+NO_FAILURES = pl.DataFrame(
+    schema={
+        "row": pl.Int64,
+        "kind": pl.String,
+        "message": pl.String,
+        "attempts": pl.Int32,
+        "request_key": pl.String,
+        "raw": pl.String,
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class FinishedMap:
+    """What the metadata of a finished file says: how it was made, and how many rows failed."""
+
+    where: Path | str
+    settings: JSON
+    rows: int
+    failed: Mapping[str, int]
+    columns: tuple[str, ...]
+
+    def refuse_others(self, settings: Mapping[str, Any]) -> None:
+        """`ConfigError` that shows the difference where the file was made with other settings."""
+        agreed(self.settings, settings, str(self.where), CALLED)
+
+    def metadata(self) -> dict[str, str]:
+        """What the file carries, and `MapFiles.finished` reads."""
+        said = {
+            "settings": self.settings,
+            "rows": self.rows,
+            "failed": dict(self.failed),
+            "columns": list(self.columns),
+        }
+        return {METADATA_KEY: json.dumps(said, sort_keys=True)}
+
+
+class MapFiles:
+    """The files of one map, by the path or the address of `FILE.parquet`.
+
+    `where`, `failures` and `parts` are their paths or addresses, whether they are there or not.
+    """
+
+    def __init__(self, out: Path | str) -> None:
+        if isinstance(out, str) and is_remote(out):
+            self._folder, self._name = open_file(out)
+        else:
+            self._folder, self._name = open_folder(Path(out).parent), Path(out).name
+        self._failures_name = f"{self._name.removesuffix('.parquet')}.failures.parquet"
+        self.where = self._folder.address(self._name)
+        self.failures = self._folder.address(self._failures_name)
+        self.parts = self._folder.address(f"{self._name}.parts")
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether there is unfinished work, or a folder where it would lie."""
+        if isinstance(self.parts, Path):
+            return self.parts.exists()
+        return self._folder.writable and RunDirectory.is_at(self.parts)
+
+    @property
+    def is_run(self) -> bool:
+        """Whether a run directory has the name of the file."""
+        return self._folder.writable and RunDirectory.is_at(self.where)
+
+    def finished(self) -> FinishedMap | None:
+        """What the finished file says; only its end is read. None where there is none.
+
+        `ConfigError` where `claimscore map` did not write the file of that name.
+        """
+        return self._read_metadata(self._name)
+
+    def check(self) -> None:
+        """`ConfigError` where nothing can be written, or a file that `claimscore map` did not write
+        has the name of the failures file."""
+        if not self._folder.writable:
+            raise ConfigError(f"--out {self.where}: a web server's files can only be read")
+        self._read_metadata(self._failures_name)
+
+    def _read_metadata(self, name: str) -> FinishedMap | None:
+        where = self._folder.address(name)
+        if isinstance(where, Path) and where.is_dir():
+            raise ConfigError(f"{where}: it is a folder, not a file")
+        try:
+            with self._folder.open(name) as stream:
+                metadata = pl.read_parquet_metadata(io.BytesIO(_footer(stream)))
+            said = json.loads(metadata[METADATA_KEY])
+            columns = tuple(said["columns"])
+            return FinishedMap(where, said["settings"], said["rows"], said["failed"], columns)
+        except FileNotFoundError:
+            return None
+        except (KeyError, ValueError, TypeError, pl.exceptions.PolarsError):
+            raise ConfigError(
+                f"{where} is there already and was not written by `claimscore map`; name another "
+                "--out, or move it away"
+            ) from None
+
+    def rows(self, scratch: Path) -> FinishedRows:
+        """The rows of the finished file; one in a store is copied to the folder `scratch` first."""
+        where = self._folder.address(self._name)
+        if isinstance(where, Path):
+            return FinishedRows(where)
+        copy = scratch / "finished.parquet"
+        with self._folder.open(self._name) as source, copy.open("wb") as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        return FinishedRows(copy)
+
+    def failure_examples(self) -> dict[str, str]:
+        """The first message of each kind of failure; empty where there is no failures file."""
+        if not self._folder.exists(self._failures_name):
+            return {}
+        with polars_errors(self.failures):
+            rows = pl.scan_parquet(self.failures, glob=False).group_by("kind", maintain_order=True)
+            return dict(rows.agg(pl.col("message").first()).collect().iter_rows())
+
+    def write(self, said: FinishedMap, rows: pl.LazyFrame, failures: pl.LazyFrame) -> None:
+        """Replace both files, the failures first, each whole or not at all.
+
+        The rows are never all in memory.
+        """
+        if said.failed:
+            self._write(self._failures_name, said, failures)
+        self._write(self._name, said, rows)
+        if not said.failed:
+            self._folder.delete(self._failures_name)
+
+    def _write(self, name: str, said: FinishedMap, rows: pl.LazyFrame) -> None:
+        with self._writing(name) as path, polars_errors(self._folder.address(name)):
+            rows.sink_parquet(
+                path,
+                compression="zstd",
+                row_group_size=ROW_GROUP,
+                maintain_order=True,
+                metadata=said.metadata(),
+            )
+
+    @contextlib.contextmanager
+    def _writing(self, name: str) -> Iterator[Path]:
+        """A path on this machine; what is written there is the file when the block ends."""
+        if self._folder.local is not None:
+            with atomic_path(self._folder.local / name) as path:
+                yield path
+            return
+        with tempfile.TemporaryDirectory(prefix="claimscore-") as scratch:
+            path = Path(scratch) / "file.parquet"
+            yield path
+            self._folder.upload(name, path)
+
+    def remove_leftovers(self) -> None:
+        """Remove half-written files of a killed call: `.FILE.parquet.1a2b3c4d.tmp`."""
+        if self._folder.local is None:
+            return
+        for name in (self._name, self._failures_name):
+            for path in self._folder.local.glob(f".{glob.escape(name)}.{'?' * 8}.tmp"):
+                path.unlink(missing_ok=True)
+
+
+class FinishedRows:
+    """The rows of a finished file on this machine."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def _scan(self) -> pl.LazyFrame:
+        return pl.scan_parquet(self._path, glob=False)
+
+    def schema(self, columns: Sequence[str]) -> dict[str, pl.DataType]:
+        """The types of these columns."""
+        with polars_errors(self._path):
+            found = self._scan.collect_schema()
+        return {name: found[name] for name in columns}
+
+    def slice(self, first: int, n: int) -> pl.DataFrame:
+        """`n` rows from row `first` on, with all columns."""
+        with polars_errors(self._path):
+            return self._scan.slice(first, n).collect()
+
+    def failed_numbers(self) -> list[int]:
+        """The numbers of the rows with an error, from 0."""
+        with polars_errors(self._path):
+            rows = self._scan.select(pl.col(ERROR_COLUMN).is_not_null().arg_true()).collect()
+        return rows[ERROR_COLUMN].to_list()
+
+    def failed(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        """These columns of the rows with an error, few rows at a time."""
+        rows = self._scan.filter(pl.col(ERROR_COLUMN).is_not_null()).select(columns)
+        with polars_errors(self._path):
+            yield from rows.collect_batches(chunk_size=ROW_GROUP)
+
+
+def _footer(stream: BinaryIO) -> bytes:
+    """The end of a Parquet file, as a file with nothing before it; not one where it is none."""
+    end = max(stream.seek(0, io.SEEK_END) - _TAIL_BYTES, 0)
+    stream.seek(end)
+    tail = stream.read()
+    stream.seek(max(end - int.from_bytes(tail[:4], "little"), 0))
+    return _MAGIC + stream.read()
