@@ -33,7 +33,7 @@ _ADVICE = {
 
 
 def reason(error: OSError) -> str:
-    """What went wrong and what to do, without Python's `[Errno 28]`."""
+    """The error and what to do, without Python's `[Errno 28]`."""
     if error.errno is None:
         return " ".join(str(error).split()) or type(error).__name__
     return _ADVICE.get(error.errno) or error.strerror or os.strerror(error.errno)

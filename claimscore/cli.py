@@ -98,7 +98,7 @@ def _main(arguments: Sequence[str]) -> int:
 
 
 def _store_refusal(text: str) -> str:
-    """What polars says of a table in an object store, without what may be a secret."""
+    """Polars' message about a table in an object store, without what may be a secret."""
     where = re.search(r"\(path: ([^?)]*)", text)
     status = re.search(r"status code: (\d{3})", text)
     said = f"the store answers {status[1]}" if status else "the store was not reached"

@@ -271,7 +271,7 @@ def user_cache_dir() -> Path:
 
 
 def user_state_dir() -> Path:
-    """What processes of one user share: CLAIMSCORE_STATE_DIR, else the XDG state folder."""
+    """The folder that a user's processes share: CLAIMSCORE_STATE_DIR, else the XDG state folder."""
     named = os.environ.get("CLAIMSCORE_STATE_DIR")
     if named:
         return Path(named)

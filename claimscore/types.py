@@ -73,7 +73,7 @@ class LimitState:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RateLimits:
-    """What a response's headers say of the limits; None where they say nothing."""
+    """The limits by a response's headers; None where they say nothing."""
 
     requests: LimitState | None = None
     tokens: LimitState | None = None
@@ -144,7 +144,7 @@ class Completion:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Failure:
-    """What a row gets instead of a completion; `raw` is the last answer that was refused."""
+    """The outcome of a row without a completion; `raw` is the last answer that was refused."""
 
     kind: str
     message: str

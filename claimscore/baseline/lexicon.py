@@ -14,7 +14,7 @@ VerbKind = Literal["base", "third", "past", "participle", "ing"]
 
 
 class VerbForm(NamedTuple):
-    """What one spelling can be: "serves" is the `third` of "serve"."""
+    """One reading of a spelling: "serves" is the `third` of "serve"."""
 
     base: str
     kind: VerbKind

@@ -1,4 +1,4 @@
-"""What a cache of paid answers is, and the smallest one."""
+"""The interface of a cache of paid answers, and the smallest one."""
 
 from __future__ import annotations
 

@@ -28,11 +28,11 @@ class Claims:
 
     def __init__(self, path: Path) -> None:
         self._file: int | None = None
-        with contextlib.suppress(OSError):  # nobody else can write there either
+        with contextlib.suppress(OSError):  # no other process can write there either
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def claim(self, key: str) -> bool:
-        """Whether nobody else is asking for it. Where files cannot be locked, nobody is."""
+        """Whether no other process is asking for it. Where files cannot be locked, none is."""
         try:
             self._lock(key, fcntl.F_WRLCK)
         except OSError as exc:

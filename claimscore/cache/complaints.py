@@ -1,4 +1,4 @@
-"""What errors of files and of SQLite mean for who uses a cache, and what to do about them."""
+"""Errors of files and of SQLite, translated for the user of a cache, with what to do."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _SETTINGS: dict[str, Any] = {
     "cull_limit": 0,
     "statistics": 0,
     "disk_min_file_size": 2**31,  # larger than any answer: all values lie in the database
-    "sqlite_mmap_size": 0,  # reading a mapped file that somebody cut off kills the process
+    "sqlite_mmap_size": 0,  # reading a mapped file that was cut off kills the process
     "sqlite_cache_size": 1024,  # pages a thread, 4 MB: with twice as many it is no faster
     "sqlite_cell_size_check": 1,  # find damaged pages earlier
 }
@@ -147,7 +147,7 @@ def connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
 
 
 def _identity(path: Path | str) -> tuple[int, int] | None:
-    """What stays the same as long as a file is not replaced; None where there is none."""
+    """An identity that stays the same until the file is replaced; None where there is none."""
     try:
         found = os.stat(path)  # noqa: PTH116 - twice as fast, and asked for every request
     except FileNotFoundError:
@@ -162,7 +162,7 @@ def may_write(path: Path) -> bool:
 
 
 def make_private(folder: Path) -> None:
-    """Create the folder so that nobody else can read it.
+    """Create the folder so that no other user can read it.
 
     A folder that holds other things (`--cache-dir .`) keeps its own mode: it is not ours
     to close. The database file is private in any case.

@@ -80,7 +80,7 @@ def _is_sound_token(place: TokenLogprob) -> bool:
 
 
 def _head(key: str, body: bytes) -> bytes:
-    """All that stands before the entry's own bytes."""
+    """The header before the entry's own bytes."""
     return b"".join((_BEGIN, _checksum(key, body), _MIDDLE))
 
 

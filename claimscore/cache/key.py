@@ -117,7 +117,7 @@ _SETTINGS: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
 
 
 def _settings(request: Request) -> tuple[bytes, bytes]:
-    """What stands before and after the messages; the same for most requests.
+    """The JSON before and after the messages; the same for most requests.
 
     A schema is a dict that may change under us, so it is looked up by its content: the bytes
     of `marshal`, which differ wherever values or types do (`True` is not 1), in half a

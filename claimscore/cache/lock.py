@@ -1,4 +1,4 @@
-"""Who may touch a cache's files: many writers at a time, or one that replaces them."""
+"""The lock of a cache's files: many writers at a time, or one that replaces them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FolderLock:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[bool]:
-        """Nobody else holds anything. The value: whether `sign` was ever called here."""
+        """No other process holds anything. The value: whether `sign` was ever called here."""
         with self._held(fcntl.LOCK_EX) as descriptor:
             yield os.fstat(descriptor).st_size > 0
 

@@ -1,4 +1,4 @@
-"""What can still be read of a damaged SQLite file: its pages, without SQLite.
+"""Reads the rows that are left of a damaged SQLite file: its pages, without SQLite.
 
 SQLite gives up on a file whose header, schema or inner pages are broken. The answers lie in
 leaf pages that can be found one by one, and each carries a checksum over its key and itself,
@@ -113,7 +113,7 @@ class _Pages:
 
 
 def _leaf(pages: _Pages, page: bytes, number: int) -> Iterator[Salvage]:
-    """What a leaf page of a table holds; nothing where the page is something else."""
+    """The rows of a leaf page of a table; none where the page is something else."""
     start = 100 if number == 1 else 0
     if len(page) < start + 8 or page[start] != _LEAF_TABLE_PAGE:
         return

@@ -2,7 +2,7 @@
 
 The steps survive a kill between any two of them: the new database is finished under another
 name first (`rescued/`); then the damaged files are renamed; then the new one takes their
-place. Whoever opens the cache next does what is left. All of it happens under the exclusive
+place. The process that opens the cache next does the rest. All of it happens under the exclusive
 lock of the folder.
 """
 
@@ -51,14 +51,14 @@ class NotOurLayout(sqlite3.DatabaseError):
 
 
 class Damage(NamedTuple):
-    """What is wrong with a file. Where it is not `certain`, a bug of ours might look the same."""
+    """The damage of a file. Where it is not `certain`, a bug of ours might look the same."""
 
     reason: str
     certain: bool
 
 
 class Rescue(NamedTuple):
-    """What became of a damaged database; `n_before` is None where it could not be read."""
+    """The outcome for a damaged database; `n_before` is None where it could not be read."""
 
     set_aside: Path
     n_saved: int
@@ -80,7 +80,7 @@ class Rescue(NamedTuple):
 
 
 def damage_in(error: BaseException) -> Damage | None:
-    """What SQLite found wrong with the file itself; None for every other error."""
+    """The damage that SQLite found in the file itself; None for every other error."""
     if not isinstance(error, sqlite3.Error):
         return None
     code = getattr(error, "sqlite_errorcode", None)

@@ -1,6 +1,6 @@
 """Where paid answers lie: a folder with one database after the other.
 
-Mostly there is one, for ever. Where it turns out to be damaged, or somebody replaced it, the
+Mostly there is one, for ever. Where it turns out to be damaged, or was replaced, the
 next one takes its place while others are at work with it.
 """
 
@@ -94,12 +94,12 @@ class DiskCache:
         return found
 
     def read_rows(self, keys: Sequence[str]) -> dict[str, bytes]:
-        """The encoded entries that are there, for whoever decodes them; damaged ones too."""
+        """The encoded entries that are there; damaged ones too."""
         found = self.read(lambda connection: list(table.look_up(connection, keys)))
         return {key: value for key, value in found if type(value) is bytes}
 
     def note_damaged(self, key: str) -> None:
-        """Somebody could not decode what was read for them."""
+        """Hear that an entry could not be decoded."""
         self._count_damaged(key)
 
     def put_many(self, entries: Mapping[str, Entry]) -> None:
@@ -129,7 +129,7 @@ class DiskCache:
     # -- for upkeep
 
     def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """What `work` makes of the database; done again where the file had to be replaced."""
+        """The result of `work` on the database; done again where the file had to be replaced."""
         try:
             return self._tried(work, contextlib.nullcontext)
         except (OSError, sqlite3.Error) as exc:
@@ -186,7 +186,7 @@ class DiskCache:
         raise StoppedEarly(f"{self.folder}: the cache is replaced again and again; look into it")
 
     def _damage_in(self, error: sqlite3.Error) -> Damage | None:
-        """What is wrong with the file; a header may also claim that it cannot be written."""
+        """The damage of the file; a header may also claim that it cannot be written."""
         if sqlite_code(error) == sqlite3.SQLITE_READONLY and may_write(self._path):
             return Damage("its header says that it cannot be written", certain=True)
         return damage_in(error)

@@ -2,11 +2,11 @@
 
 JSON lines, gzipped where the name ends in `.gz`: every language reads them, a stream of any
 length takes the memory of one line, and a file that was cut off still gives all lines before
-the cut. (A SQLite file would be larger, and one that somebody sends is a program that SQLite
+the cut. (A SQLite file would be larger, and one from elsewhere is a program that SQLite
 runs: triggers, views.) The first line says what the file is; each further one is a key, the
 time of the purchase and the entry with its checksum, byte for byte as it is stored; the last
 one says how many there are. Requests are not stored, so neither is there any in the file:
-that an answer belongs to its key is the word of whoever made it. No path and no secret is in
+that an answer belongs to its key is the word of the file's maker. No path and no secret is in
 it.
 """
 
@@ -62,7 +62,7 @@ class Exported(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """What became of a file's lines; `cut_off` where its end is missing."""
+    """The outcome of a file's lines; `cut_off` where its end is missing."""
 
     added: int
     already_there: int
@@ -134,7 +134,7 @@ def _export(cache: DiskCache, path: Path) -> Exported:
 
 @contextlib.contextmanager
 def _packed(target: BinaryIO, path: Path) -> Iterator[IO[bytes]]:
-    """What is written here arrives gzipped where the name says so; no name, no time in it."""
+    """A stream that gzips where the name says so; no name, no time in it."""
     if path.suffix != ".gz":
         yield target
     else:

@@ -73,7 +73,7 @@ _NEXT_GISTS = f"""
 
 @dataclasses.dataclass(slots=True)
 class CacheDetails:
-    """What a cache holds, as its rows say; whether they are sound is `verify`'s to find out.
+    """The content of a cache, as its rows say; whether they are sound is `verify`'s to find out.
 
     `n_bytes` is what the answers take, `file_bytes` what the files take. Times are seconds
     since 1970. `models` counts answers by the model that the server reported; `set_aside`

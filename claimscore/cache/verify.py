@@ -37,7 +37,7 @@ class DamagedEntry(NamedTuple):
 
 @dataclasses.dataclass(slots=True)
 class Verification:
-    """What `verify` found; `problems` concern the database as a whole.
+    """The findings of `verify`; `problems` concern the database as a whole.
 
     `set_aside` is the file that damaged entries were moved to; `unrepaired` is whether
     anything is still as it was found.
@@ -63,7 +63,7 @@ class Verification:
         }
 
     def text(self) -> str:
-        """What was found and done, in lines for people."""
+        """The findings and what was done, in lines for people."""
         lines = [f"{self.entries:,} entries, {self.damaged:,} damaged"]
         lines += [f"the database: {problem}" for problem in self.problems]
         if self.set_aside is not None:
@@ -170,7 +170,7 @@ class _Aside:
 
 
 def _aside_line(row: StoredRow, reason: str) -> bytes:
-    """The row as JSON; `value` as text for people, `base64` for whoever wants every bit."""
+    """The row as JSON; `value` as text for people, `base64` for every bit."""
     value = row.value if type(row.value) is bytes else repr(row.value).encode()
     line = {
         "key": row.key,
@@ -183,7 +183,7 @@ def _aside_line(row: StoredRow, reason: str) -> bytes:
 
 
 def _file_problems(connection: sqlite3.Connection) -> list[str]:
-    """What SQLite's own check says."""
+    """The findings of SQLite's own check."""
     answers = connection.execute("PRAGMA integrity_check(10)").fetchall()
     lines = [line for (answer,) in answers for line in str(answer).splitlines()]
     return [line for line in lines if line != "ok" and not line.startswith("***")]

@@ -156,7 +156,7 @@ def cache_export(file: Path | str, cache_dir: Path | None, as_json: bool) -> int
 def cache_import(file: Path | str, cache_dir: Path | None, as_json: bool) -> int:
     """Add the answers of an exported FILE (or address); those that are there already stay.
 
-    Damaged lines are refused. That an answer belongs to its key is the word of whoever made
+    Damaged lines are refused. That an answer belongs to its key is the word of those who made
     the file: take files from people you trust.
     """
     from claimscore.cache.transfer import import_answers

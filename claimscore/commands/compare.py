@@ -59,7 +59,7 @@ def compare(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """What moved between runs that share ids: the first is the baseline.
+    """Compare runs that share ids: the first is the baseline.
 
     Each is a run directory, or the scores.parquet of one. For every metric the mean difference with
     its paired interval, tests and effect size; the records that moved most, with the claims that

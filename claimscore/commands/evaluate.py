@@ -24,12 +24,12 @@ __all__ = ["evaluate"]
 
 
 def _params_of_caspr() -> list[click.Parameter]:
-    """What `run` takes, but for the tasks: they follow from what the records lack."""
+    """The options of `run`, but for the tasks: they follow from the missing columns."""
     return [param for param in run.params if param.name != "tasks"]
 
 
 def _params_of_factsim() -> list[click.Parameter]:
-    """What `run` takes, but for what is known: one metric and its task."""
+    """The options of `run`, but for metric and task, which are known."""
     known = ("metrics", "metric_files", "tasks", "granularity", "units")
     return [param for param in run.params if param.name not in known]
 

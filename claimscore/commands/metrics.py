@@ -45,7 +45,7 @@ def metrics_list(metric_files: tuple[Path, ...], as_json: bool) -> int:
 @metric_file_option
 @json_option
 def metrics_show(metric: str, metric_files: tuple[Path, ...], as_json: bool) -> int:
-    """What METRIC (`summac-zs`, or with options `summac-zs:variant=code`) is, and what it needs.
+    """Show METRIC (`summac-zs`, or with options `summac-zs:variant=code`) and its needs.
 
     Of each option the values, the default first.
     """

@@ -149,7 +149,7 @@ def _schema_lines(prompt: Prompt) -> list[str]:
 @click.argument("other", metavar="PROMPT")
 @_folder
 def prompts_diff(one: str, other: str, prompts_dir: Path | None) -> None:
-    """What differs between two prompts, as a unified diff of all that is sent."""
+    """Show the differences of two prompts, as a unified diff of all that is sent."""
     from claimscore.prompts import Spec
 
     _refuse_no_folder(prompts_dir)
@@ -227,7 +227,7 @@ def _placed(path: Path, key: tuple[str, ...], message: str) -> str:
 
 
 def _notes(spec: Spec, prompt: Prompt, path: Path) -> Iterator[str]:
-    """What is right and may still not be meant."""
+    """Warnings about settings that are right and may still not be meant."""
     from claimscore.config import read_toml
     from claimscore.prompts import available_versions, load_prompt
 

@@ -164,7 +164,7 @@ def score(
 @click.option("--watch", is_flag=True, help="Again every two seconds, until it is not at work.")
 @json_option
 def status(path: Path | str, watch: bool, as_json: bool) -> None:
-    """What is done, failed, spent and left of a run or of a map, and when it will end.
+    """Show what is done, failed, spent and left of a run or of a map, and when it will end.
 
     A run is named by its folder, a map by the file that it writes.
     """

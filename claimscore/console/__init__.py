@@ -1,4 +1,4 @@
-"""What people see in a terminal.
+"""Everything that people see in a terminal.
 
 Progress goes to standard error, results to standard output.
 """

@@ -1,4 +1,4 @@
-"""What a run is about to ask for, on standard error, before it asks."""
+"""The requests that a run is about to send, on standard error, before it sends them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def print_beforehand(plan: Plan, estimate: Estimate, *, reads_no_prompt: bool = 
 
 
 def beforehand_lines(prompts: Mapping[str, str], found: Mapping[str, Any]) -> Iterator[str]:
-    """What `print_beforehand` says, line by line, of an estimate as JSON."""
+    """The lines of `print_beforehand`, of an estimate as JSON."""
     sampled = [task for task in prompts if any(_is_sample(n, task) for n in found["assumptions"])]
     for task in found["tasks"]:
         name = task["task"]

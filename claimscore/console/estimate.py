@@ -1,4 +1,4 @@
-"""What a run would do: `estimate`, and the plan of `score`."""
+"""The work that a run would do: `estimate`, and the plan of `score`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def print_plan(plan: Plan, todo: Sequence[ChunkTodo]) -> None:
-    """What `score` is about to do, on standard error."""
+    """Print the plan of `score`, on standard error."""
     lines = [f"metrics: {', '.join(metric.name for metric in plan.metrics)}"]
     if not todo:
         lines.append("nothing is missing: no LLM and no model is asked")
@@ -29,7 +29,7 @@ def print_plan(plan: Plan, todo: Sequence[ChunkTodo]) -> None:
 
 
 def print_estimate(found: Mapping[str, Any]) -> None:
-    """Who needs what; what a run would ask, task by task; what it would cost; what was assumed."""
+    """Print needs, requests task by task, cost and assumptions."""
     _print_needs(found.get("metrics", ()))
     _print_passes(found.get("passes", ()))
     header = ("task", "questions", "answered", "requests", "prompt tokens", "answer tokens", "cost")

@@ -106,7 +106,7 @@ def _records(records: Mapping[str, int], failures: list[Mapping[str, Any]]) -> F
 
 
 def _answers(call: Mapping[str, Any], in_all: Mapping[str, Any] | None) -> Facts:
-    """What was asked of the language model in this call, and in all calls where that is more."""
+    """The language model's requests of this call, and of all calls where that is more."""
     if not (call["requests"] or call["cache_hits"]):
         return
     yield (

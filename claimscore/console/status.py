@@ -1,4 +1,4 @@
-"""What `status` prints."""
+"""The text of `status`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Facts = Iterator[tuple[str, str]]
 
 
 def print_status(state: Mapping[str, Any]) -> None:
-    """What is done, failed, spent and left of a run or of a map, and what to do next."""
+    """Print what is done, failed, spent and left of a run or of a map, and what to do next."""
     is_run = "records" in state
     print(f"{state['out']}: {'complete' if state['complete'] else 'not complete'}")
     if state.get("metrics"):
@@ -73,7 +73,7 @@ def _spent(spent: Mapping[str, Any]) -> Facts:
 
 
 def _work(note: Mapping[str, Any] | None, is_run: bool) -> Facts:
-    """What the call that is at work does."""
+    """The phase of the call that is at work."""
     if not note:
         yield "at work", ""
         return

@@ -93,7 +93,7 @@ def limits_text(engine: Mapping[str, Any]) -> str:
 
 
 def engine_parts(engine: Mapping[str, Any], per_s: float) -> list[str]:
-    """What an engine has done, as the short texts that people read; what is zero is left out."""
+    """An engine's counts as short texts for people; zeros are left out."""
     tokens = engine["prompt_tokens"] + engine["completion_tokens"]
     parts = [f"{engine['sent']:,} requests", f"{per_s:,.1f}/s"]
     parts += [f"{engine['in_flight']:,} in flight"] if engine["in_flight"] else []

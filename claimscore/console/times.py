@@ -12,7 +12,7 @@ SHOWN_SHARE = 0.01
 
 
 def print_time(time: Mapping[str, Any], passes: Sequence[Mapping[str, Any]]) -> None:
-    """The whole, what is slowest, and each part that matters; what nobody knows says so."""
+    """The whole, the slowest part, and each part that matters; an unknown time says so."""
     print_text(_whole(time))
     rows = list(_rows(time, passes))
     if rows:
@@ -22,7 +22,7 @@ def print_time(time: Mapping[str, Any], passes: Sequence[Mapping[str, Any]]) -> 
 
 
 def machine_usd(time: Mapping[str, Any], price: float | None) -> float | None:
-    """What a machine of `price` dollars an hour costs for the run; None where price or time is
+    """The cost of the run on a machine of `price` dollars an hour; None where price or time is
     not known."""
     return None if price is None or time["total_s"] is None else price * time["total_s"] / 3600
 

@@ -1,4 +1,4 @@
-"""What the trainings print: plain lines while they work, and their result."""
+"""The output of the trainings: plain lines while they work, and their result."""
 
 from __future__ import annotations
 

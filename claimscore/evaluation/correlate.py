@@ -75,7 +75,7 @@ COMPARISONS_SCHEMA: dict[str, pl.DataType] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CorrelateConfig:
-    """What is asked for; `case` None takes every row as a case of its own (pooled only).
+    """Settings of a correlation; `case` None takes every row as a case of its own (pooled only).
 
     The ratings are columns of `ratings_file`, joined by `id`, where one is named.
     """

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from claimscore.evaluation.sections import Section
 
-#: Columns where the output is no terminal: nobody folds a file.
+#: Columns where the output is no terminal: a file is not folded.
 PIPED_WIDTH = 200
 
 

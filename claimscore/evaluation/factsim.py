@@ -77,7 +77,7 @@ class Product(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """What a file holds; any part may be missing."""
+    """The content of a file; any part may be missing."""
 
     texts: tuple[Example, ...]
     product: Product | None

@@ -81,7 +81,7 @@ _Floats = NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NLIConfig:
-    """What is asked for.
+    """Settings of the evaluation.
 
     A temperature is fitted on the file `fit_temperature`, or with `halves` (a column, and
     `half_seed`) on one half of each set, and told of the other half.

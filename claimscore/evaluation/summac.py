@@ -73,7 +73,7 @@ SUMMAC_SCHEMA: dict[str, pl.DataType] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SummacConfig:
-    """What is asked for. `split` None: a column `split`, else `cut`, where there is one.
+    """Settings of the benchmark. `split` None: a column `split`, else `cut`, where there is one.
 
     `halves`, where there is one split only: the column whose values are drawn, with `half_seed`,
     into the half that picks the threshold and the one that is scored; or `EVEN`.
@@ -208,7 +208,7 @@ def _first_half(table: Table, config: SummacConfig, n_rows: int) -> pl.Series:
 
 
 def _parts(rows: pl.DataFrame, dataset: str, config: SummacConfig) -> _Parts:
-    """What picks the threshold of a data set, and what is scored."""
+    """The rows that pick the threshold of a data set, and those that are scored."""
     validation, test = rows.filter(split="val"), rows.filter(split="test")
     names = ("val", "test")
     if config.halves:
@@ -230,7 +230,7 @@ def _parts(rows: pl.DataFrame, dataset: str, config: SummacConfig) -> _Parts:
 
 
 def half_names(halves: str) -> tuple[str, str]:
-    """What picks the threshold, and what is scored."""
+    """The rows that pick the threshold, and those that are scored."""
     if halves == EVEN:
         return "even rows", "odd rows"
     return f"first half by {halves}", f"second half by {halves}"

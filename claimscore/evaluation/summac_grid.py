@@ -53,7 +53,7 @@ SPEED_SCHEMA: dict[str, pl.DataType] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GridConfig:
-    """What is compared, on what, with which model; the rest as in `SummacConfig`."""
+    """The grid, its data and its model; the rest as in `SummacConfig`."""
 
     tables: tuple[str, ...]
     out: Path

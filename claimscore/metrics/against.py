@@ -1,4 +1,4 @@
-"""What a summary is compared with: its references, or its source; there may be several of each."""
+"""The texts that a summary is compared with: references or source; there may be several."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a metric is: what it needs, and a pure function from a chunk's tables to one score a record.
+"""A metric: its needs, and a pure function from a chunk's tables to one score a record.
 
 A score is a value, or None with a reason; never a stand-in number. What was missing is told in
 the records' own words (`summary_a`), and what is particular to one record comes after a colon.
@@ -53,7 +53,7 @@ class PassNeed(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Needs:
-    """What must be there before a metric can score: columns, LLM tasks, model passes."""
+    """The needs of a metric: columns, LLM tasks, model passes."""
 
     columns: tuple[str, ...]
     tasks: tuple[TaskNeed, ...] = ()
@@ -170,7 +170,7 @@ class MetricFamily:
 
 
 def signature(metric: Metric, facts: Mapping[str, str]) -> str:
-    """All that changes the values in one line: `caspr|v1|llm:builtin-rules-1|nli:...`.
+    """Everything that changes the values, in one line: `caspr|v1|llm:builtin-rules-1|nli:...`.
 
     A fact that the run does not have (no LLM where claims are sentences) is left out.
     """

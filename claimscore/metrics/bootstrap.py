@@ -45,7 +45,7 @@ def mean_interval(
 
     Of more than `MOST_RESAMPLED` values, of what it tends to with many samples. The same values in
     the same order and the same seed give the same interval. `ValueError` where there are no values,
-    or one that is not a finite number: whoever calls decides what a null means.
+    or one that is not a finite number: the caller decides what a null means.
     """
     data = np.asarray(values, dtype=np.float64)
     if data.ndim != 1 or not data.size:

@@ -217,7 +217,7 @@ def _cells(ids: pl.Series, nli: pl.DataFrame) -> Cells:
 
 
 def _parts(judged: Matrices) -> Iterator[_Parts]:
-    """What the score of each complete record is made of, as `sentence_scores` defines it."""
+    """The parts of the score of each complete record, as `sentence_scores` defines it."""
     shapes = Shapes(judged.shapes.n_rows, judged.shapes.n_columns // 2)
     signs = _SIGN_OF_COLUMN[judged.values.argmax(axis=1)]
     pairs = np.sign(signs[0::2] + signs[1::2]).astype(np.int64)

@@ -103,7 +103,7 @@ def checked(scores: ArrayLike, ratings: ArrayLike, level: Level) -> tuple[Array,
 
 
 def level_vector(values: Array, level: Level) -> Array:
-    """What is correlated at the system level (means over cases) or pooled (everything).
+    """The values that are correlated at the system level (means over cases) or pooled (everything).
 
     The means are `settled`, so that the order of the cases makes and breaks no ties.
     """

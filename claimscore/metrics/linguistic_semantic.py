@@ -132,7 +132,7 @@ def _own_log_probs(
 
 
 class _Numbers:
-    """What the passes say of one record: by name, and a list for what each source text has."""
+    """The passes' values of one record by name; a list where each source text has one."""
 
     def __init__(self) -> None:
         self.summary: dict[str, float] = {}

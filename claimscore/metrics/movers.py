@@ -254,7 +254,7 @@ def _make_moverscore(name: str, settings: Mapping[str, str]) -> Metric:
 
 
 def mover_score_name(n: int, variant: str) -> str:
-    """What `text_scores` calls a MoverScore."""
+    """The MoverScore of `text_scores`."""
     return f"{variant}-{n}"
 
 

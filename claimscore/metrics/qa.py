@@ -75,7 +75,7 @@ class _Question(NamedTuple):
 
 
 class _Tables(NamedTuple):
-    """What there is of each record and side."""
+    """The questions and answers of each record and side."""
 
     failed: Mapping[tuple[str, str], str]
     questions: Mapping[tuple[str, str], dict[int, tuple[str, str]]]

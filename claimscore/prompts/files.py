@@ -66,7 +66,7 @@ def _resolved(
     heirs: tuple[Path, ...],
     chain: list[Path] | None = None,
 ) -> dict[str, Any]:
-    """What a file says, and for what it does not say its parent's."""
+    """The values of a file, and its parent's where it has none."""
     if path.resolve() in heirs:
         ring = " inherits ".join(map(str, (*heirs[heirs.index(path.resolve()) :], path)))
         raise ConfigError(f"prompts inherit from each other in a ring: {ring}")
@@ -227,7 +227,7 @@ def _prompt(path: Path, content: Mapping[str, Any]) -> Prompt:
 
 
 def _check_whole(prompt: Prompt, file: _File) -> None:
-    """What only fits together, or not, in the end."""
+    """Check the values that must fit each other."""
     for settings in (prompt.settings, prompt.summary_settings):
         if settings.samples > 1 and not settings.temperature > 0:
             raise file.error(

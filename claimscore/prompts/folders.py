@@ -19,7 +19,7 @@ from claimscore.prompts.prompt import Prompt
 #: The folder of the released prompts.
 PACKAGE = Path(__file__).parent
 
-#: What is used where nobody names another version.
+#: The version where none is named.
 DEFAULT_VERSION = "v1"
 
 _VERSION_NUMBER = re.compile(r"v(\d+)\Z")
@@ -177,7 +177,7 @@ def find_prompt(
 
 
 def _find(prompts_dir: Path | None, name: str, version: str, asking: Path) -> Path:
-    """What a file means by a version: beside it, then in the user's folder, then ours."""
+    """The file that a version means: beside it, then in the user's folder, then ours."""
     beside = asking.parent / f"{version}.toml"
     if asking.parent.name == name and beside.is_file() and beside.resolve() != asking.resolve():
         return beside

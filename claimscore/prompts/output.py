@@ -1,4 +1,4 @@
-"""What an answer must look like: `[output]` of a prompt as a JSON schema and as a strict check.
+"""The form of an answer: `[output]` of a prompt as a JSON schema and as a strict check.
 
 A type is a name ("string", "number", "integer", "boolean"), a list of one type, or a
 table of named types; the answer is always one JSON object with exactly these columns.

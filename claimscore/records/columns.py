@@ -174,7 +174,7 @@ _BOOLEAN_CELLS = {"true": True, "True": True, "false": False, "False": False}
 
 
 def _cell_kind(cell: str) -> type:
-    """What a CSV cell looks like; `007` and `1e9999` are text, so that nothing is lost."""
+    """The type that a CSV cell looks like; `007` and `1e9999` are text, so that nothing is lost."""
     if cell[0] not in "-0123456789tTfF":
         return str
     if _INTEGER_CELL.fullmatch(cell):

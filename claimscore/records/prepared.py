@@ -1,4 +1,4 @@
-"""What a validation found, kept beside a run that has copied the records.
+"""The result of a validation, kept beside a run that has copied the records.
 
 The run that is taken up again needs the digest, the number and the columns of its records, not
 the records, as long as the input is the one that was validated. So neither a million records nor
@@ -48,7 +48,7 @@ def keep(dataset: Dataset, required: Required, folder: Path) -> None:
 
 
 def recall(source: str, required: Required, folder: Path) -> Prepared | None:
-    """What was found, where the files are still those that were validated; else None.
+    """The stored result, where the files are still those that were validated; else None.
 
     None too where a column is needed now that was not asked for then, and where another version
     of claimscore looked. Raises as `find_files` does.
@@ -74,15 +74,15 @@ def _columns(required: Required) -> set[str]:
 
 
 def _identities(files: Iterable[InputFile]) -> list[dict[str, Any]] | None:
-    """What changes whenever a file's content does; None where that is not known of one."""
+    """A stamp that changes with a file's content; None where there is none for some file."""
     found = [_identity(file) for file in files]
     known = [one for one in found if one is not None]
     return known if len(known) == len(found) else None
 
 
 def _identity(file: InputFile) -> dict[str, Any] | None:
-    """All that was seen of the file; of a local one also its inode and its last change, which
-    nobody can set back. A store's version changes with the content."""
+    """The stamp of one file; of a local one also its inode and its last change, which
+    no user can set back. A store's version changes with the content."""
     seen = {"format": file.format, "size": file.size, "version": file.version}
     try:
         file.check_unchanged()

@@ -1,4 +1,4 @@
-"""What is copied into a paper: the signature and the BibTeX of every metric."""
+"""The texts to copy into a paper: the signature and the BibTeX of every metric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report is made of: the run's facts, its metrics, and its tables, read chunk by chunk."""
+"""The data of a report: the run's facts, its metrics, and its tables, read chunk by chunk."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class DetailChunk(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """What stands behind a request key: the conversation as it was sent, the answer, its cost.
+    """The call behind a request key: the conversation as it was sent, the answer, its cost.
 
     None where it cannot be said any more; `why_no_messages` and `why_no_answer` tell the reader.
-    `usd` is None too where nobody knows the price.
+    `usd` is None too where the price is not known.
     """
 
     messages: tuple[Message, ...] | None = None
@@ -71,7 +71,7 @@ class Exchanges(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class RunFacts:
-    """What the run was. Only what stands here is shown: the report never asks the clock.
+    """The facts of the run. Only these are shown: the report never asks the clock.
 
     `truncated` has for a metric the `rows` and `records` with texts longer than its model reads.
     """
@@ -95,7 +95,7 @@ class RunFacts:
 
 @dataclasses.dataclass(frozen=True)
 class MetricFacts:
-    """What the scores table does not say about a metric."""
+    """The facts of a metric that the scores table lacks."""
 
     name: str
     half_width: float | None = None

@@ -56,7 +56,7 @@ class RunExchanges:
         self._prompts = dict(_prompts(additive.get("prompts", {}), options))
         self._max_samples = LLMConfig(**options["llm"]).max_samples
         self._cache = cache
-        # The price is of the run's model; where a prompt names another, nobody says what it costs.
+        # The price is of the run's model; where a prompt names another, its cost is not known.
         others = any("model" in said for said in additive.get("prompts", {}).values())
         self._price = None if others else price
 

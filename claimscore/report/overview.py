@@ -52,7 +52,7 @@ class FailureGroup(NamedTuple):
 
 
 class _Seen:
-    """What was seen of a metric so far. Memory does not grow with the scores."""
+    """The sums of a metric so far. Memory does not grow with the scores."""
 
     def __init__(self) -> None:
         self.n = 0

@@ -1,4 +1,4 @@
-"""What a model was asked for the rows of a record: one entry a request, rows point to it."""
+"""The requests behind the rows of a record: one entry a request, rows point to it."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def scores_of_records(
 ) -> pl.DataFrame | None:
     """The scores of some records, which lie together: a million others are not looked at.
 
-    None where they are not there; somebody else wrote the file.
+    None where they are not there, because another program wrote the file.
     """
     found = scores.slice(start, n).collect()
     return found if found["id"].unique(maintain_order=True).equals(ids) else None
@@ -119,7 +119,7 @@ def _llm(llm: Mapping[str, str] | None) -> str:
 
 
 def _counts(summary: Mapping[str, Any], asked_llm: bool) -> dict[str, object]:
-    """What it took: of all calls together where that is kept, else of the last one."""
+    """Time and cost: of all calls together where that is kept, else of the last one."""
     call, spent = summary["last_call"], summary.get("spent", {})
     items = call.get("model_items") or {}
     counts: dict[str, object] = {
@@ -160,7 +160,7 @@ def _duration(seconds: float) -> str:
 
 
 def _metric(name: str, row: Mapping[str, Any]) -> MetricFacts:
-    """What the run said of a metric; of runs that said nothing, what is known of it now."""
+    """The run's description of a metric; today's where the run stored none."""
     facts = MetricFacts(name=name, half_width=row["half_width"], reference=row.get("reference", ""))
     if "range" not in row:
         return _described_now(facts)

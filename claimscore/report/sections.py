@@ -69,7 +69,7 @@ def _tick(value: float) -> str:
 
 
 def lede(run: RunFacts, metrics: Sequence[MetricOverview]) -> str:
-    """What stands under the title."""
+    """The lines under the title."""
     parts = [count(run.n_records, "record"), count(len(metrics), "metric")]
     if run.finished:
         parts.append(f"finished {run.finished}")
@@ -77,13 +77,13 @@ def lede(run: RunFacts, metrics: Sequence[MetricOverview]) -> str:
 
 
 def notices(run: RunFacts) -> str:
-    """What a reader must know before the numbers."""
+    """The warnings before the numbers."""
     said = ((BASELINE_NOTICE,) if run.is_baseline else ()) + run.notices
     return "\n".join(f'<p class="notice" role="note">{text(notice)}</p>' for notice in said)
 
 
 def facts(run: RunFacts) -> str:
-    """What the run read, asked and used."""
+    """The run's input, requests and models."""
     named: list[tuple[str, object]] = [("Input", run.input), ("Language model", run.llm)]
     named += run.models.items()
     named += run.counts.items()
@@ -203,7 +203,7 @@ def _bins(histogram: Histogram) -> Iterator[tuple[float, float, int]]:
 
 
 def _described(metric: MetricOverview, histogram: Histogram) -> str:
-    """What a person would say about the picture: where values lie, and where most do."""
+    """The picture in words: where values lie, and where most do."""
     peak = max(_bins(histogram), key=lambda found: found[2])
     used = [(low, high) for low, high, n in _bins(histogram) if n]
     return (
@@ -249,7 +249,7 @@ def _group_cells(level: str, by_level: Iterable[Mapping[str, GroupRow]]) -> Iter
 
 
 def figures(metrics: Sequence[MetricOverview], tables: Sequence[GroupTable]) -> dict[str, Any]:
-    """What the script draws, with the id of the place of each."""
+    """The charts that the script draws, with the id of the place of each."""
     return {
         "metrics": [
             {
@@ -299,7 +299,7 @@ def failures(found: Sequence[FailureGroup]) -> str:
 
 
 def records_note(tables: ReportTables) -> str:
-    """What the list of records leaves out."""
+    """The records that the list leaves out."""
     n, cap = tables.run.n_records, tables.max_details
     if n == 0:
         return '<p class="note">This run has no records.</p>'

@@ -95,7 +95,7 @@ def _is_number(value: object) -> bool:
 
 
 def compared_texts(record: JSON) -> list[list[Any]]:
-    """What a summary is compared with: `[column, [text, ...], characters left out]`."""
+    """The texts that a summary is compared with: `[column, [text, ...], characters left out]`."""
     found: list[list[Any]] = []
     for column in ("source", "sources", "references"):
         value = record.get(column)

@@ -1,4 +1,4 @@
-"""The tables of one chunk, as whoever works on it sees them, in whichever process that is."""
+"""The tables of one chunk, as a worker sees them, in whichever process it is."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class WorkerChunk:
 
     `finished` are the steps of the chunk that are finished, each with where its rows lie by
     table, as `RunDirectory.finished` gives them: plain data, which JSON may carry. What is
-    written here is read here, and counts for everybody once the process with the lock has called
+    written here is read here, and counts for every process once the one with the lock has called
     `RunDirectory.finish_written` with what stands in `written`; until then it is as if it were
     not there.
     """

@@ -22,7 +22,7 @@ T = TypeVar("T")
 #: How often reading begins.
 _TRIES = 3
 
-#: What to do about files of a run directory that somebody else damaged.
+#: The advice about files of a run directory that another program damaged.
 ADVICE = "the same command that began it makes it again (answers are in the cache)"
 
 
@@ -94,7 +94,7 @@ def polars_errors(path: Path | str) -> Iterator[None]:
 
 
 def why(exc: Exception) -> str:
-    """What polars or the system says, in one line without Python's `[Errno 28]`."""
+    """The message of polars or the system, in one line without Python's `[Errno 28]`."""
     try:
         _raise_system_error(exc)
     except OSError as system_error:

@@ -148,7 +148,7 @@ class RunDirectory:
 
     @property
     def name(self) -> str:
-        """What people call it: its path."""
+        """Its name for people: its path."""
         return self._home.folder.name
 
     @property
@@ -167,23 +167,23 @@ class RunDirectory:
 
     @property
     def state(self) -> Path:
-        """A folder on this machine for what must outlive the process and is nobody else's
-        business."""
+        """A folder on this machine for what must outlive the process and is private to
+        this run."""
         return self._home.state
 
     # Settings
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What run.toml says, or its copy where it is damaged; empty where nothing was written
-        yet."""
+        """The settings of run.toml, or of its copy where it is damaged; empty before the first
+        write."""
         return settings_files.read(self.folder).settings or {}
 
     def mend_settings(self) -> str:
         """Write run.toml or its copy again where one of them is not what was written; says what
         was wrong with run.toml, empty where nothing was.
 
-        `ConfigError` where there is work that nobody knows any more what it was made with.
+        `ConfigError` where there is work whose settings are lost.
         """
         self._for_writing()
         found = settings_files.read(self.folder)
@@ -191,7 +191,7 @@ class RunDirectory:
             settings_files.write(self.folder, found.settings)
         if found.settings is None and self.all_steps():
             raise ConfigError(
-                f"{self.folder.address('run.toml')}: missing, and its copy too, so nobody knows "
+                f"{self.folder.address('run.toml')}: missing, and its copy too, so it is not known "
                 "what this run was made with; name another --out and run again (answers are in "
                 "the cache)"
             )
@@ -231,7 +231,7 @@ class RunDirectory:
             settings_files.write(self.folder, remaining)
 
     def options(self) -> dict[str, Any]:
-        """What `write_options` stored: how the run was called, results or not."""
+        """The options that `write_options` stored: how the run was called, results or not."""
         path = self.folder.address(_OPTIONS)
         try:
             options: dict[str, Any] = json.loads(self.folder.read(_OPTIONS))
@@ -338,7 +338,7 @@ class RunDirectory:
 
     @property
     def damaged_lines(self) -> list[str]:
-        """What of the manifest could not be read when it was opened, for people: what it said is
+        """The lines of the manifest that could not be read when it was opened: what they said is
         lost. A writer has taken these lines out."""
         return self._manifest.damaged
 
@@ -471,7 +471,7 @@ class RunDirectory:
         self.folder.write("summary.json", (text + "\n").encode())
 
     def summary(self) -> dict[str, Any]:
-        """What `write_summary` was given last; empty before the first time. `ConfigError` where it
+        """The summary that was written last; empty before the first time. `ConfigError` where it
         is damaged."""
         try:
             found: dict[str, Any] = json.loads(self.folder.read("summary.json"))
@@ -490,7 +490,7 @@ class RunDirectory:
         self._home.add_event(line.encode() + b"\n")
 
     def write_note(self, note: Mapping[str, object]) -> None:
-        """Leave word of how far the run is for whoever asks meanwhile; not synced, and a disk
+        """Leave word of how far the run is for `status`; not synced, and a disk
         that is full does not stop the run here."""
         self._refuse_reader()
         self._home.write_note(json.dumps({"at": time.time(), **note}).encode())

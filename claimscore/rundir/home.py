@@ -111,7 +111,7 @@ class LocalHome:
         self._lock = FolderLock(self.path, LOCK)
 
     def _refuse_other_folder(self) -> None:
-        """`--out ~` by mistake must not fill somebody's home with tables."""
+        """`--out ~` by mistake must not fill a user's home with tables."""
         if not self.path.exists() or (self.path / "run.toml").exists():
             return
         names = sorted(entry.name for entry in self.path.iterdir())

@@ -23,7 +23,7 @@ _CAPACITY = 64
 
 
 class Sum(NamedTuple):
-    """What a file must be: its bytes and their CRC-32."""
+    """The size of a file in bytes, and their CRC-32."""
 
     size: int
     crc: int
@@ -317,7 +317,7 @@ class PartIndex:
             yield waiting
 
     def entries(self) -> Iterator[Entry]:
-        """What leads to this state, in as few entries as that takes."""
+        """The entries that lead to this state, as few as that takes."""
         for step, found in self._by_step.items():
             used = np.unique(found.file[found.file >= 0]).tolist()
             named = np.zeros(len(found.file), bool)

@@ -5,7 +5,7 @@ still what the holder wrote last; the store judges that, so of two processes one
 
 Whether a holder is alive is told by the object, not by clocks: who wants the lease watches it, and
 takes it over once it has not changed for `VALID_S` seconds of the watcher's own time. So clocks
-may differ by any amount. Nobody waits where the time that the holder wrote down is more than
+may differ by any amount. No process waits where the time that the holder wrote down is more than
 `SKEW_S` older than a lease can be: clocks that differ by less than that are borne. Nor does who
 knows that the holder is dead, because it ran on this machine.
 
@@ -70,7 +70,7 @@ class SystemClock:
 
 @dataclasses.dataclass(frozen=True)
 class Holder:
-    """Who has the lease: `token` is its own, empty where it was given back; `sign` counts its
+    """The holder of the lease: `token` is its own, empty where it was given back; `sign` counts its
     signs of life, so that no two are the same bytes."""
 
     token: str
@@ -82,7 +82,7 @@ class Holder:
 
     @classmethod
     def read(cls, content: bytes) -> Holder:
-        """From the object; one that is none of ours is as if nobody held it."""
+        """From the object; one that is none of ours counts as free."""
         try:
             found: dict[str, Any] = json.loads(content)
             return cls(**{field.name: found[field.name] for field in dataclasses.fields(cls)})
@@ -193,7 +193,7 @@ class Lease:
     # Keeping it
 
     def check(self) -> None:
-        """`StoppedEarly` where the lease is no longer this process's, or nobody can say."""
+        """`StoppedEarly` where the lease is no longer this process's, or that cannot be told."""
         if self._lost or self._clock.passed() - self._renewed > VALID_S - _MARGIN_S:
             self.renew()
 
@@ -244,7 +244,7 @@ class Lease:
 
 
 def current_holder(folder: Folder, name: str) -> Holder | None:
-    """Who holds the lease, as far as this machine's clock can tell; None where nobody does."""
+    """The holder of the lease, as far as this machine's clock can tell; None where it is free."""
     try:
         holder = Holder.read(folder.read(name))
     except FileNotFoundError:

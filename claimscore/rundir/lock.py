@@ -41,8 +41,8 @@ class FolderLock:
         self._descriptor = descriptor
 
     def is_held(self) -> bool:
-        """Whether the file that is locked is still the one in the folder: another one locks out
-        nobody."""
+        """Whether the locked file is still the one in the folder: a lock on another file is
+        none."""
         try:
             return os.path.samestat(self._path.stat(), os.fstat(self._descriptor))
         except (FileNotFoundError, NotADirectoryError):

@@ -70,7 +70,7 @@ class Manifest:
             return self._index.finished(chunk)
 
     def parts(self, chunk: int, step: str) -> tuple[Part, ...] | None:
-        """What a finished step wrote, or None where it is not finished."""
+        """The rows that a finished step wrote, or None where it is not finished."""
         with self._mutex:
             return self._index.parts(chunk, step)
 
@@ -154,7 +154,7 @@ class Manifest:
         with self._mutex:
             return self._index.members(step, 0, None)
 
-    # -- what changes it; it does for everybody when these return
+    # -- changes; every process sees them once these return
 
     def finish(
         self, chunk: int, step: str, rows: Mapping[str, int], sums: Mapping[str, Sum] = _NO_SUMS
@@ -187,7 +187,7 @@ class Manifest:
         self._journal.tidy(self._lines)
 
     def _lines(self) -> Iterable[bytes]:
-        """All that counts now, in as few lines as that takes."""
+        """Everything that counts now, in as few lines as that takes."""
         with self._mutex:
             return [_line(entry) for entry in self._index.entries()]
 

@@ -1,6 +1,6 @@
 """Merging: the parts of many chunks become one file, so that a folder never holds many.
 
-Chunks come in ranges of 64, these in ranges of 64 again. Once nobody works on any chunk of a
+Chunks come in ranges of 64, these in ranges of 64 again. Once no worker is at any chunk of a
 range, what a step wrote for them is copied into one file a table, the manifest is told, and then
 the old files are removed. So a row is copied once a level, and of a million records in chunks
 of 64 a table has at most 63 parts, 63 files of 64 chunks and 3 of 4,096 for each step.
@@ -40,7 +40,7 @@ class Merging:
             self._parts.remove_others(table, self._manifest.all_places(table))
 
     def settle(self, chunks: Iterable[int]) -> None:
-        """Nobody works on these chunks any more: merge the ranges that are whole by that."""
+        """No worker is at these chunks any more: merge the ranges that are whole by that."""
         with self._mutex:
             for chunk in chunks:
                 if chunk not in self._settled:

@@ -290,7 +290,7 @@ class PartFiles:
 
     @contextlib.contextmanager
     def _damage_named(self, name: str, table: str, place: Place) -> Iterator[None]:
-        """What is wrong with a part; of a store it is asked first whether it gives the part."""
+        """The damage of a part, in words; a store is asked first whether it gives the part."""
         try:
             yield
         except (OSError, pl.exceptions.PolarsError) as exc:
@@ -303,7 +303,7 @@ class PartFiles:
 
 
 def _why_not(size: int | None, expected: Sum | None) -> str:
-    """What is wrong with a file of this size; empty where nothing is."""
+    """The damage that a file of this size shows, in words; empty where there is none."""
     if size is None:
         return "missing"
     if expected is not None and size != expected.size:

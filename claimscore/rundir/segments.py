@@ -62,7 +62,7 @@ class SegmentJournal:
     # Reading
 
     def read(self) -> Iterator[tuple[str, Iterable[bytes]]]:
-        """What is there now; for a writer, after its first segment has locked others out."""
+        """The lines now; for a writer, after its first segment has locked others out."""
         for _ in range(_TRIES):
             self._merged, self._last, names = self._listed()
             if self._writer and not self._create(self._last + 1, []):
@@ -204,7 +204,7 @@ def _snapshot(number: int) -> str:
 
 
 def _writer(line: bytes) -> str:
-    """Who wrote an object, by its last line; empty where that is another line."""
+    """The writer of an object, by its last line; empty where that is another line."""
     try:
         writer = json.loads(line)["writer"]
     except (ValueError, KeyError, TypeError):
@@ -213,7 +213,7 @@ def _writer(line: bytes) -> str:
 
 
 def _raise(error: BaseException | None) -> None:
-    """What went wrong in the thread that wrote the lines, for the others that gave some."""
+    """The error of the thread that wrote the lines, for the others that gave some."""
     if error is None:
         return
     if isinstance(error, Exception):

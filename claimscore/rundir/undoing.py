@@ -1,4 +1,4 @@
-"""What damaged parts stood for is made undone; failures that are known stay known."""
+"""Invalidates the steps that damaged parts stood for; failures that are known stay known."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Folder(Protocol):
         """
 
     def version(self, name: str) -> str | None:
-        """What `replace_if` compares, or None where there is nothing.
+        """The version that `replace_if` compares, or None where there is no file.
 
         For small files: on a disk their content is read.
         """
@@ -86,7 +86,7 @@ class Folder(Protocol):
         """The same names with the bytes of each file."""
 
     def address(self, name: str = "") -> str | Path:
-        """What polars and people call the file: a path or a URL."""
+        """The name of the file for polars and for people: a path or a URL."""
 
     def child(self, prefix: str) -> Folder:
         """The folder in this one."""

@@ -1,4 +1,4 @@
-"""What to say where an object is missing."""
+"""The message where an object is missing."""
 
 from __future__ import annotations
 

@@ -195,6 +195,6 @@ def _flat(data: bytes | memoryview) -> memoryview:
 
 
 def _version(meta: ObjectMeta | PutResult) -> str:
-    """What conditional puts ask for, as text: the ETag, and the generation where there is one."""
+    """The condition of a put, as text: the ETag, and the generation where there is one."""
     found = {"e_tag": meta["e_tag"], "version": meta["version"]}
     return json.dumps({name: value for name, value in found.items() if value not in (None, "null")})

@@ -78,7 +78,7 @@ def _client(*, allow_http: bool, timeout_s: float = 120) -> ClientConfig:
 
 
 def _boto3_credentials(address: Address) -> Any:
-    """What boto3 finds (profiles, roles), where the environment has no key; None: obstore looks."""
+    """Credentials of boto3 (profiles, roles) where the environment has no key; else None."""
     if names_aws_key() or importlib.util.find_spec("boto3") is None:
         return None
     from botocore.exceptions import BotoCoreError
@@ -94,7 +94,7 @@ def _boto3_credentials(address: Address) -> Any:
         raise ConfigError(f"{address.root}: {exc}") from exc
 
 
-#: What a store answers to a condition; whoever asked understands it.
+#: A store's answers to a condition, which the caller handles.
 _ANSWERS = (exceptions.AlreadyExistsError, exceptions.PreconditionError)
 
 

@@ -53,7 +53,7 @@ class DevResult:
 
 @dataclass(frozen=True)
 class NLITrainingResult:
-    """What ``train_nli`` made: the adapter, its temperature, and how it does on each set."""
+    """The result of ``train_nli``: the adapter, its temperature, and its figures on each set."""
 
     adapter: Path
     temperature: float

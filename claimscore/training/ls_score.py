@@ -129,7 +129,7 @@ class Epoch(NamedTuple):
 
 @dataclass(frozen=True)
 class LSTrainingResult:
-    """What was made: the folder, the records used, and each epoch; epoch 0 is the untrained."""
+    """The result: the folder, the records used, and each epoch; epoch 0 is the untrained."""
 
     checkpoint: Path
     records: int

@@ -51,7 +51,7 @@ WEIGHTS_FILE = "summac_conv.safetensors"
 
 @dataclasses.dataclass(frozen=True)
 class SummaCTrainingConfig:
-    """What determines the weights, and where things lie.
+    """Settings that determine the weights, and paths.
 
     `tables` and `validation` are files or globs, or run directories, whose NLI is taken as it is.
     `halves` is the column of which `evaluate summac` draws halves with `half_seed`: only the rows
@@ -102,7 +102,7 @@ class SummaCTrainingConfig:
             raise ConfigError(f"--{exc}") from None
 
     def settings(self) -> dict[str, str]:
-        """What a metric must do as the training did."""
+        """Settings that a metric must share with the training."""
         names = ("granularity", "splitter", "blocks", "bins", "labels", "aggregate", "variant")
         return {name: getattr(self, name) for name in names}
 
@@ -117,7 +117,7 @@ def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
 
 
 class Progress(NamedTuple):
-    """What is being done and how far it is: `images` (records) or `epochs`, with the loss."""
+    """The work at hand and how far it is: `images` (records) or `epochs`, with the loss."""
 
     stage: str
     step: int

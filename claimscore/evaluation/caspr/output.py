@@ -1,4 +1,4 @@
-"""What the CASPR experiment writes and prints."""
+"""The files and the text of the CASPR experiment."""
 
 from __future__ import annotations
 

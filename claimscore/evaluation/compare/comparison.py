@@ -57,7 +57,7 @@ OnTexts = Callable[[int, int], None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CompareConfig:
-    """What is asked for; no `metrics` are all that both have. `runs` are folders or files."""
+    """Settings; no `metrics` are all that both have. `runs` are folders or files."""
 
     runs: tuple[str, ...]
     metrics: tuple[str, ...] = ()

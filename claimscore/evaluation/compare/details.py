@@ -1,4 +1,4 @@
-"""What is behind the records that moved: their texts, claims and labels."""
+"""Texts, claims and labels behind the records that moved."""
 
 from __future__ import annotations
 

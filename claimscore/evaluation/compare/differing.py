@@ -1,4 +1,4 @@
-"""What differs between two runs before anything is scored: settings, signatures, data."""
+"""The differences of two runs before anything is scored: settings, signatures, data."""
 
 from __future__ import annotations
 

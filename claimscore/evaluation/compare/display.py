@@ -35,7 +35,7 @@ _SIGNS = {"vanished": "−", "appeared": "+", "changed": "~", "normalised": "≈
 
 
 def print_comparison(found: Comparison, page: Path | None = None) -> None:
-    """What is compared, then run by run what differs and the records that moved most."""
+    """The runs, then run by run the differences and the records that moved most."""
     console = Console(highlight=False, soft_wrap=False)
     if not console.is_terminal:
         console = Console(highlight=False, soft_wrap=False, width=PIPED_WIDTH)
@@ -56,7 +56,7 @@ def print_comparison(found: Comparison, page: Path | None = None) -> None:
 
 
 def plain(text: str) -> str:
-    """One line that does nothing to a terminal, whoever wrote it."""
+    """One line that does nothing to a terminal, wherever it comes from."""
     return _CONTROL.sub(" ", text)
 
 

@@ -25,7 +25,7 @@ _VERDICTS = {
 
 
 def source_lines(found: Comparison) -> Iterator[str]:
-    """What each letter stands for, and what of it is unfinished."""
+    """The run that each letter stands for, and its unfinished parts."""
     for place, source in enumerate(found.sources):
         role = " (baseline)" if place == 0 else ""
         records = f"{source.n_records:,} record{'' if source.n_records == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""What is compared: a run directory, or the scores of one as a Parquet file."""
+"""One side of a comparison: a run directory, or the scores of one as a Parquet file."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _notices(
     metrics: Mapping[str, Any],
     n_records: int,
 ) -> Iterator[str]:
-    """What of a run is not there yet."""
+    """The parts of a run that are not there yet."""
     if directory.is_locked:
         yield "a process is at work in it; what was finished before is compared"
     total = settings.get("records", {}).get("count")

@@ -228,7 +228,7 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def verdict(difference: Difference, corrected: float | None) -> Verdict:
-    """What may be said of a difference, by its corrected bootstrap p-value."""
+    """The verdict on a difference, by its corrected bootstrap p-value."""
     if difference.n and difference.same == difference.n:
         return "same"
     if corrected is None or difference.mean is None:

@@ -113,7 +113,7 @@ def _bins(values: Values, edges: Values) -> NDArray[np.int64]:
 
 
 def sentence_values(counts: Counts, weights: ConvWeights) -> Values:
-    """What the first layer makes of each histogram: r_j = w·h_j + b, one a summary sentence."""
+    """The first layer's output for each histogram: r_j = w·h_j + b, one a summary sentence."""
     return counts @ weights.mlp_weight + weights.mlp_bias
 
 

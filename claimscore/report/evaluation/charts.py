@@ -286,7 +286,7 @@ def _box_said(box: Box) -> str:
 
 
 def legend(*kinds: str) -> str:
-    """What the marks of a chart mean; kinds are keys of `_LEGEND`."""
+    """The legend of a chart; kinds are keys of `_LEGEND`."""
     items = "".join(
         f'<li><svg viewBox="0 0 26 14" class="key" aria-hidden="true">{_LEGEND[kind][0]}</svg>'
         f"{text(_LEGEND[kind][1])}</li>"

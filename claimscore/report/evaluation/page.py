@@ -34,7 +34,7 @@ class Part(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationPage:
-    """What stands around the parts. `command` is as it was typed; `signature` of the evaluation."""
+    """The frame around the parts. `command` is as it was typed; `signature` of the evaluation."""
 
     title: str
     lede: Sequence[str]

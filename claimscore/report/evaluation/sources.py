@@ -1,4 +1,4 @@
-"""What was evaluated: files, and run directories with their reports and signatures."""
+"""The evaluated files, and run directories with their reports and signatures."""
 
 from __future__ import annotations
 
