@@ -1,9 +1,18 @@
-"""How long to wait before a request is sent again: the one policy of all that asks servers."""
+"""How long to wait before a request is sent again: the one policy of all that asks servers.
+
+The home of tenacity.
+"""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Awaitable, Callable
+
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    wait_random_exponential,
+)
 
 from claimscore.errors import TransientError
 
@@ -13,17 +22,41 @@ Sleep = Callable[[float], Awaitable[None]]
 FIRST_BACKOFF_S = 0.25
 LONGEST_BACKOFF_S = 60.0
 
+_backoff = wait_random_exponential(multiplier=FIRST_BACKOFF_S, max=LONGEST_BACKOFF_S)
 
-def retry_wait_s(error: TransientError, n_failures: int) -> float:
-    """Seconds to wait after the `n_failures`-th failure of a request in a row (from 1).
 
-    Exponential backoff with full jitter: uniform between 0 and 0.25 * 2 ** (n - 1), at most
-    60 s (M. Brooker, "Exponential Backoff And Jitter", 2015). Where the server gave a
-    `retry-after`, never less than that, and a little more, so that not all requests that were
-    refused together come back together.
+def retry_wait_s(state: RetryCallState) -> float:
+    """Seconds to wait after a failed attempt: a wait strategy of tenacity.
+
+    Exponential backoff with full jitter: after the n-th failure in a row uniform between 0 and
+    0.25 * 2 ** (n - 1), at most 60 s (M. Brooker, "Exponential Backoff And Jitter", 2015). Where
+    the server gave a `retry-after`, never less than that, and a little more, so that not all
+    requests that were refused together come back together.
     """
-    longest_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(n_failures - 1, 16))
-    backoff_s = random.uniform(0.0, longest_s)
-    if error.retry_after_s is None:
-        return backoff_s
-    return error.retry_after_s + min(backoff_s, 0.1 + error.retry_after_s / 4)
+    backoff_s = _backoff(state)
+    error = state.outcome.exception() if state.outcome is not None else None
+    told_s = error.retry_after_s if isinstance(error, TransientError) else None
+    return backoff_s if told_s is None else told_s + min(backoff_s, 0.1 + told_s / 4)
+
+
+#: The policy; `POLICY.copy(sleep=..., stop=...)(call)` repeats a call that knows when to stop.
+POLICY = Retrying(wait=retry_wait_s, retry=retry_if_exception_type(TransientError), reraise=True)
+
+
+class Backoff:
+    """The waits of one request by `POLICY`, for a loop that decides itself when to stop.
+
+    A request that succeeds at once costs nothing: tenacity's own loop takes some 40 µs for it.
+    """
+
+    def __init__(self) -> None:
+        self._state: RetryCallState | None = None
+
+    def next_wait_s(self, error: TransientError) -> float:
+        """Seconds to wait after one more failure."""
+        if self._state is None:
+            self._state = RetryCallState(POLICY, None, (), {})
+        else:
+            self._state.prepare_for_next_attempt()
+        self._state.set_exception((type(error), error, error.__traceback__))
+        return retry_wait_s(self._state)

@@ -114,7 +114,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         "pipeline.llm.providers.openai",
         "pipeline.llm.providers.schema",
     ),
-    "tenacity": ("pipeline.encoders.served.client",),
+    "tenacity": ("retry", "pipeline.encoders.served.client"),
     "nltk": ("text", "metrics.meteor"),
     "rouge_score": ("metrics.rouge_counts",),
     "ot": ("metrics.movers",),

@@ -20,7 +20,7 @@ from claimscore.pipeline.llm.single_flight import Begun, SingleFlight
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.llm.stopping import Halted, Stop
 from claimscore.pipeline.llm.validation import Invalid, Parse, Valid, validate
-from claimscore.retry import Sleep, retry_wait_s
+from claimscore.retry import Backoff, Sleep
 from claimscore.types import Completion, Failure
 
 T = TypeVar("T")
@@ -204,7 +204,7 @@ class _Workers(Generic[T]):
         that waits before it is sent again holds no slot.
         """
         common, request, key = self._common, row.request, row.key
-        attempts, n_failures = Attempts(common.max_attempts), 0
+        attempts, backoff = Attempts(common.max_attempts), Backoff()
         while True:
             with await common.dispatcher.slot(request, attempts) as slot:
                 try:
@@ -220,8 +220,7 @@ class _Workers(Generic[T]):
             if attempts.exhausted:
                 return Failure("transient", str(error), attempts.sent, key)
             if not common.dispatcher.another_may_answer(attempts):
-                n_failures += 1
-                await self._back_off(retry_wait_s(error, n_failures))
+                await self._back_off(backoff.next_wait_s(error))
                 attempts.avoid.clear()
         row.n_new += 1
         if isinstance(verdict, Valid):

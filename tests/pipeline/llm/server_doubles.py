@@ -18,7 +18,7 @@ from claimscore.pipeline.llm.money import Spending
 from claimscore.pipeline.llm.providers.base import SeveralServers
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.llm.stopping import Halted, Stop
-from claimscore.retry import retry_wait_s
+from claimscore.retry import Backoff
 from claimscore.types import Completion, Message, Request
 from tests.pipeline.llm.fakes import completion
 
@@ -168,7 +168,7 @@ class Crowd:
 
     async def ask_one(self, request: Request) -> str:
         """Ask one question until it is answered or has failed too often."""
-        attempts, n_failures, key = Attempts(self._attempts), 0, request.messages[0].content
+        attempts, backoff, key = Attempts(self._attempts), Backoff(), request.messages[0].content
         while True:
             with await self.dispatcher.slot(request, attempts) as slot:
                 try:
@@ -183,9 +183,9 @@ class Crowd:
             if attempts.exhausted:
                 return "failed"
             if not self.dispatcher.another_may_answer(attempts):
-                n_failures += 1
+                wait_s = backoff.next_wait_s(error)
                 if not self.dispatcher.is_down:
-                    await anyio.sleep(retry_wait_s(error, n_failures))
+                    await anyio.sleep(wait_s)
                 attempts.avoid.clear()
 
     def shares(self, from_s: float = 0.0, to_s: float = float("inf")) -> list[float]:
