@@ -131,7 +131,7 @@ def _resolved(prompt: Prompt) -> Iterator[str]:
 def _settings_lines(prompt: Prompt) -> Iterator[str]:
     common = dataclasses.asdict(prompt.settings)
     for name, value in common.items():
-        if value or name != "model":
+        if value not in ("", None):
             yield f"{name} = {json.dumps(value)}"
     for name, value in dataclasses.asdict(prompt.summary_settings).items():
         if value != common[name]:

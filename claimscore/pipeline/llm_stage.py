@@ -45,6 +45,7 @@ class AskableEngine(Protocol):
         parse: Parse[T],
         *,
         step: int = 1,
+        max_tokens_limit: int | None = None,
         counted: bool = True,
         known: Mapping[str, Failure] = MappingProxyType({}),
     ) -> list[Answer[T] | Failure]:
@@ -138,6 +139,7 @@ async def ask_units(
         [question.request for question in groups],
         prompt_requests.parse_several,
         step=prompt_requests.n_samples,
+        max_tokens_limit=prompt_requests.settings.max_tokens_limit,
         counted=False,
     )
     for question, answers in zip(groups, group_outcomes, strict=True):
@@ -156,6 +158,7 @@ async def ask_units(
         [question.request for question in alone],
         prompt_requests.parse_one,
         step=prompt_requests.n_samples,
+        max_tokens_limit=prompt_requests.settings.max_tokens_limit,
         known=known,
     )
     for question, outcome in zip(alone, single_outcomes, strict=True):

@@ -21,7 +21,7 @@ _KEYS = {
     *("settings", "output", "examples"),
 }
 _SETTINGS = {field.name: field for field in dataclasses.fields(PromptSettings)}
-_WHOLE = {"max_tokens", "samples", "texts_per_request"}
+_WHOLE = {"max_tokens", "max_tokens_limit", "samples", "texts_per_request"}
 #: What a prompt and a version may be called.
 NAME = re.compile(r"\w[\w.+-]*")
 _FAMILIES = ("openai:", "openai-batch:", "builtin")
@@ -209,8 +209,10 @@ def _prompt(path: Path, content: Mapping[str, Any]) -> Prompt:
     if "inherits" in content:
         content = {"version": path.stem, **content}
     settings = dict(content.get("settings", {}))
-    for_summary = {**settings, **settings.pop("summary", {})}
-    for_summary.pop("summary", None)
+    own = settings.pop("summary", {})
+    for_summary = {**settings, **own}
+    if "max_tokens" in own:  # the limit goes with the number that it is a limit of
+        for_summary["max_tokens_limit"] = own.get("max_tokens_limit")
     prompt = Prompt(
         name=_text(content, "name", file),
         version=_text(content, "version", file),
@@ -228,7 +230,17 @@ def _prompt(path: Path, content: Mapping[str, Any]) -> Prompt:
 
 def _check_whole(prompt: Prompt, file: _File) -> None:
     """Check the values that must fit each other."""
-    for settings in (prompt.settings, prompt.summary_settings):
+    for settings, *where in (
+        (prompt.settings, "settings"),
+        (prompt.summary_settings, "settings", "summary"),
+    ):
+        limit, first = settings.max_tokens_limit, settings.max_tokens
+        if limit is not None and limit < first:
+            raise file.error(
+                f"{'.'.join(where)}.max_tokens_limit = {limit} is below max_tokens = {first}",
+                *where,
+                "max_tokens_limit",
+            )
         if settings.samples > 1 and not settings.temperature > 0:
             raise file.error(
                 f"samples = {settings.samples} at temperature 0 would be the same answer again; "

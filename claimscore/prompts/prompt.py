@@ -25,6 +25,8 @@ TEXT_FIELD, TEXTS_FIELD = "text", "texts"
 class PromptSettings:
     """How a model is asked: temperature, top_p, the most tokens of an answer, and how often.
 
+    An answer that is cut off at `max_tokens` is asked for again with twice as many, and twice
+    again, up to `max_tokens_limit` (None: four times `max_tokens`).
     `samples` answers are asked for, each a request of its own. `texts_per_request` sentences or
     claims of one text are asked about at once. `model` takes the place of the run's model, at the
     same server.
@@ -36,10 +38,11 @@ class PromptSettings:
     samples: int = 1
     texts_per_request: int = 1
     model: str = ""
+    max_tokens_limit: int | None = None
 
 
 #: Settings that came later: where they say nothing, digests are those from before.
-_LATER = {"samples": 1, "texts_per_request": 1, "model": ""}
+_LATER = {"samples": 1, "texts_per_request": 1, "model": "", "max_tokens_limit": None}
 
 
 @dataclasses.dataclass(frozen=True)

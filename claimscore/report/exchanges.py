@@ -20,6 +20,7 @@ from claimscore.config import LLMConfig, user_cache_dir
 from claimscore.errors import ClaimscoreError
 from claimscore.pipeline.llm.prices import PICO, Price, find_price
 from claimscore.pipeline.llm.providers.base import Provider
+from claimscore.pipeline.llm.question import token_steps
 from claimscore.pipeline.llm_stage import PromptRequests
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import TaskInput, side_texts
@@ -114,11 +115,13 @@ class RunExchanges:
     def _later(
         self, requests: Iterable[Request], prompt_requests: PromptRequests
     ) -> Iterator[Request]:
-        """The requests, and the samples that follow where an answer was refused."""
+        """The requests, and what follows where an answer was refused or cut off."""
+        limit = prompt_requests.settings.max_tokens_limit
         for request in requests:
             for again in range(self._max_samples):
                 index = request.sample_index + again * prompt_requests.n_samples
-                yield dataclasses.replace(request, sample_index=index)
+                for n_tokens in token_steps(request.max_tokens, limit):
+                    yield dataclasses.replace(request, sample_index=index, max_tokens=n_tokens)
 
 
 @contextlib.contextmanager

@@ -49,6 +49,21 @@ def test_the_digest_is_that_of_the_whole(tmp_path: Path) -> None:
     assert load_prompt_file(child).digest != before.digest
 
 
+def test_a_limit_of_tokens_goes_with_the_tokens_that_it_limits(tmp_path: Path) -> None:
+    """Of whole summaries, which have a `max_tokens` of their own, it is another; a prompt without
+    one keeps the digest that it has always had."""
+    file = tmp_path / "decompose" / "v7.toml"
+    text = 'inherits = "v1"\n[settings]\nmax_tokens_limit = 300\n'
+    mine = load_prompt("decompose", str(write(file, text)))
+    assert (mine.settings.max_tokens_limit, mine.summary_settings.max_tokens_limit) == (300, None)
+    assert mine.digest != load_prompt("decompose").digest
+    mine = load_prompt("decompose", str(write(file, text + "[settings.summary]\nmax_tokens = 7\n")))
+    assert (mine.settings.max_tokens_limit, mine.summary_settings.max_tokens_limit) == (300, None)
+    text = 'inherits = "facts=v1"\n[settings]\nmax_tokens_limit = 4000\n'
+    mine = load_prompt_file(write(tmp_path / "mine.toml", text))
+    assert mine.summary_settings.max_tokens_limit == 4000
+
+
 def test_a_version_means_the_file_beside_before_ours(tmp_path: Path) -> None:
     """And never the file itself: a folder's v1 that inherits v1 is made from ours."""
     write(tmp_path / "facts" / "v1.toml", 'inherits = "v1"\n[settings]\nmax_tokens = 77\n')
@@ -103,6 +118,11 @@ def test_the_list_has_the_users_prompts_and_what_they_hide(tmp_path: Path) -> No
             'inherits = "facts=v1"\n[settings]\nsamples = 3',
             "line 3: samples = 3 at temperature 0",
             id="samples of one answer",
+        ),
+        pytest.param(
+            'inherits = "facts=v1"\n[settings]\nmax_tokens_limit = 9',
+            r"line 3: settings.max_tokens_limit = 9 is below max_tokens = 1024",
+            id="a limit below",
         ),
         pytest.param(
             'inherits = "decompose=v1"\n[settings]\ntexts_per_request = 4',

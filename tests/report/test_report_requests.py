@@ -139,8 +139,10 @@ def test_a_price_makes_a_cost(out: Path) -> None:
     assert found[untold].usd is None
 
 
-def test_a_later_sample_finds_its_prompt(out: Path) -> None:
-    """Where the first answer was refused the row has the key of the next sample."""
+@pytest.mark.parametrize("times", [1, 2, 4])
+def test_a_later_sample_finds_its_prompt(out: Path, times: int) -> None:
+    """Where an answer was refused the row has the key of the next sample, and where it was cut
+    off that of the request with more tokens."""
     directory = RunDirectory.reader(out)
     chunk = DetailChunk(**{name: directory.read(name, 0) for name in DetailChunk._fields})
     llm = directory.settings["additive"]["llm"]
@@ -151,7 +153,7 @@ def test_a_later_sample_finds_its_prompt(out: Path) -> None:
         llm["model"],
         prompt.render(text="The staff is kind."),
         temperature=prompt.settings.temperature,
-        max_tokens=prompt.settings.max_tokens,
+        max_tokens=times * prompt.settings.max_tokens,
         output=OutputSchema("decompose", prompt.schema.schema),  # type: ignore[union-attr]
         sample_index=2,
     )
@@ -161,8 +163,9 @@ def test_a_later_sample_finds_its_prompt(out: Path) -> None:
     found = known.of_chunk(chunk, others | {key})
     assert found[key].messages == request.messages
     assert all(exchange.messages for exchange in found.values())
-    beyond = request_key(dataclasses.replace(request, sample_index=3))
-    assert known.of_chunk(chunk, frozenset((beyond,)))[beyond].messages is None
+    for more in ({"sample_index": 3}, {"max_tokens": 8 * prompt.settings.max_tokens}):
+        beyond = request_key(dataclasses.replace(request, **more))
+        assert known.of_chunk(chunk, frozenset((beyond,)))[beyond].messages is None
 
 
 def test_a_full_page_says_what_it_leaves_out(tmp_path: Path) -> None:

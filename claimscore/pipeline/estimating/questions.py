@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import array
 import contextlib
-import dataclasses
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +22,8 @@ from claimscore.pipeline.estimating.figures import Span, TaskEstimate
 from claimscore.pipeline.estimating.money import cost
 from claimscore.pipeline.estimating.tokens import KNOWN_FROM, Lengths, key_number, prompt_bytes
 from claimscore.pipeline.llm.prices import Price
-from claimscore.pipeline.llm.validation import Invalid, Parse, validate
+from claimscore.pipeline.llm.question import Answer, Question
+from claimscore.pipeline.llm.validation import Parse
 from claimscore.types import Request
 
 #: How many more or fewer the questions may be where they themselves are guessed.
@@ -51,16 +51,6 @@ class Found(NamedTuple):
     missing: bool = False
 
 
-@dataclasses.dataclass(slots=True)
-class _Row:
-    """A question on its way through the samples that are stored."""
-
-    request: Request
-    step: int
-    n_refused: int = 0
-    final: bool = False
-
-
 class Tally:
     """Counts the questions of one task.
 
@@ -78,6 +68,7 @@ class Tally:
         self._n_given_up = 0
         self._n_ended = 0
         self._n_samples = 0
+        self._n_cut_off = 0
         self._keys = array.array("Q")
         self._bytes = array.array("Q")
         self._max_tokens = array.array("Q")
@@ -88,31 +79,34 @@ class Tally:
         parse: Parse[Any],
         *,
         step: int = 1,
+        max_tokens_limit: int | None = None,
         counted: bool = True,
         known: Container[str] = (),
     ) -> list[Found]:
-        """Look the requests up; where a stored answer is refused, its next sample.
+        """Look the requests up; where a stored answer cannot be used, what is asked after it.
 
-        `step`, `counted` and `known` are those of `Engine.answer_all`.
+        `step`, `max_tokens_limit`, `counted` and `known` are those of `Engine.answer_all`.
         """
         keys = [request_key(request) for request in requests]
         found: dict[str, Found] = {}
-        at = {key: (key, _Row(request, step)) for key, request in zip(keys, requests, strict=True)}
+        at = {
+            key: Question[Any](request, key, step, max_tokens_limit)
+            for key, request in zip(keys, requests, strict=True)
+        }
         while at:
-            stored = self._cache.get_many([sample_key for sample_key, _ in at.values()])
+            stored = self._cache.get_many([question.key for question in at.values()])
             following = {}
-            for key, (sample_key, row) in at.items():
-                if sample_key not in stored:
-                    found[key] = self._not_stored(row, sample_key, sample_key in known)
+            for key, question in at.items():
+                if question.key not in stored:
+                    found[key] = self._not_stored(question, question.key in known)
                     continue
-                completion = stored[sample_key].completion
-                self.lengths.learn(row.request, sample_key, completion)
-                verdict = validate(completion, parse)
-                if isinstance(verdict, Invalid):
-                    following[key] = _next_sample(row, verdict)
-                else:
-                    self._count_end(row.n_refused + 1)
-                    found[key] = Found(answered=True, value=verdict.value)
+                completion = stored[question.key].completion
+                self.lengths.learn(question.request, question.key, completion)
+                if not question.use_stored(completion, parse):
+                    following[key] = question
+                elif isinstance(question.outcome, Answer):
+                    self._count_end(question.n_answers + 1, question.n_cut_off)
+                    found[key] = Found(answered=True, value=question.outcome.value)
             at = following
         outcomes = [found[key] for key in keys]
         self._n_questions += len(outcomes)
@@ -129,23 +123,27 @@ class Tally:
         """What the expected lengths and numbers of answers rest on."""
         samples = self._samples_a_question()
         tries = f", {samples:.2f} tries a question as so far" if samples > 1 else ""
+        if samples > 1 and self._n_cut_off:
+            tries += f", {self._n_cut_off / self._n_samples:.0%} of the answers cut off"
         return self.lengths.about_answers() + tries
 
-    def _not_stored(self, row: _Row, key: str, has_failed: bool) -> Found:
-        """A sample that nobody has: it would be asked, or the question is given up."""
-        used_up = row.n_refused >= self._max_samples or row.final or has_failed
-        if used_up and not self._retry_failed:
-            self._count_end(row.n_refused)
+    def _not_stored(self, question: Question[Any], has_failed: bool) -> Found:
+        """An answer that is not stored: it would be asked for, or the question is given up."""
+        may_ask = question.may_ask(self._max_samples, retry_failed=self._retry_failed)
+        if not may_ask or (has_failed and not self._retry_failed):
+            self._count_end(question.n_answers, question.n_cut_off)
             return _GIVEN_UP
-        self._keys.append(key_number(key))
-        self._bytes.append(prompt_bytes(row.request))
-        self._max_tokens.append(row.request.max_tokens)
-        self.lengths.add_missing(row.request, key)
+        request = question.request
+        self._keys.append(key_number(question.key))
+        self._bytes.append(prompt_bytes(request))
+        self._max_tokens.append(request.max_tokens)
+        self.lengths.add_missing(request, question.key)
         return _MISSING
 
-    def _count_end(self, n_samples: int) -> None:
+    def _count_end(self, n_answers: int, n_cut_off: int) -> None:
         self._n_ended += 1
-        self._n_samples += n_samples
+        self._n_samples += n_answers
+        self._n_cut_off += n_cut_off
 
     # -- what it comes to
 
@@ -198,12 +196,6 @@ class Tally:
 
 _GIVEN_UP = Found()
 _MISSING = Found(missing=True)
-
-
-def _next_sample(row: _Row, verdict: Invalid) -> tuple[str, _Row]:
-    index = row.request.sample_index + row.step
-    request = dataclasses.replace(row.request, sample_index=index)
-    return request_key(request), _Row(request, row.step, row.n_refused + 1, verdict.final)
 
 
 def _chosen(values: array.array[int], indices: np.ndarray) -> np.uint64:

@@ -234,7 +234,14 @@ class RecordsEstimate:
         alone = [question for question in questions if len(question.units) == 1]
         groups = [question for question in questions if len(question.units) > 1]
         requests = [question.request for question in groups]
-        heard = tally.add(requests, prompt_requests.parse_several, step=step, counted=False)
+        limit = prompt_requests.settings.max_tokens_limit
+        heard = tally.add(
+            requests,
+            prompt_requests.parse_several,
+            step=step,
+            max_tokens_limit=limit,
+            counted=False,
+        )
         told: dict[UnitSample, dict[str, Any]] = {}
         for question, found in zip(groups, heard, strict=True):
             answers = found.value
@@ -250,6 +257,7 @@ class RecordsEstimate:
             [q.request for q in alone],
             prompt_requests.parse_one,
             step=step,
+            max_tokens_limit=limit,
             known=self._failed_before,
         )
         for question, found in zip(alone, found_alone, strict=True):

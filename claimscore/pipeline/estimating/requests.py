@@ -27,11 +27,12 @@ def estimate_requests(
     provider: Provider,
     cache_dir: Path | None = None,
     retry_failed: bool = False,
+    max_tokens_limit: int | None = None,
 ) -> Estimate:
     """What these requests to `provider` would cost, minus what the cache has.
 
-    `parse` judges stored answers as in `Engine.answer_all`. The requests may be a generator:
-    they are not kept. Nothing is sent or written; the provider is the caller's to close.
+    `parse` and `max_tokens_limit` are those of `Engine.answer_all`. The requests may be a
+    generator: they are not kept. Nothing is sent or written; the provider is the caller's to close.
     """
     with cache_to_look_at(cache_dir) as cache:
         tally = Tally(name, cache, max_samples=llm.max_samples, retry_failed=retry_failed)
@@ -41,7 +42,7 @@ def estimate_requests(
             n_requests += 1
             block.append(request)
             if len(block) == _BLOCK:
-                tally.add(block, parse)
+                tally.add(block, parse, max_tokens_limit=max_tokens_limit)
                 block = []
-        tally.add(block, parse)
+        tally.add(block, parse, max_tokens_limit=max_tokens_limit)
         return summed(llm, provider, {name: tally}, n_requests, {}, set(), [])

@@ -187,8 +187,8 @@ class _Workers(Generic[T]):
                 "kept; make it writable for you, or name another folder with --cache-dir"
             )
         else:
-            row.outcome = outcome = await self._ask(row)
-            begun.flight.failure = outcome if isinstance(outcome, Failure) else None
+            await self._ask(row)
+            begun.flight.failure = row.outcome if isinstance(row.outcome, Failure) else None
 
     def _count_failure(self, failure: Failure) -> None:
         """Stop the run where that is one too many."""
@@ -197,8 +197,8 @@ class _Workers(Generic[T]):
         stats.failures[failure.kind] += 1
         self._common.on_failure(stats, failure)
 
-    async def _ask(self, row: Question[T]) -> Answer[T] | Failure | None:
-        """An answer, a failure, or None where the answer is invalid and the row moved on.
+    async def _ask(self, row: Question[T]) -> None:
+        """Buy an answer: the row has an outcome, or has moved on to its next request.
 
         Sends the request until it is answered, rejected, or has failed too often; a request
         that waits before it is sent again holds no slot.
@@ -210,7 +210,8 @@ class _Workers(Generic[T]):
                 try:
                     completion = await slot.send(request, key, attempts)
                 except RejectedError as exc:
-                    return Failure(exc.kind, str(exc), attempts.sent, key)
+                    row.rejected(exc.kind, str(exc), attempts.sent)
+                    return
                 except TransientError as exc:
                     error = exc
                 else:
@@ -218,16 +219,16 @@ class _Workers(Generic[T]):
                         verdict = await self._validate_and_keep(completion, key)
                     break
             if attempts.exhausted:
-                return Failure("transient", str(error), attempts.sent, key)
+                row.outcome = Failure("transient", str(error), attempts.sent, key)
+                return
             if not common.dispatcher.another_may_answer(attempts):
                 await self._back_off(backoff.next_wait_s(error))
                 attempts.avoid.clear()
-        row.n_new += 1
         if isinstance(verdict, Valid):
-            return Answer(key, completion, verdict.value, cached=False)
-        common.stats.rejected += 1
-        row.next_sample(verdict)
-        return None
+            row.outcome = Answer(key, completion, verdict.value, cached=False)
+        else:
+            common.stats.rejected += 1
+            row.go_on(verdict, is_new=True)
 
     async def _validate_and_keep(self, completion: Completion, key: str) -> Valid[T] | Invalid:
         answers = self._common.answers

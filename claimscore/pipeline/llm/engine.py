@@ -164,23 +164,27 @@ class Engine:
         parse: Parse[T],
         *,
         step: int = 1,
+        max_tokens_limit: int | None = None,
         counted: bool = True,
         known: Mapping[str, Failure] = MappingProxyType({}),
     ) -> list[Answer[T] | Failure]:
         """An answer or a failure for every request, in their order.
 
-        `parse` judges an answer: what it returns is the answer's value, `ParseError`
-        refuses it and the next sample is asked for: `step` after it, so that who wants several
-        samples of a question, from the first `step` on, never gets one of them twice. Stored
-        answers are judged again, so a changed `parse` needs no request. Equal requests are asked
-        once. A failure that is not `counted` is no failed row: the caller asks in another way.
-        `known` has failures of earlier, by key: what came to nothing then is not asked again.
+        `parse` judges an answer: its return value is the answer's, and `ParseError` refuses it.
+        Then the next sample is asked for, `step` further on: a caller that wants several samples
+        of a question, from the first `step` on, never gets one of them twice. An answer that was
+        cut off is asked for again with twice as many `max_tokens`, and twice again, up to
+        `max_tokens_limit` (four times the request's, unless it is given).
+
+        Stored answers are judged again, so a changed `parse` needs no request. Equal requests are
+        asked once. A failure that is not `counted` is no failed row: the caller asks in another
+        way. `known` are failures of earlier calls by key, which are not asked again.
         """
         self._check_running()
         rows: dict[str, Question[T]] = {}
         keys = [request_key(request) for request in requests]
         for key, request in zip(keys, requests, strict=True):
-            rows.setdefault(key, Question(request, key, step))
+            rows.setdefault(key, Question(request, key, step, max_tokens_limit))
         await answer_rows(self._common, list(rows.values()), Asked(parse, counted, known))
         return [cast("Answer[T] | Failure", rows[key].outcome) for key in keys]
 

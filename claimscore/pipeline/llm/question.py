@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from claimscore.cache.key import request_key
@@ -10,6 +11,9 @@ from claimscore.pipeline.llm.validation import Invalid, Parse, validate
 from claimscore.types import Completion, Failure, Request
 
 T = TypeVar("T")
+
+#: An answer that is cut off may be asked for again with up to so many times `max_tokens`.
+LIMIT_TIMES = 4
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -22,43 +26,93 @@ class Answer(Generic[T]):
     cached: bool
 
 
+def token_steps(max_tokens: int, limit: int | None = None) -> Iterator[int]:
+    """The values of `max_tokens` that are tried while answers are cut off, in their order.
+
+    Each is twice the one before, the last one `limit` (None: four times the first).
+    """
+    limit = LIMIT_TIMES * max_tokens if limit is None else limit
+    yield max_tokens
+    while max_tokens < limit:
+        max_tokens = min(2 * max_tokens, limit)
+        yield max_tokens
+
+
 @dataclasses.dataclass(slots=True)
 class Question(Generic[T]):
     """What is to be answered, and how far it is.
 
-    `request` and its `key` are of the sample that is asked for next, `step` lies between two
-    samples. `n_invalid` answers could not be used, `n_new` were bought by this call. `final`: a
-    further sample would fare no better. `failure` is the outcome if no further one may be asked.
+    `request` and its `key` are what is asked for next. After an answer that was cut off that is
+    the same sample with more `max_tokens`, up to `max_tokens_limit`; after another answer that
+    cannot be used it is the next sample, `step` further on.
+
+    `n_answers` answers could not be used, `n_cut_off` of them were cut off. `n_samples` samples
+    are used up, `n_new` of them by this call. `is_final`: a further sample would fare no better.
+    `failure` is the outcome if nothing more may be asked.
     """
 
     request: Request
     key: str
     step: int = 1
-    n_invalid: int = 0
+    max_tokens_limit: int | None = None
+    n_answers: int = 0
+    n_cut_off: int = 0
+    n_samples: int = 0
     n_new: int = 0
-    final: bool = False
+    is_final: bool = False
     failure: Failure | None = None
     outcome: Answer[T] | Failure | None = None
+    _steps: tuple[int, ...] = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self._steps = tuple(token_steps(self.request.max_tokens, self.max_tokens_limit))
 
     def use_stored(self, completion: Completion, parse: Parse[T]) -> bool:
-        """Judge a stored answer; False where it is invalid and the next sample's turn comes."""
+        """Judge a stored answer; False, with the next request to come, where it cannot be used."""
         verdict = validate(completion, parse)
         if isinstance(verdict, Invalid):
-            self.next_sample(verdict)
+            self.go_on(verdict, is_new=False)
             return False
         self.outcome = Answer(self.key, completion, verdict.value, cached=True)
         return True
 
-    def next_sample(self, why: Invalid) -> None:
-        """Go on to the next sample, as the answer to this one cannot be used."""
-        self.n_invalid += 1
-        self.final = why.final
-        self.failure = Failure(why.kind, why.message, self.n_invalid, self.key, why.raw)
-        index = self.request.sample_index + self.step
-        self.request = dataclasses.replace(self.request, sample_index=index)
+    def go_on(self, why: Invalid, *, is_new: bool) -> None:
+        """Go on to the next request, as the answer to this one cannot be used."""
+        request, message = self.request, why.message
+        self.n_answers += 1
+        self.n_cut_off += why.is_cut_off
+        larger = next((n for n in self._steps if n > request.max_tokens), None)
+        if why.is_cut_off and larger is not None:
+            self.request = dataclasses.replace(request, max_tokens=larger)
+        else:
+            self.n_samples += 1
+            self.n_new += is_new
+            self.is_final = why.is_final or why.is_cut_off
+            index = request.sample_index + self.step
+            self.request = dataclasses.replace(request, sample_index=index)
+            if why.is_cut_off:
+                message = (
+                    f"the answer was cut off at {request.max_tokens:,} tokens, which is "
+                    f"max_tokens_limit; max_tokens is {self._steps[0]:,}; both are in the "
+                    "prompt's [settings]"
+                )
+        self.failure = Failure(why.kind, message, self.n_answers, self.key, why.raw)
         self.key = request_key(self.request)
 
+    def rejected(self, kind: str, message: str, n_sent: int) -> None:
+        """The server refuses the request: that is the outcome.
+
+        A server that refuses more `max_tokens` ends a question whose answer was cut off.
+        """
+        before, n_tokens = self.failure, self.request.max_tokens
+        if before is not None and before.kind == "length" and n_tokens > self._steps[0]:
+            message = f"{before.message}, and the server refuses {n_tokens:,} tokens: {message}"
+            kind, n_sent = before.kind, before.attempts + n_sent
+            self.outcome = Failure(kind, message, n_sent, self.key, before.raw)
+        else:
+            self.outcome = Failure(kind, message, n_sent, self.key)
+
     def may_ask(self, max_samples: int, *, retry_failed: bool) -> bool:
-        """Whether a sample may be bought; `retry_failed` forgives those of earlier runs."""
-        used = self.n_new if retry_failed else self.n_invalid
-        return used < max_samples and not (used and self.final)
+        """Whether an answer may be bought; `retry_failed` forgives those of earlier runs."""
+        used = self.n_new if retry_failed else self.n_samples
+        return used < max_samples and not (used and self.is_final)

@@ -14,9 +14,6 @@ T = TypeVar("T")
 #: Makes a value of an answer, or raises `ParseError`.
 Parse = Callable[[Completion], T]
 
-#: Finish reasons of answers that were cut off; the second is Mistral's.
-_CUT_OFF = ("length", "model_length")
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Valid(Generic[T]):
@@ -27,12 +24,16 @@ class Valid(Generic[T]):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Invalid:
-    """Why an answer cannot be used; `final` where another sample would fare no better."""
+    """Why an answer cannot be used.
+
+    `is_final`: another sample would fare no better. `is_cut_off`: one with more `max_tokens` may.
+    """
 
     kind: str
     message: str
     raw: str
-    final: bool = False
+    is_final: bool = False
+    is_cut_off: bool = False
 
 
 def validate(completion: Completion, parse: Parse[T]) -> Valid[T] | Invalid:
@@ -43,9 +44,11 @@ def validate(completion: Completion, parse: Parse[T]) -> Valid[T] | Invalid:
     text = completion.text
     if completion.finish_reason == "content_filter":
         message = "the server's filter stopped the answer"
-        return Invalid("content_filter", message, text, final=True)
-    if completion.finish_reason in _CUT_OFF:
-        return Invalid("length", "the answer was cut off at max_tokens", text)
+        return Invalid("content_filter", message, text, is_final=True)
+    if completion.finish_reason == "length":
+        return Invalid("length", "the answer was cut off at max_tokens", text, is_cut_off=True)
+    if completion.finish_reason == "model_length":  # Mistral's: more tokens would not fit
+        return Invalid("length", "the answer was cut off where the model's context ends", text)
     if completion.finish_reason == "refusal":
         return Invalid("refusal", f"the model declined: {text}", text)
     if not text.strip():

@@ -58,4 +58,5 @@ def estimate_map(
             provider=provider,
             cache_dir=config.cache_dir,
             retry_failed=config.retry_failed,
+            max_tokens_limit=prompt.settings.max_tokens_limit,
         )

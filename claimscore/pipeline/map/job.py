@@ -479,7 +479,11 @@ class _Job:
             return answer
 
         with self._errors_stop(engine):
-            answered = await engine.answer_all(chunk.asked.requests, parse)
+            answered = await engine.answer_all(
+                chunk.asked.requests,
+                parse,
+                max_tokens_limit=questions.prompt.settings.max_tokens_limit,
+            )
             outcomes: dict[int, RowOutcome] = {**chunk.asked.failures}
             outcomes.update(zip(chunk.asked.rows, answered, strict=True))
             self._progress.rows_done += len(chunk.rows) - n_counted
