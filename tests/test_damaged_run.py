@@ -66,7 +66,7 @@ def small() -> object:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(merging, "SIZES", (2, 4))
         patch.setattr(run_module, "load_provider", lambda _: Counting())
-        patch.setattr("claimscore.pipeline.local.load_model", lambda *_: FakeClassifier())
+        patch.setattr("claimscore.pipeline.model_stage.load_model", lambda *_: FakeClassifier())
         yield
 
 

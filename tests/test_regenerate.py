@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from claimscore.cli import _main
-from claimscore.pipeline import local as working
+from claimscore.pipeline import model_stage as working
 from tests.loopback import Body, Loopback, builtin_answer
 from tests.pipeline.test_model_results import Classifier
 

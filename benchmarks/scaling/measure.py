@@ -306,45 +306,6 @@ def of_parts(work: Path) -> dict[str, float]:
     return found
 
 
-def of_the_head_node(work: Path) -> dict[str, Any]:
-    """CPU seconds a request of what LLM workers share, by the requests in a call: claim, money,
-    answer. The way there, a call of an actor, is not in it."""
-    import anyio
-
-    from claimscore.cache.entry import Entry, encode_entry
-    from claimscore.config import LLMConfig
-    from claimscore.pipeline.llm.services.opening import open_services
-    from claimscore.types import Completion, Usage
-
-    url = "http://127.0.0.1:9/v1"
-    answer = json.dumps({"claims": ["The room is clean.", "The room is quiet."]})
-    entry = Entry(Completion(answer, "m", "stop", Usage(220, 25)))
-    found = {}
-
-    async def measure() -> None:
-        llm, cache = LLMConfig(model="openai:m", base_url=url), work / "head-cache"
-        with open_services(llm, url, cache, spend_file=work / "spend.jsonl") as services:
-            numbers = {"quick": 0, "keep": 0}
-
-            async def send(lane: str, ops: list[Any]) -> None:
-                numbers[lane] += 1
-                reply = await services.handle(("worker", lane, numbers[lane], ops))
-                assert reply[0] == "ok", reply
-
-            await send("quick", [("join", [], [])])
-            for group in (1, 16, 64, 256):
-                n_calls, began = max(4, 4096 // group), time.process_time()
-                for call in range(n_calls):
-                    keys = [f"{group:08x}{call:024x}{i:032x}" for i in range(group)]
-                    await send("quick", [("begin", key) for key in keys])
-                    await send("quick", [("reserve", 300, 256, 0) for _ in keys])
-                    await send("keep", [("put", key, encode_entry(key, entry)) for key in keys])
-                found[f"group_{group}"] = (time.process_time() - began) / (n_calls * group)
-
-    anyio.run(measure)
-    return found
-
-
 def where_there(measure: Callable[..., Any], *given: Any) -> Any:
     """What is measured, or why it is not: an extra may be missing."""
     try:
@@ -370,7 +331,6 @@ def main() -> None:
         "cache_write_s_an_answer": of_the_cache(work),
         "parts": of_parts(work),
         "llm_stage": of_the_llm_stage(work, data, arguments.records),
-        "head_node_cpu_s_a_request": where_there(of_the_head_node, work),
         "rest": of_the_rest(work, data, arguments.records),
         "real_records": of_real_records(work, data),
     }

@@ -1,103 +1,294 @@
-"""The model stage: chunks from one queue, on as many threads and devices as there are.
+"""The model stage: chunks from one queue to the workers that run the models.
 
-A chunk is done by one thread with the models of one device, so its batches are a function of the
-chunk alone, whoever does it and in whatever order.
+A worker has one device's models: on a thread of this process, or in another process of a Ray
+cluster. One worker does a chunk alone, so batches are a function of the chunk, whichever worker
+does it and in whatever order.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
 from anyio import CapacityLimiter
 
+from claimscore.config import RunConfig
+from claimscore.errors import StoppedEarly
 from claimscore.pipeline.chunk_work import do_passes, tokens_of
 from claimscore.pipeline.chunks import ChunkTodo
-from claimscore.pipeline.encoders.devices import Models, Worker
-from claimscore.pipeline.progress import Progress
-from claimscore.pipeline.token_queue import TokenQueue
+from claimscore.pipeline.encoders import load_model
+from claimscore.pipeline.encoders.devices import Worker, load_workers
+from claimscore.pipeline.encoders.store import open_store
+from claimscore.pipeline.progress import Progress, batch_listener
+from claimscore.pipeline.settings import model_settings
+from claimscore.pipeline.telling import Teller
 from claimscore.rundir import RunDirectory
+from claimscore.types import JSON
 
-#: Tokens of model work that may wait, for each device: about two chunks of 64 pairs of summaries
+T = TypeVar("T")
+
+#: Tokens of model work that may wait, for each worker: about two chunks of 64 pairs of summaries
 #: of ten claims (12,800 pairs of 40 tokens each). Enough that a device never waits for a chunk
-#: that is about to come (on one that does 200,000 tokens a second, five seconds), little
-#: enough that nobody pays far ahead of what the models can take. Waiting chunks are on disk, so
-#: they take no memory; each costs at least one token, so their number is bounded too.
+#: that is about to come (on one that does 200,000 tokens a second, five seconds), little enough
+#: that requests are not paid far ahead of what the models can take. Waiting chunks are on disk,
+#: so they take no memory; each costs at least one token, so their number is bounded too.
 QUEUED_TOKENS = 1_000_000
 
-
-#: A chunk of more is worth many. While a device with one thread is at it, a second thread takes the
-#: chunks that come behind, batch by batch in turn: else the LLM stage would soon have to wait.
+#: A chunk of more is worth many. While a worker with one thread is at it, a second thread takes
+#: the chunks that come behind, batch by batch in turn: else the LLM stage would soon have to wait.
 LARGE_TOKENS = 8 * QUEUED_TOKENS
+
+#: A chunk is given to so many workers that die over it, one after the other; then the run stops.
+CHUNK_TRIES = 5
+
+#: Says whether the run ends: no batch is begun any more.
+IsOver = Callable[[], bool]
+
+
+class ChunkUndoneError(Exception):
+    """The run ends; the chunk was left undone."""
+
+
+class WorkerLostError(Exception):
+    """The process of a worker died; the chunk that it had was left undone."""
+
+
+class ModelWorker(Protocol):
+    """Runs the model passes of up to `threads` chunks at a time (one more beside a large one)."""
+
+    name: str
+    threads: int
+
+    async def ready(self, is_over: IsOver) -> None:
+        """Return when it can take a chunk, or the run is over."""
+
+    async def do(self, item: ChunkTodo, is_over: IsOver) -> None:
+        """Do the passes of a chunk, write their tables and make the steps count.
+
+        Raises `ChunkUndoneError` where the run was over before the end, `WorkerLostError` where
+        another worker has to do the chunk.
+        """
+
+
+class ModelPool(Protocol):
+    """The workers of a run, wherever they are."""
+
+    @property
+    def facts(self) -> JSON:
+        """What is known of the models once they are loaded, as `model_settings` gives it."""
+
+    @property
+    def workers(self) -> Sequence[ModelWorker]:
+        """One for each device."""
+
+    async def keep_in_touch(self, is_over: IsOver) -> None:
+        """Exchange progress and stop with the workers for as long as chunks are done."""
+
+
+class LocalModelWorker:
+    """A `ModelWorker` on threads of this process."""
+
+    def __init__(self, worker: Worker, directory: RunDirectory, progress: Progress) -> None:
+        self.name, self.threads = worker.name, worker.threads
+        self._models = worker.models
+        self._directory = directory
+        self._progress = progress
+        self._limiter = CapacityLimiter(max(2, worker.threads))
+
+    async def ready(self, is_over: IsOver) -> None:
+        """At once."""
+
+    async def do(self, item: ChunkTodo, is_over: IsOver) -> None:
+        await anyio.to_thread.run_sync(self._do, item, is_over, limiter=self._limiter)
+
+    def _do(self, item: ChunkTodo, is_over: IsOver) -> None:
+        def check() -> None:
+            if is_over():
+                raise ChunkUndoneError
+
+        do_passes(
+            item.passes,
+            self._directory.chunk(item.chunk),
+            self._models,
+            listen=batch_listener(item.chunk, len(item.passes), self._progress.add_pairs, check),
+            on_pass=self._progress.add_pass,
+        )
+
+
+class LocalModels:
+    """A `ModelPool` in this process: a worker for each device."""
+
+    def __init__(
+        self, workers: Sequence[Worker], directory: RunDirectory, progress: Progress
+    ) -> None:
+        self.facts: JSON = model_settings(workers[0].models) if workers else {}  # the same on each
+        self.workers = [LocalModelWorker(each, directory, progress) for each in workers]
+
+    async def keep_in_touch(self, is_over: IsOver) -> None:
+        """There is nothing to exchange: threads write into `Progress` themselves."""
+
+
+@contextlib.contextmanager
+def local_models(
+    config: RunConfig, directory: RunDirectory, roles: Sequence[str], tell: Teller[Progress]
+) -> Iterator[LocalModels]:
+    """The models of these roles on each device that `config.encoders` names.
+
+    `ConfigError` where a model cannot be loaded: before the LLM stage, so a wrong name costs
+    nothing.
+    """
+    if roles:
+        tell.phase("loading models", directory)
+    workers = load_workers(roles, config.encoders, load_model)
+    if config.model_store and workers:
+        hear = tell.hear(directory)
+        store = open_store(config.cache_dir, on_notice=lambda text: hear("store", notice=text))
+        workers = [
+            each._replace(models={role: store.around(own) for role, own in each.models.items()})
+            for each in workers
+        ]
+        tell.progress.store = store.stats
+    yield LocalModels(workers, directory, tell.progress)
+
+
+class QueueClosedError(Exception):
+    """An item was put into a closed queue: a bug."""
+
+
+class TokenQueue(Generic[T]):
+    """Items in the order in which they were put, each with the tokens that it costs.
+
+    Guarantees: an item enters once it fits into `most_tokens` beside those that wait, or once
+    none waits, so an item that is larger than the bound passes too. Items enter in the order of
+    the calls, so small items do not keep a large one out. An item costs at least one token, so
+    the number of items is bounded as well. For one event loop.
+    """
+
+    def __init__(self, most_tokens: int) -> None:
+        if most_tokens < 1:
+            raise ValueError(f"a queue of {most_tokens} tokens holds nothing")
+        self.most_tokens = most_tokens
+        self.waiting_tokens = 0
+        self._items: deque[tuple[T, int]] = deque()
+        self._closed = False
+        self._entrance = anyio.Lock()
+        self._changed = anyio.Condition()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    async def put(self, item: T, tokens: int) -> None:
+        """Wait until the item may enter; cancelled before that, it has not entered."""
+        cost = max(1, tokens)
+        async with self._entrance, self._changed:
+            while self._items and self.waiting_tokens + cost > self.most_tokens:
+                await self._changed.wait()
+            if self._closed:
+                raise QueueClosedError("the queue is closed")
+            self._add(item, cost, self._items.append)
+
+    async def put_back(self, item: T, tokens: int) -> None:
+        """Return an item that was taken; it is the next one. Does not wait for room."""
+        async with self._changed:
+            self._add(item, max(1, tokens), self._items.appendleft)
+
+    def _add(self, item: T, cost: int, add: Callable[[tuple[T, int]], None]) -> None:
+        add((item, cost))
+        self.waiting_tokens += cost
+        self._changed.notify_all()
+
+    async def close(self) -> None:
+        """Nothing more will be put: takers get the items that are left, then the end."""
+        async with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def __aiter__(self) -> TokenQueue[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        """The next item; the end where the queue is closed and empty. Several may take at once."""
+        async with self._changed:
+            while not self._items:
+                if self._closed:
+                    raise StopAsyncIteration
+                await self._changed.wait()
+            item, cost = self._items.popleft()
+            self.waiting_tokens -= cost
+            self._changed.notify_all()
+            return item
 
 
 class _Waiting(NamedTuple):
-    """A chunk in the queue, and about how many tokens it is."""
+    """A chunk in the queue, about how many tokens it is, and how many workers died over it."""
 
     item: ChunkTodo
     tokens: int
-
-
-class _EndedError(Exception):
-    """The run ends, for a reason that is raised elsewhere."""
+    deaths: int = 0
 
 
 class ModelStage:
     """Does the model passes of the chunks that are put in. One use: `await run()`.
 
-    Once `stopping` is set no batch is begun: the chunk at work is left undone and what waits is
-    dropped, for another run to do. `at` is entered around each chunk with what is done, for people.
+    Once `stopping` is set no batch is begun: the chunk at work is left undone and waiting chunks
+    are dropped, for another run to do. `at` is entered around each chunk with a description of the
+    work, for people.
     """
 
     def __init__(
         self,
         directory: RunDirectory,
-        workers: Sequence[Worker],
+        pool: ModelPool,
         progress: Progress,
         *,
         stopping: threading.Event,
         at: Callable[[str], AbstractContextManager[None]],
     ) -> None:
-        self._queue = TokenQueue[_Waiting](QUEUED_TOKENS * max(1, len(workers)))
+        self._queue = TokenQueue[_Waiting](QUEUED_TOKENS * max(1, len(pool.workers)))
         self._directory = directory
-        self._workers = workers
+        self._pool = pool
         self._progress = progress
         self._stopping = stopping
         self._at = at
         self._ended = threading.Event()
         self._helped = anyio.Event()
         self._n_large = 0
-        self._drained = False
+        self._n_open = 0
+        self._has_all = False
 
     async def put(self, item: ChunkTodo) -> None:
         """Hand a chunk whose tasks are done to the models; waits while too much is waiting."""
-        tokens = await anyio.to_thread.run_sync(self._tokens, item)
+        self._n_open += 1
+        files = self._directory.chunk(item.chunk)
+        tokens = await anyio.to_thread.run_sync(tokens_of, item.passes, files)
         await self._queue.put(_Waiting(item, tokens), tokens)
 
     async def no_more(self) -> None:
         """Nothing more will be put in."""
-        await self._queue.close()
+        self._has_all = True
+        await self._close_if_done()
 
     async def run(self) -> None:
-        """Work until all that was put in is done, and `no_more` was said.
+        """Work until every chunk is done and `no_more` was called.
 
-        What goes wrong in one thread, and a cancellation from outside, ends the others at their
-        next batch: a thread cannot be cancelled, but it must not go on for a run that has ended.
+        An error in one worker, and a cancellation from outside, ends the others at their next
+        batch: a thread cannot be cancelled, but it must not go on for a run that has ended.
         """
         async with anyio.create_task_group() as around:
             around.start_soon(self._end_threads)
-            threads = CapacityLimiter(max(1, sum(max(2, w.threads) for w in self._workers)))
+            around.start_soon(self._pool.keep_in_touch, self._is_over)
             async with anyio.create_task_group() as group:
-                for worker in self._workers:
+                for worker in self._pool.workers:
                     for _ in range(worker.threads):
-                        group.start_soon(self._work, worker, threads)
+                        group.start_soon(self._work, worker)
                     if worker.threads == 1:
-                        group.start_soon(self._help, worker, threads)
+                        group.start_soon(self._help, worker)
             around.cancel_scope.cancel()
 
     async def _end_threads(self) -> None:
@@ -106,37 +297,52 @@ class ModelStage:
         finally:
             self._ended.set()
 
-    async def _work(self, worker: Worker, threads: CapacityLimiter) -> None:
+    async def _work(self, worker: ModelWorker) -> None:
+        await worker.ready(self._is_over)
         async for waiting in self._queue:
-            await self._take(waiting, worker, threads)
-        self._drained = True
-        self._helped.set()
+            await self._take(waiting, worker)
+            await worker.ready(self._is_over)
 
-    async def _help(self, worker: Worker, threads: CapacityLimiter) -> None:
+    async def _help(self, worker: ModelWorker) -> None:
         """Take chunks too, as long as a large one is at work."""
-        while not self._drained:
+        while not self._is_done:
             await self._helped.wait()
             if self._n_large:
                 async for waiting in self._queue:
-                    await self._take(waiting, worker, threads)
+                    await self._take(waiting, worker)
                     if not self._n_large:
                         break
 
-    async def _take(self, waiting: _Waiting, worker: Worker, threads: CapacityLimiter) -> None:
-        if self._is_over:
-            return
-        item, is_large = waiting.item, waiting.tokens > LARGE_TOKENS
-        with (
-            self._large_at_work() if is_large else contextlib.nullcontext(),
-            self._at(f"the models on {worker.name}, at chunk {item.chunk}"),
-        ):
-            try:
-                await anyio.to_thread.run_sync(self._do_chunk, item, worker.models, limiter=threads)
-            except _EndedError:
-                pass
-            except BaseException:
-                self._ended.set()
-                raise
+    async def _take(self, waiting: _Waiting, worker: ModelWorker) -> None:
+        """Do a chunk, or put it back where the worker died over it."""
+        if not self._is_over():
+            item, is_large = waiting.item, waiting.tokens > LARGE_TOKENS
+            with (
+                self._large_at_work() if is_large else contextlib.nullcontext(),
+                self._at(f"the models on {worker.name}, at chunk {item.chunk}"),
+            ):
+                try:
+                    await worker.do(item, self._is_over)
+                    self._progress.add_chunk(item.chunk)
+                    await anyio.to_thread.run_sync(self._directory.settle, item.chunk)
+                except ChunkUndoneError:
+                    pass
+                except WorkerLostError as lost:
+                    await self._put_back(waiting, lost)
+                    return
+                except BaseException:
+                    self._ended.set()
+                    raise
+        self._n_open -= 1
+        await self._close_if_done()
+
+    async def _put_back(self, waiting: _Waiting, lost: WorkerLostError) -> None:
+        again = waiting._replace(deaths=waiting.deaths + 1)
+        if again.deaths == CHUNK_TRIES:
+            raise StoppedEarly(
+                f"{CHUNK_TRIES} workers died over chunk {waiting.item.chunk}, the last one: {lost}"
+            )
+        await self._queue.put_back(again, again.tokens)
 
     @contextlib.contextmanager
     def _large_at_work(self) -> Iterator[None]:
@@ -146,30 +352,18 @@ class ModelStage:
             yield
         finally:
             self._n_large -= 1
-            if not (self._n_large or self._drained):
+            if not (self._n_large or self._is_done):
                 self._helped = anyio.Event()
 
     @property
+    def _is_done(self) -> bool:
+        return self._has_all and not self._n_open
+
+    async def _close_if_done(self) -> None:
+        if self._is_done:
+            self._helped.set()
+            await self._queue.close()
+
     def _is_over(self) -> bool:
-        return self._stopping.is_set() or self._ended.is_set()
-
-    def _do_chunk(self, item: ChunkTodo, models: Models) -> None:
-        """All model passes of one chunk, in a thread of its own."""
-        do_passes(
-            item.passes,
-            self._directory.chunk(item.chunk),
-            models,
-            listen=self._progress.listener(item.chunk, len(item.passes), self._check),
-            on_pass=self._progress.add_pass,
-        )
-        self._progress.add_chunk(item.chunk)
-        self._directory.settle(item.chunk)
-
-    def _tokens(self, item: ChunkTodo) -> int:
-        """About how many tokens the passes of a chunk will give their models."""
-        return tokens_of(item.passes, self._directory.chunk(item.chunk))
-
-    def _check(self) -> None:
-        """After each batch: end here if the run is over."""
-        if self._is_over:
-            raise _EndedError
+        """Whether no batch is to be begun any more."""
+        return self._stopping.is_set() or self._ended.is_set() or self._is_done

@@ -109,26 +109,6 @@ class Progress:
             self._shares[chunk] = share
             self.model_chunk_share = sum(self._shares.values())
 
-    def listener(
-        self, chunk: int, n_passes: int, check: Callable[[], None]
-    ) -> Callable[[int, int], Callable[[int], None]]:
-        """What `do_passes` listens with: counts the batches of a chunk, and lets `check` raise
-        after each of them."""
-
-        def listen(passes_done: int, pairs: int) -> Callable[[int], None]:
-            told = 0
-
-            def on_batch(done: int) -> None:
-                nonlocal told
-                share = (passes_done + done / max(1, pairs)) / n_passes
-                self.add_pairs(chunk, done - told, share)
-                told = done
-                check()
-
-            return on_batch
-
-        return listen
-
     def add_pass(self, step: str, records: int, seconds: float) -> None:
         """A chunk that a model pass has gone through."""
         with self._mutex:
@@ -179,3 +159,26 @@ class Progress:
             "requests_per_s": round(self.request_pace.per_second(), 2),
             "engine": engine.as_json(),
         }
+
+
+def batch_listener(
+    chunk: int,
+    n_passes: int,
+    add_pairs: Callable[[int, int, float], None],
+    check: Callable[[], None],
+) -> Callable[[int, int], Callable[[int], None]]:
+    """What `do_passes` listens with: tells `add_pairs` of each batch of a chunk, with the chunk's
+    number, the new pairs and the share that is done; then lets `check` raise."""
+
+    def listen(passes_done: int, pairs: int) -> Callable[[int], None]:
+        told = 0
+
+        def on_batch(done: int) -> None:
+            nonlocal told
+            add_pairs(chunk, done - told, (passes_done + done / max(1, pairs)) / n_passes)
+            told = done
+            check()
+
+        return on_batch
+
+    return listen

@@ -24,7 +24,7 @@ from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.chunks import ChunkTodo, find_todo
 from claimscore.pipeline.estimating import Estimate, estimate_left
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
-from claimscore.pipeline.local import LocalRunner
+from claimscore.pipeline.model_stage import ModelPool, local_models
 from claimscore.pipeline.plan import (
     Plan,
     make_plan,
@@ -32,9 +32,8 @@ from claimscore.pipeline.plan import (
     required_columns,
 )
 from claimscore.pipeline.progress import Progress
-from claimscore.pipeline.ray import check_ray, ray_runner
+from claimscore.pipeline.ray import check_ray, ray_models
 from claimscore.pipeline.repair import repair
-from claimscore.pipeline.runner import Runner
 from claimscore.pipeline.scoring import failed, score_run, truncations
 from claimscore.pipeline.settings import (
     CALLED,
@@ -45,6 +44,7 @@ from claimscore.pipeline.settings import (
     unused_settings,
 )
 from claimscore.pipeline.spending import allowed_ahead, keep_spending, run_spent
+from claimscore.pipeline.stages import missing_roles, run_stages
 from claimscore.pipeline.telling import Teller
 from claimscore.records import Dataset, Prepared, keep, prepare, recall
 from claimscore.records.columns import ALTERNATIVES
@@ -288,15 +288,19 @@ class _Work:
         )
         asks = todo and self.provider is not None
         ahead = allowed_ahead(directory, self.config.llm) if asks else contextlib.nullcontext()
-        with ahead, self._runner(todo) as runner:
+        roles = missing_roles(self.plan, todo)
+        open_models: Callable[..., AbstractContextManager[ModelPool]] = (
+            ray_models if self.config.engine == "ray" and roles else local_models
+        )
+        with ahead, open_models(self.config, directory, roles, self.tell) as models:
             directory.check_settings(
-                {**_fixed(directory.settings), "additive": runner.load_models()}, CALLED
+                {**_fixed(directory.settings), "additive": models.facts}, CALLED
             )
             directory.event("started", records=self.n_records, chunks_todo=len(todo))
             missing = {item.chunk for item in todo}
             directory.settle(*(n for n in range(directory.n_chunks) if n not in missing))
             if todo:
-                self._run_stages(runner)
+                self._run_stages(todo, models)
         self.tell.phase("scoring", directory)
         for part in directory.damaged(deep=True):  # also what no metric of this run reads
             raise part
@@ -331,17 +335,19 @@ class _Work:
         config = dataclasses.replace(self.config, metrics=scored, metric_files=tuple(files))
         directory.write_options(options_of(config))
 
-    def _runner(self, todo: list[ChunkTodo]) -> AbstractContextManager[Runner]:
-        """What does the missing steps: this process, or a cluster where there is work for it."""
-        parts = (self.config, self.directory, self.plan, self.provider, todo, self.tell)
-        if self.config.engine == "ray" and todo:
-            return ray_runner(*parts)
-        return contextlib.nullcontext(LocalRunner(*parts))
-
-    def _run_stages(self, runner: Runner) -> None:
+    def _run_stages(self, todo: list[ChunkTodo], models: ModelPool) -> None:
         self.tell.phase("running", self.directory)
         try:
-            run_blocking(runner.run)
+            run_blocking(
+                run_stages,
+                self.config,
+                self.directory,
+                self.plan,
+                self.provider,
+                todo,
+                models,
+                self.tell,
+            )
         except BaseException as exc:
             why = f"{type(exc).__name__}: {exc}"
             self.directory.event("stopped", reason=why, **spent(self.tell.progress))

@@ -1,8 +1,10 @@
 """The two stages of a run, working at the same time.
 
-The LLM stage has a few chunks open and shares one engine; a chunk whose tasks are done goes
-through a queue to the model stage. A full queue holds the LLM stage back. Every finished step of
-a chunk stands in the run directory's manifest, so running again is resuming.
+The LLM stage has a few chunks open and one engine; a chunk whose tasks are done goes through a
+queue to the model stage. A full queue holds the LLM stage back. Every finished step of a chunk
+stands in the run directory's manifest, so running again is resuming.
+
+`--engine local` and `--engine ray` differ in the `ModelPool` that they give, and in nothing else.
 """
 
 from __future__ import annotations
@@ -17,14 +19,83 @@ import anyio.to_thread
 from anyio.abc import TaskStatus
 
 from claimscore.config import RunConfig
-from claimscore.errors import StoppedEarly
+from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.pipeline.chunk_work import do_tasks
 from claimscore.pipeline.chunks import ChunkTodo
-from claimscore.pipeline.encoders.devices import Worker
 from claimscore.pipeline.llm.engine import Engine
-from claimscore.pipeline.model_stage import ModelStage
+from claimscore.pipeline.llm.money import SPEND_FILE
+from claimscore.pipeline.llm.providers.base import Provider
+from claimscore.pipeline.llm.session import open_engine
+from claimscore.pipeline.model_stage import ModelPool, ModelStage
+from claimscore.pipeline.plan import Plan
 from claimscore.pipeline.progress import Progress
+from claimscore.pipeline.signals import watch_signals
+from claimscore.pipeline.telling import Teller
+from claimscore.pipeline.watchdog import engine_watchdog
 from claimscore.rundir import RunDirectory
+
+
+def missing_roles(plan: Plan, todo: Sequence[ChunkTodo]) -> list[str]:
+    """The models that missing passes ask; `ConfigError` where a pass cannot be done here."""
+    passes = {planned.model_pass for item in todo for planned in item.passes}
+    for model_pass in passes:
+        model_pass.check()
+    roles = {model_pass.role for model_pass in passes}
+    return [role for role in plan.roles if role in roles]
+
+
+async def run_stages(
+    config: RunConfig,
+    directory: RunDirectory,
+    plan: Plan,
+    provider: Provider | None,
+    todo: Sequence[ChunkTodo],
+    pool: ModelPool,
+    tell: Teller[Progress],
+) -> None:
+    """Do the missing steps of a run: questions by one engine in this process, models in `pool`.
+
+    Listens to signals, watches for a standstill and tells the progress meanwhile. Raises the
+    reason where something stops it: `StoppedEarly` for what another call can go on with.
+    """
+    progress = tell.progress
+    async with contextlib.AsyncExitStack() as stack:
+        engine = None
+        if provider is not None:
+            engine = await stack.enter_async_context(
+                open_engine(
+                    config.llm,
+                    provider,
+                    config.cache_dir,
+                    models=plan.other_models,
+                    spend_file=directory.state / SPEND_FILE,
+                    retry_failed=config.retry_failed,
+                    on_event=tell.hear(directory),
+                )
+            )
+            progress.engine = engine.stats
+        stages = Stages(config, directory, todo, engine, pool, progress)
+        async with anyio.create_task_group() as background:
+            hear = tell.hear(directory)
+            dog = engine_watchdog(
+                config.llm,
+                progress_mark=progress.mark,
+                waiting_for=stages.waiting_for,
+                tell=lambda message: hear("hung", notice=message),
+                fail=stages.fail,
+                background=background,
+            )
+            background.start_soon(watch_signals, stages.stop)
+            background.start_soon(tell.keep_telling, directory, engine)
+            background.start_soon(dog.run)
+            try:
+                await stages.run()
+            finally:
+                if engine is not None:
+                    engine.observe()
+            background.cancel_scope.cancel()
+        if engine is not None and engine.stats.all_too_long:
+            raise ConfigError("every request is too long for the model; see failures/")
 
 
 class Stages:
@@ -36,7 +107,7 @@ class Stages:
         directory: RunDirectory,
         todo: Sequence[ChunkTodo],
         engine: Engine | None,
-        workers: Sequence[Worker],
+        pool: ModelPool,
         progress: Progress,
     ) -> None:
         self._config = config
@@ -48,7 +119,7 @@ class Stages:
         self._reason = StoppedEarly("interrupted")
         self._at_work: set[str] = set()
         self._model_stage = ModelStage(
-            directory, workers, progress, stopping=self._stopping, at=self._at
+            directory, pool, progress, stopping=self._stopping, at=self._at
         )
 
     def stop(self) -> None:
@@ -59,12 +130,12 @@ class Stages:
             self._engine.stop()
 
     def fail(self, reason: StoppedEarly) -> None:
-        """Stop for a reason that somebody else found."""
+        """Stop for a reason that was found elsewhere."""
         self._reason = reason
         self.stop()
 
     def waiting_for(self) -> str:
-        """What is being waited for, for people who wonder why nothing happens."""
+        """What the run waits for, for people who wonder why nothing happens."""
         work = [*sorted(self._at_work), *([self._engine.waiting_for()] if self._engine else [])]
         return "; ".join(item for item in work if item) or "nothing that is known"
 

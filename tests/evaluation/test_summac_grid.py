@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import claimscore.pipeline.local as working
+import claimscore.pipeline.model_stage as working
 from claimscore.blocks import Cut
 from claimscore.cli import _main
 from claimscore.errors import ConfigError, InputError

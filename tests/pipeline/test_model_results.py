@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-import claimscore.pipeline.local as working
+import claimscore.pipeline.model_stage as working
 from claimscore.cli import _main
 from claimscore.config import RunConfig
 from claimscore.pipeline.encoders.base import ModelInfo

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-import claimscore.pipeline.local as working
+import claimscore.pipeline.model_stage as working
 import claimscore.pipeline.run as running
 from claimscore.cli import _main
 from claimscore.config import EncoderConfig, RunConfig
@@ -28,6 +28,7 @@ from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.chunks import find_todo
 from claimscore.pipeline.encoders.base import ModelInfo, OnBatch
 from claimscore.pipeline.encoders.devices import Worker
+from claimscore.pipeline.model_stage import LocalModels
 from claimscore.pipeline.plan import make_plan
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.run import run
@@ -223,7 +224,9 @@ def stages(out: Path, workers: Sequence[Worker]) -> tuple[Stages, RunDirectory]:
         directory.write_parts(chunk, "records", {"records": frame})
     plan = make_plan(config, ["id", "summary_a", "summary_b"])
     todo = find_todo(plan, directory, N_CHUNKS, retry_failed=False)
-    return Stages(config, directory, todo, None, workers, Progress()), directory
+    progress = Progress()
+    pool = LocalModels(workers, directory, progress)
+    return Stages(config, directory, todo, None, pool, progress), directory
 
 
 def test_an_error_in_one_worker_ends_the_other_at_its_next_batch(tmp_path: Path) -> None:

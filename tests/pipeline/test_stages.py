@@ -21,6 +21,7 @@ from claimscore.pipeline.chunks import find_todo
 from claimscore.pipeline.encoders.base import OnBatch
 from claimscore.pipeline.encoders.devices import Worker
 from claimscore.pipeline.llm.engine import Engine
+from claimscore.pipeline.model_stage import LocalModels
 from claimscore.pipeline.plan import Plan, make_plan
 from claimscore.pipeline.progress import Pace, Progress
 from claimscore.pipeline.stages import Stages
@@ -66,8 +67,8 @@ def run_stages(
 ) -> Progress:
     progress = Progress()
     todo = find_todo(plan_for(settings), directory, n_chunks, settings.retry_failed)
-    workers = [Worker({"nli": classifier})]
-    stages = Stages(settings, directory, todo, None, workers, progress)
+    pool = LocalModels([Worker({"nli": classifier})], directory, progress)
+    stages = Stages(settings, directory, todo, None, pool, progress)
     if hasattr(classifier, "stop"):
         classifier.stop = stages.stop
     run_blocking(stages.run)
@@ -209,8 +210,9 @@ def test_a_chunk_has_its_answers_before_the_next_one_has_its_share(tmp_path: Pat
 
         async def work() -> None:
             async with Engine(provider, MemoryCache(), max_concurrency=in_flight) as engine:
-                workers = [Worker({"nli": FakeClassifier()})]
-                await Stages(settings, directory, todo, engine, workers, Progress()).run()
+                progress = Progress()
+                pool = LocalModels([Worker({"nli": FakeClassifier()})], directory, progress)
+                await Stages(settings, directory, todo, engine, pool, progress).run()
 
         run_blocking(work)
     asked = provider.chunks
@@ -258,7 +260,8 @@ def test_a_record_of_500_sentences_does_not_hold_up_the_others(tmp_path: Path) -
         async def work() -> None:
             provider = SlowAtOne(until=f"House {n_chunks - 1} ")
             async with Engine(provider, MemoryCache(), max_concurrency=4) as engine:
-                await Stages(settings, directory, todo, engine, [], Progress()).run()
+                pool = LocalModels([], directory, Progress())
+                await Stages(settings, directory, todo, engine, pool, Progress()).run()
 
         run_blocking(work)
         assert directory.counts()["claims"] == 500 + n_chunks - 1

@@ -10,7 +10,7 @@ from anyio.lowlevel import checkpoint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claimscore.pipeline.token_queue import QueueClosedError, TokenQueue
+from claimscore.pipeline.model_stage import QueueClosedError, TokenQueue
 
 steady = settings(deadline=None, max_examples=60)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 import anyio
@@ -11,10 +11,12 @@ from anyio import lowlevel
 from anyio.abc import TaskGroup
 
 from claimscore.cache.entry import Entry
+from claimscore.config import FailureLimit
 from claimscore.errors import ConfigError, RejectedError, TransientError
-from claimscore.pipeline.llm.answers import Answers
+from claimscore.pipeline.llm.answers import StoredAnswers
 from claimscore.pipeline.llm.backlog import Backlog, Unbegun
 from claimscore.pipeline.llm.endpoints import Attempts, Dispatcher
+from claimscore.pipeline.llm.failing import why_stop
 from claimscore.pipeline.llm.question import Answer, Question
 from claimscore.pipeline.llm.single_flight import Begun, SingleFlight
 from claimscore.pipeline.llm.stats import EngineStats
@@ -36,17 +38,16 @@ _SLEEPERS_A_SLOT = 3
 class Common:
     """What all calls of an engine have in common.
 
-    `on_failure` hears of every failed row, which is counted in `stats`, and raises what stops
-    the run.
+    The run stops where more rows fail than `failure_limit` allows.
     """
 
-    answers: Answers
+    answers: StoredAnswers
     single_flight: SingleFlight
     dispatcher: Dispatcher
     stop: Stop
     stats: EngineStats
     backlog: Backlog
-    on_failure: Callable[[EngineStats, Failure], None]
+    failure_limit: FailureLimit
     sleep: Sleep
     max_concurrency: int
     max_attempts: int
@@ -69,11 +70,7 @@ class Asked(Generic[T]):
 async def answer_rows(common: Common, rows: Sequence[Question[T]], asked: Asked[T]) -> None:
     """Give every row its outcome; raise what stopped the engine, if anything did."""
     with common.backlog.call(len(rows)) as unbegun:
-        try:
-            missing = await _take_stored(common, rows, asked.parse)
-        except Halted:
-            common.stop.check()
-            raise
+        missing = await _take_stored(common, rows, asked.parse)
         common.backlog.begin(unbegun, len(rows) - len(missing))
         if missing:
             await _ask_for(common, missing, asked, unbegun)
@@ -87,7 +84,7 @@ async def _take_stored(
     for start in range(0, len(rows), _BULK):
         open_rows = list(rows[start : start + _BULK])
         while open_rows:
-            stored = await common.answers.get_many([row.key for row in open_rows])
+            stored = common.answers.get_many([row.key for row in open_rows])
             refused = []
             for row in open_rows:
                 if row.key not in stored:
@@ -105,7 +102,7 @@ async def _ask_for(
     common: Common, rows: list[Question[T]], asked: Asked[T], unbegun: Unbegun
 ) -> None:
     """Workers over all rows, for all slots."""
-    n_workers = min(len(rows), common.answers.ahead * common.max_concurrency)
+    n_workers = min(len(rows), common.max_concurrency)
     n_more = min(len(rows) - n_workers, _SLEEPERS_A_SLOT * common.max_concurrency)
     with common.stop.call():
         async with anyio.create_task_group() as tasks:
@@ -195,7 +192,9 @@ class _Workers(Generic[T]):
         stats = self._common.stats
         stats.failed += 1
         stats.failures[failure.kind] += 1
-        self._common.on_failure(stats, failure)
+        error = why_stop(stats, self._common.failure_limit, failure.message)
+        if error is not None:
+            raise error
 
     async def _ask(self, row: Question[T]) -> None:
         """Buy an answer: the row has an outcome, or has moved on to its next request.

@@ -7,7 +7,7 @@ run (wrong key, spent quota, a bug) is raised from every call that waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import TypeVar, cast
 
@@ -18,13 +18,12 @@ from claimscore.cache.base import Cache
 from claimscore.cache.key import request_key
 from claimscore.config import FailureLimit
 from claimscore.errors import StoppedEarly
-from claimscore.pipeline.llm.answers import Answers, OwnAnswers
+from claimscore.pipeline.llm.answers import StoredAnswers
 from claimscore.pipeline.llm.backlog import Backlog
 from claimscore.pipeline.llm.call import Asked, Common, answer_rows
 from claimscore.pipeline.llm.endpoints import Dispatcher, OnEvent, ignore_event
-from claimscore.pipeline.llm.failing import why_stop
 from claimscore.pipeline.llm.limits import Limiter
-from claimscore.pipeline.llm.money import Budgeted, Spending
+from claimscore.pipeline.llm.money import Spending
 from claimscore.pipeline.llm.providers.base import Collecting, Provider, servers_of
 from claimscore.pipeline.llm.question import Answer, Question
 from claimscore.pipeline.llm.single_flight import SingleFlight
@@ -46,7 +45,7 @@ class Engine:
     def __init__(
         self,
         provider: Provider,
-        cache: Cache | Answers,
+        cache: Cache,
         *,
         rpm: float | None = None,
         tpm: float | None = None,
@@ -58,16 +57,14 @@ class Engine:
         failure_limit: FailureLimit | None = None,
         retry_failed: bool = False,
         limiter: Limiter | Sequence[Limiter] | None = None,
-        spending: Budgeted | None = None,
+        spending: Spending | None = None,
         on_event: OnEvent | None = None,
-        on_failure: Callable[[EngineStats, Failure], None] | None = None,
         stop: Stop | None = None,
         sleep: Sleep = anyio.sleep,
     ) -> None:
         self.provider = provider
         self.max_concurrency = max_concurrency * len(servers_of(provider))
         self.stats = EngineStats()
-        self._failure_limit = failure_limit or FailureLimit()
         self._spending = spending or Spending(price=None)
         self._max_outage_s = max_outage_s
         self._stop = stop or Stop()
@@ -89,11 +86,7 @@ class Engine:
         )
         # Thousands of locks, for hours: batches have their journal.
         claims = not isinstance(provider, Collecting)
-        answers: Answers = (
-            cache
-            if isinstance(cache, Answers)
-            else OwnAnswers(cache, self._spending.flush, claims=claims)
-        )
+        answers = StoredAnswers(cache, self._spending.flush, claims=claims)
         self._common = Common(
             answers=answers,
             single_flight=SingleFlight(answers, self._stop, sleep),
@@ -101,7 +94,7 @@ class Engine:
             stop=self._stop,
             stats=self.stats,
             backlog=Backlog(few=self.max_concurrency),
-            on_failure=on_failure or self._check_failures,
+            failure_limit=failure_limit or FailureLimit(),
             sleep=sleep,
             max_concurrency=self.max_concurrency,
             max_attempts=max_attempts,
@@ -242,11 +235,6 @@ class Engine:
                 f"for {age_s:,.0f} s"
             )
         return "; ".join(parts)
-
-    def _check_failures(self, stats: EngineStats, failure: Failure) -> None:
-        error = why_stop(stats, self._failure_limit, failure.message)
-        if error is not None:
-            raise error
 
     def _check_running(self) -> None:
         self._stop.check()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Mapping
-from typing import Protocol
 
 import anyio
 
@@ -26,7 +25,6 @@ from claimscore.types import Request, Usage
 
 __all__ = [
     "SPEND_FILE",
-    "Budgeted",
     "Reservation",
     "SpendTotals",
     "Spending",
@@ -35,35 +33,6 @@ __all__ = [
 
 #: The name of a run's ledger in its state folder.
 SPEND_FILE = "spend.jsonl"
-
-
-class Budgeted(Protocol):
-    """What the sender needs of whoever keeps the money, here or in another process.
-
-    Each reservation is ended once, by `settle`, `release` or `keep`.
-    """
-
-    @property
-    def totals(self) -> SpendTotals:
-        """What was spent through this object."""
-
-    def try_reserve(self, request: Request) -> Reservation | None:
-        """The right to send it, or None where that must be waited for. Never waits."""
-
-    async def reserve(self, request: Request) -> Reservation:
-        """The right to send it; raises `BudgetError` where there will be no room."""
-
-    def settle(self, reservation: Reservation, usage: Usage) -> None:
-        """It was answered."""
-
-    def release(self, reservation: Reservation, *, sent: bool = True) -> None:
-        """It cost nothing: refused by the server, or never sent, and then it is no request."""
-
-    def keep(self, reservation: Reservation) -> None:
-        """Nobody knows whether it was answered and billed: it counts as if it was, in full."""
-
-    def flush(self) -> None:
-        """Write down what has ended since the last time; in the thread that commits answers."""
 
 
 class _Waiter:

@@ -9,26 +9,22 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import anyio
 
-from claimscore.cache.base import Cache
 from claimscore.cache.entry import Entry
 from claimscore.cache.store import DiskCache
-from claimscore.config import FailureLimit, LLMConfig, api_key, user_cache_dir, user_state_dir
-from claimscore.errors import ConfigError
-from claimscore.pipeline.llm.answers import Answers
+from claimscore.config import LLMConfig, api_key, user_cache_dir, user_state_dir
 from claimscore.pipeline.llm.endpoints import OnEvent, ignore_event
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.ledger import Ledger
 from claimscore.pipeline.llm.limits import Limiter
-from claimscore.pipeline.llm.limits.leases import Distant, Shared
 from claimscore.pipeline.llm.limits.none import NoLimits
 from claimscore.pipeline.llm.limits.shared import LIMITS_FILE, SharedBudget, shared_scope
-from claimscore.pipeline.llm.money import Budgeted, Spending
+from claimscore.pipeline.llm.money import Spending
 from claimscore.pipeline.llm.prices import find_prices
 from claimscore.pipeline.llm.providers.base import (
     Collecting,
@@ -37,23 +33,11 @@ from claimscore.pipeline.llm.providers.base import (
     servers_of,
 )
 from claimscore.pipeline.llm.providers.batch.files import batch_folder, paid_twice_online
-from claimscore.pipeline.llm.services.client import Client
-from claimscore.pipeline.llm.services.shared import SharedAnswers, SharedLimits, SharedSpending
 from claimscore.pipeline.llm.stopping import Stop
 from claimscore.types import JSON, Completion
 
 #: A provider that answers in batches tries again itself, within its own time.
 _OWN_LIMITS: Mapping[str, Any] = {"timeout_s": None, "max_attempts": 1}
-
-
-class _Parts(NamedTuple):
-    """What an engine has to itself, or shares with others; `limits` opens those of a server."""
-
-    answers: Cache | Answers
-    spending: Budgeted
-    limits: Callable[[Provider], Awaitable[Shared | Distant | None]]
-    failure_limit: FailureLimit | None
-    more: Mapping[str, Any]
 
 
 @contextlib.asynccontextmanager
@@ -66,16 +50,13 @@ async def open_engine(
     spend_file: Path | None = None,
     retry_failed: bool = False,
     on_event: OnEvent | None = None,
-    services: Client | None = None,
 ) -> AsyncIterator[Engine]:
     """An engine that may be asked, with everything it needs; closes all of it at the end.
 
     `models` are those that requests name besides the provider's own, so that what they cost is
     known. `spend_file` keeps what was spent over all calls, so that `max_cost` and `max_requests`
     hold for them together. `on_event` hears of what happens seldom (pauses, outages, damage).
-    With `services`, a client that nobody has entered yet, answers, limits, money and stop are
-    shared with all engines that have the same services; `cache_dir` and `spend_file` are then
-    theirs. Raises `ConfigError` before anything is sent where the settings cannot be kept.
+    Raises `ConfigError` before anything is sent where the settings cannot be kept.
     """
     tell = on_event or ignore_event
     async with contextlib.AsyncExitStack() as stack:
@@ -84,10 +65,9 @@ async def open_engine(
         gc.freeze()
         stack.callback(gc.unfreeze)
         folder = cache_dir or user_cache_dir()
-        if services is None:
-            parts = _own_parts(llm, provider, folder, models, spend_file, stack, tell)
-        else:
-            parts = await _shared_parts(llm, provider, models, services, stack)
+        spending = _spending(llm, provider, models, spend_file, stack)
+        cache = DiskCache(folder, on_notice=lambda text: tell("cache", notice=text))
+        stack.callback(cache.close)
         if isinstance(provider, Collecting):
             # What it has sent goes on when the process ends.
             own_limits = {**_OWN_LIMITS, "stop": Stop(grace_s=0.0)}
@@ -96,28 +76,25 @@ async def open_engine(
             own_limits = {"timeout_s": llm.timeout_s, "max_attempts": llm.max_attempts}
             concurrency = llm.max_concurrency
         limiters = [
-            await _limiter(llm, server, parts, stack, _naming(server, provider, tell))
+            _limiter(llm, server, stack, tell, _naming(server, provider, tell))
             for server in servers_of(provider)
         ]
         engine = Engine(
             provider,
-            parts.answers,
+            cache,
             limiter=limiters,
-            spending=parts.spending,
+            spending=spending,
             max_concurrency=concurrency,
             max_samples=llm.max_samples,
             max_outage_s=llm.max_outage_s,
-            failure_limit=parts.failure_limit,
+            failure_limit=llm.failure_limit(),
             retry_failed=retry_failed,
             on_event=on_event,
             **own_limits,
-            **parts.more,
         )
         try:
-            if services is not None:
-                services.stats = engine.observe
-            elif isinstance(provider, Collecting):
-                await _recover(provider, parts.answers, folder, on_event)
+            if isinstance(provider, Collecting):
+                await _recover(provider, cache, folder, on_event)
             else:
                 _tell_of_batches(provider, folder, tell)
             async with engine:
@@ -127,66 +104,17 @@ async def open_engine(
                 await provider.aclose()
 
 
-def _own_parts(
-    llm: LLMConfig,
-    provider: Provider,
-    folder: Path,
-    models: Sequence[str],
-    spend_file: Path | None,
-    stack: contextlib.AsyncExitStack,
-    tell: Callable[..., None],
-) -> _Parts:
-    """What an engine alone has: a cache in a folder, limits in a file of the user's."""
-    spending = _spending(llm, provider, models, spend_file, stack)
-    cache = DiskCache(folder, on_notice=lambda text: tell("cache", notice=text))
-    stack.callback(cache.close)
-
-    async def limits(server: Provider) -> SharedBudget | None:
-        shared = _shared_budget(server, stack, tell)
-        if shared is not None:
-            _recall_dialect(server, shared)
-        return shared
-
-    return _Parts(cache, spending, limits, llm.failure_limit(), {})
-
-
-async def _shared_parts(
-    llm: LLMConfig,
-    provider: Provider,
-    models: Sequence[str],
-    services: Client,
-    stack: contextlib.AsyncExitStack,
-) -> _Parts:
-    """What engines with the same services share."""
-    if isinstance(provider, Collecting):
-        raise ConfigError(
-            "a provider that collects requests into batches works for one engine alone"
-        )
-    await stack.enter_async_context(services)
-    price, others = find_prices(llm, getattr(provider, "base_url", None), models)
-
-    async def limits(server: Provider) -> SharedLimits | None:
-        base_url = getattr(server, "base_url", None)
-        if base_url is None:
-            return None
-        shared = await SharedLimits.open(services, shared_scope(base_url, api_key()))
-        await _recall_shared_dialect(server, shared)
-        return shared
-
-    spending = SharedSpending(services, price, others)
-    more = {"stop": services.stop, "on_failure": services.failed}
-    return _Parts(SharedAnswers(services), spending, limits, None, more)
-
-
-async def _limiter(
+def _limiter(
     llm: LLMConfig,
     server: Provider,
-    parts: _Parts,
     stack: contextlib.AsyncExitStack,
-    tell: OnEvent,
+    tell: Callable[..., None],
+    on_event: OnEvent,
 ) -> Limiter:
     """What bounds the requests to one server: limits as given, as told, or as found out."""
-    shared = await parts.limits(server)
+    shared = _shared_budget(server, stack, tell)
+    if shared is not None:
+        _recall_dialect(server, shared)
     if isinstance(server, Collecting):
         return NoLimits()
     limiter = Limiter(
@@ -194,7 +122,7 @@ async def _limiter(
         tpm=llm.tpm,
         max_concurrency=llm.max_concurrency,
         shared=shared,
-        on_event=tell,
+        on_event=on_event,
     )
     stack.callback(limiter.close)
     return limiter
@@ -270,14 +198,6 @@ def _recall_dialect(provider: Any, shared: SharedBudget) -> None:
     if hasattr(provider, "on_dialect"):
         name = f"dialect of {provider.model}"
         _use_dialect(provider, shared.recall_fact(name))
-        provider.on_dialect = lambda dialect: shared.remember_fact(name, dialect.to_json())
-
-
-async def _recall_shared_dialect(provider: Any, shared: SharedLimits) -> None:
-    """The same, as any engine has found it out."""
-    if hasattr(provider, "on_dialect"):
-        name = f"dialect of {provider.model}"
-        _use_dialect(provider, await shared.recall_fact(name))
         provider.on_dialect = lambda dialect: shared.remember_fact(name, dialect.to_json())
 
 

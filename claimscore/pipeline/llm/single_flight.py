@@ -10,7 +10,7 @@ from typing import NamedTuple
 import anyio
 
 from claimscore.cache.entry import Entry
-from claimscore.pipeline.llm.answers import Answers, Turn
+from claimscore.pipeline.llm.answers import StoredAnswers, Turn
 from claimscore.pipeline.llm.stopping import Stop
 from claimscore.retry import Sleep
 from claimscore.types import Failure
@@ -37,7 +37,7 @@ class Begun(NamedTuple):
 class SingleFlight:
     """The keys that tasks of this engine are asking for."""
 
-    def __init__(self, answers: Answers, stop: Stop, sleep: Sleep) -> None:
+    def __init__(self, answers: StoredAnswers, stop: Stop, sleep: Sleep) -> None:
         #: Requests that are waited for, since another process is asking them.
         self.n_elsewhere = 0
         self._answers = answers
@@ -66,7 +66,7 @@ class SingleFlight:
         """
         flight = self._flights[key] = Flight()
         try:
-            found = await self._answers.begin(key)
+            found = self._answers.begin(key)
             try:
                 yield Begun(found, flight)
             finally:

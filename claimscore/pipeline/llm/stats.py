@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Sequence
 
 from claimscore.types import JSON
 
@@ -70,17 +69,6 @@ class EngineStats:
         servers = [dataclasses.asdict(server) for server in self.servers]
         return {"servers": servers} if servers else {}
 
-    @classmethod
-    def from_json(cls, values: JSON) -> EngineStats:
-        """What `as_json` gave, perhaps in another process."""
-        counters: dict[str, Counter[str]] = {
-            name: Counter(values[name]) for name in ("retries", "failures")
-        }
-        servers = [ServerStats(**server) for server in values.get("servers", ())]
-        known = {field.name for field in dataclasses.fields(cls)}
-        plain = {name: value for name, value in values.items() if name in known}
-        return cls(**{**plain, **counters, "servers": servers})
-
     def least_s(self, n_rows: int) -> float | None:
         """Seconds that so many rows take at least, by a pause, the known limit and the share of
         rows that had to be asked; None where nobody can say when the server is back."""
@@ -98,48 +86,3 @@ class EngineStats:
     def rows_done(self) -> int:
         """Rows that have an outcome."""
         return self.hits + self.answered - self.rejected + self.failed
-
-
-#: Counts that are summed over engines; the rest is what holds the slowest of them back.
-_SUMMED = (
-    *("sent", "answered", "hits", "rejected", "failed", "in_flight"),
-    *("prompt_tokens", "completion_tokens", "possibly_billed_usd", "retries", "failures"),
-)
-
-
-def merged(parts: Iterable[EngineStats]) -> EngineStats:
-    """Several engines as one: counts are summed; the longest wait, the limits and the last error
-    are those of whichever has them. They are down where all of them are."""
-    total, parts = EngineStats(), list(parts)
-    for part in parts:
-        for name in _SUMMED:
-            setattr(total, name, getattr(total, name) + getattr(part, name))
-        if part.waiting_s > total.waiting_s:
-            total.waiting_s, total.why = part.waiting_s, part.why
-        if part.rpm is not None or part.tpm is not None:
-            total.rpm, total.tpm, total.limits_from = part.rpm, part.tpm, part.limits_from
-        total.last_error = part.last_error or total.last_error
-    total.is_down = bool(parts) and all(part.is_down for part in parts)
-    costs = [part.usd for part in parts if part.usd is not None]
-    total.usd = sum(costs) if costs and len(costs) == len(parts) else None
-    total.servers = _merged_servers(part.servers for part in parts)
-    return total
-
-
-def _merged_servers(parts: Iterable[Sequence[ServerStats]]) -> list[ServerStats]:
-    """Each server as all engines together see it: down where it is for all that ask it."""
-    by_address: dict[str, list[ServerStats]] = {}
-    for servers in parts:
-        for server in servers:
-            by_address.setdefault(server.address, []).append(server)
-    return [
-        ServerStats(
-            address,
-            sum(one.sent for one in same),
-            sum(one.answered for one in same),
-            sum(one.in_flight for one in same),
-            min(one.down_s for one in same),
-            min(same, key=lambda one: one.down_s).why,
-        )
-        for address, same in by_address.items()
-    ]

@@ -1,7 +1,8 @@
-"""The missing steps of a run on Ray Data, on one machine or on many.
+"""`--engine ray`: the models of a run in processes of a Ray cluster.
 
-The stages know nothing of it: workers call the functions of `chunk_work`, as one process does.
-Ray is imported only by the modules of this package, and only once it is asked for.
+The driver is the command: it asks the language model with its one engine, keeps cache, limits and
+money, and alone writes the manifest. Workers get chunks whose tasks are done, run the model passes
+and write the parts. Ray is imported only by `cluster` and `model_workers`, once it is needed.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from claimscore.atomic import reason
@@ -17,11 +18,8 @@ from claimscore.errors import ConfigError
 
 if TYPE_CHECKING:
     from claimscore.config import RunConfig
-    from claimscore.pipeline.chunks import ChunkTodo
-    from claimscore.pipeline.llm.providers.base import Provider
-    from claimscore.pipeline.plan import Plan
+    from claimscore.pipeline.model_stage import ModelPool
     from claimscore.pipeline.progress import Progress
-    from claimscore.pipeline.runner import Runner
     from claimscore.pipeline.telling import Teller
     from claimscore.rundir import RunDirectory
 
@@ -33,10 +31,16 @@ def check_ray(config: RunConfig) -> None:
     """`ConfigError` where the run cannot be given to Ray, before anything is read or spent."""
     if config.engine != "ray":
         return
-    if importlib.util.find_spec("ray") is None or importlib.util.find_spec("pyarrow") is None:
+    if importlib.util.find_spec("ray") is None:
         raise ConfigError(
             "--engine ray: Ray is not installed; pip install 'claimscore[ray]', or leave the "
             "option out"
+        )
+    device = config.encoders.device
+    if "," in device or ":" in device:
+        raise ConfigError(
+            f"--device {device}: that names GPUs of one machine; with --engine ray it is auto "
+            "(GPUs where the cluster has any), cpu or cuda"
         )
     if (config.address or "").startswith("ray://"):
         raise ConfigError(
@@ -61,18 +65,21 @@ def _reach(address: str) -> None:
 
 
 @contextlib.contextmanager
-def ray_runner(
-    config: RunConfig,
-    directory: RunDirectory,
-    plan: Plan,
-    provider: Provider | None,
-    todo: list[ChunkTodo],
-    tell: Teller[Progress],
-) -> Iterator[Runner]:
-    """A `Runner` on the cluster that the settings name, or on one that is gone afterwards."""
+def ray_models(
+    config: RunConfig, directory: RunDirectory, roles: Sequence[str], tell: Teller[Progress]
+) -> Iterator[ModelPool]:
+    """The models of these roles on the cluster that the settings name, or on a Ray of its own.
+
+    `ConfigError` where a node or a model is not as it must be. The workers are gone afterwards.
+    """
     from claimscore.pipeline.ray.cluster import connected
-    from claimscore.pipeline.ray.runner import RayRunner
+    from claimscore.pipeline.ray.model_workers import RayModels
 
     tell.phase("starting Ray", directory)
     with connected(config.address):
-        yield RayRunner(config, directory, plan, provider, todo, tell)
+        models = RayModels(config, directory, roles, tell)
+        try:
+            models.load()
+            yield models
+        finally:
+            models.close()

@@ -8,24 +8,24 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from claimscore import __version__
 from claimscore.config import set_environment
 from claimscore.errors import ConfigError
-from claimscore.pipeline.ray.place import refuse_version, what_lacks
+from claimscore.pipeline.ray.node_requirements import refuse_lack, refuse_version
 
 # Ray reads these when it is imported.
 set_environment(
     {
-        "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent to anybody
+        "RAY_USAGE_STATS_ENABLED": "0",  # no statistics are sent
         "RAY_BACKEND_LOG_LEVEL": "fatal",  # its C++ parts write into our standard error
         "RAY_worker_niceness": "0",  # else workers of a Ray of our own yield to all others
     }
 )
 
 import ray  # noqa: E402  # after the settings above
-import ray.data  # noqa: E402
 from ray.exceptions import RayError  # noqa: E402
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: E402
 
@@ -79,13 +79,10 @@ def _same_signals() -> Iterator[None]:
 
 def _be_quiet() -> None:
     """What Ray says while it works is in its own logs; standard error is for people."""
-    for name in ("ray", "ray.data"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    # Its thread for errors of the cluster prints them to standard output, whatever is asked for.
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
+    # Its thread for errors of the cluster prints them to standard output, `log_to_driver` or not.
+    # Ray 2.60 has no public setting for it: the JSON object of `--json` stands there.
     ray._private.worker._worker_logs_enabled = False
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
 
 
 @contextlib.contextmanager
@@ -105,48 +102,46 @@ def _silent() -> Iterator[None]:
 def check_nodes(where: str, mark: str, key_names: Sequence[str]) -> None:
     """`ConfigError` where a node that may get work lacks claimscore, the run's folder, or a key.
 
-    `mark` is what `mark_place` wrote there. A key stays where it is: none is sent to another
+    `mark` is what `mark_run_folder` wrote there. A key stays where it is: none is sent to another
     node. That each of `key_names` is set there is asked of a process that Ray starts, which has
-    what its node was started with.
+    what its node was started with. A node that dies meanwhile is not waited for.
     """
 
-    def version_there() -> str:
+    def look(ours: str) -> tuple[str, str | None]:
         # Sent as code: the node may have another claimscore, or none.
         try:
             from claimscore import __version__ as version
         except ImportError:
-            return ""
-        return version
+            return "", None
+        if version != ours:
+            return version, None
+        from claimscore.pipeline.ray.node_requirements import lacking
 
-    for node, version in _ask_nodes(version_there):
-        refuse_version(f"node {node} of the Ray cluster", version)
-    for node, lack in _ask_nodes(what_lacks, where, mark, tuple(key_names)):
-        if lack is not None:
-            raise ConfigError(f"node {node} of the Ray cluster {lack}")
+        return version, lacking(where, mark, key_names)
 
-
-def _ask_nodes(question: Callable[..., Any], *args: object) -> Iterator[tuple[str, Any]]:
-    """The answer of every node that may get work. One that dies meanwhile is not waited for."""
-    task = ray.remote(question)
+    task = ray.remote(look)
     asked = [
         (
             node,
             task.options(
                 num_cpus=0,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
-            ).remote(*args),
+            ).remote(__version__),
         )
         for node in working_nodes()
     ]
     for node, answer in asked:
         name = str(node["NodeManagerAddress"])
         try:
-            yield name, ray.get(answer)
+            version, lack = ray.get(answer)
         except RayError as exc:
             if node["NodeID"] in {each["NodeID"] for each in working_nodes()}:
                 raise ConfigError(
                     f"node {name} of the Ray cluster cannot be asked what it has: {first_line(exc)}"
                 ) from exc
+            continue
+        refuse_version(name, version)
+        refuse_lack(name, lack)
 
 
 def working_nodes() -> list[dict[str, Any]]:

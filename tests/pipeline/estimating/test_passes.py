@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import claimscore.pipeline.estimating.records as counting
-import claimscore.pipeline.local as working
+import claimscore.pipeline.model_stage as working
 from claimscore.cli import _main
 from claimscore.config import EncoderConfig, RunConfig
 from claimscore.metrics import METRICS, load_metric

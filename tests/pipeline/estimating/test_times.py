@@ -61,7 +61,9 @@ def test_what_the_rules_claim_is_what_the_models_are_then_given(
 ) -> None:
     """With the rules as language model the expected pairs are the pairs; then none is left."""
     classifier = CountingClassifier()
-    monkeypatch.setattr("claimscore.pipeline.local.load_model", lambda role, config: classifier)
+    monkeypatch.setattr(
+        "claimscore.pipeline.model_stage.load_model", lambda role, config: classifier
+    )
     (expected,) = estimated("caspr").passes
     run(RunConfig(str(EXAMPLES), tmp_path / "run", ("caspr",)))
     assert expected.expected_items == len(classifier.asked) > 0
@@ -232,7 +234,9 @@ def test_a_finished_run_has_nothing_left(
 ) -> None:
     """No requests and no work for models; the time is that of scoring again."""
     classifier = CountingClassifier()
-    monkeypatch.setattr("claimscore.pipeline.local.load_model", lambda role, config: classifier)
+    monkeypatch.setattr(
+        "claimscore.pipeline.model_stage.load_model", lambda role, config: classifier
+    )
     call = (str(EXAMPLES), "--metrics", "caspr", "--out", str(tmp_path / "run"))
     assert _main(["run", *call, "--quiet"]) == 0
     assert _main(["estimate", *call]) == 0

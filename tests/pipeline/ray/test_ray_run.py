@@ -12,7 +12,9 @@ import time
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 
 from claimscore.config import EncoderConfig, LLMConfig, RunConfig
@@ -22,7 +24,6 @@ from tests.loopback import Loopback
 from tests.tiny_models import save_tiny_nli
 
 pytest.importorskip("ray", reason="needs the extra `ray`")
-pytest.importorskip("pyarrow", reason="needs the extra `ray`")
 
 #: Ray deprecates settings of its own, and leaves sockets to the collector.
 RAYS_OWN = ("DeprecationWarning", "FutureWarning", "ResourceWarning")
@@ -60,17 +61,18 @@ def write_records(path: Path, n: int) -> str:
 
 @pytest.fixture
 def config(tmp_path: Path) -> RunConfig:
-    """Four requests a record, in chunks of eight records; nothing for models to do."""
+    """Four requests a record, in chunks of eight records, and a small model."""
     return RunConfig(
         input=write_records(tmp_path / "records.jsonl", RECORDS),
         out=tmp_path / "ray",
-        metrics=("ds",),
-        tasks=("decompose",),
+        metrics=("caspr", "ds"),
+        encoders=EncoderConfig(nli=str(save_tiny_nli(tmp_path / "nli"))),
         llm=LLMConfig(
             "openai:test", rpm=RPM, max_concurrency=CONCURRENCY, cache_namespace="a server"
         ),
         cache_dir=tmp_path / "cache",
         chunk_records=8,
+        model_store=False,
         engine="ray",
     )
 
@@ -136,14 +138,9 @@ def kill(title: str) -> Callable[[], None]:
 
 
 @pytest.mark.usefixtures("ray_here")
-def test_killed_workers_lose_and_change_nothing(config: RunConfig, tmp_path: Path) -> None:
-    """Begun in one process, gone on with on Ray, where a worker of each stage and the head are
-    killed: the same scores, the limits kept by all together, nothing paid twice but what one
-    worker had in flight."""
-    nli = EncoderConfig(nli=str(save_tiny_nli(tmp_path / "nli")))
-    config = dataclasses.replace(
-        config, metrics=("caspr", "ds"), tasks=(), encoders=nli, model_store=False
-    )
+def test_a_killed_worker_loses_and_changes_nothing(config: RunConfig, tmp_path: Path) -> None:
+    """Begun in one process, stopped by a cap, gone on with on Ray, where a worker is killed: the
+    scores of a local run, and no request is sent twice."""
     with Loopback(latency_s=0.05) as quick:
         alone = at(quick, config, rpm=None)
         run(locally(alone, out=tmp_path / "local", cache_dir=tmp_path / "other"))
@@ -151,26 +148,33 @@ def test_killed_workers_lose_and_change_nothing(config: RunConfig, tmp_path: Pat
         first = at(server, config, max_requests=20)
         with pytest.raises(StoppedEarly, match="max-requests"):
             run(locally(first))
-        killed = (
-            (40, kill("ray::Head")),
-            (80, kill("Map(LLMWorker)")),
-            (80, kill("Map(ModelWorker)")),
-        )
-        with meanwhile(server, *killed):
+        with meanwhile(server, (80, kill("ray::ModelActor"))):
             result = run(at(server, config))
         stats = server.counts.to_json()
     assert result.summary["records"] == {"total": RECORDS, "done": RECORDS, "failed": 0}
     ours, theirs = config.out / "scores.parquet", tmp_path / "local" / "scores.parquet"
     assert ours.read_bytes() == theirs.read_bytes()
-    assert stats["paid_distinct"] == REQUESTS
-    assert stats["paid_twice"] <= CONCURRENCY // 2
+    assert stats["paid_distinct"] == stats["paid"] == REQUESTS
     assert stats["most_in_flight"] <= CONCURRENCY
     assert stats["refused_by_limit"] == 0
 
 
 @pytest.mark.usefixtures("ray_here")
-def test_an_interrupted_run_goes_on_in_one_process(config: RunConfig, tmp_path: Path) -> None:
-    """Ctrl-C: what is in flight lands, and the steps that were done stay done."""
+def test_what_workers_did_is_in_the_summary(config: RunConfig) -> None:
+    """Pairs, passes and stored results, as of a local run; a second metric finds them stored."""
+    config = dataclasses.replace(config, model_store=True, llm=LLMConfig("builtin"))
+    first = run(config).summary["last_call"]
+    pairs = pl.read_parquet(sorted((config.out / "nli").glob("*.parquet"))).height
+    assert first["nli_pairs"] == pairs > 0
+    assert first["passes"]["nli-a-b"]["records"] == RECORDS
+    assert first["model_items"]["computed"] + first["model_items"]["stored"] == pairs
+    again = run(dataclasses.replace(config, out=config.out.with_name("again"))).summary
+    assert again["last_call"]["model_items"] == {"computed": 0, "stored": pairs}
+
+
+@pytest.mark.usefixtures("ray_here")
+def test_an_interrupted_run_goes_on_in_one_process(config: RunConfig) -> None:
+    """Ctrl-C: answers in flight land, and the steps that were done stay done."""
     with Loopback(latency_s=0.05, rpm=RPM, depth_s=2.0, headers="none") as server:
         interrupted = (30, lambda: os.kill(os.getpid(), signal.SIGINT))
         with (
@@ -191,7 +195,7 @@ def test_an_interrupted_run_goes_on_in_one_process(config: RunConfig, tmp_path: 
 
 @pytest.mark.usefixtures("ray_here")
 def test_a_refused_key_stops_the_run_as_a_wrong_setting(config: RunConfig) -> None:
-    """The error of one worker is raised here, as the error that it was."""
+    """The engine is the driver's, and so is its error."""
     with (
         Loopback(key="right") as server,
         pytest.raises(AuthenticationError) as error,
@@ -201,11 +205,19 @@ def test_a_refused_key_stops_the_run_as_a_wrong_setting(config: RunConfig) -> No
     assert not (config.out / "scores.parquet").exists()
 
 
-def test_a_gpu_that_only_ray_knows_of_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the node's name: `--num-gpus` is what somebody says, torch is what computes."""
-    from claimscore.pipeline.ray import model_worker
+@pytest.mark.usefixtures("ray_here")
+def test_an_error_of_a_worker_is_raised_here(config: RunConfig, tmp_path: Path) -> None:
+    """As the error that it was: a model that is not there is a wrong setting."""
+    encoders = EncoderConfig(nli=str(tmp_path / "none"))
+    with pytest.raises(ConfigError, match="none"):
+        run(dataclasses.replace(config, encoders=encoders, llm=LLMConfig("builtin")))
 
-    monkeypatch.setattr(model_worker, "n_gpus", lambda: 0)
-    config = RunConfig("records.jsonl", "run", encoders=EncoderConfig(device="cuda"))
-    with pytest.raises(ConfigError, match=r"node \S+ of the Ray cluster has a GPU.*--device cpu"):
-        model_worker.load_here(types.SimpleNamespace(config=config))
+
+def test_a_gpu_that_only_ray_knows_of_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the node's name: `--num-gpus` is a claim, torch is what computes."""
+    from claimscore.pipeline.ray import model_workers
+
+    monkeypatch.setattr(model_workers, "n_gpus", lambda: 0)
+    settings: Any = types.SimpleNamespace(encoders=EncoderConfig(device="cuda"))
+    with pytest.raises(ConfigError, match=r"node here of the Ray cluster has a GPU.*--device cpu"):
+        model_workers.load_on_one_device(settings, "here")

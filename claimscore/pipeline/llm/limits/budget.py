@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from claimscore.pipeline.llm.limits.leases import Drawn
+from claimscore.pipeline.llm.limits.leases import Leases
 from claimscore.pipeline.llm.limits.pace import BURST_S, Pace
 from claimscore.types import LimitState
 
@@ -78,7 +78,7 @@ class Budget:
     With `leases` its units are drawn from what all processes share.
     """
 
-    def __init__(self, option: float | None, leases: Drawn | None = None) -> None:
+    def __init__(self, option: float | None, leases: Leases | None = None) -> None:
         self.option = option
         self.told: Told | None = None
         self.pace: Pace | None = None

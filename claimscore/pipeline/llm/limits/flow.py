@@ -21,7 +21,7 @@ from typing import Literal
 from claimscore.pipeline.llm.limits.budget import Budget
 from claimscore.pipeline.llm.limits.evidence import Evidence, Verdict
 from claimscore.pipeline.llm.limits.learnt import LearntRate
-from claimscore.pipeline.llm.limits.leases import Distant, Shared, drawn
+from claimscore.pipeline.llm.limits.leases import Shared, drawn
 from claimscore.pipeline.llm.limits.pause import Pause
 from claimscore.pipeline.llm.limits.shared import Learnt
 from claimscore.pipeline.llm.limits.window import Window
@@ -83,7 +83,7 @@ class Flow:
         rpm: float | None = None,
         tpm: float | None = None,
         max_concurrency: int = 64,
-        shared: Shared | Distant | None = None,
+        shared: Shared | None = None,
         on_event: OnEvent | None = None,
     ) -> None:
         self.requests = Budget(rpm, drawn(shared, "requests"))

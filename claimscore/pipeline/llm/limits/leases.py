@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from claimscore.pipeline.llm.limits.cell_rate import Kind
 from claimscore.pipeline.llm.limits.pace import BURST_S, Pace
@@ -35,41 +35,9 @@ class Shared(Protocol):
         """Let other processes, and later ones, know."""
 
 
-class Drawn(Protocol):
-    """Units of one kind in the hand of this process, and the way to more."""
-
-    #: By so many seconds of the rate a window may hold more than was leased for it.
-    slack_s: float
-
-    def wait_s(self, units: float, pace: Pace, now: float) -> float:
-        """How long until so many units may be used, as far as is known."""
-
-    def take(self, units: float) -> None:
-        """Use units (or, negative, hold more)."""
-
-    def give_back(self) -> None:
-        """Return what is held."""
-
-
-@runtime_checkable
-class Distant(Protocol):
-    """Limits that somebody keeps who cannot be asked at once."""
-
-    def leases(self, kind: Kind) -> Drawn:
-        """Units of one kind, asked for in the background."""
-
-    def recall(self) -> Learnt | None:
-        """What any process had last learnt."""
-
-    def remember(self, learnt: Learnt) -> None:
-        """Let other processes, and later ones, know."""
-
-
-def drawn(shared: Shared | Distant | None, kind: Kind) -> Drawn | None:
+def drawn(shared: Shared | None, kind: Kind) -> Leases | None:
     """Units of a limit that processes share; None where they share none."""
-    if shared is None:
-        return None
-    return shared.leases(kind) if isinstance(shared, Distant) else Leases(shared, kind)
+    return None if shared is None else Leases(shared, kind)
 
 
 class Leases:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 import anyio
 
 from claimscore.pipeline.llm.limits.flow import Flow, LimiterState, OnEvent, Permit
-from claimscore.pipeline.llm.limits.leases import Distant, Shared
+from claimscore.pipeline.llm.limits.leases import Shared
 from claimscore.types import RateLimits
 
 Clock = Callable[[], float]
@@ -41,7 +41,7 @@ class Limiter:
         max_concurrency: int = 64,
         clock: Clock = anyio.current_time,
         sleep: Sleep = anyio.sleep,
-        shared: Shared | Distant | None = None,
+        shared: Shared | None = None,
         on_event: OnEvent | None = None,
     ) -> None:
         self._flow = Flow(

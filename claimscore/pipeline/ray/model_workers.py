@@ -1,0 +1,380 @@
+"""Workers of a Ray cluster that run the models: an actor with the models of one device each.
+
+The driver gives an actor a chunk, hears every `HEARTBEAT_S` how far it is, and takes the parts
+that it wrote into the manifest. A dead actor loses the chunk it had: the driver starts another
+one and gives the chunk to the next worker that is free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anyio
+import anyio.to_thread
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from claimscore import __version__
+from claimscore.config import EncoderConfig, RunConfig, model_api_key, model_key_name
+from claimscore.errors import ConfigError, StoppedEarly
+from claimscore.pipeline.chunk_work import do_passes
+from claimscore.pipeline.chunks import ChunkTodo
+from claimscore.pipeline.encoders import load_model
+from claimscore.pipeline.encoders.devices import (
+    THREADS,
+    Models,
+    cpu_threads,
+    load_workers,
+    n_gpus,
+    set_cpu_threads,
+)
+from claimscore.pipeline.encoders.served import is_served
+from claimscore.pipeline.encoders.store import StoreStats, open_store
+from claimscore.pipeline.model_stage import ChunkUndoneError, IsOver, WorkerLostError
+from claimscore.pipeline.plan import PlannedPass
+from claimscore.pipeline.progress import Progress, batch_listener
+from claimscore.pipeline.ray.cluster import check_nodes, first_line, working_nodes
+from claimscore.pipeline.ray.node_requirements import (
+    lacking,
+    mark_run_folder,
+    plan_layout,
+    refuse_lack,
+    refuse_version,
+)
+from claimscore.pipeline.settings import model_settings
+from claimscore.pipeline.telling import Teller
+from claimscore.rundir import Lies, RunDirectory, WorkerChunk
+from claimscore.types import JSON
+
+#: Seconds between two heartbeats: progress comes back, and a stop is told.
+HEARTBEAT_S = 0.25
+
+#: A worker that dies so often before it has loaded its models stops the run.
+LOAD_TRIES = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerSettings:
+    """All that a worker needs beside the run directory `where`. It has no key: a node has its own.
+
+    `version` is the driver's, `mark` was left in the run directory, `threads` is how many a CPU
+    computes with. Stored results of models lie beside the cache on the worker's node.
+    """
+
+    where: str
+    version: str
+    mark: str
+    key_names: tuple[str, ...]
+    roles: tuple[str, ...]
+    encoders: EncoderConfig
+    threads: int
+    model_store: bool
+    cache_dir: Path | None
+
+
+class Snapshot(NamedTuple):
+    """What a worker has done since its last snapshot: of each chunk at work its new pairs and the
+    share that is done; each pass that ended, with records and seconds; items that were found in
+    the store and items that were computed; notices for people."""
+
+    chunks: dict[int, tuple[int, float]]
+    passes: list[tuple[str, int, float]]
+    found: int
+    computed: int
+    notices: list[str]
+
+
+class ChunkResult(NamedTuple):
+    """Where the rows of each written step of a chunk lie by table. Not `is_whole` where the run was
+    stopped before the last step."""
+
+    written: dict[str, dict[str, Lies]]
+    is_whole: bool
+    snapshot: Snapshot
+
+
+class ModelActor:
+    """The process of a worker. Ray calls its methods in several threads."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+        self._models: Models = {}
+        self._store = StoreStats()
+        self._stopping = threading.Event()
+        self._mutex = threading.Lock()
+        self._new = Snapshot({}, [], 0, 0, [])
+        self._told = StoreStats()
+
+    def load(self) -> JSON:
+        """Check the node and load the models; `model_settings` of them."""
+        settings, node = self._settings, _node()
+        refuse_version(node, settings.version)
+        refuse_lack(node, lacking(settings.where, settings.mark, settings.key_names))
+        self._models = load_on_one_device(settings, node)
+        facts = model_settings(self._models)
+        if settings.model_store:
+            store = open_store(settings.cache_dir, on_notice=self._new.notices.append)
+            self._models = {role: store.around(model) for role, model in self._models.items()}
+            self._store = store.stats
+        return facts
+
+    def do(
+        self, chunk: int, passes: Sequence[PlannedPass], finished: dict[str, dict[str, Lies]]
+    ) -> ChunkResult:
+        """Run the passes of a chunk and write their tables."""
+        files = WorkerChunk(self._settings.where, chunk, finished)
+        is_whole = True
+        try:
+            do_passes(
+                passes,
+                files,
+                self._models,
+                listen=batch_listener(chunk, len(passes), self._add_pairs, self._check),
+                on_pass=self._add_pass,
+            )
+        except ChunkUndoneError:
+            is_whole = False
+        return ChunkResult(files.written, is_whole, self._snapshot())
+
+    def heartbeat(self, stop: bool) -> Snapshot:
+        """What is new. `stop`: end the chunks at work after their next batch."""
+        if stop:
+            self._stopping.set()
+        return self._snapshot()
+
+    def _add_pairs(self, chunk: int, pairs: int, share: float) -> None:
+        with self._mutex:
+            before, _ = self._new.chunks.get(chunk, (0, 0.0))
+            self._new.chunks[chunk] = before + pairs, share
+
+    def _add_pass(self, step: str, records: int, seconds: float) -> None:
+        with self._mutex:
+            self._new.passes.append((step, records, seconds))
+
+    def _check(self) -> None:
+        if self._stopping.is_set():
+            raise ChunkUndoneError
+
+    def _snapshot(self) -> Snapshot:
+        with self._mutex:
+            store, told = dataclasses.replace(self._store), self._told
+            new = self._new._replace(
+                chunks=dict(self._new.chunks),
+                passes=self._new.passes[:],
+                found=store.found - told.found,
+                computed=store.computed - told.computed,
+                notices=self._new.notices[:],
+            )
+            self._told = store
+            for each in (self._new.chunks, self._new.passes, self._new.notices):
+                each.clear()
+        return new
+
+
+def load_on_one_device(settings: WorkerSettings, node: str) -> Models:
+    """The models on the one device that Ray gave this process; `ConfigError` where it is a GPU
+    that only Ray knows of."""
+    if settings.encoders.device == "cuda" and not n_gpus():
+        raise ConfigError(
+            f"node {node} of the Ray cluster has a GPU, as Ray was told, but torch there sees "
+            "none; install torch with CUDA and a driver there, or take --device cpu"
+        )
+    set_cpu_threads(settings.threads)
+    worker, *_ = load_workers(settings.roles, settings.encoders, load_model)
+    return worker.models
+
+
+class RayModelWorker:
+    """The driver's side of a worker: a `ModelWorker`. `lost` actors are replaced."""
+
+    def __init__(self, name: str, pool: RayModels) -> None:
+        self.name = name
+        self.threads = THREADS[pool.layout.device]
+        self._pool = pool
+        self._deaths = 0
+        self.start()
+
+    def start(self) -> None:
+        """Start the process; it loads its models as soon as the cluster has room for it."""
+        layout = self._pool.layout
+        self._is_ready = False
+        actor: Any = ModelActor
+        self._actor: Any = (
+            ray.remote(actor)
+            .options(
+                num_cpus=layout.cpus,
+                num_gpus=layout.gpus,
+                max_restarts=0,
+                max_concurrency=max(2, self.threads) + 1,  # chunks, and a heartbeat
+            )
+            .remote(self._pool.settings)
+        )
+        self.loading: Any = self._actor.load.remote()
+
+    def loaded(self) -> JSON | None:
+        """The facts of its models, to be called when `loading` has ended; None where the process
+        died and another one was started. Raises what went wrong at loading."""
+        try:
+            facts: JSON = ray.get(self.loading)
+        except RayTaskError as exc:
+            raise _cause_of(exc) from exc
+        except RayError as exc:
+            self._deaths += 1
+            if self._deaths == LOAD_TRIES:
+                raise StoppedEarly(
+                    f"{self.name} died {LOAD_TRIES} times while it loaded its models: "
+                    f"{first_line(exc)}"
+                ) from exc
+            self.start()
+            return None
+        self._deaths = 0
+        return facts
+
+    async def ready(self, is_over: IsOver) -> None:
+        loading = None
+        while not (self._is_ready or is_over()):
+            if loading is not self.loading:
+                loading, future = self.loading, self.loading.future()
+            if not future.done():
+                await anyio.sleep(HEARTBEAT_S)
+                continue
+            facts = self.loaded()
+            if facts is not None:
+                self._pool.refuse_other(facts)
+                self._is_ready = True
+
+    async def do(self, item: ChunkTodo, is_over: IsOver) -> None:
+        actor, pool = self._actor, self._pool
+        pool.at_work.add(item.chunk)
+        try:
+            finished = pool.directory.finished(item.chunk)
+            result: ChunkResult = await actor.do.remote(item.chunk, item.passes, finished)
+        except RayTaskError as exc:
+            raise _cause_of(exc) from exc
+        except RayError as exc:
+            if actor is self._actor:
+                self.close()
+                self.start()
+            raise WorkerLostError(first_line(exc)) from exc
+        finally:
+            pool.at_work.discard(item.chunk)
+        pool.take(result.snapshot)
+        await anyio.to_thread.run_sync(self._finish, item.chunk, result)
+        if not result.is_whole:
+            raise ChunkUndoneError
+
+    def _finish(self, chunk: int, result: ChunkResult) -> None:
+        for step, lies in result.written.items():
+            self._pool.directory.finish_written(chunk, step, lies)
+
+    async def heartbeats(self, is_over: IsOver) -> None:
+        """Hear of progress and tell of a stop until cancelled."""
+        while True:
+            if self._is_ready:
+                with contextlib.suppress(RayError):  # `do` meets a dead process
+                    self._pool.take(await self._actor.heartbeat.remote(is_over()))
+            await anyio.sleep(HEARTBEAT_S)
+
+    def close(self) -> None:
+        """End the process."""
+        ray.kill(self._actor)
+
+
+class RayModels:
+    """The `ModelPool` of the Ray that this process is connected to.
+
+    `ConfigError` where a node that may get a worker lacks something.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        directory: RunDirectory,
+        roles: Sequence[str],
+        tell: Teller[Progress],
+    ) -> None:
+        self.directory = directory
+        self.facts: JSON = {}
+        self.at_work: set[int] = set()
+        self._tell = tell
+        encoders = config.encoders
+        served = all(is_served(getattr(encoders, role) or "") for role in roles)
+        nodes = [node["Resources"] for node in working_nodes()]
+        device = "cpu" if served and encoders.device == "auto" else encoders.device
+        self.layout = plan_layout(nodes, device, cpu_threads())
+        folder = directory.folder
+        self.settings = WorkerSettings(
+            where=directory.name if folder.local is None else str(folder.local.resolve()),
+            version=__version__,
+            mark=uuid.uuid4().hex,
+            key_names=tuple(model_key_name(r) for r in roles if model_api_key(r) is not None),
+            roles=tuple(roles),
+            encoders=dataclasses.replace(encoders, device=self.layout.device),
+            threads=self.layout.threads,
+            model_store=config.model_store,
+            cache_dir=config.cache_dir,
+        )
+        mark_run_folder(folder, self.settings.mark)
+        check_nodes(self.settings.where, self.settings.mark, self.settings.key_names)
+        self.workers: list[RayModelWorker] = []
+
+    def load(self) -> None:
+        """Start the workers; return when the first one has loaded its models. The others load
+        meanwhile, or wait for room in the cluster."""
+        self._tell.phase("loading models", self.directory)
+        if self.settings.model_store:
+            self._tell.progress.store = StoreStats()
+        for number in range(self.layout.workers):
+            self.workers.append(RayModelWorker(f"Ray worker {number + 1}", self))
+        while not self.facts:
+            by_loading = {worker.loading: worker for worker in self.workers}
+            (first, *_), _ = ray.wait(list(by_loading), num_returns=1)
+            self.facts = by_loading[first].loaded() or {}
+
+    def refuse_other(self, facts: JSON) -> None:
+        """`ConfigError` where a worker has other models than the first one."""
+        if facts != self.facts:
+            raise ConfigError(
+                f"a node of the cluster has other models: {facts}, not {self.facts}; name a "
+                "revision (HF_ID@REV), or put the same ones on all nodes"
+            )
+
+    async def keep_in_touch(self, is_over: IsOver) -> None:
+        async with anyio.create_task_group() as group:
+            for worker in self.workers:
+                group.start_soon(worker.heartbeats, is_over)
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Add what a worker has done to the progress of the run."""
+        progress, hear = self._tell.progress, self._tell.hear(self.directory)
+        for chunk, (pairs, share) in snapshot.chunks.items():
+            progress.add_pairs(chunk, pairs, share if chunk in self.at_work else 0.0)
+        for done in snapshot.passes:
+            progress.add_pass(*done)
+        if progress.store is not None:
+            progress.store.add(snapshot.found, snapshot.computed)
+        for notice in snapshot.notices:
+            hear("store", notice=notice)
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in self.workers:
+            worker.close()
+
+
+def _node() -> str:
+    """The address of the node that this process is on."""
+    address: Any = ray.util.get_node_ip_address  # without types
+    return str(address())
+
+
+def _cause_of(error: RayTaskError) -> BaseException:
+    """What a worker raised, as it raised it; the traceback there is the text of `error`."""
+    cause = error.cause
+    return cause if isinstance(cause, Exception) else error

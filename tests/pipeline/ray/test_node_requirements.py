@@ -1,0 +1,94 @@
+"""What a node must have, and how many workers the nodes have room for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from claimscore.errors import ConfigError
+from claimscore.pipeline.ray.node_requirements import (
+    Resources,
+    lacking,
+    mark_run_folder,
+    plan_layout,
+    refuse_lack,
+    refuse_version,
+)
+from claimscore.storage import open_folder
+
+
+@pytest.mark.parametrize(
+    ("nodes", "device", "workers", "cpus", "gpus", "on"),
+    [
+        pytest.param([{"CPU": 2, "GPU": 2}], "auto", 2, 0, 1, "cuda", id="two GPUs"),
+        pytest.param(
+            [{"CPU": 8, "GPU": 4}, {"CPU": 2}, {"CPU": 2, "GPU": 1}],
+            *("cuda", 5, 0, 1, "cuda"),
+            id="one a GPU on every node",
+        ),
+        pytest.param([{"CPU": 4, "GPU": 2}], "cpu", 2, 2, 0, "cpu", id="GPUs left alone"),
+        pytest.param([{"CPU": 3}, {"CPU": 3}], "auto", 2, 2, 0, "cpu", id="not across nodes"),
+        pytest.param([{"CPU": 1}], "auto", 1, 1, 0, "cpu", id="fewer CPUs than threads"),
+        pytest.param([{"GPU": 1}], "auto", 1, 0, 1, "cuda", id="no CPU needed"),
+    ],
+)
+def test_a_worker_has_a_gpu_or_the_cpus_of_a_local_run(
+    nodes: list[Resources], device: str, workers: int, cpus: int, gpus: int, on: str
+) -> None:
+    """As many as fit on the nodes, each on one node alone."""
+    assert plan_layout(nodes, device, 2) == (workers, cpus, gpus, 2, on)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "device", "option"),
+    [
+        pytest.param([{"CPU": 4}], "cuda", "--num-gpus", id="no GPU"),
+        pytest.param([{"GPU": 4}], "cpu", "--num-cpus", id="no CPU"),
+        pytest.param([], "auto", "--num-cpus", id="no node"),
+    ],
+)
+def test_a_cluster_without_the_device_is_refused(
+    nodes: list[Resources], device: str, option: str
+) -> None:
+    """Ray would wait for one."""
+    with pytest.raises(ConfigError, match=option):
+        plan_layout(nodes, device, 2)
+
+
+@given(st.lists(st.integers(1, 64), min_size=1, max_size=6), st.integers(1, 64))
+def test_there_is_room_for_all_workers_at_a_time(cpus: list[int], threads: int) -> None:
+    """And for no more of them."""
+    found = plan_layout([{"CPU": n} for n in cpus], "cpu", threads)
+    assert 1 <= found.workers == sum(n // found.cpus for n in cpus)
+
+
+def test_a_node_sees_the_folder_of_the_run(tmp_path: Path) -> None:
+    """A folder of the same name on another machine would swallow what a worker writes."""
+    where = str(tmp_path / "run")
+    mark_run_folder(open_folder(where), "this call")
+    assert lacking(where, "this call", ()) is None
+    for mark in ("another call", ""):
+        mark_run_folder(open_folder(where), mark)
+        with pytest.raises(ConfigError, match=r"node 1\.2\.3\.4 .* does not see .*--out"):
+            refuse_lack("1.2.3.4", lacking(where, "this call", ()))
+    assert "does not see" in str(lacking(str(tmp_path / "none"), "this call", ()))
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_node_has_the_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not sent; the one that is missing is named, and no key is shown."""
+    mark_run_folder(open_folder(tmp_path), "this call")
+    monkeypatch.setenv("CLAIMSCORE_NLI_API_KEY", "sk-one")
+    monkeypatch.delenv("OTHER", raising=False)
+    lack = lacking(str(tmp_path), "this call", ("CLAIMSCORE_NLI_API_KEY", "OTHER"))
+    assert str(lack).startswith("has no OTHER: ")
+
+
+@pytest.mark.parametrize(("version", "has"), [("0.0.9", r"claimscore 0\.0\.9"), ("", "no claims")])
+def test_a_node_has_the_version_of_the_driver(version: str, has: str) -> None:
+    """Else the command that installs it is named."""
+    with pytest.raises(ConfigError, match=f"node 1.2.3.4 .* has {has}.*pip install"):
+        refuse_version("1.2.3.4", version)
