@@ -383,7 +383,7 @@ class TestStops:
     @pytest.mark.parametrize(
         ("n_written", "flag", "asked"), [(0, True, 3), (0, False, 0), (1, True, 3), (1, False, 2)]
     )
-    def test_a_kill_while_failed_rows_are_tried_again(
+    def test_a_stop_while_failed_rows_are_tried_again(
         self,
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
@@ -399,14 +399,14 @@ class TestStops:
         before = out.read_bytes()
         write, left = RunDirectory.write_parts, iter(range(n_written))
 
-        def killed(*arguments: Any) -> None:
+        def stopped(*arguments: Any) -> None:
             if next(left, None) is None:
-                raise KeyboardInterrupt
+                raise StoppedEarly("the disk is full")
             write(*arguments)
 
         with monkeypatch.context() as patch:
-            patch.setattr(RunDirectory, "write_parts", killed)
-            with pytest.raises(KeyboardInterrupt):
+            patch.setattr(RunDirectory, "write_parts", stopped)
+            with pytest.raises(StoppedEarly, match="disk is full"):
                 run_map(tmp_path, table, chunk_rows=5, retry_failed=True)
         assert out.read_bytes() == before
         provider = FakeProvider()

@@ -14,7 +14,7 @@ from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.estimating import Estimate, estimate_requests
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.map.files import MapFiles
-from claimscore.pipeline.map.job import MapConfig
+from claimscore.pipeline.map.job import MapConfig, map_settings
 from claimscore.pipeline.map.questions import Questions, check_builtin
 from claimscore.pipeline.map.table import find_source
 
@@ -44,7 +44,7 @@ def estimate_map(
             frames = table.chunks(config.chunk_rows)
         else:
             finished.refuse_others(
-                config.settings(prompt, provider, source.digest(), finished.rows)
+                map_settings(config, prompt, provider, source.digest(), finished.rows)
             )
             rows = files.rows(scratch)
             questions = Questions(prompt, rows.schema(finished.columns), source.name)

@@ -26,8 +26,10 @@ import polars as pl
 
 from claimscore.atomic import atomic_path
 from claimscore.errors import ConfigError
-from claimscore.pipeline.map.questions import ERROR_COLUMN
-from claimscore.rundir import RunDirectory, polars_errors
+from claimscore.pipeline.map.questions import ERROR_COLUMN, STAGE
+from claimscore.pipeline.scoring import failures_by_kind
+from claimscore.pipeline.spending import run_spent
+from claimscore.rundir import RunDirectory, damage_as_error, polars_errors
 from claimscore.rundir.settings import agreed
 from claimscore.storage import is_remote, open_file, open_folder
 from claimscore.types import JSON
@@ -37,9 +39,6 @@ METADATA_KEY = "claimscore.map"
 
 #: The table of the columns that are added, row by row beside those of `records`.
 COLUMNS = "columns"
-
-#: Beside the tables, for people: how far the work is.
-STATE_FILE = "state.json"
 
 ROW_GROUP = 10_000
 
@@ -256,3 +255,74 @@ def _footer(stream: BinaryIO) -> bytes:
     tail = stream.read()
     stream.seek(max(end - int.from_bytes(tail[:4], "little"), 0))
     return _MAGIC + stream.read()
+
+
+def map_status(place: Path | str) -> JSON | None:
+    """Rows done, failed and left, spending so far, and what a call at work is doing.
+
+    `place` is the path or the address of the file, or of its parts; None where it is no map's.
+    Raises `ConfigError` for a file that `claimscore map` did not write.
+    """
+    name = str(place).removesuffix(".parts")
+    if not name.endswith(".parquet"):
+        return None
+    files = MapFiles(name)
+    if files.has_parts:
+        try:
+            return _unfinished(files)
+        except ConfigError:
+            if files.has_parts:
+                raise  # else the map has just finished
+    if files.is_run:
+        return None
+    finished = files.finished()
+    if finished is None:
+        raise ConfigError(f"{name}: there is no such file, and no work on it beside it")
+    return {
+        "out": str(files.where),
+        "rows": _rows(finished.rows, finished.rows, sum(finished.failed.values())),
+        "failures": _by_kind(finished),
+        "complete": True,
+        "running": False,
+    }
+
+
+def _unfinished(files: MapFiles) -> JSON:
+    directory = RunDirectory.reader(files.parts)
+    with damage_as_error(files.parts):
+        note, running = directory.note(), directory.is_locked
+        begun: JSON = {
+            "out": str(files.where if is_remote(files.where) else files.parts),
+            "running": running,
+            "spent": dataclasses.asdict(run_spent(directory)),
+            "last_call": note,
+            "complete": False,
+        }
+        settings, finished = directory.settings, files.finished()
+        if "records" not in settings:
+            return {**begun, "rows": None, "failures": []}
+        total = settings["records"]["count"]
+        if finished is not None:  # some of its failed rows are tried again
+            return {
+                **begun,
+                "rows": _rows(total, total, sum(finished.failed.values())),
+                "failures": _by_kind(finished),
+            }
+        counts = directory.counts()
+        done = counts.get(COLUMNS, 0)
+        if running and note is not None:
+            done = max(done, note["rows"][0])
+        return {
+            **begun,
+            "rows": _rows(total, done, counts.get("failures", 0)),
+            "failures": failures_by_kind(directory),
+        }
+
+
+def _rows(total: int, done: int, failed: int) -> dict[str, int]:
+    return {"total": total, "done": done, "failed": failed, "left": total - done}
+
+
+def _by_kind(finished: FinishedMap) -> list[JSON]:
+    kinds = sorted(finished.failed.items())
+    return [{"stage": STAGE, "kind": kind, "count": count} for kind, count in kinds]
