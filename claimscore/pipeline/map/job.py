@@ -390,7 +390,7 @@ class _ChunkAsker:
             answered = await engine.answer_all(
                 chunk.asked.requests,
                 parse,
-                max_tokens_limit=questions.prompt.settings.max_tokens_limit,
+                max_tokens_limit=self._questions.prompt.settings.max_tokens_limit,
             )
             outcomes: dict[int, RowOutcome] = {**chunk.asked.failures}
             outcomes.update(zip(chunk.asked.rows, answered, strict=True))
