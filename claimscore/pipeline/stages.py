@@ -29,9 +29,8 @@ from claimscore.pipeline.llm.session import open_engine
 from claimscore.pipeline.model_stage import ModelPool, ModelStage
 from claimscore.pipeline.plan import Plan
 from claimscore.pipeline.progress import Progress
-from claimscore.pipeline.signals import watch_signals
 from claimscore.pipeline.telling import Teller
-from claimscore.pipeline.watchdog import engine_watchdog
+from claimscore.pipeline.watchdog import attended
 from claimscore.rundir import RunDirectory
 
 
@@ -75,25 +74,15 @@ async def run_stages(
             )
             progress.engine = engine.stats
         stages = Stages(config, directory, todo, engine, pool, progress)
-        async with anyio.create_task_group() as background:
-            hear = tell.hear(directory)
-            dog = engine_watchdog(
-                config.llm,
-                progress_mark=progress.mark,
-                waiting_for=stages.waiting_for,
-                tell=lambda message: hear("hung", notice=message),
-                fail=stages.fail,
-                background=background,
-            )
-            background.start_soon(watch_signals, stages.stop)
-            background.start_soon(tell.keep_telling, directory, engine)
-            background.start_soon(dog.run)
-            try:
-                await stages.run()
-            finally:
-                if engine is not None:
-                    engine.observe()
-            background.cancel_scope.cancel()
+        async with attended(
+            config.llm,
+            engine,
+            directory,
+            tell,
+            waiting_for=stages.waiting_for,
+            fail=stages.fail,
+        ):
+            await stages.run()
         if engine is not None and engine.stats.all_too_long:
             raise ConfigError("every request is too long for the model; see failures/")
 
@@ -125,7 +114,6 @@ class Stages:
     def stop(self) -> None:
         """Ask for a stop: no new requests, no new batches; what is done stays done."""
         self._stopping.set()
-        self._progress.phase = "stopping: finishing what is in flight (Ctrl-C again: at once)"
         if self._engine is not None:
             self._engine.stop()
 

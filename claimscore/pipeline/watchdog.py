@@ -1,20 +1,26 @@
-"""Notices a run that hangs, and says what it waits for."""
+"""Attends work that takes long: tells how far it is, hears signals, notices that it hangs."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 
 import anyio
-from anyio.abc import TaskGroup
 
 from claimscore.config import LLMConfig
 from claimscore.errors import StoppedEarly
+from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.stopping import STOP_GRACE_S
-from claimscore.pipeline.signals import leave_after
+from claimscore.pipeline.signals import leave_after, watch_signals
+from claimscore.pipeline.telling import P, Teller
+from claimscore.rundir import RunDirectory
 
 #: Work in which nothing at all happens is hung: said after this time, or twice the timeout
 #: of a request where that is longer.
 HUNG_AFTER_S = 120.0
+
+#: What people see while requests in flight land.
+STOPPING = "stopping: finishing what is in flight (Ctrl-C again: at once)"
 
 #: Looks so often in the time after which it warns or stops.
 _LOOKS = 20
@@ -76,32 +82,53 @@ class Watchdog:
         return f"nothing has happened for {still_s:,.0f} s; waiting for: {waiting_for}"
 
 
-def engine_watchdog(
+@contextlib.asynccontextmanager
+async def attended(
     llm: LLMConfig,
+    engine: Engine | None,
+    directory: RunDirectory,
+    tell: Teller[P],
     *,
-    progress_mark: Callable[[], Hashable],
     waiting_for: Callable[[], str],
-    tell: Callable[[str], None],
     fail: Callable[[StoppedEarly], None],
-    background: TaskGroup,
-) -> Watchdog:
-    """For work that asks a language model: what hangs is said, then stopped, then left.
+) -> AsyncIterator[None]:
+    """While the block works, tell how far it is, listen to signals, and end a standstill.
 
-    `tell` hears what it waits for. `fail` is asked to stop in good order; where that does not
-    help within the time that requests in flight get, the process ends.
+    `waiting_for` says what the work waits for. `fail` is asked to stop in good order, with the
+    reason: at the first signal, and where nothing has happened for long. Where that does not help
+    within the time that requests in flight get, the process ends.
     """
-    warn_after_s = max(HUNG_AFTER_S, 2 * llm.timeout_s)
+    progress, hear = tell.progress, tell.hear(directory)
 
-    def stop(message: str) -> None:
-        tell(message)
+    def warn(message: str) -> None:
+        hear("hung", notice=message)
+
+    def interrupt() -> None:
+        progress.phase = STOPPING
+        fail(StoppedEarly("interrupted"))
+
+    def give_up(message: str) -> None:
+        warn(message)
+        progress.phase = STOPPING
         fail(StoppedEarly(message))
         background.start_soon(leave_after, STOP_GRACE_S + 5)
 
-    return Watchdog(
-        progress_mark,
+    warn_after_s = max(HUNG_AFTER_S, 2 * llm.timeout_s)
+    watchdog = Watchdog(
+        progress.mark,
         waiting_for,
         warn_after_s=warn_after_s,
         stop_after_s=max(warn_after_s, llm.max_outage_s),
-        on_warn=tell,
-        on_stop=stop,
+        on_warn=warn,
+        on_stop=give_up,
     )
+    async with anyio.create_task_group() as background:
+        background.start_soon(watch_signals, interrupt)
+        background.start_soon(tell.keep_telling, directory, engine)
+        background.start_soon(watchdog.run)
+        try:
+            yield
+        finally:
+            if engine is not None:
+                engine.observe()
+        background.cancel_scope.cancel()

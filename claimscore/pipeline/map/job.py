@@ -17,7 +17,7 @@ from anyio import lowlevel
 
 from claimscore import __version__
 from claimscore.config import LLMConfig
-from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
+from claimscore.errors import ClaimscoreError, ConfigError
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.money import SPEND_FILE
@@ -30,10 +30,9 @@ from claimscore.pipeline.map.questions import Questions, RowOutcome, RowRequests
 from claimscore.pipeline.map.table import find_source, scratch_source
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.repair import repair
-from claimscore.pipeline.signals import watch_signals
 from claimscore.pipeline.spending import allowed_ahead, keep_spending, run_spent
 from claimscore.pipeline.telling import Teller
-from claimscore.pipeline.watchdog import engine_watchdog
+from claimscore.pipeline.watchdog import attended
 from claimscore.prompts import Prompt, Spec, load_prompt_file
 from claimscore.rundir import RunDirectory
 from claimscore.types import JSON, Completion
@@ -297,40 +296,26 @@ class _ChunkAsker:
 
     async def _run(self, todo: Sequence[int]) -> None:
         directory, tell = self._directory, self._tell
-        hear = tell.hear(directory)
         async with open_engine(
             self._llm,
             self._provider,
             self._config.cache_dir,
             spend_file=directory.state / SPEND_FILE,
             retry_failed=self._config.retry_failed,
-            on_event=hear,
+            on_event=tell.hear(directory),
         ) as engine:
             self._progress.engine = engine.stats
-            async with anyio.create_task_group() as background:
-                watchdog = engine_watchdog(
-                    self._llm,
-                    progress_mark=self._progress.mark,
-                    waiting_for=engine.waiting_for,
-                    tell=lambda message: hear("hung", notice=message),
-                    fail=functools.partial(self._fail, engine),
-                    background=background,
-                )
-                background.start_soon(watch_signals, functools.partial(self._stop, engine))
-                background.start_soon(tell.keep_telling, directory, engine)
-                background.start_soon(watchdog.run)
-                try:
-                    await self._ask_all(engine, todo)
-                finally:
-                    engine.observe()
-                background.cancel_scope.cancel()
+            async with attended(
+                self._llm,
+                engine,
+                directory,
+                tell,
+                waiting_for=engine.waiting_for,
+                fail=functools.partial(self._fail, engine),
+            ):
+                await self._ask_all(engine, todo)
             if engine.stats.all_too_long:
                 raise ConfigError("every request is too long for the model; nothing was answered")
-
-    def _stop(self, engine: Engine) -> None:
-        """Send no new requests; answers in flight land."""
-        self._progress.phase = "stopping: finishing what is in flight (Ctrl-C again: at once)"
-        self._fail(engine, StoppedEarly("interrupted"))
 
     def _fail(self, engine: Engine, error: Exception) -> None:
         """Stop for this reason unless there is one already.
