@@ -117,11 +117,6 @@ def transport_options() -> dict[str, Any]:
     return {"limits": _LIMITS, "socket_options": socket_options(), "verify": tls_context()}
 
 
-def unusable_proxy(exc: Exception) -> ConfigError:
-    """The error of a client that could not be made: httpx2 knows no such proxy."""
-    return ConfigError(f"the proxy named in the environment cannot be used: {exc}")
-
-
 def why_not_reached(exc: httpx2.HTTPError) -> str:
     """The system's words for a connection that did not come, without their number."""
     return _ERRNO.sub("", str(exc)) or "it took too long"

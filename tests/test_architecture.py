@@ -91,11 +91,11 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 #: Packages that only one place may import.
 HOMES: dict[str, tuple[str, ...]] = {
-    "openai": ("pipeline.llm.providers.batch.api",),
+    "openai": ("pipeline.llm.batch_jobs.client",),
     "httpx2": (
         "http_policy",
         "pipeline.llm.providers.transport",
-        "pipeline.llm.providers.batch.api",
+        "pipeline.llm.batch_jobs.client",
         "pipeline.encoders.served.client",
     ),
     "httptools": ("pipeline.llm.providers.transport",),

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from claimscore.cli import _main
-from claimscore.pipeline.llm.providers.openai_batch import OpenAIBatchProvider
+from claimscore.pipeline.llm.batch_jobs.provider import OpenAIBatchProvider
 from claimscore.types import Completion
 from tests.children import killed_at_last
 from tests.language_model import grade, judging_answer

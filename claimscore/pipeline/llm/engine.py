@@ -107,6 +107,8 @@ class Engine:
         self._tasks = await anyio.create_task_group().__aenter__()
         self._dispatcher.start(self._tasks)
         self._tasks.start_soon(self._common.answers.run)
+        if isinstance(self.provider, Collecting):
+            self.provider.start(self._tasks)
         return self
 
     async def __aexit__(

@@ -18,6 +18,7 @@ import anyio
 from claimscore.cache.entry import Entry
 from claimscore.cache.store import DiskCache
 from claimscore.config import LLMConfig, api_key, user_cache_dir, user_state_dir
+from claimscore.pipeline.llm.batch_jobs.journal import journal_folder, paid_twice_online
 from claimscore.pipeline.llm.endpoints import OnEvent, ignore_event
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.ledger import Ledger
@@ -32,7 +33,6 @@ from claimscore.pipeline.llm.providers.base import (
     base_urls,
     servers_of,
 )
-from claimscore.pipeline.llm.providers.batch.files import batch_folder, paid_twice_online
 from claimscore.pipeline.llm.stopping import Stop
 from claimscore.types import JSON, Completion
 
@@ -160,14 +160,14 @@ async def _recover(provider: Any, cache: Any, folder: Path, on_event: OnEvent | 
     def find(keys: Sequence[str]) -> dict[str, Completion]:
         return {key: entry.completion for key, entry in cache.get_many(keys).items()}
 
-    provider.state = batch_folder(folder, provider.namespace)
+    provider.state = journal_folder(folder, provider.namespace)
     provider.on_event = on_event
     await provider.recover(keep, find)
 
 
 def _tell_of_batches(provider: Provider, folder: Path, tell: OnEvent) -> None:
     """Say so where batches under way hold requests that may now be asked, and paid, again."""
-    notice = paid_twice_online(batch_folder(folder, provider.namespace), provider.model)
+    notice = paid_twice_online(journal_folder(folder, provider.namespace), provider.model)
     if notice is not None:
         tell("batches under way", notice=notice)
 

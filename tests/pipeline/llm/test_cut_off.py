@@ -17,8 +17,8 @@ from claimscore.pipeline.llm.question import Answer, token_steps
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.types import Completion, Failure, Request
 from tests.loopback import Loopback, text_answer
+from tests.pipeline.llm.batch_jobs.batch_server import BatchServer, Machine, fine
 from tests.pipeline.llm.fakes import FakeProvider, completion, text
-from tests.pipeline.llm.providers.batch_server import BatchServer, Machine, fine
 from tests.pipeline.llm.test_engine import ask, make, values
 
 pytestmark = pytest.mark.anyio

@@ -6,17 +6,20 @@ import dataclasses
 import importlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
 from claimscore.types import Completion, Request
 
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
 #: Family name -> where its class is. Imported when asked for: SDKs are slow to import.
 PROVIDERS: dict[str, str] = {
     "builtin": "claimscore.baseline.provider:BuiltinProvider",
     "openai": "claimscore.pipeline.llm.providers.openai:OpenAIProvider",
-    "openai-batch": "claimscore.pipeline.llm.providers.openai_batch:OpenAIBatchProvider",
+    "openai-batch": "claimscore.pipeline.llm.batch_jobs.provider:OpenAIBatchProvider",
 }
 
 
@@ -53,21 +56,24 @@ class Diagnosable(Protocol):
 
 @runtime_checkable
 class Collecting(Protocol):
-    """A provider that answers in batches, after minutes or hours, and after a restart too.
+    """A provider that answers in batch jobs, after minutes or hours, and after a restart too.
 
     `batch_size` is how many requests should wait at once; it keeps its own limits and time.
     """
 
     batch_size: int
 
+    def start(self, tasks: TaskGroup) -> None:
+        """Take the task group in which the work for the requests that wait may run."""
+
     async def recover(self, keep: Keep, find: Find | None = None) -> None:
-        """Collect what earlier runs have sent; from now on every answer goes to `keep` first."""
+        """Collect the answers of earlier runs; from now on each answer goes to `keep` first."""
 
     def notice(self) -> str | None:
-        """What is under way, for people who stop now; None where nothing is."""
+        """The jobs that go on after a stop, in words; None where there are none."""
 
     def under_way(self) -> tuple[str, float]:
-        """What is waited for, in words, and for how many seconds already; "" for nothing."""
+        """The jobs that are waited for, in words, and for how many seconds already; or ""."""
 
 
 class SeveralServers:

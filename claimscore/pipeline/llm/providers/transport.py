@@ -3,7 +3,7 @@
 `DirectTransport` has connections of its own and reads replies with httptools, Node's parser in C:
 a request takes the connection that was idle last, or opens one, and has it for itself. It costs
 an eighth of the CPU time of an httpx2 client (`docs/decisions.md` has the numbers).
-`ClientTransport` is that client, for proxies, for tests and for the large files of batch jobs.
+`ClientTransport` is that client, for proxies and for tests.
 
 Nothing is sent twice from here: the server may have done, and billed, a request that it did not
 get to answer. An idle connection that the server has closed is recognised before it is used.
@@ -20,8 +20,8 @@ import socket
 import ssl
 import time
 import zlib
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, urlsplit
 
 import anyio
@@ -36,8 +36,6 @@ from claimscore.pipeline.llm.providers.errors import scrubbed
 #: A larger answer, or a larger head of one, is a broken one.
 MAX_BODY_BYTES = 64 * 2**20
 MAX_HEAD_BYTES = 128 * 2**10
-
-_CHUNK_BYTES = 2**16
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -317,96 +315,86 @@ class ReplyParser:
 
 
 class ClientTransport:
-    """An httpx2 client: slower, but it knows proxies and sends and fetches files.
-
-    `replacement` takes the place of its connections, for tests. `key` is left out of errors.
-    """
+    """An httpx2 client: slower, but it knows proxies, and tests can replace its connections."""
 
     def __init__(
         self,
         base_url: str,
         timeout_s: float,
         replacement: httpx2.AsyncBaseTransport | None = None,
-        *,
-        key: str | None = None,
     ) -> None:
         self._base_url = base_url
         self._timeout_s = timeout_s
-        self._key = key
         self._trusted = False
-        if replacement is None and not http_policy.may_be_proxied(base_url):
-            replacement = httpx2.AsyncHTTPTransport(**http_policy.transport_options())
-        try:
-            self._client = httpx2.AsyncClient(
-                transport=replacement, **http_policy.client_options(timeout_s)
-            )
-        except (ImportError, ValueError, httpx2.InvalidURL) as exc:
-            raise http_policy.unusable_proxy(exc) from None
+        self._client = open_client(base_url, timeout_s, replacement)
 
     async def send(self, method: str, path: str, headers: Headers, body: bytes = b"") -> Reply:
-        with anyio.move_on_after(self._timeout_s):
-            async with self._response(method, path, headers, content=body or None) as response:
-                return await self._whole(response)
+        try:
+            with anyio.move_on_after(self._timeout_s):
+                reply = await self._exchange(method, self._base_url + path, headers, body)
+                self._trusted = True
+                return reply
+        except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
+            raise translate_http_error(
+                exc, self._base_url, timeout_s=self._timeout_s, trusted=self._trusted
+            ) from None
         raise _no_answer(self._base_url, self._timeout_s)
 
-    async def upload(
-        self, path: str, headers: Headers, stream: BinaryIO, name: str, fields: Mapping[str, str]
-    ) -> Reply:
-        """Post a form with a file, which is read while it is sent.
-
-        The time limit is one for each piece, not for the whole.
-        """
-        file = {"file": (name, stream, "application/jsonl")}
-        async with self._response("POST", path, headers, files=file, data=fields) as response:
-            return await self._whole(response)
-
-    async def download(self, path: str, headers: Headers, into: BinaryIO) -> Reply:
-        """Write a body of any size to `into`; the reply holds it only where the status is not 200.
-
-        The time limit is one for each piece, not for the whole.
-        """
-        async with self._response("GET", path, headers) as response:
-            if response.status_code != 200:
-                return await self._whole(response)
-            async for part in response.aiter_bytes(_CHUNK_BYTES):
-                into.write(part)
-            return Reply(200, dict(response.headers), b"")
+    async def _exchange(self, method: str, url: str, headers: Headers, body: bytes) -> Reply:
+        async with self._client.stream(
+            method, url, headers=list(headers), content=body or None
+        ) as response:
+            content = bytearray()
+            async for part in response.aiter_bytes():
+                content += part
+                if len(content) > MAX_BODY_BYTES:
+                    raise _too_large(self._base_url)
+            return Reply(response.status_code, dict(response.headers), bytes(content))
 
     async def aclose(self) -> None:
         await self._client.aclose()
 
-    @contextlib.asynccontextmanager
-    async def _response(
-        self, method: str, path: str, headers: Headers, **content: Any
-    ) -> AsyncIterator[httpx2.Response]:
-        """The response to a request; what breaks until it is read becomes an error of ours."""
-        try:
-            async with self._client.stream(
-                method, self._base_url + path, headers=list(headers), **content
-            ) as response:
-                self._trusted = True
-                yield response
-        except (httpx2.ConnectError, httpx2.ProxyError, httpx2.ConnectTimeout) as exc:
-            why = scrubbed(http_policy.why_not_reached(exc), self._key)
-            if http_policy.is_untrusted(why):
-                raise _untrusted(self._base_url, why, before=self._trusted) from None
-            raise _not_reached(self._base_url, why) from None
-        except httpx2.TimeoutException:
-            raise _no_answer(self._base_url, self._timeout_s) from None
-        except httpx2.DecodingError:
-            raise _undecodable(self._base_url) from None
-        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as exc:
-            raise ConfigError(f"{self._base_url}: {scrubbed(str(exc), self._key)}") from None
-        except httpx2.TransportError:
-            raise TransientError(f"{self._base_url}: the connection broke", "dropped") from None
 
-    async def _whole(self, response: httpx2.Response) -> Reply:
-        content = bytearray()
-        async for part in response.aiter_bytes():
-            content += part
-            if len(content) > MAX_BODY_BYTES:
-                raise _too_large(self._base_url)
-        return Reply(response.status_code, dict(response.headers), bytes(content))
+def open_client(
+    base_url: str, timeout_s: float, replacement: httpx2.AsyncBaseTransport | None = None
+) -> httpx2.AsyncClient:
+    """An httpx2 client for one server: direct connections, unless a proxy may be between.
+
+    `replacement` takes the place of its connections, for tests. Raises `ConfigError` where the
+    environment names a proxy that cannot be used.
+    """
+    if replacement is None and not http_policy.may_be_proxied(base_url):
+        replacement = httpx2.AsyncHTTPTransport(**http_policy.transport_options())
+    try:
+        return httpx2.AsyncClient(transport=replacement, **http_policy.client_options(timeout_s))
+    except (ImportError, ValueError, httpx2.InvalidURL) as exc:
+        raise ConfigError(f"the proxy named in the environment cannot be used: {exc}") from None
+
+
+def translate_http_error(
+    exc: httpx2.HTTPError | httpx2.InvalidURL,
+    base_url: str,
+    *,
+    timeout_s: float,
+    trusted: bool = False,
+    key: str | None = None,
+) -> TransientError | ConfigError:
+    """The error of ours that an error of httpx2 is; it quotes nothing but why no connection came.
+
+    `trusted` says that the server was reached before; `key` is left out of the words.
+    """
+    if isinstance(exc, httpx2.ConnectError | httpx2.ProxyError | httpx2.ConnectTimeout):
+        why = scrubbed(http_policy.why_not_reached(exc), key)
+        if http_policy.is_untrusted(why):
+            return _untrusted(base_url, why, before=trusted)
+        return _not_reached(base_url, why)
+    if isinstance(exc, httpx2.TimeoutException):
+        return _no_answer(base_url, timeout_s)
+    if isinstance(exc, httpx2.DecodingError):
+        return _undecodable(base_url)
+    if isinstance(exc, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
+        return ConfigError(f"{base_url}: {scrubbed(str(exc), key)}")
+    return TransientError(f"{base_url}: the connection broke", "dropped")
 
 
 # -- both

@@ -17,12 +17,13 @@ from anyio import lowlevel, to_thread
 
 from claimscore.cache.key import request_key
 from claimscore.errors import ClaimscoreError
-from claimscore.pipeline.llm.providers.batch import files as batch_files
-from claimscore.pipeline.llm.providers.batch.files import BatchFolder, Lock
-from claimscore.pipeline.llm.providers.openai_batch import OpenAIBatchProvider
+from claimscore.pipeline.llm.batch_jobs import journal as journal_module
+from claimscore.pipeline.llm.batch_jobs.journal import JobJournal, JournalLock
+from claimscore.pipeline.llm.batch_jobs.provider import OpenAIBatchProvider
 from claimscore.types import Completion, Message, Request
 
 Body = dict[str, Any]
+TakeLock = Callable[[Path], JournalLock | None]
 #: What becomes of a line, asked for the n-th time: a body, (status, body), an error, None.
 LineFunction = Callable[[Body, int], Any]
 
@@ -259,7 +260,7 @@ class Machine:
         self.kill_at: int | None = None
         self.steps: list[str] = []
         self.dead = False
-        self._locks: list[Lock] = []
+        self._locks: list[JournalLock] = []
 
     @contextmanager
     def switched_on(self, kill_at: int | None = None) -> Iterator[None]:
@@ -267,12 +268,11 @@ class Machine:
         self.dead, self.kill_at, self.steps = False, kill_at, []
         with pytest.MonkeyPatch.context() as patch:
             for name in ("write_text", "atomic_file"):
-                patch.setattr(batch_files, name, self._stepping(name, getattr(batch_files, name)))
-            remove = self._stepping("remove", BatchFolder.remove)
-            patch.setattr(BatchFolder, "remove", remove)
-            rmtree = self._stepping("rmtree", batch_files.shutil.rmtree)
-            patch.setattr(batch_files, "shutil", _Namespace(rmtree=rmtree))
-            patch.setattr(batch_files.Lock, "take", self._take(batch_files.Lock.take))
+                patch.setattr(
+                    journal_module, name, self._stepping(name, getattr(journal_module, name))
+                )
+            patch.setattr(JobJournal, "remove", self._stepping("remove", JobJournal.remove))
+            patch.setattr(JournalLock, "take", self._take(JournalLock.take))
             try:
                 yield
             except* KilledError:
@@ -327,19 +327,16 @@ class Machine:
 
         return stepping
 
-    def _take(self, take: Callable[[Path], Lock | None]) -> Callable[[Path], Lock | None]:
-        def taking(path: Path) -> Lock | None:
+    def _take(
+        self, take: Callable[[Path], JournalLock | None]
+    ) -> Callable[[Path], JournalLock | None]:
+        def taking(path: Path) -> JournalLock | None:
             lock = take(path)
             if lock is not None:
                 self._locks.append(lock)
             return lock
 
         return taking
-
-
-class _Namespace:
-    def __init__(self, **values: Any) -> None:
-        self.__dict__.update(values)
 
 
 def question(text: str) -> Request:
@@ -358,6 +355,7 @@ async def ask(provider: OpenAIBatchProvider, requests: list[Request]) -> list[An
             outcomes[number] = exc
 
     async with anyio.create_task_group() as tasks:
+        provider.start(tasks)
         for number, request in enumerate(requests):
             tasks.start_soon(complete, number, request)
     return outcomes

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import anyio
 import httpx2
 import pytest
+from anyio import from_thread
 
 from claimscore.cache.key import request_key
-from claimscore.pipeline.llm.providers.batch.files import BatchFolder, paid_twice_online
-from claimscore.pipeline.llm.providers.batch.lines import input_line
-from claimscore.pipeline.llm.providers.openai_batch import OpenAIBatchProvider
-from claimscore.pipeline.llm.providers.schema import Dialect
+from claimscore.pipeline.llm.batch_jobs.journal import JobJournal, paid_twice_online
+from claimscore.pipeline.llm.batch_jobs.provider import OpenAIBatchProvider
 from claimscore.types import Completion, Request
-from tests.pipeline.llm.providers.batch_server import (
+from tests.pipeline.llm.batch_jobs.batch_server import (
     BatchServer,
     Machine,
     ask,
@@ -32,8 +32,10 @@ pytestmark = pytest.mark.anyio
 async def test_what_was_not_sent_when_stopped_is_not_sent(server: BatchServer, machine: Machine):
     """Cancelled while it is collected: nothing was spent, nothing is said."""
     provider = machine.provider(sleep=anyio.sleep)
-    with anyio.move_on_after(0.05):
-        await provider.complete(question("a"))
+    async with anyio.create_task_group() as tasks:
+        provider.start(tasks)
+        with anyio.move_on_after(0.05):
+            await provider.complete(question("a"))
     await provider.aclose()
     assert server.calls == []
     assert provider.notice() is None
@@ -59,7 +61,7 @@ async def test_a_stop_ends_the_waiting_and_loses_nothing(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ask, provider, requests)
         if not call:
-            while not provider.progress().collecting:
+            while not provider.under_way()[0]:
                 await anyio.sleep(0)
             assert provider.under_way()[0].endswith(" requests are put together")
             tasks.cancel_scope.cancel()
@@ -83,19 +85,18 @@ async def test_what_was_sent_when_stopped_is_collected_by_the_next_run(
     provider = machine.provider()
     requests = [question("a"), question("b")]
     async with anyio.create_task_group() as tasks:
+        provider.start(tasks)
         for request in requests:
             tasks.start_soon(provider.complete, request)
         while server.calls.count("look") < 3:
             await anyio.sleep(0)
-        progress, (words, seconds) = provider.progress(), provider.under_way()
+        words, seconds = provider.under_way()
         tasks.cancel_scope.cancel()
     await provider.aclose()
     assert provider.notice() == (
         "2 requests are in batch batch_1, which goes on; "
         "run the same command to collect the answers"
     )
-    assert (progress.batches, progress.requests, progress.collecting) == (1, 2, 0)
-    assert progress.oldest_s > 5
     assert words == "2 requests are in batch batch_1 (in_progress, 0 answered)"
     assert seconds > 5
     assert provider.under_way() == ("", 0.0)
@@ -114,10 +115,10 @@ async def test_what_was_sent_when_stopped_is_collected_by_the_next_run(
 
 
 @pytest.mark.parametrize("cancelled", [{0}, {3}, {0, 3}, {0, 2, 3}, {0, 1, 2}])
-async def test_whoever_is_left_takes_over(
+async def test_the_tasks_that_are_left_get_their_answers(
     cancelled: set[int], server: BatchServer, machine: Machine
 ):
-    """The task that does the work for all may be cancelled, and its heir at the same time."""
+    """Whichever of the tasks that wait are cancelled."""
     server.n_looks = 5
     provider, outcomes = machine.provider(), []
     scopes = [anyio.CancelScope() for _ in range(4)]
@@ -127,6 +128,7 @@ async def test_whoever_is_left_takes_over(
             outcomes.append(await provider.complete(question(str(number))))
 
     async with anyio.create_task_group() as tasks:
+        provider.start(tasks)
         for number in range(4):
             tasks.start_soon(complete, number)
         while "look" not in server.calls:
@@ -147,6 +149,7 @@ async def test_answers_are_kept_before_anybody_has_them(server: BatchServer, mac
         seen.append(len(machine.cache))
 
     async with anyio.create_task_group() as tasks:
+        provider.start(tasks)
         for text in "abc":
             tasks.start_soon(complete, text)
     assert seen == [3, 3, 3]
@@ -160,7 +163,7 @@ async def test_recovery_keeps_quiet_where_the_server_is_not_there(
     server.faults["look"] = [httpx2.ConnectError("down")]
     provider = machine.provider()
     await provider.recover(machine.keep, machine.find)
-    assert "down" in provider.progress().trouble
+    assert provider.under_way() == ("", 0.0)
     server.n_looks = 2
     assert texts(await ask(provider, [question("a")])) == ["re a"]
     assert server.sizes == [1]
@@ -171,6 +174,7 @@ async def stopped_while_waiting(server: BatchServer, machine: Machine) -> None:
     server.n_looks = 10**9
     provider = machine.provider()
     async with anyio.create_task_group() as tasks:
+        provider.start(tasks)
         tasks.start_soon(provider.complete, question("a"))
         while "look" not in server.calls:
             await anyio.sleep(0)
@@ -179,11 +183,10 @@ async def stopped_while_waiting(server: BatchServer, machine: Machine) -> None:
 
 
 async def test_a_first_run_asks_nobody(server: BatchServer, machine: Machine):
-    """Nothing to recover: nothing on the wire, no SDK, no folder."""
+    """Nothing to recover: nothing on the wire, no folder."""
     provider = machine.provider()
     await provider.recover(machine.keep)
     assert server.calls == []
-    assert provider._lazy_api is None
     assert not machine.state.exists()
 
 
@@ -222,6 +225,36 @@ async def test_what_another_process_has_bought_is_not_sent(server: BatchServer, 
     assert server.sizes == [1]
 
 
+async def test_a_request_that_comes_in_the_last_moment_is_not_sent_twice(
+    server: BatchServer, machine: Machine
+):
+    """It is in a batch of an earlier run, and joins while the next one is put together."""
+    await stopped_while_waiting(server, machine)
+    provider, answers = machine.provider(), []
+
+    async def complete(text: str) -> None:
+        answers.append(await provider.complete(question(text)))
+
+    async def join() -> None:
+        tasks.start_soon(complete, "a")
+        await anyio.sleep(0.01)
+
+    def find(keys: Sequence[str]) -> dict[str, Completion]:
+        if server.sizes == [1] and not answers and request_key(question("a")) not in keys:
+            from_thread.run(join)
+        return {}
+
+    await provider.recover(machine.keep, find)
+    server.n_looks = 2
+    async with anyio.create_task_group() as tasks:
+        provider.start(tasks)
+        tasks.start_soon(complete, "b")
+    assert sorted(texts(answers)) == ["re a", "re b"]
+    server.finish()
+    assert set(server.paid.values()) == {1}
+    assert server.sizes == [1, 1]
+
+
 async def test_failed_lines_of_a_shared_batch_are_sent_again_once(
     server: BatchServer, machine: Machine
 ):
@@ -244,29 +277,22 @@ async def test_failed_lines_of_a_shared_batch_are_sent_again_once(
     assert server.sizes == [4, 4]
 
 
-async def test_a_batch_is_left_to_the_process_that_sends_it(server: BatchServer, machine: Machine):
-    """While it lives; when it has gone, whoever needs the batch takes over."""
-    second = machine.provider()
-    folder = BatchFolder(machine.state, now=machine.clock)
-    folder.make()
-    request = question("a")
-    lines = [(request_key(request), input_line(request_key(request), request, Dialect()))]
-    prepared = folder.prepare(lines, model="m", dialect={}, max_bytes=9999)
-    assert prepared is not None
+async def test_sending_is_left_to_the_process_that_does_it(server: BatchServer, machine: Machine):
+    """While it lives; when it has gone, the next one takes over."""
+    provider, request = machine.provider(), question("a")
+    lock = JobJournal(machine.state).lock()
+    assert lock is not None
+    await provider.recover(machine.keep, machine.find)
     outcomes: list[Any] = []
-    folder.moved(prepared.state, "creating")
-    await second.recover(machine.keep, machine.find)
-    assert server.calls == []
-    folder.moved(prepared.state, "prepared")
 
     async def run() -> None:
-        outcomes.extend(await ask(second, [request]))
+        outcomes.extend(await ask(provider, [request]))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(run)
         while len(machine.clock.slept) < 20:
             await anyio.sleep(0)
         assert server.calls == []
-        prepared.lock.release()
+        lock.release()
     assert texts(outcomes) == ["re a"]
     assert server.sizes == [1]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.llm.providers.batch_server import BatchServer, Machine
+from tests.pipeline.llm.batch_jobs.batch_server import BatchServer, Machine
 
 
 @pytest.fixture

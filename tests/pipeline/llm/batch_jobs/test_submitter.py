@@ -13,8 +13,8 @@ from claimscore.errors import (
     OutageError,
     QuotaError,
 )
-from claimscore.pipeline.llm.providers.batch.files import BatchFolder
-from tests.pipeline.llm.providers.batch_server import (
+from claimscore.pipeline.llm.batch_jobs.journal import JobJournal
+from tests.pipeline.llm.batch_jobs.batch_server import (
     BatchServer,
     Machine,
     ask,
@@ -141,7 +141,7 @@ async def test_a_refusal_to_take_a_batch_stops_the_run(
     outcomes = await ask(machine.provider(), [question("a"), question("b")])
     assert {type(outcome) for outcome in outcomes} == {expected}
     assert words in str(outcomes[0])
-    assert BatchFolder(machine.state).names() == []
+    assert JobJournal(machine.state).names() == []
 
 
 async def test_a_batch_that_the_server_does_not_know_is_explained(
@@ -150,7 +150,7 @@ async def test_a_batch_that_the_server_does_not_know_is_explained(
     """Another key, or deleted: it is not bought again without being asked to."""
     server.faults["look"] = [httpx2.Response(404, json={"error": {"message": "No such batch"}})]
     (outcome,) = await ask(machine.provider(), [question("a")])
-    (name,) = BatchFolder(machine.state).names()
+    (name,) = JobJournal(machine.state).names()
     assert isinstance(outcome, ConfigError)
     assert f"delete {machine.state / name}" in str(outcome)
     assert "batch_1" in str(outcome)

@@ -16,9 +16,9 @@ from claimscore.errors import (
     TransientError,
     UnknownModelError,
 )
-from claimscore.pipeline.llm.providers.batch.files import BatchFolder
+from claimscore.pipeline.llm.batch_jobs.journal import JobJournal
 from claimscore.pipeline.llm.providers.schema import Dialect
-from tests.pipeline.llm.providers.batch_server import (
+from tests.pipeline.llm.batch_jobs.batch_server import (
     BatchServer,
     Body,
     Machine,
@@ -207,7 +207,7 @@ async def test_a_batch_too_large_for_the_queue_is_halved(server: BatchServer, ma
 
     def on_event(kind: str, **fields: Any) -> None:
         events.append((kind, fields))
-        troubles.add(provider.progress().trouble)
+        troubles.add(provider.under_way()[0])
 
     provider.on_event = on_event
     outcomes = await ask(provider, [question(str(i)) for i in range(8)])
@@ -239,7 +239,7 @@ async def test_a_queue_that_stays_full_ends_the_patience(server: BatchServer, ma
     assert isinstance(outcome, OutageError)
     assert "Enqueued token limit" in str(outcome)
     assert machine.clock.elapsed < 2000
-    assert not list(BatchFolder(machine.state).names())
+    assert not list(JobJournal(machine.state).names())
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ async def test_a_refused_batch_stops_the_run(
     outcomes = await ask(machine.provider(), [question("a"), question("b")])
     assert {type(outcome) for outcome in outcomes} == {expected}
     assert fault["message"] in str(outcomes[0])
-    assert BatchFolder(machine.state).names() == []
+    assert JobJournal(machine.state).names() == []
 
 
 async def test_a_batch_refused_for_the_servers_own_trouble_is_sent_again(

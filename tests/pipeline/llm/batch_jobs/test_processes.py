@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from claimscore.cache.key import request_key
-from claimscore.pipeline.llm.providers.batch.files import BatchFolder
-from claimscore.pipeline.llm.providers.openai_batch import OpenAIBatchProvider
+from claimscore.pipeline.llm.batch_jobs.journal import JobJournal
+from claimscore.pipeline.llm.batch_jobs.provider import OpenAIBatchProvider
 from claimscore.types import Completion, Message, Request
 from tests.children import processes_with
 from tests.loopback import Loopback, text_answer
@@ -58,6 +58,7 @@ async def _ask(url: str, folder: Path) -> None:
     ]
     have = read()
     async with anyio.create_task_group() as tasks:
+        provider.start(tasks)
         for request in requests:
             if request_key(request) not in have:
                 tasks.start_soon(provider.complete, request)
@@ -70,7 +71,7 @@ def anyio_backend() -> str:
 
 
 def start(server: Loopback, folder: Path) -> BaseProcess:
-    processes = processes_with(__name__, "claimscore.pipeline.llm.providers.batch.api")
+    processes = processes_with(__name__, "claimscore.pipeline.llm.batch_jobs.client")
     process = processes.Process(target=ask, args=(server.base_url, folder))
     process.start()
     return process
@@ -106,7 +107,7 @@ def test_killed_processes_pay_nothing_twice(tmp_path: Path):
         assert set(server.paid.values()) == {1}
     answers = {json.loads(line)["key"] for line in kept.read_text().splitlines()}
     assert len(answers) == N_REQUESTS
-    assert BatchFolder(tmp_path / "batches").names() == []
+    assert JobJournal(tmp_path / "batches").names() == []
 
 
 def test_two_processes_at_once_pay_nothing_twice(tmp_path: Path):
@@ -144,6 +145,7 @@ async def test_a_lost_answer_over_a_real_connection(tmp_path: Path):
             answers.append((await provider.complete(request)).text)
 
         async with anyio.create_task_group() as tasks:
+            provider.start(tasks)
             for number in range(20):
                 tasks.start_soon(complete, number)
         await provider.aclose()

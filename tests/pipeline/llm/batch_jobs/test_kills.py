@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from claimscore.cache.key import request_key
 from claimscore.errors import ConfigError
-from claimscore.pipeline.llm.providers.batch.files import BatchFolder
 from claimscore.types import Request
-from tests.pipeline.llm.providers.batch_server import (
+from tests.pipeline.llm.batch_jobs.batch_server import (
     BatchServer,
     Body,
     Machine,
@@ -34,10 +33,7 @@ STEPS = [
     f"{when} {step}"
     for step in (
         "atomic_file",  # the requests
-        "write_text",  # prepared
-        "write_text",  # uploading
         "upload",
-        "write_text",  # uploaded
         "write_text",  # creating
         "create",
         "write_text",  # created
@@ -45,9 +41,10 @@ STEPS = [
         "look",
         "download",
         "keep",
+        "remove",
     )
     for when in ("before", "after")
-] + ["before remove", "before rmtree", "after rmtree", "after remove"]
+]
 
 
 async def live(
@@ -118,7 +115,7 @@ async def test_a_kill_after_a_lost_answer_pays_nothing_twice(call: str, tmp_path
     """The two ways not to know whether something was done, one after the other."""
     machine = Machine(BatchServer(), tmp_path / "s")
     machine.server.faults[call] = ["lost", httpx2.ConnectError("down"), "lost"]
-    for kill_at in range(7, 14):
+    for kill_at in range(2, 8):
         await live(machine, REQUESTS, kill_at=kill_at)
     await live(machine, REQUESTS)
     check(machine, REQUESTS)
@@ -151,57 +148,21 @@ async def test_a_batch_that_may_be_there_outlives_a_refusal(
     assert len(machine.server.batches) == 1
 
 
-@pytest.mark.parametrize("step", range(7, 14), ids=lambda n: f"{n}-{STEPS[n]}")
-async def test_a_file_that_was_uploaded_is_not_uploaded_again(step: int, tmp_path: Path):
-    """It is found by its name, where its id had not been written."""
-    machine = Machine(BatchServer(), tmp_path / "s")
-    await live(machine, REQUESTS, kill_at=step)
-    machine.server._store("other.jsonl", b"{}")
-    machine.server._store("another.jsonl", b"{}")
-    await live(machine, REQUESTS)
-    check(machine, REQUESTS)
-    assert machine.server.calls.count("upload") == 1
-
-
-async def test_half_a_file_of_the_right_name_is_not_taken_for_it(tmp_path: Path):
-    """A server may have kept what arrived of a broken upload."""
-    machine = Machine(BatchServer(), tmp_path / "s")
-    await live(machine, REQUESTS, kill_at=STEPS.index("after upload"))
-    name, content = machine.server.files["file-1"]
-    machine.server.files["file-1"] = (name, content[:100])
-    await live(machine, REQUESTS)
-    check(machine, REQUESTS)
-
-
 async def test_a_damaged_state_is_made_good_by_the_server(tmp_path: Path):
     """It knows the batch by our uuid."""
     machine = Machine(BatchServer(), tmp_path / "s")
     await live(machine, REQUESTS, kill_at=STEPS.index("after look"))
-    (state,) = machine.state.glob("*/state.json")
+    (state,) = machine.state.glob("*.json")
     state.write_text("{")
     await live(machine, REQUESTS)
     check(machine, REQUESTS)
     assert len(machine.server.batches) == 1
 
 
-async def test_damaged_requests_are_not_sent(tmp_path: Path):
-    """The file that is sent is the one that was written."""
-    machine = Machine(BatchServer(), tmp_path / "s")
-    await live(machine, REQUESTS, kill_at=STEPS.index("before upload"))
-    (requests,) = machine.state.glob("*/requests.jsonl")
-    requests.write_bytes(requests.read_bytes().replace(b"user", b"uses"))
-    await live(machine, REQUESTS)
-    check(machine, REQUESTS)
-    assert not any(b"uses" in content for _, content in machine.server.files.values())
-
-
-async def test_what_was_never_created_is_forgotten_in_time(tmp_path: Path):
+async def test_what_was_never_created_is_forgotten(tmp_path: Path):
     """People's texts do not lie around for ever."""
     machine = Machine(BatchServer(), tmp_path / "s")
     await live(machine, REQUESTS, kill_at=STEPS.index("after upload"))
-    await live(machine, [])
-    assert len(BatchFolder(machine.state).names()) == 1
-    machine.clock.now += 31 * 86_400
     await live(machine, [])
     assert [path.name for path in machine.state.iterdir()] == ["lock"]
 

@@ -1,0 +1,1 @@
+"""Requests that a server answers in hours at half the price: OpenAI's batch jobs."""

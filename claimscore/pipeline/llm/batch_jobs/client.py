@@ -1,0 +1,306 @@
+"""A server's `/files` and `/batches`: what is sent there, and what the lines that come back say.
+
+The home of OpenAI's SDK, whose own retries are off. Nothing is sent twice from here: whether a
+job was made by a request whose answer was lost is for the caller to find out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple, TypeVar
+
+import httpx2
+import openai
+from anyio import to_thread
+from openai.pagination import AsyncCursorPage
+from openai.types import Batch, FileObject
+
+from claimscore import http_policy
+from claimscore.atomic import os_errors
+from claimscore.errors import ClaimscoreError, QuotaError, TransientError, UnknownModelError
+from claimscore.pipeline.llm.providers.base import Keep
+from claimscore.pipeline.llm.providers.errors import Refusal
+from claimscore.pipeline.llm.providers.openai import OpenAIServer, decode_json
+from claimscore.pipeline.llm.providers.schema import Dialect, chat_body, encode_json
+from claimscore.pipeline.llm.providers.transport import open_client, translate_http_error
+from claimscore.types import JSON, Completion, Request
+
+T = TypeVar("T")
+
+_CHUNK_BYTES = 2**16
+
+#: Answers that are kept at a time.
+_GROUP = 1000
+
+#: The name under which a job carries our uuid, so that it can be found again.
+METADATA = "claimscore"
+
+#: The server ended its work on a job, one way or the other.
+ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
+
+#: Characters that some programs take for the end of a line; inside of a JSON text only.
+_LINE_ENDS = (("\u2028", "\\u2028"), ("\u2029", "\\u2029"), ("\x85", "\\u0085"))
+
+#: The model timed out on the request: it may be billed. Other codes: it was not begun.
+_TIMEOUTS = {"request_timeout"}
+
+#: What servers say where a job is too large, or too much waits already. OpenAI; LiteLLM.
+_QUEUE_FULL = re.compile(r"token_limit_exceeded|enqueued|too_many_tasks|batch_limit_exceeded")
+
+
+class NotFoundError(Exception):
+    """The server does not know a job, a file or a path by this name (any more)."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServerJob:
+    """The server's view of a batch job. `faults` are why it was refused as a whole."""
+
+    id: str
+    status: str
+    output_file_id: str | None
+    error_file_id: str | None
+    completed: int
+    failed: int
+    faults: tuple[JSON, ...]
+
+
+class OutputLine(NamedTuple):
+    """The outcome of the request with this key; a refusal may teach a dialect."""
+
+    key: str
+    outcome: Completion | ClaimscoreError
+    refusal: Refusal | None = None
+
+
+class BatchClient:
+    """One server's batch jobs for one model; `transport` replaces connections in tests.
+
+    Raises `TransientError`, the errors that stop a run, and `NotFoundError`; none of them holds
+    the key.
+    """
+
+    def __init__(
+        self,
+        server: OpenAIServer,
+        model: str,
+        *,
+        timeout_s: float,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.server = server
+        self._model = model
+        self._timeout_s = timeout_s
+        self._trusted = False
+        # Said outright: the SDK would look for credentials and names in the environment.
+        self._headers: Any = {
+            "Authorization": f"Bearer {server.key}" if server.key else openai.Omit(),
+            "OpenAI-Organization": openai.Omit(),
+            "OpenAI-Project": openai.Omit(),
+        }
+        self._sdk = openai.AsyncOpenAI(
+            api_key=server.key or "",
+            base_url=server.base_url,
+            max_retries=0,
+            timeout=http_policy.client_options(timeout_s)["timeout"],
+            http_client=open_client(server.base_url, timeout_s, transport),
+            _enforce_credentials=False,
+        )
+
+    async def aclose(self) -> None:
+        """Close connections; may be called twice."""
+        await self._sdk.close()
+
+    async def upload(self, path: Path, name: str) -> str:
+        """Send a file of requests; its id. It is read while it is sent, not before."""
+        with self._translated(), path.open("rb") as stream:
+            uploaded = await self._sdk.files.create(
+                file=(name, stream, "application/jsonl"),
+                purpose="batch",
+                extra_headers=self._headers,
+            )
+            return _whole(uploaded, FileObject).id
+
+    async def create(self, file_id: str, uuid: str) -> ServerJob:
+        """Make a job of a file. After a `TransientError` there may be one all the same."""
+        with self._translated():
+            return _server_job(
+                await self._sdk.batches.create(
+                    input_file_id=file_id,
+                    endpoint="/v1/chat/completions",
+                    completion_window="24h",
+                    metadata={METADATA: uuid},
+                    extra_headers=self._headers,
+                )
+            )
+
+    async def find(self, uuid: str) -> ServerJob | None:
+        """The job that carries this uuid, if there is one among all of the account's."""
+        with self._translated():
+            listing: Any = self._sdk.batches.list(limit=100, extra_headers=self._headers)
+            while True:
+                try:
+                    page: Any = _whole(await listing, AsyncCursorPage)
+                except AttributeError:  # the SDK's own, where the server sent no JSON
+                    raise ValueError("no list") from None
+                for batch in page.data or []:
+                    if (batch.metadata or {}).get(METADATA) == uuid:
+                        return _server_job(batch)
+                if not page.has_next_page():
+                    return None
+                listing = page.get_next_page()
+
+    async def retrieve(self, batch_id: str) -> ServerJob:
+        """How a job stands."""
+        with self._translated():
+            return _server_job(
+                await self._sdk.batches.retrieve(batch_id, extra_headers=self._headers)
+            )
+
+    async def read_output(
+        self, file_id: str, folder: Path, keep: Keep, hand_out: Callable[[OutputLine], None]
+    ) -> None:
+        """Hand out the lines of an output or error file; its answers go to `keep` before.
+
+        The file may be large: it lies in `folder` meanwhile. Lines may be handed out before an
+        error, and again when this is called again.
+        """
+        with os_errors(folder), tempfile.TemporaryFile(dir=folder) as stream:
+            with self._translated():
+                contents = self._sdk.files.with_streaming_response
+                async with contents.content(file_id, extra_headers=self._headers) as response:
+                    async for part in response.iter_bytes(_CHUNK_BYTES):
+                        stream.write(part)
+            stream.seek(0)
+            while lines := await to_thread.run_sync(self._kept_lines, stream, keep):
+                for line in lines:
+                    hand_out(line)
+
+    def _kept_lines(self, stream: IO[bytes], keep: Keep) -> list[OutputLine]:
+        """The next lines of a file, their answers kept already; none at the end."""
+        raw = itertools.islice((line for line in stream if line.strip()), _GROUP)
+        lines = [line for each in raw if (line := self.read_line(each)) is not None]
+        answers = {line.key: line.outcome for line in lines if isinstance(line.outcome, Completion)}
+        if answers:
+            keep(answers)
+        return lines
+
+    def refusal(self, fault: JSON) -> OutputLine:
+        """Why a whole job was refused, as if each of its requests had been."""
+        return self._refused("", 400, {"error": fault})
+
+    def read_line(self, line: bytes) -> OutputLine | None:
+        """The outcome in a line of an output or error file; None for an empty line.
+
+        Raises `TransientError` where the line is broken.
+        """
+        if not line.strip():
+            return None
+        item = decode_json(line)
+        key = item.get("custom_id") if isinstance(item, dict) else None
+        if not isinstance(key, str):
+            raise TransientError(f"{self.server.base_url}: a broken line in the answers", "body")
+        response = item.get("response")
+        if not isinstance(response, dict) or not response.get("status_code"):
+            return OutputLine(key, self._not_done(item.get("error")))
+        status, body = response["status_code"], response.get("body")
+        if not isinstance(status, int) or not 200 <= status < 300:
+            return self._refused(key, status if isinstance(status, int) else 500, body)
+        stand_in = Request("", "", self._model, ())  # only the model's name is taken from it
+        try:
+            return OutputLine(key, self.server.completion(body, stand_in))
+        except TransientError as exc:
+            return OutputLine(key, exc)
+
+    def _refused(self, key: str, status: int, body: object) -> OutputLine:
+        refusal = self.server.refusal(status, {}, json.dumps(body).encode())
+        return OutputLine(key, self.server.error(refusal, self._model), refusal)
+
+    def _not_done(self, error: object) -> ClaimscoreError:
+        """A request that was not begun (the job expired or was cancelled) or timed out."""
+        _, meant, refusal = self._refused("", 400, {"error": error})
+        if isinstance(meant, QuotaError | UnknownModelError):
+            return meant
+        assert refusal is not None
+        kind: Any = "timeout" if refusal.codes & _TIMEOUTS else "status"
+        return TransientError(f"{self.server.base_url}: {refusal.message}", kind)
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Errors of the SDK and of its connections as ours.
+
+        Causes are cut off (`from None`): they may quote headers or a key.
+        """
+        base_url = self.server.base_url
+        try:
+            yield
+            self._trusted = True
+        except openai.APIStatusError as exc:
+            headers = {name.lower(): value for name, value in exc.response.headers.items()}
+            refusal = self.server.refusal(exc.status_code, headers, exc.response.content)
+            error = self.server.error(refusal, self._model)
+            if exc.status_code == 404 and not isinstance(error, UnknownModelError):
+                raise NotFoundError(str(error)) from None
+            raise error from None
+        except (openai.APIConnectionError, httpx2.HTTPError, httpx2.InvalidURL) as exc:
+            cause = exc.__cause__ if isinstance(exc, openai.APIConnectionError) else exc
+            if not isinstance(cause, httpx2.HTTPError | httpx2.InvalidURL):
+                cause = httpx2.ReadError("")
+            raise translate_http_error(
+                cause,
+                base_url,
+                timeout_s=self._timeout_s,
+                trusted=self._trusted,
+                key=self.server.key,
+            ) from None
+        except (openai.OpenAIError, ValueError):
+            raise TransientError(f"{base_url}: an answer that is none", "body") from None
+
+
+def _server_job(batch: Any) -> ServerJob:
+    """Servers leave out what they do not count; without an id or a status it is no job."""
+    _whole(batch, Batch)
+    if not isinstance(batch.status, str):
+        raise ValueError("a batch without a status")
+    counts, errors = batch.request_counts, batch.errors
+    faults = (errors.data if errors is not None else None) or []
+    return ServerJob(
+        id=batch.id,
+        status=batch.status,
+        output_file_id=batch.output_file_id or None,
+        error_file_id=batch.error_file_id or None,
+        completed=(counts.completed if counts is not None else None) or 0,
+        failed=(counts.failed if counts is not None else None) or 0,
+        faults=tuple({"code": f.code, "message": f.message, "param": f.param} for f in faults),
+    )
+
+
+def _whole(answer: T, kind: type[Any]) -> T:
+    """The SDK hands on what it cannot read; `ValueError` where this is no `kind` with an id."""
+    if not isinstance(answer, kind) or not isinstance(getattr(answer, "id", ""), str):
+        raise ValueError(f"no {kind.__name__}")
+    return answer
+
+
+def is_queue_full(words: str) -> bool:
+    """Whether a refusal says that a smaller job, or a later one, would be taken."""
+    return bool(_QUEUE_FULL.search(words.lower()))
+
+
+def request_line(key: str, request: Request, dialect: Dialect) -> bytes:
+    """A request as the server's file wants it; `custom_id` comes first, for `JobJournal.keys`."""
+    body = encode_json(chat_body(request, dialect)).decode()
+    for character, escape in _LINE_ENDS:
+        body = body.replace(character, escape)
+    line = (
+        f'{{"custom_id": "{key}", "method": "POST", "url": "/v1/chat/completions", '
+        f'"body": {body}}}\n'
+    )
+    return line.encode()
