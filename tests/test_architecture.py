@@ -99,7 +99,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         "pipeline.encoders.served.client",
     ),
     "httptools": ("pipeline.llm.providers.transport",),
-    "genai_prices": ("pipeline.llm.prices",),
+    "genai_prices": ("pipeline.llm.budget.pricing",),
     "torch": ("pipeline.encoders", "training", "metrics.summac.weights"),
     "transformers": ("pipeline.encoders", "training"),
     "huggingface_hub": ("pipeline.encoders",),

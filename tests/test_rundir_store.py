@@ -129,22 +129,22 @@ def test_a_run_that_was_taken_over_writes_nothing_more(run: RunDirectory, where:
     assert list(run.folder.names()) == before
 
 
-def test_what_is_appended_to_is_copied(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_appended_to_is_mirrored(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Events and notes; another machine goes on with them, and this one keeps nothing."""
     with RunDirectory(where) as run:
         run.check_settings({"seed": 0})
         run.event("started")
         run.write_note({"phase": "running"})
-        run.keep_copied("spend.jsonl", iter([b"first", None, b"second"]).__next__)
-        copies = run._home._copies  # type: ignore[attr-defined]
-        copies.copy()
+        run.mirror("spend.jsonl", iter([b"first", None, b"second"]).__next__)
+        mirror = run._home._mirror  # type: ignore[attr-defined]
+        mirror.copy()
         reader = RunDirectory.reader(where)
         assert (reader.note() or {})["phase"] == "running"
-        assert reader.copied("spend.jsonl") == b"first"
-        copies.copy()
+        assert reader.mirrored("spend.jsonl") == b"first"
+        mirror.copy()
         state = run.state
         assert state.parent.parent == user_state_dir()
-    assert RunDirectory.reader(where).copied("spend.jsonl") == b"second"
+    assert RunDirectory.reader(where).mirrored("spend.jsonl") == b"second"
     assert {path.name for path in state.iterdir()} == {".lock", "machine", "address"}
     with monkeypatch.context() as patch:
         patch.setenv("CLAIMSCORE_STATE_DIR", str(state.parent / "elsewhere"))
@@ -163,7 +163,7 @@ def test_a_store_that_is_away_at_the_end_keeps_what_is_here(where: str) -> None:
     with RunDirectory(where) as run:
         run.check_settings({"seed": 0})
         run.event("first")
-        run._home._copies.copy()  # type: ignore[attr-defined]
+        run.write_through()
         run.event("second")
         patch = pytest.MonkeyPatch()
         patch.setattr(type(run.folder), "write", away)

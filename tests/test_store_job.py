@@ -9,25 +9,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import anyio
 import polars as pl
 import pytest
 
 from claimscore.cli import _main
 from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.pipeline.llm.account import Account, Most
-from claimscore.pipeline.llm.ahead import AHEAD_FILE, Sums
-from claimscore.pipeline.llm.ledger import Ledger, Spent, read_spent
-from claimscore.pipeline.llm.money import SPEND_FILE
-from claimscore.pipeline.llm.prices import PICO
+from claimscore.pipeline.llm.budget.cap import SPEND_FILE, Budget
+from claimscore.pipeline.llm.budget.ledger import Ledger, Spent, parse_spent
 from claimscore.pipeline.run import run, score
-from claimscore.pipeline.spending import allowed_ahead, keep_spending, run_spent
+from claimscore.pipeline.spending import open_ledger, run_spent, take_over_spending
 from claimscore.pipeline.status import run_status
 from claimscore.rundir import RunDirectory
 from claimscore.storage import open_folder
-from tests.pipeline.llm.test_money import PRICE
-
-AHEAD = f".state/{AHEAD_FILE}"
+from tests.pipeline.llm.budget.test_cap import MOST, MOST_USD, PRICE, TOKEN, request
 
 pytestmark = pytest.mark.usefixtures("rules_answer_once")
 
@@ -116,53 +112,50 @@ def test_a_killed_run_goes_on_to_the_bytes_of_a_disk(
 def test_what_was_spent_counts_on_another_machine(
     s3: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The copy of the ledger, reservations of a killed process included; nobody's file is lost
-    to one that says less."""
-    where = f"{s3}/run"
+    """The mirror of the ledger, reservations of a killed process included; a ledger that says more
+    is never lost to one that says less."""
+    where, llm = f"{s3}/run", LLMConfig(model="openai:m")
     with RunDirectory(where) as directory:
         directory.check_settings({"seed": 0})
-        keep_spending(directory)
-        ledger = Ledger(directory.state / SPEND_FILE)
-        ledger.settle([ledger.reserve(10, 5, 100)], Spent(1, 9, 4, 70))
-        ledger.reserve(10, 5, 100)
-        directory._home._copies.copy()  # type: ignore[attr-defined]
-        ledger.settle([ledger.reserve(10, 5, 100)], Spent(1, 9, 4, 30))
-        assert run_spent(directory).requests == 3
-        with monkeypatch.context() as elsewhere:
-            elsewhere.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "elsewhere"))
-            seen = run_spent(RunDirectory.reader(where))
-            assert (seen.requests, seen.prompt_tokens) == (2, 9)
-        ledger.close()
+        take_over_spending(directory)
+        with open_ledger(directory, llm) as ledger:
+            ledger.settle([ledger.reserve(10, 5, 100)], Spent(1, 9, 4, 70))
+            ledger.reserve(10, 5, 100)
+            directory.write_through()
+            ledger.settle([ledger.reserve(10, 5, 100)], Spent(1, 9, 4, 30))
+            assert run_spent(directory).requests == 3
+            with monkeypatch.context() as elsewhere:
+                elsewhere.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "elsewhere"))
+                seen = run_spent(RunDirectory.reader(where))
+                assert (seen.requests, seen.prompt_tokens) == (2, 9)
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "elsewhere"))
         with RunDirectory(where) as directory:
-            keep_spending(directory)
-            again = Ledger(directory.state / SPEND_FILE)
-            assert again.earlier == Spent(3, 18, 8, 100, 100)
-            again.settle([], Spent(4))
-            again.close()
+            take_over_spending(directory)
+            with open_ledger(directory, llm) as ledger:
+                assert ledger.earlier == Spent(3, 18, 8, 100, 100)
+                ledger.settle([], Spent(4))
     assert run_spent(RunDirectory.reader(where)).requests == 7
 
 
-def test_what_was_spent_here_counts_where_the_copy_is_behind(s3: str) -> None:
+def test_what_was_spent_here_counts_where_the_mirror_is_behind(s3: str) -> None:
     """After a kill, or a store that was away at the end."""
 
     def away(*_: object) -> None:
         raise StoppedEarly("the store was not reached")
 
-    where = f"{s3}/run"
+    where, llm = f"{s3}/run", LLMConfig(model="openai:m")
     with RunDirectory(where) as directory, pytest.MonkeyPatch.context() as patch:
         directory.check_settings({"seed": 0})
-        keep_spending(directory)
-        ledger = Ledger(directory.state / SPEND_FILE)
-        ledger.settle([], Spent(1))
-        directory._home._copies.copy()  # type: ignore[attr-defined]
-        ledger.settle([], Spent(1))
-        ledger.close()
+        take_over_spending(directory)
+        with open_ledger(directory, llm) as ledger:
+            ledger.settle([], Spent(1))
+            directory.write_through()
+            ledger.settle([], Spent(1))
         patch.setattr(type(directory.folder), "write", away)
         directory.__exit__(None, None, None)
     with RunDirectory(where) as directory:
-        keep_spending(directory)
+        take_over_spending(directory)
         assert run_spent(directory).requests == 2
 
 
@@ -196,66 +189,69 @@ def test_an_address_that_is_none(records: Path, capsys: pytest.CaptureFixture[st
     assert "hidden" not in capsys.readouterr().err
 
 
-def test_what_was_spent_is_not_lost_by_who_does_not_copy_it(s3: str) -> None:
+def test_what_was_spent_is_not_lost_by_a_call_that_spends_nothing(s3: str) -> None:
     """After a kill: a call that is interrupted before it looks at the ledger, or a report."""
     where = f"{s3}/run"
     with RunDirectory(where) as directory:
         directory.check_settings({"seed": 0})
-        ledger = Ledger(directory.state / SPEND_FILE)  # as a kill leaves it: not copied
+        ledger = Ledger(directory.state / SPEND_FILE)  # as a kill leaves it: not mirrored
         ledger.settle([], Spent(3))
         ledger.close()
         (directory.state / "scores").mkdir()
     assert not (directory.state / "scores").exists()
     with RunDirectory(where) as directory:
-        keep_spending(directory)
+        take_over_spending(directory)
         assert run_spent(directory).requests == 3
     assert run_spent(RunDirectory.reader(where)).requests == 3
     assert not (directory.state / SPEND_FILE).exists()
 
 
+async def _reserve(budget: Budget, n: int) -> None:
+    for _ in range(n):
+        await budget.reserve(request())
+
+
 def test_a_kill_and_another_machine_pass_no_cap(
     s3: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What the killed call had reserved is in no copy; what it was allowed to is. A call that ends
-    leaves what it spent, and the machine that was killed knows it itself."""
-    where, cents = f"{s3}/run", PICO // 100
-    llm = LLMConfig(model="openai:m", max_cost=1.0, max_requests=100)
+    """What the killed call had reserved is in no mirror; the block that held it is. A call that
+    ends leaves what it spent, and the machine that was killed knows it itself."""
+    where, name = f"{s3}/run", f".state/{SPEND_FILE}"
+    llm = LLMConfig(model="openai:m", max_cost=100 * MOST_USD, max_requests=100)
     with RunDirectory(where) as directory:
         directory.check_settings({"seed": 0})
-        keep_spending(directory)
-        with allowed_ahead(directory, llm):
-            ledger = Ledger(directory.state / SPEND_FILE)
-            account = Account(price=PRICE, max_cost=1.0, max_requests=100, ledger=ledger)
-            taken = 0
-            while taken < 20:  # more than a step, and so the store was asked again
-                taken += account.take(Most(1, 1, cents)) is not None
-            ledger.close()
-            as_killed = directory.folder.read(AHEAD)
+        take_over_spending(directory)
+        with open_ledger(directory, llm) as ledger:
+            budget = Budget(
+                price=PRICE, max_cost=llm.max_cost, max_requests=llm.max_requests, ledger=ledger
+            )
+            anyio.run(_reserve, budget, 20)  # more than a block, and so the store was asked again
+            as_killed = directory.folder.read(name)
     folder = open_folder(where)
-    assert Sums.of(folder.read(AHEAD)) == (20, 20 * cents)
+    assert parse_spent(folder.read(name), "x")[0] == Spent(20, possibly_pico_usd=20 * MOST * TOKEN)
 
-    folder.write(AHEAD, as_killed)
-    folder.delete(f".state/{SPEND_FILE}")
+    folder.write(name, as_killed)
     monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "elsewhere"))
     with RunDirectory(where) as directory:
-        keep_spending(directory)
-        earlier = read_spent(directory.state / SPEND_FILE)
-        with allowed_ahead(directory, llm):
-            pass
+        take_over_spending(directory)
+        with open_ledger(directory, llm) as ledger:
+            earlier = ledger.earlier
     assert 20 <= earlier.requests <= 25
-    assert 20 * cents <= earlier.possibly_pico_usd <= 25 * cents
-    assert Sums.of(folder.read(AHEAD)) == (earlier.requests, earlier.possibly_pico_usd)
+    assert 20 * MOST * TOKEN <= earlier.possibly_pico_usd <= 25 * MOST * TOKEN
+    assert parse_spent(folder.read(name), "x")[0] == earlier
 
     with RunDirectory(where) as directory:  # killed on the same machine: its ledger is exact
-        ledger = Ledger(directory.state / SPEND_FILE)
-        ledger.settle([], earlier)
-        ledger.close()
-        folder.write(AHEAD, Sums(90, 90 * cents).to_bytes(machine=directory.machine))
-        keep_spending(directory)
+        take_over_spending(directory)
+        ours = f'{{"settle":[],"machine":"{directory.machine}","requests":90}}\n'
+        folder.write(name, ours.encode())
+        take_over_spending(directory)
         assert run_spent(directory).requests == earlier.requests
-    folder.write(AHEAD, b"[]")
-    with RunDirectory(where) as directory, pytest.raises(ConfigError, match=r"ahead.json: damaged"):
-        keep_spending(directory)
+    folder.write(name, b"[]\n")
+    with (
+        RunDirectory(where) as directory,
+        pytest.raises(ConfigError, match=r"jsonl, line 1 or aft"),
+    ):
+        take_over_spending(directory)
 
 
 def test_what_polars_says_of_a_store_is_one_line(

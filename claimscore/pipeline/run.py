@@ -43,7 +43,7 @@ from claimscore.pipeline.settings import (
     signature_facts,
     unused_settings,
 )
-from claimscore.pipeline.spending import allowed_ahead, keep_spending, run_spent
+from claimscore.pipeline.spending import run_spent, take_over_spending
 from claimscore.pipeline.stages import missing_roles, run_stages
 from claimscore.pipeline.telling import Teller
 from claimscore.records import Dataset, Prepared, keep, prepare, recall
@@ -96,7 +96,7 @@ def run(
     tell = Teller(Progress(), on_progress)
     with RunDirectory(config.out, tell.notice) as directory:
         repair(directory, tell)
-        keep_spending(directory)
+        take_over_spending(directory)
         for _ in range(_REPAIRS):
             try:
                 return _go_on(config, known, directory, tell, stdin, on_estimate)
@@ -160,7 +160,7 @@ def score(
     check_ray(earlier)
     tell = Teller(Progress(), on_progress)
     with RunDirectory(out, tell.notice) as directory:
-        keep_spending(directory)
+        take_over_spending(directory)
         if not directory.has(0, "records"):
             raise ConfigError(f"{out}: its records are not read yet; run it first")
         wanted = tuple(dict.fromkeys((*earlier.metrics, *metrics)))
@@ -286,13 +286,11 @@ class _Work:
         progress.model_chunks_todo = progress.model_chunks_done + sum(
             item.needs_models for item in todo
         )
-        asks = todo and self.provider is not None
-        ahead = allowed_ahead(directory, self.config.llm) if asks else contextlib.nullcontext()
         roles = missing_roles(self.plan, todo)
         open_models: Callable[..., AbstractContextManager[ModelPool]] = (
             ray_models if self.config.engine == "ray" and roles else local_models
         )
-        with ahead, open_models(self.config, directory, roles, self.tell) as models:
+        with open_models(self.config, directory, roles, self.tell) as models:
             directory.check_settings(
                 {**_fixed(directory.settings), "additive": models.facts}, CALLED
             )

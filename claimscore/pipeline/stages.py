@@ -23,12 +23,12 @@ from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.pipeline.chunk_work import do_tasks
 from claimscore.pipeline.chunks import ChunkTodo
 from claimscore.pipeline.llm.engine import Engine
-from claimscore.pipeline.llm.money import SPEND_FILE
 from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.pipeline.model_stage import ModelPool, ModelStage
 from claimscore.pipeline.plan import Plan
 from claimscore.pipeline.progress import Progress
+from claimscore.pipeline.spending import open_ledger
 from claimscore.pipeline.telling import Teller
 from claimscore.pipeline.watchdog import attended
 from claimscore.rundir import RunDirectory
@@ -61,13 +61,14 @@ async def run_stages(
     async with contextlib.AsyncExitStack() as stack:
         engine = None
         if provider is not None:
+            ledger = stack.enter_context(open_ledger(directory, config.llm))
             engine = await stack.enter_async_context(
                 open_engine(
                     config.llm,
                     provider,
                     config.cache_dir,
                     models=plan.other_models,
-                    spend_file=directory.state / SPEND_FILE,
+                    ledger=ledger,
                     retry_failed=config.retry_failed,
                     on_event=tell.hear(directory),
                 )

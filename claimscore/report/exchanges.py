@@ -18,7 +18,7 @@ from claimscore.cache.key import request_key
 from claimscore.cache.store import DiskCache
 from claimscore.config import LLMConfig, user_cache_dir
 from claimscore.errors import ClaimscoreError
-from claimscore.pipeline.llm.prices import PICO, Price, find_price
+from claimscore.pipeline.llm.budget.pricing import PICO, Price, find_price
 from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.llm.question import token_steps
 from claimscore.pipeline.llm_stage import PromptRequests

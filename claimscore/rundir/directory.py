@@ -440,29 +440,29 @@ class RunDirectory:
         ends, and nothing does when it raises."""
         return self._home.writing(name)
 
-    def keep_copied(self, name: str, content: Callable[[], bytes | None]) -> None:
-        """Keep a copy of a file of the state folder, for who goes on from another machine.
+    def mirror(self, name: str, content: Callable[[], bytes | None]) -> None:
+        """Keep a file of the state folder in the store too, for a call on another machine.
 
-        `content` gives what to copy, None where it is what it was the last time; a thread calls it
-        every few seconds. Nothing to do on a disk, where the state folder is in the run directory.
+        `content` gives its bytes, None where they have not changed; a thread calls it every few
+        seconds and when the run ends. Nothing to do on a disk, where the state folder is in the run
+        directory.
         """
         self._for_writing()
-        self._home.keep_copied(name, content)
+        self._home.mirror(name, content)
 
-    def put_ahead(self, name: str, content: bytes) -> None:
-        """Write at once what `copied` gives, for what must be in the store before something else
-        is done; only on who holds the lock."""
+    def write_through(self) -> None:
+        """Return once the store holds all that `mirror` gives now. Raises as a write does."""
         self._for_writing()
-        self.folder.write(f"{STATE}/{name}", content)
+        self._home.write_through()
 
     @property
     def machine(self) -> str:
         """A name of this machine that no other has; empty for a run on a disk."""
         return self._home.machine
 
-    def copied(self, name: str) -> bytes | None:
-        """The latest copy, from whatever machine; None on a disk, or where there is none."""
-        return self._home.copied(name)
+    def mirrored(self, name: str) -> bytes | None:
+        """What a machine mirrored last; None on a disk, or where there is nothing."""
+        return self._home.mirrored(name)
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
         """Replace summary.json; a NaN in it is an error of the caller."""

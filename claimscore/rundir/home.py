@@ -11,9 +11,9 @@ from typing import Protocol
 
 from claimscore.atomic import atomic_path, os_errors, remove_leftovers
 from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.rundir.copies import Content
 from claimscore.rundir.journal import FileJournal, Journal
 from claimscore.rundir.lock import FolderLock, is_locked
+from claimscore.rundir.mirror import Content
 from claimscore.storage import Folder, LocalFolder
 from claimscore.tables import TABLES
 
@@ -72,12 +72,15 @@ class Home(Protocol):
         """A path on this machine; what is written there takes the file's place when the block
         ends, and nothing does when it raises."""
 
-    def keep_copied(self, name: str, content: Content) -> None:
+    def mirror(self, name: str, content: Content) -> None:
         """Put what `content` gives into the state folder of the store, every few seconds and at
         the end; nothing where the state folder is in the run directory itself."""
 
-    def copied(self, name: str) -> bytes | None:
-        """What `keep_copied` put there last, on whatever machine; None where it put nothing."""
+    def write_through(self) -> None:
+        """Put it there now."""
+
+    def mirrored(self, name: str) -> bytes | None:
+        """What `mirror` put there last, on whatever machine; None where it put nothing."""
 
     @property
     def machine(self) -> str:
@@ -156,10 +159,13 @@ class LocalHome:
     def writing(self, name: str) -> AbstractContextManager[Path]:
         return atomic_path(self.path / name)
 
-    def keep_copied(self, name: str, content: Content) -> None:
+    def mirror(self, name: str, content: Content) -> None:
         """It is where it belongs."""
 
-    def copied(self, name: str) -> bytes | None:
+    def write_through(self) -> None:
+        """It is there."""
+
+    def mirrored(self, name: str) -> bytes | None:
         return None
 
     @property

@@ -20,10 +20,10 @@ from claimscore.atomic import os_errors, write_bytes, write_text
 from claimscore.config import user_state_dir
 from claimscore.errors import ClaimscoreError
 from claimscore.rundir import settings_files
-from claimscore.rundir.copies import Content, Copies
 from claimscore.rundir.home import LOCK, NOTE, STATE, append_line, end_last_line, refuse_foreign
 from claimscore.rundir.lease import Lease, current_holder
 from claimscore.rundir.lock import FolderLock, is_locked
+from claimscore.rundir.mirror import Content, Mirror
 from claimscore.rundir.segments import SegmentJournal
 from claimscore.storage import Folder, open_folder
 
@@ -46,7 +46,7 @@ class StoreHome:
         self._tell = tell
         self._lock: FolderLock | None = None
         self._lease: Lease | None = None
-        self._copies = Copies(self.folder)
+        self._mirror = Mirror(self.folder)
         self._note: bytes | None = None
         self._copied_events = -1
         self._is_removed = False
@@ -68,9 +68,9 @@ class StoreHome:
         except BaseException:
             self.release()
             raise
-        self._copies.add(_EVENTS, self._new_events)
-        self._copies.add(f"{STATE}/{NOTE}", self._new_note)
-        self._copies.start()
+        self._mirror.add(_EVENTS, self._new_events)
+        self._mirror.add(f"{STATE}/{NOTE}", self._new_note)
+        self._mirror.start()
 
     @property
     def machine(self) -> str:
@@ -114,10 +114,10 @@ class StoreHome:
         try:
             lease.check()
             if not self._is_removed:
-                self._copies.stop()
+                self._mirror.stop()
         except ClaimscoreError:
             return
-        copied = {name.rpartition("/")[2] for name in self._copies.names}
+        copied = {name.rpartition("/")[2] for name in self._mirror.names}
         with contextlib.suppress(OSError):
             for entry in self.state.iterdir():
                 if entry.is_dir():
@@ -127,11 +127,11 @@ class StoreHome:
 
     def remove_traces(self) -> None:
         with contextlib.suppress(ClaimscoreError):
-            self._copies.stop()
+            self._mirror.stop()
             self.folder.delete(*self.folder.names(STATE), _EVENTS, LOCK)
 
     def remove(self) -> None:
-        self._copies.stop()
+        self._mirror.stop()
         self._is_removed = True
         self.folder.delete(*self.folder.names(f"{STATE}/manifest"))
         self.folder.delete(*(n for n in self.folder.names() if n not in settings_files.NAMES))
@@ -162,10 +162,13 @@ class StoreHome:
             yield path
             self.folder.upload(name, path)
 
-    def keep_copied(self, name: str, content: Content) -> None:
-        self._copies.add(f"{STATE}/{name}", content)
+    def mirror(self, name: str, content: Content) -> None:
+        self._mirror.add(f"{STATE}/{name}", content)
 
-    def copied(self, name: str) -> bytes | None:
+    def write_through(self) -> None:
+        self._mirror.copy()
+
+    def mirrored(self, name: str) -> bytes | None:
         try:
             return self.folder.read(f"{STATE}/{name}")
         except FileNotFoundError:

@@ -15,7 +15,7 @@ from claimscore.cache.entry import Entry
 from claimscore.cache.key import request_key
 from claimscore.config import RunConfig
 from claimscore.metrics import METRICS, load_metric
-from claimscore.pipeline.llm.prices import Price
+from claimscore.pipeline.llm.budget.pricing import Price
 from claimscore.pipeline.run import run
 from claimscore.prompts import load_prompt
 from claimscore.report import DetailChunk

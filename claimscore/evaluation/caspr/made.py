@@ -13,7 +13,7 @@ import polars as pl
 from claimscore.atomic import os_errors, write_text
 from claimscore.config import Granularity, LLMConfig, RunConfig
 from claimscore.evaluation.caspr.pairs import MADE_FROM, Annotated
-from claimscore.pipeline.llm.money import SPEND_FILE, spent_so_far
+from claimscore.pipeline.llm.budget.cap import SPEND_FILE, spent_so_far
 from claimscore.pipeline.run import OnProgress, run
 from claimscore.rundir import RunDirectory
 

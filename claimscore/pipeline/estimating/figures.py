@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from claimscore.pipeline.estimating.passes import MetricNeeds, PassEstimate
-from claimscore.pipeline.llm.prices import Price
+from claimscore.pipeline.llm.budget.pricing import Price
 from claimscore.pipeline.scaling import Disk, Prediction
 from claimscore.types import JSON
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from claimscore.pipeline.estimating.figures import Estimate, Span
-from claimscore.pipeline.llm.prices import Price
+from claimscore.pipeline.llm.budget.pricing import Price
 
 
 def cost(

@@ -21,7 +21,7 @@ from claimscore.config import user_cache_dir
 from claimscore.pipeline.estimating.figures import Span, TaskEstimate
 from claimscore.pipeline.estimating.money import cost
 from claimscore.pipeline.estimating.tokens import KNOWN_FROM, Lengths, key_number, prompt_bytes
-from claimscore.pipeline.llm.prices import Price
+from claimscore.pipeline.llm.budget.pricing import Price
 from claimscore.pipeline.llm.question import Answer, Question
 from claimscore.pipeline.llm.validation import Parse
 from claimscore.types import Request

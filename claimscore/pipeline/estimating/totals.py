@@ -11,7 +11,7 @@ from claimscore.pipeline.estimating.hours import family, hours_needed
 from claimscore.pipeline.estimating.money import about_money
 from claimscore.pipeline.estimating.questions import Tally
 from claimscore.pipeline.estimating.tokens import known_ratio
-from claimscore.pipeline.llm.prices import find_prices
+from claimscore.pipeline.llm.budget.pricing import find_prices
 from claimscore.pipeline.llm.providers.base import Provider
 
 

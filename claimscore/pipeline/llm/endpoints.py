@@ -26,9 +26,9 @@ from claimscore.errors import (
     StoppedEarly,
     TransientError,
 )
+from claimscore.pipeline.llm.budget.cap import Budget, Reservation
 from claimscore.pipeline.llm.circuit_breaker import CircuitBreaker
 from claimscore.pipeline.llm.limits import Limiter, LimiterState, Permit, TokenEstimate
-from claimscore.pipeline.llm.money import Reservation, Spending
 from claimscore.pipeline.llm.providers.base import Diagnosable, Provider, base_urls, servers_of
 from claimscore.pipeline.llm.stats import EngineStats, ServerStats
 from claimscore.pipeline.llm.stopping import Halted, Stop
@@ -332,7 +332,7 @@ class Dispatcher:
         provider: Provider,
         limiters: Sequence[Limiter],
         *,
-        spending: Spending,
+        spending: Budget,
         stop: Stop,
         stats: EngineStats,
         max_concurrency: int,

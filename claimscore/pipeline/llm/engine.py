@@ -20,10 +20,10 @@ from claimscore.config import FailureLimit
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline.llm.answers import StoredAnswers
 from claimscore.pipeline.llm.backlog import Backlog
+from claimscore.pipeline.llm.budget.cap import Budget
 from claimscore.pipeline.llm.call import Asked, Common, answer_rows
 from claimscore.pipeline.llm.endpoints import Dispatcher, OnEvent, ignore_event
 from claimscore.pipeline.llm.limits import Limiter
-from claimscore.pipeline.llm.money import Spending
 from claimscore.pipeline.llm.providers.base import Collecting, Provider, servers_of
 from claimscore.pipeline.llm.question import Answer, Question
 from claimscore.pipeline.llm.single_flight import SingleFlight
@@ -57,7 +57,7 @@ class Engine:
         failure_limit: FailureLimit | None = None,
         retry_failed: bool = False,
         limiter: Limiter | Sequence[Limiter] | None = None,
-        spending: Spending | None = None,
+        spending: Budget | None = None,
         on_event: OnEvent | None = None,
         stop: Stop | None = None,
         sleep: Sleep = anyio.sleep,
@@ -65,7 +65,7 @@ class Engine:
         self.provider = provider
         self.max_concurrency = max_concurrency * len(servers_of(provider))
         self.stats = EngineStats()
-        self._spending = spending or Spending(price=None)
+        self._spending = spending or Budget(price=None)
         self._max_outage_s = max_outage_s
         self._stop = stop or Stop()
         if limiter is None:

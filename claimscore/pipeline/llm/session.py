@@ -19,14 +19,14 @@ from claimscore.cache.entry import Entry
 from claimscore.cache.store import DiskCache
 from claimscore.config import LLMConfig, api_key, user_cache_dir, user_state_dir
 from claimscore.pipeline.llm.batch_jobs.journal import journal_folder, paid_twice_online
+from claimscore.pipeline.llm.budget.cap import Budget
+from claimscore.pipeline.llm.budget.ledger import Ledger
+from claimscore.pipeline.llm.budget.pricing import find_prices
 from claimscore.pipeline.llm.endpoints import OnEvent, ignore_event
 from claimscore.pipeline.llm.engine import Engine
-from claimscore.pipeline.llm.ledger import Ledger
 from claimscore.pipeline.llm.limits import Limiter
 from claimscore.pipeline.llm.limits.none import NoLimits
 from claimscore.pipeline.llm.limits.shared import LIMITS_FILE, SharedBudget, shared_scope
-from claimscore.pipeline.llm.money import Spending
-from claimscore.pipeline.llm.prices import find_prices
 from claimscore.pipeline.llm.providers.base import (
     Collecting,
     Provider,
@@ -47,16 +47,17 @@ async def open_engine(
     cache_dir: Path | None = None,
     *,
     models: Sequence[str] = (),
-    spend_file: Path | None = None,
+    ledger: Ledger | None = None,
     retry_failed: bool = False,
     on_event: OnEvent | None = None,
 ) -> AsyncIterator[Engine]:
     """An engine that may be asked, with everything it needs; closes all of it at the end.
 
     `models` are those that requests name besides the provider's own, so that what they cost is
-    known. `spend_file` keeps what was spent over all calls, so that `max_cost` and `max_requests`
-    hold for them together. `on_event` hears of what happens seldom (pauses, outages, damage).
-    Raises `ConfigError` before anything is sent where the settings cannot be kept.
+    known. `ledger` keeps what was spent over all calls, so that `max_cost` and `max_requests`
+    hold for them together; it is the caller's to close. `on_event` hears of rare events
+    (pauses, outages, damage). Raises `ConfigError`, before anything is sent, where the settings
+    cannot be kept.
     """
     tell = on_event or ignore_event
     async with contextlib.AsyncExitStack() as stack:
@@ -65,7 +66,8 @@ async def open_engine(
         gc.freeze()
         stack.callback(gc.unfreeze)
         folder = cache_dir or user_cache_dir()
-        spending = _spending(llm, provider, models, spend_file, stack)
+        spending = _open_budget(llm, provider, models, ledger)
+        stack.callback(spending.flush)  # what ended last counts as ended
         cache = DiskCache(folder, on_notice=lambda text: tell("cache", notice=text))
         stack.callback(cache.close)
         if isinstance(provider, Collecting):
@@ -128,27 +130,21 @@ def _limiter(
     return limiter
 
 
-def _spending(
+def _open_budget(
     llm: LLMConfig,
     provider: Provider,
     models: Sequence[str],
-    spend_file: Path | None,
-    stack: contextlib.AsyncExitStack,
-) -> Spending:
-    """What may be spent, and has been by earlier calls."""
+    ledger: Ledger | None,
+) -> Budget:
+    """The budget with the prices of the models and the caps of the settings."""
     price, others = find_prices(llm, getattr(provider, "base_url", None), models)
-    ledger = None if spend_file is None else Ledger(spend_file)
-    if ledger is not None:
-        stack.callback(ledger.close)
-    spending = Spending(
+    return Budget(
         price=price,
         others=others,
         max_cost=llm.max_cost,
         max_requests=llm.max_requests,
         ledger=ledger,
     )
-    stack.callback(spending.flush)  # before the ledger closes: what ended last counts as ended
-    return spending
 
 
 async def _recover(provider: Any, cache: Any, folder: Path, on_event: OnEvent | None) -> None:

@@ -19,8 +19,8 @@ from claimscore import __version__
 from claimscore.config import LLMConfig
 from claimscore.errors import ClaimscoreError, ConfigError
 from claimscore.pipeline.blocking import run_blocking
+from claimscore.pipeline.llm.budget.ledger import Ledger
 from claimscore.pipeline.llm.engine import Engine
-from claimscore.pipeline.llm.money import SPEND_FILE
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.pipeline.llm.stats import EngineStats
@@ -30,7 +30,7 @@ from claimscore.pipeline.map.questions import Questions, RowOutcome, RowRequests
 from claimscore.pipeline.map.table import find_source, scratch_source
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.repair import repair
-from claimscore.pipeline.spending import allowed_ahead, keep_spending, run_spent
+from claimscore.pipeline.spending import open_ledger, run_spent, take_over_spending
 from claimscore.pipeline.telling import Teller
 from claimscore.pipeline.watchdog import attended
 from claimscore.prompts import Prompt, Spec, load_prompt_file
@@ -179,7 +179,7 @@ def map(
     with RunDirectory(files.parts, tell.notice) as directory:
         repair(directory, tell, deep=True)
         files.remove_leftovers()
-        keep_spending(directory)
+        take_over_spending(directory)
         tell.phase("reading", directory)
         parts = MapParts(files, directory, config.chunk_rows)
         source = find_source(config.input, directory.state, stdin)
@@ -283,8 +283,8 @@ class _ChunkAsker:
         self._tell.phase("running", directory)
         parts.write_state()
         try:
-            with allowed_ahead(directory, self._llm):
-                run_blocking(self._run, todo)
+            with open_ledger(directory, self._llm) as ledger:
+                run_blocking(self._run, todo, ledger)
         except BaseException as exc:
             with contextlib.suppress(ClaimscoreError):  # the reason to stop is the news
                 parts.write_state()
@@ -294,13 +294,13 @@ class _ChunkAsker:
         finally:
             self._tell.leave(directory)
 
-    async def _run(self, todo: Sequence[int]) -> None:
+    async def _run(self, todo: Sequence[int], ledger: Ledger) -> None:
         directory, tell = self._directory, self._tell
         async with open_engine(
             self._llm,
             self._provider,
             self._config.cache_dir,
-            spend_file=directory.state / SPEND_FILE,
+            ledger=ledger,
             retry_failed=self._config.retry_failed,
             on_event=tell.hear(directory),
         ) as engine:

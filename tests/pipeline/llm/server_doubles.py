@@ -12,9 +12,9 @@ import anyio
 from anyio import lowlevel
 
 from claimscore.errors import ClaimscoreError, RejectedError, TransientError
+from claimscore.pipeline.llm.budget.cap import Budget
 from claimscore.pipeline.llm.endpoints import Attempts, Dispatcher
 from claimscore.pipeline.llm.limits import Limiter
-from claimscore.pipeline.llm.money import Spending
 from claimscore.pipeline.llm.providers.base import SeveralServers
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.llm.stopping import Halted, Stop
@@ -131,7 +131,7 @@ class Crowd:
             max_outage_s=max_outage_s,
             stop=self.stop,
             on_event=self._hear,
-            spending=Spending(price=None),
+            spending=Budget(price=None),
             stats=self.stats,
             max_concurrency=slots,
             timeout_s=timeout_s,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from anyio import lowlevel
 from claimscore.cache.base import MemoryCache
 from claimscore.config import LLMConfig
 from claimscore.errors import BudgetError, RejectedError
+from claimscore.pipeline.llm.budget.ledger import Ledger
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import load_provider
 from claimscore.pipeline.llm.question import Answer, token_steps
@@ -147,11 +149,12 @@ async def test_the_cap_reserves_the_larger_sum_before_it_is_sent(tmp_path: Path)
     with Loopback(answer=text_answer("cut"), completion_tokens=2000) as server:
         prices = {"input_price": 0.0, "output_price": 1.0, "max_cost": 1700 / 1e6}
         llm = LLMConfig(model="openai:m", base_url=server.base_url, **prices)
-        kept = {"cache_dir": tmp_path / "cache", "spend_file": tmp_path / "spend.jsonl"}
+        cache = tmp_path / "cache"
         for _ in range(2):
-            async with open_engine(llm, load_provider(llm), **kept) as engine:
-                with pytest.raises(BudgetError, match=r"0\.000768 .* may cost up to \$0\.001024"):
-                    await engine.answer_all(ask(engine, "a"), text)
+            with contextlib.closing(Ledger(tmp_path / "spend.jsonl")) as ledger:
+                async with open_engine(llm, load_provider(llm), cache, ledger=ledger) as engine:
+                    with pytest.raises(BudgetError, match=r"768 .* may cost up to \$0\.001024"):
+                        await engine.answer_all(ask(engine, "a"), text)
             assert [body["max_tokens"] for body in server.bodies] == [256, 512]
 
 

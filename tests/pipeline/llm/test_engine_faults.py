@@ -24,7 +24,7 @@ from claimscore.errors import (
     UnknownModelError,
 )
 from claimscore.pipeline.llm import circuit_breaker
-from claimscore.pipeline.llm.money import Spending
+from claimscore.pipeline.llm.budget.cap import Budget
 from claimscore.types import Completion, Request
 from tests.pipeline.llm.fakes import FakeProvider, completion, text
 from tests.pipeline.llm.test_engine import ask, make, values
@@ -217,7 +217,7 @@ async def test_some_requests_too_long_are_failure_rows() -> None:
 async def test_a_budget_of_requests_is_kept_to_the_last_one() -> None:
     """Attempts that fail count too; what was answered is kept, the run can be taken up again."""
     provider = FakeProvider(down_between(5, 7, TransientError("HTTP 500")))
-    cache, spending = MemoryCache(), Spending(price=None, max_requests=20)
+    cache, spending = MemoryCache(), Budget(price=None, max_requests=20)
     async with make(provider, cache, max_concurrency=4, spending=spending) as engine:
         with pytest.raises(BudgetError):
             await engine.answer_all(ask(engine, *map(str, range(100))), text)

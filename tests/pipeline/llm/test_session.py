@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 from claimscore.cache.store import DiskCache
 from claimscore.config import LLMConfig
 from claimscore.errors import BudgetError, ConfigError
+from claimscore.pipeline.llm.budget.cap import spent_so_far
+from claimscore.pipeline.llm.budget.ledger import Ledger
 from claimscore.pipeline.llm.engine import Engine
-from claimscore.pipeline.llm.money import spent_so_far
 from claimscore.pipeline.llm.providers.base import load_provider
 from claimscore.pipeline.llm.providers.openai import OpenAIProvider
 from claimscore.pipeline.llm.providers.schema import Dialect
@@ -60,14 +62,15 @@ async def test_a_cap_without_a_price_is_refused_before_anything_is_sent(tmp_path
 
 async def test_a_cap_holds_for_all_calls_together(tmp_path: Path) -> None:
     """The ledger counts what earlier calls have sent."""
-    ledger, cache = tmp_path / "spend.jsonl", tmp_path / "cache"
+    path, cache = tmp_path / "spend.jsonl", tmp_path / "cache"
     with Loopback(answer=text_answer("yes")) as server:
         llm = config(server, max_requests=30)
-        await asked(llm, 20, cache, spend_file=ledger)
-        with pytest.raises(BudgetError):
-            await asked(llm, 100, cache, spend_file=ledger)
+        with contextlib.closing(Ledger(path)) as ledger:
+            await asked(llm, 20, cache, ledger=ledger)
+        with contextlib.closing(Ledger(path)) as ledger, pytest.raises(BudgetError):
+            await asked(llm, 100, cache, ledger=ledger)
         assert server.n_requests == 30
-    assert spent_so_far(ledger).requests == 30
+    assert spent_so_far(path).requests == 30
 
 
 async def test_a_cache_that_can_only_be_read_is_read(

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.pipeline.llm.ledger import Ledger, Spent, read_spent
+from claimscore.pipeline.llm.budget.ledger import Ledger, Spent, read_spent
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_kill_loses_no_reservation(path: Path) -> None:
     """kill -9 right after `reserve` returned: it counts, in full."""
     code = (
         "import os, signal, sys; from pathlib import Path;"
-        "from claimscore.pipeline.llm.ledger import Ledger;"
+        "from claimscore.pipeline.llm.budget.ledger import Ledger;"
         "ledger = Ledger(Path(sys.argv[1]));"
         "[ledger.reserve(10, 5, 100) for _ in range(50)];"
         "os.kill(os.getpid(), signal.SIGKILL)"
@@ -216,7 +216,7 @@ def test_lines_are_written_one_after_the_other(path: Path, monkeypatch: pytest.M
 
 def test_long_ledgers_are_read_in_blocks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same sums, and the damaged line's number, wherever the blocks begin."""
-    monkeypatch.setattr("claimscore.pipeline.llm.ledger._BLOCK_LINES", 3)
+    monkeypatch.setattr("claimscore.pipeline.llm.budget.ledger._BLOCK_LINES", 3)
     ledger = Ledger(path)
     for _ in range(10):
         ledger.settle([ledger.reserve(1, 1, 5)], Spent(requests=1, pico_usd=2))

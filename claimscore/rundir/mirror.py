@@ -1,4 +1,4 @@
-"""What is appended to on this machine, copied into an object store every few seconds."""
+"""The files that grow on this machine, written into an object store every few seconds."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from claimscore.storage import Folder
 #: Seconds between two copies; longer where copying takes more than a twentieth of the time.
 COPY_S = 5.0
 
-#: Gives a file's content, or None where it is what it was the last time.
+#: Gives a file's content, or None where it has not changed.
 Content = Callable[[], bytes | None]
 
 
-class Copies:
-    """Copies in a thread from `start` to `stop`. What fails is tried again the next time."""
+class Mirror:
+    """Writes in a thread from `start` to `stop`. What fails is tried again the next time."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
         self._contents: dict[str, Content] = {}
         self._unsent: dict[str, bytes] = {}
+        self._given: dict[str, bytes] = {}
         self._mutex = threading.Lock()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="copies", daemon=True)
+        self._thread = threading.Thread(target=self._keep, name="mirror", daemon=True)
 
     def add(self, name: str, content: Content) -> None:
-        """Copy this too, under this name."""
+        """Write this too, under this name; `content` replaces an earlier one of that name."""
         with self._mutex:
             self._contents[name] = content
 
@@ -54,8 +55,8 @@ class Copies:
         with self._mutex:
             for name, content in self._contents.items():
                 new = content()
-                if new is not None:
-                    self._unsent[name] = new
+                if new is not None and new != self._given.get(name):
+                    self._unsent[name] = self._given[name] = new
             while self._unsent:
                 name = next(iter(self._unsent))
                 self._folder.write(name, self._unsent[name])

@@ -1,4 +1,4 @@
-"""Spending: what is counted, and that no cap is ever passed."""
+"""Budget: what is counted, and that no cap is ever passed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claimscore.errors import BudgetError, ConfigError, StoppedEarly
-from claimscore.pipeline.llm.ledger import Ledger
-from claimscore.pipeline.llm.money import Reservation, Spending, SpendTotals, spent_so_far
-from claimscore.pipeline.llm.prices import PICO, Price
+from claimscore.pipeline.llm.budget.cap import Budget, Reservation, SpendTotals, spent_so_far
+from claimscore.pipeline.llm.budget.ledger import Ledger
+from claimscore.pipeline.llm.budget.pricing import PICO, Price
 from claimscore.types import Message, OutputSchema, Request, Usage
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +32,7 @@ def request(prompt: str = "", max_tokens: int = 100, output: OutputSchema | None
 
 def most(asked: Request) -> int:
     """The tokens that a request may have: what is set aside for it."""
-    spending = Spending(price=PRICE, max_cost=1e9)
+    spending = Budget(price=PRICE, max_cost=1e9)
     reservation = spending.try_reserve(asked)
     assert reservation is not None
     return reservation.pico_usd // TOKEN
@@ -53,14 +53,14 @@ class TestCounting:
 
     def test_answers_cost_what_their_usage_says(self) -> None:
         """Cached prompt tokens at their own price."""
-        spending = Spending(price=PRICE)
+        spending = Budget(price=PRICE)
         spending.settle(taken(spending.try_reserve(request())), Usage(100, 20))
         spending.settle(taken(spending.try_reserve(request())), Usage(100, 20, 60))
         assert spending.totals == SpendTotals(2, 200, 40, pytest.approx(0.12 + 0.09))
 
     def test_an_unknown_price_is_not_zero(self) -> None:
         """Tokens are counted, dollars are not known."""
-        spending = Spending(price=None)
+        spending = Budget(price=None)
         spending.settle(taken(spending.try_reserve(request())), Usage(100, 20))
         assert spending.totals == SpendTotals(1, 100, 20, None)
 
@@ -74,7 +74,7 @@ class TestCounting:
     )
     def test_missing_usage_costs_the_most_it_can(self, usage: Usage, billed: int) -> None:
         """Token counts stay as reported; only the cost is made up, upwards."""
-        spending = Spending(price=PRICE)
+        spending = Budget(price=PRICE)
         spending.settle(taken(spending.try_reserve(request())), usage)
         assert spending.totals.usd == billed / 1000
         assert spending.totals.prompt_tokens == (usage.prompt_tokens or 0)
@@ -82,7 +82,7 @@ class TestCounting:
     def test_another_model_has_its_own_price(self) -> None:
         """What it costs, what is set aside for it, and what it may be billed."""
         dear = Price(10_000.0, 10_000.0, 10_000.0, "test")
-        spending = Spending(price=PRICE, others={"large": dear}, max_cost=100.0)
+        spending = Budget(price=PRICE, others={"large": dear}, max_cost=100.0)
         other = dataclasses.replace(request(), model="large")
         reservation = taken(spending.try_reserve(other))
         assert reservation.pico_usd == 10 * MOST * TOKEN
@@ -94,14 +94,14 @@ class TestCounting:
 
     def test_a_released_request_costs_nothing_and_counts(self) -> None:
         """A 429 is a request all the same; one that was never sent is none."""
-        spending = Spending(price=PRICE)
+        spending = Budget(price=PRICE)
         spending.release(taken(spending.try_reserve(request())))
         spending.release(taken(spending.try_reserve(request())), sent=False)
         assert spending.totals == SpendTotals(1, 0, 0, 0.0)
 
     def test_a_kept_request_may_be_billed(self) -> None:
         """In full, beside what answers cost."""
-        spending = Spending(price=PRICE)
+        spending = Budget(price=PRICE)
         spending.keep(taken(spending.try_reserve(request())))
         assert spending.totals == SpendTotals(1, 0, 0, 0.0, possibly_billed_usd=MOST_USD)
 
@@ -110,7 +110,7 @@ class TestCounting:
         path = tmp_path / "ledger"
         for _ in range(2):
             ledger = Ledger(path)
-            spending = Spending(price=PRICE, max_requests=100, ledger=ledger)
+            spending = Budget(price=PRICE, max_requests=100, ledger=ledger)
             four = [taken(spending.try_reserve(request())) for _ in range(4)]
             spending.settle(four[0], Usage(10, 5))
             spending.keep(four[1])
@@ -127,7 +127,7 @@ class TestCounting:
         """A cap added later counts what was spent before: answered, kept and lost."""
         path = tmp_path / "ledger"
         ledger = Ledger(path)
-        spending = Spending(price=None, max_requests=100, ledger=ledger)
+        spending = Budget(price=None, max_requests=100, ledger=ledger)
         three = [taken(spending.try_reserve(request())) for _ in range(3)]
         spending.settle(three[0], Usage(10, 5))
         spending.keep(three[1])
@@ -139,7 +139,7 @@ class TestCounting:
     def test_without_a_cap_nothing_is_written_before_sending(self, tmp_path: Path) -> None:
         """One line a group."""
         ledger = Ledger(tmp_path / "ledger")
-        spending = Spending(price=PRICE, ledger=ledger)
+        spending = Budget(price=PRICE, ledger=ledger)
         for _ in range(5):
             spending.settle(taken(spending.try_reserve(request())), Usage(1, 1))
         assert ledger.path.read_bytes() == b""
@@ -153,7 +153,7 @@ class TestCounting:
     ) -> None:
         """A full disk loses nothing of what was counted."""
         ledger = Ledger(tmp_path / "ledger")
-        spending = Spending(price=PRICE, ledger=ledger)
+        spending = Budget(price=PRICE, ledger=ledger)
         spending.settle(taken(spending.try_reserve(request())), Usage(1, 1))
 
         def refuse(*args: object) -> None:
@@ -193,7 +193,7 @@ class TestWorstCase:
     def test_two_schemas_are_not_taken_for_each_other(self) -> None:
         """Only the last one's length is remembered."""
         small, large = (OutputSchema("s", {"title": "x" * n}) for n in (1, 1000))
-        spending = Spending(price=PRICE, max_cost=1e9)
+        spending = Budget(price=PRICE, max_cost=1e9)
         costs = [
             taken(spending.try_reserve(request(output=output))).pico_usd
             for output in (small, large, small, None)
@@ -208,11 +208,11 @@ class TestCaps:
     def test_a_cost_cap_needs_a_price(self) -> None:
         """Refused before anything is sent, with what to do."""
         with pytest.raises(ConfigError, match=r"--input-price.*--max-requests"):
-            Spending(price=None, max_cost=1.0)
+            Budget(price=None, max_cost=1.0)
 
     async def test_the_cap_is_said_with_what_is_spent_and_needed(self) -> None:
         """And that a higher one goes on."""
-        spending = Spending(price=PRICE, max_cost=1.0)
+        spending = Budget(price=PRICE, max_cost=1.0)
         spending.settle(taken(spending.try_reserve(request())), Usage(272, 99))
         spending.keep(taken(spending.try_reserve(request())))
         with pytest.raises(BudgetError) as caught:
@@ -223,7 +223,7 @@ class TestCaps:
 
     async def test_requests_are_capped_by_attempts(self) -> None:
         """Whatever became of them."""
-        spending = Spending(price=None, max_requests=3)
+        spending = Budget(price=None, max_requests=3)
         spending.settle(taken(spending.try_reserve(request())), Usage(1, 1))
         spending.release(taken(spending.try_reserve(request())))
         spending.keep(taken(spending.try_reserve(request())))
@@ -233,13 +233,13 @@ class TestCaps:
     async def test_a_cap_of_nothing_sends_nothing(self) -> None:
         """Zero is a cap."""
         with pytest.raises(BudgetError):
-            await Spending(price=None, max_requests=0).reserve(request())
+            await Budget(price=None, max_requests=0).reserve(request())
         with pytest.raises(BudgetError):
-            await Spending(price=PRICE, max_cost=0.0).reserve(request())
+            await Budget(price=PRICE, max_cost=0.0).reserve(request())
 
     async def test_what_costs_nothing_fits_into_no_budget(self) -> None:
         """`builtin` works with `--max-cost 0`."""
-        free = Spending(price=Price(0.0, 0.0, 0.0, "builtin"), max_cost=0.0)
+        free = Budget(price=Price(0.0, 0.0, 0.0, "builtin"), max_cost=0.0)
         free.settle(await free.reserve(request()), Usage())
         free.keep(await free.reserve(request()))
         assert free.totals.usd == 0.0
@@ -248,18 +248,18 @@ class TestCaps:
         """Also where the last one was killed with requests in flight."""
         path = tmp_path / "ledger"
         ledger = Ledger(path)
-        spending = Spending(price=PRICE, max_cost=2.5 * MOST_USD, max_requests=9, ledger=ledger)
+        spending = Budget(price=PRICE, max_cost=2.5 * MOST_USD, max_requests=9, ledger=ledger)
         spending.settle(taken(spending.try_reserve(request())), Usage(1, 1))
         spending.flush()
         taken(spending.try_reserve(request()))
         ledger.close()  # killed
         ledger = Ledger(path)
-        spending = Spending(price=PRICE, max_cost=2.5 * MOST_USD, max_requests=9, ledger=ledger)
+        spending = Budget(price=PRICE, max_cost=2.5 * MOST_USD, max_requests=9, ledger=ledger)
         assert spending.earlier == SpendTotals(2, 1, 1, 0.002, MOST_USD)
         spending.settle(taken(spending.try_reserve(request())), Usage(100, MOST - 100))
         with pytest.raises(BudgetError):
             await spending.reserve(request())
-        spending = Spending(price=PRICE, max_cost=9 * MOST_USD, max_requests=3, ledger=ledger)
+        spending = Budget(price=PRICE, max_cost=9 * MOST_USD, max_requests=3, ledger=ledger)
         spending.release(taken(spending.try_reserve(request())))
         with pytest.raises(BudgetError, match="3 requests were sent"):
             await spending.reserve(request())
@@ -269,7 +269,7 @@ class TestCaps:
         """An invocation that ended in good order leaves the next one only the rest."""
         for n_invocation in range(3):
             ledger = Ledger(tmp_path / "ledger")
-            spending = Spending(price=PRICE, max_cost=2.5 * MOST_USD, ledger=ledger)
+            spending = Budget(price=PRICE, max_cost=2.5 * MOST_USD, ledger=ledger)
             if n_invocation < 2:
                 spending.settle(await spending.reserve(request()), Usage(272, 100))
             else:
@@ -280,7 +280,7 @@ class TestCaps:
 
     async def test_an_overrun_counts_and_later_requests_are_taken_to_cost_as_much(self) -> None:
         """A server that ignores max_tokens: only those in flight can pass the cap."""
-        spending = Spending(price=PRICE, max_cost=10 * MOST_USD)
+        spending = Budget(price=PRICE, max_cost=10 * MOST_USD)
         first, second = (taken(spending.try_reserve(request())) for _ in range(2))
         spending.settle(first, Usage(MOST * 3, MOST))
         assert spending.totals.usd == pytest.approx(4 * MOST_USD)
@@ -295,7 +295,7 @@ class TestCaps:
     async def test_a_ledger_that_cannot_be_written_stops(self, tmp_path: Path) -> None:
         """What is not written down is not sent, whether it waited or not."""
         ledger = Ledger(tmp_path / "ledger")
-        spending = Spending(price=PRICE, max_cost=1.5 * MOST_USD, ledger=ledger)
+        spending = Budget(price=PRICE, max_cost=1.5 * MOST_USD, ledger=ledger)
         first = taken(spending.try_reserve(request()))
 
         def refuse(*args: object) -> int:
@@ -325,7 +325,7 @@ class TestWaiting:
 
     async def test_room_that_is_left_over_is_used(self) -> None:
         """What was set aside and not used is free when the answer is there."""
-        spending = Spending(price=PRICE, max_cost=1.5 * MOST_USD)
+        spending = Budget(price=PRICE, max_cost=1.5 * MOST_USD)
         first = await spending.reserve(request())
         got: list[Reservation] = []
 
@@ -341,7 +341,7 @@ class TestWaiting:
 
     async def test_who_waits_hears_that_there_will_be_no_room(self) -> None:
         """When nothing is in flight any more."""
-        spending = Spending(price=PRICE, max_cost=1.5 * MOST_USD)
+        spending = Budget(price=PRICE, max_cost=1.5 * MOST_USD)
         first = await spending.reserve(request())
         async with anyio.create_task_group() as tasks:
 
@@ -356,7 +356,7 @@ class TestWaiting:
 
     async def test_a_used_up_count_waits_for_those_in_flight(self) -> None:
         """So that their answers are home before the run stops."""
-        spending = Spending(price=None, max_requests=1)
+        spending = Budget(price=None, max_requests=1)
         first = await spending.reserve(request())
         errors: list[BudgetError] = []
 
@@ -375,7 +375,7 @@ class TestWaiting:
     async def test_nobody_is_overtaken(self) -> None:
         """A small request behind a large one waits too."""
         large, small = request("x" * 2000), request()
-        spending = Spending(price=PRICE, max_cost=most(large) / 1000)
+        spending = Budget(price=PRICE, max_cost=most(large) / 1000)
         first = await spending.reserve(small)
         order: list[str] = []
 
@@ -396,7 +396,7 @@ class TestWaiting:
     async def test_cancel_while_waiting_takes_nothing(self) -> None:
         """And lets the next one through."""
         large, small = request("x" * 2000), request()
-        spending = Spending(price=PRICE, max_cost=most(large) / 1000)
+        spending = Budget(price=PRICE, max_cost=most(large) / 1000)
         await spending.reserve(small)
         async with anyio.create_task_group() as tasks:
             scope = anyio.CancelScope()
@@ -415,7 +415,7 @@ class TestWaiting:
 
     async def test_cancel_in_the_moment_of_the_grant_gives_it_back(self) -> None:
         """A reservation that nobody got is no request and holds no room."""
-        spending = Spending(price=PRICE, max_cost=1.5 * MOST_USD, max_requests=2)
+        spending = Budget(price=PRICE, max_cost=1.5 * MOST_USD, max_requests=2)
         first = await spending.reserve(request())
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(spending.reserve, request())
@@ -456,7 +456,7 @@ class _World:
     def _open(self) -> None:
         cap_usd, max_requests, priced = self._caps
         self.ledger = Ledger(self.path)
-        self.spending = Spending(
+        self.spending = Budget(
             price=PRICE if priced else None,
             max_cost=cap_usd if priced else None,
             max_requests=max_requests,
@@ -571,7 +571,7 @@ def test_waiters_are_served_in_order(askers: list[tuple[int, bool]], ends: list[
     they came, all of them as long as each fits alone, and in the end nothing is held."""
 
     async def play() -> None:
-        spending = Spending(price=PRICE, max_cost=most(request("x" * 900)) / 1000)
+        spending = Budget(price=PRICE, max_cost=most(request("x" * 900)) / 1000)
         got: list[tuple[int, Reservation]] = []
         order: list[int] = []
         scopes = [anyio.CancelScope() for _ in askers]

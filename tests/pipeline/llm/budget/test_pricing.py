@@ -25,7 +25,7 @@ from genai_prices.types import (
 )
 
 from claimscore.config import LLMConfig
-from claimscore.pipeline.llm.prices import PICO, Price, Rates, find_price, find_prices
+from claimscore.pipeline.llm.budget.pricing import PICO, Price, Rates, find_price, find_prices
 
 MTOK = 10**6
 
@@ -175,7 +175,7 @@ class TestWhose:
     def test_the_table_is_loaded_only_when_it_is_asked(self) -> None:
         """It takes a fifth of a second, which an offline run need not pay."""
         code = (
-            "import sys; from claimscore.pipeline.llm import prices;"
+            "import sys; from claimscore.pipeline.llm.budget import pricing as prices;"
             "from claimscore.config import LLMConfig; prices.find_price(LLMConfig());"
             "sys.exit('genai_prices' in sys.modules)"
         )

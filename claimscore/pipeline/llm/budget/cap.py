@@ -1,0 +1,404 @@
+"""What requests cost, and never more than was allowed.
+
+Before a request is sent, the most that it can cost is set aside; when it has ended, what it
+really cost takes that place. So what is spent and what is set aside together never pass the
+cap, whatever is answered, cancelled or killed, provided that no answer costs more than was
+set aside. A server that ignores `max_tokens` can break that: what it reports is counted all
+the same, the later requests are taken to cost as much more, and the cap is passed by no more
+than what those in flight went over.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import math
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+
+from claimscore.errors import BudgetError, ConfigError, StoppedEarly
+from claimscore.pipeline.llm.budget.ledger import Ledger, Spent, read_spent
+from claimscore.pipeline.llm.budget.pricing import PICO, Price
+from claimscore.types import OutputSchema, Request, Usage
+
+#: The name of a run's ledger in its state folder.
+SPEND_FILE = "spend.jsonl"
+
+#: What a chat template, a server's own system prompt and the order to answer in JSON may add.
+_REQUEST_OVERHEAD_TOKENS = 256
+_MESSAGE_OVERHEAD_TOKENS = 16
+
+
+@dataclasses.dataclass(slots=True)
+class SpendTotals:
+    """What was asked for and used; tokens as servers reported them.
+
+    `usd` is what answers cost, None where the price is unknown; `possibly_billed_usd` is what
+    may be billed besides, for requests that were sent and whose answer never came.
+    """
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    usd: float | None = None
+    possibly_billed_usd: float = 0.0
+
+    def __add__(self, other: SpendTotals) -> SpendTotals:
+        known = self.usd is not None and other.usd is not None
+        return SpendTotals(
+            self.requests + other.requests,
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            (self.usd or 0.0) + (other.usd or 0.0) if known else None,
+            self.possibly_billed_usd + other.possibly_billed_usd,
+        )
+
+
+class Reservation:
+    """One attempt that may be sent. It is ended once: settled, released or kept."""
+
+    __slots__ = ("number", "pico_usd", "request")
+
+    def __init__(self, request: Request, number: int = 0, pico_usd: int = 0) -> None:
+        self.request = request
+        self.number = number
+        self.pico_usd = pico_usd
+
+
+class _Outcome(NamedTuple):
+    """What became of the reservation `number` (0: none is in the ledger); the rest as `Spent`."""
+
+    number: int
+    requests: int
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    pico_usd: int = 0
+    possibly_pico_usd: int = 0
+    unpriced_prompt_tokens: int = 0
+    unpriced_completion_tokens: int = 0
+
+
+class _Waiter:
+    """A request that waits until there is room, or until there never will be."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.wake = anyio.Event()
+        self.reservation: Reservation | None = None
+        self.error: Exception | None = None
+        self.wanted: tuple[int, int] | None = None  # sums that the store must allow first
+
+
+class Budget:
+    """Counts what a run spends, over all its invocations, and keeps it within its caps.
+
+    `max_cost` is in dollars. `price` is that of the run's model, in dollars a million tokens;
+    `others` are those of other models that requests name. Used on the event loop, except for
+    `flush`. Without a cap nothing is written before a request is sent, and no request waits.
+    Raises `ConfigError` for a cap in dollars where the price is not known.
+    """
+
+    def __init__(
+        self,
+        *,
+        price: Price | None,
+        others: Mapping[str, Price] | None = None,
+        max_cost: float | None = None,
+        max_requests: int | None = None,
+        ledger: Ledger | None = None,
+    ) -> None:
+        if max_cost is not None and price is None:
+            raise ConfigError(
+                "--max-cost: what this model costs at this server is not known; name "
+                "--input-price and --output-price (dollars a million tokens), or bound the run "
+                "by --max-requests"
+            )
+        self._price = price
+        self._others = dict(others or {})
+        self._schema: tuple[OutputSchema | None, int] = (None, 0)
+        self._max_requests = max_requests
+        self._cap = None if max_cost is None else math.floor(max_cost * PICO)
+        self._capped = max_cost is not None or max_requests is not None
+        self._ledger = ledger
+        self._allowance = ledger.allowance if ledger is not None and self._capped else None
+        self._before = Spent() if ledger is None else ledger.earlier
+        self._before_pico = _pico_of(self._before, price)
+        #: What earlier invocations have spent.
+        self.earlier = _totals_of(self._before, price)
+        #: What this one has.
+        self.totals = SpendTotals(usd=None if price is None else 0.0)
+        self._pico = 0
+        self._possibly_pico = 0
+        self._held_pico = 0
+        self._in_flight = 0
+        self._stretch = 1.0
+        self._waiters: collections.deque[_Waiter] = collections.deque()
+        self._unwritten: collections.deque[_Outcome] = collections.deque()
+        self._flushing = threading.Lock()
+
+    # -- before a request is sent
+
+    def try_reserve(self, request: Request) -> Reservation | None:
+        """The right to send it, or None where that must be waited for. Never waits."""
+        if not self._capped:
+            self.totals.requests += 1
+            return Reservation(request)
+        return None if self._waiters else self._take(request)
+
+    async def reserve(self, request: Request) -> Reservation:
+        """The right to send it, first come, first served.
+
+        Waits while requests in flight may turn out cheaper than what was set aside for them.
+        Raises `BudgetError` when there is none of those left and no room, `StoppedEarly` where
+        the ledger or the store cannot be written. Cancelled, it has taken nothing.
+        """
+        reservation = self.try_reserve(request)
+        if reservation is not None:
+            return reservation
+        waiter = _Waiter(request)
+        self._waiters.append(waiter)
+        self._serve()
+        try:
+            while waiter.reservation is None and waiter.error is None:
+                await waiter.wake.wait()
+                if waiter.wanted is not None and self._allowance is not None:
+                    wanted, waiter.wanted, waiter.wake = waiter.wanted, None, anyio.Event()
+                    await self._allowance.extend(*wanted)
+                    self._serve()
+        except BaseException:
+            if waiter.reservation is not None:
+                self.release(waiter.reservation, sent=False)
+            elif waiter.error is None:
+                self._waiters.remove(waiter)
+                self._serve()
+            raise
+        if waiter.error is not None:
+            raise waiter.error
+        assert waiter.reservation is not None, "decided"
+        return waiter.reservation
+
+    # -- after it has ended
+
+    def settle(self, reservation: Reservation, usage: Usage) -> None:
+        """It was answered: count what it cost, and where usage is missing the most it can have."""
+        prompt, completion = usage.prompt_tokens, usage.completion_tokens
+        reported_prompt, reported_completion = prompt or 0, completion or 0
+        if prompt is None or completion is None:
+            most_prompt, most_completion = self._most_tokens(reservation.request)
+            prompt = most_prompt if prompt is None else prompt
+            completion = most_completion if completion is None else completion
+        price, pico = self._price_of(reservation.request), 0
+        if price is not None:
+            pico = price.cost(prompt, completion, usage.cached_prompt_tokens or 0)
+            prompt = completion = 0  # priced
+        number = reservation.number
+        self._end(
+            reservation,
+            _Outcome(number, 1, reported_prompt, reported_completion, pico, 0, prompt, completion),
+        )
+
+    def release(self, reservation: Reservation, *, sent: bool = True) -> None:
+        """It cost nothing: refused by the server, or never sent, and then it is no request."""
+        self._end(reservation, _Outcome(reservation.number, int(sent)))
+
+    def keep(self, reservation: Reservation) -> None:
+        """Its answer did not arrive and may have been billed: it counts in full."""
+        prompt, completion = self._most_tokens(reservation.request)
+        price, pico = self._price_of(reservation.request), 0
+        if price is not None:
+            pico = reservation.pico_usd or price.most(prompt, completion)
+            prompt = completion = 0  # priced
+        self._end(reservation, _Outcome(reservation.number, 1, 0, 0, 0, pico, prompt, completion))
+
+    def flush(self) -> None:
+        """Write what has ended since the last time as one line of the ledger.
+
+        For the thread that commits answers, after each group; the last one is the caller's.
+        Raises `StoppedEarly` where the ledger cannot be written; the next call tries again.
+        """
+        if self._ledger is None or not self._unwritten:
+            return
+        with self._flushing:
+            group = [self._unwritten.popleft() for _ in range(len(self._unwritten))]
+            numbers, *counts = zip(*group, strict=True)
+            try:
+                self._ledger.settle(filter(None, numbers), Spent(*map(sum, counts)))
+            except BaseException:
+                self._unwritten.extendleft(reversed(group))
+                raise
+
+    def _end(self, reservation: Reservation, outcome: _Outcome) -> None:
+        totals = self.totals
+        totals.prompt_tokens += outcome.prompt_tokens
+        totals.completion_tokens += outcome.completion_tokens
+        if not outcome.requests:
+            totals.requests -= 1
+        if outcome.pico_usd:
+            self._pico += outcome.pico_usd
+            totals.usd = self._pico / PICO
+        if outcome.possibly_pico_usd:
+            self._possibly_pico += outcome.possibly_pico_usd
+            totals.possibly_billed_usd = self._possibly_pico / PICO
+        if self._ledger is not None:
+            self._unwritten.append(outcome)
+        if self._capped:
+            self._free(reservation, outcome.pico_usd + outcome.possibly_pico_usd)
+
+    def _free(self, reservation: Reservation, cost_pico: int) -> None:
+        """Let go of what was set aside for a request that has cost this much."""
+        if cost_pico > reservation.pico_usd:
+            most = self._most_pico(reservation.request)
+            if most:
+                self._stretch = max(self._stretch, cost_pico / most)
+        self._held_pico -= reservation.pico_usd
+        self._in_flight -= 1
+        if self._waiters:
+            self._serve()
+
+    # -- room
+
+    def _take(self, request: Request) -> Reservation | None:
+        """Set aside what a request can cost, and count it; None where that does not fit yet."""
+        pico = self._set_aside(request)
+        if self._why_not(pico) is not None:
+            return None
+        if self._allowance is not None and not self._allowance.covers(*self._sums_with(pico)):
+            return None
+        number = 0
+        if self._ledger is not None:
+            known = None if self._price is None else pico
+            number = self._ledger.reserve(*self._most_tokens(request), known)
+        self._held_pico += pico
+        self._in_flight += 1
+        self.totals.requests += 1
+        return Reservation(request, number, pico)
+
+    def _serve(self) -> None:
+        """Decide about the first who waits, and the next, as far as can be decided now."""
+        while self._waiters:
+            waiter = self._waiters[0]
+            try:
+                waiter.reservation = self._take(waiter.request)
+                if waiter.reservation is None:
+                    pico = self._set_aside(waiter.request)
+                    why = self._why_not(pico)
+                    if why is None:
+                        waiter.wanted = self._sums_with(pico)
+                        waiter.wake.set()
+                        return
+                    if self._in_flight:
+                        return
+                    waiter.error = BudgetError(why)
+            except StoppedEarly as exc:  # the ledger cannot be written
+                waiter.error = exc
+            self._waiters.popleft()
+            waiter.wake.set()
+
+    def _why_not(self, pico: int) -> str | None:
+        """Why a request of this cost may not be sent; None where it may."""
+        if self._max_requests is not None:
+            sent = self._before.requests + self.totals.requests
+            if sent >= self._max_requests:
+                return (
+                    f"--max-requests {self._max_requests} is used up: {sent} requests were sent; "
+                    "with a higher --max-requests the run goes on"
+                )
+        if self._cap is None:
+            return None
+        billed = self._before_pico + self._pico
+        possibly = self._before.possibly_pico_usd + self._possibly_pico
+        if billed + possibly + self._held_pico + pico <= self._cap:
+            return None
+        besides = f" and {_dollars(possibly)} possibly billed besides" if possibly else ""
+        return (
+            f"{_dollars(billed)} of --max-cost {_dollars(self._cap)} is spent{besides}; the next "
+            f"request may cost up to {_dollars(pico)}; with a higher --max-cost the run goes on"
+        )
+
+    def _sums_with(self, pico: int) -> tuple[int, int]:
+        """Requests and picodollars that the run comes to with one request more."""
+        before = self._before
+        spent = before.worst_pico_usd + self._pico + self._possibly_pico + self._held_pico
+        return before.requests + self.totals.requests + 1, spent + pico
+
+    # -- bounds of one request
+
+    def _set_aside(self, request: Request) -> int:
+        """Picodollars: its most, and more where earlier ones cost more than they could."""
+        most = self._most_pico(request)
+        return most if self._stretch == 1.0 else math.ceil(most * self._stretch)
+
+    def _price_of(self, request: Request) -> Price | None:
+        return self._others.get(request.model, self._price)
+
+    def _most_pico(self, request: Request) -> int:
+        price = self._price_of(request)
+        return 0 if price is None else price.most(*self._most_tokens(request))
+
+    def _most_tokens(self, request: Request) -> tuple[int, int]:
+        """Bounds of a request's prompt and completion tokens that need no tokenizer.
+
+        Tokenizers of today's models take at least one byte of UTF-8 for a token, so a text has
+        at most as many tokens as bytes. The schema counts as a text; roles, templates and what
+        else a server adds are covered by allowances, several times what is usual.
+        """
+        prompt = _REQUEST_OVERHEAD_TOKENS + self._schema_bytes(request.output)
+        for _, content in request.messages:
+            prompt += _n_bytes(content) + _MESSAGE_OVERHEAD_TOKENS
+        return prompt, request.max_tokens
+
+    def _schema_bytes(self, output: OutputSchema | None) -> int:
+        """The schema's length as it is sent; that of the last one is remembered."""
+        if output is None:
+            return 0
+        known, n_bytes = self._schema
+        if known is not output:
+            n_bytes = _n_bytes(output.name) + _n_bytes(json.dumps(output.schema))
+            self._schema = (output, n_bytes)
+        return n_bytes
+
+
+def spent_so_far(path: Path, price: Price | None = None) -> SpendTotals:
+    """The totals of a run from its ledger: for those who only look."""
+    return _totals_of(read_spent(path), price)
+
+
+def totals_of(spent: Spent) -> SpendTotals:
+    """The totals that a ledger's sums come to."""
+    return _totals_of(spent, None)
+
+
+def _totals_of(spent: Spent, price: Price | None) -> SpendTotals:
+    """What a ledger says, in dollars where those can be told."""
+    unpriced = spent.unpriced_prompt_tokens or spent.unpriced_completion_tokens
+    known = price is not None or (spent.requests and not unpriced)
+    return SpendTotals(
+        spent.requests,
+        spent.prompt_tokens,
+        spent.completion_tokens,
+        _pico_of(spent, price) / PICO if known else None,
+        spent.possibly_pico_usd / PICO,
+    )
+
+
+def _pico_of(spent: Spent, price: Price | None) -> int:
+    """What was spent; tokens that had no price then have the one that is known now."""
+    unpriced = (spent.unpriced_prompt_tokens, spent.unpriced_completion_tokens)
+    return spent.pico_usd + (price.most(*unpriced) if price is not None and any(unpriced) else 0)
+
+
+def _dollars(pico: int) -> str:
+    """Dollars and cents, and as many digits more as a sum below a dollar has, up to seven."""
+    usd = pico / PICO
+    cents = f"{usd:,.2f}"
+    digits = f"{usd:.7f}".rstrip("0")
+    return f"${digits if pico < PICO and len(digits) > len(cents) else cents}"
+
+
+def _n_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
