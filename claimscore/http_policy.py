@@ -1,16 +1,19 @@
 """How claimscore speaks HTTP: the one policy of language models, batch jobs and served encoders.
 
-Time limits, idle connections, TLS, proxies, and where a key may go. How long to wait before a
-request is sent again is in `claimscore.retry`; the connections are in
+Time limits, idle connections, TLS, proxies, where a key may go, and what breaks on the way. How
+long to wait before a request is sent again is in `claimscore.retry`, what headers say of limits
+and of waiting in `claimscore.http_headers`. The connections are in
 `pipeline.llm.providers.transport` and in `pipeline.encoders.served`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import socket
 import ssl
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -18,7 +21,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpx2
 
 from claimscore.addresses import is_loopback, is_public_http, usable_key
-from claimscore.errors import ConfigError
+from claimscore.errors import ConfigError, TransientError
 
 #: An answer may take minutes; a connection that takes longer than this will not come.
 CONNECT_S = 15.0
@@ -29,8 +32,8 @@ IDLE_S = 4.0
 #: After so many seconds of silence the system asks whether the other side is still there.
 TCP_KEEP_ALIVE_S = 60
 
-_LIMITS = httpx2.Limits(keepalive_expiry=IDLE_S)
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
+_KEY_LIKE = re.compile(r"\b(?:sk|pk|rk)-[\w*.…-]{4,}|(?<=Bearer )\S+")
 
 
 # -- where a key may go, and by which way
@@ -96,32 +99,94 @@ def connect_limit_s(timeout_s: float) -> float:
     return min(CONNECT_S, timeout_s / 2)
 
 
-def client_options(timeout_s: float) -> dict[str, Any]:
-    """Arguments for `httpx2.Client` and `httpx2.AsyncClient`, but for their transport.
+def client_options(
+    base_url: str,
+    timeout_s: float,
+    direct: type[httpx2.HTTPTransport] | type[httpx2.AsyncHTTPTransport],
+) -> dict[str, Any]:
+    """Arguments for `httpx2.Client` and `httpx2.AsyncClient`.
 
-    A redirect is an answer like any other: the key goes where the user sent it.
+    Connections are `direct`, whatever the environment says, unless a proxy may be between. A
+    redirect is an answer like any other: the key goes where the user sent it.
     """
+    limits, tls = httpx2.Limits(keepalive_expiry=IDLE_S), tls_context()
+    transport = None
+    if not may_be_proxied(base_url):
+        transport = direct(limits=limits, socket_options=socket_options(), verify=tls)
     return {
         "timeout": httpx2.Timeout(timeout_s, connect=connect_limit_s(timeout_s), pool=None),
-        "limits": _LIMITS,
+        "limits": limits,
         "follow_redirects": False,
-        "verify": tls_context(),
+        "transport": transport,
+        "verify": tls,
     }
 
 
-def transport_options() -> dict[str, Any]:
-    """Arguments for `httpx2.HTTPTransport` and its asynchronous twin.
+@contextlib.contextmanager
+def proxy_errors() -> Iterator[None]:
+    """Make a client; `ConfigError` where the environment names a proxy that httpx2 cannot use."""
+    try:
+        yield
+    except (ImportError, ValueError, httpx2.InvalidURL) as exc:
+        raise ConfigError(f"the proxy named in the environment cannot be used: {exc}") from None
 
-    A client that is given one of them connects directly, whatever the environment says.
+
+# -- what breaks
+
+
+def translate_http_error(
+    exc: httpx2.HTTPError | httpx2.InvalidURL,
+    base_url: str,
+    *,
+    timeout_s: float,
+    trusted: bool = False,
+    key: str | None = None,
+) -> TransientError | ConfigError:
+    """The error of ours that an error of httpx2 is; it quotes nothing but why no connection came.
+
+    `trusted` says that the server was reached before; `key` is left out of the words.
     """
-    return {"limits": _LIMITS, "socket_options": socket_options(), "verify": tls_context()}
+    if isinstance(exc, httpx2.ConnectError | httpx2.ProxyError | httpx2.ConnectTimeout):
+        why = scrubbed(_ERRNO.sub("", str(exc)) or "it took too long", key)
+        if "CERTIFICATE_VERIFY_FAILED" in why:
+            return untrusted(base_url, why, before=trusted)
+        return not_reached(base_url, why)
+    if isinstance(exc, httpx2.TimeoutException):
+        return no_answer(base_url, timeout_s)
+    if isinstance(exc, httpx2.DecodingError):
+        return undecodable(base_url)
+    if isinstance(exc, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
+        return ConfigError(f"{base_url}: {scrubbed(str(exc), key)}")
+    return TransientError(f"{base_url}: the connection broke", "dropped")
 
 
-def why_not_reached(exc: httpx2.HTTPError) -> str:
-    """The system's words for a connection that did not come, without their number."""
-    return _ERRNO.sub("", str(exc)) or "it took too long"
+def not_reached(base_url: str, why: str) -> TransientError:
+    """Nothing was sent."""
+    return TransientError(f"{base_url} cannot be reached: {why}", "connect")
 
 
-def is_untrusted(why: str) -> bool:
-    """Whether a connection failed because the server's certificate is not trusted."""
-    return "CERTIFICATE_VERIFY_FAILED" in why
+def untrusted(base_url: str, why: str, *, before: bool) -> TransientError | ConfigError:
+    """Waiting does not help, unless this very server was trusted before."""
+    if before:
+        return not_reached(base_url, f"its certificate is not trusted any more ({why})")
+    return ConfigError(
+        f"{base_url}: its certificate is not trusted ({why}); check the address, or name the "
+        "certificate of your own authority in SSL_CERT_FILE"
+    )
+
+
+def no_answer(base_url: str, timeout_s: float) -> TransientError:
+    """The answer may come, and be billed, afterwards."""
+    return TransientError(f"{base_url}: no answer within {timeout_s:g} s", "timeout")
+
+
+def undecodable(base_url: str) -> TransientError:
+    """The body is compressed in an unknown way, or broken."""
+    return TransientError(f"{base_url}: the answer cannot be decoded", "body")
+
+
+def scrubbed(text: str, key: str | None) -> str:
+    """A text without the key, whole or as servers abbreviate it."""
+    if key:
+        text = text.replace(key, "[key]")
+    return _KEY_LIKE.sub("[key]", text)

@@ -27,6 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tables": {"errors", "types"},
     "atomic": {"errors"},
     "addresses": {"errors"},
+    "http_headers": {"types"},
     "http_policy": {"errors", "addresses"},
     "retry": {"errors"},
     "text": BASE,
@@ -39,8 +40,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metrics": BASE | {"text", "blocks"},
     "metrics.bert_score": BASE | {"metrics", "pipeline.encoders"},  # its function asks a model
     "baseline": BASE | {"text"},
-    "pipeline.encoders": BASE | {"addresses", "http_policy", "retry"},
-    "pipeline.llm": BASE | {"addresses", "http_policy", "retry", "cache", "text"},
+    "pipeline.encoders": BASE | {"addresses", "http_headers", "http_policy", "retry"},
+    "pipeline.llm": BASE | {"addresses", "http_headers", "http_policy", "retry", "cache", "text"},
     "pipeline.tasks": BASE | {"text", "metrics", "baseline", "pipeline.llm"},
     "pipeline.passes": BASE | {"text", "blocks", "metrics", "pipeline.encoders", "pipeline.tasks"},
     "pipeline": BASE
@@ -114,7 +115,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         "pipeline.llm.providers.openai",
         "pipeline.llm.providers.schema",
     ),
-    "tenacity": ("retry", "pipeline.encoders.served.client"),
+    "tenacity": ("retry",),
     "nltk": ("text", "metrics.meteor"),
     "rouge_score": ("metrics.rouge_counts",),
     "ot": ("metrics.movers",),

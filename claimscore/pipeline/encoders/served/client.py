@@ -1,35 +1,24 @@
-"""JSON over HTTP with one server of a model, patiently. The model stage's home of httpx2, tenacity.
+"""JSON over HTTP with one server of a model, patiently. The model stage's home of httpx2.
 
-A model's server is asked by several threads at once. What is broken for a while (the line, the
-server, its queue) is asked again, with jitter, until `max_outage_s` have passed without any
-answer. What one request alone cannot get, while the server answers, is refused for that request.
+A model's server is asked by several threads at once. Where the line, the server or its queue is
+broken for a while, a request is sent again by the policy of `claimscore.retry`, until
+`max_outage_s` have passed without any answer. A request that fails by itself, while the server
+answers others, is refused.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import re
-import socket
 import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeVar
-from urllib.parse import urlsplit
-from urllib.request import getproxies
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx2
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception_type,
-    sleep_using_event,
-    wait_random_exponential,
-)
 
 from claimscore import __version__
-from claimscore.addresses import is_loopback, is_public_http, usable_key
 from claimscore.errors import (
     AuthenticationError,
     ClaimscoreError,
@@ -41,7 +30,18 @@ from claimscore.errors import (
     TransientError,
     UnknownModelError,
 )
-from claimscore.http_policy import tls_context
+from claimscore.http_headers import retry_after_s
+from claimscore.http_policy import (
+    client_options,
+    key_for,
+    proxy_errors,
+    scrubbed,
+    translate_http_error,
+)
+from claimscore.retry import POLICY, retry_wait_s
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
 
 logger = logging.getLogger("claimscore")
 
@@ -49,21 +49,14 @@ T = TypeVar("T")
 
 #: A batch may stand in the server's queue behind several others; a dead line is noticed before.
 TIMEOUT_S = 600.0
-CONNECT_S = 15.0
-KEEP_ALIVE_S = 60
-#: Below the five seconds after which many servers close an idle connection.
-LONGEST_IDLE_S = 4.0
 LONGEST_TOLD_S = 600.0
 
 #: How often one request may fail while the server answers others.
 MAX_FAULTS = 3
 
-#: Full jitter: after attempt n, a random time up to 0.25 * 2 ** (n - 1) seconds, at most 30.
-_backoff = wait_random_exponential(multiplier=0.25, max=30.0)
-
 #: What one request is refused with: 400 for an empty text, 413 and 422 for one too long or odd.
 _REFUSED = (400, 413, 422)
-#: Who answers so stands before a server that is not there.
+#: Statuses of a gateway before a server that is not there.
 _GATEWAY = (502, 503, 504)
 
 
@@ -92,13 +85,8 @@ class ServerClient:
         self.max_outage_s = max_outage_s
         self.identity: Callable[[], None] | None = None
         self._alive = alive
-        self._key = usable_key(key, key_name)
+        self._key = key_for(address, key, key_name=key_name, allow_http_key=allow_http_key)
         self._key_name = key_name
-        if self._key and not allow_http_key and is_public_http(address):
-            raise ConfigError(
-                f"{address}: {key_name} would be sent unencrypted; use https, unset the key if "
-                "the server needs none, or accept it with --allow-http-key"
-            )
         self._http = _http_client(address, self._key)
         weakref.finalize(self, self._http.close).atexit = False  # models have no end of their own
         self._lock = threading.Lock()
@@ -141,16 +129,10 @@ class ServerClient:
                 content=None if body is None else json.dumps(body).encode(),
                 headers={} if body is None else {"content-type": "application/json"},
             )
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as exc:
-            raise self._not_reached(exc) from None
-        except httpx2.TimeoutException:
-            raise TransientError(
-                f"{self.address}: no answer in {TIMEOUT_S:g} s", "timeout"
+        except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
+            raise translate_http_error(
+                exc, self.address, timeout_s=TIMEOUT_S, key=self._key
             ) from None
-        except (httpx2.TransportError, httpx2.DecodingError):
-            raise TransientError(f"{self.address}: the connection broke", "dropped") from None
-        except httpx2.InvalidURL as exc:
-            raise ConfigError(f"{self.address}: {exc}") from None
         if response.status_code != 200:
             raise self._error(response, path)
         return response
@@ -185,13 +167,7 @@ class ServerClient:
             self._answered()
             return answer
 
-        retry = Retrying(
-            sleep=sleep_using_event(stop),
-            wait=self._wait_s,
-            retry=retry_if_exception_type(TransientError),
-            reraise=True,
-        )
-        return retry(attempt)
+        return POLICY.copy(sleep=stop.wait, wait=self._wait_s)(attempt)
 
     def _make_sure(self) -> None:
         """A doubt that comes while the last one is settled is another doubt."""
@@ -233,29 +209,18 @@ class ServerClient:
             logger.warning("waiting for a model's server: %s", error)
 
     def _wait_s(self, state: RetryCallState) -> float:
-        """The server's own figure where it gave one; else never far beyond what is waited for."""
-        backoff = _backoff(state)
+        """The policy's wait, but never far beyond the end of the patience."""
+        wait_s, began = retry_wait_s(state), self._since
         error = state.outcome.exception() if state.outcome is not None else None
-        told = error.retry_after_s if isinstance(error, TransientError) else None
-        if told is not None:
-            return told + min(backoff, 0.1 + told / 4)
-        began = self._since
-        left_s = self.max_outage_s - (time.monotonic() - began) if began is not None else backoff
-        return min(backoff, max(left_s, 0.0) + 0.1)
+        if began is None or (isinstance(error, TransientError) and error.retry_after_s is not None):
+            return wait_s
+        left_s = self.max_outage_s - (time.monotonic() - began)
+        return min(wait_s, max(left_s, 0.0) + 0.1)
 
     def _answered(self) -> None:
         if self._since is not None:
             with self._lock:
                 self._since, self._told = None, False
-
-    def _not_reached(self, exc: httpx2.HTTPError) -> ClaimscoreError:
-        why = re.sub(r"^\[Errno -?\d+\] ", "", str(exc)) or "it took too long"
-        if "CERTIFICATE_VERIFY_FAILED" in why:
-            return ConfigError(
-                f"{self.address}: its certificate is not trusted; name the certificate of your "
-                "own authority in SSL_CERT_FILE"
-            )
-        return TransientError(f"{self.address} cannot be reached: {why}", "connect")
 
     def _error(self, response: httpx2.Response, path: str) -> ClaimscoreError:
         """An answer with another status than 200, by what can be done about it."""
@@ -292,45 +257,19 @@ class ServerClient:
         if isinstance(told, dict):
             told = told.get("message") or ""
         words = " ".join(str(told).split()) or "it said nothing"
-        if self._key:
-            words = words.replace(self._key, "[key]")
+        words = scrubbed(words, self._key)
         return words if len(words) <= 200 else f"{words[:200]}…"
 
 
 def _http_client(address: str, key: str | None) -> httpx2.Client:
-    """This machine is reached directly: a proxy would see the key."""
     headers = {"accept": "application/json", "user-agent": f"claimscore/{__version__}"}
     if key:
         headers["authorization"] = f"Bearer {key}"
-    limits = httpx2.Limits(keepalive_expiry=LONGEST_IDLE_S)
-    transport = None
-    if is_loopback(urlsplit(address).hostname or "") or not getproxies():
-        transport = httpx2.HTTPTransport(
-            limits=limits, socket_options=_keep_alive(), verify=tls_context()
-        )
-    try:
-        return httpx2.Client(
-            headers=headers,
-            timeout=httpx2.Timeout(TIMEOUT_S, connect=CONNECT_S, pool=None),
-            limits=limits,
-            transport=transport,
-            verify=tls_context(),
-        )
-    except (ImportError, ValueError, httpx2.InvalidURL) as exc:
-        raise ConfigError(f"the proxy named in the environment cannot be used: {exc}") from None
-
-
-def _keep_alive() -> list[tuple[int, int, int]]:
-    """Notice a server that is gone long before the time-out."""
-    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
-    if hasattr(socket, "TCP_KEEPIDLE"):
-        options += [
-            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEP_ALIVE_S),
-            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEP_ALIVE_S // 4),
-        ]
-    return options
+    with proxy_errors():
+        options = client_options(address, TIMEOUT_S, httpx2.HTTPTransport)
+        return httpx2.Client(headers=headers, **options)
 
 
 def _retry_after_s(response: httpx2.Response) -> float | None:
-    text = response.headers.get("retry-after", "").strip()
-    return min(float(text), LONGEST_TOLD_S) if text.isdecimal() else None
+    told_s = retry_after_s(response.headers)
+    return None if told_s is None else min(told_s, LONGEST_TOLD_S)

@@ -22,14 +22,14 @@ from anyio import to_thread
 from openai.pagination import AsyncCursorPage
 from openai.types import Batch, FileObject
 
-from claimscore import http_policy
 from claimscore.atomic import os_errors
 from claimscore.errors import ClaimscoreError, QuotaError, TransientError, UnknownModelError
+from claimscore.http_policy import translate_http_error
 from claimscore.pipeline.llm.providers.base import Keep
 from claimscore.pipeline.llm.providers.errors import Refusal
 from claimscore.pipeline.llm.providers.openai import OpenAIServer, decode_json
 from claimscore.pipeline.llm.providers.schema import Dialect, chat_body, encode_json
-from claimscore.pipeline.llm.providers.transport import open_client, translate_http_error
+from claimscore.pipeline.llm.providers.transport import open_client
 from claimscore.types import JSON, Completion, Request
 
 T = TypeVar("T")
@@ -105,12 +105,13 @@ class BatchClient:
             "OpenAI-Organization": openai.Omit(),
             "OpenAI-Project": openai.Omit(),
         }
+        http_client = open_client(server.base_url, timeout_s, transport)
         self._sdk = openai.AsyncOpenAI(
             api_key=server.key or "",
             base_url=server.base_url,
             max_retries=0,
-            timeout=http_policy.client_options(timeout_s)["timeout"],
-            http_client=open_client(server.base_url, timeout_s, transport),
+            timeout=http_client.timeout,
+            http_client=http_client,
             _enforce_credentials=False,
         )
 

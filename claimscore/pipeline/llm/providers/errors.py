@@ -22,7 +22,8 @@ from claimscore.errors import (
     TransientError,
     UnknownModelError,
 )
-from claimscore.pipeline.llm.providers.headers import rate_limits, retry_after_s
+from claimscore.http_headers import rate_limits, retry_after_s
+from claimscore.http_policy import scrubbed
 from claimscore.types import RateLimits
 
 #: Statuses that ask to come again. 424 and 498 are said by TGI and Groq, 499 by nginx.
@@ -53,7 +54,6 @@ _TOO_LARGE = re.compile(r"request too large|too large for .*?tokens per min")
 _LIMIT_AND_REQUESTED = re.compile(r"limit:? ([0-9][0-9,]*)\b.*?requested:? ([0-9][0-9,]*)")
 
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
-_KEY_LIKE = re.compile(r"\b(?:sk|pk|rk)-[\w*.…-]{4,}|(?<=Bearer )\S+")
 _LONGEST_BODY = 200_000
 _LONGEST_MESSAGE = 500
 _DEEPEST = 6
@@ -126,13 +126,6 @@ def translate_error(refusal: Refusal, *, base_url: str, model: str) -> Claimscor
     if status in (404, 405, 410):
         return ConfigError(f"{where}; check --base-url")
     return RejectedError(where, _rejection_kind(words))
-
-
-def scrubbed(text: str, key: str | None) -> str:
-    """A text without the key, whole or as servers abbreviate it."""
-    if key:
-        text = text.replace(key, "[key]")
-    return _KEY_LIKE.sub("[key]", text)
 
 
 # -- kinds of refusals

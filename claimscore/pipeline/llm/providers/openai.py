@@ -31,9 +31,9 @@ from claimscore.errors import (
     TransientError,
     UnknownModelError,
 )
+from claimscore.http_headers import rate_limits
 from claimscore.http_policy import key_for
 from claimscore.pipeline.llm.providers.errors import Refusal, read_refusal, translate_error
-from claimscore.pipeline.llm.providers.headers import rate_limits
 from claimscore.pipeline.llm.providers.schema import (
     Dialect,
     chat_body,

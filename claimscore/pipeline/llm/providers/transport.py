@@ -29,9 +29,21 @@ import httptools
 import httpx2
 from anyio.abc import ByteStream, SocketAttribute
 
-from claimscore import http_policy
-from claimscore.errors import ConfigError, TransientError
-from claimscore.pipeline.llm.providers.errors import scrubbed
+from claimscore.errors import TransientError
+from claimscore.http_policy import (
+    IDLE_S,
+    client_options,
+    connect_limit_s,
+    may_be_proxied,
+    no_answer,
+    not_reached,
+    proxy_errors,
+    socket_options,
+    tls_context,
+    translate_http_error,
+    undecodable,
+    untrusted,
+)
 
 #: A larger answer, or a larger head of one, is a broken one.
 MAX_BODY_BYTES = 64 * 2**20
@@ -69,7 +81,7 @@ def open_transport(
     base_url: str, timeout_s: float, replacement: httpx2.AsyncBaseTransport | None = None
 ) -> Transport:
     """Direct connections, unless a test's replacement or a proxy of the environment is between."""
-    if replacement is not None or http_policy.may_be_proxied(base_url):
+    if replacement is not None or may_be_proxied(base_url):
         return ClientTransport(base_url, timeout_s, replacement)
     return DirectTransport(base_url, timeout_s)
 
@@ -86,7 +98,7 @@ class DirectTransport:
         timeout_s: float,
         *,
         tls: ssl.SSLContext | None = None,
-        longest_idle_s: float = http_policy.IDLE_S,
+        longest_idle_s: float = IDLE_S,
     ) -> None:
         parts = urlsplit(base_url)
         self._base_url = base_url
@@ -100,7 +112,7 @@ class DirectTransport:
         )
         self._tls = tls
         self._timeout_s = timeout_s
-        self._connect_s = http_policy.connect_limit_s(timeout_s)
+        self._connect_s = connect_limit_s(timeout_s)
         self._longest_idle_s = longest_idle_s
         self._idle: collections.deque[Connection] = collections.deque()
         self._closed = False
@@ -122,7 +134,7 @@ class DirectTransport:
         finally:  # whatever ended it, a cancellation too: what was not read whole is closed
             await self._put_back(connection, whole=reply is not None)
         if reply is None:
-            raise _no_answer(self._base_url, self._timeout_s)
+            raise no_answer(self._base_url, self._timeout_s)
         return reply
 
     async def aclose(self) -> None:
@@ -152,20 +164,20 @@ class DirectTransport:
     async def _connect(self) -> Connection:
         options: Any = {}
         if self._secure:  # many servers hang up without TLS's good-bye: not standard compatible
-            tls = self._tls or http_policy.tls_context()
+            tls = self._tls or tls_context()
             options = {"ssl_context": tls, "tls_standard_compatible": False}
         stream: ByteStream | None = None
         try:
             with anyio.move_on_after(self._connect_s):
                 stream = await anyio.connect_tcp(self._host, self._port, **options)
         except ssl.SSLCertVerificationError as exc:
-            raise _untrusted(self._base_url, exc.verify_message, before=self._trusted) from None
+            raise untrusted(self._base_url, exc.verify_message, before=self._trusted) from None
         except (*_BROKEN, anyio.EndOfStream) as exc:
-            raise _not_reached(self._base_url, _reason(exc)) from None
+            raise not_reached(self._base_url, _reason(exc)) from None
         if stream is None:
-            raise _not_reached(self._base_url, f"it took more than {self._connect_s:g} s")
+            raise not_reached(self._base_url, f"it took more than {self._connect_s:g} s")
         self._trusted = True
-        for option in http_policy.socket_options():
+        for option in socket_options():
             stream.extra(SocketAttribute.raw_socket).setsockopt(*option)
         return Connection(stream, self._base_url)
 
@@ -338,7 +350,7 @@ class ClientTransport:
             raise translate_http_error(
                 exc, self._base_url, timeout_s=self._timeout_s, trusted=self._trusted
             ) from None
-        raise _no_answer(self._base_url, self._timeout_s)
+        raise no_answer(self._base_url, self._timeout_s)
 
     async def _exchange(self, method: str, url: str, headers: Headers, body: bytes) -> Reply:
         async with self._client.stream(
@@ -358,43 +370,15 @@ class ClientTransport:
 def open_client(
     base_url: str, timeout_s: float, replacement: httpx2.AsyncBaseTransport | None = None
 ) -> httpx2.AsyncClient:
-    """An httpx2 client for one server: direct connections, unless a proxy may be between.
+    """An httpx2 client for one server; `replacement` takes the place of its connections.
 
-    `replacement` takes the place of its connections, for tests. Raises `ConfigError` where the
-    environment names a proxy that cannot be used.
+    Raises `ConfigError` where the environment names a proxy that cannot be used.
     """
-    if replacement is None and not http_policy.may_be_proxied(base_url):
-        replacement = httpx2.AsyncHTTPTransport(**http_policy.transport_options())
-    try:
-        return httpx2.AsyncClient(transport=replacement, **http_policy.client_options(timeout_s))
-    except (ImportError, ValueError, httpx2.InvalidURL) as exc:
-        raise ConfigError(f"the proxy named in the environment cannot be used: {exc}") from None
-
-
-def translate_http_error(
-    exc: httpx2.HTTPError | httpx2.InvalidURL,
-    base_url: str,
-    *,
-    timeout_s: float,
-    trusted: bool = False,
-    key: str | None = None,
-) -> TransientError | ConfigError:
-    """The error of ours that an error of httpx2 is; it quotes nothing but why no connection came.
-
-    `trusted` says that the server was reached before; `key` is left out of the words.
-    """
-    if isinstance(exc, httpx2.ConnectError | httpx2.ProxyError | httpx2.ConnectTimeout):
-        why = scrubbed(http_policy.why_not_reached(exc), key)
-        if http_policy.is_untrusted(why):
-            return _untrusted(base_url, why, before=trusted)
-        return _not_reached(base_url, why)
-    if isinstance(exc, httpx2.TimeoutException):
-        return _no_answer(base_url, timeout_s)
-    if isinstance(exc, httpx2.DecodingError):
-        return _undecodable(base_url)
-    if isinstance(exc, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
-        return ConfigError(f"{base_url}: {scrubbed(str(exc), key)}")
-    return TransientError(f"{base_url}: the connection broke", "dropped")
+    options = client_options(base_url, timeout_s, httpx2.AsyncHTTPTransport)
+    if replacement is not None:
+        options["transport"] = replacement
+    with proxy_errors():
+        return httpx2.AsyncClient(**options)
 
 
 # -- both
@@ -412,7 +396,7 @@ def _decompressed(reply: Reply, base_url: str) -> Reply:
             body = decoder.decompress(reply.body, MAX_BODY_BYTES)
             body = body if decoder.eof else None
     if body is None and reply.status < 300:
-        raise _undecodable(base_url)
+        raise undecodable(base_url)
     return reply._replace(body=body or b"")
 
 
@@ -429,27 +413,5 @@ def _reason(exc: BaseException) -> str:
     return str(exc) or "it was closed"
 
 
-def _not_reached(base_url: str, why: str) -> TransientError:
-    return TransientError(f"{base_url}: connection failed: {why}", "connect")
-
-
-def _untrusted(base_url: str, why: str, *, before: bool) -> TransientError | ConfigError:
-    """Waiting does not help, unless this very server was trusted before."""
-    if before:
-        return _not_reached(base_url, f"its certificate is not trusted any more ({why})")
-    return ConfigError(
-        f"{base_url}: its certificate is not trusted ({why}); check --base-url, or name the "
-        "certificate of your own authority in SSL_CERT_FILE"
-    )
-
-
-def _no_answer(base_url: str, timeout_s: float) -> TransientError:
-    return TransientError(f"{base_url}: no answer within {timeout_s:g} s", "timeout")
-
-
 def _too_large(base_url: str) -> TransientError:
     return TransientError(f"{base_url}: the answer is larger than {MAX_BODY_BYTES:,} bytes", "body")
-
-
-def _undecodable(base_url: str) -> TransientError:
-    return TransientError(f"{base_url}: the answer cannot be decoded", "body")

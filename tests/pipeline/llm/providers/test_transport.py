@@ -367,7 +367,7 @@ async def test_a_server_that_is_not_there():
     async with serving(always(answer())) as server:
         pass
     async with connected(server) as direct:
-        with pytest.raises(TransientError, match="failed: Connection refused") as caught:
+        with pytest.raises(TransientError, match="cannot be reached: Connection refused") as caught:
             await post(direct)
     assert (caught.value.kind, caught.value.may_be_billed) == ("connect", False)
 
@@ -409,7 +409,7 @@ async def test_several_addresses_give_one_reason(monkeypatch: pytest.MonkeyPatch
         raise OSError("All connection attempts failed") from group
 
     monkeypatch.setattr(anyio, "connect_tcp", connect_tcp)
-    with pytest.raises(TransientError, match=r"failed: Connection refused$"):
+    with pytest.raises(TransientError, match=r"cannot be reached: Connection refused$"):
         await post(DirectTransport("http://localhost/v1", 10.0))
 
 

@@ -1,4 +1,4 @@
-"""What responses say of limits and of waiting. Pure; what makes no sense says nothing."""
+"""Limits and waiting times in the headers of responses. Pure; nonsense counts as nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from claimscore.types import LimitState, RateLimits
 
-#: Longer than a day is not waited for by anybody; a longer figure is cut.
+#: A request waits for a day at most; a longer figure is cut.
 LONGEST_WAIT_S = 86_400.0
 
 _SPELLINGS = {

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claimscore.pipeline.llm.providers.headers import duration_s, rate_limits, retry_after_s
+from claimscore.http_headers import duration_s, rate_limits, retry_after_s
 from claimscore.types import LimitState, RateLimits
 
 NOW = 1_790_000_000.0  # 2026-09-21T14:13:20Z
