@@ -1,10 +1,12 @@
 """What Ray costs on one machine: the same run by `--engine local` and `--engine ray`, in turn.
 
-    python benchmarks/ray/overhead.py --records 2000 --repeats 3
+    python benchmarks/ray/overhead.py --records 500 2000 --repeats 3
 
-Questions go to a server on loopback that answers at once, in a process that is not counted. CPU
-seconds are of all processes of a run, by what they are: read from /proc five times a second, so
-what a process did in its last moments is missing. Nothing else should be at work; where it is, the
+Questions go to a server on loopback that answers at once, in a process that is not counted; a
+tiny NLI model judges the claims. CPU seconds are of all processes of a run, by what they are: read
+from /proc five times a second, so what a process did in its last moments is missing. What a
+question costs is the slope between the smallest and the largest number of records: CPU seconds of
+all processes, model work included, by questions. Nothing else should be at work; where it is, the
 CPU seconds say more than the wall clock. Linux only.
 """
 
@@ -21,7 +23,13 @@ import time
 from collections import Counter
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.tiny_models import save_tiny_nli  # after the path above
+
 TICKS = os.sysconf("SC_CLK_TCK")
+
+#: Each record has two sentences a side, and each is a question.
+QUESTIONS = 4
 
 #: What a command line says -> what the process is called here; the first that fits.
 KINDS = (
@@ -31,9 +39,7 @@ KINDS = (
     ("RuntimeEnv", "Ray: its servers"),
     ("log_monitor", "Ray: its servers"),
     ("monitor.py", "Ray: its servers"),
-    ("ray::Head", "head: answers, limits, money"),
-    ("Map(LLMWorker)", "LLM workers"),
-    ("Map(ModelWorker)", "model workers"),
+    ("ray::ModelActor", "model workers"),
     ("ray::", "Ray: helpers and idle workers"),
     ("default_worker.py", "Ray: helpers and idle workers"),
 )
@@ -62,13 +68,23 @@ def cpu_by_kind(root: int, seen: dict[int, tuple[str, float]]) -> None:
             seen[pid] = kind, used
 
 
-def one_run(engine: str, records: Path, folder: Path, url: str) -> dict[str, object]:
+def one_run(engine: str, records: Path, folder: Path, url: str, nli: Path) -> dict[str, object]:
     """A run from nothing; wall seconds, CPU seconds by kind, when the work began and ended."""
     out = folder / engine
     command = [
         *(sys.executable, "-m", "claimscore", "run", str(records), "--out", str(out)),
-        *("--metrics", "ds", "--tasks", "decompose", "--llm", "openai:loopback"),
-        *("--base-url", url, "--cache-namespace", "loopback", "--json", "--engine", engine),
+        *("--metrics", "caspr,ds", "--nli", str(nli), "--no-model-store", "--device", "cpu"),
+        *(
+            "--llm",
+            "openai:loopback",
+            "--base-url",
+            url,
+            "--cache-namespace",
+            "loopback",
+            "--json",
+            "--engine",
+            engine,
+        ),
     ]
     environment = {
         **os.environ,
@@ -119,30 +135,48 @@ def write_records(path: Path, n: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--records", type=int, default=2000)
+    parser.add_argument("--records", type=int, nargs="+", default=[500, 2000])
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
-    runs: dict[str, list[dict[str, object]]] = {"local": [], "ray": []}
+    cpu_s: dict[str, dict[int, float]] = {"local": {}, "ray": {}}
     with tempfile.TemporaryDirectory() as scratch:
-        records = Path(scratch) / "records.jsonl"
-        write_records(records, options.records)
+        nli = save_tiny_nli(Path(scratch) / "nli")
         server = subprocess.Popen(
             [sys.executable, "-m", "tests.loopback"], stdout=subprocess.PIPE, text=True
         )
         assert server.stdout is not None
         try:
             url = server.stdout.readline().strip()
-            for repeat in range(options.repeats):
-                for engine in runs if repeat % 2 == 0 else reversed(runs):
-                    folder = Path(scratch) / f"{engine}-{repeat}"
-                    folder.mkdir()
-                    runs[engine].append(one_run(engine, records, folder, url))
-                    print(engine, _shown(runs[engine][-1]), file=sys.stderr)
+            for n in options.records:
+                for engine, each in both(n, options.repeats, Path(scratch), url, nli).items():
+                    figures = _medians(each)
+                    print(json.dumps({"engine": engine, "records": n, **figures}), flush=True)
+                    cpu_s[engine][n] = figures["cpu_s"]  # type: ignore[assignment]
         finally:
             server.kill()
+    least, most = min(options.records), max(options.records)
+    if least < most:
+        questions = QUESTIONS * (most - least)
+        ms = {engine: 1e3 * (of[most] - of[least]) / questions for engine, of in cpu_s.items()}
+        rounded = {f"{engine}_ms_a_question": round(each, 3) for engine, each in ms.items()}
+        print(json.dumps({**rounded, "ray_by_local": round(ms["ray"] / ms["local"], 2)}))
+
+
+def both(
+    n: int, repeats: int, scratch: Path, url: str, nli: Path
+) -> dict[str, list[dict[str, object]]]:
+    """The runs of each engine over `n` records, in turn; all must give the same scores."""
+    records = scratch / f"records-{n}.jsonl"
+    write_records(records, n)
+    runs: dict[str, list[dict[str, object]]] = {"local": [], "ray": []}
+    for repeat in range(repeats):
+        for engine in runs if repeat % 2 == 0 else reversed(runs):
+            folder = scratch / f"{engine}-{n}-{repeat}"
+            folder.mkdir()
+            runs[engine].append(one_run(engine, records, folder, url, nli))
+            print(engine, _shown(runs[engine][-1]), file=sys.stderr)
     assert len({run["scores"] for each in runs.values() for run in each}) == 1, "other scores"
-    for engine, each in runs.items():
-        print(json.dumps({"engine": engine, "records": options.records, **_medians(each)}))
+    return runs
 
 
 def _medians(each: list[dict[str, object]]) -> dict[str, object]:
