@@ -1,4 +1,4 @@
-"""One task over one chunk of records: requests out, rows and failures in.
+"""The tasks of one chunk of records: requests out, rows and failures in.
 
 A request is about one unit, or about several of one text where the prompt takes a list. An
 answer about several is used as far as it is right: a unit that it leaves out or gets wrong is
@@ -9,26 +9,36 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+import anyio
+import anyio.to_thread
 import polars as pl
+from anyio import lowlevel
 
 from claimscore.config import Granularity
 from claimscore.errors import ParseError
+from claimscore.pipeline.chunks import waves
 from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.llm.question import Answer
 from claimscore.pipeline.llm.validation import Parse
 from claimscore.pipeline.plan import PlannedTask
+from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, side_texts
 from claimscore.pipeline.tasks.decompose import sentences_as_claims
 from claimscore.prompts import Prompt, numbered
 from claimscore.prompts.prompt import PromptSettings
+from claimscore.rundir import ChunkFiles
 from claimscore.tables import FAILURES
 from claimscore.types import Completion, Failure, OutputSchema, Request
 
 T = TypeVar("T")
+
+#: Entered around work that may take long, with a description of it, for people.
+At = Callable[[str], AbstractContextManager[None]]
 
 #: The outcome of a request that an engine counts instead of sending it: a dry engine's.
 NOT_SENT = Failure("not_sent", "counted, not sent", attempts=0)
@@ -58,6 +68,42 @@ class TaskResult:
 
     rows: pl.DataFrame
     failures: pl.DataFrame
+
+
+async def do_tasks(
+    tasks: Sequence[PlannedTask],
+    files: ChunkFiles,
+    engine: AskableEngine | None,
+    granularity: Granularity,
+    *,
+    at: At,
+    on_asked: Callable[[], None],
+) -> None:
+    """Ask all that the tasks, of which there is at least one, have to ask about a chunk; write
+    their tables.
+
+    `at` is entered around each write with a description of it, for people. `on_asked` is called
+    once the engine knows of the first requests. Raises what stops the engine.
+    """
+    records = await anyio.to_thread.run_sync(files.read, "records")
+    failed = await anyio.to_thread.run_sync(files.read, "failures")
+
+    async def do_task(planned: PlannedTask) -> None:
+        before = {TASKS[name].table.name for name in planned.task.after}
+        tables = {table: await anyio.to_thread.run_sync(files.read, table) for table in before}
+        known = known_failures(failed, planned.task.name)
+        result = await run_task(planned, records, tables, engine, granularity, known)
+        frames = {planned.task.table.name: result.rows, "failures": result.failures}
+        with at(f"the disk, at {planned.step} of chunk {files.chunk}"):
+            await anyio.to_thread.run_sync(files.write, planned.step, frames)
+
+    for number, wave in enumerate(waves(tasks)):
+        async with anyio.create_task_group() as group:
+            for planned in wave:
+                group.start_soon(do_task, planned)
+            if number == 0:
+                await lowlevel.checkpoint()
+                on_asked()
 
 
 async def run_task(

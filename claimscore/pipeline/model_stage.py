@@ -9,26 +9,32 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
+import polars as pl
 from anyio import CapacityLimiter
 
 from claimscore.config import RunConfig
 from claimscore.errors import StoppedEarly
-from claimscore.pipeline.chunk_work import do_passes, tokens_of
 from claimscore.pipeline.chunks import ChunkTodo
 from claimscore.pipeline.encoders import load_model
-from claimscore.pipeline.encoders.devices import Worker, load_workers
+from claimscore.pipeline.encoders.base import OnBatch
+from claimscore.pipeline.encoders.devices import Models, Worker, load_workers
 from claimscore.pipeline.encoders.store import open_store
-from claimscore.pipeline.progress import Progress, batch_listener
+from claimscore.pipeline.encoders.turns import waited_s
+from claimscore.pipeline.llm_stage import At
+from claimscore.pipeline.passes import PassInput
+from claimscore.pipeline.passes.counting import count_tokens
+from claimscore.pipeline.plan import PlannedPass
+from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.settings import model_settings
 from claimscore.pipeline.telling import Teller
-from claimscore.rundir import RunDirectory
+from claimscore.rundir import ChunkFiles, RunDirectory
 from claimscore.types import JSON
 
 T = TypeVar("T")
@@ -49,6 +55,84 @@ CHUNK_TRIES = 5
 
 #: Says whether the run ends: no batch is begun any more.
 IsOver = Callable[[], bool]
+
+
+class WorkCounts(Protocol):
+    """Where the work of models is counted: `Progress`, or what a process tells another one."""
+
+    def add_pairs(self, chunk: int, pairs: int, share: float) -> None:
+        """A batch of so many pairs or texts; now this share of the chunk is done."""
+
+    def add_pass(self, step: str, records: int, seconds: float) -> None:
+        """A model pass that ended."""
+
+
+def do_passes(
+    passes: Sequence[PlannedPass],
+    files: ChunkFiles,
+    models: Models,
+    counts: WorkCounts,
+    is_over: IsOver,
+) -> None:
+    """Do the model passes of a chunk, in a thread, and write their tables.
+
+    Each pass counts when it ends. Raises `ChunkUndoneError` after the batch in which the run ended.
+    """
+    records = files.read("records")
+    for n_done, planned in enumerate(passes):
+        began, waited = time.monotonic(), waited_s()
+        result = planned.model_pass.compute(
+            PassInput(
+                model=models[planned.model_pass.role],
+                need=planned.need,
+                records=records,
+                read=files.read,
+                broken=_broken(planned, files),
+                listen=_batch_listener(files.chunk, n_done, len(passes), counts, is_over),
+            )
+        )
+        files.write(planned.step, {**result.rows, "failures": result.failures})
+        seconds = time.monotonic() - began - (waited_s() - waited)
+        counts.add_pass(planned.step, records.height, seconds)
+
+
+def _batch_listener(
+    chunk: int, n_done: int, n_passes: int, counts: WorkCounts, is_over: IsOver
+) -> Callable[[int], OnBatch]:
+    """What a pass, before which `n_done` of the chunk are done, calls with the number of its items
+    to get what it calls after each batch."""
+
+    def listen(n_items: int) -> OnBatch:
+        told = 0
+
+        def on_batch(items_done: int) -> None:
+            nonlocal told
+            share = (n_done + items_done / max(1, n_items)) / n_passes
+            counts.add_pairs(chunk, items_done - told, share)
+            told = items_done
+            if is_over():
+                raise ChunkUndoneError
+
+        return on_batch
+
+    return listen
+
+
+def tokens_of(passes: Sequence[PlannedPass], files: ChunkFiles) -> int:
+    """About how many tokens the passes of a chunk will give their models."""
+    records = files.read("records")
+    return sum(
+        count_tokens(planned.model_pass, planned.need, records, files.read) for planned in passes
+    )
+
+
+def _broken(planned: PlannedPass, files: ChunkFiles) -> frozenset[str]:
+    """The records of which a task that the pass needs failed on one of its sides."""
+    after = planned.model_pass.after
+    if not after:
+        return frozenset()
+    of_sides = pl.col("stage").is_in(after) & pl.col("side").is_in(planned.need.sides)
+    return frozenset(files.read("failures").filter(of_sides)["id"])
 
 
 class ChunkUndoneError(Exception):
@@ -108,17 +192,8 @@ class LocalModelWorker:
         await anyio.to_thread.run_sync(self._do, item, is_over, limiter=self._limiter)
 
     def _do(self, item: ChunkTodo, is_over: IsOver) -> None:
-        def check() -> None:
-            if is_over():
-                raise ChunkUndoneError
-
-        do_passes(
-            item.passes,
-            self._directory.chunk(item.chunk),
-            self._models,
-            listen=batch_listener(item.chunk, len(item.passes), self._progress.add_pairs, check),
-            on_pass=self._progress.add_pass,
-        )
+        files = self._directory.chunk(item.chunk)
+        do_passes(item.passes, files, self._models, self._progress, is_over)
 
 
 class LocalModels:
@@ -248,7 +323,7 @@ class ModelStage:
         progress: Progress,
         *,
         stopping: threading.Event,
-        at: Callable[[str], AbstractContextManager[None]],
+        at: At,
     ) -> None:
         self._queue = TokenQueue[_Waiting](QUEUED_TOKENS * max(1, len(pool.workers)))
         self._directory = directory

@@ -6,7 +6,7 @@ import dataclasses
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 
 from claimscore.pipeline.encoders.store import StoreStats
 from claimscore.pipeline.llm.stats import EngineStats
@@ -159,26 +159,3 @@ class Progress:
             "requests_per_s": round(self.request_pace.per_second(), 2),
             "engine": engine.as_json(),
         }
-
-
-def batch_listener(
-    chunk: int,
-    n_passes: int,
-    add_pairs: Callable[[int, int, float], None],
-    check: Callable[[], None],
-) -> Callable[[int, int], Callable[[int], None]]:
-    """What `do_passes` listens with: tells `add_pairs` of each batch of a chunk, with the chunk's
-    number, the new pairs and the share that is done; then lets `check` raise."""
-
-    def listen(passes_done: int, pairs: int) -> Callable[[int], None]:
-        told = 0
-
-        def on_batch(done: int) -> None:
-            nonlocal told
-            add_pairs(chunk, done - told, (passes_done + done / max(1, pairs)) / n_passes)
-            told = done
-            check()
-
-        return on_batch
-
-    return listen

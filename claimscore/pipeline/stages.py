@@ -20,11 +20,11 @@ from anyio.abc import TaskStatus
 
 from claimscore.config import RunConfig
 from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.pipeline.chunk_work import do_tasks
 from claimscore.pipeline.chunks import ChunkTodo
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.llm.session import open_engine
+from claimscore.pipeline.llm_stage import do_tasks
 from claimscore.pipeline.model_stage import ModelPool, ModelStage
 from claimscore.pipeline.plan import Plan
 from claimscore.pipeline.progress import Progress
@@ -163,16 +163,18 @@ class Stages:
         It counts as started once the engine knows of its first requests.
         """
         try:
-            await do_tasks(
-                item.tasks,
-                self._directory.chunk(item.chunk),
-                self._engine,
-                self._config.granularity,
-                at=self._at,
-                on_asked=task_status.started,
-            )
             if item.tasks:
+                await do_tasks(
+                    item.tasks,
+                    self._directory.chunk(item.chunk),
+                    self._engine,
+                    self._config.granularity,
+                    at=self._at,
+                    on_asked=task_status.started,
+                )
                 self._progress.llm_chunks_done += 1
+            else:
+                task_status.started()
             if item.needs_models:
                 await self._model_stage.put(item)
             else:

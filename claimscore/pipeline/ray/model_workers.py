@@ -23,7 +23,6 @@ from ray.exceptions import RayError, RayTaskError
 from claimscore import __version__
 from claimscore.config import EncoderConfig, RunConfig, model_api_key, model_key_name
 from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.pipeline.chunk_work import do_passes
 from claimscore.pipeline.chunks import ChunkTodo
 from claimscore.pipeline.encoders import load_model
 from claimscore.pipeline.encoders.devices import (
@@ -36,9 +35,9 @@ from claimscore.pipeline.encoders.devices import (
 )
 from claimscore.pipeline.encoders.served import is_served
 from claimscore.pipeline.encoders.store import StoreStats, open_store
-from claimscore.pipeline.model_stage import ChunkUndoneError, IsOver, WorkerLostError
+from claimscore.pipeline.model_stage import ChunkUndoneError, IsOver, WorkerLostError, do_passes
 from claimscore.pipeline.plan import PlannedPass
-from claimscore.pipeline.progress import Progress, batch_listener
+from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.ray.cluster import check_nodes, first_line, working_nodes
 from claimscore.pipeline.ray.node_requirements import (
     lacking,
@@ -131,13 +130,7 @@ class ModelActor:
         files = WorkerChunk(self._settings.where, chunk, finished)
         is_whole = True
         try:
-            do_passes(
-                passes,
-                files,
-                self._models,
-                listen=batch_listener(chunk, len(passes), self._add_pairs, self._check),
-                on_pass=self._add_pass,
-            )
+            do_passes(passes, files, self._models, self, self._stopping.is_set)
         except ChunkUndoneError:
             is_whole = False
         return ChunkResult(files.written, is_whole, self._snapshot())
@@ -148,18 +141,16 @@ class ModelActor:
             self._stopping.set()
         return self._snapshot()
 
-    def _add_pairs(self, chunk: int, pairs: int, share: float) -> None:
+    def add_pairs(self, chunk: int, pairs: int, share: float) -> None:
+        """A batch, for the next snapshot; called by `do_passes`."""
         with self._mutex:
             before, _ = self._new.chunks.get(chunk, (0, 0.0))
             self._new.chunks[chunk] = before + pairs, share
 
-    def _add_pass(self, step: str, records: int, seconds: float) -> None:
+    def add_pass(self, step: str, records: int, seconds: float) -> None:
+        """A pass that ended, for the next snapshot; called by `do_passes`."""
         with self._mutex:
             self._new.passes.append((step, records, seconds))
-
-    def _check(self) -> None:
-        if self._stopping.is_set():
-            raise ChunkUndoneError
 
     def _snapshot(self) -> Snapshot:
         with self._mutex:
