@@ -1,7 +1,8 @@
-"""Several workers on one queue: the same bytes as one, whoever does what, however it ends."""
+"""Several workers on one queue: the same bytes as one, in any order, however it ends."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import signal
@@ -25,10 +26,10 @@ from claimscore.config import EncoderConfig, RunConfig
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline import model_stage
 from claimscore.pipeline.blocking import run_blocking
-from claimscore.pipeline.chunks import find_todo
+from claimscore.pipeline.chunks import ChunkTodo, find_todo
 from claimscore.pipeline.encoders.base import ModelInfo, OnBatch
 from claimscore.pipeline.encoders.devices import Worker
-from claimscore.pipeline.model_stage import LocalModels
+from claimscore.pipeline.model_stage import LocalModels, WorkerLostError
 from claimscore.pipeline.plan import make_plan
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.run import run
@@ -128,7 +129,7 @@ def nli_of(out: Path) -> pl.DataFrame:
 
 @pytest.mark.usefixtures("records")
 def test_workers_share_the_work_and_give_the_bytes_of_one(tmp_path: Path, load: Loader) -> None:
-    """Every chunk once, by whoever is free; no byte of a score or of a row tells by whom."""
+    """Every chunk once, by a worker that is free; no byte of a score or of a row tells which."""
     load()
     alone = scored(tmp_path / "one")
     loaded = load(lambda: time.sleep(0.002))
@@ -213,7 +214,9 @@ def test_workers_share_one_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert nli_of(tmp_path / "first").equals(nli_of(tmp_path / "second"))
 
 
-def stages(out: Path, workers: Sequence[Worker]) -> tuple[Stages, RunDirectory]:
+def stages(
+    out: Path, workers: Sequence[Worker], change: Callable[[LocalModels], Any] = lambda pool: pool
+) -> tuple[Stages, RunDirectory]:
     """Stages over chunks of one record each."""
     config = settings(out)
     directory = RunDirectory(out)
@@ -225,7 +228,7 @@ def stages(out: Path, workers: Sequence[Worker]) -> tuple[Stages, RunDirectory]:
     plan = make_plan(config, ["id", "summary_a", "summary_b"])
     todo = find_todo(plan, directory, N_CHUNKS, retry_failed=False)
     progress = Progress()
-    pool = LocalModels(workers, directory, progress)
+    pool = change(LocalModels(workers, directory, progress))
     return Stages(config, directory, todo, None, pool, progress), directory
 
 
@@ -257,6 +260,55 @@ def test_an_error_in_one_worker_ends_the_other_at_its_next_batch(tmp_path: Path)
         run_blocking(work.run)
     assert directory.steps_done("nli-a-b") == 0
     assert len(batches) < 500
+    directory.__exit__(None, None, None)
+
+
+class DyingPool:
+    """Workers in the place of other processes: one dies over its chunks, `times` of them."""
+
+    facts: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, healthy: LocalModels, times: int) -> None:
+        self.workers = [DyingWorker(times), *healthy.workers]
+
+    async def keep_in_touch(self, is_over: Callable[[], bool]) -> None:
+        """Nothing."""
+
+
+class DyingWorker:
+    """Says that its process died over each chunk; after so many it is not ready any more."""
+
+    name, threads = "dying", 1
+
+    def __init__(self, times: int) -> None:
+        self._left = times
+
+    async def ready(self, is_over: Callable[[], bool]) -> None:
+        while not (self._left or is_over()):
+            await anyio.sleep(0.01)
+
+    async def do(self, item: ChunkTodo, is_over: Callable[[], bool]) -> None:
+        self._left -= 1
+        raise WorkerLostError("killed")
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_chunks_of_dead_workers_are_done_by_others(tmp_path: Path, times: int) -> None:
+    """Each once, and the stage ends though a worker never comes back."""
+    model = Chunkwise(lambda: time.sleep(0.002))
+    pool = functools.partial(DyingPool, times=times)
+    work, directory = stages(tmp_path / "run", [Worker({"nli": model})], pool)
+    run_blocking(work.run)
+    assert model.n_calls == directory.steps_done("nli-a-b") == N_CHUNKS
+    directory.__exit__(None, None, None)
+
+
+def test_a_chunk_that_kills_every_worker_stops_the_run(tmp_path: Path) -> None:
+    """It is named, with what was said of the last worker; else they would die for ever."""
+    pool = functools.partial(DyingPool, times=1000)
+    work, directory = stages(tmp_path / "run", [], pool)
+    with pytest.raises(StoppedEarly, match=r"5 workers died over chunk \d, .*killed"):
+        run_blocking(work.run)
     directory.__exit__(None, None, None)
 
 

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from claimscore import __version__
@@ -34,39 +34,35 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noq
 def connected(address: str | None) -> Iterator[None]:
     """Use the Ray that this process is connected to, else join one or start one until the end.
 
-    `ConfigError` where there is none at the address, or one that does not fit.
+    `ConfigError` where there is none at the address, or one that does not fit. Ctrl-C and SIGTERM
+    mean afterwards what they meant before.
     """
-    _be_quiet()
     if ray.is_initialized():
+        _silence()
         yield
         return
     start: dict[str, Any] = {"address": address}
     if address is None:
         start = {"address": "local", "include_dashboard": False}
+    _silence()
     try:
-        _init(start)
-        _be_quiet()
+        try:
+            with _no_stderr(), _same_signals():
+                ray.init(**start, log_to_driver=False, logging_level=logging.CRITICAL)
+        except (ConnectionError, RuntimeError, ValueError) as exc:
+            is_own = start["address"] == "local"
+            where = "on this machine" if is_own else f"at --address {address}"
+            hint = "" if is_own else "; is it up, and does it want RAY_AUTH_MODE=token?"
+            raise ConfigError(f"Ray {where}: {first_line(exc)}{hint}") from exc
+        _silence()
         yield
     finally:
         ray.shutdown()
 
 
-def _init(start: Mapping[str, Any]) -> None:
-    """Join or start; Ctrl-C and SIGTERM mean what they meant before."""
-    address = start["address"]
-    try:
-        with _silent(), _same_signals():
-            ray.init(**start, log_to_driver=False, logging_level=logging.CRITICAL)
-    except (ConnectionError, RuntimeError, ValueError) as exc:
-        is_own = address == "local"
-        where = "on this machine" if is_own else f"at --address {address}"
-        hint = "" if is_own else "; is it up, and does it want RAY_AUTH_MODE=token?"
-        raise ConfigError(f"Ray {where}: {first_line(exc)}{hint}") from exc
-
-
 @contextlib.contextmanager
 def _same_signals() -> Iterator[None]:
-    """Ray ends the process at a SIGTERM, with that number for an exit status."""
+    """Keep the handler of SIGTERM: Ray's ends the process, with that number for an exit status."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -77,17 +73,17 @@ def _same_signals() -> Iterator[None]:
         signal.signal(signal.SIGTERM, handler)
 
 
-def _be_quiet() -> None:
-    """What Ray says while it works is in its own logs; standard error is for people."""
+def _silence() -> None:
+    """Leave Ray's messages to its own logs: standard error is for people."""
     logging.getLogger("ray").setLevel(logging.CRITICAL)
-    # Its thread for errors of the cluster prints them to standard output, `log_to_driver` or not.
-    # Ray 2.60 has no public setting for it: the JSON object of `--json` stands there.
+    # Its thread for errors of the cluster prints them to standard output, `log_to_driver` or not,
+    # where the JSON object of `--json` stands. Ray 2.60 has no public setting for it.
     ray._private.worker._worker_logs_enabled = False
 
 
 @contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Nothing reaches standard error: Ray's C++ part says there that it will be silent."""
+def _no_stderr() -> Iterator[None]:
+    """Drop standard error: Ray's C++ part says there that it will be silent."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
