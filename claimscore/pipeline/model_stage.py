@@ -31,9 +31,8 @@ from claimscore.pipeline.llm_stage import At
 from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.passes.counting import count_tokens
 from claimscore.pipeline.plan import PlannedPass
-from claimscore.pipeline.progress import Progress
+from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.settings import model_settings
-from claimscore.pipeline.telling import Teller
 from claimscore.rundir import ChunkFiles, RunDirectory
 from claimscore.types import JSON
 
@@ -211,7 +210,10 @@ class LocalModels:
 
 @contextlib.contextmanager
 def local_models(
-    config: RunConfig, directory: RunDirectory, roles: Sequence[str], tell: Teller[Progress]
+    config: RunConfig,
+    directory: RunDirectory,
+    roles: Sequence[str],
+    reporter: ProgressReporter[Progress],
 ) -> Iterator[LocalModels]:
     """The models of these roles on each device that `config.encoders` names.
 
@@ -219,17 +221,17 @@ def local_models(
     nothing.
     """
     if roles:
-        tell.phase("loading models", directory)
+        reporter.phase("loading models", directory)
     workers = load_workers(roles, config.encoders, load_model)
     if config.model_store and workers:
-        hear = tell.hear(directory)
+        hear = reporter.event_listener(directory)
         store = open_store(config.cache_dir, on_notice=lambda text: hear("store", notice=text))
         workers = [
             each._replace(models={role: store.around(own) for role, own in each.models.items()})
             for each in workers
         ]
-        tell.progress.store = store.stats
-    yield LocalModels(workers, directory, tell.progress)
+        reporter.progress.store = store.stats
+    yield LocalModels(workers, directory, reporter.progress)
 
 
 class QueueClosedError(Exception):
@@ -373,9 +375,13 @@ class ModelStage:
             self._ended.set()
 
     async def _work(self, worker: ModelWorker) -> None:
-        await worker.ready(self._is_over)
+        await self._until_ready(worker)
         async for waiting in self._queue:
             await self._take(waiting, worker)
+            await self._until_ready(worker)
+
+    async def _until_ready(self, worker: ModelWorker) -> None:
+        with self._at(f"{worker.name} to be ready"):
             await worker.ready(self._is_over)
 
     async def _help(self, worker: ModelWorker) -> None:

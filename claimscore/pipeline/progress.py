@@ -1,4 +1,4 @@
-"""What a run is doing, as plain numbers; whoever wants to draws them."""
+"""How far a run is, as plain numbers, and the reports of it to listeners and files."""
 
 from __future__ import annotations
 
@@ -6,11 +6,22 @@ import dataclasses
 import threading
 import time
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+import anyio
 
 from claimscore.pipeline.encoders.store import StoreStats
+from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.stats import EngineStats
+from claimscore.rundir import RunDirectory
 from claimscore.types import JSON
+
+#: Seconds between two calls of a listener.
+REPORT_INTERVAL_S = 0.2
+
+#: Seconds between two notes for `claimscore status` in another terminal.
+NOTE_INTERVAL_S = 1.0
 
 #: The time over which a pace is measured: long enough to be steady, short enough to notice a
 #: pause or another limit.
@@ -159,3 +170,62 @@ class Progress:
             "requests_per_s": round(self.request_pace.per_second(), 2),
             "engine": engine.as_json(),
         }
+
+
+P = TypeVar("P", bound=Progress)
+
+
+class ProgressReporter(Generic[P]):
+    """Reports the progress of work to a listener, and to files for other terminals."""
+
+    def __init__(self, progress: P, listener: Callable[[P], None] | None) -> None:
+        self.progress = progress
+        self._listener = listener
+
+    def phase(self, name: str, directory: RunDirectory) -> None:
+        """Begin a phase of the work: `reading`, `running` and so on."""
+        self.progress.phase = name
+        directory.write_note(self.progress.snapshot())
+        self._report()
+
+    def notice(self, text: str) -> None:
+        """Show people a fact that they should know now."""
+        self.progress.notice = text
+        self._report()
+
+    def event_listener(self, directory: RunDirectory) -> Callable[..., None]:
+        """What an engine calls with an event: all are kept, a notice is shown to people too."""
+
+        def on_event(kind: str, **fields: object) -> None:
+            directory.event(kind, **fields)
+            if "notice" in fields:
+                self.progress.notice = str(fields["notice"])
+
+        return on_event
+
+    async def keep_reporting(self, directory: RunDirectory, engine: Engine | None) -> None:
+        """Call the listener several times a second, and leave a note every second."""
+        noted = -NOTE_INTERVAL_S
+        while True:
+            if engine is not None:
+                engine.observe()
+            self.progress.tick()
+            self._report()
+            if time.monotonic() - noted >= NOTE_INTERVAL_S:
+                noted = time.monotonic()
+                directory.write_note(self.progress.snapshot())
+            await anyio.sleep(REPORT_INTERVAL_S)
+
+    def end(self, directory: RunDirectory) -> None:
+        """Leave the last note: the work is over, however it ended."""
+        self.progress.tick()
+        directory.write_note({**self.progress.snapshot(), "phase": "ended"})
+
+    def _report(self) -> None:
+        """Call the listener; a terminal that is gone is no reason to stop."""
+        if self._listener is None:
+            return
+        try:
+            self._listener(self.progress)
+        except OSError:
+            self._listener = None

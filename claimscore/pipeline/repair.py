@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from claimscore.pipeline.passes import PASSES
+from claimscore.pipeline.progress import P, ProgressReporter
 from claimscore.pipeline.tasks import TASKS
-from claimscore.pipeline.telling import P, Teller
 from claimscore.rundir import DamagedPart, RunDirectory
 
 #: The works of which a step is made, by what it is; in an order in which each comes after those.
@@ -26,7 +26,7 @@ _NAMED = 100
 
 def repair(
     directory: RunDirectory,
-    tell: Teller[P],
+    reporter: ProgressReporter[P],
     seen: DamagedPart | None = None,
     *,
     deep: bool = False,
@@ -52,7 +52,7 @@ def repair(
     n_steps = sum(map(len, struck.values()))
     n_chunks = len({chunk for chunks in struck.values() for chunk in chunks})
     directory.event("damaged", files=said[:_NAMED], damaged=len(said), steps=n_steps)
-    tell.notice(_notice(said, n_steps, n_chunks, lost, has_lost_lines=bool(lines)))
+    reporter.notice(_notice(said, n_steps, n_chunks, lost, has_lost_lines=bool(lines)))
 
 
 def _struck(

@@ -31,7 +31,7 @@ from claimscore.pipeline.plan import (
     refuse_unused_prompts,
     required_columns,
 )
-from claimscore.pipeline.progress import Progress
+from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.ray import check_ray, ray_models
 from claimscore.pipeline.repair import repair
 from claimscore.pipeline.scoring import failed, score_run, truncations
@@ -45,7 +45,6 @@ from claimscore.pipeline.settings import (
 )
 from claimscore.pipeline.spending import run_spent, take_over_spending
 from claimscore.pipeline.stages import missing_roles, run_stages
-from claimscore.pipeline.telling import Teller
 from claimscore.records import Dataset, Prepared, keep, prepare, recall
 from claimscore.records.columns import ALTERNATIVES
 from claimscore.records.dataset import SPOOLED, Required
@@ -93,42 +92,42 @@ def run(
     check_ray(config)
     known = catalogue(config.metric_files)
     known.load_all(config.metrics)  # an unknown name is refused before a folder is made
-    tell = Teller(Progress(), on_progress)
-    with RunDirectory(config.out, tell.notice) as directory:
-        repair(directory, tell)
+    reporter = ProgressReporter(Progress(), on_progress)
+    with RunDirectory(config.out, reporter.notice) as directory:
+        repair(directory, reporter)
         take_over_spending(directory)
         for _ in range(_REPAIRS):
             try:
-                return _go_on(config, known, directory, tell, stdin, on_estimate)
+                return _go_on(config, known, directory, reporter, stdin, on_estimate)
             except DamagedPart as part:
-                repair(directory, tell, part)
+                repair(directory, reporter, part)
                 stdin = again(directory)
-        return _go_on(config, known, directory, tell, stdin, on_estimate)
+        return _go_on(config, known, directory, reporter, stdin, on_estimate)
 
 
 def _go_on(
     config: RunConfig,
     known: Catalogue,
     directory: RunDirectory,
-    tell: Teller[Progress],
+    reporter: ProgressReporter[Progress],
     stdin: BinaryIO | None,
     on_estimate: OnEstimate | None,
 ) -> RunResult:
     """Do what is missing in the folder. `DamagedPart` where one of its files turns out to be."""
     config, metrics = _with_earlier_metrics(config, known, directory)
     required = required_columns(metrics)
-    tell.phase("reading", directory)
+    reporter.phase("reading", directory)
     dataset = find_records(config, required, directory, stdin)
     records = {"digest": dataset.digest, "count": dataset.n_records}
     _refuse_other_records(directory, records)
     plan = make_plan(config, list(dataset.columns), metrics)
     refuse_unused_prompts(config, plan)
-    work = _Work(config, directory, plan, _provider(config, plan), dataset.n_records, tell)
+    work = _Work(config, directory, plan, _provider(config, plan), dataset.n_records, reporter)
     work.settle(records)
     copy_records(dataset, config, required, directory)
     todo = work.todo()
     if on_estimate is not None and work.provider is not None and todo:
-        tell.phase("counting", directory)
+        reporter.phase("counting", directory)
         left = estimate_left(config, dataset, plan, work.provider, directory, todo)
         on_estimate(plan, left)
     return work.finish(todo)
@@ -158,8 +157,8 @@ def score(
         stored = config_from(reader.options(), out)
     earlier = dataclasses.replace(stored, engine=engine, address=address)
     check_ray(earlier)
-    tell = Teller(Progress(), on_progress)
-    with RunDirectory(out, tell.notice) as directory:
+    reporter = ProgressReporter(Progress(), on_progress)
+    with RunDirectory(out, reporter.notice) as directory:
         take_over_spending(directory)
         if not directory.has(0, "records"):
             raise ConfigError(f"{out}: its records are not read yet; run it first")
@@ -169,7 +168,7 @@ def score(
         plan = _plan_of_the_missing(config, loaded, directory)
         _check_columns(directory, required_columns(plan.metrics))
         records = directory.settings["records"]
-        work = _Work(config, directory, plan, _provider(config, plan), records["count"], tell)
+        work = _Work(config, directory, plan, _provider(config, plan), records["count"], reporter)
         work.settle(records)
         todo = work.todo()
         if on_plan is not None:
@@ -261,7 +260,7 @@ class _Work:
     plan: Plan
     provider: Provider | None
     n_records: int
-    tell: Teller[Progress]
+    reporter: ProgressReporter[Progress]
 
     def settle(self, records: Mapping[str, object]) -> None:
         """Compare the settings with the folder's, and store them and the call."""
@@ -281,7 +280,7 @@ class _Work:
 
     def finish(self, todo: list[ChunkTodo]) -> RunResult:
         """Do what is missing, then score everything."""
-        directory, progress = self.directory, self.tell.progress
+        directory, progress = self.directory, self.reporter.progress
         progress.llm_chunks_todo = progress.llm_chunks_done + sum(bool(i.tasks) for i in todo)
         progress.model_chunks_todo = progress.model_chunks_done + sum(
             item.needs_models for item in todo
@@ -290,7 +289,7 @@ class _Work:
         open_models: Callable[..., AbstractContextManager[ModelPool]] = (
             ray_models if self.config.engine == "ray" and roles else local_models
         )
-        with open_models(self.config, directory, roles, self.tell) as models:
+        with open_models(self.config, directory, roles, self.reporter) as models:
             directory.check_settings(
                 {**_fixed(directory.settings), "additive": models.facts}, CALLED
             )
@@ -299,7 +298,7 @@ class _Work:
             directory.settle(*(n for n in range(directory.n_chunks) if n not in missing))
             if todo:
                 self._run_stages(todo, models)
-        self.tell.phase("scoring", directory)
+        self.reporter.phase("scoring", directory)
         for part in directory.damaged(deep=True):  # also what no metric of this run reads
             raise part
         facts = signature_facts(directory.settings)
@@ -313,7 +312,7 @@ class _Work:
         summary = self._summary(scores)
         directory.write_summary(summary)
         directory.event("finished", **spent(progress))
-        self.tell.phase("done", directory)
+        self.reporter.phase("done", directory)
         return RunResult(self.config.out, summary)
 
     def _forget_unscored_metrics(self) -> None:
@@ -334,7 +333,7 @@ class _Work:
         directory.write_options(options_of(config))
 
     def _run_stages(self, todo: list[ChunkTodo], models: ModelPool) -> None:
-        self.tell.phase("running", self.directory)
+        self.reporter.phase("running", self.directory)
         try:
             run_blocking(
                 run_stages,
@@ -344,18 +343,18 @@ class _Work:
                 self.provider,
                 todo,
                 models,
-                self.tell,
+                self.reporter,
             )
         except BaseException as exc:
             why = f"{type(exc).__name__}: {exc}"
-            self.directory.event("stopped", reason=why, **spent(self.tell.progress))
+            self.directory.event("stopped", reason=why, **spent(self.reporter.progress))
             raise
         finally:
-            self.tell.leave(self.directory)
+            self.reporter.end(self.directory)
 
     def _summary(self, scores: dict[str, JSON]) -> JSON:
         failing = failed(self.directory)
-        progress = self.tell.progress
+        progress = self.reporter.progress
         return {
             "claimscore": __version__,
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),

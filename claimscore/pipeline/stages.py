@@ -27,10 +27,9 @@ from claimscore.pipeline.llm.session import open_engine
 from claimscore.pipeline.llm_stage import do_tasks
 from claimscore.pipeline.model_stage import ModelPool, ModelStage
 from claimscore.pipeline.plan import Plan
-from claimscore.pipeline.progress import Progress
+from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.spending import open_ledger
-from claimscore.pipeline.telling import Teller
-from claimscore.pipeline.watchdog import attended
+from claimscore.pipeline.supervision import supervised
 from claimscore.rundir import RunDirectory
 
 
@@ -50,14 +49,14 @@ async def run_stages(
     provider: Provider | None,
     todo: Sequence[ChunkTodo],
     pool: ModelPool,
-    tell: Teller[Progress],
+    reporter: ProgressReporter[Progress],
 ) -> None:
     """Do the missing steps of a run: questions by one engine in this process, models in `pool`.
 
     Listens to signals, watches for a standstill and tells the progress meanwhile. Raises the
     reason where something stops it: `StoppedEarly` for what another call can go on with.
     """
-    progress = tell.progress
+    progress = reporter.progress
     async with contextlib.AsyncExitStack() as stack:
         engine = None
         if provider is not None:
@@ -70,18 +69,18 @@ async def run_stages(
                     models=plan.other_models,
                     ledger=ledger,
                     retry_failed=config.retry_failed,
-                    on_event=tell.hear(directory),
+                    on_event=reporter.event_listener(directory),
                 )
             )
             progress.engine = engine.stats
         stages = Stages(config, directory, todo, engine, pool, progress)
-        async with attended(
+        async with supervised(
             config.llm,
             engine,
             directory,
-            tell,
+            reporter,
             waiting_for=stages.waiting_for,
-            fail=stages.fail,
+            fail=stages.stop,
         ):
             await stages.run()
         if engine is not None and engine.stats.all_too_long:
@@ -106,22 +105,19 @@ class Stages:
         self._engine = engine
         self._progress = progress
         self._stopping = threading.Event()
-        self._reason = StoppedEarly("interrupted")
+        self._reason: StoppedEarly | None = None
         self._at_work: set[str] = set()
         self._model_stage = ModelStage(
             directory, pool, progress, stopping=self._stopping, at=self._at
         )
 
-    def stop(self) -> None:
-        """Ask for a stop: no new requests, no new batches; what is done stays done."""
+    def stop(self, reason: StoppedEarly | None = None) -> None:
+        """Ask for a stop: no new requests, no new batches; finished steps stay finished. The first
+        reason is the one that `run` raises."""
+        self._reason = self._reason or reason or StoppedEarly("interrupted")
         self._stopping.set()
         if self._engine is not None:
             self._engine.stop()
-
-    def fail(self, reason: StoppedEarly) -> None:
-        """Stop for a reason that was found elsewhere."""
-        self._reason = reason
-        self.stop()
 
     def waiting_for(self) -> str:
         """What the run waits for, for people who wonder why nothing happens."""
@@ -134,7 +130,7 @@ class Stages:
             group.start_soon(self._model_stage.run)
             await self._llm_stage()
             await self._model_stage.no_more()
-        if self._stopping.is_set():
+        if self._reason is not None:
             raise self._reason
 
     async def _llm_stage(self) -> None:

@@ -28,11 +28,10 @@ from claimscore.pipeline.map.files import NO_FAILURES, FinishedMap, MapFiles
 from claimscore.pipeline.map.parts import ChunkRows, MapParts
 from claimscore.pipeline.map.questions import Questions, RowOutcome, RowRequests, check_builtin
 from claimscore.pipeline.map.table import find_source, scratch_source
-from claimscore.pipeline.progress import Progress
+from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.repair import repair
 from claimscore.pipeline.spending import open_ledger, run_spent, take_over_spending
-from claimscore.pipeline.telling import Teller
-from claimscore.pipeline.watchdog import attended
+from claimscore.pipeline.supervision import supervised
 from claimscore.prompts import Prompt, Spec, load_prompt_file
 from claimscore.rundir import RunDirectory
 from claimscore.types import JSON, Completion
@@ -169,18 +168,18 @@ def map(
     files = MapFiles(config.out)
     files.check()
     progress = MapProgress()
-    tell = Teller(progress, on_progress)
+    reporter = ProgressReporter(progress, on_progress)
     finished = files.finished()
     wants_retry = config.retry_failed and finished is not None and finished.failed
     if finished is not None and not wants_retry and not files.has_parts:
         with scratch_source(config.input, stdin) as source:
             finished.refuse_others(settings(source.digest(), finished.rows))
         return _result(files, finished, progress)
-    with RunDirectory(files.parts, tell.notice) as directory:
-        repair(directory, tell, deep=True)
+    with RunDirectory(files.parts, reporter.notice) as directory:
+        repair(directory, reporter, deep=True)
         files.remove_leftovers()
         take_over_spending(directory)
-        tell.phase("reading", directory)
+        reporter.phase("reading", directory)
         parts = MapParts(files, directory, config.chunk_rows)
         source = find_source(config.input, directory.state, stdin)
         questions = parts.take(source, settings, prompt)
@@ -192,9 +191,9 @@ def map(
         progress.rows_total, progress.rows_done = parts.n_rows, parts.n_done
         directory.event("started", rows=parts.n_rows, chunks_todo=len(todo))
         if todo:
-            asker = _ChunkAsker(config, llm, provider, questions, parts, directory, tell)
+            asker = _ChunkAsker(config, llm, provider, questions, parts, directory, reporter)
             asker.run_blocking(todo)
-        tell.phase("writing", directory)
+        reporter.phase("writing", directory)
         finished = parts.write_files()
         spent = dataclasses.asdict(run_spent(directory))
         directory.remove()
@@ -265,7 +264,7 @@ class _ChunkAsker:
         questions: Questions,
         parts: MapParts,
         directory: RunDirectory,
-        tell: Teller[MapProgress],
+        reporter: ProgressReporter[MapProgress],
     ) -> None:
         self._config = config
         self._llm = llm
@@ -273,14 +272,14 @@ class _ChunkAsker:
         self._questions = questions
         self._parts = parts
         self._directory = directory
-        self._tell = tell
-        self._progress = tell.progress
+        self._reporter = reporter
+        self._progress = reporter.progress
         self._error: Exception | None = None
 
     def run_blocking(self, todo: Sequence[int]) -> None:
         """Do these chunks; raise what stopped them, after answers in flight have landed."""
         directory, parts = self._directory, self._parts
-        self._tell.phase("running", directory)
+        self._reporter.phase("running", directory)
         parts.write_state()
         try:
             with open_ledger(directory, self._llm) as ledger:
@@ -292,24 +291,24 @@ class _ChunkAsker:
                 directory.event("stopped", reason=f"{type(exc).__name__}: {exc}", **used)
             raise
         finally:
-            self._tell.leave(directory)
+            self._reporter.end(directory)
 
     async def _run(self, todo: Sequence[int], ledger: Ledger) -> None:
-        directory, tell = self._directory, self._tell
+        directory, reporter = self._directory, self._reporter
         async with open_engine(
             self._llm,
             self._provider,
             self._config.cache_dir,
             ledger=ledger,
             retry_failed=self._config.retry_failed,
-            on_event=tell.hear(directory),
+            on_event=reporter.event_listener(directory),
         ) as engine:
             self._progress.engine = engine.stats
-            async with attended(
+            async with supervised(
                 self._llm,
                 engine,
                 directory,
-                tell,
+                reporter,
                 waiting_for=engine.waiting_for,
                 fail=functools.partial(self._fail, engine),
             ):

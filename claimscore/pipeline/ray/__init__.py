@@ -19,8 +19,7 @@ from claimscore.errors import ConfigError
 if TYPE_CHECKING:
     from claimscore.config import RunConfig
     from claimscore.pipeline.model_stage import ModelPool
-    from claimscore.pipeline.progress import Progress
-    from claimscore.pipeline.telling import Teller
+    from claimscore.pipeline.progress import Progress, ProgressReporter
     from claimscore.rundir import RunDirectory
 
 #: How long a cluster's head may take to accept a connection.
@@ -66,7 +65,10 @@ def _reach(address: str) -> None:
 
 @contextlib.contextmanager
 def ray_models(
-    config: RunConfig, directory: RunDirectory, roles: Sequence[str], tell: Teller[Progress]
+    config: RunConfig,
+    directory: RunDirectory,
+    roles: Sequence[str],
+    reporter: ProgressReporter[Progress],
 ) -> Iterator[ModelPool]:
     """The models of these roles on the cluster that the settings name, or on a Ray of its own.
 
@@ -75,9 +77,9 @@ def ray_models(
     from claimscore.pipeline.ray.cluster import connected
     from claimscore.pipeline.ray.model_workers import RayModels
 
-    tell.phase("starting Ray", directory)
+    reporter.phase("starting Ray", directory)
     with connected(config.address):
-        models = RayModels(config, directory, roles, tell)
+        models = RayModels(config, directory, roles, reporter)
         try:
             models.load()
             yield models

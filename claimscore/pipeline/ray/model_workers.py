@@ -37,7 +37,7 @@ from claimscore.pipeline.encoders.served import is_served
 from claimscore.pipeline.encoders.store import StoreStats, open_store
 from claimscore.pipeline.model_stage import ChunkUndoneError, IsOver, WorkerLostError, do_passes
 from claimscore.pipeline.plan import PlannedPass
-from claimscore.pipeline.progress import Progress
+from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.ray.cluster import check_nodes, first_line, working_nodes
 from claimscore.pipeline.ray.node_requirements import (
     lacking,
@@ -47,7 +47,6 @@ from claimscore.pipeline.ray.node_requirements import (
     refuse_version,
 )
 from claimscore.pipeline.settings import model_settings
-from claimscore.pipeline.telling import Teller
 from claimscore.rundir import Lies, RunDirectory, WorkerChunk
 from claimscore.types import JSON
 
@@ -288,12 +287,12 @@ class RayModels:
         config: RunConfig,
         directory: RunDirectory,
         roles: Sequence[str],
-        tell: Teller[Progress],
+        reporter: ProgressReporter[Progress],
     ) -> None:
         self.directory = directory
         self.facts: JSON = {}
         self.at_work: set[int] = set()
-        self._tell = tell
+        self._reporter = reporter
         encoders = config.encoders
         served = all(is_served(getattr(encoders, role) or "") for role in roles)
         nodes = [node["Resources"] for node in working_nodes()]
@@ -318,9 +317,9 @@ class RayModels:
     def load(self) -> None:
         """Start the workers; return when the first one has loaded its models. The others load
         meanwhile, or wait for room in the cluster."""
-        self._tell.phase("loading models", self.directory)
+        self._reporter.phase("loading models", self.directory)
         if self.settings.model_store:
-            self._tell.progress.store = StoreStats()
+            self._reporter.progress.store = StoreStats()
         for number in range(self.layout.workers):
             self.workers.append(RayModelWorker(f"Ray worker {number + 1}", self))
         while not self.facts:
@@ -343,7 +342,7 @@ class RayModels:
 
     def take(self, snapshot: Snapshot) -> None:
         """Add what a worker has done to the progress of the run."""
-        progress, hear = self._tell.progress, self._tell.hear(self.directory)
+        progress, hear = self._reporter.progress, self._reporter.event_listener(self.directory)
         for chunk, (pairs, share) in snapshot.chunks.items():
             progress.add_pairs(chunk, pairs, share if chunk in self.at_work else 0.0)
         for done in snapshot.passes:

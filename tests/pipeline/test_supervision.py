@@ -8,7 +8,7 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from claimscore.pipeline.watchdog import Watchdog
+from claimscore.pipeline.supervision import Watchdog
 from tests.pipeline.llm.fakes import VirtualClock
 
 

@@ -1,9 +1,13 @@
-"""Attends work that takes long: tells how far it is, hears signals, notices that it hangs."""
+"""Supervision of work that takes long: progress is told, signals are heard, a standstill ends."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from typing import NoReturn
 
 import anyio
 
@@ -11,9 +15,11 @@ from claimscore.config import LLMConfig
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.stopping import STOP_GRACE_S
-from claimscore.pipeline.signals import leave_after, watch_signals
-from claimscore.pipeline.telling import P, Teller
+from claimscore.pipeline.progress import P, ProgressReporter
 from claimscore.rundir import RunDirectory
+
+#: Exit status of a run that was stopped and can be taken up again.
+EXIT_STOPPED = 75
 
 #: Work in which nothing at all happens is hung: said after this time, or twice the timeout
 #: of a request where that is longer.
@@ -24,6 +30,58 @@ STOPPING = "stopping: finishing what is in flight (Ctrl-C again: at once)"
 
 #: Looks so often in the time after which it warns or stops.
 _LOOKS = 20
+
+
+@contextlib.asynccontextmanager
+async def supervised(
+    llm: LLMConfig,
+    engine: Engine | None,
+    directory: RunDirectory,
+    reporter: ProgressReporter[P],
+    *,
+    waiting_for: Callable[[], str],
+    fail: Callable[[StoppedEarly], None],
+) -> AsyncIterator[None]:
+    """While the block works, tell how far it is, listen to signals, and end a standstill.
+
+    `waiting_for` says what the work waits for. `fail` is asked to stop in good order, with the
+    reason: at the first signal, and where nothing has happened for long. Where that does not help
+    within the time that requests in flight get, the process ends.
+    """
+    progress, on_event = reporter.progress, reporter.event_listener(directory)
+
+    def warn(message: str) -> None:
+        on_event("hung", notice=message)
+
+    def interrupt() -> None:
+        progress.phase = STOPPING
+        fail(StoppedEarly("interrupted"))
+
+    def give_up(message: str) -> None:
+        warn(message)
+        progress.phase = STOPPING
+        fail(StoppedEarly(message))
+        background.start_soon(_leave_after, STOP_GRACE_S + 5)
+
+    warn_after_s = max(HUNG_AFTER_S, 2 * llm.timeout_s)
+    watchdog = Watchdog(
+        progress.mark,
+        waiting_for,
+        warn_after_s=warn_after_s,
+        stop_after_s=max(warn_after_s, llm.max_outage_s),
+        on_warn=warn,
+        on_stop=give_up,
+    )
+    async with anyio.create_task_group() as background:
+        background.start_soon(_watch_signals, interrupt)
+        background.start_soon(reporter.keep_reporting, directory, engine)
+        background.start_soon(watchdog.run)
+        try:
+            yield
+        finally:
+            if engine is not None:
+                engine.observe()
+        background.cancel_scope.cancel()
 
 
 class Watchdog:
@@ -82,53 +140,28 @@ class Watchdog:
         return f"nothing has happened for {still_s:,.0f} s; waiting for: {waiting_for}"
 
 
-@contextlib.asynccontextmanager
-async def attended(
-    llm: LLMConfig,
-    engine: Engine | None,
-    directory: RunDirectory,
-    tell: Teller[P],
-    *,
-    waiting_for: Callable[[], str],
-    fail: Callable[[StoppedEarly], None],
-) -> AsyncIterator[None]:
-    """While the block works, tell how far it is, listen to signals, and end a standstill.
+async def _watch_signals(stop: Callable[[], None]) -> None:
+    """Call `stop` at the first signal; leave at the second: what is done is on disk.
 
-    `waiting_for` says what the work waits for. `fail` is asked to stop in good order, with the
-    reason: at the first signal, and where nothing has happened for long. Where that does not help
-    within the time that requests in flight get, the process ends.
+    Returns at once outside the main thread, where signals do not arrive.
     """
-    progress, hear = tell.progress, tell.hear(directory)
+    if threading.current_thread() is not threading.main_thread():
+        return
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        stopping = False
+        async for _ in signals:
+            if stopping:
+                _leave("stopped at once")
+            stopping = True
+            stop()
 
-    def warn(message: str) -> None:
-        hear("hung", notice=message)
 
-    def interrupt() -> None:
-        progress.phase = STOPPING
-        fail(StoppedEarly("interrupted"))
+async def _leave_after(seconds: float) -> None:
+    """End the process unless cancelled before: for what hangs and cannot be cancelled."""
+    await anyio.sleep(seconds)
+    _leave("stopped: something hangs and does not hear")
 
-    def give_up(message: str) -> None:
-        warn(message)
-        progress.phase = STOPPING
-        fail(StoppedEarly(message))
-        background.start_soon(leave_after, STOP_GRACE_S + 5)
 
-    warn_after_s = max(HUNG_AFTER_S, 2 * llm.timeout_s)
-    watchdog = Watchdog(
-        progress.mark,
-        waiting_for,
-        warn_after_s=warn_after_s,
-        stop_after_s=max(warn_after_s, llm.max_outage_s),
-        on_warn=warn,
-        on_stop=give_up,
-    )
-    async with anyio.create_task_group() as background:
-        background.start_soon(watch_signals, interrupt)
-        background.start_soon(tell.keep_telling, directory, engine)
-        background.start_soon(watchdog.run)
-        try:
-            yield
-        finally:
-            if engine is not None:
-                engine.observe()
-        background.cancel_scope.cancel()
+def _leave(why: str) -> NoReturn:
+    os.write(2, f"\nclaimscore: {why}; run the same command to go on\n".encode())
+    os._exit(EXIT_STOPPED)
