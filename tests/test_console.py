@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from claimscore.cli import _main
 from claimscore.console import result, text
 from claimscore.console.beforehand import beforehand_lines
-from claimscore.console.progress import llm_note, model_note
+from claimscore.console.progress import collecting_less, llm_note, model_note
 from claimscore.console.result import print_result
 from claimscore.console.text import duration, print_rows
 from claimscore.pipeline.llm.stats import EngineStats
@@ -233,3 +234,16 @@ def test_what_was_counted_on_a_sample_is_said_to_be_about_so_much(
     lines = "\n".join(beforehand_lines({"decompose": "v2 @x"}, found))
     assert all(part in lines for part in said)
     assert ("about 1 of" in lines) is bool(notes)
+
+
+def test_a_command_collects_less_garbage_while_it_works() -> None:
+    """What is loaded when the work begins is not looked through again; afterwards it is as it
+    was. An engine of one's own leaves the process alone."""
+    heard: list[str] = []
+    before = gc.get_freeze_count()
+    with collecting_less(lambda progress: heard.append(progress.phase)) as tell:
+        for phase in ("reading", "running", "running"):
+            tell(Progress(phase=phase))
+            assert (gc.get_freeze_count() > before) == (phase == "running")
+    assert gc.get_freeze_count() == 0
+    assert heard == ["reading", "running", "running"]

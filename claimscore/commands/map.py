@@ -47,7 +47,7 @@ def map_table(quiet: bool, as_json: bool, estimate: bool, **options: Any) -> int
     Run again after anything: it goes on where it stopped.
     """
     from claimscore.console.estimate import print_estimate
-    from claimscore.console.progress import map_display
+    from claimscore.console.progress import collecting_less, map_display
     from claimscore.console.result import print_map_result
     from claimscore.pipeline.map import MapConfig, estimate_map, map
 
@@ -60,8 +60,8 @@ def map_table(quiet: bool, as_json: bool, estimate: bool, **options: Any) -> int
         else:
             print_estimate(found)
         return EXIT_OK
-    with map_display(quiet or as_json) as show:
-        result = map(config, stdin=sys.stdin.buffer, on_progress=show)
+    with map_display(quiet or as_json) as show, collecting_less(show) as tell:
+        result = map(config, stdin=sys.stdin.buffer, on_progress=tell)
     if as_json:
         print(json.dumps(result.summary))
     else:

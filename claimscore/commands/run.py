@@ -89,18 +89,18 @@ def run(quiet: bool, as_json: bool, **options: Any) -> int:
     Run again after anything: it goes on where it stopped.
     """
     from claimscore.console.beforehand import print_beforehand
-    from claimscore.console.progress import progress_display
+    from claimscore.console.progress import collecting_less, progress_display
     from claimscore.pipeline.run import run as run_pipeline
 
     config = run_config(**options)
     silent = quiet or as_json
     unread = config.llm.model == "builtin" and bool(config.prompts)
-    with progress_display(silent) as show:
+    with progress_display(silent) as show, collecting_less(show) as tell:
         result = run_pipeline(
             config,
             stdin=sys.stdin.buffer,
             on_estimate=None if silent else partial(print_beforehand, reads_no_prompt=unread),
-            on_progress=show,
+            on_progress=tell,
         )
     return _finish(result, as_json)
 
@@ -142,11 +142,11 @@ def score(
 ) -> int:
     """Add metrics to a run: only the stages that are missing are done."""
     from claimscore.console.estimate import print_plan
-    from claimscore.console.progress import progress_display
+    from claimscore.console.progress import collecting_less, progress_display
     from claimscore.pipeline.run import score as score_pipeline
 
     silent = quiet or as_json
-    with progress_display(silent) as show:
+    with progress_display(silent) as show, collecting_less(show) as tell:
         result = score_pipeline(
             directory,
             metrics,
@@ -154,7 +154,7 @@ def score(
             engine=engine,
             address=address,
             on_plan=None if silent else print_plan,
-            on_progress=show,
+            on_progress=tell,
         )
     return _finish(result, as_json)
 

@@ -1,39 +1,44 @@
 """Many questions to one provider: cache, single flight, retry, limiter, provider.
 
-A request holds its slot until its answer is committed to the cache, so a kill costs at
-most the requests in flight. Failures of one request are values (`Failure`); what stops a
-run (wrong key, spent quota, a bug) is raised from every call that waits.
+A request holds its slot until its answer is committed to the cache, so a kill costs at most the
+requests in flight. A failure of one request is a value (`Failure`); an error that stops the run
+(wrong key, spent quota, a bug) is raised from every call that waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType, TracebackType
-from typing import TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 import anyio
+from anyio import lowlevel
 from anyio.abc import TaskGroup
 
 from claimscore.cache.base import Cache
+from claimscore.cache.entry import Entry
 from claimscore.cache.key import request_key
 from claimscore.config import FailureLimit
-from claimscore.errors import StoppedEarly
-from claimscore.pipeline.llm.answers import StoredAnswers
-from claimscore.pipeline.llm.backlog import Backlog
+from claimscore.errors import ConfigError, RejectedError, StoppedEarly, TransientError
 from claimscore.pipeline.llm.budget.cap import Budget
-from claimscore.pipeline.llm.call import Asked, Common, answer_rows
-from claimscore.pipeline.llm.endpoints import Dispatcher, OnEvent, ignore_event
+from claimscore.pipeline.llm.endpoints import Attempts, Dispatcher, OnEvent, ignore_event
 from claimscore.pipeline.llm.limits import Limiter
 from claimscore.pipeline.llm.providers.base import Collecting, Provider, servers_of
 from claimscore.pipeline.llm.question import Answer, Question
-from claimscore.pipeline.llm.single_flight import SingleFlight
+from claimscore.pipeline.llm.single_flight import GroupCommit, SingleFlight
 from claimscore.pipeline.llm.stats import EngineStats
-from claimscore.pipeline.llm.stopping import Closed, Stop
-from claimscore.pipeline.llm.validation import Parse
-from claimscore.retry import Sleep
-from claimscore.types import Failure, Message, OutputSchema, Request
+from claimscore.pipeline.llm.stopping import Closed, Halted, Stop
+from claimscore.pipeline.llm.validation import Invalid, Parse, Valid, validate
+from claimscore.retry import Backoff, Sleep
+from claimscore.types import Completion, Failure, Message, OutputSchema, Request
 
 T = TypeVar("T")
+
+#: Questions whose stored answers are taken before other tasks get a turn.
+_BULK = 500
+
+#: Workers of a call that may wait before a retry, for each that can send.
+_WAITING_A_SLOT = 3
 
 
 class Engine:
@@ -84,29 +89,23 @@ class Engine:
             timeout_s=timeout_s,
             on_event=on_event or ignore_event,
         )
-        # Thousands of locks, for hours: batches have their journal.
-        claims = not isinstance(provider, Collecting)
-        answers = StoredAnswers(cache, self._spending.flush, claims=claims)
-        self._common = Common(
-            answers=answers,
-            single_flight=SingleFlight(answers, self._stop, sleep),
-            dispatcher=self._dispatcher,
-            stop=self._stop,
-            stats=self.stats,
-            backlog=Backlog(few=self.max_concurrency),
-            failure_limit=failure_limit or FailureLimit(),
-            sleep=sleep,
-            max_concurrency=self.max_concurrency,
-            max_attempts=max_attempts,
-            max_samples=max_samples,
-            retry_failed=retry_failed,
-        )
+        # A provider that collects batches has its own journal, and would hold thousands of locks.
+        locks = not isinstance(provider, Collecting)
+        self._cache = cache
+        self._single_flight = SingleFlight(cache, self._stop, sleep, locks=locks)
+        self._commits = GroupCommit(cache, self._spending.flush)
+        self._backlog = _Backlog(few=self.max_concurrency)
+        self._failure_limit = failure_limit or FailureLimit()
+        self._sleep = sleep
+        self._max_attempts = max_attempts
+        self._max_samples = max_samples
+        self._retry_failed = retry_failed
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Engine:
         self._tasks = await anyio.create_task_group().__aenter__()
         self._dispatcher.start(self._tasks)
-        self._tasks.start_soon(self._common.answers.run)
+        self._tasks.start_soon(self._commits.run)
         if isinstance(self.provider, Collecting):
             self.provider.start(self._tasks)
         return self
@@ -119,7 +118,7 @@ class Engine:
     ) -> None:
         assert self._tasks is not None
         self._stop.halt(Closed("the engine is closed"))
-        self._common.answers.close()
+        self._commits.close()
         await self._tasks.__aexit__(None, None, None)
 
     def request(
@@ -175,62 +174,58 @@ class Engine:
         asked once. A failure that is not `counted` is no failed row: the caller asks in another
         way. `known` are failures of earlier calls by key, which are not asked again.
         """
-        self._check_running()
-        rows: dict[str, Question[T]] = {}
+        self._stop.check()
+        if self._tasks is None:
+            raise RuntimeError("enter the engine first: async with Engine(...) as engine")
+        questions: dict[str, Question[T]] = {}
         keys = [request_key(request) for request in requests]
         for key, request in zip(keys, requests, strict=True):
-            rows.setdefault(key, Question(request, key, step, max_tokens_limit))
-        await answer_rows(self._common, list(rows.values()), Asked(parse, counted, known))
-        return [cast("Answer[T] | Failure", rows[key].outcome) for key in keys]
+            questions.setdefault(key, Question(request, key, step, max_tokens_limit))
+        call = _Call(self, list(questions.values()), parse, counted=counted, known=known)
+        await call.run()
+        return [cast("Answer[T] | Failure", questions[key].outcome) for key in keys]
 
     async def runs_short(self) -> None:
-        """Wait until fewer rows are left to be begun than requests may be in flight, so that those
-        of another call would be of use. At once where nothing is asked or it was stopped."""
-        await self._common.backlog.runs_short()
+        """Wait until fewer questions are left to be begun than requests may be in flight, so that
+        more would be of use. At once where nothing is asked, or the engine was stopped."""
+        await self._backlog.runs_short()
 
     def stop(self) -> None:
-        """Send nothing more. Requests in flight finish and are kept; waiting calls then
-        raise `StoppedEarly`."""
+        """Send nothing more. Requests in flight finish and are kept; calls that wait then raise
+        `StoppedEarly`."""
         provider = self.provider
         notice = provider.notice() if isinstance(provider, Collecting) else None
         self._stop.halt(StoppedEarly("; ".join(filter(None, ["interrupted", notice]))))
 
     def observe(self) -> EngineStats:
-        """The numbers of this moment: `stats` with what the limiter and the budget say."""
-        stats, limits, totals = self.stats, self._dispatcher.limits(), self._spending.totals
+        """The numbers of this moment: `stats` with those of limiter, budget and servers."""
+        stats, dispatcher = self.stats, self._dispatcher
+        limits, totals = dispatcher.limits(), self._spending.totals
         stats.rpm, stats.tpm, stats.limits_from = limits.rpm, limits.tpm, limits.source
-        stats.prompt_tokens, stats.completion_tokens = (
-            totals.prompt_tokens,
-            totals.completion_tokens,
-        )
+        stats.prompt_tokens = totals.prompt_tokens
+        stats.completion_tokens = totals.completion_tokens
         stats.usd, stats.possibly_billed_usd = totals.usd, totals.possibly_billed_usd
         stats.waiting_s = max(0.0, limits.paused_until - anyio.current_time())
         stats.why = limits.why if stats.waiting_s else ""
         if isinstance(self.provider, Collecting):
             stats.why, stats.waiting_s = self.provider.under_way()
-        stats.is_down, stats.servers = self._dispatcher.is_down, self._dispatcher.servers()
+        stats.is_down, stats.servers = dispatcher.is_down, dispatcher.servers()
         if stats.is_down:
-            stats.waiting_s, stats.why = self._dispatcher.down_s, self._why_down()
+            stats.waiting_s, stats.why = dispatcher.down_s, f"no answers: {dispatcher.why_down}"
+            if not stats.answered:
+                stats.why = (
+                    "nothing has answered yet; is --base-url right? "
+                    f"(until --max-outage-s {self._max_outage_s:g}): {dispatcher.why_down}"
+                )
         return stats
-
-    def _why_down(self) -> str:
-        """What the outage is, and where nothing was ever answered, what may be wrong."""
-        why = f"no answers: {self._dispatcher.why_down}"
-        if self.stats.answered:
-            return why
-        until = f"--max-outage-s {self._max_outage_s:g}"
-        return (
-            f"nothing has answered yet; is --base-url right? ({until}): {self._dispatcher.why_down}"
-        )
 
     def waiting_for(self) -> str:
         """What the engine waits for, in words; empty where for nothing."""
         stats = self.observe()
-        oldest = self._dispatcher.oldest_in_flight()
         parts = [f"{stats.why} ({stats.waiting_s:,.0f} s)"] if stats.why else []
-        if n_elsewhere := self._common.single_flight.n_elsewhere:
+        if n_elsewhere := self._single_flight.n_elsewhere:
             parts.append(f"{n_elsewhere:,} requests that another process is asking")
-        if oldest is not None:
+        if oldest := self._dispatcher.oldest_in_flight():
             key, age_s = oldest
             parts.append(
                 f"{self._dispatcher.n_in_flight:,} requests in flight, the oldest ({key[:12]}) "
@@ -238,7 +233,197 @@ class Engine:
             )
         return "; ".join(parts)
 
-    def _check_running(self) -> None:
-        self._stop.check()
-        if self._tasks is None:
-            raise RuntimeError("enter the engine first: async with Engine(...) as engine")
+
+class _Backlog:
+    """Counts the questions of all calls that no worker has begun; fewer than `few` are few."""
+
+    def __init__(self, few: int) -> None:
+        self._few = few
+        self._n = 0
+        self._became_few = anyio.Event()
+
+    def add(self, n: int) -> None:
+        """So many more; with a negative number fewer."""
+        self._n += n
+        if self._n < self._few:
+            self._became_few.set()
+
+    async def runs_short(self) -> None:
+        """Wait until they are few; at once where they are."""
+        while self._n >= self._few:
+            if self._became_few.is_set():
+                self._became_few = anyio.Event()
+            await self._became_few.wait()
+
+
+class _Call(Generic[T]):
+    """One call of `Engine.answer_all`: stored answers first, then workers for what is missing.
+
+    There are as many workers as slots. One that waits before a retry holds no slot, so another
+    worker takes its place; many may wait where refusals come with a second to wait.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        questions: Sequence[Question[T]],
+        parse: Parse[T],
+        *,
+        counted: bool,
+        known: Mapping[str, Failure],
+    ) -> None:
+        self._engine = engine
+        self._questions = questions
+        self._parse = parse
+        self._counted = counted
+        self._known = known
+        self._n_unbegun = 0
+        self._n_more = 0
+        self._missing: Iterator[Question[T]] = iter(())
+        self._tasks: TaskGroup
+
+    async def run(self) -> None:
+        """Give every question its outcome; raise the error that stopped the engine, if one did."""
+        self._begin(-len(self._questions))
+        try:
+            missing = await self._take_stored()
+            self._begin(len(self._questions) - len(missing))
+            if missing:
+                await self._ask(missing)
+        finally:
+            self._begin(self._n_unbegun)
+
+    def _begin(self, n: int = 1) -> None:
+        self._n_unbegun -= n
+        self._engine._backlog.add(-n)
+
+    async def _take_stored(self) -> list[Question[T]]:
+        """Give questions their stored answers, in bulk; return those that must be asked."""
+        missing: list[Question[T]] = []
+        for start in range(0, len(self._questions), _BULK):
+            left = list(self._questions[start : start + _BULK])
+            while left:
+                stored = self._engine._cache.get_many([question.key for question in left])
+                invalid = []
+                for question in left:
+                    if question.key not in stored:
+                        missing.append(question)
+                    elif question.use_stored(stored[question.key].completion, self._parse):
+                        self._engine.stats.hits += 1
+                    else:
+                        invalid.append(question)
+                left = invalid
+            await lowlevel.checkpoint()
+        return missing
+
+    async def _ask(self, questions: Sequence[Question[T]]) -> None:
+        """Let workers ask all questions, in all slots."""
+        engine, most = self._engine, self._engine.max_concurrency
+        n_workers = min(len(questions), most)
+        self._n_more = min(len(questions) - n_workers, _WAITING_A_SLOT * most)
+        self._missing = iter(questions)  # one is taken without awaiting: no stream
+        with engine._stop.call():
+            async with anyio.create_task_group() as self._tasks:
+                for _ in range(n_workers):
+                    self._tasks.start_soon(self._work)
+        if any(question.outcome is None for question in questions):
+            # The error may end everything: first let what is in flight land, also of other calls.
+            await engine._dispatcher.all_landed()
+            engine._stop.check()
+
+    async def _work(self) -> None:
+        """Take question after question, until there are no more or the engine stops."""
+        for question in self._missing:
+            self._begin()
+            try:
+                await self._answer(question)
+            except Halted:
+                return
+            except Exception as exc:
+                self._engine._stop.halt(exc)  # `_ask` raises it
+                return
+
+    async def _answer(self, question: Question[T]) -> None:
+        """Go through the samples of a question until it has an outcome."""
+        engine, flights = self._engine, self._engine._single_flight
+        while question.outcome is None:
+            other = flights.under_way(question.key)
+            if other is not None:
+                question.outcome = await flights.landed(other)  # None: look again
+                continue
+            with flights.lead(question.key) as flight:
+                if flight.stored is not None:
+                    used = question.use_stored(flight.stored.completion, self._parse)
+                    engine.stats.hits += used
+                elif flight.is_elsewhere:
+                    pass
+                elif not question.may_ask(engine._max_samples, retry_failed=engine._retry_failed):
+                    question.outcome = question.failure
+                elif question.key in self._known:
+                    question.outcome = self._known[question.key]
+                else:
+                    question.outcome = outcome = await self._buy(question)
+                    flight.failure = outcome if isinstance(outcome, Failure) else None
+            if flight.is_elsewhere:
+                await flights.wait_for_other_process()
+        if self._counted and isinstance(question.outcome, Failure):
+            engine.stats.count_failure(question.outcome, engine._failure_limit)
+
+    async def _buy(self, question: Question[T]) -> Answer[T] | Failure | None:
+        """Buy an answer, into the cache. None where it is invalid: the question has moved on.
+
+        Sends the request until it is answered, rejected, or has failed too often; a request
+        that waits before it is sent again holds no slot.
+        """
+        engine, request, key = self._engine, question.request, question.key
+        if engine._cache.read_only:
+            raise ConfigError(
+                "an answer is missing, and the cache can only be read, so it could not be "
+                "kept; make it writable for you, or name another folder with --cache-dir"
+            )
+        attempts, backoff = Attempts(engine._max_attempts), Backoff()
+        while True:
+            with await engine._dispatcher.slot(request, attempts) as slot:
+                try:
+                    completion = await slot.send(request, key, attempts)
+                except RejectedError as exc:
+                    return question.rejected(exc.kind, str(exc), attempts.sent)
+                except TransientError as exc:
+                    error = exc
+                else:
+                    with anyio.CancelScope(shield=True):
+                        verdict = await self._validate_and_keep(completion, key)
+                    break
+            if attempts.exhausted:
+                return Failure("transient", str(error), attempts.sent, key)
+            if not engine._dispatcher.another_may_answer(attempts):
+                await self._back_off(backoff.next_wait_s(error))
+                attempts.avoid.clear()
+        if isinstance(verdict, Valid):
+            return Answer(key, completion, verdict.value, cached=False)
+        engine.stats.rejected += 1
+        question.go_on(verdict, is_new=True)
+        return None
+
+    async def _validate_and_keep(self, completion: Completion, key: str) -> Valid[T] | Invalid:
+        """Judge a new answer and return once it is in the cache, valid or not."""
+        keep = self._engine._commits.keep
+        try:
+            verdict = validate(completion, self._parse)
+        except Exception:  # a bug in `parse`; the answer is paid for all the same
+            await keep(key, Entry(completion))
+            raise
+        why = verdict.message if isinstance(verdict, Invalid) else None
+        await keep(key, Entry(completion, why))
+        return verdict
+
+    async def _back_off(self, seconds: float) -> None:
+        """Wait before a retry, while another worker takes this one's place."""
+        engine = self._engine
+        if engine._dispatcher.is_down:
+            return  # the circuit breaker holds it back
+        if self._n_more:
+            self._n_more -= 1
+            self._tasks.start_soon(self._work)
+        with engine._stop.waiting():
+            await engine._sleep(seconds)

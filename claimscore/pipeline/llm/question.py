@@ -62,10 +62,7 @@ class Question(Generic[T]):
     is_final: bool = False
     failure: Failure | None = None
     outcome: Answer[T] | Failure | None = None
-    _steps: tuple[int, ...] = dataclasses.field(init=False)
-
-    def __post_init__(self) -> None:
-        self._steps = tuple(token_steps(self.request.max_tokens, self.max_tokens_limit))
+    _max_tokens: int = 0
 
     def use_stored(self, completion: Completion, parse: Parse[T]) -> bool:
         """Judge a stored answer; False, with the next request to come, where it cannot be used."""
@@ -81,9 +78,10 @@ class Question(Generic[T]):
         request, message = self.request, why.message
         self.n_answers += 1
         self.n_cut_off += why.is_cut_off
-        larger = next((n for n in self._steps if n > request.max_tokens), None)
-        if why.is_cut_off and larger is not None:
-            self.request = dataclasses.replace(request, max_tokens=larger)
+        self._max_tokens = self._max_tokens or request.max_tokens  # the first one
+        larger = (n for n in self._steps() if n > request.max_tokens)
+        if why.is_cut_off and (n_tokens := next(larger, 0)):
+            self.request = dataclasses.replace(request, max_tokens=n_tokens)
         else:
             self.n_samples += 1
             self.n_new += is_new
@@ -93,24 +91,26 @@ class Question(Generic[T]):
             if why.is_cut_off:
                 message = (
                     f"the answer was cut off at {request.max_tokens:,} tokens, which is "
-                    f"max_tokens_limit; max_tokens is {self._steps[0]:,}; both are in the "
+                    f"max_tokens_limit; max_tokens is {self._max_tokens:,}; both are in the "
                     "prompt's [settings]"
                 )
         self.failure = Failure(why.kind, message, self.n_answers, self.key, why.raw)
         self.key = request_key(self.request)
 
-    def rejected(self, kind: str, message: str, n_sent: int) -> None:
-        """The server refuses the request: that is the outcome.
+    def rejected(self, kind: str, message: str, n_sent: int) -> Failure:
+        """The failure of a question whose request the server refuses for its content.
 
         A server that refuses more `max_tokens` ends a question whose answer was cut off.
         """
         before, n_tokens = self.failure, self.request.max_tokens
-        if before is not None and before.kind == "length" and n_tokens > self._steps[0]:
+        if before is not None and before.kind == "length" and n_tokens > self._max_tokens:
             message = f"{before.message}, and the server refuses {n_tokens:,} tokens: {message}"
             kind, n_sent = before.kind, before.attempts + n_sent
-            self.outcome = Failure(kind, message, n_sent, self.key, before.raw)
-        else:
-            self.outcome = Failure(kind, message, n_sent, self.key)
+            return Failure(kind, message, n_sent, self.key, before.raw)
+        return Failure(kind, message, n_sent, self.key)
+
+    def _steps(self) -> Iterator[int]:
+        return token_steps(self._max_tokens, self.max_tokens_limit)
 
     def may_ask(self, max_samples: int, *, retry_failed: bool) -> bool:
         """Whether an answer may be bought; `retry_failed` forgives those of earlier runs."""

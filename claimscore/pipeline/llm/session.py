@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,10 +60,6 @@ async def open_engine(
     """
     tell = on_event or ignore_event
     async with contextlib.AsyncExitStack() as stack:
-        # What is there now (modules, models) is not looked through again for each of the many
-        # answers to come: a fifth of the time of a run whose answers are all cached.
-        gc.freeze()
-        stack.callback(gc.unfreeze)
         folder = cache_dir or user_cache_dir()
         spending = _open_budget(llm, provider, models, ledger)
         stack.callback(spending.flush)  # what ended last counts as ended

@@ -1,16 +1,20 @@
-"""Of all who want the same answer, one asks for it: here, and among processes."""
+"""Each answer is bought once, and is in the cache before it is used.
+
+Single flight: of all tasks and processes that want one answer, one asks for it. Group commit:
+answers that arrive while others are written go into the cache together, off the event loop.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import AsyncIterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
 
 import anyio
+from anyio import to_thread
 
+from claimscore.cache.base import Cache
 from claimscore.cache.entry import Entry
-from claimscore.pipeline.llm.answers import StoredAnswers, Turn
 from claimscore.pipeline.llm.stopping import Stop
 from claimscore.retry import Sleep
 from claimscore.types import Failure
@@ -20,66 +24,135 @@ _OTHER_PROCESS_S = (0.05, 0.15)
 
 
 class Flight:
-    """A request that is being asked; `failure` is what all who wait for it get."""
+    """A key that one task is asking for.
+
+    `stored` is its entry in the cache, if there is one. `is_elsewhere`: another process is asking
+    for it. `failure` is the outcome of all tasks that wait for this one.
+    """
+
+    __slots__ = ("failure", "is_elsewhere", "landed", "stored")
 
     def __init__(self) -> None:
         self.landed = anyio.Event()
+        self.stored: Entry | None = None
+        self.is_elsewhere = False
         self.failure: Failure | None = None
 
 
-class Begun(NamedTuple):
-    """What is known of a key as somebody begins with it: its answer, or whose turn it is."""
-
-    found: Entry | Turn
-    flight: Flight
-
-
 class SingleFlight:
-    """The keys that tasks of this engine are asking for."""
+    """The keys that the tasks of one engine are asking for.
 
-    def __init__(self, answers: StoredAnswers, stop: Stop, sleep: Sleep) -> None:
-        #: Requests that are waited for, since another process is asking them.
+    With `locks`, other processes that share the cache's folder are told of them.
+    """
+
+    def __init__(self, cache: Cache, stop: Stop, sleep: Sleep, *, locks: bool) -> None:
+        #: Requests that wait, since another process is asking for them.
         self.n_elsewhere = 0
-        self._answers = answers
+        self._cache = cache
         self._stop = stop
         self._sleep = sleep
+        self._locks = locks
         self._flights: dict[str, Flight] = {}
 
     def __len__(self) -> int:
         return len(self._flights)
 
     def under_way(self, key: str) -> Flight | None:
-        """The flight of another task that asks for this key."""
+        """The flight of another task that is asking for this key."""
         return self._flights.get(key)
 
     async def landed(self, flight: Flight) -> Failure | None:
-        """Wait for another task's; None where the answer is stored by now, or was given up."""
+        """Wait for another task; None where its answer is stored by now, or it was cancelled."""
         with self._stop.waiting():
             await flight.landed.wait()
         return flight.failure
 
-    @contextlib.asynccontextmanager
-    async def begin(self, key: str) -> AsyncIterator[Begun]:
-        """Ask for a key that no other task is asking for; who wants the same waits.
+    @contextlib.contextmanager
+    def lead(self, key: str) -> Iterator[Flight]:
+        """Be the one task that asks for a key; others that want it wait for `landed`.
 
-        Should this task be cancelled, the next of those who wait takes over.
+        Should this task be cancelled, the next of those that wait takes over.
         """
         flight = self._flights[key] = Flight()
         try:
-            found = self._answers.begin(key)
+            flight.is_elsewhere = self._locks and not self._cache.claim(key)
             try:
-                yield Begun(found, flight)
+                if not flight.is_elsewhere:
+                    flight.stored = self._cache.get_many([key]).get(key)
+                yield flight
             finally:
-                self._answers.end(key)
+                if self._locks and not flight.is_elsewhere:
+                    self._cache.release(key)
         finally:
             del self._flights[key]
             flight.landed.set()
 
     async def wait_for_other_process(self) -> None:
-        """A while, in which it may have bought the answer; should it end, the claim is free."""
+        """Wait a moment: the other process may buy the answer, or end and free its lock."""
         self.n_elsewhere += 1
         try:
             with self._stop.waiting():
                 await self._sleep(random.uniform(*_OTHER_PROCESS_S))
         finally:
             self.n_elsewhere -= 1
+
+
+class GroupCommit:
+    """Writes answers to a cache by the group: one writer, off the event loop.
+
+    Alone, an answer is committed at once; under load, one transaction carries hundreds.
+    `after` is called in the writer's thread when a group is in the cache.
+    """
+
+    def __init__(self, cache: Cache, after: Callable[[], None]) -> None:
+        self._cache = cache
+        self._after = after
+        self._group: _Group | None = None
+        self._wake = anyio.Event()
+        self._is_closed = False
+
+    async def keep(self, key: str, entry: Entry) -> None:
+        """Return when a killed process cannot lose the entry; raise what kept it out."""
+        if self._is_closed:  # the writer has gone; being late is no reason to lose an answer
+            self._write({key: entry})
+            return
+        if self._group is None:
+            self._group = _Group()
+        group = self._group
+        group.entries[key] = entry
+        self._wake.set()
+        await group.done.wait()
+        if group.error is not None:
+            raise group.error
+
+    async def run(self) -> None:
+        """Write until closed. Cancellation does not end it: answers may still land."""
+        one_thread = anyio.CapacityLimiter(1)
+        with anyio.CancelScope(shield=True):
+            while self._group is not None or not self._is_closed:
+                if self._group is None:
+                    await self._wake.wait()
+                    self._wake = anyio.Event()
+                    continue
+                group, self._group = self._group, None
+                try:
+                    await to_thread.run_sync(self._write, group.entries, limiter=one_thread)
+                except Exception as exc:  # raised again in every `keep` of the group
+                    group.error = exc
+                group.done.set()
+
+    def close(self) -> None:
+        """Let `run` end once all that has arrived is written."""
+        self._is_closed = True
+        self._wake.set()
+
+    def _write(self, entries: Mapping[str, Entry]) -> None:
+        self._cache.put_many(entries)
+        self._after()
+
+
+class _Group:
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.done = anyio.Event()
+        self.error: Exception | None = None

@@ -1,18 +1,27 @@
-"""What an engine has done so far, as plain numbers for whoever draws them."""
+"""The numbers of an engine, for people and scripts, and the limit of failed rows."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
 
-from claimscore.types import JSON
+from claimscore.config import FailureLimit
+from claimscore.errors import ConfigError, TooManyFailures
+from claimscore.types import JSON, Failure
+
+#: Rows that must have an outcome before a share of failures says anything.
+_ROWS_FOR_A_SHARE = 50
+
+#: So many requests too long for the model, and none answered: then all of them are.
+_ALL_TOO_LONG = 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServerStats:
-    """One of several servers: its address, what was sent to it and what it has answered.
+    """One of several servers: its address, requests sent to it, and answers of it.
 
-    `down_s` is how long it has been down, and `why` its last word; 0.0 and "" where it is up.
+    `down_s` are the seconds for which it has been down, and `why` its last error; 0.0 and "" where
+    it is up.
     """
 
     address: str
@@ -29,11 +38,11 @@ class EngineStats:
 
     `sent` counts requests to the provider, attempts included; `answered` those that brought
     an answer; `hits` stored answers used; `rejected` new answers that failed their check;
-    `failed` rows given a `Failure`, `failures` the same by kind; `retries` what was tried
-    again, by kind of error. `usd` is None where the price is unknown. `waiting_s` is how long
-    nothing will be sent (`is_down`: has been answered), and `why`; `rpm` and `tpm` are the
-    limits that are kept and `limits_from` where they are known from; `last_error` is why
-    something was last tried again. `servers` has one entry each where there are several.
+    `failed` rows given a `Failure`, `failures` the same by kind; `retries` failed attempts that
+    may be repeated, by kind of error. `usd` is None where the price is unknown. For `waiting_s`
+    seconds nothing will be sent (`is_down`: nothing has been answered), and `why` says the reason.
+    `rpm` and `tpm` are the limits that are kept, `limits_from` their source. `last_error` is the
+    last error that may pass. `servers` has one entry each where there are several.
     """
 
     sent: int = 0
@@ -71,7 +80,7 @@ class EngineStats:
 
     def least_s(self, n_rows: int) -> float | None:
         """Seconds that so many rows take at least, by a pause, the known limit and the share of
-        rows that had to be asked; None where nobody can say when the server is back."""
+        rows that had to be asked; None where the servers are down, for an unknown time."""
         if self.is_down:
             return None
         share = min(1.0, self.sent / self.rows_done) if self.rows_done else 1.0
@@ -86,3 +95,24 @@ class EngineStats:
     def rows_done(self) -> int:
         """Rows that have an outcome."""
         return self.hits + self.answered - self.rejected + self.failed
+
+    def count_failure(self, failure: Failure, limit: FailureLimit) -> None:
+        """Count a failed row. Raises `TooManyFailures` where `limit` allows no more, and
+        `ConfigError` where every request is too long for the model."""
+        self.failed += 1
+        self.failures[failure.kind] += 1
+        if self.all_too_long and self.failed >= _ALL_TOO_LONG:
+            raise ConfigError(f"every request is too long for the model: {failure.message}")
+        n_done = self.rows_done
+        share = self.failed / n_done if n_done else 1.0
+        if limit.rows is not None and self.failed > limit.rows:
+            allowed = f"{limit.rows:,}"
+        elif limit.share is not None and n_done >= _ROWS_FOR_A_SHARE and share > limit.share:
+            allowed = f"{limit.share:.4g} of the rows"
+        else:
+            return
+        kind, count = self.failures.most_common(1)[0]
+        raise TooManyFailures(
+            f"{self.failed:,} of {n_done:,} rows failed, and --max-failures allows "
+            f"{allowed}; most often ({count:,}): {kind}; the last one: {failure.message}"
+        )

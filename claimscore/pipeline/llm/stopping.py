@@ -1,16 +1,15 @@
-"""How an engine stops: the first reason wins, who waits is woken, what is in flight may land."""
+"""How an engine stops: the first reason wins, tasks that wait are woken, answers may land."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator
 
 import anyio
 
 from claimscore.errors import StoppedEarly
 
-#: How long requests in flight may still bring their answer home after a fatal error ...
+#: Seconds in which requests in flight may still be answered after a fatal error ...
 GRACE_S = 5.0
 #: ... and after an interrupt, a spent budget or another stop in good order.
 STOP_GRACE_S = 30.0
@@ -21,34 +20,32 @@ class Halted(Exception):
 
 
 class Closed(StoppedEarly):
-    """The engine was left; for those who still ask it."""
+    """The engine was left; raised from calls that still wait for it."""
 
 
 class Stop:
-    """The reason to stop, once there is one, and everybody who must hear of it.
+    """The reason to stop, once there is one, and the scopes of all tasks that it concerns.
 
-    `grace_s` is for providers whose answers take hours and come another time.
+    `grace_s` takes the place of the usual grace: for providers whose answers take hours, and can
+    be fetched by another process.
     """
 
     def __init__(self, grace_s: float | None = None) -> None:
         self.reason: BaseException | None = None
-        #: When that was, by the event loop's clock.
-        self.since = math.inf
         self._grace_s = grace_s
         self._waiting: set[anyio.CancelScope] = set()
         self._calls: set[anyio.CancelScope] = set()
 
     def halt(self, reason: BaseException) -> None:
-        """Wake all who wait. Answers in flight get time to land; the first reason stays."""
+        """Wake all tasks that wait. Requests in flight get their grace; the first reason stays."""
         if self.reason is not None:
             return
         self.reason = reason
-        self.since = anyio.current_time()
         for scope in list(self._waiting):
             scope.cancel()
-        in_good_order = isinstance(reason, StoppedEarly)
-        grace_s = STOP_GRACE_S if in_good_order else GRACE_S
-        deadline = self.since + (grace_s if self._grace_s is None else self._grace_s)
+        grace_s = STOP_GRACE_S if isinstance(reason, StoppedEarly) else GRACE_S
+        grace_s = grace_s if self._grace_s is None else self._grace_s
+        deadline = anyio.current_time() + grace_s
         for scope in list(self._calls):
             scope.deadline = min(scope.deadline, deadline)
 
@@ -59,7 +56,7 @@ class Stop:
 
     @contextlib.contextmanager
     def call(self) -> Iterator[None]:
-        """Work that may go on for a while after the stop, then is cancelled without an error."""
+        """A context that may go on for the grace after a stop, then is cancelled silently."""
         with anyio.CancelScope() as scope:
             self._calls.add(scope)
             try:
@@ -69,7 +66,7 @@ class Stop:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Wait for something that is not an answer: a stop ends it with `Halted`."""
+        """A context for waiting, but not for an answer: a stop ends it with `Halted`."""
         if self.reason is not None:
             raise Halted
         with anyio.CancelScope() as scope:

@@ -265,7 +265,7 @@ async def test_race_of_stop_and_slots_leaks_none():
                 engine.stop()
             assert engine._dispatcher.endpoints[0].n_free == 2
             assert engine.stats.in_flight == 0
-            assert len(engine._common.single_flight) == 0
+            assert len(engine._single_flight) == 0
 
 
 async def swallow_stop(engine: Engine) -> None:
