@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from claimscore.pipeline.encoders.loading import folder_digest
-from claimscore.pipeline.encoders.ls_head import (
+from claimscore.pipeline.encoders.ls_checkpoint import (
     FORMAT,
     HEAD,
     HERE,
@@ -37,6 +37,6 @@ def golden_checkpoint(folder: Path) -> Path:
 def tiny_checkpoint(folder: Path, kind: HeadKind = "ls", *, max_tokens: int = 64) -> Path:
     """A random model of two small layers that reads ``max_tokens`` tokens."""
     backbone = load_backbone(str(save_tiny_encoder(folder / "backbone")))
-    settings = LSSettings(HERE, backbone.revision, head=kind, max_tokens=max_tokens)
+    settings = LSSettings(HERE, backbone.info.revision, head=kind, max_tokens=max_tokens)
     out = folder / "model"
     return write_checkpoint(out, settings, new_head(kind, backbone.model, 1), backbone, True)

@@ -19,7 +19,7 @@ TOKENISE_N = 17_634
 PEER_TOKENISE_N = 4096
 LOOKUP_N = 50_000
 MEMORY_N = 4096
-STORE = "claimscore.pipeline.encoders.store"
+STORE = "claimscore.pipeline.encoders.results"
 
 
 def padding(bench: Bench) -> list[TableLine]:

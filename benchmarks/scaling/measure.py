@@ -68,7 +68,7 @@ class StubClassifier:
     """One third to everything, at once."""
 
     def __init__(self) -> None:
-        from claimscore.pipeline.encoders.base import ModelInfo
+        from claimscore.pipeline.encoders.protocols import ModelInfo
 
         self.info = ModelInfo("stub", "1", "float32")
 

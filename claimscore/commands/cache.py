@@ -61,8 +61,8 @@ def cache_stats(cache_dir: Path | None, as_json: bool) -> None:
     """Where the answers are kept, how many, how large, of which models."""
     from claimscore.cache.store import DiskCache
     from claimscore.cache.upkeep import CacheDetails, details
-    from claimscore.pipeline.encoders.store import FOLDER as MODELS
-    from claimscore.pipeline.encoders.store_upkeep import stored_models
+    from claimscore.pipeline.encoders.results import FOLDER as MODELS
+    from claimscore.pipeline.encoders.results import stored_models
 
     folder = cache_dir or user_cache_dir()
     found = CacheDetails()
@@ -111,8 +111,8 @@ def cache_prune(cache_dir: Path | None, older_than: str, dry_run: bool, as_json:
     """
     from claimscore.cache.store import DiskCache
     from claimscore.cache.upkeep import Pruned, age_s, prune
-    from claimscore.pipeline.encoders.store import FOLDER as MODELS
-    from claimscore.pipeline.encoders.store_upkeep import prune_models
+    from claimscore.pipeline.encoders.results import FOLDER as MODELS
+    from claimscore.pipeline.encoders.results import prune_models
 
     age = age_s(older_than)
     folder = cache_dir or user_cache_dir()

@@ -14,7 +14,7 @@ from claimscore.errors import ConfigError
 from claimscore.evaluation.commands import typed_command
 
 if TYPE_CHECKING:
-    from claimscore.pipeline.encoders.base import Embedder
+    from claimscore.pipeline.encoders.protocols import Embedder
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -116,7 +116,7 @@ def _embedder(name: str, device: str, offline: bool) -> Embedder:
     """The sentence encoder, with what it said in runs at hand."""
     from claimscore.config import EncoderConfig
     from claimscore.pipeline.encoders import load_model
-    from claimscore.pipeline.encoders.store import open_store
+    from claimscore.pipeline.encoders.results import open_store
 
     config = EncoderConfig(embedder=name, device=device, offline=offline)
     store = open_store(None, on_notice=_notice)

@@ -76,7 +76,7 @@ def models_check(model: str, role: Any, as_json: bool, **options: Any) -> int:
 
     if is_served(model):
         return _check_served(model, role, EncoderConfig(**options), as_json)
-    from claimscore.pipeline.encoders.checking import check_model
+    from claimscore.pipeline.encoders.model_check import check_model
 
     config = EncoderConfig(**options)
     found = check_model(model, config, role)
@@ -135,11 +135,12 @@ def _check_served(model: str, role: str | None, config: EncoderConfig, as_json: 
 
 def _pace(model: str, role: str, config: EncoderConfig) -> float:
     """Tokens a second, by characters, found out and remembered."""
-    from claimscore.pipeline.encoders.calibrating import calibrate
+    from claimscore.pipeline.encoders import load_model
+    from claimscore.pipeline.encoders.throughput import calibrate
 
     name = role.replace("-", "_")
     named: dict[str, Any] = {name: model}
-    return calibrate(name, dataclasses.replace(config, **named)).tokens_per_s
+    return calibrate(load_model(name, dataclasses.replace(config, **named))).tokens_per_s
 
 
 def _print_facts(facts: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ from claimscore.errors import InputError
 from claimscore.evaluation.sections import Section
 from claimscore.metrics.fact_similarity import factsim
 from claimscore.pipeline.encoders import load_model
-from claimscore.pipeline.encoders.store import open_store
+from claimscore.pipeline.encoders.results import open_store
 from claimscore.pipeline.run import OnProgress, RunResult, run
 from claimscore.rundir import RunDirectory
 

@@ -29,7 +29,7 @@ from claimscore.metrics.calibration import (
 )
 from claimscore.metrics.multiclass import confusion_matrix, macro_f1, wilson_interval
 from claimscore.pipeline.encoders import load_pair_classifier
-from claimscore.pipeline.encoders.base import (
+from claimscore.pipeline.encoders.protocols import (
     NLI_LABELS,
     ModelInfo,
     PairClassifier,
@@ -158,7 +158,7 @@ def evaluate_nli(config: NLIConfig, on_pairs: OnPairs | None = None) -> NLIResul
         ),
         rows.drop("half"),
         read.left_out,
-        getattr(classifier, "truncated", None),
+        _n_truncated(classifier, judged),
     )
 
 
@@ -182,6 +182,13 @@ def _judge(classifier: PairClassifier, rows: pl.DataFrame, tell: OnPairs | None)
         pl.Series("predicted", predicted, dtype=pl.String),
         *(pl.Series(name, found[:, place]) for place, name in enumerate(NLI_LABELS)),
     )
+
+
+def _n_truncated(classifier: PairClassifier, rows: pl.DataFrame) -> int | None:
+    """How many pairs the model read in part only; None where it does not tell."""
+    tell = getattr(classifier, "truncates", None)
+    pairs = list(zip(rows["premise"], rows["hypothesis"], strict=True))
+    return None if tell is None else int(tell(pairs).sum())
 
 
 def _sets(rows: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:

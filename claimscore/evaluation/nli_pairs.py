@@ -10,8 +10,7 @@ from typing import NamedTuple
 import polars as pl
 
 from claimscore.errors import InputError
-from claimscore.pipeline.encoders.base import NLI_LABELS
-from claimscore.pipeline.encoders.labels import LABEL_NAMES
+from claimscore.pipeline.encoders.protocols import LABEL_NAMES, NLI_LABELS
 from claimscore.records.columns import kind
 from claimscore.records.files import InputFile, find_files
 from claimscore.records.readers import Record, place, read

@@ -22,11 +22,10 @@ from anyio import CapacityLimiter
 from claimscore.config import RunConfig
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline.chunks import ChunkTodo
-from claimscore.pipeline.encoders import load_model
-from claimscore.pipeline.encoders.base import OnBatch
-from claimscore.pipeline.encoders.devices import Models, Worker, load_workers
-from claimscore.pipeline.encoders.store import open_store
-from claimscore.pipeline.encoders.turns import waited_s
+from claimscore.pipeline.encoders import Models, Worker, load_model, load_workers
+from claimscore.pipeline.encoders.devices import device_wait_s
+from claimscore.pipeline.encoders.protocols import OnBatch
+from claimscore.pipeline.encoders.results import open_store
 from claimscore.pipeline.llm_stage import At
 from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.passes.counting import count_tokens
@@ -79,7 +78,7 @@ def do_passes(
     """
     records = files.read("records")
     for n_done, planned in enumerate(passes):
-        began, waited = time.monotonic(), waited_s()
+        began, waited = time.monotonic(), device_wait_s()
         result = planned.model_pass.compute(
             PassInput(
                 model=models[planned.model_pass.role],
@@ -91,7 +90,7 @@ def do_passes(
             )
         )
         files.write(planned.step, {**result.rows, "failures": result.failures})
-        seconds = time.monotonic() - began - (waited_s() - waited)
+        seconds = time.monotonic() - began - (device_wait_s() - waited)
         counts.add_pass(planned.step, records.height, seconds)
 
 

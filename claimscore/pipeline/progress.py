@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 import anyio
 
-from claimscore.pipeline.encoders.store import StoreStats
+from claimscore.pipeline.encoders.results import StoreStats
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.rundir import RunDirectory

@@ -13,9 +13,8 @@ from typing import Any, cast
 
 from claimscore import __version__
 from claimscore.config import TASK_NAMES, EncoderConfig, LLMConfig, RunConfig
-from claimscore.pipeline.encoders import ROLES
-from claimscore.pipeline.encoders.base import TokenEncoder
-from claimscore.pipeline.encoders.devices import Models
+from claimscore.pipeline.encoders import ROLES, Models
+from claimscore.pipeline.encoders.protocols import TokenEncoder
 from claimscore.pipeline.encoders.served import is_served
 from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.passes import PASSES

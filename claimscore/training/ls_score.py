@@ -24,10 +24,10 @@ from torch.nn import functional as F
 
 from claimscore.errors import ConfigError, InputError
 from claimscore.pipeline.encoders.batching import longest_first, next_batch, pad
-from claimscore.pipeline.encoders.loading import EMBEDDED, resolve_device
-from claimscore.pipeline.encoders.ls_head import (
+from claimscore.pipeline.encoders.devices import resolve_device
+from claimscore.pipeline.encoders.loading import EMBEDDED, LoadedModel
+from claimscore.pipeline.encoders.ls_checkpoint import (
     HERE,
-    Backbone,
     Head,
     HeadKind,
     LinearHead,
@@ -183,7 +183,7 @@ class Ranker(nn.Module):
     """Backbone and head with the scores, the loss, and one pass over the records."""
 
     def __init__(
-        self, backbone: Backbone, head: Head, config: LSTrainingConfig, limit: int
+        self, backbone: LoadedModel, head: Head, config: LSTrainingConfig, limit: int
     ) -> None:
         super().__init__()
         self.config = config
@@ -309,7 +309,7 @@ class Ranker(nn.Module):
         return torch.from_numpy(padded).to(self.backbone.device)
 
 
-def _records(config: LSTrainingConfig, backbone: Backbone, limit: int) -> Records:
+def _records(config: LSTrainingConfig, backbone: LoadedModel, limit: int) -> Records:
     make = CandidateMaker(
         backbone.tokenizer,
         config.negatives,
@@ -327,24 +327,26 @@ def _records(config: LSTrainingConfig, backbone: Backbone, limit: int) -> Record
     return records
 
 
-def _identity(config: LSTrainingConfig, backbone: Backbone, records: Sequence[Candidates]) -> str:
+def _identity(
+    config: LSTrainingConfig, backbone: LoadedModel, records: Sequence[Candidates]
+) -> str:
     """A digest of recipe, backbone and data: the state of another run is not continued."""
     content = hashlib.sha256(json.dumps(config.recipe(), sort_keys=True).encode())
-    content.update(f"{backbone.name} {backbone.revision}".encode())
+    content.update(f"{backbone.info.model} {backbone.info.revision}".encode())
     for record in records:
         content.update(json.dumps(record).encode())
     return content.hexdigest()
 
 
-def _write(config: LSTrainingConfig, ranker: Ranker, backbone: Backbone, limit: int) -> None:
+def _write(config: LSTrainingConfig, ranker: Ranker, backbone: LoadedModel, limit: int) -> None:
     from_folder = Path(config.backbone).expanduser().is_dir()
     named = config.backbone == EMBEDDED or not from_folder
     reference = config.backbone.partition("@")[0]
     if named and config.backbone != EMBEDDED:
-        reference = f"{reference}@{backbone.revision}"
+        reference = f"{reference}@{backbone.info.revision}"
     settings = LSSettings(
         backbone=reference if named else HERE,
-        revision=backbone.revision,
+        revision=backbone.info.revision,
         head=config.head,
         max_tokens=limit,
         recipe=config.recipe(),

@@ -32,7 +32,7 @@ from claimscore.metrics.summac.convolution import (
 from claimscore.metrics.summac.families import cut_need
 from claimscore.metrics.summac.weights import ConvWeights, as_weights
 from claimscore.pipeline.encoders import load_pair_classifier
-from claimscore.pipeline.encoders.base import PairClassifier
+from claimscore.pipeline.encoders.protocols import PairClassifier
 from claimscore.training.summac_data import (
     SOURCE_COLUMNS,
     Columns,

@@ -22,7 +22,7 @@ from claimscore.metrics.base import ChunkTables, PassNeed
 from claimscore.metrics.summac.convolution import Counts
 from claimscore.metrics.summac.image import Values
 from claimscore.metrics.summac.tables import Images, read_images, stack_histograms
-from claimscore.pipeline.encoders.base import PairClassifier
+from claimscore.pipeline.encoders.protocols import PairClassifier
 from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.passes.block_nli import BLOCK_NLI_PASS
 from claimscore.records.files import find_files

@@ -17,7 +17,7 @@ from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation import nli
 from claimscore.evaluation.nli import NLIConfig, NLIResult, evaluate_nli, two_way_accuracy
-from claimscore.pipeline.encoders.base import ModelInfo, OnBatch, RejectedItemsError
+from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch, RejectedItemsError
 from tests.evaluation.tables import write_jsonl
 from tests.tiny_models import save_tiny_nli
 
@@ -37,7 +37,6 @@ class Fake:
     """A classifier that looks its answers up."""
 
     info = ModelInfo("fake", "r1", "float32")
-    truncated = 3
 
     def classify(
         self, pairs: Sequence[tuple[str, str]], *, on_batch: OnBatch | None = None
@@ -48,6 +47,9 @@ class Fake:
         if on_batch is not None:
             on_batch(len(pairs))
         return np.array([SAYS[premise] for premise, _ in pairs], dtype=np.float32)
+
+    def truncates(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.bool_]:
+        return np.arange(len(pairs)) < 3
 
 
 @pytest.fixture

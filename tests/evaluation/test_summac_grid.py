@@ -17,7 +17,7 @@ from claimscore.cli import _main
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.summac_grid import GridConfig, grid_sections, summac_grid
 from claimscore.metrics import balanced_accuracy, best_threshold, roc_auc, summac_zs
-from claimscore.pipeline.encoders.base import ModelInfo
+from claimscore.pipeline.encoders.protocols import ModelInfo
 from tests.evaluation.tables import write_jsonl
 
 BLOCKS = ("sentence", "document")

@@ -12,7 +12,7 @@ import torch
 from claimscore.config import EncoderConfig, RunConfig
 from claimscore.metrics import load_metric
 from claimscore.metrics.bart_score import bart_score
-from claimscore.pipeline.encoders.likelihood import load_seq2seq
+from claimscore.pipeline.encoders.language_models import load_seq2seq
 from claimscore.pipeline.run import run
 from tests.metrics.frames import tables
 from tests.tiny_models import TEXTS, save_tiny_seq2seq

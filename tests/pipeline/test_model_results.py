@@ -14,7 +14,7 @@ import pytest
 import claimscore.pipeline.model_stage as working
 from claimscore.cli import _main
 from claimscore.config import RunConfig
-from claimscore.pipeline.encoders.base import ModelInfo
+from claimscore.pipeline.encoders.protocols import ModelInfo
 from claimscore.pipeline.run import run
 from claimscore.types import JSON
 

@@ -27,8 +27,8 @@ from claimscore.errors import StoppedEarly
 from claimscore.pipeline import model_stage
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.chunks import ChunkTodo, find_todo
-from claimscore.pipeline.encoders.base import ModelInfo, OnBatch
-from claimscore.pipeline.encoders.devices import Worker
+from claimscore.pipeline.encoders import Worker
+from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
 from claimscore.pipeline.model_stage import LocalModels, WorkerLostError
 from claimscore.pipeline.plan import make_plan
 from claimscore.pipeline.progress import Progress

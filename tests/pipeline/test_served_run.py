@@ -15,7 +15,7 @@ import pytest
 
 from claimscore.cli import _main
 from claimscore.pipeline.encoders import nli
-from claimscore.pipeline.encoders.base import ModelInfo
+from claimscore.pipeline.encoders.protocols import ModelInfo
 from tests.pipeline.encoders.served_models import make_hasty
 from tests.tei_server import SHA, Tei, probabilities, serving, vector
 

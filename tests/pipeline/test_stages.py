@@ -18,8 +18,8 @@ from claimscore.errors import StoppedEarly
 from claimscore.pipeline import progress as progress_module
 from claimscore.pipeline.blocking import first_error, run_blocking
 from claimscore.pipeline.chunks import find_todo
-from claimscore.pipeline.encoders.base import OnBatch
-from claimscore.pipeline.encoders.devices import Worker
+from claimscore.pipeline.encoders import Worker
+from claimscore.pipeline.encoders.protocols import OnBatch
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.model_stage import LocalModels
 from claimscore.pipeline.plan import Plan, make_plan

@@ -19,8 +19,14 @@ from claimscore.cli import cli
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError, InputError
 from claimscore.metrics.linguistic_semantic import ls_score as metric
-from claimscore.pipeline.encoders.ls import load
-from claimscore.pipeline.encoders.ls_head import CHANGED, HEAD, SETTINGS, load_backbone, new_head
+from claimscore.pipeline.encoders.ls_checkpoint import (
+    CHANGED,
+    HEAD,
+    SETTINGS,
+    load_backbone,
+    new_head,
+)
+from claimscore.pipeline.encoders.ls_model import load
 from claimscore.training import ls_score
 from claimscore.training.ls_data import CandidateMaker, Columns, TextPair, read_pairs
 from claimscore.training.ls_ranking import Validation

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError, InputError
-from claimscore.pipeline.encoders.base import ModelInfo
+from claimscore.pipeline.encoders.protocols import ModelInfo
 from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.passes.block_nli import BLOCK_NLI_PASS
 from claimscore.records.halves import in_first_half

@@ -22,8 +22,8 @@ from torch.nn.modules import module as hooks
 
 from claimscore.config import EncoderConfig
 from claimscore.pipeline.encoders import load_model
-from claimscore.pipeline.encoders.base import ModelInfo
-from claimscore.pipeline.encoders.store import ModelStore, StoreStats
+from claimscore.pipeline.encoders.protocols import ModelInfo
+from claimscore.pipeline.encoders.results import ModelStore, StoreStats
 
 #: Pairs in one call, as a chunk of a run has them.
 LOOKUP_WINDOW = 5000

@@ -44,7 +44,7 @@ from claimscore.evaluation.compare.units import (
     identical,
     read_units,
 )
-from claimscore.pipeline.encoders.base import Embedder
+from claimscore.pipeline.encoders.protocols import Embedder
 from claimscore.rundir import again_where_merged
 
 #: So many ids that one run lacks are named.

@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
-from claimscore.pipeline.encoders.base import Embedder, RejectedItemsError
+from claimscore.pipeline.encoders.protocols import Embedder, RejectedItemsError
 
 Numbers = NDArray[np.int64]
 

@@ -1,45 +1,64 @@
-"""The model stage: NLI probabilities and BERTScore, in batches, from pinned models.
+"""The model stage: models of each role, loaded onto devices, from names in the settings.
 
 Importing this is cheap: torch and transformers are imported by the loaders when called.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
-from typing import cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, cast
 
 from claimscore.config import EncoderConfig
-from claimscore.pipeline.encoders.base import Model, PairClassifier, TokenEncoder
-from claimscore.pipeline.encoders.paces import Meter, Paced, pace_key
+from claimscore.pipeline.encoders.devices import device_names, resolve_device, shared_device
+from claimscore.pipeline.encoders.protocols import Model, PairClassifier, TokenEncoder
 from claimscore.pipeline.encoders.served import is_served
 from claimscore.pipeline.encoders.served import load as load_served
+from claimscore.pipeline.encoders.throughput import Meter, Metered, throughput_key
 
 #: What a model is asked for -> "module:function" that loads the one `EncoderConfig` names.
 ROLES: dict[str, str] = {
     "nli": "claimscore.pipeline.encoders.nli:load",
     "embedder": "claimscore.pipeline.encoders.embedder:load",
-    "token_encoder": "claimscore.pipeline.encoders.tokens:load",
-    "ls_model": "claimscore.pipeline.encoders.ls:load",
-    "causal_lm": "claimscore.pipeline.encoders.likelihood:load_causal",
-    "seq2seq_lm": "claimscore.pipeline.encoders.likelihood:load_seq2seq",
+    "token_encoder": "claimscore.pipeline.encoders.token_encoder:load",
+    "ls_model": "claimscore.pipeline.encoders.ls_model:load",
+    "causal_lm": "claimscore.pipeline.encoders.language_models:load_causal",
+    "seq2seq_lm": "claimscore.pipeline.encoders.language_models:load_seq2seq",
 }
+
+#: Threads that share a device. A GPU waits while a thread tokenises, reads and writes, so another
+#: one computes then; a CPU does both with the same cores, and a second chunk only takes memory.
+THREADS = {"cpu": 1, "cuda": 2}
+
+#: The loaded models by role: those that a missing step needs.
+Models = Mapping[str, Model]
+
+#: Loads the model of a role onto the one device that the config names.
+Load = Callable[[str, EncoderConfig], Model]
+
+
+class Worker(NamedTuple):
+    """A device's models, the threads that share them, and what people call the device."""
+
+    models: Models
+    name: str = "cpu"
+    threads: int = 1
 
 
 def load_model(role: str, config: EncoderConfig) -> Model:
     """Load the model of a role; `ConfigError` where it cannot be had or used.
 
-    How fast it is will be remembered (`paces`).
+    How fast it is will be saved (`throughput`).
     """
     served = is_served(getattr(config, role) or "")
-    model = load_served(role, config) if served else _load_here(role, config)
-    if isinstance(model, Paced):
-        model.meter = Meter(pace_key(role, config, served=served))
-    return model
-
-
-def _load_here(role: str, config: EncoderConfig) -> Model:
-    module, _, function = ROLES[role].partition(":")
-    model: Model = getattr(importlib.import_module(module), function)(config)
+    if served:
+        model = load_served(role, config)
+    else:
+        module, _, function = ROLES[role].partition(":")
+        model = getattr(importlib.import_module(module), function)(config)
+    if isinstance(model, Metered):
+        model.meter = Meter(throughput_key(role, config, served=served))
     return model
 
 
@@ -50,6 +69,26 @@ def load_pair_classifier(config: EncoderConfig) -> PairClassifier:
 
 def load_token_encoder(config: EncoderConfig) -> TokenEncoder:
     """Load the model that ``config.token_encoder`` names: "embedded", HF_ID[@REV], or a folder."""
-    from claimscore.pipeline.encoders.tokens import load
+    return cast(TokenEncoder, load_model("token_encoder", config))
 
-    return load(config)
+
+def load_workers(roles: Iterable[str], config: EncoderConfig, load: Load) -> list[Worker]:
+    """A copy of the models of these roles on each of `device_names`.
+
+    Where all of them are behind servers, one worker asks them, and torch is not imported.
+    `ConfigError` where a device is not there, or a model cannot be had or used.
+    """
+    wanted = list(roles)
+    if not wanted:
+        return []
+    if config.device in ("auto", "cpu") and all(
+        is_served(getattr(config, role) or "") for role in wanted
+    ):
+        return [Worker({role: load(role, config) for role in wanted}, "their servers")]
+    workers = []
+    for name in device_names(config.device):
+        own = dataclasses.replace(config, device=name)
+        with shared_device():
+            models = {role: load(role, own) for role in wanted}
+        workers.append(Worker(models, name, THREADS[resolve_device(name).type]))
+    return workers

@@ -1,13 +1,12 @@
 """The seam between token rows and a transformer: a batch of rows in, the states of its tokens out.
 
 Two kinds stand behind it: a packed forward pass for the families in `packed`, and the stock model
-on padded batches for all others. Whoever reads states sees no padding in either.
+on padded batches for all others. The states have no padding in either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders.base import ModelInfo
-from claimscore.pipeline.encoders.batching import BudgetedRunner, pad
-from claimscore.pipeline.encoders.budgets import Budget, Probe, find_budget, keep_lowered
-from claimscore.pipeline.encoders.loading import free_memory, is_out_of_memory
+from claimscore.pipeline.encoders.batching import BatchRunner, pad
+from claimscore.pipeline.encoders.packed import PackedBackbone, family_of
+from claimscore.pipeline.encoders.protocols import ModelInfo
+from claimscore.pipeline.encoders.throughput import Metered, TokenBudget
 from claimscore.pipeline.encoders.token_rows import TokenBatch
 
 
@@ -30,7 +29,7 @@ class Backbone(Protocol):
     padded: bool
 
     def prepare(self, batch: TokenBatch) -> TokenBatch:
-        """Do for a batch what can be done while the device is another's; not needed."""
+        """Do for a batch what can be done while another thread has the device; not needed."""
         ...
 
     def states(self, batch: TokenBatch) -> Tensor:
@@ -121,13 +120,6 @@ class PaddedBackbone:
         return [self._model.packed(states, batch) for states in last]
 
 
-def weights_dtype(settings: Any, dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype to load a model in: a packed one keeps float32 beside its products."""
-    from claimscore.pipeline.encoders.packed import family_of
-
-    return dtype if family_of(settings) is None else torch.float32
-
-
 def encoder_backbone(
     model: Any, tokenizer: Any, *, dtype: torch.dtype, with_types: bool = False
 ) -> Backbone:
@@ -135,8 +127,6 @@ def encoder_backbone(
 
     The model is taken over and not to be used otherwise.
     """
-    from claimscore.pipeline.encoders.packed import PackedBackbone, family_of
-
     if family_of(model.config) is not None:
         return PackedBackbone(model, dtype=dtype, with_types=with_types)
     return PaddedBackbone(padded_model(model.to(dtype), tokenizer, with_types=with_types))
@@ -160,10 +150,11 @@ def row_sums(states: Tensor, lengths: NDArray[np.int64]) -> Tensor:
     return sums
 
 
-class RunsInBudget:
-    """A model whose batches are a `BudgetedRunner`'s, and what of it is told."""
+class BatchedModel(Metered):
+    """A model on one device whose rows go through it in batches, and what of that is told."""
 
-    _runner: BudgetedRunner
+    info: ModelInfo
+    _runner: BatchRunner
 
     @property
     def packed(self) -> bool:
@@ -171,28 +162,9 @@ class RunsInBudget:
         return not self._runner.padded
 
     @property
-    def budget(self) -> Budget:
+    def budget(self) -> TokenBudget:
         """Tokens in one forward pass, and where the number is from."""
-        return Budget(self._runner.budget, self._runner.origin)
-
-
-def budgeted_runner(
-    budget: int | None, device: torch.device, *, padded: bool, probe: Probe | None = None
-) -> BudgetedRunner:
-    """Return the batch loop for a model on a device; without a budget, one found by `find_budget`.
-
-    A found budget that is lowered, because memory ran out, is remembered for later runs.
-    """
-    found = find_budget(budget, device, probe)
-    return BudgetedRunner(
-        found.tokens,
-        origin=found.origin,
-        on_lower=partial(keep_lowered, probe if budget is None else None, device),
-        padded=padded,
-        is_out_of_memory=is_out_of_memory,
-        free=partial(free_memory, device),
-        device=str(device),
-    )
+        return TokenBudget(self._runner.budget, self._runner.origin)
 
 
 def refuse_nan(numbers: Tensor, info: ModelInfo) -> Tensor:

@@ -1,67 +1,62 @@
-"""The devices of a run, each with a copy of the models."""
+"""Devices: which there are, what one is called, its memory, and the lock that its threads share."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
-from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders.base import Model
-from claimscore.pipeline.encoders.loading import resolve_device
-from claimscore.pipeline.encoders.served import is_served
-from claimscore.pipeline.encoders.turns import one_device
 
-#: Threads that share a device. A GPU waits while a thread tokenises, reads and writes, so another
-#: one computes then; a CPU does both with the same cores, and a second chunk only takes memory.
-THREADS = {"cpu": 1, "cuda": 2}
+if TYPE_CHECKING:
+    import torch
 
-#: The loaded models by role: those that a missing step needs.
-Models = Mapping[str, Model]
-
-
-class Worker(NamedTuple):
-    """A device's models, the threads that share them, and what people call the device."""
-
-    models: Models
-    name: str = "cpu"
-    threads: int = 1
+#: What torch and its libraries write into a `RuntimeError` where memory runs out.
+_NO_MEMORY = (
+    "out of memory",
+    "not enough memory",
+    "can't allocate memory",
+    "cublas_status_alloc_failed",
+)
 
 
-#: Loads the model of a role onto the one device that the config names.
-Load = Callable[[str, EncoderConfig], Model]
+def resolve_device(name: str) -> torch.device:
+    """Return the device of that name; "auto" is CUDA where there is one, else the CPU.
 
-
-def load_workers(roles: Iterable[str], config: EncoderConfig, load: Load) -> list[Worker]:
-    """A copy of the models of these roles on each of `device_names`.
-
-    Where all of them are behind servers, one worker asks them, and torch is not imported.
-    `ConfigError` where a device is not there, or a model cannot be had or used.
+    float32 stays float32 there: TF32 would change scores by 1e-3, so it is never on. Raises
+    `ConfigError` for a device that is unknown or not there.
     """
-    wanted = list(roles)
-    if not wanted:
-        return []
-    if config.device in ("auto", "cpu") and all(
-        is_served(getattr(config, role) or "") for role in wanted
-    ):
-        return [Worker({role: load(role, config) for role in wanted}, "their servers")]
-    return [_worker(wanted, config, name, load) for name in device_names(config.device)]
+    import torch
 
-
-def _worker(roles: list[str], config: EncoderConfig, name: str, load: Load) -> Worker:
-    own = dataclasses.replace(config, device=name)
-    with one_device():
-        models = {role: load(role, own) for role in roles}
-    return Worker(models, name, THREADS[resolve_device(name).type])
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if "," in name:
+        raise ConfigError(f"--device {name}: several devices are for runs; name one here")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"unknown device {name!r}; known: auto, cpu, cuda, cuda:N") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device {name!r} is not supported; known: auto, cpu, cuda, cuda:N")
+    if device.type == "cuda":
+        if (device.index or 0) >= torch.cuda.device_count():
+            raise ConfigError(
+                f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA "
+                "devices; use --device cpu, or install torch with CUDA"
+            )
+        torch.set_float32_matmul_precision("highest")
+    return device
 
 
 def device_names(asked: str) -> tuple[str, ...]:
     """The devices that `--device` means, each once for every worker it is to have.
 
     "auto" is every GPU there is, else the CPU; "cuda" every GPU; "cuda:0,cuda:2" these two. A GPU
-    has one worker: the budget of its batches is found for all of its memory. `ConfigError` for
-    what is not there or is named twice.
+    has one worker, since a batch may take all of its memory. `ConfigError` for a device that is
+    not there or is named twice.
     """
     names: list[str] = []
     for part in asked.split(","):
@@ -70,12 +65,29 @@ def device_names(asked: str) -> tuple[str, ...]:
             raise ConfigError(
                 f"--device {asked}: name devices by commas, as in cuda:0,cuda:2; auto stands alone"
             )
-        names += _every_gpu() or [name] if name in ("auto", "cuda") else [name]
+        gpus = [f"cuda:{index}" for index in range(n_gpus())]
+        names += gpus or [name] if name in ("auto", "cuda") else [name]
     devices = [str(resolve_device(name)) for name in names]
     for device in devices:
         if device.startswith("cuda") and devices.count(device) > 1:
             raise ConfigError(f"--device {asked}: {device} is named twice; a GPU has one worker")
     return tuple(devices)
+
+
+def device_label(name: str) -> str:
+    """What a device is called: a GPU by its kind, a CPU by the threads that compute on it."""
+    device = resolve_device(name)
+    if device.type == "cuda":
+        return gpu_name(device)
+    threads = cpu_threads()
+    return f"cpu, {threads} thread{'' if threads == 1 else 's'}"
+
+
+def gpu_name(device: torch.device) -> str:
+    """The kind of a GPU, as its driver says it."""
+    import torch
+
+    return str(torch.cuda.get_device_name(device))
 
 
 def cpu_threads() -> int:
@@ -99,5 +111,74 @@ def n_gpus() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-def _every_gpu() -> list[str]:
-    return [f"cuda:{index}" for index in range(n_gpus())]
+def is_out_of_memory(exc: BaseException) -> bool:
+    """Whether the exception says that memory ran out, on a GPU or on the CPU.
+
+    CUDA has a class for it; the CPU allocator of torch raises a plain `RuntimeError`, of which
+    only the text tells.
+    """
+    import torch
+
+    if isinstance(exc, MemoryError | torch.cuda.OutOfMemoryError):
+        return True
+    return isinstance(exc, RuntimeError) and any(text in str(exc).lower() for text in _NO_MEMORY)
+
+
+def free_memory(device: torch.device) -> None:
+    """Give cached blocks back to the GPU, so that a smaller batch finds room in one piece."""
+    if device.type == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()
+
+
+class _Waited(threading.local):
+    seconds = 0.0
+
+
+_waited = _Waited()
+
+
+class DeviceLock:
+    """Lets one thread at a time compute on a device, and counts how long each waited for it.
+
+    Two threads keep a device busy: while one computes, the other reads tables, tokenises, builds
+    its next batch or writes. Only forward passes hold the lock.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        began = time.monotonic()
+        self._lock.acquire()
+        _waited.seconds += time.monotonic() - began
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+_shared: ContextVar[DeviceLock | None] = ContextVar("device_lock", default=None)
+
+
+@contextlib.contextmanager
+def shared_device() -> Iterator[None]:
+    """Models that are loaded within share a device: a batch of one waits for that of another.
+
+    Why one lock for a device and not one for each model: a batch may take all memory that is free.
+    """
+    token = _shared.set(DeviceLock())
+    try:
+        yield
+    finally:
+        _shared.reset(token)
+
+
+def device_lock() -> DeviceLock:
+    """The lock of the device whose models are being loaded, else a new one."""
+    return _shared.get() or DeviceLock()
+
+
+def device_wait_s() -> float:
+    """Seconds that this thread has waited for devices so far."""
+    return _waited.seconds

@@ -94,6 +94,7 @@ class EmbeddedNLI(nn.Module):
         self.head = SegmentHead(int(bert.config.hidden_size))
         self.temperature = temperature
         self.revision = revision
+        self.config = bert.config
         self.id2label = dict(ID2LABEL)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
@@ -145,13 +146,15 @@ def check_backbone(folder: Path) -> Path:
     return folder
 
 
-def load_backbone(folder: Path) -> tuple[BertModel, BertTokenizer]:
+def load_backbone(
+    folder: Path, config: BertConfig | None = None
+) -> tuple[BertModel, BertTokenizer]:
     """Return the backbone in float32 and evaluation mode with its fast tokenizer.
 
-    ``folder`` comes from ``find_backbone``; nothing is fetched, no remote code is run, and the
-    random numbers of the caller are left alone.
+    ``folder`` comes from ``find_backbone``; ``config`` may name fewer layers than it has. Nothing
+    is fetched, no remote code is run, and the random numbers of the caller are left alone.
     """
-    config = BertConfig.from_pretrained(folder, local_files_only=True)
+    config = config or BertConfig.from_pretrained(folder, local_files_only=True)
     with torch.random.fork_rng(devices=[]):
         bert = BertModel(config, add_pooling_layer=False)
     weights = load_file(folder / "model.safetensors")

@@ -1,46 +1,136 @@
-"""One vector a text, from a sentence encoder: the numbers that sentence-transformers gives."""
+"""One vector a text, from a sentence encoder: the numbers that sentence-transformers gives.
+
+What is done with the token states is read from a sentence-transformers folder, `modules.json` and
+the folders that it names: one pooling, then dense layers and normalisation. A plain encoder has
+none of it and gets the mean over its tokens. Everything else that a model may ask for is refused:
+an embedding that leaves a step out is another model's.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders.backbone import Backbone, RunsInBudget, refuse_nan
-from claimscore.pipeline.encoders.base import CountsTruncated, ModelInfo, OnBatch
-from claimscore.pipeline.encoders.batching import BudgetedRunner, distinct
-from claimscore.pipeline.encoders.loaded import Loaded, Target
-from claimscore.pipeline.encoders.loading import EMBEDDED, find_model, load_config
-from claimscore.pipeline.encoders.paces import Paced, paced
-from claimscore.pipeline.encoders.sentence_layout import (
-    LAYOUT_FILES,
-    PLAIN,
-    SentenceLayout,
-    normalised,
-    read_layout,
-)
+from claimscore.pipeline.encoders.backbone import Backbone, BatchedModel, refuse_nan, row_sums
+from claimscore.pipeline.encoders.batching import BatchRunner
+from claimscore.pipeline.encoders.distinct import distinct, distinct_texts
+from claimscore.pipeline.encoders.loading import EMBEDDED, ModelFolder, ModelLoader, load_config
+from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
+from claimscore.pipeline.encoders.throughput import metered
 from claimscore.pipeline.encoders.token_rows import TokenBatch
 from claimscore.pipeline.encoders.tokenizing import TextTokenizer, refuse_bare
 
 logger = logging.getLogger("claimscore")
 
+#: Files besides the usual ones that an embedding depends on.
+LAYOUT_FILES = (
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+    "[0-9]_*/config.json",
+    "[0-9]_*/model.safetensors",
+)
+
+Step = Callable[[Tensor], Tensor]
+
+_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "Identity": nn.Identity,
+    "Tanh": nn.Tanh,
+    "ReLU": nn.ReLU,
+    "GELU": nn.GELU,
+    "Sigmoid": nn.Sigmoid,
+    "SiLU": nn.SiLU,
+}
+
+
+def normalised(vectors: Tensor) -> Tensor:
+    """Unit length; a zero vector stays one."""
+    return F.normalize(vectors, dim=-1)
+
+
+class SentenceLayout(NamedTuple):
+    """How the token states of rows become vectors ``[rows, d]``.
+
+    ``names`` are the steps in words. ``limit`` is the most tokens that the authors let the model
+    read, None where they do not say.
+    """
+
+    pooling: str
+    steps: tuple[Step, ...]
+    names: tuple[str, ...]
+    limit: int | None = None
+    lower_case: bool = False
+
+    @property
+    def reads_first_only(self) -> bool:
+        """Whether the first token's state is all that is read."""
+        return self.pooling == "cls"
+
+    def vectors(self, states: Tensor, lengths: NDArray[np.int64]) -> Tensor:
+        """Pool states ``[tokens, dim]`` of rows one after another, then take the steps in order.
+
+        Where `reads_first_only`, states are those of the first tokens, ``[rows, dim]``.
+        """
+        pooled = POOLINGS[self.pooling](states, lengths)
+        for step in self.steps:
+            pooled = step(pooled)
+        return pooled
+
+
+def _mean(states: Tensor, lengths: NDArray[np.int64]) -> Tensor:
+    return row_sums(states, lengths) / _column(lengths, states)
+
+
+def _mean_sqrt_len(states: Tensor, lengths: NDArray[np.int64]) -> Tensor:
+    return row_sums(states, lengths) / _column(lengths, states).sqrt()
+
+
+def _max(states: Tensor, lengths: NDArray[np.int64]) -> Tensor:
+    rows = torch.split(states, lengths.tolist())
+    return torch.stack([row.amax(dim=0) for row in rows])
+
+
+def _cls(states: Tensor, lengths: NDArray[np.int64]) -> Tensor:
+    return states
+
+
+def _column(lengths: NDArray[np.int64], like: Tensor) -> Tensor:
+    return torch.from_numpy(lengths).to(like).unsqueeze(1)
+
+
+#: Name as sentence-transformers writes it -> pooling of states ``[tokens, dim]`` of rows.
+POOLINGS: dict[str, Callable[[Tensor, NDArray[np.int64]], Tensor]] = {
+    "mean": _mean,
+    "mean_sqrt_len_tokens": _mean_sqrt_len,
+    "max": _max,
+    "cls": _cls,
+}
+
+#: The mean over all tokens, special ones included.
+PLAIN = SentenceLayout("mean", (), ("mean",))
 #: What the authors of all-MiniLM-L6-v2 let it read, and what they do with its states.
-EMBEDDED_LIMIT = 256
-EMBEDDED_LAYOUT = SentenceLayout("mean", (normalised,), ("mean", "normalize"), limit=EMBEDDED_LIMIT)
+EMBEDDED_LAYOUT = SentenceLayout("mean", (normalised,), ("mean", "normalize"), limit=256)
 
 
-class BatchedEmbedder(RunsInBudget, CountsTruncated, Paced):
+class BatchedEmbedder(BatchedModel):
     """Sentence embeddings from one model on one device.
 
     Guarantees: rows in the order of the input, each distinct text encoded once, and never a
     vector with a NaN. ``layout`` says what is done with the token states, ``limit`` how many
-    tokens are read; ``truncated`` counts the distinct texts cut to it.
+    tokens are read.
     """
 
     def __init__(
@@ -51,18 +141,20 @@ class BatchedEmbedder(RunsInBudget, CountsTruncated, Paced):
         *,
         layout: SentenceLayout,
         limit: int,
-        runner: BudgetedRunner,
+        batch_tokens: int | None = None,
     ) -> None:
         self.info = info
         self.layout = layout
         self.limit = limit if layout.limit is None else min(limit, layout.limit)
         self._backbone = backbone
         self._tokenizer = TextTokenizer(tokenizer, self.limit)
-        self._runner = runner
+        self._runner = BatchRunner(
+            info, backbone.device, given=batch_tokens, padded=backbone.padded
+        )
 
     @property
     def facts(self) -> dict[str, str]:
-        """What the numbers depend on besides `info`, for the store of results."""
+        """What the numbers depend on besides `info`, for the stored results."""
         return {
             "limit": str(self.limit),
             "layout": " ".join(self.layout.names),
@@ -70,7 +162,7 @@ class BatchedEmbedder(RunsInBudget, CountsTruncated, Paced):
             "packed": str(self.packed),
         }
 
-    @paced
+    @metered()
     def embed(
         self, texts: Sequence[str], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float32]:
@@ -80,32 +172,18 @@ class BatchedEmbedder(RunsInBudget, CountsTruncated, Paced):
         `ValueError` for a blank text, and `RejectedItemsError` naming the texts of which the
         tokenizer leaves nothing or which do not fit into memory.
         """
-        stripped = [text.strip() for text in texts]
-        if "" in stripped:
-            raise ValueError(f"text {stripped.index('')} is empty: it has no embedding")
-        unique = distinct(stripped)
+        unique = distinct_texts(texts)
         given = self._as_read(unique.items)
         encoded = self._tokenizer.encode(given)
-        refuse_bare(encoded, given, self.info, unique.positions)
-        self.count_truncated(int(encoded.truncated.sum()))
-        counts = unique.counts
+        refuse_bare(encoded.n_own, given, self.info, unique.positions)
         found: dict[int, NDArray[np.float32]] = {}
 
         def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
-            vectors = self._vectors(batch)
-            found.update(zip(places.tolist(), vectors, strict=True))
+            found.update(zip(places.tolist(), self._vectors(batch), strict=True))
 
-        done = 0
-        for places in self._runner.run_or_reject(
-            encoded.lengths,
-            forward,
-            build=encoded.rows.batch,
-            item="a text",
-            owners=unique.positions,
-        ):
-            done += int(counts[places].sum())
-            if on_batch is not None:
-                on_batch(done)
+        self._runner.run_items(
+            unique, encoded.lengths, forward, build=encoded.rows.batch, on_batch=on_batch
+        )
         if not found:
             return np.zeros((0, 0), dtype=np.float32)
         return np.stack([found[place] for place in range(len(found))])[unique.inverse]
@@ -132,38 +210,141 @@ def load(config: EncoderConfig) -> BatchedEmbedder:
     A sentence-transformers model is used as its folder says, any other encoder with the mean over
     its tokens. `ConfigError` where it cannot be had, or asks for what is not known here.
     """
-    target = Target.of(config)
-    return _load_embedded(target) if config.embedder == EMBEDDED else _load_stock(target)
-
-
-def _load_embedded(target: Target) -> BatchedEmbedder:
-    from claimscore.pipeline.encoders.embedded import BACKBONE_SHA256, find_backbone, load_backbone
-
-    model, tokenizer = load_backbone(find_backbone(offline=target.config.offline))
-    return _embedder(target.take(model, tokenizer, BACKBONE_SHA256[:12]), EMBEDDED_LAYOUT)
-
-
-def _load_stock(target: Target) -> BatchedEmbedder:
-    source = find_model(target.config.embedder, offline=target.config.offline, also=LAYOUT_FILES)
+    loader = ModelLoader(config)
+    source = loader.find(config.embedder, also=LAYOUT_FILES)
     settings = load_config(source)
     if getattr(settings, "is_encoder_decoder", False):
         raise ConfigError(f"{source.name} is not a plain encoder; name another sentence encoder")
-    layout = read_layout(source, target.device)
+    embedded = source.name == EMBEDDED
+    layout = EMBEDDED_LAYOUT if embedded else read_layout(source, loader.device)
     if layout is PLAIN:
         logger.warning(
             "%s is no sentence-transformers model: the mean over its tokens is used", source.name
         )
-    return _embedder(target.load_encoder(source, settings), layout)
-
-
-def _embedder(loaded: Loaded, layout: SentenceLayout) -> BatchedEmbedder:
-    backbone = loaded.backbone()
-    limit = min(loaded.limit, layout.limit or loaded.limit)
+    loaded = loader.encoder(source, settings)
     return BatchedEmbedder(
         loaded.info,
-        backbone,
+        loaded.backbone(loader.dtype),
         loaded.tokenizer,
         layout=layout,
-        limit=limit,
-        runner=loaded.runner(backbone.states, limit=limit),
+        limit=loaded.limit,
+        batch_tokens=config.batch_tokens,
     )
+
+
+def read_layout(source: ModelFolder, device: torch.device) -> SentenceLayout:
+    """The layout of a model's folder; `PLAIN` where it has no `modules.json`.
+
+    `ConfigError` for a module, a pooling or an option that is not known here.
+    """
+    path = source.folder / "modules.json"
+    if not path.is_file():
+        return PLAIN
+    modules = _read(source, path)
+    if not isinstance(modules, list) or not all(isinstance(item, dict) for item in modules):
+        raise ConfigError(f"{source.name}: {path} is not a list of modules")
+    kinds = [str(item.get("type", "")).rpartition(".")[2] for item in modules]
+    folders = [source.folder / str(item.get("path", "")) for item in modules]
+    if kinds[:2] != ["Transformer", "Pooling"] or folders[0] != source.folder:
+        raise ConfigError(
+            f"{source.name}: an encoder in the model's own folder and a pooling are expected, "
+            f"not {', '.join(kinds) or 'nothing'}; name another sentence encoder"
+        )
+    _refuse_prompt(source)
+    settings = _settings(source, source.folder / "sentence_bert_config.json")
+    pooling = _pooling(source, folders[1])
+    steps: list[Step] = []
+    names = [pooling]
+    for kind, folder in zip(kinds[2:], folders[2:], strict=True):
+        if kind == "Dense":
+            steps.append(_dense(source, folder, device))
+        elif kind == "Normalize":
+            steps.append(normalised)
+        else:
+            raise ConfigError(
+                f"{source.name}: its module {kind} is not known here (known: Transformer, "
+                "Pooling, Dense, Normalize); name another sentence encoder"
+            )
+        names.append(kind.lower())
+    limit = settings.get("max_seq_length")
+    return SentenceLayout(
+        pooling,
+        tuple(steps),
+        tuple(names),
+        limit=None if limit is None else int(limit),
+        lower_case=bool(settings.get("do_lower_case")),
+    )
+
+
+def _refuse_prompt(source: ModelFolder) -> None:
+    settings = _settings(source, source.folder / "config_sentence_transformers.json")
+    name = settings.get("default_prompt_name")
+    if name and (settings.get("prompts") or {}).get(name):
+        raise ConfigError(
+            f"{source.name} puts the prompt {name!r} before every text, which is not done here; "
+            "name another sentence encoder"
+        )
+
+
+def _pooling(source: ModelFolder, folder: Path) -> str:
+    """The name of the one pooling; older folders have a yes or no for each kind."""
+    settings = _settings(source, folder / "config.json", needed=True)
+    found = settings.get("pooling_mode")
+    if found is None:
+        marks = [key.removeprefix("pooling_mode_") for key, on in settings.items() if on is True]
+        renamed = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
+        known = [renamed.get(mark, mark) for mark in marks if mark != "include_prompt"]
+        found = known[0] if len(known) == 1 else "+".join(known)
+    if isinstance(found, list):
+        found = "+".join(map(str, found))
+    if found not in POOLINGS:
+        raise ConfigError(
+            f"{source.name}: its pooling {found or '(none)'} is not known here "
+            f"(known: {', '.join(POOLINGS)}); name another sentence encoder"
+        )
+    return str(found)
+
+
+def _dense(source: ModelFolder, folder: Path, device: torch.device) -> nn.Module:
+    settings = _settings(source, folder / "config.json", needed=True)
+    activation = str(settings.get("activation_function", "")).rpartition(".")[2]
+    if activation not in _ACTIVATIONS:
+        raise ConfigError(
+            f"{source.name}: the activation {activation or '(none)'} of its dense layer is not "
+            f"known here (known: {', '.join(_ACTIVATIONS)}); name another sentence encoder"
+        )
+    path = folder / "model.safetensors"
+    if not path.is_file():
+        raise ConfigError(
+            f"{source.name} has no {folder.name}/model.safetensors; pickled weights are never "
+            "read: save the model again with today's sentence-transformers"
+        )
+    try:
+        weights = load_file(path)
+        bias = bool(settings.get("bias", True))
+        with torch.random.fork_rng(devices=[]):
+            linear = nn.Linear(int(settings["in_features"]), int(settings["out_features"]), bias)
+        linear.load_state_dict(
+            {name.removeprefix("linear."): value.float() for name, value in weights.items()}
+        )
+    except (SafetensorError, OSError, RuntimeError, KeyError, TypeError, ValueError) as exc:
+        reason = next(iter(str(exc).splitlines()), type(exc).__name__)
+        raise ConfigError(f"{source.name}: {path} cannot be read: {reason}") from exc
+    return nn.Sequential(linear, _ACTIVATIONS[activation]()).to(device).eval()
+
+
+def _settings(source: ModelFolder, path: Path, *, needed: bool = False) -> dict[str, Any]:
+    """A JSON object; where the file may be missing, an empty one."""
+    if not needed and not path.is_file():
+        return {}
+    content = _read(source, path)
+    if not isinstance(content, dict):
+        raise ConfigError(f"{source.name}: {path} is not a JSON object")
+    return content
+
+
+def _read(source: ModelFolder, path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as exc:
+        raise ConfigError(f"{source.name}: {path} cannot be read: {exc}") from exc

@@ -12,13 +12,17 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from claimscore.config import DType
+import torch
+
+from claimscore.config import DType, EncoderConfig
 from claimscore.errors import ConfigError, UnknownModelError
-
-if TYPE_CHECKING:
-    import torch
+from claimscore.pipeline.encoders import embedded
+from claimscore.pipeline.encoders.backbone import Backbone, encoder_backbone
+from claimscore.pipeline.encoders.devices import resolve_device
+from claimscore.pipeline.encoders.packed import family_of, packing_pays
+from claimscore.pipeline.encoders.protocols import ModelInfo
 
 logger = logging.getLogger("claimscore")
 
@@ -39,10 +43,9 @@ _TEXTS = (
     "merges.txt",
     "*.model",
 )
-_NO_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
 
 
-class Source(NamedTuple):
+class ModelFolder(NamedTuple):
     """A model's folder on this disk, the name it was asked for by, and its exact version."""
 
     name: str
@@ -50,7 +53,7 @@ class Source(NamedTuple):
     revision: str
 
 
-def find_model(spec: str, *, offline: bool, also: Sequence[str] = ()) -> Source:
+def find_model(spec: str, *, offline: bool, also: Sequence[str] = ()) -> ModelFolder:
     """Return where ``HF_ID[@REV]`` or a folder is, fetched from the hub if need be.
 
     ``also`` are patterns of further files, in subfolders too, that the numbers depend on.
@@ -58,7 +61,7 @@ def find_model(spec: str, *, offline: bool, also: Sequence[str] = ()) -> Source:
     """
     path = Path(spec).expanduser()
     if path.is_dir():
-        source = Source(spec, path, "")
+        source = ModelFolder(spec, path, "")
         check_files(source)
         return source._replace(revision=folder_digest(path, also))
     if path.exists():
@@ -71,7 +74,7 @@ def find_model(spec: str, *, offline: bool, also: Sequence[str] = ()) -> Source:
     return source
 
 
-def check_files(source: Source) -> None:
+def check_files(source: ModelFolder) -> None:
     """Raise `ConfigError` unless the folder holds a config and safetensors weights."""
     folder = source.folder
     if not (folder / "config.json").is_file():
@@ -106,55 +109,19 @@ def folder_digest(folder: Path, also: Sequence[str] = ()) -> str:
     return digest.hexdigest()[:12]
 
 
-def resolve_device(name: str) -> torch.device:
-    """Return the device of that name; "auto" is CUDA where there is one, else the CPU.
-
-    float32 stays float32 there: TF32 would change scores by 1e-3, so it is never on.
-    """
-    import torch
-
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if "," in name:
-        raise ConfigError(f"--device {name}: several devices are for runs; name one here")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ConfigError(f"unknown device {name!r}; known: auto, cpu, cuda, cuda:N") from None
-    if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"device {name!r} is not supported; known: auto, cpu, cuda, cuda:N")
-    if device.type == "cuda":
-        if (device.index or 0) >= torch.cuda.device_count():
-            raise ConfigError(
-                f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA "
-                "devices; use --device cpu, or install torch with CUDA"
-            )
-        torch.set_float32_matmul_precision("highest")
-    return device
-
-
 def resolve_dtype(name: DType, device: torch.device) -> torch.dtype:
     """Return torch's dtype; float16 needs a GPU, since on a CPU it is slow and overflows."""
-    import torch
-
-    known = {
-        "float32": torch.float32,
-        "bfloat16": torch.bfloat16,
-        "float16": torch.float16,
-    }
+    known = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     if name not in known:
         raise ConfigError(f"unknown dtype {name!r}; known: {', '.join(known)}")
     if name == "float16" and device.type == "cpu":
         raise ConfigError("float16 is not for the CPU; use --dtype float32 or bfloat16")
-    if name == "bfloat16" and device.type == "cpu":
-        from claimscore.pipeline.encoders.packed.linear import packing_pays
-
-        if not packing_pays(torch.bfloat16):
-            logger.warning("this CPU has no products in bfloat16: --dtype float32 is faster on it")
+    if name == "bfloat16" and device.type == "cpu" and not packing_pays(torch.bfloat16):
+        logger.warning("this CPU has no products in bfloat16: --dtype float32 is faster on it")
     return known[name]
 
 
-def load_config(source: Source) -> Any:  # transformers' config classes share no typed fields
+def load_config(source: ModelFolder) -> Any:  # transformers' config classes share no typed fields
     """Return the model's configuration."""
     from transformers import AutoConfig
 
@@ -165,7 +132,7 @@ def load_config(source: Source) -> Any:  # transformers' config classes share no
 
 
 def load_tokenizer(
-    source: Source, *, needs_padding: bool = True
+    source: ModelFolder, *, needs_padding: bool = True
 ) -> Any:  # the Auto classes return an untyped union
     """Return the model's tokenizer; one without a padding token cannot pad by itself."""
     from transformers import AutoTokenizer
@@ -180,7 +147,7 @@ def load_tokenizer(
 
 
 def load_weights(
-    source: Source,
+    source: ModelFolder,
     auto_class: Any,  # an Auto class of transformers; they have no common typed base
     config: Any,
     *,
@@ -232,29 +199,8 @@ def token_limit(tokenizer: Any, config: Any, model: Any) -> int:  # untyped, as 
     return min(limit, int(positions))
 
 
-def is_out_of_memory(exc: BaseException) -> bool:
-    """Whether the exception says that memory ran out, on a GPU or on the CPU.
-
-    CUDA has a class for it; the CPU allocator of torch raises a plain `RuntimeError`, of which
-    only the text tells.
-    """
-    import torch
-
-    if isinstance(exc, MemoryError | torch.cuda.OutOfMemoryError):
-        return True
-    return isinstance(exc, RuntimeError) and any(text in str(exc).lower() for text in _NO_MEMORY)
-
-
-def free_memory(device: torch.device) -> None:
-    """Give cached blocks back to the GPU, so that a smaller batch finds room in one piece."""
-    if device.type == "cuda":
-        import torch
-
-        torch.cuda.empty_cache()
-
-
 @contextlib.contextmanager
-def usable(source: Source) -> Iterator[None]:
+def usable(source: ModelFolder) -> Iterator[None]:
     """Turn what transformers raises about a broken model into one line of `ConfigError`."""
     from safetensors import SafetensorError
 
@@ -286,7 +232,7 @@ def quiet() -> Iterator[None]:
 
 def _from_hub(
     name: str, revision: str | None, *, offline: bool, also: Sequence[str] = ()
-) -> Source:
+) -> ModelFolder:
     """Return the hub's snapshot folder; its name is the commit."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
@@ -323,4 +269,82 @@ def _from_hub(
         ) from exc
     except OSError as exc:
         raise ConfigError(f"{asked} cannot be fetched: {exc}") from exc
-    return Source(asked, folder, folder.name)
+    return ModelFolder(asked, folder, folder.name)
+
+
+class LoadedModel(NamedTuple):
+    """A model in memory with its tokenizer (transformers': untyped).
+
+    ``limit`` is how many tokens it can read, the special ones included.
+    """
+
+    info: ModelInfo
+    model: Any
+    tokenizer: Any
+    limit: int
+
+    def backbone(self, dtype: torch.dtype, *, with_types: bool = False) -> Backbone:
+        """Return the states of an encoder: `encoder_backbone`, which takes the model over."""
+        return encoder_backbone(self.model, self.tokenizer, dtype=dtype, with_types=with_types)
+
+
+class ModelLoader:
+    """Loads the models of a config onto its device, in its arithmetic.
+
+    Raises `ConfigError` for a device or a dtype that is not there.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        self.config = config
+        self.device = resolve_device(config.device)
+        self.dtype = resolve_dtype(config.dtype, self.device)
+
+    def find(self, spec: str, also: Sequence[str] = ()) -> ModelFolder:
+        """Return where a model is: `find_model`, and for ``embedded`` the package's backbone."""
+        if spec == EMBEDDED:
+            folder = embedded.find_backbone(offline=self.config.offline)
+            return ModelFolder(EMBEDDED, folder, embedded.BACKBONE_SHA256[:12])
+        return find_model(spec, offline=self.config.offline, also=also)
+
+    def encoder(self, source: ModelFolder, settings: Any = None) -> LoadedModel:
+        """Load an encoder without the head that its checkpoint may have."""
+        from transformers import AutoModel
+
+        if source.name == EMBEDDED:
+            model, tokenizer = embedded.load_backbone(source.folder, settings)
+            return self.take(EMBEDDED, source.revision, model, tokenizer)
+        # The pooler is a first-token output, which is not read here.
+        return self.load(source, AutoModel, settings, may_lack=lambda name: "pooler" in name)
+
+    def load(
+        self,
+        source: ModelFolder,
+        auto_class: Any,
+        settings: Any = None,
+        *,
+        needs_padding: bool = True,
+        may_lack: Callable[[str], bool] = lambda name: False,
+    ) -> LoadedModel:
+        """Load a model as `load_weights` does; ``settings`` is its config where that is changed.
+
+        A model that runs packed is loaded in float32, and keeps that beside its products.
+        """
+        settings = load_config(source) if settings is None else settings
+        tokenizer = load_tokenizer(source, needs_padding=needs_padding)
+        if needs_padding and getattr(settings, "pad_token_id", None) is None:
+            settings.pad_token_id = tokenizer.pad_token_id
+        model = load_weights(
+            source,
+            auto_class,
+            settings,
+            device=self.device,
+            dtype=self.dtype if family_of(settings) is None else torch.float32,
+            may_lack=may_lack,
+        )
+        return self.take(source.name, source.revision, model, tokenizer)
+
+    def take(self, name: str, revision: str, model: Any, tokenizer: Any) -> LoadedModel:
+        """Put a model of that name and version on the device."""
+        info = ModelInfo(name, revision, self.config.dtype)
+        limit = token_limit(tokenizer, model.config, model)
+        return LoadedModel(info, model.to(self.device).eval(), tokenizer, limit)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,51 +20,53 @@ from torch.nn import functional as F
 from claimscore.config import EncoderConfig
 from claimscore.pipeline.encoders.backbone import (
     Backbone,
-    RunsInBudget,
+    BatchedModel,
     padded_model,
     refuse_nan,
     row_sums,
 )
-from claimscore.pipeline.encoders.base import CountsTruncated, ModelInfo, OnBatch
-from claimscore.pipeline.encoders.batching import BudgetedRunner
-from claimscore.pipeline.encoders.embedded import EmbeddedNLI, find_backbone, load_embedded_nli
-from claimscore.pipeline.encoders.labels import label_columns
-from claimscore.pipeline.encoders.loaded import Loaded, Target
-from claimscore.pipeline.encoders.loading import EMBEDDED, find_model, load_config, load_tokenizer
-from claimscore.pipeline.encoders.paces import Paced, paced
+from claimscore.pipeline.encoders.batching import BatchRunner
+from claimscore.pipeline.encoders.distinct import Pair, distinct_pairs
+from claimscore.pipeline.encoders.embedded import EmbeddedNLI, load_embedded_nli
+from claimscore.pipeline.encoders.loading import EMBEDDED, LoadedModel, ModelLoader, load_config
 from claimscore.pipeline.encoders.packed import PackedBackbone, family_of
-from claimscore.pipeline.encoders.pairs import Pair, distinct_pairs
+from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch, label_columns
+from claimscore.pipeline.encoders.throughput import metered
 from claimscore.pipeline.encoders.token_rows import TokenBatch
 from claimscore.pipeline.encoders.tokenizing import PairTokenizer
 
-Prepare = Callable[[TokenBatch], TokenBatch]
+
+class PairLogits(NamedTuple):
+    """A model's logits ``[rows, 3]`` of a batch; ``prepare`` is as in `Backbone`."""
+
+    device: torch.device
+    padded: bool
+    logits: Callable[[TokenBatch], Tensor]
+    prepare: Callable[[TokenBatch], TokenBatch] = lambda batch: batch
 
 
-class BatchedPairClassifier(RunsInBudget, CountsTruncated, Paced):
+class BatchedPairClassifier(BatchedModel):
     """Probabilities of entailment, neutral and contradiction from one model on one device.
 
     Guarantees: rows in the order of the input, each distinct pair computed once, softmax in
-    float32, and never a score from a NaN. ``logits`` gives ``[rows, 3]`` of a batch, for which
-    ``prepare`` has done what can be done before (`Backbone.prepare`); ``truncated`` counts the
-    pairs cut to the model's limit.
+    float32, and never a score from a NaN. ``columns`` are the places of the three labels among the
+    model's logits.
     """
 
     def __init__(
         self,
         info: ModelInfo,
-        logits: Callable[[TokenBatch], Tensor],
+        model: PairLogits,
         tokenizer: PairTokenizer,
         *,
         columns: tuple[int, int, int],
-        runner: BudgetedRunner,
-        prepare: Prepare = lambda batch: batch,
+        batch_tokens: int | None = None,
     ) -> None:
         self.info = info
-        self._logits = logits
+        self._model = model
         self._tokenizer = tokenizer
         self._columns = list(columns)
-        self._runner = runner
-        self._prepare = prepare
+        self._runner = BatchRunner(info, model.device, given=batch_tokens, padded=model.padded)
 
     @property
     def limit(self) -> int:
@@ -77,46 +80,37 @@ class BatchedPairClassifier(RunsInBudget, CountsTruncated, Paced):
 
     @property
     def facts(self) -> dict[str, str]:
-        """What the numbers depend on besides `info`, for the store of results."""
+        """What the numbers depend on besides `info`, for the stored results."""
         return {"limit": str(self._tokenizer.limit), "packed": str(self.packed)}
 
-    @paced
+    @metered()
     @torch.inference_mode()
     def classify(
         self, pairs: Sequence[Pair], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float32]:
         """Return ``[n, 3]`` probabilities; `RejectedItemsError` for a pair that fits nowhere."""
         given = distinct_pairs(pairs)
-        unique = given.pairs
-        counts = unique.counts
         encoded = self._tokenizer.encode(given)
-        self.count_truncated(int(counts[encoded.truncated].sum()))
         logits: list[Tensor] = []
         order: list[NDArray[np.int64]] = []
 
-        def build(places: NDArray[np.int64]) -> TokenBatch:
-            return self._prepare(encoded.rows.batch(places))
-
         def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
-            logits.append(self._logits(batch))
+            logits.append(self._model.logits(batch))
             order.append(places)
 
-        done = 0
-        for places in self._runner.run_or_reject(
+        self._runner.run_items(
+            given.pairs,
             encoded.lengths,
             forward,
-            build=build,
+            build=lambda places: self._model.prepare(encoded.rows.batch(places)),
             item="a pair",
-            owners=unique.positions,
-        ):
-            if on_batch is not None:
-                done += int(counts[places].sum())
-                on_batch(done)
+            on_batch=on_batch,
+        )
         if not logits:
             return np.zeros((0, 3), dtype=np.float32)
-        found = np.empty((len(unique.items), 3), dtype=np.float32)
+        found = np.empty((len(given.pairs.items), 3), dtype=np.float32)
         found[np.concatenate(order)] = self._probabilities(torch.cat(logits))
-        return found[unique.inverse]
+        return found[given.pairs.inverse]
 
     def truncates(self, pairs: Sequence[Pair]) -> NDArray[np.bool_]:
         """Return for each pair whether it is longer than the model reads, ``[n]``."""
@@ -131,23 +125,29 @@ class BatchedPairClassifier(RunsInBudget, CountsTruncated, Paced):
 
 def load(config: EncoderConfig) -> BatchedPairClassifier:
     """Load the classifier that ``config.nli`` names; `ConfigError` where it cannot judge NLI."""
-    target = Target.of(config)
-    return _load_embedded(target) if config.nli == EMBEDDED else _load_stock(target)
+    loader = ModelLoader(config)
+    if config.nli == EMBEDDED:
+        own, tokenizer = load_embedded_nli(offline=config.offline)
+        own.to(loader.device)
+        columns = label_columns(EMBEDDED, own.id2label)
+        loaded = loader.take(EMBEDDED, own.revision, own.bert, tokenizer)
+        backbone = loaded.backbone(loader.dtype, with_types=True)
+        logits = partial(_segment_logits, own, backbone)
+        model = PairLogits(loader.device, backbone.padded, logits, backbone.prepare)
+    else:
+        from transformers import AutoModelForSequenceClassification
 
-
-def _load_embedded(target: Target) -> BatchedPairClassifier:
-    model, tokenizer = load_embedded_nli(find_backbone(offline=target.config.offline))
-    model.to(target.device).eval()
-    loaded = target.take(model.bert, tokenizer, model.revision)
-    backbone = loaded.backbone(with_types=True)
-    logits = partial(_segment_logits, model, backbone)
+        source = loader.find(config.nli)
+        settings = load_config(source)
+        columns = label_columns(source.name, settings.id2label)
+        loaded = loader.load(source, AutoModelForSequenceClassification, settings)
+        model = _stock_logits(loaded, loader.dtype)
     return BatchedPairClassifier(
         loaded.info,
-        logits,
-        PairTokenizer(tokenizer, loaded.limit),
-        columns=label_columns(EMBEDDED, model.id2label),
-        runner=loaded.runner(logits),
-        prepare=backbone.prepare,
+        model,
+        PairTokenizer(loaded.tokenizer, loaded.limit),
+        columns=columns,
+        batch_tokens=config.batch_tokens,
     )
 
 
@@ -163,45 +163,26 @@ def _segment_logits(model: EmbeddedNLI, backbone: Backbone, batch: TokenBatch) -
     return model.head.classify(cls, first, second) / model.temperature
 
 
-def _load_stock(target: Target) -> BatchedPairClassifier:
-    from transformers import AutoModelForSequenceClassification
-
-    source = find_model(target.config.nli, offline=target.config.offline)
-    settings = load_config(source)
-    columns = label_columns(source.name, settings.id2label)
-    tokenizer = load_tokenizer(source)
-    if getattr(settings, "pad_token_id", None) is None:
-        settings.pad_token_id = tokenizer.pad_token_id
-    loaded = target.load(source, settings, tokenizer, AutoModelForSequenceClassification)
-    logits, prepare = _logits(loaded)
-    return BatchedPairClassifier(
-        loaded.info,
-        logits,
-        PairTokenizer(tokenizer, loaded.limit),
-        columns=columns,
-        runner=loaded.runner(logits),
-        prepare=prepare,
-    )
-
-
-def _logits(loaded: Loaded) -> tuple[Callable[[TokenBatch], Tensor], Prepare]:
-    """The classifier's logits of a batch: packed where its family can be, else its own forward.
-
-    And what is done for a batch before.
-    """
+def _stock_logits(loaded: LoadedModel, dtype: torch.dtype) -> PairLogits:
+    """The classifier's logits: packed where its family can be, else its own forward."""
     model, with_types = loaded.model, _takes_types(loaded)
     family = family_of(model.config)
     if family is None:
         stock = padded_model(model, loaded.tokenizer, with_types=with_types)
-        return lambda batch: stock(batch).logits, lambda batch: batch
-    backbone = PackedBackbone(model.base_model, dtype=loaded.target.dtype, with_types=with_types)
-    return lambda batch: family.head(model, backbone.first(batch)), backbone.prepare
+        return PairLogits(stock.device, True, lambda batch: stock(batch).logits)
+    backbone = PackedBackbone(model.base_model, dtype=dtype, with_types=with_types)
+    return PairLogits(
+        backbone.device,
+        False,
+        lambda batch: family.head(model, backbone.first(batch)),
+        backbone.prepare,
+    )
 
 
-def _takes_types(loaded: Loaded) -> bool:
+def _takes_types(loaded: LoadedModel) -> bool:
     """Whether the model tells the two texts apart by token types (RoBERTa and others do not)."""
     return (
         "token_type_ids" in loaded.tokenizer.model_input_names
         and "token_type_ids" in inspect.signature(loaded.model.forward).parameters
-        and getattr(loaded.settings, "type_vocab_size", 2) > 1
+        and getattr(loaded.model.config, "type_vocab_size", 2) > 1
     )

@@ -157,7 +157,7 @@ class PairRows:
 
 
 class LongestFirst:
-    """Rows whose batches are neighbours when sorted longest first, as `BudgetedRunner` takes them.
+    """Rows whose batches are neighbours when sorted longest first, as `BatchRunner` takes them.
 
     Many are put together at once, and a batch is a slice of them: put together alone, a row costs
     ten times as much. Any other batch is put together when it is asked for.

@@ -6,17 +6,19 @@ for each tokenizer; where it does not, the tokenizer's own path is taken.
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from claimscore.pipeline.encoders.base import ModelInfo, RejectedItemsError
-from claimscore.pipeline.encoders.pairs import DistinctPairs, Pair
-from claimscore.pipeline.encoders.text_ids import KnownTexts, alone, text_ids
+from claimscore.pipeline.encoders.distinct import DistinctPairs, Pair
+from claimscore.pipeline.encoders.protocols import ModelInfo, RejectedItemsError
 from claimscore.pipeline.encoders.token_rows import (
     LongestFirst,
     PairRows,
@@ -48,6 +50,77 @@ _CUT_PROBES: tuple[Pair, ...] = (
     (_LONG * 2 + "eleven", _LONG * 2),
 )
 _CUT_LIMITS = (16, 17)
+#: What `KnownTexts` keeps at most, in bytes: about 150,000 sentences.
+MOST_BYTES = 64 * 2**20
+#: What a text costs beside its characters and ids.
+_ENTRY_BYTES = 256
+
+_locks: WeakKeyDictionary[Any, threading.RLock] = WeakKeyDictionary()
+_making_locks = threading.Lock()
+
+
+def alone(tokenizer: Any) -> threading.RLock:  # transformers' tokenizers: untyped
+    """Return the lock of a tokenizer, to hold while it is asked.
+
+    A tokenizer keeps the options of its last call and refuses to change them while another
+    thread is in it, so one thread at a time may use it.
+    """
+    with _making_locks:
+        return _locks.setdefault(tokenizer, threading.RLock())
+
+
+def text_ids(tokenizer: Any, texts: Sequence[str]) -> Ragged:
+    """Return the ids of texts without special tokens, never cut."""
+    if not texts:
+        return ragged([])
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    with alone(tokenizer):
+        if backend is None or not hasattr(backend, "encode_batch_fast"):
+            found = tokenizer(list(texts), add_special_tokens=False, verbose=False)
+            return ragged(found["input_ids"])
+        backend.no_truncation()  # an earlier call may have left it on
+        backend.no_padding()
+        rows = backend.encode_batch_fast(list(texts), add_special_tokens=False)
+    return ragged([row.ids for row in rows])
+
+
+class KnownTexts:
+    """The ids of texts as `text_ids` gives them; those last used are kept.
+
+    Why: the same sentences come again, in the next pass over a record and when rows are asked
+    which of them were cut. Several threads may ask.
+    """
+
+    def __init__(self, tokenizer: Any, most_bytes: int = MOST_BYTES) -> None:
+        self._tokenizer = tokenizer
+        self._most_bytes = most_bytes
+        self._n_bytes = 0
+        self._known: OrderedDict[str, bytes] = OrderedDict()  # ids as int32
+
+    def ids(self, texts: Sequence[str]) -> Ragged:
+        """Return the ids of distinct texts."""
+        with alone(self._tokenizer):
+            new = [text for text in texts if text not in self._known]
+            for text, row in zip(new, _pieces(text_ids(self._tokenizer, new)), strict=True):
+                self._known[text] = row
+                self._n_bytes += _cost(text, row)
+            rows = [self._known[text] for text in texts]
+            for text in texts:
+                self._known.move_to_end(text)
+            while self._n_bytes > self._most_bytes:
+                self._n_bytes -= _cost(*self._known.popitem(last=False))
+        lengths = np.fromiter(map(len, rows), np.int64, count=len(rows)) // 4
+        return Ragged(np.frombuffer(b"".join(rows), dtype=np.int32), lengths)
+
+
+def _pieces(ids: Ragged) -> list[bytes]:
+    """Each row's bytes, which keep nothing else in memory."""
+    data, ends = ids.flat.tobytes(), (4 * np.cumsum(ids.lengths)).tolist()
+    return [data[start:end] for start, end in pairwise([0, *ends])]
+
+
+def _cost(text: str, row: bytes) -> int:
+    return _ENTRY_BYTES + len(text) + len(row)
 
 
 class EncodedRows(NamedTuple):
@@ -79,6 +152,11 @@ class EncodedTexts(NamedTuple):
     def own(self, i: int) -> NDArray[np.int32]:
         """Which tokens of a text are its own (1) and which special (0)."""
         return 1 - self.special.row(i)
+
+    @property
+    def n_own(self) -> list[int]:
+        """How many tokens of each text are its own."""
+        return [int(self.own(i).sum()) for i in range(len(self.truncated))]
 
 
 class TextTokenizer:
@@ -119,16 +197,17 @@ class TextTokenizer:
 
 
 def refuse_bare(
-    encoded: EncodedTexts,
+    n_tokens: Sequence[int],
     texts: Sequence[str],
     info: ModelInfo,
     owners: Callable[..., tuple[int, ...]],
 ) -> None:
     """Raise `RejectedItemsError` if the tokenizer leaves nothing of some texts.
 
-    ``owners`` gives the items of the call to which texts belong.
+    ``n_tokens`` counts each text's own tokens; ``owners`` gives the items of the call to which
+    texts belong.
     """
-    bare = [i for i in range(len(texts)) if not encoded.own(i).any()]
+    bare = [i for i, n in enumerate(n_tokens) if not n]
     if bare:
         raise RejectedItemsError(
             f"the tokenizer of {info.model} leaves nothing of {texts[bare[0]]!r}",
@@ -199,7 +278,7 @@ class PairTokenizer:
         return room > 0 and _joined(self.template, ids, kept) == own
 
 
-class Row(NamedTuple):
+class PairEncoding(NamedTuple):
     """The model's input for one pair."""
 
     ids: list[int]
@@ -226,12 +305,12 @@ def find_template(tokenizer: Any) -> PairTemplate | None:  # transformers' token
     return template
 
 
-def _joined(template: PairTemplate, ids: Ragged, kept: NDArray[np.int64]) -> Row:
+def _joined(template: PairTemplate, ids: Ragged, kept: NDArray[np.int64]) -> PairEncoding:
     batch = PairRows(template, ids, np.array([[0, 1]]), kept).batch(np.array([0]))
-    return Row(batch.ids.tolist(), batch.types.tolist())
+    return PairEncoding(batch.ids.tolist(), batch.types.tolist())
 
 
-def tokenize_pair(tokenizer: Any, pair: Pair, **options: Any) -> Row:
+def tokenize_pair(tokenizer: Any, pair: Pair, **options: Any) -> PairEncoding:
     """Return the tokenizer's own encoding of a pair.
 
     Asked as a list of one pair: asked alone, it takes an empty second text for no second text.
@@ -240,4 +319,4 @@ def tokenize_pair(tokenizer: Any, pair: Pair, **options: Any) -> Row:
     options |= {"return_token_type_ids": True, "verbose": False}
     with alone(tokenizer):
         encoded = tokenizer([first], [second], **options)
-    return Row(list(encoded["input_ids"][0]), list(encoded["token_type_ids"][0]))
+    return PairEncoding(list(encoded["input_ids"][0]), list(encoded["token_type_ids"][0]))

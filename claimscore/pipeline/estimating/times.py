@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 
 from claimscore.config import EncoderConfig, RunConfig
-from claimscore.pipeline.encoders import paces
+from claimscore.pipeline.encoders import throughput
 from claimscore.pipeline.encoders.devices import device_names
 from claimscore.pipeline.encoders.served import is_served
 from claimscore.pipeline.estimating.figures import Estimate
@@ -77,12 +77,12 @@ def _timed(one: PassEstimate, config: EncoderConfig) -> PassEstimate:
     """A pass with its model's remembered pace, and how long all devices take for it."""
     if not one.tokens:
         return dataclasses.replace(one, seconds=None if one.tokens is None else 0.0)
-    if one.model is None or not paces.is_known(one.role, one.model, config.dtype):
+    if one.model is None or not throughput.has_throughput(one.role, one.model, config.dtype):
         return one  # then it does not matter which device it is, and torch stays unloaded
     served = is_served(one.model)
     devices = [config.device] if served else device_names(config.device)
     own = dataclasses.replace(config, device=devices[0])
-    known = paces.recall(paces.pace_key(one.role, own, served=served))
+    known = throughput.known_throughput(throughput.throughput_key(one.role, own, served=served))
     if known is None:
         return one
     seconds = one.tokens / known.tokens_per_s / len(devices)

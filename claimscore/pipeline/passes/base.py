@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from claimscore.metrics.base import PassNeed
-from claimscore.pipeline.encoders.base import ModelInfo, OnBatch, RejectedItemsError
+from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch, RejectedItemsError
 
 #: Told how many items a model is about to judge; gives what to call after each batch.
 Listen = Callable[[int], OnBatch]

@@ -13,7 +13,7 @@ import polars as pl
 
 from claimscore.blocks import Cut, find_cut
 from claimscore.metrics.base import PassNeed
-from claimscore.pipeline.encoders.base import ModelInfo, PairClassifier
+from claimscore.pipeline.encoders.protocols import ModelInfo, PairClassifier
 from claimscore.pipeline.passes.base import ModelPass, PassInput, PassResult, model_columns
 from claimscore.pipeline.passes.pair_blocks import Judged, judge
 from claimscore.pipeline.tasks.base import side_texts

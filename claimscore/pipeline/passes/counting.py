@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 import polars as pl
 
 from claimscore.metrics.base import PassNeed
-from claimscore.pipeline.encoders.base import OnBatch
-from claimscore.pipeline.encoders.paces import weigh, weigh_padded
+from claimscore.pipeline.encoders.protocols import OnBatch
+from claimscore.pipeline.encoders.throughput import estimated_tokens, padded_tokens
 from claimscore.pipeline.passes.base import ModelPass, PassInput
 from claimscore.pipeline.passes.movers import GROUP_PAIRS
 
@@ -52,21 +52,23 @@ class _Scales:
 
     def __getattr__(self, name: str) -> Callable[..., NoReturn]:
         def asked(*given: object, **_options: object) -> NoReturn:
-            raise _Counted(sum(weigh(texts) for texts in given if isinstance(texts, list)))
+            raise _Counted(
+                sum(estimated_tokens(texts) for texts in given if isinstance(texts, list))
+            )
 
         return asked
 
     def classify(self, pairs: list[tuple[str, str]], **_options: object) -> NoReturn:
         """Asked for a block of pairs at a time."""
-        raise _Counted(weigh(pairs) * self._items // max(1, len(pairs)))
+        raise _Counted(estimated_tokens(pairs) * self._items // max(1, len(pairs)))
 
     def token_layers(self, texts: list[str], *_args: object, **_options: object) -> NoReturn:
         """Asked for a group of pairs at a time."""
         group = max(1, min(self._items, GROUP_PAIRS))
-        raise _Counted(weigh(texts) * self._items // group)
+        raise _Counted(estimated_tokens(texts) * self._items // group)
 
     def padded_log_probs(self, texts: list[str], **_options: object) -> NoReturn:
-        raise _Counted(weigh_padded(texts))
+        raise _Counted(padded_tokens(texts))
 
 
 def count_items(

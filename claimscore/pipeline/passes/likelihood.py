@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from claimscore.pipeline.encoders.base import (
+from claimscore.pipeline.encoders.protocols import (
     ModelInfo,
     OnBatch,
     PairLikelihood,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import polars as pl
 
 from claimscore.metrics.linguistic_semantic import code_linguistic
-from claimscore.pipeline.encoders.base import ModelInfo, RejectedItemsError
+from claimscore.pipeline.encoders.protocols import ModelInfo, RejectedItemsError
 from claimscore.pipeline.passes.base import (
     ModelPass,
     PassInput,
@@ -24,7 +24,7 @@ from claimscore.pipeline.tasks.base import side_texts
 from claimscore.tables import FAILURES, TEXT_SCORES
 
 if TYPE_CHECKING:
-    from claimscore.pipeline.encoders.ls import LSModel, PairNumbers
+    from claimscore.pipeline.encoders.ls_model import LSModel, PairNumbers
 
 _Row = dict[str, Any]
 _Answer = TypeVar("_Answer")

@@ -25,7 +25,12 @@ from claimscore.metrics.movers import (
     mover_similarities,
     power_means,
 )
-from claimscore.pipeline.encoders.base import OnBatch, RejectedItemsError, TokenEncoder, TokenLayers
+from claimscore.pipeline.encoders.protocols import (
+    OnBatch,
+    RejectedItemsError,
+    TokenEncoder,
+    TokenLayers,
+)
 from claimscore.pipeline.passes.base import (
     ModelPass,
     PassInput,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from claimscore.pipeline.encoders.base import ModelInfo, PairClassifier
+from claimscore.pipeline.encoders.protocols import ModelInfo, PairClassifier
 from claimscore.pipeline.passes.base import ModelPass, PassInput, PassResult, model_columns
 from claimscore.pipeline.passes.pair_blocks import Judged, judge
 from claimscore.tables import FAILURES, NLI

@@ -16,8 +16,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from claimscore.pipeline.encoders.base import OnBatch, PairClassifier, RejectedItemsError
-from claimscore.pipeline.encoders.pairs import Pair
+from claimscore.pipeline.encoders.distinct import Pair
+from claimscore.pipeline.encoders.protocols import OnBatch, PairClassifier, RejectedItemsError
 from claimscore.pipeline.passes.base import Listen, failure_row, truncated
 
 #: Pairs of a block: 64 pairs of summaries with 32 claims a side have as many. About 100 MB of

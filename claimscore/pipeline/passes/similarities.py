@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from claimscore.pipeline.encoders.base import Embedder, ModelInfo, RejectedItemsError
+from claimscore.pipeline.encoders.protocols import Embedder, ModelInfo, RejectedItemsError
 from claimscore.pipeline.passes.base import (
     ModelPass,
     PassInput,

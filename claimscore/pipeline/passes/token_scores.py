@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from claimscore.pipeline.encoders.base import RejectedItemsError, TokenEncoder
+from claimscore.pipeline.encoders.protocols import RejectedItemsError, TokenEncoder
 from claimscore.pipeline.passes.base import (
     ModelPass,
     PassInput,

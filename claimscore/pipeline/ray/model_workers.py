@@ -24,17 +24,10 @@ from claimscore import __version__
 from claimscore.config import EncoderConfig, RunConfig, model_api_key, model_key_name
 from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.pipeline.chunks import ChunkTodo
-from claimscore.pipeline.encoders import load_model
-from claimscore.pipeline.encoders.devices import (
-    THREADS,
-    Models,
-    cpu_threads,
-    load_workers,
-    n_gpus,
-    set_cpu_threads,
-)
+from claimscore.pipeline.encoders import THREADS, Models, load_model, load_workers
+from claimscore.pipeline.encoders.devices import cpu_threads, n_gpus, set_cpu_threads
+from claimscore.pipeline.encoders.results import StoreStats, open_store
 from claimscore.pipeline.encoders.served import is_served
-from claimscore.pipeline.encoders.store import StoreStats, open_store
 from claimscore.pipeline.model_stage import ChunkUndoneError, IsOver, WorkerLostError, do_passes
 from claimscore.pipeline.plan import PlannedPass
 from claimscore.pipeline.progress import Progress, ProgressReporter

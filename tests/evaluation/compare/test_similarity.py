@@ -16,7 +16,7 @@ from claimscore.evaluation.compare.similarity import (
     TrigramSimilarity,
     normalised,
 )
-from claimscore.pipeline.encoders.base import ModelInfo, RejectedItemsError
+from claimscore.pipeline.encoders.protocols import ModelInfo, RejectedItemsError
 
 TEXTS = st.lists(st.text("abcé, B😀", max_size=8), max_size=6)
 

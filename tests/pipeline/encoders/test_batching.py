@@ -1,34 +1,32 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from claimscore.pipeline.encoders import batching
-from claimscore.pipeline.encoders.base import RejectedItemsError
 from claimscore.pipeline.encoders.batching import (
-    BudgetedRunner,
-    RowOutOfMemoryError,
-    distinct,
+    BatchPlan,
+    BatchRunner,
     longest_first,
+    next_batch,
     pad,
-    plan,
 )
+from claimscore.pipeline.encoders.distinct import distinct
+from claimscore.pipeline.encoders.protocols import ModelInfo, RejectedItemsError
+from claimscore.pipeline.encoders.throughput import GIVEN, LOWERED
 
 #: No time limits: tests share their cores with other work.
 steady = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 LENGTHS = st.lists(st.integers(1, 200), max_size=60)
 BUDGET = st.integers(1, 1000)
 PADDED = st.booleans()
-
-
-class OutOfMemory(RuntimeError):
-    """What the fake device raises."""
 
 
 class Device:
@@ -43,37 +41,26 @@ class Device:
     def __call__(self, places: NDArray[np.int64]) -> None:
         if self.lengths[places].sum() > self.most_tokens:
             self.failed += 1
-            raise OutOfMemory
+            raise MemoryError
         self.done.append(places.tolist())
 
 
-def runner(budget: int, **options: Any) -> BudgetedRunner:
-    return BudgetedRunner(
-        budget,
-        padded=False,
-        is_out_of_memory=lambda exc: isinstance(exc, OutOfMemory),
-        **options,
-    )
+def runner(budget: int | None, at_most: int | None = None) -> BatchRunner:
+    info = ModelInfo("org/model", "abc", "float32")
+    return BatchRunner(info, torch.device("cpu"), given=budget, padded=False, at_most=at_most)
+
+
+def plan(lengths: list[int], budget: int, *, padded: bool) -> Iterator[BatchPlan]:
+    """The batches that cover the lengths (sorted downwards)."""
+    start = 0
+    while start < len(lengths):
+        batch = next_batch(lengths, start, budget, padded=padded)
+        yield batch
+        start = batch.stop
 
 
 def descending(lengths: list[int]) -> list[int]:
     return sorted(lengths, reverse=True)
-
-
-@steady
-@given(st.lists(st.sampled_from("abcde"), max_size=30))
-def test_distinct_keeps_each_item_once_and_gives_the_input_back(items: list[str]) -> None:
-    """Nothing is computed twice and nothing is lost."""
-    unique = distinct(items)
-    assert unique.items == list(dict.fromkeys(items))
-    assert [unique.items[i] for i in unique.inverse] == items
-    assert unique.counts.tolist() == [items.count(item) for item in unique.items]
-
-
-def test_positions_are_the_places_in_the_input() -> None:
-    """A distinct item knows all the inputs that it stands for."""
-    assert distinct(["x", "y", "x"]).positions(0) == (0, 2)
-    assert distinct(["x", "y", "x"]).positions(1, 0) == (0, 1, 2)
 
 
 @steady
@@ -142,7 +129,7 @@ def test_a_smaller_device_computes_the_same_rows(
     assert [i for places in device.done for i in places] == longest_first(lengths).tolist()
 
 
-def test_the_lower_budget_is_remembered(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_lower_budget_stays(caplog: pytest.LogCaptureFixture) -> None:
     """A device says once how much it can hold; later calls start from there."""
     device, budgeted = Device([10] * 70, 100), runner(350)
     with caplog.at_level(logging.WARNING, logger="claimscore"):
@@ -156,29 +143,42 @@ def test_the_lower_budget_is_remembered(caplog: pytest.LogCaptureFixture) -> Non
     ]
 
 
-def test_memory_is_freed_before_the_next_attempt() -> None:
+def test_a_lowered_budget_is_kept_for_later_runs_unless_it_was_given() -> None:
+    """The next run begins where this one ended; one that is given says nothing about others."""
+    for budget, later in ((600, 1024), (None, 125)):
+        list(runner(budget).run([10] * 200, Device([10] * 200, 200)))
+        assert runner(None).budget == later
+    assert (runner(None).origin, runner(77).origin) == (LOWERED, GIVEN)
+    assert runner(None, at_most=50).budget == 50
+
+
+def test_memory_is_freed_before_the_next_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     """A smaller batch needs the cached blocks of the failed one."""
-    freed: list[bool] = []
-    budgeted = runner(64, free=lambda: freed.append(True))
-    list(budgeted.run([8] * 8, Device([8] * 8, 32)))
-    assert freed == [True]
+    freed: list[object] = []
+    monkeypatch.setattr(batching, "free_memory", freed.append)
+    list(runner(64).run([8] * 8, Device([8] * 8, 32)))
+    assert freed == [torch.device("cpu")]
 
 
 def test_a_single_row_that_does_not_fit_is_named() -> None:
-    """There is nothing left to halve: the row is reported, no number is made up."""
-    with pytest.raises(RowOutOfMemoryError, match="150 tokens") as caught:
-        list(runner(400).run([20, 150, 20], Device([20, 150, 20], 100)))
-    assert caught.value.row == 1
-    with pytest.raises(RejectedItemsError, match="a text of 150 tokens") as rejected:
-        list(
-            runner(400, device="cpu").run_or_reject(
-                [20, 150, 20],
-                Device([20, 150, 20], 100),
-                item="a text",
-                owners=lambda row: (row, row + 5),
-            )
-        )
+    """There is nothing left to halve: the row's owners are named, no number is made up."""
+    device = Device([20, 150, 20], 100)
+    with pytest.raises(RejectedItemsError, match="a pair of 150 tokens") as rejected:
+        list(runner(400).run([20, 150, 20], device, item="a pair", owners=lambda row: (row, 6)))
     assert (rejected.value.kind, rejected.value.indices) == ("out_of_memory", (1, 6))
+
+
+def test_an_item_is_done_when_all_its_rows_are() -> None:
+    """Progress counts inputs, repeated ones too; a row that does not fit names its item's."""
+    items, heard = distinct(["a", "b", "a"]), list[int]()
+    owners = np.array([0, 1, 0])
+    runner(10).run_items(
+        items, [10, 9, 8], lambda places: None, owners=owners, on_batch=heard.append
+    )
+    assert heard == [0, 1, 3]
+    with pytest.raises(RejectedItemsError) as rejected:
+        runner(10).run_items(items, [10, 9, 80], Device([10, 9, 80], 50), owners=owners)
+    assert rejected.value.indices == (0, 2)
 
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:

@@ -18,18 +18,18 @@ from transformers import AutoModel, AutoTokenizer
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import load_model
-from claimscore.pipeline.encoders.backbone import budgeted_runner
-from claimscore.pipeline.encoders.base import ModelInfo, RejectedItemsError
-from claimscore.pipeline.encoders.embedder import BatchedEmbedder, load
-from claimscore.pipeline.encoders.loading import folder_digest
-from claimscore.pipeline.encoders.sentence_layout import (
+from claimscore.pipeline.encoders.embedder import (
     LAYOUT_FILES,
     PLAIN,
     POOLINGS,
+    BatchedEmbedder,
     SentenceLayout,
+    load,
     normalised,
 )
-from tests.pipeline.encoders.fakes import CPU, states_of
+from claimscore.pipeline.encoders.loading import folder_digest
+from claimscore.pipeline.encoders.protocols import ModelInfo, RejectedItemsError
+from tests.pipeline.encoders.fakes import states_of
 from tests.tiny_models import TEXTS, save_tiny_encoder
 
 Folders = Callable[..., Path]
@@ -146,7 +146,7 @@ def fake(
         tokenizer,
         layout=layout,
         limit=64,
-        runner=budgeted_runner(budget, CPU, padded=True),
+        batch_tokens=budget,
     )
 
 
@@ -196,7 +196,7 @@ def test_equal_to_sentence_transformers(tmp_path: Path, more: tuple[str, ...]) -
     )
     encoder = load(config(folder))
     assert np.abs(encoder.embed(ALL) - expected).max() <= 1e-5
-    assert (encoder.limit, encoder.truncated > 0) == (20, True)
+    assert (encoder.limit, encoder.truncates(ALL).any()) == (20, True)
     assert encoder.layout.names == ("mean", *(name.lower() for name in more))
 
 

@@ -16,13 +16,12 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 
 from claimscore.errors import ConfigError, UnknownModelError
 from claimscore.pipeline.encoders import loading
+from claimscore.pipeline.encoders.devices import free_memory, is_out_of_memory, resolve_device
 from claimscore.pipeline.encoders.loading import (
-    Source,
+    ModelFolder,
     find_model,
     folder_digest,
-    is_out_of_memory,
     load_weights,
-    resolve_device,
     resolve_dtype,
     token_limit,
 )
@@ -39,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_folder_is_its_own_source_with_a_digest(folder: Path) -> None:
     """A folder has no commit, so its bytes are its revision."""
     source = find_model(str(folder), offline=True)
-    assert source == Source(str(folder), folder, folder_digest(folder))
+    assert source == ModelFolder(str(folder), folder, folder_digest(folder))
     assert len(source.revision) == 12
 
 
@@ -74,7 +73,7 @@ def test_a_hub_model_is_named_by_its_commit(
         return str(commit)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    assert find_model("org/name@v1", offline=False) == Source("org/name@v1", commit, "c" * 40)
+    assert find_model("org/name@v1", offline=False) == ModelFolder("org/name@v1", commit, "c" * 40)
     assert find_model("name", offline=True).name == "name"
     assert asked == [("org/name", "v1", False), ("name", None, True)]
 
@@ -290,8 +289,8 @@ def test_cuda_keeps_float32_exact_and_gives_memory_back(monkeypatch: pytest.Monk
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch, "set_float32_matmul_precision", precisions.append)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append(True))
-    loading.free_memory(resolve_device("cuda"))
-    loading.free_memory(CPU)
+    free_memory(resolve_device("cuda"))
+    free_memory(CPU)
     assert (precisions, freed) == (["highest"], [True])
 
 
@@ -310,10 +309,10 @@ def test_a_cpu_without_bfloat16_is_told_of(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Asked for to save time, it would cost time there."""
-    from claimscore.pipeline.encoders.packed import linear
+    from claimscore.pipeline.encoders import loading
 
     for supported, messages in ((True, 0), (False, 1)):
-        monkeypatch.setattr(linear, "packing_pays", lambda dtype, found=supported: found)
+        monkeypatch.setattr(loading, "packing_pays", lambda dtype, found=supported: found)
         caplog.clear()
         with caplog.at_level("WARNING", "claimscore"):
             resolve_dtype("bfloat16", torch.device("cpu"))

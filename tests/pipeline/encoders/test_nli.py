@@ -17,15 +17,14 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError, RejectedError
 from claimscore.pipeline.encoders import load_pair_classifier
-from claimscore.pipeline.encoders.backbone import budgeted_runner
-from claimscore.pipeline.encoders.base import (
+from claimscore.pipeline.encoders.loading import folder_digest
+from claimscore.pipeline.encoders.nli import BatchedPairClassifier, PairLogits, load
+from claimscore.pipeline.encoders.protocols import (
     NLI_LABELS,
     ModelInfo,
     RejectedItemsError,
+    label_columns,
 )
-from claimscore.pipeline.encoders.labels import label_columns
-from claimscore.pipeline.encoders.loading import folder_digest
-from claimscore.pipeline.encoders.nli import BatchedPairClassifier, load
 from claimscore.pipeline.encoders.tokenizing import PairTokenizer
 from tests.pipeline.encoders.fakes import CPU, padded_call
 from tests.tiny_models import FAMILIES, LABELS, TEXTS, save_tiny_encoder, save_tiny_nli
@@ -98,10 +97,10 @@ def fake(
     tokenizer = AutoTokenizer.from_pretrained(tiny())
     return BatchedPairClassifier(
         ModelInfo("fake", "1", "float32"),
-        padded_call(model, tokenizer, left=left),
+        PairLogits(CPU, True, padded_call(model, tokenizer, left=left)),
         PairTokenizer(tokenizer, 64),
         columns=(2, 1, 0),
-        runner=budgeted_runner(budget, CPU, padded=True),
+        batch_tokens=budget,
     )
 
 
@@ -267,8 +266,8 @@ def test_no_pairs_give_no_rows(tiny: Folders) -> None:
 def test_long_pairs_are_cut_and_counted(tiny: Folders) -> None:
     """Truncation changes what is judged, so it is not silent."""
     classifier = load(config(tiny()))
-    classifier.classify([(LONG, "a"), ("a", "b"), (LONG, "a"), ("a", LONG)])
-    assert classifier.truncated == 3
+    pairs = [(LONG, "a"), ("a", "b"), (LONG, "a"), ("a", LONG)]
+    assert classifier.truncates(pairs).tolist() == [True, False, True, True]
 
 
 def test_the_same_input_gives_the_same_bits(tiny: Folders) -> None:

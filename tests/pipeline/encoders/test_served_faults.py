@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from claimscore.errors import ConfigError, OutageError, StoppedEarly
-from claimscore.pipeline.encoders.base import RejectedItemsError
+from claimscore.pipeline.encoders.protocols import RejectedItemsError
 from claimscore.pipeline.encoders.served import client
 from tests.pipeline.encoders.served_models import PAIRS, classifier, embedder, make_hasty
 from tests.tei_server import Tei, probabilities, serving, vector

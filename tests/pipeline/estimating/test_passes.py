@@ -17,7 +17,7 @@ from claimscore.cli import _main
 from claimscore.config import EncoderConfig, RunConfig
 from claimscore.metrics import METRICS, load_metric
 from claimscore.metrics.base import Metric, Needs, PassNeed
-from claimscore.pipeline.encoders.base import ModelInfo
+from claimscore.pipeline.encoders.protocols import ModelInfo
 from claimscore.pipeline.estimating import Estimate, estimate_run
 from claimscore.pipeline.estimating.passes import metric_needs
 from claimscore.pipeline.passes import PASSES

@@ -11,7 +11,8 @@ import pytest
 import claimscore.pipeline.estimating.records as counting
 from claimscore.cli import _main
 from claimscore.config import EncoderConfig, LLMConfig, RunConfig
-from claimscore.pipeline.encoders.paces import Pace, PaceKey, device_label, remember
+from claimscore.pipeline.encoders.devices import device_label
+from claimscore.pipeline.encoders.throughput import Throughput, ThroughputKey, save_throughput
 from claimscore.pipeline.estimating import Estimate, estimate_requests, estimate_run
 from claimscore.pipeline.estimating.times import _encoders
 from claimscore.pipeline.llm.providers.base import load_provider
@@ -29,7 +30,10 @@ def _cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def knows(role: str, tokens_per_s: float, model: str = "embedded") -> None:
     """A pace as an earlier run on this machine has left it."""
-    remember(PaceKey(role, model, "float32", device_label("cpu")), Pace(tokens_per_s * 10, 10.0))
+    save_throughput(
+        ThroughputKey(role, model, "float32", device_label("cpu")),
+        Throughput(tokens_per_s * 10, 10.0),
+    )
 
 
 def estimated(*metrics: str, **more: Any) -> Estimate:
@@ -114,7 +118,9 @@ def test_a_pace_is_of_one_device_and_dtype() -> None:
     other = EncoderConfig(device="cpu", dtype="bfloat16")
     (one,) = estimated("caspr", encoders=other).passes
     assert one.tokens_per_s is None
-    remember(PaceKey("nli", "embedded", "float32", "NVIDIA H100"), Pace(1e6, 1.0))
+    save_throughput(
+        ThroughputKey("nli", "embedded", "float32", "NVIDIA H100"), Throughput(1e6, 1.0)
+    )
     (one,) = estimated("caspr").passes
     assert one.tokens_per_s == 100.0
 
@@ -123,10 +129,12 @@ def test_several_devices_share_the_work(monkeypatch: pytest.MonkeyPatch) -> None
     """Two GPUs take half the time; a server counts once, however many there are."""
     names = "claimscore.pipeline.estimating.times.device_names"
     monkeypatch.setattr(names, lambda asked: ("cuda:0", "cuda:1"))
-    label = "claimscore.pipeline.encoders.paces.device_label"
+    label = "claimscore.pipeline.encoders.throughput.device_label"
     monkeypatch.setattr(label, lambda name: {"cuda:0": "a GPU"}[name])
-    remember(PaceKey("nli", "embedded", "float32", "a GPU"), Pace(1000, 1.0))
-    remember(PaceKey("token_encoder", "embedded", "float32", "a GPU"), Pace(1000, 1.0))
+    save_throughput(ThroughputKey("nli", "embedded", "float32", "a GPU"), Throughput(1000, 1.0))
+    save_throughput(
+        ThroughputKey("token_encoder", "embedded", "float32", "a GPU"), Throughput(1000, 1.0)
+    )
     found = estimated("caspr", "bs-inverse", encoders=EncoderConfig())
     for one in found.passes:
         assert one.seconds == pytest.approx((one.tokens or 0) / 2000)

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from claimscore.metrics.base import PassNeed
-from claimscore.pipeline.encoders.paces import CHARACTERS_PER_TOKEN, SPECIAL_TOKENS
+from claimscore.pipeline.encoders.throughput import CHARACTERS_PER_TOKEN, SPECIAL_TOKENS
 from claimscore.pipeline.passes import PASSES
 from claimscore.pipeline.passes.counting import count_items, count_tokens
 from claimscore.tables import TABLES

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from claimscore.pipeline.encoders.base import ModelInfo, RejectedItemsError
+from claimscore.pipeline.encoders.protocols import ModelInfo, RejectedItemsError
 from claimscore.pipeline.passes import PassResult
 from claimscore.tables import TEXT_SCORES
 from tests.pipeline.passes.test_passes import run_pass

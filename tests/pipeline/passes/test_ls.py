@@ -15,8 +15,8 @@ from claimscore.config import EncoderConfig, RunConfig
 from claimscore.errors import ConfigError
 from claimscore.metrics import load_metric, ls_score
 from claimscore.metrics.base import ChunkTables
-from claimscore.pipeline.encoders.base import ModelInfo, RejectedItemsError
-from claimscore.pipeline.encoders.ls import PairNumbers, load
+from claimscore.pipeline.encoders.ls_model import PairNumbers, load
+from claimscore.pipeline.encoders.protocols import ModelInfo, RejectedItemsError
 from claimscore.pipeline.passes import PassResult
 from claimscore.pipeline.run import run, score
 from claimscore.tables import TEXT_SCORES

@@ -9,7 +9,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from claimscore.pipeline.encoders.base import ModelInfo, OnBatch, RejectedItemsError, TokenLayers
+from claimscore.pipeline.encoders.protocols import (
+    ModelInfo,
+    OnBatch,
+    RejectedItemsError,
+    TokenLayers,
+)
 from claimscore.pipeline.passes import PASSES, PassResult
 from claimscore.pipeline.passes.movers import GROUP_PAIRS, scored_tokens, word_vectors
 from claimscore.tables import TEXT_SCORES

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from claimscore.metrics.base import PassNeed
-from claimscore.pipeline.encoders.base import ModelInfo, OnBatch
+from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
 from claimscore.pipeline.passes import PASSES, PassInput, pair_blocks
 from claimscore.pipeline.passes.counting import count_items, count_tokens
 from tests.pipeline.passes.test_passes import FakeClassifier, claims, run_nli, run_pass

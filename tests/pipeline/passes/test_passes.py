@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from claimscore.metrics.base import PassNeed
-from claimscore.pipeline.encoders.base import ModelInfo, OnBatch, RejectedItemsError
+from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch, RejectedItemsError
 from claimscore.pipeline.passes import PASSES, PassInput, PassResult
 from claimscore.tables import CLAIMS, NLI, TOKEN_SCORES
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 
-from claimscore.pipeline.encoders.base import ModelInfo, OnBatch, RejectedItemsError
+from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch, RejectedItemsError
 from claimscore.pipeline.passes import PassResult, similarities
 from claimscore.pipeline.passes.similarities import cosines
 from claimscore.tables import FACTS, SIMILARITIES

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from claimscore.config import EncoderConfig
-from claimscore.pipeline.encoders import embedder, nli, tokens
+from claimscore.pipeline.encoders import embedder, nli, token_encoder
 from tests.pipeline.passes.test_passes import claims, run_nli, run_pass
 from tests.tiny_models import save_tiny_encoder, save_tiny_nli
 
@@ -59,33 +59,34 @@ def test_the_other_passes_mark_them_too(
     config: EncoderConfig, kind: str, over: tuple[str, ...], table: str
 ) -> None:
     """One of the two texts is enough."""
-    load = {"block_nli": nli.load, "text_similarities": embedder.load}.get(kind, tokens.load)
+    load = {"block_nli": nli.load, "text_similarities": embedder.load}.get(kind, token_encoder.load)
     rows = run_pass(kind, load(config), RECORDS, over=over).rows[table]
     assert set(rows.select("id", "truncated").rows()) == {("r1", False), ("r2", True)}
 
 
-@pytest.mark.parametrize("load", [nli.load, embedder.load, tokens.load])
-def test_what_is_told_is_what_is_counted(config: EncoderConfig, load: object) -> None:
-    """`truncates` and the count of the forward pass are the same; nothing told of no items."""
+@pytest.mark.parametrize("load", [nli.load, embedder.load, token_encoder.load])
+def test_a_text_of_the_limit_is_whole_and_one_token_more_is_cut(
+    config: EncoderConfig, load: object
+) -> None:
+    """Before the model has read them and after; nothing is told of no items."""
     model = load(config)  # type: ignore[operator]  # one of three loaders
-    texts: Sequence[str] = ["clean", LONG, " ".join(LONG.split()[:14]), " ".join(LONG.split()[:15])]
-    if load is nli.load:
-        pairs = [(text, "") for text in texts]
-        told = model.truncates(pairs)
-        model.classify(pairs)
-    else:
-        told = model.truncates(texts)
-        model.embed(texts) if load is embedder.load else model.bertscore(texts, texts)
-    assert told.tolist()[:2] == [False, True]
-    assert int(told.sum()) == model.truncated
+    room = model.limit - (3 if load is nli.load else 2)
+    texts: Sequence[str] = ["clean", LONG, "clean " * room, "clean " * (room + 1)]
+    items = [(text, "") for text in texts] if load is nli.load else texts
+    for _ in range(2):
+        assert model.truncates(items).tolist() == [False, True, False, True]
+        if load is nli.load:
+            model.classify(items)
+        else:
+            model.embed(texts) if load is embedder.load else model.bertscore(texts, texts)
     assert len(model.truncates([])) == 0
 
 
 def test_perplexity_reads_long_texts_whole(tmp_path: Path) -> None:
     """Windows: nothing is cut."""
-    from claimscore.pipeline.encoders import likelihood
+    from claimscore.pipeline.encoders import language_models
     from tests.tiny_models import save_tiny_causal
 
     path = str(save_tiny_causal(tmp_path / "causal", max_tokens=16))
-    model = likelihood.load_causal(EncoderConfig(causal_lm=path, device="cpu", offline=True))
+    model = language_models.load_causal(EncoderConfig(causal_lm=path, device="cpu", offline=True))
     assert model.truncates([LONG]).tolist() == [False]

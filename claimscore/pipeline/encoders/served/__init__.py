@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from claimscore.addresses import server_address
 from claimscore.config import EncoderConfig, model_api_key, model_key_name
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders.base import Model
+from claimscore.pipeline.encoders.protocols import Model
 
 if TYPE_CHECKING:
     from claimscore.pipeline.encoders.served.client import ServerClient

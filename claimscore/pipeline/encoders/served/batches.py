@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from claimscore.errors import RejectedError
-from claimscore.pipeline.encoders.base import OnBatch, RejectedItemsError
-from claimscore.pipeline.encoders.batching import Distinct, longest_first
+from claimscore.pipeline.encoders.batching import longest_first
+from claimscore.pipeline.encoders.distinct import Distinct
+from claimscore.pipeline.encoders.protocols import OnBatch, RejectedItemsError
 
 T = TypeVar("T", bound=Hashable)
 

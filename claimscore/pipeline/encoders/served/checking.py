@@ -7,7 +7,7 @@ from typing import Any
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders.base import NLI_LABELS
+from claimscore.pipeline.encoders.protocols import NLI_LABELS
 from claimscore.pipeline.encoders.served import ServedModel, connect, load, parse
 from claimscore.pipeline.encoders.served.tei import TeiClassifier, TeiEmbedder, impatient
 from claimscore.pipeline.encoders.served.tei_server import PROBE, TeiServer

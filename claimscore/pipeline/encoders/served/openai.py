@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from claimscore.pipeline.encoders.base import ModelInfo, OnBatch
-from claimscore.pipeline.encoders.batching import distinct
-from claimscore.pipeline.encoders.paces import Paced, paced
+from claimscore.pipeline.encoders.distinct import distinct
+from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
 from claimscore.pipeline.encoders.served.batches import Batches, stacked
 from claimscore.pipeline.encoders.served.client import ServerClient
 from claimscore.pipeline.encoders.served.tei import impatient, stripped, vectors
 from claimscore.pipeline.encoders.served.tei_server import PROBE
+from claimscore.pipeline.encoders.throughput import Metered, metered
 
 #: Servers take 32 to 2,048 texts a request and do not say how many.
 BATCH = 32
 IN_FLIGHT = 8
 
 
-class OpenAIEmbedder(Paced):
+class OpenAIEmbedder(Metered):
     """One model of such a server; see `Embedder`.
 
     The protocol tells neither the version of a model nor what it cuts, so results are not stored
@@ -37,7 +37,7 @@ class OpenAIEmbedder(Paced):
         self.dimensions = 0
         self.dimensions = self._ask([PROBE[0]], threading.Event()).shape[1]
 
-    @paced
+    @metered()
     def embed(
         self, texts: Sequence[str], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float32]:

@@ -11,14 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from claimscore.errors import ConfigError, OutageError, RejectedError
-from claimscore.pipeline.encoders.base import NLI_LABELS, ModelInfo, OnBatch
-from claimscore.pipeline.encoders.batching import distinct
-from claimscore.pipeline.encoders.labels import LABEL_NAMES, label_columns
-from claimscore.pipeline.encoders.paces import Paced, paced
-from claimscore.pipeline.encoders.pairs import Pair, distinct_pairs
+from claimscore.pipeline.encoders.distinct import Pair, distinct, distinct_pairs
+from claimscore.pipeline.encoders.protocols import (
+    LABEL_NAMES,
+    NLI_LABELS,
+    ModelInfo,
+    OnBatch,
+    label_columns,
+)
 from claimscore.pipeline.encoders.served.batches import Batches, stacked
 from claimscore.pipeline.encoders.served.client import ServerClient
 from claimscore.pipeline.encoders.served.tei_server import PROBE, TeiServer, most_tokens
+from claimscore.pipeline.encoders.throughput import Metered, metered
 
 #: How long a server that has just been started may keep a run from beginning.
 PATIENCE_S = 10.0
@@ -27,7 +31,7 @@ PATIENCE_S = 10.0
 SUM_TOLERANCE = 1e-2
 
 
-class TeiClassifier(Paced):
+class TeiClassifier(Metered):
     """Probabilities of entailment, neutral and contradiction by ``/predict``; `PairClassifier`.
 
     Guarantees: rows in the order of the input, each distinct pair asked once, scores by the names
@@ -46,7 +50,7 @@ class TeiClassifier(Paced):
         self.probe = self._ask([PROBE], stop)[0]
         self._overhead = server.pair_overhead(stop)
 
-    @paced
+    @metered()
     def classify(
         self, pairs: Sequence[Pair], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float32]:
@@ -88,7 +92,7 @@ class PinnedTeiClassifier(TeiClassifier):
         return self.server.facts
 
 
-class TeiEmbedder(Paced):
+class TeiEmbedder(Metered):
     """Sentence embeddings by ``/embed``, as the server pools them; see `Embedder`."""
 
     def __init__(self, server: TeiServer) -> None:
@@ -101,7 +105,7 @@ class TeiEmbedder(Paced):
         self.dimensions = 0
         self.dimensions = self._ask([PROBE[0]], threading.Event()).shape[1]
 
-    @paced
+    @metered()
     def embed(
         self, texts: Sequence[str], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float32]:

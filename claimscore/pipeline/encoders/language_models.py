@@ -18,32 +18,19 @@ from torch.nn import functional as F
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders.backbone import budgeted_runner, refuse_nan
-from claimscore.pipeline.encoders.base import (
-    CountsTruncated,
-    ModelInfo,
-    OnBatch,
-    RejectedItemsError,
-)
-from claimscore.pipeline.encoders.batching import Distinct, distinct, pad
-from claimscore.pipeline.encoders.budgets import DEFAULT_TOKENS
-from claimscore.pipeline.encoders.loading import (
-    find_model,
-    load_config,
-    load_tokenizer,
-    load_weights,
-    resolve_device,
-    resolve_dtype,
-    token_limit,
-)
-from claimscore.pipeline.encoders.paces import Paced, paced
-from claimscore.pipeline.encoders.text_ids import alone
+from claimscore.pipeline.encoders.backbone import BatchedModel, refuse_nan
+from claimscore.pipeline.encoders.batching import BatchRunner, pad
+from claimscore.pipeline.encoders.distinct import Distinct, distinct
+from claimscore.pipeline.encoders.loading import ModelLoader
+from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
+from claimscore.pipeline.encoders.throughput import metered
+from claimscore.pipeline.encoders.tokenizing import alone, refuse_bare
 
 #: Logits that may be held at once: 1 GiB in float32.
 MOST_LOGITS = 2**28
 
 
-class Window(NamedTuple):
+class TextWindow(NamedTuple):
     """Tokens ``start`` to ``stop`` go through the model, those from ``first`` on are scored."""
 
     start: int
@@ -51,7 +38,7 @@ class Window(NamedTuple):
     first: int
 
 
-def sliding_windows(n_tokens: int, limit: int) -> Iterator[Window]:
+def sliding_windows(n_tokens: int, limit: int) -> Iterator[TextWindow]:
     """Yield windows of at most ``limit`` tokens that score every token after the first once.
 
     A window begins ``limit // 2`` tokens after the one before, so that a scored token has at
@@ -61,14 +48,17 @@ def sliding_windows(n_tokens: int, limit: int) -> Iterator[Window]:
     for start in range(0, n_tokens, max(limit // 2, 1)):
         stop = min(start + limit, n_tokens)
         if first < stop:
-            yield Window(start, stop, first)
+            yield TextWindow(start, stop, first)
         if stop == n_tokens:
             return
         first = stop
 
 
-class _Likelihood(CountsTruncated, Paced):
-    """What both kinds share: one model on one device, and batches that fit into its memory."""
+class _Likelihood(BatchedModel):
+    """What both kinds share: one model on one device, and batches that fit into its memory.
+
+    ``logits`` is the model's forward; a budget allows for `MOST_LOGITS` at most.
+    """
 
     def __init__(
         self,
@@ -77,8 +67,8 @@ class _Likelihood(CountsTruncated, Paced):
         tokenizer: Any,  # transformers' tokenizers: untyped
         *,
         limit: int,
-        budget: int,
         device: torch.device,
+        batch_tokens: int | None = None,
     ) -> None:
         self.info = info
         self.limit = limit
@@ -87,53 +77,28 @@ class _Likelihood(CountsTruncated, Paced):
         self._tokenizer = tokenizer
         # A model without a padding token never sees what is put in its place: it is masked.
         self._pad_id = int(tokenizer.pad_token_id or 0)
-        self._runner = budgeted_runner(budget, device, padded=True)
+        at_most = MOST_LOGITS // len(tokenizer)
+        self._runner = BatchRunner(info, device, given=batch_tokens, padded=True, at_most=at_most)
 
     def _sums(
         self,
-        lengths: NDArray[np.int64],
-        owners: NDArray[np.int64],
-        unique: Distinct[Any],
-        compute: Callable[[list[int], int], list[float]],
+        items: Distinct[Any],
+        lengths: Sequence[int],
+        owners: Sequence[int],
+        compute: Callable[[list[int]], list[float]],
         on_batch: OnBatch | None,
     ) -> NDArray[np.float64]:
         """Sum what ``compute`` gives for each row into the item that owns the row."""
         found = np.zeros(len(lengths))
-        rows_left = np.bincount(owners, minlength=len(unique.items))
-        counts, done = unique.counts, 0
+        owner = np.array(owners, dtype=np.int64)
 
         def forward(places: NDArray[np.int64]) -> None:
-            found[places] = compute(places.tolist(), int(lengths[places].max()))
+            found[places] = compute(places.tolist())
 
-        for places in self._runner.run_or_reject(
-            lengths, forward, item="a text", owners=lambda row: unique.positions(int(owners[row]))
-        ):
-            items = owners[places]
-            np.subtract.at(rows_left, items, 1)
-            finished = np.unique(items[rows_left[items] == 0])
-            done += int(counts[finished].sum())
-            if on_batch is not None:
-                on_batch(done)
-        sums = np.zeros(len(unique.items))
-        np.add.at(sums, owners, found)
+        self._runner.run_items(items, lengths, forward, owners=owner, on_batch=on_batch)
+        sums = np.zeros(len(items.items))
+        np.add.at(sums, owner, found)
         return sums
-
-    def _tokenize(self, texts: Sequence[str], **options: Any) -> list[list[int]]:
-        """The tokenizer's own ids, its special tokens included."""
-        with alone(self._tokenizer):
-            rows = [self._tokenizer(text, verbose=False, **options)["input_ids"] for text in texts]
-        return [list(row) for row in rows]
-
-    def _refuse_empty(
-        self, ids: Sequence[Sequence[int]], texts: Sequence[str], unique: Distinct[Any]
-    ) -> None:
-        bare = [i for i, row in enumerate(ids) if not row]
-        if bare:
-            raise RejectedItemsError(
-                f"the tokenizer of {self.info.model} leaves nothing of {texts[bare[0]]!r}",
-                kind="no_tokens",
-                indices=unique.positions(*bare),
-            )
 
     def _log_probability(self, logits: Tensor, targets: Sequence[int]) -> float:
         """The sum of log p of each target by the row of logits that predicts it."""
@@ -141,13 +106,14 @@ class _Likelihood(CountsTruncated, Paced):
         loss = F.cross_entropy(logits.float(), wanted, reduction="none").double().sum()
         return -float(refuse_nan(loss, self.info))
 
-    def _tensor(self, rows: Sequence[Sequence[int]], width: int, value: int) -> Tensor:
+    def _tensor(self, rows: Sequence[Sequence[int]], value: int) -> Tensor:
+        width = max(map(len, rows))
         return torch.from_numpy(pad(rows, width, value, left=False)).to(self.device)
 
-    def _inputs(self, rows: Sequence[Sequence[int]], width: int) -> dict[str, Tensor]:
+    def _inputs(self, rows: Sequence[Sequence[int]]) -> dict[str, Tensor]:
         return {
-            "input_ids": self._tensor(rows, width, self._pad_id),
-            "attention_mask": self._tensor([[1] * len(row) for row in rows], width, 0),
+            "input_ids": self._tensor(rows, self._pad_id),
+            "attention_mask": self._tensor([[1] * len(row) for row in rows], 0),
         }
 
 
@@ -158,7 +124,7 @@ class CausalLikelihood(_Likelihood):
         """Return ``[n]``, all false: a long text is windowed and read whole."""
         return np.zeros(len(texts), dtype=bool)
 
-    @paced
+    @metered()
     def log_likelihoods(
         self, texts: Sequence[str], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float64]:
@@ -170,27 +136,26 @@ class CausalLikelihood(_Likelihood):
         for texts of which the tokenizer leaves nothing or which do not fit into memory.
         """
         unique = distinct(texts)
-        ids = self._tokenize(unique.items)
-        self._refuse_empty(ids, unique.items, unique)
+        with alone(self._tokenizer):
+            ids = [list(self._tokenizer(text, verbose=False)["input_ids"]) for text in unique.items]
+        refuse_bare(list(map(len, ids)), unique.items, self.info, unique.positions)
         windows = [
             (text, window)
             for text, row in enumerate(ids)
             for window in sliding_windows(len(row), self.limit)
         ]
-        owners = np.array([text for text, _ in windows], dtype=np.int64)
-        lengths = np.array([w.stop - w.start for _, w in windows], dtype=np.int64)
 
-        def compute(places: list[int], width: int) -> list[float]:
-            chosen = [windows[place] for place in places]
-            return self._forward([(ids[text], window) for text, window in chosen], width)
+        def compute(places: list[int]) -> list[float]:
+            return self._forward([(ids[windows[i][0]], windows[i][1]) for i in places])
 
-        sums = self._sums(lengths, owners, unique, compute, on_batch)
+        lengths = [window.stop - window.start for _, window in windows]
+        sums = self._sums(unique, lengths, [text for text, _ in windows], compute, on_batch)
         scored = np.array([len(row) - 1 for row in ids], dtype=np.float64)
         return np.stack([sums, scored], axis=1)[unique.inverse].reshape(-1, 2)
 
     @torch.inference_mode()
-    def _forward(self, rows: Sequence[tuple[list[int], Window]], width: int) -> list[float]:
-        logits = self._logits(**self._inputs([ids[w.start : w.stop] for ids, w in rows], width))
+    def _forward(self, rows: Sequence[tuple[list[int], TextWindow]]) -> list[float]:
+        logits = self._logits(**self._inputs([ids[w.start : w.stop] for ids, w in rows]))
         return [
             self._log_probability(
                 logits[i, w.first - w.start - 1 : w.stop - w.start - 1], ids[w.first : w.stop]
@@ -202,7 +167,7 @@ class CausalLikelihood(_Likelihood):
 class Seq2SeqLikelihood(_Likelihood):
     """Log-probabilities of target texts given source texts."""
 
-    @paced
+    @metered()
     def log_likelihoods(
         self,
         sources: Sequence[str],
@@ -215,27 +180,23 @@ class Seq2SeqLikelihood(_Likelihood):
 
         All ids that the tokenizer gives the target are scored, its special tokens included, the
         first given the decoder's start token (as in Yuan et al. 2021's code). Both texts are cut
-        to the model's limit; ``truncated`` counts the distinct pairs in which one was.
+        to the model's limit.
         """
         if len(sources) != len(targets):
             raise ValueError(f"{len(sources)} sources, but {len(targets)} targets")
         pairs = distinct(list(zip(sources, targets, strict=True)))
-        given = self._cut([source for source, _ in pairs.items], "text")
-        wanted = self._cut([target for _, target in pairs.items], "text_target")
+        given = self._cut([source for source, _ in pairs.items], "text").ids
+        wanted = self._cut([target for _, target in pairs.items], "text_target").ids
         for rows, place in ((given, 0), (wanted, 1)):
-            self._refuse_empty(rows.ids, [pair[place] for pair in pairs.items], pairs)
-        self.count_truncated(int((given.cut | wanted.cut).sum()))
-        lengths = np.array(
-            [len(one) + len(other) for one, other in zip(given.ids, wanted.ids, strict=True)],
-            dtype=np.int64,
-        )
+            texts = [pair[place] for pair in pairs.items]
+            refuse_bare(list(map(len, rows)), texts, self.info, pairs.positions)
 
-        def compute(places: list[int], _width: int) -> list[float]:
-            return self._forward([given.ids[i] for i in places], [wanted.ids[i] for i in places])
+        def compute(places: list[int]) -> list[float]:
+            return self._forward([given[i] for i in places], [wanted[i] for i in places])
 
-        owners = np.arange(len(pairs.items))
-        sums = self._sums(lengths, owners, pairs, compute, on_batch)
-        scored = np.array([len(row) for row in wanted.ids], dtype=np.float64)
+        lengths = [len(one) + len(other) for one, other in zip(given, wanted, strict=True)]
+        sums = self._sums(pairs, lengths, range(len(pairs.items)), compute, on_batch)
+        scored = np.array([len(row) for row in wanted], dtype=np.float64)
         return np.stack([sums, scored], axis=1)[pairs.inverse].reshape(-1, 2)
 
     def truncates(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.bool_]:
@@ -264,10 +225,7 @@ class Seq2SeqLikelihood(_Likelihood):
 
     @torch.inference_mode()
     def _forward(self, sources: list[list[int]], targets: list[list[int]]) -> list[float]:
-        logits = self._logits(
-            **self._inputs(sources, max(map(len, sources))),
-            labels=self._tensor(targets, max(map(len, targets)), self._pad_id),
-        )
+        logits = self._logits(**self._inputs(sources), labels=self._tensor(targets, self._pad_id))
         return [self._log_probability(logits[i, : len(row)], row) for i, row in enumerate(targets)]
 
 
@@ -287,14 +245,23 @@ def load_causal(config: EncoderConfig) -> CausalLikelihood:
             "perplexity needs a causal language model; name one with --causal-lm, as in "
             "--causal-lm openai-community/gpt2"
         )
-    model, tokenizer, options = _load(config, config.causal_lm, AutoModelForCausalLM)
+    loader = ModelLoader(config)
+    source = loader.find(config.causal_lm)
+    loaded = loader.load(source, AutoModelForCausalLM, needs_padding=False)
 
     def logits(**inputs: Tensor) -> Tensor:
-        found: Tensor = model(**inputs, use_cache=False).logits
+        found: Tensor = loaded.model(**inputs, use_cache=False).logits
         return found
 
-    _refuse_looking_ahead(options["info"].model, logits, options["device"])
-    return CausalLikelihood(logits=logits, tokenizer=tokenizer, **options)
+    _refuse_looking_ahead(source.name, logits, loader.device)
+    return CausalLikelihood(
+        loaded.info,
+        logits,
+        loaded.tokenizer,
+        limit=loaded.limit,
+        device=loader.device,
+        batch_tokens=config.batch_tokens,
+    )
 
 
 def load_seq2seq(config: EncoderConfig) -> Seq2SeqLikelihood:
@@ -306,10 +273,13 @@ def load_seq2seq(config: EncoderConfig) -> Seq2SeqLikelihood:
             "bart-score needs a sequence-to-sequence model; name one with --seq2seq-lm, as in "
             "--seq2seq-lm facebook/bart-large-cnn"
         )
-    model, tokenizer, options = _load(config, config.seq2seq_lm, AutoModelForSeq2SeqLM)
+    loader = ModelLoader(config)
+    source = loader.find(config.seq2seq_lm)
+    loaded = loader.load(source, AutoModelForSeq2SeqLM, needs_padding=False)
+    model = loaded.model
     if not hasattr(model, "prepare_decoder_input_ids_from_labels"):
         raise ConfigError(
-            f"{options['info'].model} does not say how its decoder begins; name another "
+            f"{source.name} does not say how its decoder begins; name another "
             "--seq2seq-lm, such as a BART or a T5"
         )
 
@@ -318,25 +288,14 @@ def load_seq2seq(config: EncoderConfig) -> Seq2SeqLikelihood:
         found: Tensor = model(**inputs, decoder_input_ids=begun, use_cache=False).logits
         return found
 
-    return Seq2SeqLikelihood(logits=logits, tokenizer=tokenizer, **options)
-
-
-def _load(config: EncoderConfig, name: str, auto_class: Any) -> tuple[Any, Any, dict[str, Any]]:
-    """The model, its tokenizer, and what else a `_Likelihood` is made with."""
-    device = resolve_device(config.device)
-    dtype = resolve_dtype(config.dtype, device)
-    source = find_model(name, offline=config.offline)
-    settings = load_config(source)
-    tokenizer = load_tokenizer(source, needs_padding=False)
-    model = load_weights(source, auto_class, settings, device=device, dtype=dtype)
-    tokens = DEFAULT_TOKENS[device.type] if config.batch_tokens is None else config.batch_tokens
-    options = {
-        "info": ModelInfo(source.name, source.revision, config.dtype),
-        "limit": token_limit(tokenizer, settings, model),
-        "budget": max(1, min(tokens, MOST_LOGITS // len(tokenizer))),
-        "device": device,
-    }
-    return model, tokenizer, options
+    return Seq2SeqLikelihood(
+        loaded.info,
+        logits,
+        loaded.tokenizer,
+        limit=loaded.limit,
+        device=loader.device,
+        batch_tokens=config.batch_tokens,
+    )
 
 
 @torch.inference_mode()

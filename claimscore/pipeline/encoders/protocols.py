@@ -1,12 +1,11 @@
-"""What an encoder offers to the rest of the pipeline."""
+"""What the models of a run offer to the passes, and the labels of NLI."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from claimscore.errors import RejectedError
+from claimscore.errors import ConfigError, RejectedError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,6 +14,20 @@ if TYPE_CHECKING:
 #: Order of the columns of `PairClassifier.classify`.
 NLI_LABELS = ("entailment", "neutral", "contradiction")
 
+#: How models spell the three labels, in lower case.
+LABEL_NAMES = {
+    "entailment": "entailment",
+    "entail": "entailment",
+    "entails": "entailment",
+    "entailed": "entailment",
+    "neutral": "neutral",
+    "contradiction": "contradiction",
+    "contradict": "contradiction",
+    "contradicts": "contradiction",
+    "contradictory": "contradiction",
+}
+
+#: Hears how many items of a call are done.
 OnBatch = Callable[[int], None]
 
 
@@ -138,17 +151,6 @@ class TellsTruncation(Protocol):
         ...
 
 
-class CountsTruncated:
-    """Counts in ``truncated`` what a model cut to its limit; several threads may ask it at once."""
-
-    truncated = 0
-    _counting = threading.Lock()  # one for all models: it is held for an addition
-
-    def count_truncated(self, n: int) -> None:
-        with self._counting:
-            self.truncated += n
-
-
 class RejectedItemsError(RejectedError):
     """Some items cannot be scored by this model; `indices` are their places in the call.
 
@@ -160,3 +162,19 @@ class RejectedItemsError(RejectedError):
     def __init__(self, message: str, kind: str, indices: tuple[int, ...]) -> None:
         super().__init__(message, kind=kind)
         self.indices = indices
+
+
+def label_columns(model: str, id2label: Mapping[Any, str]) -> tuple[int, int, int]:
+    """Return the model's columns of entailment, neutral and contradiction.
+
+    Raises `ConfigError` for a model whose labels are not exactly the three, such as LABEL_0:
+    guessing an order would turn every score round.
+    """
+    named = {LABEL_NAMES.get(str(name).strip().lower()): int(i) for i, name in id2label.items()}
+    if len(id2label) != 3 or set(named) != set(NLI_LABELS):
+        shown = ", ".join(str(name) for name in list(id2label.values())[:6])
+        raise ConfigError(
+            f"{model} is not an NLI model: its labels are {shown}; it needs "
+            "entailment, neutral and contradiction in its config's id2label"
+        )
+    return named["entailment"], named["neutral"], named["contradiction"]

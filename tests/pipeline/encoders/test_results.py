@@ -19,12 +19,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from claimscore.pipeline.encoders import row_files
-from claimscore.pipeline.encoders.base import CountsTruncated, ModelInfo, RejectedItemsError
-from claimscore.pipeline.encoders.key_index import KeyIndex
-from claimscore.pipeline.encoders.row_files import RowFiles
-from claimscore.pipeline.encoders.row_format import KEYS, VALUES
-from claimscore.pipeline.encoders.store import ModelStore, StoreStats
+from claimscore.pipeline.encoders import results
+from claimscore.pipeline.encoders.protocols import ModelInfo, RejectedItemsError
+from claimscore.pipeline.encoders.results import (
+    KEYS,
+    VALUES,
+    KeyIndex,
+    ModelStore,
+    ResultFolder,
+    StoreStats,
+)
 
 INFO = ModelInfo("org/model", "abc", "float32")
 
@@ -138,7 +142,7 @@ def test_a_copied_folder_is_not_anothers(tmp_path: Path) -> None:
     """The keys know their model, whatever a folder is called."""
     opened(tmp_path, Classifier()).classify(pairs("a"))
     other = opened(tmp_path, model := Classifier(limit=256))
-    shutil.copytree(only_folder(tmp_path), other._stored._rows.files.folder)
+    shutil.copytree(only_folder(tmp_path), other.rows.folder)
     other.classify(pairs("a"))
     assert model.asked == pairs("a")
 
@@ -152,14 +156,13 @@ def test_a_model_that_cannot_say_what_it_depends_on_is_left_alone(tmp_path: Path
     assert isinstance(ModelStore(tmp_path, on_notice=print).around(Plain()), Plain)
 
 
-def test_truncated_counts_stored_pairs_too(tmp_path: Path) -> None:
-    """The count and the flags of rows are those of a run without a store, nothing tokenised."""
+def test_stored_pairs_know_whether_they_were_cut(tmp_path: Path) -> None:
+    """The flags are those of a run without a store, and nothing stored is tokenised."""
     opened(tmp_path, Classifier()).classify(pairs("long", "b"))
     stored = opened(tmp_path, model := Classifier())
     stored.classify(pairs("long", "b", "long", "also long"))
-    assert stored.truncated == 3
     assert model.tokenised == 1
-    assert stored.truncates(pairs("b", "long")).tolist() == [False, True]
+    assert stored.truncates(pairs("b", "long", "b")).tolist() == [False, True, False]
     assert model.tokenised == 1
     assert stored.truncates(pairs("very long", "b")).tolist() == [True, False]
 
@@ -180,7 +183,6 @@ def test_progress_counts_inputs_and_rejected_ones_are_the_callers(tmp_path: Path
 def test_two_that_compute_the_same_get_the_same(tmp_path: Path) -> None:
     """The first of two rows is the one that both use, and that a rerun finds."""
     one, two = Classifier(), Classifier()
-    second = opened(tmp_path, two)
     classify = two.classify
 
     def meanwhile(given: Any, *, on_batch: Any = None) -> Any:
@@ -188,8 +190,8 @@ def test_two_that_compute_the_same_get_the_same(tmp_path: Path) -> None:
         opened(tmp_path, one).classify(pairs("b", "a"))
         return classify(given, on_batch=on_batch)
 
-    second._stored._compute = meanwhile
-    mine = second.classify(pairs("a", "b", "c"))
+    two.classify = meanwhile  # type: ignore[method-assign]
+    mine = opened(tmp_path, two).classify(pairs("a", "b", "c"))
     again = opened(tmp_path, model := Classifier()).classify(pairs("a", "b", "c"))
     assert mine.tobytes() == again.tobytes()
     assert model.asked == []
@@ -198,14 +200,23 @@ def test_two_that_compute_the_same_get_the_same(tmp_path: Path) -> None:
 WRITER = """
 import sys, pathlib
 import numpy as np
-from claimscore.pipeline.encoders.row_files import RowFiles
-files = RowFiles(pathlib.Path(sys.argv[1]), {}, print)
+from claimscore.pipeline.encoders.results import ResultFolder
+folder = ResultFolder(pathlib.Path(sys.argv[1]), {"kind": "test"}, print)
 rng = np.random.default_rng(int(sys.argv[2]))
 for n in range(int(sys.argv[3])):
     keys = rng.integers(0, 2**63, (200, 2), dtype=np.uint64)
-    files.keep(keys, keys.view(np.float32))
+    folder.keep(keys, keys.view(np.float32), np.zeros(200, dtype=bool))
     print(n, flush=True)
 """
+
+
+def result_folder(parent: Path, notices: list[str] | None = None) -> ResultFolder:
+    heard: list[str] = [] if notices is None else notices
+    return ResultFolder(parent, {"kind": "test"}, heard.append)
+
+
+def keep(folder: ResultFolder, keys: Any, values: NDArray[np.float32]) -> NDArray[np.float32]:
+    return folder.keep(keys, values, np.zeros(len(keys), dtype=bool))
 
 
 def writer(folder: Path, seed: int, groups: int) -> subprocess.Popen[str]:
@@ -215,11 +226,11 @@ def writer(folder: Path, seed: int, groups: int) -> subprocess.Popen[str]:
 
 def found(folder: Path, seed: int, groups: int, notices: list[str]) -> int:
     """How many of a writer's rows are there; each must be right."""
-    rng, files, n = np.random.default_rng(seed), RowFiles(folder, {}, notices.append), 0
+    rng, files, n = np.random.default_rng(seed), result_folder(folder, notices), 0
     for _ in range(groups):
         keys = rng.integers(0, 2**63, (200, 2), dtype=np.uint64)
         which, rows = files.look_up(keys)
-        assert rows.tobytes() == keys[which].view(np.float32).tobytes()
+        assert rows[:, 1:].tobytes() == keys[which].view(np.float32).tobytes()
         n += int(which.sum())
     files.close()
     return n
@@ -255,18 +266,17 @@ def test_a_kill_loses_the_last_group_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tail", [(0, 5), (0, 35), (7, 80)], ids=str)
 def test_a_torn_tail_is_cut_off_by_the_next_writer(tmp_path: Path, tail: tuple[int, int]) -> None:
     """A kill between or within the two writes leaves bytes that no row is made of."""
-    folder = tmp_path / "rows"
     keys = np.arange(20, dtype=np.uint64).reshape(10, 2)
     rows = np.random.default_rng(0).random((10, 3)).astype(np.float32)
-    RowFiles(folder, {}, print).keep(keys[:5], rows[:5])
+    keep(result_folder(tmp_path), keys[:5], rows[:5])
     for name, n in zip((KEYS, VALUES), tail, strict=True):
-        with (folder / name).open("ab") as file:
+        with (only_folder(tmp_path) / name).open("ab") as file:
             file.write(b"\1" * n)
     notices: list[str] = []
-    RowFiles(folder, {}, notices.append).keep(keys[5:], rows[5:])
-    which, got = RowFiles(folder, {}, notices.append).look_up(keys)
+    keep(result_folder(tmp_path, notices), keys[5:], rows[5:])
+    which, got = result_folder(tmp_path, notices).look_up(keys)
     assert which.all()
-    assert got.tobytes() == rows.tobytes()
+    assert got[:, 1:].tobytes() == rows.tobytes()
     assert notices == []
 
 
@@ -276,11 +286,11 @@ def test_damage_never_gives_a_wrong_number(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     """Whatever is changed or cut off: a row is right or not found, and new ones can be kept."""
-    folder = tmp_path_factory.mktemp("damage") / "rows"
+    folder = tmp_path_factory.mktemp("damage")
     keys = np.random.default_rng(1).integers(0, 2**63, (40, 2), dtype=np.uint64)
     rows = np.random.default_rng(0).random((40, 3)).astype(np.float32)
-    RowFiles(folder, {}, print).keep(keys, rows)
-    path = folder / data.draw(st.sampled_from([KEYS, VALUES]))
+    keep(result_folder(folder), keys, rows)
+    path = only_folder(folder) / data.draw(st.sampled_from([KEYS, VALUES]))
     content = bytearray(path.read_bytes())
     at = data.draw(st.integers(0, len(content) - 1))
     if data.draw(st.booleans()):
@@ -289,20 +299,19 @@ def test_damage_never_gives_a_wrong_number(
         del content[at:]
     path.write_bytes(content)
     notices: list[str] = []
-    files = RowFiles(folder, {}, notices.append)
+    files = result_folder(folder, notices)
     which, got = files.look_up(keys)
-    assert got.tobytes() == rows[which].tobytes()
-    kept = files.keep(keys, rows)
-    assert kept.tobytes() == rows.tobytes()
+    assert got[:, 1:].tobytes() == rows[which].tobytes()
+    assert keep(files, keys, rows).tobytes() == rows.tobytes()
     assert len(notices) <= 1
-    again, got = RowFiles(folder, {}, notices.append).look_up(keys)
+    again, got = result_folder(folder, notices).look_up(keys)
     assert again.all()
-    assert got.tobytes() == rows.tobytes()
+    assert got[:, 1:].tobytes() == rows.tobytes()
     files.close()
 
 
-def test_damaged_files_are_set_aside_and_whole_rows_saved(tmp_path: Path) -> None:
-    """One bit costs one row; the damaged files stay for who wants to look, with one notice."""
+def test_damaged_files_are_set_aside_and_computed_again(tmp_path: Path) -> None:
+    """One notice; the damaged files stay, and rows that were kept after them are found."""
     model = Classifier()
     before = opened(tmp_path, model).classify(pairs("a", "b", "c"))
     values = only_folder(tmp_path) / VALUES
@@ -311,15 +320,17 @@ def test_damaged_files_are_set_aside_and_whole_rows_saved(tmp_path: Path) -> Non
     values.write_bytes(content)
     notices: list[str] = []
     after = opened(tmp_path, model, notices).classify(pairs("a", "b", "c"))
-    assert model.asked[3:] == pairs("c")
-    assert after[:2].tobytes() == before[:2].tobytes()
+    assert model.asked[3:] == pairs("a", "b", "c")
+    assert after.tobytes() != before.tobytes()
+    again = opened(tmp_path, model, notices).classify(pairs("c", "b", "a"))
+    assert again[::-1].tobytes() == after.tobytes()
     assert len(notices) == 1
     assert "damaged-1" in notices[0]
     assert [path.name.partition(".")[2] for path in tmp_path.glob("*.damaged*")] == ["damaged-1"]
 
 
 def test_files_that_vanish_are_made_again(tmp_path: Path) -> None:
-    """Somebody prunes a store in use: the run goes on and stores anew."""
+    """A store in use may be pruned: the run goes on and stores anew."""
     stored = opened(tmp_path, model := Classifier())
     stored.classify(pairs("a"))
     shutil.rmtree(only_folder(tmp_path))
@@ -349,8 +360,8 @@ def test_a_read_only_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             raise OSError(30, "Read-only file system")
         return open_file(path, flags, mode)
 
-    monkeypatch.setattr(row_files.os, "open", refused)
-    monkeypatch.setattr(row_files.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(results.os, "open", refused)
+    monkeypatch.setattr(results.os, "access", lambda path, mode: False)
     notices: list[str] = []
     stored = opened(tmp_path, model, notices)
     stored.classify(pairs("a", "b"))
@@ -375,7 +386,7 @@ def test_a_full_disk_means_going_on_without(
         return pwrite(descriptor, data[:size], offset)
 
     with monkeypatch.context() as patch:
-        patch.setattr(row_files.os, "pwrite", full)
+        patch.setattr(results.os, "pwrite", full)
         stored.classify(pairs("a", "b"))
     stored.classify(pairs("a", "b"))
     assert model.asked == pairs("a", "b", "b")
@@ -389,7 +400,7 @@ def test_no_more_rows_are_kept_than_memory_bears(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is there is found, what is new is computed each time, one notice."""
-    monkeypatch.setattr(row_files, "MOST_ROWS", 3)
+    monkeypatch.setattr(results, "MOST_ROWS", 3)
     notices: list[str] = []
     stored = opened(tmp_path, model := Classifier(), notices)
     stored.classify(pairs("a", "b", "c"))
@@ -405,14 +416,14 @@ def test_a_lock_that_is_never_let_go_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stopped process that holds it costs some seconds and the storing, not the run."""
-    monkeypatch.setattr(row_files, "_PATIENCE_S", 0.05)
-    holder = RowFiles(tmp_path / "rows", {}, print)
+    monkeypatch.setattr(results, "_PATIENCE_S", 0.05)
+    holder = result_folder(tmp_path)
     notices: list[str] = []
     keys, rows = np.ones((1, 2), np.uint64), np.ones((1, 2), np.float32)
     with holder._locked():
-        files = RowFiles(tmp_path / "rows", {}, notices.append)
-        assert files.keep(keys, rows).tobytes() == rows.tobytes()
-        files.keep(keys, rows)
+        files = result_folder(tmp_path, notices)
+        assert keep(files, keys, rows).tobytes() == rows.tobytes()
+        keep(files, keys, rows)
     assert len(notices) == 1
 
 
@@ -444,7 +455,6 @@ def test_threads_share_a_store(tmp_path: Path) -> None:
     again = opened(tmp_path, Classifier())
     for pair, row in numbers.items():
         assert again.classify([pair]).tobytes() == row
-    assert stored.truncated == sum("long" in str(pair) for call in calls * 3 for pair in call)
 
 
 class Slow(int):
@@ -456,15 +466,14 @@ class Slow(int):
 
 
 def test_sums_of_threads_lose_nothing() -> None:
-    """Additions from several threads all count, for what was cut as for what was stored."""
-    stats, cut = StoreStats(), CountsTruncated()
+    """Additions from several threads all count."""
+    stats = StoreStats()
 
     def add() -> None:
         for _ in range(10):
             stats.add(Slow(1), Slow(2))
-            cut.count_truncated(Slow(1))
 
     with ThreadPoolExecutor(4) as pool:
         for _ in range(4):
             pool.submit(add)
-    assert (stats, cut.truncated) == (StoreStats(40, 80), 40)
+    assert stats == StoreStats(40, 80)

@@ -17,14 +17,14 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokeni
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import load_model
-from claimscore.pipeline.encoders.base import ModelInfo, RejectedItemsError
-from claimscore.pipeline.encoders.likelihood import (
+from claimscore.pipeline.encoders.language_models import (
     CausalLikelihood,
     Seq2SeqLikelihood,
     load_causal,
     load_seq2seq,
     sliding_windows,
 )
+from claimscore.pipeline.encoders.protocols import ModelInfo, RejectedItemsError
 from tests.tiny_models import TEXTS, save_tiny_causal, save_tiny_nli, save_tiny_seq2seq
 
 Folders = Callable[[str], Path]
@@ -158,7 +158,7 @@ def test_seq2seq_equals_the_published_computation(tiny: Folders, family: str) ->
             loss = float(model(input_ids=given_ids, labels=wanted_ids).loss)
         assert tokens == wanted_ids.shape[1]
         assert total / tokens == pytest.approx(-loss, abs=2e-5)
-    assert encoder.truncated == 2
+    assert encoder.truncates(list(zip(sources, targets, strict=True))).sum() == 2
 
 
 def test_direction_matters(tiny: Folders) -> None:
@@ -197,7 +197,7 @@ def fake(tiny: Folders, model: FakeCausal, limit: int = 64) -> CausalLikelihood:
         model,
         AutoTokenizer.from_pretrained(tiny("gpt2")),
         limit=limit,
-        budget=256,
+        batch_tokens=256,
         device=torch.device("cpu"),
     )
 

@@ -18,21 +18,11 @@ from torch.nn import functional as F
 
 from claimscore.config import DType, EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders import embedded, embedder, nli, tokens
-from claimscore.pipeline.encoders.base import NLI_LABELS
-from claimscore.pipeline.encoders.labels import label_columns
-from claimscore.pipeline.encoders.loading import (
-    EMBEDDED,
-    find_model,
-    load_config,
-    load_tokenizer,
-    load_weights,
-    resolve_device,
-)
-from claimscore.pipeline.encoders.packed import family_of
-from claimscore.pipeline.encoders.packed.families import FAMILIES
-from claimscore.pipeline.encoders.packed.linear import packing_pays
-from claimscore.pipeline.encoders.token_matching import bertscore_from_embeddings
+from claimscore.pipeline.encoders import embedded, embedder, nli, token_encoder
+from claimscore.pipeline.encoders.loading import EMBEDDED, LoadedModel, ModelLoader, load_config
+from claimscore.pipeline.encoders.packed import FAMILIES, family_of, packing_pays
+from claimscore.pipeline.encoders.protocols import NLI_LABELS, label_columns
+from claimscore.pipeline.encoders.token_encoder import bertscore_from_embeddings, keep_layers
 
 Role = Literal["nli", "embedder", "token-encoder"]
 ROLES: tuple[Role, ...] = ("nli", "embedder", "token-encoder")
@@ -116,20 +106,18 @@ def find_role(model: str, config: EncoderConfig) -> Role:
     """Return what a model is for, as far as its config tells."""
     if model == EMBEDDED:
         return "nli"
-    settings = load_config(find_model(model, offline=config.offline))
-    named = getattr(settings, "architectures", None) or ()
+    named = getattr(load_config(ModelLoader(config).find(model)), "architectures", None) or ()
     return "nli" if any("SequenceClassification" in name for name in named) else "embedder"
 
 
 def _check_nli(model: str, config: EncoderConfig) -> ModelCheck:
     ours = nli.load(config)
-    device = resolve_device(config.device)
     found = ours.classify(PAIRS)
-    stock, tokenizer, settings, id2label = _stock_classifier(model, config)
+    stock, id2label = _stock_classifier(model, config)
     columns = list(label_columns(model, id2label))
     rows = []
     for pair in PAIRS:
-        output = stock(**_inputs(stock, tokenizer, *pair, limit=ours.limit, device=device))
+        output = stock.model(**_inputs(stock, *pair, limit=ours.limit))
         logits = output if isinstance(output, Tensor) else output.logits
         rows.append(torch.softmax(logits.float(), dim=-1)[0, columns].cpu().numpy())
     wanted = np.stack(rows)
@@ -138,7 +126,7 @@ def _check_nli(model: str, config: EncoderConfig) -> ModelCheck:
     differ = clear & (found.argmax(axis=1) != wanted.argmax(axis=1))
     names = dict(zip(columns, NLI_LABELS, strict=True))
     return dataclasses.replace(
-        _described(ours, "nli", settings, config, device, np.abs(found - wanted)),
+        _described(ours, "nli", stock, config, np.abs(found - wanted)),
         labels=tuple(names[i] for i in range(len(NLI_LABELS))),
         pairs_from_ids=ours.pairs_from_ids,
         labels_differ=int(differ.sum()),
@@ -147,56 +135,54 @@ def _check_nli(model: str, config: EncoderConfig) -> ModelCheck:
 
 def _check_embedder(model: str, config: EncoderConfig) -> ModelCheck:
     ours = embedder.load(config)
-    device = resolve_device(config.device)
-    stock, tokenizer, settings = _stock_encoder(model, config)
-    texts = _texts()
+    stock = _stock_encoder(model, config)
+    texts = list(dict.fromkeys(text for pair in PAIRS for text in pair))
     found = torch.from_numpy(ours.embed(texts)).double()
     wanted = []
     for text in texts:
         given = text.strip().lower() if ours.layout.lower_case else text.strip()
-        inputs = _inputs(stock, tokenizer, given, limit=ours.limit, device=device)
-        states = stock(**inputs).last_hidden_state[0].float()
+        states = stock.model(**_inputs(stock, given, limit=ours.limit)).last_hidden_state[0].float()
         size = np.array([len(states)])
         wanted.append(
             ours.layout.vectors(states[:1] if ours.layout.reads_first_only else states, size)[0]
         )
     cosines = F.cosine_similarity(found, torch.stack(wanted).double().cpu(), dim=-1)
-    return _described(ours, "embedder", settings, config, device, (1 - cosines).abs().numpy())
+    return _described(ours, "embedder", stock, config, (1 - cosines).abs().numpy())
 
 
 def _check_tokens(model: str, config: EncoderConfig) -> ModelCheck:
-    ours = tokens.load(config)
-    device = resolve_device(config.device)
-    stock, tokenizer, settings = _stock_encoder(model, config, layer=ours.layer)
-    firsts, seconds = [pair[0] for pair in PAIRS], [pair[1] for pair in PAIRS]
-    found = ours.bertscore(firsts, seconds)
+    ours = token_encoder.load(config)
+    stock = _stock_encoder(model, config, layer=ours.layer)
+    found = ours.bertscore([pair[0] for pair in PAIRS], [pair[1] for pair in PAIRS])
 
     def embedded_tokens(text: str) -> tuple[Tensor, Tensor]:
-        inputs, special = _with_special(stock, tokenizer, ours.as_read(text), ours.limit, device)
-        states = stock(**inputs).last_hidden_state[0].float()
-        return F.normalize(states, dim=-1), 1 - special.to(device)
+        given = ours.as_read(text)
+        states = stock.model(**_inputs(stock, given, limit=ours.limit)).last_hidden_state[0].float()
+        encoded = stock.tokenizer(
+            [given],
+            truncation=True,
+            max_length=ours.limit,
+            return_special_tokens_mask=True,
+            verbose=False,
+        )
+        special = torch.tensor(encoded["special_tokens_mask"][0])
+        return F.normalize(states, dim=-1), 1 - special.to(states.device)
 
     wanted = []
     for pair in PAIRS:
         (one, its), (other, others) = map(embedded_tokens, pair)
         wanted.append(bertscore_from_embeddings(one, other, its, others))
-    return _described(
-        ours, "token-encoder", settings, config, device, np.abs(found - np.array(wanted))
-    )
-
-
-def _texts() -> list[str]:
-    return list(dict.fromkeys(text for pair in PAIRS for text in pair))
+    return _described(ours, "token-encoder", stock, config, np.abs(found - np.array(wanted)))
 
 
 def _described(
     ours: Any,
     role: Role,
-    settings: Any,
+    stock: LoadedModel,
     config: EncoderConfig,
-    device: torch.device,
     differences: NDArray[np.floating[Any]],
 ) -> ModelCheck:
+    settings, device = stock.model.config, next(stock.model.parameters()).device
     return ModelCheck(
         model=ours.info.model,
         revision=ours.info.revision,
@@ -247,91 +233,38 @@ def products(settings: Any, dtype: DType, device: torch.device) -> str:
     return how + (" (this CPU has none in bfloat16: float32 is faster)" if slow else "")
 
 
-def _stock(model: str, config: EncoderConfig, auto_class: Any) -> tuple[Any, Any, Any]:
-    """A model as transformers has it, in float32, with its tokenizer and config."""
-    source = find_model(model, offline=config.offline)
-    settings = load_config(source)
-    tokenizer = load_tokenizer(source)
-    if getattr(settings, "pad_token_id", None) is None:
-        settings.pad_token_id = tokenizer.pad_token_id
-    device = resolve_device(config.device)
-    loaded = load_weights(
-        source,
-        auto_class,
-        settings,
-        device=device,
-        dtype=torch.float32,
-        may_lack=lambda weight: "pooler" in weight,
-    )
-    return loaded, tokenizer, settings
-
-
-def _stock_classifier(model: str, config: EncoderConfig) -> tuple[Any, Any, Any, Any]:
-    """A classifier with its tokenizer, config and labels; the embedded one gives bare logits."""
+def _stock_classifier(model: str, config: EncoderConfig) -> tuple[LoadedModel, Any]:
+    """A classifier as transformers has it, and its labels; the embedded one gives bare logits."""
     from transformers import AutoModelForSequenceClassification
 
+    loader = ModelLoader(dataclasses.replace(config, dtype="float32"))
     if model != EMBEDDED:
-        stock, tokenizer, settings = _stock(model, config, AutoModelForSequenceClassification)
-        return stock, tokenizer, settings, settings.id2label
-    backbone = embedded.find_backbone(offline=config.offline)
-    ours: Any
-    ours, tokenizer = embedded.load_embedded_nli(backbone)
-    ours.to(resolve_device(config.device)).eval()
-    return ours, tokenizer, ours.bert.config, ours.id2label
+        loaded = loader.load(loader.find(model), AutoModelForSequenceClassification)
+        return loaded, loaded.model.config.id2label
+    own, tokenizer = embedded.load_embedded_nli(offline=config.offline)
+    loaded = loader.take(EMBEDDED, own.revision, own.bert, tokenizer)
+    return loaded._replace(model=own.to(loader.device)), own.id2label
 
 
-def _stock_encoder(
-    model: str, config: EncoderConfig, *, layer: int | None = None
-) -> tuple[Any, Any, Any]:
-    """As `_stock`, an encoder, up to ``layer``."""
-    from transformers import AutoModel
-
-    if model != EMBEDDED:
-        auto = AutoModel if layer is None else _UpTo(layer)
-        return _stock(model, config, auto)
-    bert: Any
-    bert, tokenizer = embedded.load_backbone(embedded.find_backbone(offline=config.offline))
+def _stock_encoder(model: str, config: EncoderConfig, *, layer: int | None = None) -> LoadedModel:
+    """An encoder as transformers has it, up to ``layer``."""
+    loader = ModelLoader(dataclasses.replace(config, dtype="float32"))
+    source = loader.find(model)
+    settings = load_config(source)
     if layer is not None:
-        bert.encoder.layer = bert.encoder.layer[:layer]
-        bert.config.num_hidden_layers = layer
-    return bert.to(resolve_device(config.device)).eval(), tokenizer, bert.config
+        keep_layers(source.name, settings, layer, None)
+    return loader.encoder(source, settings)
 
 
-class _UpTo:
-    """`AutoModel` that loads the first layers only, as `tokens.load` and bert-score do."""
-
-    def __init__(self, layer: int) -> None:
-        self._layer = layer
-
-    def from_pretrained(self, folder: Any, *, config: Any, **options: Any) -> Any:
-        from transformers import AutoModel
-
-        if getattr(config, "layer_types", None):
-            config.layer_types = config.layer_types[: self._layer]
-        config.num_hidden_layers = self._layer
-        return AutoModel.from_pretrained(folder, config=config, **options)
-
-
-def _inputs(
-    stock: Any, tokenizer: Any, *texts: str, limit: int, device: torch.device
-) -> dict[str, Tensor]:
+def _inputs(stock: LoadedModel, *texts: str, limit: int) -> dict[str, Tensor]:
     """What the tokenizer itself makes of one text or pair, as the model takes it."""
-    encoded = tokenizer(
+    encoded = stock.tokenizer(
         *([text] for text in texts),
         truncation="longest_first",
         max_length=limit,
         return_tensors="pt",
         verbose=False,
     )
-    taken = inspect.signature(stock.forward).parameters
+    taken = inspect.signature(stock.model.forward).parameters
+    device = next(stock.model.parameters()).device
     return {name: ids.to(device) for name, ids in encoded.items() if name in taken}
-
-
-def _with_special(
-    stock: Any, tokenizer: Any, text: str, limit: int, device: torch.device
-) -> tuple[dict[str, Tensor], Tensor]:
-    encoded = tokenizer(
-        [text], truncation=True, max_length=limit, return_special_tokens_mask=True, verbose=False
-    )
-    special = torch.tensor(encoded["special_tokens_mask"][0])
-    return _inputs(stock, tokenizer, text, limit=limit, device=device), special

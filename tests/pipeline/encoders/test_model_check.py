@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from claimscore.commands.models import models
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders import calibrating, nli
-from claimscore.pipeline.encoders.checking import check_model
-from claimscore.pipeline.encoders.paces import pace_key, recall
+from claimscore.pipeline.encoders import nli, throughput
+from claimscore.pipeline.encoders.model_check import check_model
+from claimscore.pipeline.encoders.throughput import known_throughput, throughput_key
 from tests.tiny_models import LABELS, save_tiny_encoder, save_tiny_nli
 
 CPU = EncoderConfig(device="cpu", offline=True)
@@ -65,7 +65,7 @@ def test_the_command_says_what_a_run_would_do(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As text and as JSON; exit 0. How fast it is, is remembered."""
-    monkeypatch.setattr(calibrating, "CALIBRATION_S", 0.0)
+    monkeypatch.setattr(throughput, "CALIBRATION_S", 0.0)
     path = str(save_tiny_nli(folder / "nli-said", "bert"))
     said = CliRunner().invoke(models, ["check", path, "--device", "cpu", "--offline"])
     assert "packed" in said.output
@@ -75,7 +75,7 @@ def test_the_command_says_what_a_run_would_do(
     options = ["check", path, "--device", "cpu", "--json"]
     found = json.loads(CliRunner().invoke(models, options).output)
     assert found["agrees"] is True
-    known = recall(pace_key("nli", dataclasses.replace(CPU, nli=path)))
+    known = known_throughput(throughput_key("nli", dataclasses.replace(CPU, nli=path)))
     assert known is not None
     assert known.tokens_per_s == pytest.approx(found["tokens_per_s"], rel=0.02)
 

@@ -22,18 +22,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from claimscore.atomic import write_bytes, write_text
+from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.loading import (
-    EMBEDDED,
-    Source,
+    LoadedModel,
+    ModelFolder,
+    ModelLoader,
     check_files,
-    find_model,
     folder_digest,
     load_config,
-    load_tokenizer,
-    load_weights,
     quiet,
-    token_limit,
 )
 
 FORMAT = "claimscore-ls-score-1"
@@ -109,25 +107,11 @@ class LSSettings:
             raise ConfigError(f"max_tokens must be at least 3, not {self.max_tokens}")
 
 
-class Backbone(NamedTuple):
-    """A BERT-type model with its tokenizer; `name` and `revision` say which."""
-
-    name: str
-    revision: str
-    model: Any  # transformers' models and tokenizers are untyped
-    tokenizer: Any
-
-    @property
-    def limit(self) -> int:
-        """Tokens that it can read, the special ones included."""
-        return token_limit(self.tokenizer, self.model.config, self.model)
-
-
 class Checkpoint(NamedTuple):
     """A checkpoint in memory; `revision` is a digest of all that the scores depend on."""
 
     settings: LSSettings
-    backbone: Backbone
+    backbone: LoadedModel
     head: Head
     revision: str
 
@@ -146,48 +130,24 @@ def new_head(kind: HeadKind, model: Any, seed: int = 0) -> Head:
 
 
 def load_backbone(
-    spec: str,
-    *,
-    offline: bool = False,
-    device: torch.device | None = None,
-    dtype: torch.dtype = torch.float32,
-) -> Backbone:
+    spec: str, *, offline: bool = False, device: torch.device | str = "cpu"
+) -> LoadedModel:
     """Load ``embedded``, HF_ID[@REV] or a folder; `ConfigError` where it is not like BERT."""
-    device = device or torch.device("cpu")
-    if spec == EMBEDDED:
-        from claimscore.pipeline.encoders import embedded
-
-        model: Any
-        model, tokenizer = embedded.load_backbone(embedded.find_backbone(offline=offline))
-        model = model.to(device=device, dtype=dtype).eval()
-        return Backbone(EMBEDDED, embedded.BACKBONE_SHA256[:12], model, tokenizer)
-    source = find_model(spec, offline=offline)
-    return Backbone(source.name, source.revision, *_load_stock(source, device, dtype))
+    loader = ModelLoader(EncoderConfig(offline=offline, device=str(device)))
+    return _like_bert(loader, loader.find(spec))
 
 
-def _load_stock(source: Source, device: torch.device, dtype: torch.dtype) -> tuple[Any, Any]:
-    from transformers import AutoModel
-
-    config = load_config(source)
-    tokenizer = load_tokenizer(source)
-    if getattr(config, "is_encoder_decoder", False) or None in (
-        tokenizer.cls_token_id,
-        tokenizer.sep_token_id,
-    ):
-        raise ConfigError(f"{source.name} is not an encoder like BERT: name another backbone")
-    model = load_weights(
-        source,
-        AutoModel,
-        config,
-        device=device,
-        dtype=dtype,
-        may_lack=lambda weight: "pooler" in weight,
-    )
-    return model, tokenizer
+def _like_bert(loader: ModelLoader, source: ModelFolder) -> LoadedModel:
+    settings = load_config(source)
+    if not getattr(settings, "is_encoder_decoder", False):
+        loaded = loader.encoder(source, settings)
+        if None not in (loaded.tokenizer.cls_token_id, loaded.tokenizer.sep_token_id):
+            return loaded
+    raise ConfigError(f"{source.name} is not an encoder like BERT: name another backbone")
 
 
 def write_checkpoint(
-    folder: Path, settings: LSSettings, head: Head, backbone: Backbone, changed: bool
+    folder: Path, settings: LSSettings, head: Head, backbone: LoadedModel, changed: bool
 ) -> Path:
     """Write a checkpoint; equal content gives equal bytes. The settings come last.
 
@@ -211,25 +171,21 @@ def write_checkpoint(
 
 
 def read_checkpoint(
-    folder: Path,
-    *,
-    offline: bool = False,
-    device: torch.device | None = None,
-    dtype: torch.dtype = torch.float32,
+    folder: Path, *, offline: bool = False, device: torch.device | str = "cpu"
 ) -> Checkpoint:
     """Read a checkpoint; `ConfigError` where one is missing, broken, or of another backbone."""
-    device = device or torch.device("cpu")
     settings = _read_settings(folder)
     if settings.backbone == HERE:
-        source = Source(str(folder), folder, folder_digest(folder))
+        source = ModelFolder(str(folder), folder, folder_digest(folder))
         check_files(source)
-        backbone = Backbone(HERE, source.revision, *_load_stock(source, device, dtype))
+        loader = ModelLoader(EncoderConfig(offline=offline, device=str(device)))
+        backbone = _like_bert(loader, source)
     else:
-        backbone = load_backbone(settings.backbone, offline=offline, device=device, dtype=dtype)
-    if backbone.revision != settings.revision:
+        backbone = load_backbone(settings.backbone, offline=offline, device=device)
+    if backbone.info.revision != settings.revision:
         raise ConfigError(
             f"{folder} was trained on {settings.backbone} at {settings.revision}, but that is now "
-            f"{backbone.revision}; take the same version, or train again"
+            f"{backbone.info.revision}; take the same version, or train again"
         )
     if settings.max_tokens > backbone.limit:
         raise ConfigError(

@@ -18,19 +18,20 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders import load_token_encoder, tokens
-from claimscore.pipeline.encoders.backbone import budgeted_runner
-from claimscore.pipeline.encoders.base import ModelInfo, RejectedItemsError
-from claimscore.pipeline.encoders.bert_score_layers import (
+from claimscore.pipeline.encoders import load_token_encoder, token_encoder
+from claimscore.pipeline.encoders.loading import folder_digest
+from claimscore.pipeline.encoders.protocols import ModelInfo, RejectedItemsError
+from claimscore.pipeline.encoders.token_encoder import (
+    BatchedTokenEncoder,
+    bertscore_from_embeddings,
+    load,
     published,
     published_baseline,
     published_name,
     read_embedded_baseline,
+    windows,
 )
-from claimscore.pipeline.encoders.loading import folder_digest
-from claimscore.pipeline.encoders.token_matching import bertscore_from_embeddings, windows
-from claimscore.pipeline.encoders.tokens import BatchedTokenEncoder, load
-from tests.pipeline.encoders.fakes import CPU, states_of
+from tests.pipeline.encoders.fakes import states_of
 from tests.shared_data import shared
 from tests.tiny_models import TEXTS, save_tiny_encoder, save_tiny_nli
 
@@ -126,7 +127,7 @@ def fake(
         layer=1,
         baseline=None,
         limit=64,
-        runner=budgeted_runner(budget, CPU, padded=True),
+        batch_tokens=budget,
     )
 
 
@@ -162,7 +163,7 @@ def test_layers_above_the_chosen_one_are_not_loaded(tiny: Folders) -> None:
 def test_models_with_a_list_of_layer_types_are_shortened_too() -> None:
     """Newer configs name each layer's kind; the list must keep the length of the model."""
     settings = AutoConfig.for_model("modernbert", num_hidden_layers=6)
-    tokens._keep_layers(tokens.Source("m", Path(), ""), settings, 4, None)
+    token_encoder.keep_layers("m", settings, 4, None)
     assert (settings.num_hidden_layers, len(settings.layer_types)) == (4, 4)
 
 
@@ -268,7 +269,7 @@ def test_a_small_window_gives_the_same_numbers(
 ) -> None:
     """Few embeddings held at once cost time, not accuracy."""
     whole = fake(tiny, FakeModel()).bertscore(CANDIDATES, REFERENCES)
-    monkeypatch.setattr(tokens, "WINDOW_TOKENS", 40)
+    monkeypatch.setattr(token_encoder, "WINDOW_TOKENS", 40)
     assert np.array_equal(fake(tiny, FakeModel()).bertscore(CANDIDATES, REFERENCES), whole)
 
 
@@ -337,8 +338,7 @@ def test_no_pairs_give_no_rows(tiny: Folders) -> None:
 def test_long_texts_are_cut_and_counted(tiny: Folders) -> None:
     """Truncation changes what is compared, so it is not silent."""
     encoder = fake(tiny, FakeModel())
-    encoder.bertscore([LONG, "a", LONG], ["a", "b", "b"])
-    assert encoder.truncated == 1
+    assert encoder.truncates([LONG, "a", LONG]).tolist() == [True, False, True]
 
 
 def test_the_same_input_gives_the_same_bits(tiny: Folders) -> None:
@@ -428,9 +428,11 @@ def test_the_embedded_encoder_uses_the_backbone_and_its_baseline(
 
     parts = AutoModel.from_pretrained(tiny()), AutoTokenizer.from_pretrained(tiny())
     monkeypatch.setattr(embedded, "find_backbone", lambda **_: tiny())
-    monkeypatch.setattr(embedded, "load_backbone", lambda folder: parts)
+    monkeypatch.setattr(embedded, "load_backbone", lambda folder, config: parts)
     monkeypatch.setattr(
-        tokens, "read_embedded_baseline", lambda: (2, {1: (0.1, 0.2, 0.3), 2: (0.4, 0.5, 0.6)})
+        token_encoder,
+        "read_embedded_baseline",
+        lambda: (2, {1: (0.1, 0.2, 0.3), 2: (0.4, 0.5, 0.6)}),
     )
     settings = EncoderConfig(device="cpu", offline=True)
     encoder = load_token_encoder(settings)
@@ -438,3 +440,83 @@ def test_the_embedded_encoder_uses_the_backbone_and_its_baseline(
     assert (encoder.layer, encoder.baseline) == (2, (0.4, 0.5, 0.6))
     found = encoder.bertscore(CANDIDATES, REFERENCES)
     assert np.abs(found - one_by_one(tiny(), CANDIDATES, REFERENCES, 2)).max() <= 2e-6
+
+
+# Layers of whole texts
+
+ALL = [*TEXTS, "a", TEXTS[0], "the hotel was not clean and the staff was rude! " * 9]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    return save_tiny_encoder(tmp_path_factory.mktemp("enc") / "bert")
+
+
+@pytest.fixture(scope="module")
+def encoder(bert: Path) -> BatchedTokenEncoder:
+    return load(
+        EncoderConfig(
+            token_encoder=str(bert), token_layer=2, device="cpu", offline=True, batch_tokens=200
+        )
+    )
+
+
+@pytest.mark.parametrize("n_layers", [1, 2])
+def test_layers_equal_the_stock_models(
+    bert: Path, encoder: BatchedTokenEncoder, n_layers: int
+) -> None:
+    """Unit length, special tokens left out, batches and padding without effect."""
+    model, tokenizer = (
+        AutoModel.from_pretrained(bert).eval(),
+        AutoTokenizer.from_pretrained(bert),
+    )
+    for text, found in zip(ALL, encoder.token_layers(ALL, n_layers), strict=True):
+        ids = tokenizer(text, truncation=True, max_length=64)["input_ids"]
+        with torch.no_grad():
+            states = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
+        layers = np.stack([layer[0, 1:-1].numpy() for layer in states[-n_layers:]])
+        layers /= np.linalg.norm(layers, axis=-1, keepdims=True)
+        assert np.abs(found.layers - layers).max() <= 2e-5
+        assert len(found.pieces) == len(found.words) == layers.shape[1]
+
+
+def test_there_are_no_more_layers_than_the_model_has(encoder: BatchedTokenEncoder) -> None:
+    """Five are asked for, a small model has two; the embeddings below are no layer."""
+    assert encoder.token_layers(["a"], 5)[0].layers.shape[0] == 2
+
+
+def test_tokens_know_their_words(encoder: BatchedTokenEncoder) -> None:
+    """What each reads in the text, as it is written there, and which make up one word."""
+    (found,) = encoder.token_layers(["Rude zoo!"], 1)
+    assert "".join(found.pieces) == "Rudezoo!"
+    of_words: dict[int, str] = {}
+    for word, piece in zip(found.words.tolist(), found.pieces, strict=True):
+        of_words[word] = of_words.get(word, "") + piece
+    assert list(of_words.values()) == ["Rude", "zoo", "!"]
+
+
+def test_texts_without_layers_are_named(encoder: BatchedTokenEncoder) -> None:
+    """A blank text is the caller's mistake; one that the tokenizer drops costs its record."""
+    with pytest.raises(ValueError, match="text 0 is empty"):
+        encoder.token_layers([" "], 1)
+    with pytest.raises(RejectedItemsError, match="leaves nothing") as caught:
+        encoder.token_layers(["a", "\u200b", "\u200b"], 1)
+    assert (caught.value.kind, caught.value.indices) == ("no_tokens", (1, 2))
+
+
+def test_a_tokenizer_that_tells_no_places_is_refused(
+    encoder: BatchedTokenEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Words cannot be put together without them."""
+    monkeypatch.setattr(encoder, "_tokenizer", object())
+    with pytest.raises(ConfigError, match="name another token encoder"):
+        encoder.token_layers(["a"], 1)
+
+
+def test_progress_of_layers_counts_texts(encoder: BatchedTokenEncoder) -> None:
+    """Repeated ones too."""
+    heard: list[int] = []
+    encoder.token_layers(ALL, 1, on_batch=heard.append)
+    assert heard == sorted(heard)
+    assert heard[-1] == len(ALL)

@@ -6,7 +6,7 @@ stand between [CLS] and [SEP], each alone, segment 0, nothing masked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,26 +17,22 @@ from torch import Tensor
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders.backbone import budgeted_runner, encoder_backbone, refuse_nan
-from claimscore.pipeline.encoders.base import (
-    CountsTruncated,
-    ModelInfo,
-    OnBatch,
-    RejectedItemsError,
-)
-from claimscore.pipeline.encoders.batching import Distinct, distinct
-from claimscore.pipeline.encoders.budgets import Probe
-from claimscore.pipeline.encoders.loading import resolve_device, resolve_dtype
-from claimscore.pipeline.encoders.ls_head import (
+from claimscore.pipeline.encoders.backbone import BatchedModel, encoder_backbone, refuse_nan
+from claimscore.pipeline.encoders.batching import BatchRunner
+from claimscore.pipeline.encoders.devices import resolve_device
+from claimscore.pipeline.encoders.distinct import Distinct, distinct
+from claimscore.pipeline.encoders.loading import resolve_dtype
+from claimscore.pipeline.encoders.ls_checkpoint import (
     Checkpoint,
     HeadKind,
     LinearHead,
     LinguisticHead,
     read_checkpoint,
 )
-from claimscore.pipeline.encoders.paces import Paced, paced, paced_padded
-from claimscore.pipeline.encoders.text_ids import alone
+from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
+from claimscore.pipeline.encoders.throughput import metered, padded_tokens
 from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
+from claimscore.pipeline.encoders.tokenizing import alone, refuse_bare
 
 
 class TextIds(NamedTuple):
@@ -84,12 +80,11 @@ def text_ids(tokenizer: Any, text: str, max_tokens: int) -> TextIds:
     return TextIds([int(i) for i in ids], len(pieces) - len(kept))
 
 
-class LSModel(CountsTruncated, Paced):
+class LSModel(BatchedModel):
     """A backbone and LS_Score's head on one device.
 
     Guarantees: numbers in the order of the pairs, each distinct text encoded once a call, never
-    more than `LOGIT_BYTES` of logits at once, and never a number from a NaN. ``truncated`` counts
-    the distinct texts that were cut.
+    more than `LOGIT_BYTES` of logits at once, and never a number from a NaN.
     """
 
     def __init__(
@@ -107,14 +102,13 @@ class LSModel(CountsTruncated, Paced):
         self._tokenizer = checkpoint.backbone.tokenizer
         self._head = checkpoint.head
         self._backbone = encoder_backbone(self._model, self._tokenizer, dtype=dtype)
-        probe = Probe(info, self.max_tokens, self._model.config, self._backbone.states)
-        self._runner = budgeted_runner(budget, device, padded=self._backbone.padded, probe=probe)
+        self._runner = BatchRunner(info, device, given=budget, padded=self._backbone.padded)
 
     @property
     def head(self) -> HeadKind:
         return self._head.kind
 
-    @paced
+    @metered()
     def score(
         self, pairs: Sequence[tuple[str, str]], *, on_batch: OnBatch | None = None
     ) -> PairNumbers:
@@ -125,33 +119,29 @@ class LSModel(CountsTruncated, Paced):
         """
         documents = distinct([document for document, _ in pairs])
         summaries = distinct([summary for _, summary in pairs])
-        tell = _shares(on_batch, len(documents.items) + len(summaries.items), len(pairs))
         document_ids = self._tokenize(documents)
         summary_ids = self._tokenize(summaries)
         document_cls: dict[int, Tensor] = {}
         summary_cls: dict[int, Tensor] = {}
         means = np.full((len(summaries.items), 2), np.nan)
 
-        def read_documents(places: list[int], batch: TokenBatch) -> None:
-            document_cls.update(zip(places, self._first(batch), strict=True))
+        def read_documents(places: NDArray[np.int64], batch: TokenBatch) -> None:
+            document_cls.update(zip(places.tolist(), self._first(batch), strict=True))
 
-        def read_summaries(places: list[int], batch: TokenBatch) -> None:
+        def read_summaries(places: NDArray[np.int64], batch: TokenBatch) -> None:
             if not isinstance(self._head, LinguisticHead):
-                summary_cls.update(zip(places, self._first(batch), strict=True))
+                summary_cls.update(zip(places.tolist(), self._first(batch), strict=True))
                 return
             states = refuse_nan(self._backbone.states(batch), self.info)
             first = states[torch.from_numpy(batch.starts).to(states.device)]
-            summary_cls.update(zip(places, first, strict=True))
+            summary_cls.update(zip(places.tolist(), first, strict=True))
             values = np.split(self._log_probs(states, batch.ids), batch.starts[1:])
-            for place, own in zip(places, values, strict=True):
+            for place, own in zip(places.tolist(), values, strict=True):
                 means[place] = own.mean(), own[1:-1].mean()
 
-        for read, texts, ids in (
-            (read_documents, documents, document_ids),
-            (read_summaries, summaries, summary_ids),
-        ):
-            for done in self._read(texts, [text.ids for text in ids], read):
-                tell(done)
+        n_pairs = len(pairs)
+        self._read(documents, document_ids, read_documents, _half(on_batch, 0))
+        self._read(summaries, summary_ids, read_summaries, _half(on_batch, n_pairs))
         left = _stacked(document_cls, documents)
         right = _stacked(summary_cls, summaries)
         return PairNumbers(
@@ -163,7 +153,7 @@ class LSModel(CountsTruncated, Paced):
             *_counts(summary_ids, summaries),
         )
 
-    @paced_padded
+    @metered(padded_tokens)
     def padded_log_probs(
         self, summaries: Sequence[str], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float64]:
@@ -179,19 +169,19 @@ class LSModel(CountsTruncated, Paced):
         texts = distinct(list(summaries))
         encoded = self._tokenize(texts)
         sums = np.full((len(texts.items), 2), np.nan)
-
         pad = int(self._tokenizer.pad_token_id)
-        filled = [text.ids + [pad] * (self.max_tokens - len(text.ids)) for text in encoded]
+        filled = [
+            text._replace(ids=text.ids + [pad] * (self.max_tokens - len(text.ids)))
+            for text in encoded
+        ]
 
-        def read(places: list[int], batch: TokenBatch) -> None:
-            lengths = [len(encoded[place].ids) for place in places]
+        def read(places: NDArray[np.int64], batch: TokenBatch) -> None:
+            lengths = [len(encoded[place].ids) for place in places.tolist()]
             values = self._padded_log_probs(batch.ids.reshape(len(places), -1), lengths)
-            for place, length, row in zip(places, lengths, values, strict=True):
+            for place, length, row in zip(places.tolist(), lengths, values, strict=True):
                 sums[place] = row.sum(), length
 
-        tell = _shares(on_batch, len(texts.items), len(summaries))
-        for done in self._read(texts, filled, read):
-            tell(done)
+        self._read(texts, filled, read, on_batch)
         return sums[texts.inverse]
 
     @torch.inference_mode()
@@ -211,33 +201,21 @@ class LSModel(CountsTruncated, Paced):
 
     def _tokenize(self, texts: Distinct[str]) -> list[TextIds]:
         encoded = [text_ids(self._tokenizer, text, self.max_tokens) for text in texts.items]
-        self.count_truncated(sum(text.cut > 0 for text in encoded))
-        bare = [i for i, text in enumerate(encoded) if len(text.ids) == 2]
-        if bare:
-            raise RejectedItemsError(
-                f"the tokenizer of {self.info.model} leaves nothing of {texts.items[bare[0]]!r}",
-                kind="no_tokens",
-                indices=texts.positions(*bare),
-            )
+        n_own = [len(text.ids) - 2 for text in encoded]
+        refuse_bare(n_own, texts.items, self.info, texts.positions)
         return encoded
 
     def _read(
         self,
         texts: Distinct[str],
-        ids: Sequence[list[int]],
-        read: Callable[[list[int], TokenBatch], None],
-    ) -> Iterator[int]:
-        """Give ``read`` the texts batch by batch; yield how many were in each."""
-        rows = WholeRows(ragged(ids))
-
-        @torch.inference_mode()
-        def forward(places: NDArray[np.int64]) -> None:
-            read(places.tolist(), rows.batch(places))
-
-        for places in self._runner.run_or_reject(
-            rows.lengths, forward, item="a text", owners=texts.positions
-        ):
-            yield len(places)
+        encoded: Sequence[TextIds],
+        read: Callable[[NDArray[np.int64], TokenBatch], None],
+        on_batch: OnBatch | None,
+    ) -> None:
+        """Give ``read`` the texts batch by batch."""
+        rows = WholeRows(ragged([text.ids for text in encoded]))
+        forward = torch.inference_mode()(read)
+        self._runner.run_items(texts, rows.lengths, forward, build=rows.batch, on_batch=on_batch)
 
     def _first(self, batch: TokenBatch) -> Tensor:
         return refuse_nan(self._backbone.first(batch), self.info)
@@ -306,14 +284,6 @@ def _counts(
     return counts[texts.inverse, 0], counts[texts.inverse, 1]
 
 
-def _shares(on_batch: OnBatch | None, n_texts: int, n_items: int) -> Callable[[int], None]:
-    """Turn texts done in a batch into items done so far."""
-    texts_done = 0
-
-    def tell(texts: int) -> None:
-        nonlocal texts_done
-        texts_done += texts
-        if on_batch is not None:
-            on_batch(n_items * texts_done // n_texts)
-
-    return tell
+def _half(on_batch: OnBatch | None, before: int) -> OnBatch | None:
+    """What hears of one of two texts of each pair, after ``before`` texts of pairs."""
+    return None if on_batch is None else lambda done: on_batch((before + done) // 2)

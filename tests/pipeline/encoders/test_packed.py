@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
+from claimscore.pipeline.encoders import packed as products
 from claimscore.pipeline.encoders.backbone import encoder_backbone, padded_model
 from claimscore.pipeline.encoders.packed import FAMILIES, PackedBackbone, family_of
-from claimscore.pipeline.encoders.packed import linear as products
 from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
 from tests.tiny_models import save_tiny_encoder, save_tiny_nli
 
@@ -218,7 +218,7 @@ def test_packed_weights_give_the_same_product(
     monkeypatch.setattr(products, "packing_pays", lambda dtype: True)
     linear = nn.Linear(24, 40, bias=bias)
     replaced = products.replace_linear(linear, dtype, torch.float32)
-    assert isinstance(replaced, products.Product)
+    assert isinstance(replaced, products.CastLinear)
     for n in (1, 7, 600):
         given = torch.randn(n, 24)
         with torch.inference_mode():

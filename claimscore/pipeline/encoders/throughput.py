@@ -1,0 +1,282 @@
+"""How many tokens a device takes at once, and how many a second: found by work, kept in files.
+
+A batch's budget of tokens decides which texts share a forward pass, and so the last bits of a
+score (2e-5 at most). It is the device's default until memory runs out; then it is halved and kept
+for later runs. Throughput decides nothing: `estimate` and `models check` read it. It is counted in
+tokens by characters, since an estimate has no tokenizer; it is of all that a call does, without
+stored results and without waiting for a device that another thread has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+
+from claimscore.atomic import write_text
+from claimscore.config import EncoderConfig, user_state_dir
+from claimscore.errors import ClaimscoreError
+from claimscore.pipeline.encoders.devices import device_label, device_wait_s, gpu_name
+from claimscore.pipeline.encoders.protocols import ModelInfo
+
+if TYPE_CHECKING:
+    import torch
+
+#: Tokens in one forward pass, by device: on a CPU so few that the states of a layer stay near the
+#: cores, on a GPU so many that launching costs nothing. More pays nowhere.
+DEFAULT_TOKENS = {"cpu": 1024, "cuda": 131_072}
+DEFAULT, GIVEN, LOWERED = "default of the device", "given", "lowered when memory ran out"
+BUDGETS_FILE = "token-budgets.json"
+
+#: Characters of a token, about, and the special tokens that a text costs besides.
+CHARACTERS_PER_TOKEN, SPECIAL_TOKENS = 4, 2
+#: Tokens of a text that is filled up to what most models read.
+PADDED_TOKENS = 512
+#: Seconds of work after which throughput is written down; then each time they have doubled.
+FIRST_NOTE_S = 1.0
+THROUGHPUT_FILE = "model-throughput.json"
+
+#: `calibrate` doubles its work until a call takes `CALIBRATION_S`: then what is done once a call
+#: counts little. On a busy machine few texts do, so they are `ENOUGH` besides, unless that takes
+#: longer than `LONG_S`.
+CALIBRATION_S, ENOUGH, LONG_S = 1.0, 64, 5.0
+_FIRST, _MOST = 8, 4096
+_WORDS = ("room", "pool", "staff", "breakfast", "garden", "view", "bar", "bed")
+_TEXTS = (
+    "The {word} of house {n} is clean.",
+    "Guests of house {n} like the {word}, which is open until late in the evening.",
+    "Nobody in house {n} said anything about the {word}.",
+    "The {word} was cold, and the staff of house {n} did not help us when we asked for it twice.",
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class TokenBudget(NamedTuple):
+    """Tokens in one forward pass, and where the number is from: one of the words above."""
+
+    tokens: int
+    origin: str
+
+
+def token_budget(given: int | None, info: ModelInfo, device: torch.device) -> TokenBudget:
+    """Return the budget of a model on a device: given, else lowered by an earlier run, else new."""
+    if given is not None:
+        return TokenBudget(given, GIVEN)
+    row = _read_state(budgets_file()).get(_budget_name(info, device))
+    tokens = row.get("tokens") if isinstance(row, dict) else None
+    if type(tokens) is int and tokens >= 1:
+        return TokenBudget(tokens, LOWERED)
+    return TokenBudget(DEFAULT_TOKENS[device.type], DEFAULT)
+
+
+def save_lowered_budget(info: ModelInfo, device: torch.device, tokens: int) -> None:
+    """Keep for later runs that memory ran out above ``tokens``."""
+    _write_state(budgets_file(), _budget_name(info, device), {"tokens": tokens})
+
+
+def budgets_file() -> Path:
+    """Where lowered budgets are kept; deleting it lets later runs begin with the default."""
+    return user_state_dir() / BUDGETS_FILE
+
+
+def _budget_name(info: ModelInfo, device: torch.device) -> str:
+    name = gpu_name(device) if device.type == "cuda" else device.type
+    return " | ".join((info.model, info.revision, name, info.dtype))
+
+
+class Throughput(NamedTuple):
+    """Tokens that a model was given, and the seconds that it took for them."""
+
+    tokens: float
+    seconds: float
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.tokens / self.seconds
+
+
+class ThroughputKey(NamedTuple):
+    """What throughput is of: a model as it is called, its role, its arithmetic and the device."""
+
+    role: str
+    model: str
+    dtype: str
+    device: str
+
+
+def throughput_key(role: str, config: EncoderConfig, *, served: bool = False) -> ThroughputKey:
+    """The key of a config's model of a role; the config's device is a single one."""
+    device = "its server" if served else device_label(config.device)
+    return ThroughputKey(role, getattr(config, role) or "", config.dtype, device)
+
+
+def known_throughput(key: ThroughputKey) -> Throughput | None:
+    """The throughput that was saved last; None where there is none that can be read."""
+    row = _read_state(throughput_file()).get(" | ".join(key))
+    if not isinstance(row, dict):
+        return None
+    tokens, seconds = _positive(row.get("tokens")), _positive(row.get("seconds"))
+    return None if tokens is None or seconds is None else Throughput(tokens, seconds)
+
+
+def save_throughput(key: ThroughputKey, found: Throughput) -> None:
+    """Keep it in the user's state folder; a folder that cannot be written is no error."""
+    row = {"tokens": round(found.tokens), "seconds": round(found.seconds, 6)}
+    _write_state(throughput_file(), " | ".join(key), row)
+
+
+def has_throughput(role: str, model: str, dtype: str) -> bool:
+    """Whether a model's throughput is known on any device: only then a device is worth a look."""
+    start = " | ".join(ThroughputKey(role, model, dtype, ""))
+    return any(name.startswith(start) for name in _read_state(throughput_file()))
+
+
+def throughput_file() -> Path:
+    """Where throughput is kept; deleting it forgets all of it."""
+    return user_state_dir() / THROUGHPUT_FILE
+
+
+def estimated_tokens(items: Sequence[str | tuple[str, ...]]) -> int:
+    """About the tokens of distinct texts, or of tuples of texts: nothing is tokenised."""
+    tokens = 0
+    for item in set(items):
+        texts = (item,) if isinstance(item, str) else item
+        tokens += sum(len(text) // CHARACTERS_PER_TOKEN + SPECIAL_TOKENS for text in texts)
+    return tokens
+
+
+def padded_tokens(texts: Sequence[str | tuple[str, ...]]) -> int:
+    """The tokens of distinct texts of which each is filled up."""
+    return PADDED_TOKENS * len(set(texts))
+
+
+class Meter:
+    """Adds up what a model does and saves its throughput now and then; threads may share it.
+
+    A figure of more tokens stays until another one is of at least half as many: seconds would let
+    little work on a busy machine stand for much on an idle one.
+    """
+
+    def __init__(self, key: ThroughputKey) -> None:
+        self.key = key
+        self.total = Throughput(0.0, 0.0)
+        self._next_note_s = FIRST_NOTE_S
+        self._mutex = threading.Lock()
+
+    def add(self, tokens: float, seconds: float) -> None:
+        """Count a call that was answered."""
+        with self._mutex:
+            self.total = Throughput(self.total.tokens + tokens, self.total.seconds + seconds)
+            if self.total.seconds < self._next_note_s or not self.total.tokens:
+                return
+            self._next_note_s = 2 * self.total.seconds
+            known = known_throughput(self.key)
+            if known is None or known.tokens <= 2 * self.total.tokens:
+                save_throughput(self.key, self.total)
+
+
+class Metered:
+    """A model whose `metered` methods are timed once it has a `meter`."""
+
+    meter: Meter | None = None
+
+
+def metered(weight: Callable[[Any], int] = estimated_tokens) -> Callable[[F], F]:
+    """Let a method of lists of texts or pairs tell the model's meter how long it took.
+
+    ``weight`` gives the tokens of such a list.
+    """
+
+    def decorate(method: F) -> F:
+        @functools.wraps(method)
+        def timed(self: Metered, /, *items: Any, **options: Any) -> Any:
+            if self.meter is None:
+                return method(self, *items, **options)
+            began, waited = time.monotonic(), device_wait_s()
+            found = method(self, *items, **options)
+            seconds = time.monotonic() - began - (device_wait_s() - waited)
+            tokens = sum(weight(texts) for texts in items if isinstance(texts, list | tuple))
+            self.meter.add(tokens, seconds)
+            return found
+
+        return cast(F, timed)
+
+    return decorate
+
+
+def calibrate(model: Any) -> Throughput:
+    """Time a loaded model on made-up texts as long as claims, for about a second; save the figure.
+
+    The model is one of the roles `nli`, `embedder` and `token_encoder`, and has a meter.
+    """
+    assert isinstance(model, Metered)
+    assert model.meter is not None
+    key, model.meter = model.meter.key, None  # what a run saves is of real texts
+    n, start = _FIRST, 0
+    _ask(model, key.role, _made_up_pairs(start, n))
+    while True:
+        start += n
+        pairs = _made_up_pairs(start, n)
+        began = time.monotonic()
+        tokens = _ask(model, key.role, pairs)
+        seconds = time.monotonic() - began
+        if (seconds >= CALIBRATION_S and n >= ENOUGH) or seconds >= LONG_S or n >= _MOST:
+            break
+        n *= 2
+    found = Throughput(tokens, seconds)
+    save_throughput(key, found)
+    return found
+
+
+def _made_up_pairs(start: int, n: int) -> list[tuple[str, str]]:
+    """Pairs of texts, no two alike."""
+    return [
+        (
+            _TEXTS[i % 4].format(word=_WORDS[i % 8], n=i),
+            _TEXTS[i // 4 % 4].format(word=_WORDS[i // 8 % 8], n=-i),
+        )
+        for i in range(start, start + n)
+    ]
+
+
+def _ask(model: Any, role: str, pairs: list[tuple[str, str]]) -> int:
+    """Ask the model about all pairs, or about their texts; return the tokens it was given."""
+    if role == "nli":
+        model.classify(pairs)
+        return estimated_tokens(pairs)
+    firsts, seconds = [first for first, _ in pairs], [second for _, second in pairs]
+    if role == "embedder":
+        model.embed([*firsts, *seconds])
+    else:
+        model.bertscore(firsts, seconds)
+    return estimated_tokens([*firsts, *seconds])
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    """The rows of a state file by name; none where it is not there or damaged."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _write_state(path: Path, name: str, row: dict[str, Any]) -> None:
+    """Add a row, or replace it; a folder that cannot be written is no error."""
+    content = {**_read_state(path), name: row}
+    with contextlib.suppress(OSError, ClaimscoreError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+
+def _positive(value: object) -> float | None:
+    """A number above zero; None for all else that a file may hold."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e18:
+        return None
+    return float(value)

@@ -1,0 +1,429 @@
+"""Token embeddings: BERTScore of pairs of texts, and the upper layers of whole texts.
+
+Zhang et al., "BERTScore: Evaluating Text Generation with BERT", ICLR 2020. As in their package:
+embeddings of one layer, made unit length; special tokens take no part in the averages but remain
+candidates of the matching; no idf weights. Numbers equal those of bert-score 0.3.13, whose layers
+and baselines are package data; those of the embedded encoder are ours.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from claimscore.config import EncoderConfig
+from claimscore.errors import ConfigError
+from claimscore.pipeline.encoders.backbone import Backbone, BatchedModel, refuse_nan
+from claimscore.pipeline.encoders.batching import BatchRunner
+from claimscore.pipeline.encoders.distinct import distinct, distinct_texts
+from claimscore.pipeline.encoders.loading import EMBEDDED, ModelLoader, load_config
+from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch, TokenLayers
+from claimscore.pipeline.encoders.throughput import metered
+from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
+from claimscore.pipeline.encoders.tokenizing import (
+    EncodedTexts,
+    TextTokenizer,
+    alone,
+    refuse_bare,
+)
+
+logger = logging.getLogger("claimscore")
+
+#: Tokenizers to which bert-score gives each text with a space in front.
+_SPACE_IN_FRONT = ("RobertaTokenizer", "GPT2Tokenizer")
+#: Tokens whose embeddings may be held at once: 1 GiB at 1,024 dimensions.
+WINDOW_TOKENS = 262_144
+
+DATA = Path(__file__).parent / "data"
+PUBLISHED_PATH = DATA / "bert_score_baselines.json"
+EMBEDDED_BASELINE_PATH = DATA / "bertscore_baseline.json"
+EMBEDDED_LAYER = 6
+
+#: Owners under which the hub keeps models that bert-score knows by their bare names.
+_OWNERS = (
+    "FacebookAI",
+    "google-bert",
+    "distilbert",
+    "albert",
+    "xlnet",
+    "google-t5",
+)
+
+#: Precision, recall and F1 of texts that have nothing to do with one another.
+Baseline = tuple[float, float, float]
+
+
+class BatchedTokenEncoder(BatchedModel):
+    """BERTScore from one layer of one model on one device.
+
+    Guarantees: rows in the order of the input, each distinct text encoded once (unless more than
+    `WINDOW_TOKENS` tokens would have to be held), and never a score from a NaN.
+    """
+
+    def __init__(
+        self,
+        info: ModelInfo,
+        backbone: Backbone,
+        tokenizer: Any,  # transformers' tokenizers: untyped
+        *,
+        layer: int,
+        baseline: Baseline | None,
+        limit: int,
+        batch_tokens: int | None = None,
+    ) -> None:
+        self.info = info
+        self.layer = layer
+        self.baseline = baseline
+        self.limit = limit
+        self._backbone = backbone
+        self._tokenizer = tokenizer
+        self._texts = TextTokenizer(tokenizer, limit)
+        self._space = " " if type(tokenizer).__name__.startswith(_SPACE_IN_FRONT) else ""
+        self._runner = BatchRunner(
+            info, backbone.device, given=batch_tokens, padded=backbone.padded
+        )
+
+    def as_read(self, text: str) -> str:
+        """A text as the tokenizer gets it: stripped, for some tokenizers with a space in front."""
+        return self._space + text.strip()
+
+    def truncates(self, texts: Sequence[str]) -> NDArray[np.bool_]:
+        """Return for each text whether it is longer than the model reads, ``[n]``."""
+        unique = distinct([text.strip() for text in texts])
+        given = [self.as_read(text) for text in unique.items]
+        return self._texts.truncates(given)[unique.inverse]
+
+    @metered()
+    def token_layers(
+        self, texts: Sequence[str], n_layers: int, *, on_batch: OnBatch | None = None
+    ) -> list[TokenLayers]:
+        """The last ``n_layers`` layers up to `layer` (fewer where there are fewer) of each text.
+
+        A text is cut to the model's limit. Raises `ValueError` for a blank text,
+        `RejectedItemsError` naming the texts of which the tokenizer leaves nothing or which do
+        not fit into memory, `ConfigError` for a tokenizer that does not say where its tokens are.
+        """
+        unique = distinct_texts(texts, "it has no tokens")
+        placed = [self._place_tokens(text) for text in unique.items]
+        refuse_bare([len(text.own) for text in placed], unique.items, self.info, unique.positions)
+        rows = WholeRows(ragged(text.ids for text in placed))
+        found: dict[int, TokenLayers] = {}
+
+        def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
+            layers = self._layers(batch, n_layers)
+            for i, states in zip(places.tolist(), layers, strict=True):
+                text = placed[i]
+                own = states[:, np.array(text.own)]
+                found[i] = TokenLayers(own, text.pieces, np.array(text.words))
+
+        self._runner.run_items(unique, rows.lengths, forward, build=rows.batch, on_batch=on_batch)
+        return [found[i] for i in unique.inverse.tolist()]
+
+    @metered()
+    def bertscore(
+        self,
+        candidates: Sequence[str],
+        references: Sequence[str],
+        *,
+        on_batch: OnBatch | None = None,
+    ) -> NDArray[np.float64]:
+        """Return ``[n, 3]`` raw P, R and F1.
+
+        Raises `ValueError` for an empty text, and `RejectedItemsError` naming the pairs for texts
+        of which the tokenizer leaves nothing or which do not fit into memory.
+        """
+        n = len(candidates)
+        if len(references) != n:
+            raise ValueError(f"{n} candidates, but {len(references)} references")
+        stripped = [text.strip() for text in (*candidates, *references)]
+        if "" in stripped:
+            place = stripped.index("")
+            side = "candidate" if place < n else "reference"
+            raise ValueError(f"{side} {place % n} is empty: an empty text has no BERTScore")
+        texts = distinct(stripped)
+        sides = texts.inverse.reshape(2, n).T
+        encoded = self._texts.encode([self.as_read(text) for text in texts.items])
+        refuse_bare(encoded.n_own, texts.items, self.info, lambda *bare: _pairs_with(bare, sides))
+        scores = np.full((n, 3), np.nan)
+        done = 0
+        for window in windows(sides, encoded.lengths, WINDOW_TOKENS):
+            for scored in self._score_window(window, sides, encoded, scores):
+                done += scored
+                if on_batch is not None:
+                    on_batch(done)
+        return scores
+
+    def _score_window(
+        self,
+        window: range,
+        sides: NDArray[np.int64],
+        encoded: EncodedTexts,
+        scores: NDArray[np.float64],
+    ) -> Iterator[int]:
+        """Fill the window's rows of ``scores``; yield how many after each batch.
+
+        A pair is matched as soon as both its texts are there, and embeddings that no pair waits
+        for are dropped.
+        """
+        texts = np.unique(sides[window.start : window.stop])
+        waiting: dict[int, set[int]] = defaultdict(set)
+        for pair in window:
+            for text in sides[pair].tolist():
+                waiting[text].add(pair)
+        held: dict[int, Tensor] = {}
+        rows = encoded.rows
+
+        def build(places: NDArray[np.int64]) -> TokenBatch:
+            return rows.batch(texts[places])
+
+        def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
+            held.update(zip(texts[places].tolist(), self._embed(batch), strict=True))
+
+        def match(pair: int) -> None:
+            candidate, reference = sides[pair].tolist()
+            weights = [
+                torch.from_numpy(encoded.own(text)).to(self._backbone.device)
+                for text in (candidate, reference)
+            ]
+            scores[pair] = bertscore_from_embeddings(held[candidate], held[reference], *weights)
+            for text in {candidate, reference}:
+                waiting[text].discard(pair)
+                if not waiting[text]:
+                    del held[text]
+
+        for places in self._runner.run(
+            encoded.lengths[texts],
+            forward,
+            build=build,
+            owners=lambda row: _pairs_with([int(texts[row])], sides),
+        ):
+            new = texts[places].tolist()
+            ready = {p for t in new for p in waiting[t] if all(s in held for s in sides[p])}
+            for pair in sorted(ready):
+                match(pair)
+            yield len(ready)
+
+    @torch.inference_mode()
+    def _embed(self, batch: TokenBatch) -> list[Tensor]:
+        """Return the unit-length states of each row in float32."""
+        states = refuse_nan(F.normalize(self._backbone.states(batch), dim=-1), self.info)
+        return list(torch.split(states, batch.lengths.tolist()))
+
+    def _place_tokens(self, text: str) -> _PlacedTokens:
+        if not getattr(self._tokenizer, "is_fast", False):
+            raise ConfigError(
+                f"the tokenizer of {self.info.model} does not say where its tokens stand in the "
+                "text; name another token encoder"
+            )
+        whole = self.as_read(text)
+        with alone(self._tokenizer):
+            row = self._tokenizer(
+                whole,
+                truncation=True,
+                max_length=self.limit,
+                return_special_tokens_mask=True,
+                return_offsets_mapping=True,
+            )
+        words, special = row.word_ids(), row["special_tokens_mask"]
+        own = [i for i, word in enumerate(words) if not special[i] and word is not None]
+        return _PlacedTokens(
+            list(row["input_ids"]),
+            own,
+            [whole[slice(*row["offset_mapping"][i])].strip() for i in own],
+            [int(words[i]) for i in own],
+        )
+
+    @torch.inference_mode()
+    def _layers(self, batch: TokenBatch, n_layers: int) -> list[NDArray[np.float32]]:
+        """The unit-length states of each row, ``[L, tokens, d]``."""
+        layers = F.normalize(torch.stack(self._backbone.layers(batch, n_layers)), dim=-1)
+        states: NDArray[np.float32] = refuse_nan(layers, self.info).cpu().numpy()
+        return np.split(states, batch.starts[1:], axis=1)
+
+
+class _PlacedTokens(NamedTuple):
+    """A text's ids, the places of its own tokens among them, and of those the text and the word."""
+
+    ids: list[int]
+    own: list[int]
+    pieces: list[str]
+    words: list[int]
+
+
+def load(config: EncoderConfig) -> BatchedTokenEncoder:
+    """Load the encoder that ``config.token_encoder`` names, up to the layer that is asked for.
+
+    The layers above are never loaded. Without ``config.rescale_with_baseline`` it has no baseline;
+    where one was asked for and there is none, a warning says that scores stay as the model gives
+    them.
+    """
+    loader = ModelLoader(config)
+    source = loader.find(config.token_encoder)
+    settings = load_config(source)
+    embedded = read_embedded_baseline() if source.name == EMBEDDED else None
+    default = (
+        published().layers.get(published_name(source.name)) if embedded is None else embedded[0]
+    )
+    layer = keep_layers(source.name, settings, config.token_layer, default)
+    loaded = loader.encoder(source, settings)
+    baseline = (
+        published_baseline(source.name, layer) if embedded is None else embedded[1].get(layer)
+    )
+    if baseline is None and config.rescale_with_baseline:
+        logger.warning(
+            "no published baseline for %s, layer %d: its BERTScore is not rescaled",
+            config.token_encoder,
+            layer,
+        )
+    return BatchedTokenEncoder(
+        loaded.info,
+        loaded.backbone(loader.dtype),
+        loaded.tokenizer,
+        layer=layer,
+        baseline=baseline if config.rescale_with_baseline else None,
+        limit=loaded.limit,
+        batch_tokens=config.batch_tokens,
+    )
+
+
+def keep_layers(name: str, settings: Any, asked: int | None, default: int | None) -> int:
+    """Shorten a model's config to the layer to read, `choose_layer`, and return that.
+
+    Raises `ConfigError` for a model that is no plain encoder.
+    """
+    n_layers = getattr(settings, "num_hidden_layers", None)
+    if n_layers is None or getattr(settings, "is_encoder_decoder", False):
+        raise ConfigError(f"{name} is not a plain encoder; name another token encoder")
+    layer = choose_layer(name, asked, default, int(n_layers))
+    if getattr(settings, "layer_types", None):
+        settings.layer_types = settings.layer_types[:layer]
+    settings.num_hidden_layers = layer
+    return layer
+
+
+class Similarity(NamedTuple):
+    """BERTScore of a candidate against a reference."""
+
+    precision: float
+    recall: float
+    f1: float
+
+
+def bertscore_from_embeddings(
+    candidate: Tensor, reference: Tensor, candidate_weights: Tensor, reference_weights: Tensor
+) -> Similarity:
+    """Return P, R and F1 for unit-length embeddings ``[tokens, dim]`` and their weights.
+
+    P is the weighted mean over candidate tokens of the largest cosine with any reference token, R
+    the same with the roles exchanged; F1 is their harmonic mean, 0 where both are 0. A token of
+    weight 0 can still be another's best match. Averages are taken in float64.
+    """
+    cosine = candidate @ reference.T
+    precision = _weighted_mean(cosine.amax(dim=1), candidate_weights)
+    recall = _weighted_mean(cosine.amax(dim=0), reference_weights)
+    total = precision + recall
+    return Similarity(precision, recall, 2 * precision * recall / total if total else 0.0)
+
+
+def _weighted_mean(values: Tensor, weights: Tensor) -> float:
+    weights = weights.double()
+    total = float(weights.sum())
+    if not total > 0:
+        raise ValueError("a text without tokens of its own has no BERTScore")
+    return float((values.double() * weights).sum()) / total
+
+
+def windows(
+    sides: NDArray[np.int64], lengths: NDArray[np.int64], most_tokens: int
+) -> Iterator[range]:
+    """Cut pairs into ranges whose distinct texts have at most ``most_tokens`` tokens.
+
+    A single pair of more tokens is a range of its own.
+    """
+    start, tokens, seen = 0, 0, set[int]()
+    for pair, texts in enumerate(sides.tolist()):
+        new = set(texts) - seen
+        tokens += sum(int(lengths[text]) for text in new)
+        if tokens > most_tokens and pair > start:
+            yield range(start, pair)
+            start, seen = pair, set(texts)
+            tokens = sum(int(lengths[text]) for text in seen)
+        else:
+            seen |= new
+    if start < len(sides):
+        yield range(start, len(sides))
+
+
+def _pairs_with(texts: Sequence[int], sides: NDArray[np.int64]) -> tuple[int, ...]:
+    return tuple(np.flatnonzero(np.isin(sides, texts).any(axis=1)).tolist())
+
+
+class Published(NamedTuple):
+    """What bert-score's authors published: layer of each model, baselines of each layer."""
+
+    layers: dict[str, int]
+    baselines: dict[str, list[Baseline]]
+
+
+@cache
+def published() -> Published:
+    """Return bert-score's layers and English baselines, from package data."""
+    content = json.loads(PUBLISHED_PATH.read_text(encoding="utf-8"))
+    baselines = {
+        model: [(p, r, f) for p, r, f in rows] for model, rows in content["baselines"]["en"].items()
+    }
+    return Published(content["layers"], baselines)
+
+
+def published_name(name: str) -> str:
+    """Return a hub model's name in bert-score's tables: no revision, no owner they left out."""
+    name = name.partition("@")[0]
+    owner, _, rest = name.partition("/")
+    return rest if rest and owner in _OWNERS else name
+
+
+def published_baseline(name: str, layer: int) -> Baseline | None:
+    """Return the published baseline of a model's layer, or None where there is none."""
+    rows = published().baselines.get(published_name(name), [])
+    return rows[layer] if layer < len(rows) else None
+
+
+def choose_layer(name: str, asked: int | None, default: int | None, n_layers: int) -> int:
+    """Return the layer to read: the one asked for, else the default; 0 is the embeddings."""
+    layer = default if asked is None else asked
+    if layer is None:
+        raise ConfigError(
+            f"{name} has no published layer for BERTScore; name one of its {n_layers} layers "
+            "with --token-layer"
+        )
+    if not 0 <= layer <= n_layers:
+        raise ConfigError(f"{name} has layers 0 to {n_layers}; --token-layer {layer} is not there")
+    return layer
+
+
+def read_embedded_baseline(path: Path = EMBEDDED_BASELINE_PATH) -> tuple[int, dict[int, Baseline]]:
+    """Return the default layer of the embedded encoder and the baselines by layer."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        layers = {
+            int(layer): (float(row["precision"]), float(row["recall"]), float(row["f1"]))
+            for layer, row in content.get("layers", content).items()
+            if str(layer).isdigit()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise ConfigError(
+            f"the baseline of the embedded token encoder, {path}, cannot be read ({exc}); "
+            "install claimscore again, or name another token encoder"
+        ) from exc
+    return int(content.get("default_layer", EMBEDDED_LAYER)), layers
