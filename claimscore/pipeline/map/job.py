@@ -190,14 +190,55 @@ def map(
             return _result(files, finished, progress)
         progress.rows_total, progress.rows_done = parts.n_rows, parts.n_done
         directory.event("started", rows=parts.n_rows, chunks_todo=len(todo))
+
+        async def answer(ledger: Ledger) -> None:
+            async with open_engine(
+                llm,
+                provider,
+                config.cache_dir,
+                ledger=ledger,
+                retry_failed=config.retry_failed,
+                on_event=reporter.event_listener(directory),
+            ) as engine:
+                progress.engine = engine.stats
+                asker = _ChunkAsker(parts, questions, engine, progress)
+                waiting_for, fail = engine.waiting_for, asker.fail
+                async with supervised(
+                    llm, engine, directory, reporter, waiting_for=waiting_for, fail=fail
+                ):
+                    await asker.run(todo)
+                if engine.stats.all_too_long:
+                    raise ConfigError(
+                        "every request is too long for the model; nothing was answered"
+                    )
+
         if todo:
-            asker = _ChunkAsker(config, llm, provider, questions, parts, directory, reporter)
-            asker.run_blocking(todo)
+            with _stop_noted(parts, directory, reporter), open_ledger(directory, llm) as ledger:
+                run_blocking(answer, ledger)
         reporter.phase("writing", directory)
         finished = parts.write_files()
         spent = dataclasses.asdict(run_spent(directory))
         directory.remove()
         return _result(files, finished, progress, spent)
+
+
+@contextlib.contextmanager
+def _stop_noted(
+    parts: MapParts, directory: RunDirectory, reporter: ProgressReporter[MapProgress]
+) -> Iterator[None]:
+    """While the block works, people may see that it does; note how it ended."""
+    reporter.phase("running", directory)
+    parts.write_state()
+    try:
+        yield
+    except BaseException as exc:
+        with contextlib.suppress(ClaimscoreError):  # the reason to stop is the news
+            parts.write_state()
+            used = _spent(reporter.progress.engine)
+            directory.event("stopped", reason=f"{type(exc).__name__}: {exc}", **used)
+        raise
+    finally:
+        reporter.end(directory)
 
 
 def map_settings(
@@ -254,112 +295,61 @@ def _spent(engine: EngineStats | None) -> JSON:
 
 
 class _ChunkAsker:
-    """Asks about the rows of chunk after chunk with one engine, and writes their answers."""
+    """Asks about the rows of chunk after chunk, and writes their answers.
+
+    The next chunk is ready when the engine runs short of rows. So the engine never starves, and few
+    rows are in memory.
+    """
 
     def __init__(
-        self,
-        config: MapConfig,
-        llm: LLMConfig,
-        provider: Provider,
-        questions: Questions,
-        parts: MapParts,
-        directory: RunDirectory,
-        reporter: ProgressReporter[MapProgress],
+        self, parts: MapParts, questions: Questions, engine: Engine, progress: MapProgress
     ) -> None:
-        self._config = config
-        self._llm = llm
-        self._provider = provider
-        self._questions = questions
         self._parts = parts
-        self._directory = directory
-        self._reporter = reporter
-        self._progress = reporter.progress
+        self._questions = questions
+        self._engine = engine
+        self._progress = progress
         self._error: Exception | None = None
 
-    def run_blocking(self, todo: Sequence[int]) -> None:
+    async def run(self, todo: Sequence[int]) -> None:
         """Do these chunks; raise what stopped them, after answers in flight have landed."""
-        directory, parts = self._directory, self._parts
-        self._reporter.phase("running", directory)
-        parts.write_state()
-        try:
-            with open_ledger(directory, self._llm) as ledger:
-                run_blocking(self._run, todo, ledger)
-        except BaseException as exc:
-            with contextlib.suppress(ClaimscoreError):  # the reason to stop is the news
-                parts.write_state()
-                used = _spent(self._progress.engine)
-                directory.event("stopped", reason=f"{type(exc).__name__}: {exc}", **used)
-            raise
-        finally:
-            self._reporter.end(directory)
-
-    async def _run(self, todo: Sequence[int], ledger: Ledger) -> None:
-        directory, reporter = self._directory, self._reporter
-        async with open_engine(
-            self._llm,
-            self._provider,
-            self._config.cache_dir,
-            ledger=ledger,
-            retry_failed=self._config.retry_failed,
-            on_event=reporter.event_listener(directory),
-        ) as engine:
-            self._progress.engine = engine.stats
-            async with supervised(
-                self._llm,
-                engine,
-                directory,
-                reporter,
-                waiting_for=engine.waiting_for,
-                fail=functools.partial(self._fail, engine),
-            ):
-                await self._ask_all(engine, todo)
-            if engine.stats.all_too_long:
-                raise ConfigError("every request is too long for the model; nothing was answered")
-
-    def _fail(self, engine: Engine, error: Exception) -> None:
-        """Stop for this reason unless there is one already.
-
-        No chunk raises while another has requests in flight: that would cancel them.
-        """
-        self._error = self._error or error
-        engine.stop()
-
-    @contextlib.contextmanager
-    def _errors_stop(self, engine: Engine) -> Iterator[None]:
-        try:
-            yield
-        except Exception as exc:  # `_ask_all` raises it again
-            self._fail(engine, exc)
-
-    async def _ask_all(self, engine: Engine, todo: Sequence[int]) -> None:
-        """Ask about chunk after chunk.
-
-        The next one is ready when the engine runs short of rows. So the engine never starves, and
-        few rows are in memory.
-        """
-        slots = anyio.Semaphore(
-            LINGERING + math.ceil(2 * engine.max_concurrency / self._parts.chunk_rows)
-        )
+        enough = math.ceil(2 * self._engine.max_concurrency / self._parts.chunk_rows)
+        slots = anyio.Semaphore(enough + LINGERING)
         async with anyio.create_task_group() as group:
-            for chunk in todo:
+            for number in todo:
                 await slots.acquire()
-                with self._errors_stop(engine):
-                    opened = await anyio.to_thread.run_sync(self._open, chunk)
-                    await engine.runs_short()
+                with self._errors_stop():
+                    chunk = await anyio.to_thread.run_sync(self._open, number)
+                    await self._engine.runs_short()
                 if self._error is not None:
                     break
-                group.start_soon(self._ask, engine, opened, slots)
+                group.start_soon(self._ask, chunk, slots)
                 await lowlevel.checkpoint()  # the engine hears of these rows before the next ones
         if self._error is not None:
             raise self._error
 
-    def _open(self, chunk: int) -> _OpenChunk:
-        rows = self._parts.read(chunk)
+    def fail(self, error: Exception) -> None:
+        """Stop for this reason unless there is one already; `run` raises it.
+
+        No chunk raises while another has requests in flight: that would cancel them.
+        """
+        self._error = self._error or error
+        self._engine.stop()
+
+    @contextlib.contextmanager
+    def _errors_stop(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as exc:
+            self.fail(exc)
+
+    def _open(self, number: int) -> _OpenChunk:
+        rows = self._parts.read(number)
         positions = rows.unanswered()
         frame = rows.given if rows.added is None else rows.given[positions]
-        return _OpenChunk(chunk, rows, positions, self._questions.ask(frame, self._provider))
+        asked = self._questions.ask(frame, self._engine.provider)
+        return _OpenChunk(number, rows, positions, asked)
 
-    async def _ask(self, engine: Engine, chunk: _OpenChunk, slots: anyio.Semaphore) -> None:
+    async def _ask(self, chunk: _OpenChunk, slots: anyio.Semaphore) -> None:
         n_counted = 0
         self._progress.rows_done += chunk.rows.given.height - len(chunk.positions)
 
@@ -370,8 +360,8 @@ class _ChunkAsker:
             self._progress.rows_done += 1
             return answer
 
-        with self._errors_stop(engine):
-            answered = await engine.answer_all(
+        with self._errors_stop():
+            answered = await self._engine.answer_all(
                 chunk.asked.requests,
                 parse,
                 max_tokens_limit=self._questions.prompt.settings.max_tokens_limit,
