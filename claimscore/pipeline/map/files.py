@@ -280,8 +280,7 @@ def map_status(place: Path | str) -> JSON | None:
         raise ConfigError(f"{name}: there is no such file, and no work on it beside it")
     return {
         "out": str(files.where),
-        "rows": _rows(finished.rows, finished.rows, sum(finished.failed.values())),
-        "failures": _by_kind(finished),
+        **_counts(finished.rows, finished.rows, _by_kind(finished)),
         "complete": True,
         "running": False,
     }
@@ -301,26 +300,19 @@ def _unfinished(files: MapFiles) -> JSON:
         settings, finished = directory.settings, files.finished()
         if "records" not in settings:
             return {**begun, "rows": None, "failures": []}
-        total = settings["records"]["count"]
-        if finished is not None:  # some of its failed rows are tried again
-            return {
-                **begun,
-                "rows": _rows(total, total, sum(finished.failed.values())),
-                "failures": _by_kind(finished),
-            }
-        counts = directory.counts()
-        done = counts.get(COLUMNS, 0)
-        if running and note is not None:
-            done = max(done, note["rows"][0])
-        return {
-            **begun,
-            "rows": _rows(total, done, counts.get("failures", 0)),
-            "failures": failures_by_kind(directory),
-        }
+        if finished is None:
+            done, failures = directory.counts().get(COLUMNS, 0), failures_by_kind(directory)
+        else:  # some of its failed rows are tried again
+            done, failures = finished.rows, _by_kind(finished)
+        if running and note is not None and note["rows"][1]:
+            done = note["rows"][0]
+        return {**begun, **_counts(settings["records"]["count"], done, failures)}
 
 
-def _rows(total: int, done: int, failed: int) -> dict[str, int]:
-    return {"total": total, "done": done, "failed": failed, "left": total - done}
+def _counts(total: int, done: int, failures: list[JSON]) -> JSON:
+    failed = sum(failure["count"] for failure in failures)
+    rows = {"total": total, "done": done, "failed": failed, "left": total - done}
+    return {"rows": rows, "failures": failures}
 
 
 def _by_kind(finished: FinishedMap) -> list[JSON]:
