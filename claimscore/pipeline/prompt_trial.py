@@ -21,8 +21,8 @@ from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.question import Answer
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.pipeline.llm_stage import PromptRequests, UnitSample, ask_units, task_result
-from claimscore.pipeline.map.questions import Questions, check_builtin
-from claimscore.pipeline.map.table import scratch_source
+from claimscore.pipeline.map.input_table import scratch_source
+from claimscore.pipeline.map.table_prompt import TablePrompt, check_builtin
 from claimscore.pipeline.plan import check_model, other_models
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, side_texts
@@ -231,9 +231,9 @@ def _map_trial(
     try:
         with scratch_source(source, stdin) as scratch:
             table = scratch.open()
-            questions = Questions(prompt, table.schema, table.name)
+            table_prompt = TablePrompt(prompt, table.schema, table.name)
             frame = next(iter(table.chunks(1)))
-        asked = questions.ask(frame, provider)
+        asked = table_prompt.requests(frame, provider)
         if not asked.requests:
             raise ConfigError(f"{source}, row 1: {asked.failures[0].message}")
         (request,) = asked.requests
@@ -243,7 +243,7 @@ def _map_trial(
             check_builtin(prompt, provider)
         except ConfigError as exc:
             return dataclasses.replace(trial, why_not=str(exc))
-        outcome = _outcome(_ask_row, questions, request, provider, llm, cache_dir)
+        outcome = _outcome(_ask_row, table_prompt, request, provider, llm, cache_dir)
     finally:
         run_blocking(provider.aclose)
     if isinstance(outcome, Failure):
@@ -253,7 +253,7 @@ def _map_trial(
 
 
 async def _ask_row(
-    questions: Questions,
+    table_prompt: TablePrompt,
     request: Request,
     provider: Provider,
     llm: LLMConfig,
@@ -261,9 +261,9 @@ async def _ask_row(
 ) -> Answer[dict[str, Any]] | Failure:
     if provider.family == "builtin":
         async with Engine(provider, MemoryCache()) as engine:
-            return await engine.answer(request, questions.parse)
+            return await engine.answer(request, table_prompt.parse)
     async with open_engine(llm, provider, cache_dir) as engine:
-        return await engine.answer(request, questions.parse)
+        return await engine.answer(request, table_prompt.parse)
 
 
 def _own_bytes(prompt: Prompt) -> int:

@@ -1,14 +1,14 @@
 """`claimscore map`: one prompt over the rows of any table.
 
-`table` reads rows, `questions` turns rows into requests and answers into columns, `job` asks,
-`parts` is the unfinished work and `files` the finished file, `estimate` counts beforehand. The work
-lies in a run directory, with the run's manifest, repair, lock and storage.
+`input_table` reads rows, `table_prompt` makes requests of rows and columns of answers, `job` asks,
+`map_parts` is the unfinished work and `map_files` the finished file, `estimate` counts beforehand.
+The work lies in a run directory, with the run's manifest, repair, lock and storage.
 """
 
 from __future__ import annotations
 
 from claimscore.pipeline.map.estimate import estimate_map
-from claimscore.pipeline.map.files import map_status
 from claimscore.pipeline.map.job import MapConfig, MapProgress, MapResult, map
+from claimscore.pipeline.map.map_files import map_status
 
 __all__ = ["MapConfig", "MapProgress", "MapResult", "estimate_map", "map", "map_status"]

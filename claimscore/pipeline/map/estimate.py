@@ -13,10 +13,10 @@ import polars as pl
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.estimating import Estimate, estimate_requests
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
-from claimscore.pipeline.map.files import MapFiles
+from claimscore.pipeline.map.input_table import find_source
 from claimscore.pipeline.map.job import MapConfig, map_settings
-from claimscore.pipeline.map.questions import Questions, check_builtin
-from claimscore.pipeline.map.table import find_source
+from claimscore.pipeline.map.map_files import MapFiles
+from claimscore.pipeline.map.table_prompt import TablePrompt, check_builtin
 
 
 def estimate_map(
@@ -40,19 +40,23 @@ def estimate_map(
         finished = None if files.has_parts else files.finished()
         if finished is None:
             table = source.open()
-            questions = Questions(prompt, table.schema, table.name)
+            table_prompt = TablePrompt(prompt, table.schema, table.name)
             frames = table.chunks(config.chunk_rows)
         else:
             finished.refuse_others(
                 map_settings(config, prompt, provider, source.digest(), finished.rows)
             )
             rows = files.rows(scratch)
-            questions = Questions(prompt, rows.schema(finished.columns), source.name)
+            table_prompt = TablePrompt(prompt, rows.schema(finished.columns), source.name)
             if config.retry_failed:
                 frames = rows.failed(finished.columns)
         return estimate_requests(
-            (request for frame in frames for request in questions.ask(frame, provider).requests),
-            questions.parse,
+            (
+                request
+                for frame in frames
+                for request in table_prompt.requests(frame, provider).requests
+            ),
+            table_prompt.parse,
             name=prompt.name,
             llm=config.llm,
             provider=provider,

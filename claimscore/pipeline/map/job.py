@@ -24,10 +24,10 @@ from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.pipeline.llm.stats import EngineStats
-from claimscore.pipeline.map.files import NO_FAILURES, FinishedMap, MapFiles
-from claimscore.pipeline.map.parts import ChunkRows, MapParts
-from claimscore.pipeline.map.questions import Questions, RowOutcome, RowRequests, check_builtin
-from claimscore.pipeline.map.table import find_source, scratch_source
+from claimscore.pipeline.map.input_table import find_source, scratch_source
+from claimscore.pipeline.map.map_files import NO_FAILURES, FinishedMap, MapFiles
+from claimscore.pipeline.map.map_parts import ChunkRows, MapParts
+from claimscore.pipeline.map.table_prompt import RowOutcome, RowRequests, TablePrompt, check_builtin
 from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.repair import repair
 from claimscore.pipeline.spending import open_ledger, run_spent, take_over_spending
@@ -182,7 +182,7 @@ def map(
         reporter.phase("reading", directory)
         parts = MapParts(files, directory, config.chunk_rows)
         source = find_source(config.input, directory.state, stdin)
-        questions = parts.take(source, settings, prompt)
+        table_prompt = parts.take(source, settings, prompt)
         todo = parts.todo(retry_failed=config.retry_failed)
         finished = parts.nothing_new()
         if finished is not None:
@@ -201,7 +201,7 @@ def map(
                 on_event=reporter.event_listener(directory),
             ) as engine:
                 progress.engine = engine.stats
-                asker = _ChunkAsker(parts, questions, engine, progress)
+                asker = _ChunkAsker(parts, table_prompt, engine, progress)
                 waiting_for, fail = engine.waiting_for, asker.fail
                 async with supervised(
                     llm, engine, directory, reporter, waiting_for=waiting_for, fail=fail
@@ -302,10 +302,10 @@ class _ChunkAsker:
     """
 
     def __init__(
-        self, parts: MapParts, questions: Questions, engine: Engine, progress: MapProgress
+        self, parts: MapParts, table_prompt: TablePrompt, engine: Engine, progress: MapProgress
     ) -> None:
         self._parts = parts
-        self._questions = questions
+        self._prompt = table_prompt
         self._engine = engine
         self._progress = progress
         self._error: Exception | None = None
@@ -346,7 +346,7 @@ class _ChunkAsker:
         rows = self._parts.read(number)
         positions = rows.unanswered()
         frame = rows.given if rows.added is None else rows.given[positions]
-        asked = self._questions.ask(frame, self._engine.provider)
+        asked = self._prompt.requests(frame, self._engine.provider)
         return _OpenChunk(number, rows, positions, asked)
 
     async def _ask(self, chunk: _OpenChunk, slots: anyio.Semaphore) -> None:
@@ -355,7 +355,7 @@ class _ChunkAsker:
 
         def parse(completion: Completion) -> dict[str, Any]:
             nonlocal n_counted
-            answer = self._questions.parse(completion)
+            answer = self._prompt.parse(completion)
             n_counted += 1
             self._progress.rows_done += 1
             return answer
@@ -364,7 +364,7 @@ class _ChunkAsker:
             answered = await self._engine.answer_all(
                 chunk.asked.requests,
                 parse,
-                max_tokens_limit=self._questions.prompt.settings.max_tokens_limit,
+                max_tokens_limit=self._prompt.prompt.settings.max_tokens_limit,
             )
             outcomes: dict[int, RowOutcome] = {**chunk.asked.failures}
             outcomes.update(zip(chunk.asked.rows, answered, strict=True))
@@ -375,6 +375,6 @@ class _ChunkAsker:
     def _write(self, chunk: _OpenChunk, outcomes: Mapping[int, RowOutcome]) -> None:
         first = chunk.number * self._parts.chunk_rows
         numbers = [first + position for position in chunk.positions]
-        new = self._questions.answers([outcomes[row] for row in range(len(numbers))], numbers)
+        new = self._prompt.answers([outcomes[row] for row in range(len(numbers))], numbers)
         columns = chunk.rows.with_answers(chunk.positions, new.columns)
         self._parts.write(chunk.number, new._replace(columns=columns))

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claimscore.errors import InputError
-from claimscore.pipeline.map.table import (
+from claimscore.pipeline.map.input_table import (
     MAX_FIELDS,
     JsonType,
     find_source,

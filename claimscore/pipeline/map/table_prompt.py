@@ -48,7 +48,7 @@ class RowAnswers(NamedTuple):
     failures: pl.DataFrame
 
 
-class Questions:
+class TablePrompt:
     """Makes requests of a table's rows with one prompt, and columns of their answers.
 
     `ConfigError`, before anything is spent, where the prompt does not fit the columns of the
@@ -77,7 +77,7 @@ class Questions:
         self._slots = [self._fields.index(field) for field in self._pieces[1::2]]
         self._checks_integers = "integer" in json.dumps(prompt.output)
 
-    def ask(self, frame: pl.DataFrame, provider: Provider) -> RowRequests:
+    def requests(self, frame: pl.DataFrame, provider: Provider) -> RowRequests:
         """A request for each row whose columns all have a value."""
         texts = [_as_texts(frame[field]) for field in self._fields]
         asked = RowRequests([], [], {})

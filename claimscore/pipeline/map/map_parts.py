@@ -17,9 +17,9 @@ from typing import NamedTuple
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from claimscore.pipeline.map.files import CALLED, COLUMNS, NO_FAILURES, FinishedMap, MapFiles
-from claimscore.pipeline.map.questions import ERROR_COLUMN, STAGE, Questions, RowAnswers
-from claimscore.pipeline.map.table import TableSource
+from claimscore.pipeline.map.input_table import TableSource
+from claimscore.pipeline.map.map_files import CALLED, COLUMNS, NO_FAILURES, FinishedMap, MapFiles
+from claimscore.pipeline.map.table_prompt import ERROR_COLUMN, STAGE, RowAnswers, TablePrompt
 from claimscore.prompts import Prompt
 from claimscore.rundir import RunDirectory
 from claimscore.types import JSON
@@ -70,7 +70,7 @@ class MapParts:
 
     def take(
         self, source: TableSource, settings: Callable[[str, int], JSON], prompt: Prompt
-    ) -> Questions:
+    ) -> TablePrompt:
         """Make sure that all rows are there, and that answers so far fit input and settings.
 
         `settings` are those that determine the file, by the digest and the number of the rows.
@@ -89,13 +89,13 @@ class MapParts:
         else:
             table = source.open()
             count, schema = table.n_rows, table.schema
-        questions = Questions(prompt, schema, source.name)
+        table_prompt = TablePrompt(prompt, schema, source.name)
         self._settings = settings(digest, count)
         directory.check_settings(self._settings, CALLED)
         for chunk, frame in enumerate(table.chunks(self.chunk_rows) if table is not None else ()):
             if not directory.has(chunk, "records"):
                 directory.write_parts(chunk, "records", {"records": frame})
-        return questions
+        return table_prompt
 
     def todo(self, *, retry_failed: bool) -> list[int]:
         """The chunks to be asked about, in order.

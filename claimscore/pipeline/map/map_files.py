@@ -26,7 +26,7 @@ import polars as pl
 
 from claimscore.atomic import atomic_path
 from claimscore.errors import ConfigError
-from claimscore.pipeline.map.questions import ERROR_COLUMN, STAGE
+from claimscore.pipeline.map.table_prompt import ERROR_COLUMN, STAGE
 from claimscore.pipeline.scoring import failures_by_kind
 from claimscore.pipeline.spending import run_spent
 from claimscore.rundir import RunDirectory, damage_as_error, polars_errors
