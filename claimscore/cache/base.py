@@ -30,11 +30,11 @@ class Cache(Protocol):
     def put_many(self, entries: Mapping[str, Entry]) -> None:
         """Keep all of these or none; when it returns, a killed process loses none of them."""
 
-    def claim(self, key: str) -> bool:
-        """Say that this process is about to ask for it; False where another one is asking."""
+    def try_lock(self, key: str) -> bool:
+        """Tell other processes that this one asks for the key; False where another one does."""
 
-    def release(self, key: str) -> None:
-        """The end of a claim: the entry is there now, or never will be."""
+    def unlock(self, key: str) -> None:
+        """End `try_lock`: the entry is there now, or never will be."""
 
     def stats(self) -> CacheStats:
         """Numbers for people."""
@@ -57,10 +57,10 @@ class MemoryCache:
     def put_many(self, entries: Mapping[str, Entry]) -> None:
         self.entries.update(entries)
 
-    def claim(self, key: str) -> bool:
+    def try_lock(self, key: str) -> bool:
         return True
 
-    def release(self, key: str) -> None:
+    def unlock(self, key: str) -> None:
         pass
 
     def stats(self) -> CacheStats:

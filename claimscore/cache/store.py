@@ -16,7 +16,6 @@ from typing import TypeVar
 
 from claimscore.cache import table
 from claimscore.cache.base import CacheStats
-from claimscore.cache.claims import Claims
 from claimscore.cache.complaints import as_ours, sqlite_code
 from claimscore.cache.database import (
     DATABASE,
@@ -30,6 +29,7 @@ from claimscore.cache.database import (
     may_write,
 )
 from claimscore.cache.entry import Entry, decode_entry, encode_entry
+from claimscore.cache.in_flight_locks import InFlightLocks
 from claimscore.cache.layout import check_layout, migrate
 from claimscore.cache.lock import FolderLock
 from claimscore.cache.pages import salvage
@@ -74,7 +74,7 @@ class DiskCache:
         self._replacing = threading.Lock()
         with self._explained():
             self._database = self._open()
-        self._claims = Claims(self._path.with_name(f"{DATABASE}.claims"))
+        self._in_flight = InFlightLocks(self._path.with_name(f"{DATABASE}.in-flight"))
 
     @classmethod
     def is_in(cls, folder: Path) -> bool:
@@ -113,17 +113,17 @@ class DiskCache:
         self.write(lambda connection: table.upsert(connection, rows))
         self._n_expected += len(rows)
 
-    def claim(self, key: str) -> bool:
-        return self._claims.claim(key)
+    def try_lock(self, key: str) -> bool:
+        return self._in_flight.try_lock(key)
 
-    def release(self, key: str) -> None:
-        self._claims.release(key)
+    def unlock(self, key: str) -> None:
+        self._in_flight.unlock(key)
 
     def stats(self) -> CacheStats:
         return CacheStats(self.read(table.count), self._n_damaged)
 
     def close(self) -> None:
-        self._claims.close()
+        self._in_flight.close()
         self._database.close()
 
     # -- for upkeep

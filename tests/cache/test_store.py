@@ -134,7 +134,7 @@ def test_the_open_file_is_not_opened_again(disk: DiskCache, monkeypatch: pytest.
 
     monkeypatch.setattr(os, "open", noting)
     DiskCache(disk.folder).close()
-    assert {Path(path).name for path in opened} == {"cache.db.lock", "cache.db.claims"}
+    assert {Path(path).name for path in opened} == {"cache.db.lock", "cache.db.in-flight"}
 
 
 def test_large_answers_stay_in_the_database(disk: DiskCache):

@@ -75,14 +75,14 @@ class SingleFlight:
         """
         flight = self._flights[key] = Flight()
         try:
-            flight.is_elsewhere = self._locks and not self._cache.claim(key)
+            flight.is_elsewhere = self._locks and not self._cache.try_lock(key)
             try:
                 if not flight.is_elsewhere:
                     flight.stored = self._cache.get_many([key]).get(key)
                 yield flight
             finally:
                 if self._locks and not flight.is_elsewhere:
-                    self._cache.release(key)
+                    self._cache.unlock(key)
         finally:
             del self._flights[key]
             flight.landed.set()

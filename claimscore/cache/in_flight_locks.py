@@ -1,7 +1,7 @@
-"""Which questions are being asked: a lock a key, so that two processes never buy the same answer.
+"""Locks on requests in flight, one a key, so that two processes never buy the same answer.
 
 A lock on one byte of a file stands for a key. The system takes it back when the process ends,
-however it ends, so nothing has to expire.
+however it ends, so no lock has to expire.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import struct
 from pathlib import Path
 
-#: Of a key, which is hexadecimal, so many digits say which byte: as many as a file may have.
+#: So many digits of a key, which is hexadecimal, say which byte: as many as a file may have.
 _DIGITS = 15
 
 _TAKEN = {errno.EAGAIN, errno.EACCES}
@@ -23,34 +23,34 @@ _TAKEN = {errno.EAGAIN, errno.EACCES}
 _SET_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 
 
-class Claims:
-    """The keys that this process is asking for; another one's `claim` of them is refused."""
+class InFlightLocks:
+    """The keys that this process is asking for; another process cannot lock them meanwhile."""
 
     def __init__(self, path: Path) -> None:
         self._file: int | None = None
-        with contextlib.suppress(OSError):  # no other process can write there either
+        with contextlib.suppress(OSError):  # then no other process can write there either
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def claim(self, key: str) -> bool:
-        """Whether no other process is asking for it. Where files cannot be locked, none is."""
+    def try_lock(self, key: str) -> bool:
+        """Whether no other process holds the key. True where files cannot be locked."""
         try:
-            self._lock(key, fcntl.F_WRLCK)
+            self._set(key, fcntl.F_WRLCK)
         except OSError as exc:
             return exc.errno not in _TAKEN
         return True
 
-    def release(self, key: str) -> None:
-        """Others may ask for it now."""
+    def unlock(self, key: str) -> None:
+        """Let other processes lock the key."""
         with contextlib.suppress(OSError):
-            self._lock(key, fcntl.F_UNLCK)
+            self._set(key, fcntl.F_UNLCK)
 
     def close(self) -> None:
-        """Release all."""
+        """Unlock all keys."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
-    def _lock(self, key: str, kind: int) -> None:
+    def _set(self, key: str, kind: int) -> None:
         if self._file is None:
             return
         byte = int(key[:_DIGITS], 16)

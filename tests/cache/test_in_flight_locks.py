@@ -11,7 +11,7 @@ import anyio
 import pytest
 from anyio import lowlevel
 
-from claimscore.cache.claims import Claims
+from claimscore.cache.in_flight_locks import InFlightLocks
 from claimscore.cache.store import DiskCache
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.types import Completion, Message, Request
@@ -24,16 +24,16 @@ KEY, OTHER = "a1" * 32, "b2" * 32
 HOLD = """
 import sys
 from pathlib import Path
-from claimscore.cache.claims import Claims
-claims = Claims(Path(sys.argv[1]))
-print(claims.claim(sys.argv[2]), flush=True)
+from claimscore.cache.in_flight_locks import InFlightLocks
+locks = InFlightLocks(Path(sys.argv[1]))
+print(locks.try_lock(sys.argv[2]), flush=True)
 sys.stdin.read()
 """
 
 
-def test_a_claim_ends_with_its_process(tmp_path: Path) -> None:
+def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     """Refused while the other lives, one's own however it ends; other keys are free."""
-    path = tmp_path / "claims"
+    path = tmp_path / "in-flight"
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(path), KEY],
         stdin=subprocess.PIPE,
@@ -41,32 +41,32 @@ def test_a_claim_ends_with_its_process(tmp_path: Path) -> None:
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == b"True\n"
-    claims = Claims(path)
-    assert not claims.claim(KEY)
-    assert claims.claim(OTHER)
+    locks = InFlightLocks(path)
+    assert not locks.try_lock(KEY)
+    assert locks.try_lock(OTHER)
     holder.kill()
     holder.communicate()
-    assert claims.claim(KEY)
+    assert locks.try_lock(KEY)
 
 
-def test_a_released_claim_is_free(tmp_path: Path) -> None:
-    """For others; and claiming twice is no conflict with oneself."""
-    one, two = Claims(tmp_path / "claims"), Claims(tmp_path / "claims")
-    assert one.claim(KEY)
-    assert one.claim(KEY)
-    assert not two.claim(KEY)
-    one.release(KEY)
-    assert two.claim(KEY)
+def test_an_unlocked_key_is_free(tmp_path: Path) -> None:
+    """For others; and locking twice is no conflict with oneself."""
+    one, two = InFlightLocks(tmp_path / "in-flight"), InFlightLocks(tmp_path / "in-flight")
+    assert one.try_lock(KEY)
+    assert one.try_lock(KEY)
+    assert not two.try_lock(KEY)
+    one.unlock(KEY)
+    assert two.try_lock(KEY)
     two.close()
-    assert one.claim(KEY)
+    assert one.try_lock(KEY)
 
 
 def test_where_nothing_can_be_locked_nothing_is(tmp_path: Path) -> None:
-    """A folder that is not there, or cannot be written: as without claims."""
-    claims = Claims(tmp_path / "none" / "claims")
-    assert claims.claim(KEY)
-    claims.release(KEY)
-    claims.close()
+    """A folder that is not there, or cannot be written: as without locks."""
+    locks = InFlightLocks(tmp_path / "none" / "in-flight")
+    assert locks.try_lock(KEY)
+    locks.unlock(KEY)
+    locks.close()
 
 
 async def test_engines_that_ask_the_same_at_the_same_time(tmp_path: Path) -> None:
