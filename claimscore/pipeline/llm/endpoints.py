@@ -57,7 +57,7 @@ class _FailedAt:
 
 
 class Attempts:
-    """What was tried for one request; `allowed` attempts may count against it.
+    """The attempts at one request; `allowed` of them may count against it.
 
     `sent` are all attempts. `exhausted` says that no further one is allowed. `avoid` are the
     endpoints where the request failed since its last wait: others are asked first.
@@ -294,7 +294,7 @@ class Endpoint:
             attempts.exhausted = attempts.used >= attempts.allowed
 
     def _diagnose(self) -> None:
-        """Where nothing was ever answered, ask the server once what it can answer."""
+        """Where nothing was ever answered, ask the server once why that may be."""
         if isinstance(self.provider, Diagnosable) and not self.answered and not self._is_diagnosed:
             self._is_diagnosed = True
             self.dispatcher.background.start_soon(self._run_diagnosis, self.provider)

@@ -40,11 +40,11 @@ def token_steps(max_tokens: int, limit: int | None = None) -> Iterator[int]:
 
 @dataclasses.dataclass(slots=True)
 class Question(Generic[T]):
-    """What is to be answered, and how far it is.
+    """A question and the state of its answers.
 
-    `request` and its `key` are what is asked for next. After an answer that was cut off that is
-    the same sample with more `max_tokens`, up to `max_tokens_limit`; after another answer that
-    cannot be used it is the next sample, `step` further on.
+    `request` with its `key` is the next one to be sent. After an answer that was cut off it is
+    for the same sample with more `max_tokens`, up to `max_tokens_limit`; after another answer
+    that cannot be used it is for the next sample, `step` further on.
 
     `n_answers` answers could not be used, `n_cut_off` of them were cut off. `n_samples` samples
     are used up, `n_new` of them by this call. `is_final`: a further sample would fare no better.

@@ -12,7 +12,7 @@ from claimscore.types import Completion, Request, Usage
 
 
 class VirtualClock:
-    """Time that passes when somebody sleeps, and only then."""
+    """Time that passes when a task sleeps, and only then."""
 
     def __init__(self) -> None:
         self.now = 0.0

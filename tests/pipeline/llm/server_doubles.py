@@ -37,7 +37,7 @@ class Down:
 class TimedServer:
     """Answers after a latency, a quarter more or less; it may serve only so many at a time.
 
-    Who is in flight when it goes down fails at that moment.
+    A request that is in flight when it goes down fails at that moment.
     """
 
     family, model = "fake", "m"

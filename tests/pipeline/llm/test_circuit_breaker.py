@@ -58,7 +58,7 @@ def test_a_probe_may_be_begun_without_waiting() -> None:
 
 
 def test_failures_between_answers_are_no_outage() -> None:
-    """Isolated faults, however many, count against their requests and stop nobody."""
+    """Isolated faults, however many, count against their requests and stop nothing."""
     breaker = closed(VirtualClock())
     for number in range(100):
         assert fail(breaker, f"key {number}")
@@ -67,14 +67,14 @@ def test_failures_between_answers_are_no_outage() -> None:
     assert not breaker.is_open
 
 
-def test_several_requests_in_a_row_open_it_and_then_count_against_nobody() -> None:
+def test_several_requests_in_a_row_open_it_and_then_count_against_none() -> None:
     """From the fifth different request on, the server is down and no request is to blame."""
     breaker = closed(VirtualClock())
     counted = [fail(breaker, f"key {number}") for number in range(8)]
     assert counted == [True, True, True, True, False, False, False, False]
 
 
-def test_a_server_that_is_not_reached_is_down_at_once_and_nobody_is_to_blame() -> None:
+def test_a_server_that_is_not_reached_is_down_at_once_and_no_request_is_to_blame() -> None:
     """No request can be the cause of a refused connection."""
     breaker = closed(VirtualClock())
     assert [fail(breaker, "key", "connect"), fail(breaker, "key", "connect")] == [False, False]

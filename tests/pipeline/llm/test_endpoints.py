@@ -1,4 +1,4 @@
-"""Several servers as one: who gets how much, who is left out, and that nothing is lost.
+"""Several servers as one: the share of each, servers that are left out, and no row lost.
 
 In virtual time, so that shares are counts and not measurements.
 """
@@ -68,7 +68,7 @@ async def test_with_all_slots_in_use_each_answers_what_it_can(slots: int) -> Non
 
 @pytest.mark.parametrize("in_flight", [1, 3, 7, 12, 30])
 async def test_with_few_in_flight_the_faster_gets_more_all_the_same(in_flight: int) -> None:
-    """Each is used to the same part of what it can do, though nobody's slots are full."""
+    """Each is used to the same part of what it can do, though the slots of none are full."""
     crowd = Crowd(*at(0.05, 0.1, 0.2))
     end_s = 100 / in_flight
     await crowd.ask(10**6, in_flight=in_flight, until_s=end_s)
@@ -86,7 +86,7 @@ async def test_a_server_that_does_so_many_at_a_time_is_kept_busy() -> None:
 
 
 async def test_limits_a_minute_are_kept_by_each_and_reached_by_each() -> None:
-    """Those who wait for one server's limit are taken by another, so that none is idle."""
+    """A request that waits for one server's limit is taken by another, so that none is idle."""
     crowd = Crowd(*at(0.1, 0.1, 0.1), rpm=(600, 240, 60))
     await crowd.ask(10**6, in_flight=24, until_s=66)
     for server, limit in zip(crowd.servers, (600, 240, 60), strict=True):
@@ -203,7 +203,7 @@ async def test_a_probe_that_is_given_up_lets_the_next_one_try() -> None:
 
 
 async def test_an_outage_begins_when_all_are_down() -> None:
-    """One may be down for ever; only when nobody is left the patience of the run is tried."""
+    """One may be down for ever; only when none is left the patience of the run is tried."""
     crowd = Crowd(
         TimedServer("a", 0.5, down=[Down(5, 10**6)]),
         TimedServer("b", 0.5, down=[Down(100, 10**6)]),
@@ -263,7 +263,7 @@ async def test_what_fails_at_one_is_asked_of_the_others() -> None:
 
 
 async def test_a_limit_of_one_is_not_waited_for_where_another_is_free() -> None:
-    """Who is told to come back in a minute asks the next server at once."""
+    """A request that is told to come back in a minute goes to the next server at once."""
 
     def busy(request: Request) -> RateLimitError:
         return RateLimitError("too fast", 60.0)
@@ -291,7 +291,7 @@ async def test_a_server_without_the_model_stops_the_run_and_is_named() -> None:
     assert crowd.outcomes["answered"] < 30
 
 
-# -- who waits
+# -- waiting
 
 
 async def test_who_stops_waiting_leaves_everything_free() -> None:

@@ -99,7 +99,7 @@ async def test_equal_requests_of_one_call_are_sent_once():
 
 
 async def test_equal_requests_of_several_calls_are_sent_once():
-    """Single flight: who comes later waits for the answer that is on its way."""
+    """Single flight: a later call waits for the answer that is on its way."""
     gate = Gate()
     provider = FakeProvider(gate)
     got: list[str] = []
@@ -420,7 +420,7 @@ async def test_it_says_when_it_runs_short():
 
 
 async def test_what_is_stored_stopped_or_cancelled_is_not_left_to_be_begun():
-    """Whoever waits for the engine to run short never waits for rows that nobody asks."""
+    """A task that waits for the engine to run short never waits for rows that no call asks."""
     gate = Gate()
     async with make(FakeProvider(gate), max_concurrency=1) as engine:
         with anyio.move_on_after(0.01):

@@ -1,4 +1,4 @@
-"""How an engine ends early: cancellation, `stop`, fatal errors, bugs. Nobody is left waiting."""
+"""How an engine ends early: cancellation, `stop`, fatal errors, bugs. No task is left waiting."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_cancel_in_flight_releases_the_slot():
 
 
 async def test_a_follower_takes_over_when_the_leader_is_cancelled():
-    """Whoever waits for the same answer asks for it instead."""
+    """Another task that waits for the same answer asks for it instead."""
     gate = Gate()
     provider, got = FakeProvider(gate), []
     async with make(provider) as engine, anyio.create_task_group() as tasks:
@@ -173,7 +173,7 @@ async def test_a_stopped_engine_takes_no_calls():
 
 
 @pytest.mark.parametrize("fatal", [AuthenticationError, UnknownModelError, ConfigError, QuotaError])
-async def test_a_fatal_error_wakes_everybody(fatal: type[Exception], monkeypatch: Any):
+async def test_a_fatal_error_wakes_all_calls(fatal: type[Exception], monkeypatch: Any):
     """All calls raise it, whether they wait for a slot, an answer or another's flight."""
     monkeypatch.setattr(stopping, "GRACE_S", 0.01)
     monkeypatch.setattr(stopping, "STOP_GRACE_S", 0.01)
@@ -273,8 +273,8 @@ async def swallow_stop(engine: Engine) -> None:
         await engine.answer_all(ask(engine, *"abcdef"), text)
 
 
-async def test_after_a_stop_nobody_waits_for_it_to_run_short():
-    """Rows that a stop leaves are begun by nobody."""
+async def test_after_a_stop_no_task_waits_for_it_to_run_short():
+    """Rows that a stop leaves will never be begun."""
     gate = Gate()
     async with (
         make(FakeProvider(gate), max_concurrency=1) as engine,

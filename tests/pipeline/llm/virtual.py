@@ -1,4 +1,4 @@
-"""An event loop whose time passes only when nobody has anything to do: hours in milliseconds.
+"""An event loop whose time passes only when no task has anything to do: hours in milliseconds.
 
     @pytest.fixture
     def anyio_backend():
@@ -22,7 +22,7 @@ class _Skipping(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
     def select(self, timeout: float | None = None) -> Any:
         ready = super().select(0)
         if not ready:
-            assert timeout is not None, "everybody waits for something that will never happen"
+            assert timeout is not None, "all tasks wait for something that will never happen"
             self.skipped_s += timeout
         return ready
 
