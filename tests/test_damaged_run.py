@@ -19,7 +19,7 @@ from claimscore.cli import _main
 from claimscore.config import RunConfig
 from claimscore.errors import ConfigError, RejectedError
 from claimscore.pipeline import run as run_module
-from claimscore.pipeline.estimating import Estimate
+from claimscore.pipeline.estimate import Estimate
 from claimscore.pipeline.plan import Plan
 from claimscore.pipeline.run import RunResult, run, score
 from claimscore.pipeline.status import run_status

@@ -207,7 +207,7 @@ def estimate(quiet: bool, as_json: bool, machine_price: float | None, **options:
     """
     from claimscore.console.estimate import print_estimate
     from claimscore.console.times import machine_usd
-    from claimscore.pipeline.estimating import estimate_run
+    from claimscore.pipeline.estimate import estimate_run
 
     out = options["out"]
     config = run_config(**{**options, "out": out or Path()})

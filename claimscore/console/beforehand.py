@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from claimscore.console.text import dollars
 
 if TYPE_CHECKING:
-    from claimscore.pipeline.estimating import Estimate
+    from claimscore.pipeline.estimate import Estimate
     from claimscore.pipeline.plan import Plan
 
 

@@ -214,6 +214,8 @@ async def ask_units(
 
 def known_failures(rows: pl.DataFrame, task: str) -> dict[str, Failure]:
     """The failures of a task, from their table, by request key."""
+    if rows.is_empty():
+        return {}
     columns = ("kind", "message", "attempts", "request_key", "raw")
     of_task = rows.filter(pl.col("stage") == task, pl.col("request_key").is_not_null())
     return {row[3]: Failure(*row) for row in of_task.select(columns).iter_rows()}

@@ -15,7 +15,7 @@ from claimscore.cache.base import MemoryCache
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.blocking import run_blocking
-from claimscore.pipeline.estimating.tokens import BYTES_PER_TOKEN
+from claimscore.pipeline.estimate.lengths import BYTES_PER_TOKEN
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.question import Answer

@@ -22,7 +22,7 @@ from claimscore.metrics.base import Metric
 from claimscore.metrics.catalogue import Catalogue
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.chunks import ChunkTodo, find_todo
-from claimscore.pipeline.estimating import Estimate, estimate_left
+from claimscore.pipeline.estimate import Estimate, estimate_left
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.model_stage import ModelPool, local_models
 from claimscore.pipeline.plan import (
@@ -128,7 +128,7 @@ def _go_on(
     todo = work.todo()
     if on_estimate is not None and work.provider is not None and todo:
         reporter.phase("counting", directory)
-        left = estimate_left(config, dataset, plan, work.provider, directory, todo)
+        left = estimate_left(config, plan, work.provider, directory, dataset.n_records, todo)
         on_estimate(plan, left)
     return work.finish(todo)
 

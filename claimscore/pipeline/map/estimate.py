@@ -11,7 +11,7 @@ from typing import BinaryIO
 import polars as pl
 
 from claimscore.pipeline.blocking import run_blocking
-from claimscore.pipeline.estimating import Estimate, estimate_requests
+from claimscore.pipeline.estimate import Estimate, estimate_requests
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.map.input_table import find_source
 from claimscore.pipeline.map.job import MapConfig, map_settings

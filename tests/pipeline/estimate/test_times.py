@@ -8,24 +8,23 @@ from typing import Any
 
 import pytest
 
-import claimscore.pipeline.estimating.records as counting
+import claimscore.pipeline.estimate.stage as counting
 from claimscore.cli import _main
 from claimscore.config import EncoderConfig, LLMConfig, RunConfig
 from claimscore.pipeline.encoders.devices import device_label
 from claimscore.pipeline.encoders.throughput import Throughput, ThroughputKey, save_throughput
-from claimscore.pipeline.estimating import Estimate, estimate_requests, estimate_run
-from claimscore.pipeline.estimating.times import _encoders
+from claimscore.pipeline.estimate import Estimate, estimate_requests, estimate_run
 from claimscore.pipeline.llm.providers.base import load_provider
 from claimscore.pipeline.run import run
-from tests.pipeline.estimating.test_estimate import EXAMPLES, NOWHERE, claimscore_json
-from tests.pipeline.estimating.test_passes import CountingClassifier
+from tests.pipeline.estimate.test_estimate import EXAMPLES, NOWHERE, claimscore_json
+from tests.pipeline.estimate.test_passes import CountingClassifier
 
 pytestmark = pytest.mark.usefixtures("rules_answer_once")
 
 
 @pytest.fixture(autouse=True)
 def _cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("claimscore.pipeline.estimating.times.os.cpu_count", lambda: 4)
+    monkeypatch.setattr("claimscore.pipeline.estimate.hours.os.cpu_count", lambda: 4)
 
 
 def knows(role: str, tokens_per_s: float, model: str = "embedded") -> None:
@@ -127,7 +126,7 @@ def test_a_pace_is_of_one_device_and_dtype() -> None:
 
 def test_several_devices_share_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two GPUs take half the time; a server counts once, however many there are."""
-    names = "claimscore.pipeline.estimating.times.device_names"
+    names = "claimscore.pipeline.estimate.hours.device_names"
     monkeypatch.setattr(names, lambda asked: ("cuda:0", "cuda:1"))
     label = "claimscore.pipeline.encoders.throughput.device_label"
     monkeypatch.setattr(label, lambda name: {"cuda:0": "a GPU"}[name])
@@ -141,14 +140,18 @@ def test_several_devices_share_the_work(monkeypatch: pytest.MonkeyPatch) -> None
     assert found.time is not None
     chunk = sum(one.tokens or 0 for one in found.passes) / 1000
     assert found.time.seconds("models") == pytest.approx(chunk), "one chunk is one device's"
-    served = [one.__class__(**{**_fields(one), "model": "tei:http://x"}) for one in found.passes]
-    encoders = _encoders((found.passes[0], served[1]), EncoderConfig())
-    assert encoders.tokens_per_s == {found.passes[0].step: 1000, served[1].step: 500}
-    assert not encoders.on_cpu
-
-
-def _fields(one: Any) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in one.__dataclass_fields__}
+    save_throughput(
+        ThroughputKey("nli", "tei:http://x", "float32", "its server"), Throughput(1000, 1.0)
+    )
+    served = EncoderConfig(nli="tei:http://x")
+    found = estimated("caspr", "bs-inverse", encoders=served, chunk_records=2)
+    nli, token_scores = found.passes
+    assert nli.seconds == pytest.approx((nli.tokens or 0) / 1000)
+    assert found.time is not None
+    both = (nli.seconds or 0) + (token_scores.seconds or 0)
+    assert found.time.seconds("models") == pytest.approx(both)
+    cores = next(stage for stage in found.time.stages if stage.name == "cores")
+    assert "the models' too" not in cores.what
 
 
 def test_the_language_models_hours_are_its_part() -> None:
@@ -166,7 +169,7 @@ def test_the_language_models_hours_are_its_part() -> None:
 def test_nobody_knows_how_long_a_batch_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """So nobody knows how long the run does."""
     provider = load_provider(LLMConfig(model="openai:m", base_url=NOWHERE))
-    monkeypatch.setattr("claimscore.pipeline.estimating.run.load_provider", lambda llm: provider)
+    monkeypatch.setattr("claimscore.pipeline.estimate.stage.load_provider", lambda llm: provider)
     knows("nli", 1e6)
     found = estimated("caspr", llm=LLMConfig(model="openai-batch:m", base_url=NOWHERE))
     assert found.time is not None

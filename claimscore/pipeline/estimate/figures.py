@@ -1,4 +1,4 @@
-"""An estimate in figures, of each task and in all, and as JSON."""
+"""An estimate in figures: of each LLM task, of each model pass, and in all; and as JSON."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from claimscore.pipeline.estimating.passes import MetricNeeds, PassEstimate
+from claimscore.metrics.base import PassNeed, TaskNeed
+from claimscore.pipeline.estimate.run_time import Disk, Prediction
 from claimscore.pipeline.llm.budget.pricing import Price
-from claimscore.pipeline.scaling import Disk, Prediction
 from claimscore.types import JSON
 
 
@@ -21,6 +21,7 @@ class Span(NamedTuple):
 
     @classmethod
     def around(cls, expected: float, spread: tuple[float, float]) -> Span:
+        """A figure whose range is `spread` times it."""
         return cls(expected * spread[0], expected, expected * spread[1])
 
     @classmethod
@@ -31,11 +32,11 @@ class Span(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaskEstimate:
-    """What one task would ask.
+    """The requests of one LLM task.
 
     `questions` are all it has, `answered` those that need no request, `given_up` those whose
-    samples were all refused; equal questions are asked once. `most_completion_tokens` is every
-    answer as long as it may be. Dollars are None where the price is unknown.
+    samples were all refused; equal questions are asked once. `most_usd` is with every answer as
+    long as it may be. Dollars are None where the price is unknown.
     """
 
     task: str
@@ -45,31 +46,65 @@ class TaskEstimate:
     requests: int
     prompt_tokens: Span
     completion_tokens: Span
-    most_completion_tokens: int
     usd: Span | None
     most_usd: float | None
 
     def to_json(self) -> JSON:
         """Plain values, tokens as whole numbers, null for what is unknown."""
+        return {"task": self.task, **_amounts(self)}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MetricRequirements:
+    """The tasks of a metric, those that they wait for included, and its passes."""
+
+    metric: str
+    tasks: tuple[TaskNeed, ...]
+    passes: tuple[PassNeed, ...]
+
+    def to_json(self) -> JSON:
         return {
-            "task": self.task,
-            "questions": self.questions,
-            "answered": self.answered,
-            "given_up": self.given_up,
-            "requests": self.requests,
-            **_sizes(self.prompt_tokens, self.completion_tokens),
-            **_costs(self.usd, self.most_usd),
+            "metric": self.metric,
+            "tasks": [{"task": need.task, "sides": list(need.sides)} for need in self.tasks],
+            "passes": [need.step for need in self.passes],
         }
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PassEstimate:
+    """A model pass that `metrics` share.
+
+    `model` is the one that the user named, None where it is missing. `items` are still to be
+    judged, None where they are known only after tasks of which something is left to do.
+    `expected_items` and `tokens` (by characters) go by the claims and facts of the built-in rules
+    where no language model was asked yet; None where they were not counted. `tokens_per_s` is the
+    model's remembered throughput on one device, None where there is none; `seconds` are those of
+    all devices.
+    """
+
+    step: str
+    role: str
+    model: str | None
+    metrics: tuple[str, ...]
+    items: int | None
+    unit: str
+    expected_items: int | None = None
+    tokens: int | None = None
+    tokens_per_s: float | None = None
+    seconds: float | None = None
+
+    def to_json(self) -> JSON:
+        return {**dataclasses.asdict(self), "metrics": list(self.metrics)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
     """All tasks, what they cost together, how long it takes, and what was assumed.
 
-    `metrics` say who needs what, `passes` what models are asked; both are empty for requests of
-    one's own. `hours` are the language model's; `time` is the whole run's, part by part, and
-    `time_notes` say what it rests on and how to find out what is not known; None, like `disk`,
-    where it was not asked for.
+    `metrics` and `passes` are empty for requests of one's own. `hours` are the language model's;
+    None where they are not known. `time` is the whole run's, stage by stage, and `time_notes` say
+    what it rests on and how to find out what is not known; None, like `disk`, where only requests
+    were asked about.
     """
 
     llm: str
@@ -78,11 +113,23 @@ class Estimate:
     price: Price | None
     hours: float | None
     assumptions: tuple[str, ...]
-    metrics: tuple[MetricNeeds, ...] = ()
+    metrics: tuple[MetricRequirements, ...] = ()
     passes: tuple[PassEstimate, ...] = ()
     time: Prediction | None = None
     time_notes: tuple[str, ...] = ()
     disk: Disk | None = None
+
+    @property
+    def questions(self) -> int:
+        return sum(task.questions for task in self.tasks)
+
+    @property
+    def answered(self) -> int:
+        return sum(task.answered for task in self.tasks)
+
+    @property
+    def given_up(self) -> int:
+        return sum(task.given_up for task in self.tasks)
 
     @property
     def requests(self) -> int:
@@ -112,22 +159,14 @@ class Estimate:
 
     def to_json(self) -> JSON:
         """Plain values, tokens as whole numbers, null for what is unknown."""
-        total = {
-            "questions": sum(task.questions for task in self.tasks),
-            "answered": sum(task.answered for task in self.tasks),
-            "given_up": sum(task.given_up for task in self.tasks),
-            "requests": self.requests,
-            **_sizes(self.prompt_tokens, self.completion_tokens),
-            **_costs(self.usd, self.most_usd),
-        }
-        price = self.price
+        price, time = self.price, self.time
         return {
             "llm": self.llm,
             "records": self.records,
-            "metrics": [needs.to_json() for needs in self.metrics],
-            "passes": [model_pass.to_json() for model_pass in self.passes],
+            "metrics": [one.to_json() for one in self.metrics],
+            "passes": [one.to_json() for one in self.passes],
             "tasks": [task.to_json() for task in self.tasks],
-            "total": total,
+            "total": _amounts(self),
             "hours": self.hours,
             "price": None
             if price is None
@@ -137,25 +176,23 @@ class Estimate:
                 "source": price.source,
             },
             "assumptions": list(self.assumptions),
-            "time": None
-            if self.time is None
-            else {**self.time.to_json(), "notes": list(self.time_notes)},
+            "time": None if time is None else {**time.to_json(), "notes": list(self.time_notes)},
             "disk": None if self.disk is None else self.disk.to_json(),
         }
 
 
-def _sizes(prompt: Span, completion: Span) -> JSON:
+def _amounts(of: TaskEstimate | Estimate) -> JSON:
+    prompt, completion, usd = of.prompt_tokens, of.completion_tokens, of.usd
     return {
+        "questions": of.questions,
+        "answered": of.answered,
+        "given_up": of.given_up,
+        "requests": of.requests,
         "prompt_tokens": round(prompt.expected),
         "prompt_tokens_range": [round(prompt.low), round(prompt.high)],
         "completion_tokens": round(completion.expected),
         "completion_tokens_range": [round(completion.low), round(completion.high)],
-    }
-
-
-def _costs(usd: Span | None, most: float | None) -> JSON:
-    return {
         "usd": None if usd is None else usd.expected,
         "usd_range": None if usd is None else [usd.low, usd.high],
-        "usd_at_most": most,
+        "usd_at_most": of.most_usd,
     }

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-import claimscore.pipeline.estimating.records as counting
+import claimscore.pipeline.estimate.stage as counting
 from claimscore.cache.entry import Entry
 from claimscore.cache.key import request_key
 from claimscore.cache.store import DiskCache
 from claimscore.cli import _main
 from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError, ParseError
-from claimscore.pipeline.estimating import Estimate, estimate_requests, estimate_run
+from claimscore.pipeline.estimate import Estimate, estimate_requests, estimate_run
 from claimscore.pipeline.llm.limits.shared import LIMITS_FILE, Learnt, SharedBudget, shared_scope
 from claimscore.pipeline.llm.providers.base import load_provider
 from claimscore.prompts import load_prompt
@@ -303,7 +303,7 @@ class TestLargeInputs:
         """The rules need not answer everything."""
         config = run_config(write_records(tmp_path / "in.jsonl", 100))
         exact = estimate_run(config)
-        monkeypatch.setattr("claimscore.pipeline.estimating.tokens._SAMPLED", 40)
+        monkeypatch.setattr("claimscore.pipeline.estimate.lengths.SAMPLED", 40)
         sampled = estimate_run(config)
         assert sampled.requests == exact.requests
         assert sampled.completion_tokens.expected == pytest.approx(
@@ -371,7 +371,7 @@ class TestTime:
         """Except that a day is promised."""
         provider = load_provider(LLMConfig(model="openai:m", base_url=NOWHERE))
         monkeypatch.setattr(
-            "claimscore.pipeline.estimating.run.load_provider", lambda llm: provider
+            "claimscore.pipeline.estimate.stage.load_provider", lambda llm: provider
         )
         found = estimate_run(run_config(EXAMPLES, llm={"model": "openai-batch:m"}))
         assert found.hours is None

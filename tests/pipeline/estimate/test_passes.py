@@ -11,22 +11,22 @@ import numpy as np
 import polars as pl
 import pytest
 
-import claimscore.pipeline.estimating.records as counting
+import claimscore.pipeline.estimate.stage as counting
 import claimscore.pipeline.model_stage as working
 from claimscore.cli import _main
 from claimscore.config import EncoderConfig, RunConfig
 from claimscore.metrics import METRICS, load_metric
 from claimscore.metrics.base import Metric, Needs, PassNeed
 from claimscore.pipeline.encoders.protocols import ModelInfo
-from claimscore.pipeline.estimating import Estimate, estimate_run
-from claimscore.pipeline.estimating.passes import metric_needs
+from claimscore.pipeline.estimate import Estimate, estimate_run
+from claimscore.pipeline.estimate.stage import metric_requirements
 from claimscore.pipeline.passes import PASSES
 from claimscore.pipeline.passes.counting import count_items
 from claimscore.pipeline.run import run, score
 from claimscore.rundir import RunDirectory
 from claimscore.tables import TABLES
 from tests.loopback import Loopback
-from tests.pipeline.estimating.test_estimate import claimscore_json
+from tests.pipeline.estimate.test_estimate import claimscore_json
 
 N = 5
 
@@ -213,15 +213,15 @@ def test_every_pass_can_be_counted(kind: str, records: Path) -> None:
 
 def test_tasks_that_others_wait_for_are_named() -> None:
     """qa needs questions for its answers; every metric of ours can be described."""
-    qa = {need.task: need.sides for need in metric_needs(load_metric("qa")).tasks}
+    qa = {need.task: need.sides for need in metric_requirements(load_metric("qa")).tasks}
     assert list(qa) == ["questions", "answers"]
     negated = Metric(
         "m", "v1", Needs((), (load_metric("caspr").needs.tasks[0]._replace(task="negate"),)),
         lambda tables: [], (), "", (0, 1), "", "",
     )  # fmt: skip
-    assert [need.task for need in metric_needs(negated).tasks] == ["decompose", "negate"]
+    assert [need.task for need in metric_requirements(negated).tasks] == ["decompose", "negate"]
     for name in set(METRICS) - {"summac-conv"}:
-        assert metric_needs(load_metric(name)).metric == name
+        assert metric_requirements(load_metric(name)).metric == name
 
 
 def test_the_command_shows_it(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
