@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import hashlib
 import json
 import string
@@ -63,7 +64,7 @@ class Prompt:
     examples: tuple[tuple[str, str], ...] = ()
     changes: str = ""
 
-    @property
+    @functools.cached_property
     def digest(self) -> str:
         """The first 12 hex digits of the SHA-256 of everything that is sent."""
         content = dataclasses.asdict(self)
@@ -76,7 +77,7 @@ class Prompt:
         canonical = json.dumps(content, sort_keys=True, ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
-    @property
+    @functools.cached_property
     def fields(self) -> frozenset[str]:
         """The names of the placeholders."""
         return frozenset(string.Template(self.user).get_identifiers())
