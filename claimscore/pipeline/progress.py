@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
 import anyio
 
+from claimscore.errors import ClaimscoreError
 from claimscore.pipeline.encoders.results import StoreStats
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.stats import EngineStats
@@ -141,6 +143,21 @@ class Progress:
         asked = (engine.sent, engine.answered, engine.hits, known) if engine else ()
         return (*asked, self.llm_chunks_done, self.pairs_done, self.phase)
 
+    def spent(self) -> JSON:
+        """What this call asked for and used, as far as servers said; dollars are None where the
+        price is unknown."""
+        engine = self.engine or EngineStats()
+        return {
+            "requests": engine.sent,
+            "cache_hits": engine.hits,
+            "prompt_tokens": engine.prompt_tokens,
+            "completion_tokens": engine.completion_tokens,
+            "usd": engine.usd if self.engine else 0.0,
+            "possibly_billed_usd": engine.possibly_billed_usd,
+            "retries": dict(engine.retries),
+            **engine.servers_json(),
+        }
+
     def remaining_s(self) -> float | None:
         """Seconds to the end at the recent pace of the slower stage, pauses and limits
         included; None where one of them has not done anything lately."""
@@ -215,6 +232,20 @@ class ProgressReporter(Generic[P]):
                 noted = time.monotonic()
                 directory.write_note(self.progress.snapshot())
             await anyio.sleep(REPORT_INTERVAL_S)
+
+    @contextlib.contextmanager
+    def running(self, directory: RunDirectory, spent: Callable[[], JSON]) -> Iterator[None]:
+        """Report that the work runs while the block does; note what stops it, and what was spent by
+        then."""
+        self.phase("running", directory)
+        try:
+            yield
+        except BaseException as exc:
+            with contextlib.suppress(ClaimscoreError):  # the reason to stop is the news
+                directory.event("stopped", reason=f"{type(exc).__name__}: {exc}", **spent())
+            raise
+        finally:
+            self.end(directory)
 
     def end(self, directory: RunDirectory) -> None:
         """Leave the last note: the work is over, however it ended."""

@@ -333,8 +333,8 @@ class _Work:
         directory.write_options(options_of(config))
 
     def _run_stages(self, todo: list[ChunkTodo], models: ModelPool) -> None:
-        self.reporter.phase("running", self.directory)
-        try:
+        progress = self.reporter.progress
+        with self.reporter.running(self.directory, lambda: spent(progress)):
             run_blocking(
                 run_stages,
                 self.config,
@@ -345,12 +345,6 @@ class _Work:
                 models,
                 self.reporter,
             )
-        except BaseException as exc:
-            why = f"{type(exc).__name__}: {exc}"
-            self.directory.event("stopped", reason=why, **spent(self.reporter.progress))
-            raise
-        finally:
-            self.reporter.end(self.directory)
 
     def _summary(self, scores: dict[str, JSON]) -> JSON:
         failing = failed(self.directory)
@@ -384,17 +378,9 @@ def _fixed(settings: Mapping[str, object]) -> dict[str, object]:
 
 
 def spent(progress: Progress) -> JSON:
-    """What this invocation asked for and used, as far as servers said."""
-    engine = progress.engine
+    """What this call asked language models and encoders for, and used."""
     return {
-        "requests": engine.sent if engine else 0,
-        "cache_hits": engine.hits if engine else 0,
-        "prompt_tokens": engine.prompt_tokens if engine else 0,
-        "completion_tokens": engine.completion_tokens if engine else 0,
-        "usd": engine.usd if engine else 0.0,
-        "possibly_billed_usd": engine.possibly_billed_usd if engine else 0.0,
-        "retries": dict(engine.retries) if engine else {},
-        **(engine.servers_json() if engine else {}),
+        **progress.spent(),
         "nli_pairs": progress.pairs_done,
         "model_items": {
             "computed": progress.store.computed if progress.store else None,

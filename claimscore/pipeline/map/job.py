@@ -17,13 +17,12 @@ from anyio import lowlevel
 
 from claimscore import __version__
 from claimscore.config import LLMConfig
-from claimscore.errors import ClaimscoreError, ConfigError
+from claimscore.errors import ConfigError
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.llm.budget.ledger import Ledger
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.session import open_engine
-from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.map.input_table import find_source, scratch_source
 from claimscore.pipeline.map.map_files import NO_FAILURES, FinishedMap, MapFiles
 from claimscore.pipeline.map.map_parts import ChunkRows, MapParts
@@ -117,6 +116,11 @@ class MapProgress(Progress):
         """Note how far it is; called a few times a second."""
         super().tick()
         self.llm_pace.see(self.rows_done, self.started + self.elapsed_s)
+
+    def spent(self) -> JSON:
+        """What this call asked for and used; 0 dollars where nothing was sent."""
+        spent = super().spent()
+        return spent if spent["requests"] else {**spent, "usd": 0.0}
 
     def mark(self) -> Hashable:
         """What changes whenever something happens."""
@@ -213,32 +217,17 @@ def map(
                     )
 
         if todo:
-            with _stop_noted(parts, directory, reporter), open_ledger(directory, llm) as ledger:
+            with (
+                reporter.running(directory, progress.spent),
+                parts.state_kept(),
+                open_ledger(directory, llm) as ledger,
+            ):
                 run_blocking(answer, ledger)
         reporter.phase("writing", directory)
         finished = parts.write_files()
         spent = dataclasses.asdict(run_spent(directory))
         directory.remove()
         return _result(files, finished, progress, spent)
-
-
-@contextlib.contextmanager
-def _stop_noted(
-    parts: MapParts, directory: RunDirectory, reporter: ProgressReporter[MapProgress]
-) -> Iterator[None]:
-    """While the block works, people may see that it does; note how it ended."""
-    reporter.phase("running", directory)
-    parts.write_state()
-    try:
-        yield
-    except BaseException as exc:
-        with contextlib.suppress(ClaimscoreError):  # the reason to stop is the news
-            parts.write_state()
-            used = _spent(reporter.progress.engine)
-            directory.event("stopped", reason=f"{type(exc).__name__}: {exc}", **used)
-        raise
-    finally:
-        reporter.end(directory)
 
 
 def map_settings(
@@ -272,26 +261,11 @@ def _result(
         "failed": failed,
         "failure_examples": files.failure_examples() if n_failed else {},
         "was_finished": spent is None,
-        **_spent(progress.engine),
+        **progress.spent(),
         "spent_in_all": spent,
         "seconds": round(progress.elapsed_s, 3),
     }
     return MapResult(finished.where, finished.rows, failed, summary)
-
-
-def _spent(engine: EngineStats | None) -> JSON:
-    """What this call asked for and used, as far as servers said."""
-    engine = engine or EngineStats()
-    return {
-        "requests": engine.sent,
-        "cache_hits": engine.hits,
-        "prompt_tokens": engine.prompt_tokens,
-        "completion_tokens": engine.completion_tokens,
-        "usd": engine.usd if engine.sent else 0.0,
-        "possibly_billed_usd": engine.possibly_billed_usd,
-        "retries": dict(engine.retries),
-        **engine.servers_json(),
-    }
 
 
 class _ChunkAsker:

@@ -8,15 +8,17 @@ state.json    for people: `complete` is false, how many rows are done, how to go
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 import polars as pl
 from polars.io.plugins import register_io_source
 
+from claimscore.errors import ClaimscoreError
 from claimscore.pipeline.map.input_table import TableSource
 from claimscore.pipeline.map.map_files import CALLED, COLUMNS, NO_FAILURES, FinishedMap, MapFiles
 from claimscore.pipeline.map.table_prompt import ERROR_COLUMN, STAGE, RowAnswers, TablePrompt
@@ -145,9 +147,20 @@ class MapParts:
         self._directory.write_parts(chunk, STAGE, frames)
         self._left.discard(chunk)
         if time.monotonic() - self._state_written >= STATE_INTERVAL_S:
-            self.write_state()
+            self._write_state()
 
-    def write_state(self) -> None:
+    @contextlib.contextmanager
+    def state_kept(self) -> Iterator[None]:
+        """Keep state.json up to date while the block works, and when it is stopped."""
+        self._write_state()
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(ClaimscoreError):  # the reason to stop is the news
+                self._write_state()
+            raise
+
+    def _write_state(self) -> None:
         """Say for people how far the work is."""
         self._state_written = time.monotonic()
         total, done = self.n_rows, self.n_done
