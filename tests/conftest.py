@@ -31,6 +31,7 @@ FIRST = (
     "tests/test_main_job.py",
     "tests/pipeline/test_model_stage.py",
     "tests/test_docs_tutorial.py",
+    "tests/e2e/test_contract.py",
     "tests/test_wheel.py",
 )
 

@@ -222,7 +222,7 @@ def local_models(
     if roles:
         reporter.phase("loading models", directory)
     workers = load_workers(roles, config.encoders, load_model)
-    if config.model_store and workers:
+    if config.model_store:
         hear = reporter.event_listener(directory)
         store = open_store(config.cache_dir, on_notice=lambda text: hear("store", notice=text))
         workers = [

@@ -1,0 +1,505 @@
+"""One session of every command, in a folder of its own: what the contract is read from.
+
+`play()` runs each command of the command line on small inputs (some seconds each, most of
+them less) through `claimscore.cli`, as a shell would, and keeps what came of it. No network beside
+the loopback server, no user's cache, no key but a made-up one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from claimscore.cli import _main
+from claimscore.types import Completion
+from tests.e2e.shapes import Shape, shape, tables
+from tests.language_model import judging_answer
+from tests.loopback import AnswerFunction, Body, Loopback, builtin_answer, text_answer
+from tests.loopback_http import Exchange
+from tests.tiny_models import save_tiny_causal, save_tiny_seq2seq
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+KEY = "made-up-key"
+
+#: Metrics whose values come from texts alone; their bytes are the same on every machine.
+PLAIN_PAIR_METRICS = "ds,ds3"
+PLAIN_SUMMARY_METRICS = "rouge-1,rouge-2,rouge-l,rouge-lsum,meteor:synonyms=none"
+#: Metrics with a model's numbers in them.
+MODEL_PAIR_METRICS = "caspr,bs-inverse"
+MODEL_SUMMARY_METRICS = (
+    "bertscore,summac-zs,mnli-doc,ls-score,factsim,bert-cosine,wms,sms,moverscore,"
+    "perplexity,bart-score,llm-judge,qa"
+)
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What one command did, as far as others rely on it."""
+
+    exit: int
+    json: Shape | None = None
+    files: Sequence[str] = ()
+    tables: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(repr=False)
+class Session:
+    """Everything that was seen: outcomes by case, requests by run, tables of scores by run."""
+
+    folder: Path
+    outcomes: dict[str, Outcome] = dataclasses.field(default_factory=dict)
+    requests: dict[str, list[dict[str, Any]]] = dataclasses.field(default_factory=dict)
+    scores: dict[str, Path] = dataclasses.field(default_factory=dict)
+    said: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def call(self, case: str, *arguments: object, out: Path | None = None) -> None:
+        """Run `claimscore ARGUMENTS` and keep its outcome under a name.
+
+        With `--json` in the arguments standard output must be one JSON object. `out` is the
+        folder or file that the command writes.
+        """
+        stdout, stderr = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+            code = _main([str(argument) for argument in arguments])
+        assert case not in self.outcomes, f"two cases are called {case}"
+        self.said[case] = stderr.getvalue()
+        outcome = self.outcomes[case] = Outcome(code)
+        if "--json" in arguments and code not in (2, 75):
+            outcome.json = shape(json.loads(stdout.getvalue()))
+        if out is not None and out.exists():
+            outcome.files = _names(out)
+            outcome.tables = tables(out)
+
+
+def _names(out: Path) -> Sequence[str]:
+    """What lies in a folder, but for hidden files; of a file itself."""
+    found = out.iterdir() if out.is_dir() else [out]
+    return sorted(path.name for path in found if not path.name.startswith("."))
+
+
+class Recorder(Loopback):
+    """The loopback server that also keeps each request: method, path and body."""
+
+    def __init__(self, answer: AnswerFunction = builtin_answer, **settings: Any) -> None:
+        super().__init__(answer=answer, **settings)
+        self.seen: list[dict[str, Any]] = []
+
+    def _handle(self, exchange: Exchange) -> None:
+        self.seen.append(
+            {
+                "request": f"{exchange.method} {exchange.path}",
+                "authorization": exchange.headers().get("authorization"),
+                "body": _short(_content(exchange)),
+            }
+        )
+        super()._handle(exchange)
+
+    def requests(self, *, in_order: bool) -> list[dict[str, Any]]:
+        """What was asked, once for each repetition of a look at a batch job.
+
+        Sorted by content unless the order is fixed.
+        """
+        kept = [
+            one
+            for place, one in enumerate(self.seen)
+            if not (one["request"].startswith("GET") and one in self.seen[:place])
+        ]
+        return kept if in_order else sorted(kept, key=lambda one: json.dumps(one, sort_keys=True))
+
+
+def _content(exchange: Exchange) -> Any:
+    """A body as JSON; of an uploaded file the name of each field and the lines of the file."""
+    kind = exchange.headers().get("content-type", "")
+    if not exchange.body:
+        return None
+    if not kind.startswith("multipart/"):
+        return json.loads(exchange.body)
+    boundary = kind.partition("boundary=")[2].strip('"')
+    fields = {}
+    for part in exchange.body.decode().split(f"--{boundary}")[1:-1]:
+        head, _, content = part.partition("\r\n\r\n")
+        name = head.partition('name="')[2].partition('"')[0]
+        text = content.removesuffix("\r\n")
+        lines = sorted(text.splitlines()) if name == "file" else []  # in any order
+        fields[name] = [json.loads(line) for line in lines] or text
+    return fields
+
+
+def _short(value: Any) -> Any:
+    """The same with long texts as their beginning and digest, and random marks left out."""
+    if isinstance(value, Mapping):
+        return {key: "..." if key == "claimscore" else _short(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_short(item) for item in value]
+    if isinstance(value, str) and len(value) > 80:
+        return f"{value[:40]}... sha256:{hashlib.sha256(value.encode()).hexdigest()[:16]}"
+    return value
+
+
+async def every_answer(body: Body) -> Completion:
+    """By the rules of `builtin`; judges, questions and answers by the stand-in for those."""
+    asked = body.get("response_format", {}).get("json_schema", {}).get("name")
+    if asked in ("judge", "questions", "answers"):
+        return await judging_answer(body)
+    return await builtin_answer(body)
+
+
+def play() -> Session:
+    """Every command once, in the working folder, each after those whose results it needs."""
+    session = Session(Path())
+    for part in (_runs, _after_runs, _requests, _maps, _stops, _prompts, _models):
+        part(session)
+    for part in (_evaluations, _trainings, _caches):
+        part(session)
+    return session
+
+
+# -- inputs
+
+
+def _jsonl(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def _rows(name: str) -> list[dict[str, Any]]:
+    lines = (EXAMPLES / name).read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def _hotels(folder: Path, n: int | None = None) -> Path:
+    """The example's pairs, or the first `n`, with a common summary for `ds3`."""
+    rows = _rows("hotels.jsonl")[:n]
+    path = folder / f"hotels-{len(rows)}.jsonl"
+    return _jsonl(path, [{**row, "summary_common": row["topic"]} for row in rows])
+
+
+def _products(folder: Path) -> Path:
+    return _jsonl(folder / "products.jsonl", _rows("products.jsonl"))
+
+
+# -- the parts of the session
+
+
+def _runs(session: Session) -> None:
+    """Whole runs of the examples: every metric that needs no network."""
+    folder = session.folder
+    pairs, products = _hotels(folder), _products(folder)
+    texts = [{"source": " ".join(row["sources"]), **row} for row in _rows("products.jsonl")]
+    documents = _jsonl(folder / "documents.jsonl", texts)
+    ls = folder / "ls-model"
+    untrained = ("--epochs", 0, "--max-tokens", 64, "--json", "--quiet")
+    session.call("train ls-score", "train", "ls-score", documents, "--out", ls, *untrained, out=ls)
+    models = (
+        *("--ls-model", ls),
+        *("--causal-lm", save_tiny_causal(folder / "causal")),
+        *("--seq2seq-lm", save_tiny_seq2seq(folder / "seq2seq")),
+    )
+    plain = (
+        ("plain-pairs", pairs, PLAIN_PAIR_METRICS, ()),
+        ("plain-summaries", products, PLAIN_SUMMARY_METRICS, ()),
+        ("model-pairs", pairs, MODEL_PAIR_METRICS, ()),
+    )
+    for name, records, metrics, options in plain:
+        out = folder / name
+        arguments = ("run", records, "--out", out, "--metrics", metrics, *options, "--json")
+        session.call(f"run {name}", *arguments, out=out)
+        session.scores[name] = out / "scores.parquet"
+    out = folder / "model-summaries"
+    metrics = f"{MODEL_SUMMARY_METRICS},summac-conv:weights={_summac_weights(session)}"
+    with Recorder(every_answer) as server:
+        llm = ("--llm", "openai:m", "--base-url", server.base_url, "--cache-namespace", "contract")
+        arguments = ("run", documents, "--out", out, "--metrics", metrics)
+        session.call("run model-summaries", *arguments, *models, *llm, "--json", out=out)
+    session.scores["model-summaries"] = out / "scores.parquet"
+
+
+def _summac_weights(session: Session) -> Path:
+    """Weights of SummaC-Conv as its authors publish them, turned into ours."""
+    import torch
+
+    folder = session.folder
+    weights = {
+        "mlp.weight": torch.linspace(0, 1, 50)[None],
+        "mlp.bias": torch.zeros(1),
+        "layer_final.weight": torch.linspace(-1, 1, 6).reshape(2, 3),
+        "layer_final.bias": torch.zeros(2),
+    }
+    torch.save(weights, folder / "conv.bin")
+    out = folder / "conv.safetensors"
+    convert = ("models", "convert-summac", folder / "conv.bin", "--out", out, "--bins", "even50")
+    session.call("models convert-summac", *convert, out=out)
+    return out
+
+
+def _after_runs(session: Session) -> None:
+    """Commands that look at finished runs."""
+    folder = session.folder
+    run = folder / "model-pairs"
+    session.call("status", "status", run, "--json")
+    session.call("score", "score", run, "--metrics", "ds", "--json", out=run)
+    session.call("report", "report", run)
+    other = folder / "other"
+    options = ("--units", "sentences", "--quiet")
+    records = _hotels(folder)
+    session.call("run again", "run", records, "--out", run, "--metrics", "caspr,bs-inverse,ds")
+    session.call("run other", "run", records, "--out", other, "--metrics", "ds,caspr", *options)
+    files = ("--differences", folder / "differences.parquet", "--html", folder / "compare.html")
+    out = folder / "differences.parquet"
+    few = ("--samples", 100)
+    session.call("compare", "compare", run, other, "--quiet", *few, *files, out=out)
+    silent = ("--json", "-")
+    with contextlib.redirect_stderr(io.StringIO()):
+        session.call("compare json", "compare", run, other, *few, *silent)
+    session.call("metrics list", "metrics", "list", "--json")
+    session.call("metrics show", "metrics", "show", "summac-zs:op1=min", "--json")
+    session.call("completion", "completion", "bash")
+
+
+def _requests(session: Session) -> None:
+    """What the server is asked: one request at a time, so the order is fixed, and several."""
+    folder = session.folder
+    few, products = _hotels(folder, 2), _products(folder)
+    every_task = ("--metrics", "", "--tasks", "decompose,paraphrase,negate,facts")
+    cases: tuple[tuple[str, Path, tuple[object, ...], int], ...] = (
+        ("run tasks", few, every_task, 4),
+        ("run in order", few, ("--metrics", "", "--tasks", "decompose"), 1),
+        ("run summary", few, (*every_task, "--granularity", "summary"), 4),
+        ("run judge", products, ("--metrics", "llm-judge,qa"), 4),
+        ("run batch", few, ("--metrics", "", "--tasks", "decompose"), 64),
+    )
+    with environment(OPENAI_API_KEY=KEY):
+        for case, records, what, n in cases:
+            provider = "openai-batch:m" if case == "run batch" else "openai:m"
+            with Recorder(every_answer) as server:
+                arguments = (
+                    *("run", records, "--out", folder / case, *what, "--llm", provider),
+                    *("--base-url", server.base_url, "--max-concurrency", n, "--json"),
+                    *("--cache-namespace", case),  # keys without the port
+                )
+                session.call(case, *arguments, out=folder / case)
+            session.requests[case] = server.requests(in_order=n == 1)
+
+
+def _maps(session: Session) -> None:
+    """`map` of the tutorial's table, in order, and with rows that fail."""
+    folder = session.folder
+    reviews, prompt = EXAMPLES / "reviews.csv", EXAMPLES / "tone.toml"
+    tone = text_answer('{"tone": "mixed", "confidence": 0.5}')
+    cases: tuple[tuple[str, Callable[..., Any], dict[str, Any]], ...] = (
+        ("map", tone, {}),
+        ("map failures", tone, {"on_content": {"lamp": "filter"}}),
+        ("map stopped", tone, {"quota_after": 3}),
+    )
+    for case, answer, settings in cases:
+        out = folder / f"{case}.parquet"
+        with Recorder(answer, **settings) as server:
+            base = ("map", reviews, "--prompt", prompt, "--out", out, "--llm", "openai:m")
+            llm = ("--base-url", server.base_url, "--max-concurrency", 1)
+            if case == "map":
+                session.call("map --estimate", *base, *llm, "--estimate", "--json")
+            session.call(case, *base, *llm, "--json", out=out)
+        session.requests[case] = server.requests(in_order=True)
+        if case == "map stopped":
+            parts = _names(out.with_name(f"{out.name}.parts"))
+            session.outcomes[case].files = [name for name in parts if name == "state.json"]
+        if case != "map failures":
+            session.call(f"{case} status", "status", out, "--json")
+        else:
+            failures = out.with_suffix(".failures.parquet")
+            session.outcomes["map failures"].tables |= tables(failures)
+
+
+def _stops(session: Session) -> None:
+    """Every exit code that is no success, each for each of its reasons."""
+    folder, few = session.folder, _hotels(session.folder, 4)
+    told: tuple[tuple[str, tuple[object, ...], tuple[object, ...]], ...] = (
+        ("no such file", (folder / "none.jsonl",), ()),
+        ("unknown metric", (few,), ("--metrics", "nonesuch")),
+        ("column lacks", (few,), ("--metrics", "summac-zs")),
+        ("unknown option", (few,), ("--nonesuch",)),
+        ("key over http", (few,), ("--llm", "openai:m", "--base-url", "http://example.com/v1")),
+    )
+    with environment(OPENAI_API_KEY=KEY):
+        for case, records, options in told:
+            session.call(case, "run", *records, "--out", folder / "told", *options)
+    other = ("--units", "sentences", "--metrics", "caspr")
+    session.call("other settings", "run", _hotels(folder), "--out", folder / "model-pairs", *other)
+    served: tuple[tuple[str, AnswerFunction, dict[str, Any], tuple[object, ...]], ...] = (
+        ("refused key", builtin_answer, {"key": "another"}, ()),
+        ("unknown model", builtin_answer, {"models": ("another",)}, ()),
+        ("rubbish", text_answer("I am a teapot"), {}, ()),
+        ("some rubbish", builtin_answer, {"on_content": {"quiet": "empty"}}, ()),
+        ("quota", builtin_answer, {"quota_after": 3}, ()),
+        ("max requests", builtin_answer, {}, ("--max-requests", 3)),
+        ("max cost", builtin_answer, {}, _priced(0.000001)),
+        ("max failures", text_answer("no"), {}, ("--max-failures", 1)),
+        ("outage", builtin_answer, {"outages": ({"from_n": 4, "to_n": 9999},)}, _impatient()),
+        ("faults", builtin_answer, {"script": {"2": "500", "4": "429:0.01", "6": "reset"}}, ()),
+    )
+    for case, answer, settings, options in served:
+        out = folder / case.replace(" ", "-")
+        with Recorder(answer, **settings) as server:
+            session.call(
+                *(case, "run", few, "--out", out, "--metrics", "", "--tasks", "decompose"),
+                *("--llm", "openai:m", "--base-url", server.base_url, "--max-concurrency", 1),
+                *("--cache-dir", folder / "caches" / case, *options, "--json"),
+                out=out,
+            )
+            if case == "rubbish":
+                session.outcomes["rubbish"].files = ()
+        session.requests[case] = [{"number of requests": len(server.seen)}]
+
+
+def _priced(usd: float) -> tuple[object, ...]:
+    return ("--max-cost", usd, "--input-price", 1, "--output-price", 1)
+
+
+def _impatient() -> tuple[object, ...]:
+    return ("--max-outage-s", 0)
+
+
+def _prompts(session: Session) -> None:
+    folder = session.folder
+    session.call("prompts list", "prompts", "list", "--json")
+    session.call("prompts show", "prompts", "show", "decompose", "--json")
+    session.call("prompts diff", "prompts", "diff", "decompose=v1", "decompose=v2")
+    session.call("prompts check", "prompts", "check", EXAMPLES / "tone.toml", "--json")
+    broken = folder / "broken.toml"
+    broken.write_text('name = "a"\nversion = "v1"\nuser = "$"\n', encoding="utf-8")
+    session.call("prompts check broken", "prompts", "check", broken, "--json")
+
+
+def _models(session: Session) -> None:
+    folder = session.folder
+    session.call("models list", "models", "list")
+    session.call("models check", "models", "check", "embedded", "--role", "nli", "--json")
+    records = _hotels(folder)  # how fast the model is, is known from here on
+    estimate = ("estimate", records, "--metrics", "caspr,ds", "--json")
+    session.call("estimate", *estimate)
+    llm = ("--llm", "openai:gpt-4o-mini", "--machine-price", 1)
+    session.call("estimate priced", *estimate, *llm)
+    session.call("models check none", "models", "check", folder / "none", "--role", "nli", "--json")
+
+
+def _evaluations(session: Session) -> None:
+    folder = session.folder
+    few = ("--samples", 50, "--json")
+    out = folder / "correlate"
+    columns = ("--scores", "overlap,entailment", "--ratings", "coherence", "--case", "case")
+    correlate = ("evaluate", "correlate", EXAMPLES / "rated.csv", *columns, "--compare")
+    session.call("evaluate correlate", *correlate, *few, "--out", out, out=out)
+    out = folder / "summac"
+    summac = ("evaluate", "summac", EXAMPLES / "labelled.csv", "--scores", "overlap,entailment")
+    session.call("evaluate summac", *summac, *few, "--out", out, out=out)
+    labelled = [
+        {
+            **{"dataset": "d", "split": split, "label": i % 2, "id": f"{split}{i}"},
+            "source": f"Room {i} is clean. Staff {i} is kind.",
+            "summary": [f"Room {i} is clean.", f"Room {i} is dirty."][i % 2],
+        }
+        for split in ("val", "test")
+        for i in range(4)
+    ]
+    labelled_table = _jsonl(folder / "labelled.jsonl", labelled)
+    out = folder / "grid"
+    blocks = ("--document-blocks", "sentence", "--summary-blocks", "sentence")
+    grid = ("evaluate", "summac-grid", labelled_table, *blocks)
+    session.call("evaluate summac-grid", *grid, *few, "--out", out, out=out)
+    pairs = _labelled_pairs(12)
+    out = folder / "nli"
+    nli = ("evaluate", "nli", _jsonl(folder / "nli.jsonl", pairs), "--json")
+    session.call("evaluate nli", *nli, "--out", out, out=out)
+    said = (["The room is clean.", "Clean rooms."], ["The room is loud.", "Loud rooms."])
+    both = dict(zip(("entity_a_summary", "entity_b_summary"), said, strict=True))
+    entities = _jsonl(folder / "entities.jsonl", [{"id": i, **both} for i in "ab"])
+    out = folder / "caspr"
+    caspr = ("evaluate", "caspr", entities, "--metrics", "caspr,ds")
+    session.call("evaluate caspr", *caspr, *few, "--out", out, out=out)
+    examples = folder / "factsim.json"
+    examples.write_text(json.dumps(FACTSIM), encoding="utf-8")
+    out = folder / "factsim"
+    factsim = ("evaluate", "factsim", examples)
+    session.call("evaluate factsim", *factsim, "--json", "--out", out, out=out)
+    published = [{"dataset": "frank", "claim": "It is clean.", "document": "A room.", "label": 1}]
+    source = _jsonl(folder / "published.jsonl", published)
+    convert = ("evaluate", "convert", "summac", source, "--out", folder / "converted.jsonl")
+    session.call("evaluate convert", *convert)
+
+
+FACTSIM: dict[str, Any] = {
+    "table1": [{"sentence": "The room is not good.", "tuples": [["room", "bad"]]}],
+    "table2": [{"claim": "The bed is soft.", "tuples": [["bed", "soft"]], "factsim": 1.0}],
+    "figure3": {
+        "reviews": ["The room is quiet. The bed is soft.", "The staff was rude."],
+        "summary": "The bed is soft. The pool is warm.",
+        "references": ["The staff was rude."],
+    },
+}
+
+
+def _labelled_pairs(n: int) -> list[dict[str, str]]:
+    labels = ("entailment", "neutral", "contradiction")
+    said = ("The room is clean.", "The pool is warm.", "The room is not clean.")
+    return [
+        {"premise": f"Room {i} is clean.", "hypothesis": said[i % 3], "label": labels[i % 3]}
+        for i in range(n)
+    ]
+
+
+def _trainings(session: Session) -> None:
+    folder = session.folder
+    out = folder / "summac-conv"
+    conv = ("train", "summac-conv", folder / "labelled.jsonl", "--out", out, "--epochs", 1)
+    session.call("train summac-conv", *conv, "--json", "--quiet", out=out)
+    data = folder / "pairs"
+    data.mkdir()
+    pairs = pl.DataFrame(_labelled_pairs(12)).with_columns(source=pl.lit("made"))
+    pairs.write_parquet(data / "train.parquet")
+    pairs.write_parquet(data / "dev_made.parquet")
+    nli = ("train", "nli", "--data", data, "--out", folder / "adapter.safetensors", "--samples", 4)
+    session.call("train nli", *nli, "--json", "--quiet")
+
+
+def _caches(session: Session) -> None:
+    folder = session.folder
+    export = folder / "answers.jsonl.gz"
+    session.call("cache stats", "cache", "stats", "--json")
+    session.call("cache verify", "cache", "verify", "--json")
+    session.call("cache export", "cache", "export", export, "--json")
+    elsewhere = ("--cache-dir", folder / "second-cache", "--json")
+    session.call("cache import", "cache", "import", export, *elsewhere)
+    session.call("cache prune", "cache", "prune", "--older-than", "0d", "--dry-run", *elsewhere)
+
+
+# -- the environment
+
+
+@contextlib.contextmanager
+def environment(**variables: str) -> Iterator[None]:
+    """Environment variables for a while."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        yield
+
+
+@contextlib.contextmanager
+def private_environment(folder: Path) -> Iterator[None]:
+    """A working folder, a state folder and a cache of its own; no key, no address of a server."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+            patch.delenv(name, raising=False)
+        for name in ("state", "cache"):
+            patch.setenv(f"CLAIMSCORE_{name.upper()}_DIR", str(folder / name))
+        patch.chdir(folder)  # paths are part of signatures
+        yield

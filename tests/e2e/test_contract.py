@@ -1,0 +1,140 @@
+"""The contract with everybody's scripts: what was recorded is what is there.
+
+The files in tests/e2e/contract hold it: every option (`options`), every public name (`names`), of a
+session with every command the exit codes, the keys of `--json`, the files and the columns of tables
+(`outcomes`), the scores of the examples (`scores`, `digests`) and what the server was asked
+(`requests`). `python -m tests.e2e.record` writes them anew; a recorded value changes only in a
+commit that says which decision changed it.
+
+Scores from texts alone are compared exactly. Those with a model's numbers agree within what
+`docs/` promises between machines, and exactly on the kind of machine that they were recorded on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+import pytest
+
+import claimscore
+from claimscore.cli import cli
+from tests.e2e.record import PLAIN, digests, machine, recorded, score_rows
+from tests.e2e.record import contract as contract_of
+from tests.e2e.sessions import Session, play, private_environment
+from tests.e2e.shapes import commands, differences, public_names
+
+pytestmark = pytest.mark.timeout(600)  # the session, on a busy machine
+
+OUTCOMES, SCORES, REQUESTS = recorded("outcomes"), recorded("scores"), recorded("requests")
+AGAIN = "changed; `python -m tests.e2e.record` where a decision says so"
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    """Every command, once."""
+    folder = tmp_path_factory.mktemp("contract")
+    with private_environment(folder):
+        yield play()
+
+
+@pytest.fixture(scope="module")
+def found(session: Session) -> dict[str, Any]:
+    """What is there now, through JSON and back."""
+    return json.loads(json.dumps(contract_of(session)))
+
+
+@pytest.mark.parametrize("command", sorted(recorded("options").keys() | commands(cli).keys()))
+def test_every_option_is_as_it_was(command: str) -> None:
+    """Names, short names, types, choices and plain defaults."""
+    _check(recorded("options").get(command), _plain(commands(cli)).get(command))
+
+
+@pytest.mark.parametrize("name", sorted({*recorded("names"), *claimscore.__all__}))
+def test_every_public_name_is_as_it_was(name: str) -> None:
+    """Parameters of functions; fields, methods and bases of classes."""
+    _check(recorded("names").get(name), _plain(public_names(claimscore)).get(name))
+
+
+def _check(before: Any, now: Any, said: str = "") -> None:
+    """Fails with a line for each difference."""
+    assert before is not None, f"new: {AGAIN}"
+    lines = differences(before, now)
+    assert not lines, "\n".join([AGAIN, *lines, said])
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def test_the_session_has_the_recorded_cases(found: dict[str, Any]) -> None:
+    """No case is left out, and none is new."""
+    for kind in ("outcomes", "scores", "requests"):
+        assert set(found[kind]) == set(recorded(kind))
+
+
+@pytest.mark.parametrize("case", OUTCOMES)
+def test_exit_code_json_and_tables_of_a_command(case: str, session: Session, found: Any) -> None:
+    """Keys and types of `--json`, files of the output folder, columns and types of its tables."""
+    _check(OUTCOMES[case], found["outcomes"][case], session.said[case])
+
+
+@pytest.mark.parametrize("run", SCORES)
+def test_scores_of_the_examples(run: str, session: Session) -> None:
+    """Exact where no model took part, else within the tolerance between machines."""
+    rows = score_rows(session.scores[run])
+    if run in PLAIN:
+        _check(SCORES[run], rows)
+    else:
+        _check(SCORES[run], _close(rows))
+
+
+class _Near(float):
+    """A number that equals those within 1e-4 of it, or 2.5e-5."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, int | float) and float(self) == pytest.approx(
+            other, rel=1e-4, abs=2.5e-5
+        )
+
+    __hash__ = float.__hash__
+
+
+def _close(value: Any) -> Any:
+    """The same with numbers that are compared within the tolerance."""
+    if isinstance(value, dict):
+        return {key: _close(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_close(item) for item in value]
+    return _Near(value) if isinstance(value, float) else value
+
+
+def test_bytes_of_plain_scores(session: Session) -> None:
+    """The file itself, where polars is the one that wrote it when it was recorded."""
+    kept = recorded("digests")
+    if kept["polars"] != pl.__version__:
+        pytest.skip(f"recorded with polars {kept['polars']}")
+    assert digests(session)["plain"] == kept["plain"], AGAIN
+
+
+def test_bytes_of_scores_by_models(session: Session) -> None:
+    """The file itself, on a machine as the one that it was recorded on."""
+    kept = recorded("digests")["models"]
+    if machine() not in kept:
+        pytest.skip("recorded on another kind of machine; the values were compared")
+    assert digests(session)["models"][machine()] == kept[machine()], AGAIN
+
+
+@pytest.mark.parametrize("case", REQUESTS)
+def test_what_the_server_is_asked(case: str, found: Any) -> None:
+    """Method, path, authorization and body of each request; their number where faults came in."""
+    _check(REQUESTS[case], found["requests"][case])
+
+
+def test_every_command_is_played(session: Session) -> None:
+    """A command that is new has to be recorded as well."""
+    played = set(session.outcomes)
+    lacking = [name for name in commands(cli) if not any(c.startswith(name) for c in played)]
+    assert lacking == []
