@@ -118,6 +118,16 @@ def _type(param: click.Parameter) -> str | list[str]:
     return "path" if isinstance(param.type, click.Path) else str(param.type.name)
 
 
+#: Of classes that callers open and hand on: the members that are for them. The rest is between
+#: our own modules.
+MEMBERS_FOR_CALLERS = {
+    "DiskCache": {"close", "get_many", "put_many", "stats"},
+    "Engine": {"answer", "answer_all", "request", "stop"},
+    "MapConfig": {"load_prompt"},
+    "MemoryCache": {"close", "get_many", "put_many", "stats"},
+}
+
+
 def public_names(module: Any) -> dict[str, Any]:
     """Every name of `module.__all__` -> its signature, fields and public methods.
 
@@ -146,8 +156,11 @@ def _members(thing: type) -> Iterable[tuple[str, Any]]:
     hidden = {name for base in bases for name in dir(base)} | set(getattr(thing, "_fields", ()))
     if dataclasses.is_dataclass(thing):
         hidden |= {field.name for field in dataclasses.fields(thing)}
+    known = MEMBERS_FOR_CALLERS.get(thing.__name__)
     for name in dir(thing):
-        if not name.startswith("_") and name not in hidden:
+        if name.startswith("_") or name in hidden:
+            continue
+        if known is None or name in known:
             member = inspect.getattr_static(thing, name)
             if isinstance(member, staticmethod | classmethod):
                 member = member.__func__
