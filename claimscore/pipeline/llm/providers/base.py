@@ -1,4 +1,4 @@
-"""What a provider is, and how one is found by name."""
+"""The protocol of providers, and how a provider is found by its name."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Diagnosable(Protocol):
     """A provider that can find out why nothing is answered."""
 
     async def diagnose(self) -> None:
-        """Raise what will not change by waiting (wrong key, unknown model); else return."""
+        """Raise the error that waiting does not change (wrong key, unknown model), if any."""
 
 
 @runtime_checkable
@@ -79,8 +79,8 @@ class Collecting(Protocol):
 class SeveralServers:
     """One model at several servers, as one provider.
 
-    An engine asks each of `servers` within its own limits; whoever calls `complete` asks them in
-    turn. The namespace is the set of them, so neither order nor repetition matters.
+    An engine asks each of `servers` within its own limits; `complete` asks them in turn. The
+    namespace is the set of them, so neither order nor repetition matters.
     """
 
     def __init__(self, servers: Sequence[Provider], namespace: str) -> None:
@@ -100,7 +100,7 @@ class SeveralServers:
 
 
 def servers_of(provider: Provider) -> tuple[Provider, ...]:
-    """What answers requests: the servers of a provider that has several, else itself."""
+    """The servers of a provider that has several; else the provider itself."""
     return provider.servers if isinstance(provider, SeveralServers) else (provider,)
 
 

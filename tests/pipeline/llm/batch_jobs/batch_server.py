@@ -47,7 +47,7 @@ class BatchServer:
     """Executes a batch when it has been looked at `n_looks` times.
 
     `paid` counts executed lines by `custom_id`. `faults` are what goes wrong with a call: a
-    response instead of it, an exception before it, or "lost": done, but nobody is told.
+    response instead of it, an exception before it, or "lost": done, but its answer is lost.
     """
 
     def __init__(self, line: LineFunction = fine, n_looks: int = 2) -> None:
@@ -200,9 +200,9 @@ def _file_of(request: httpx2.Request) -> tuple[str, bytes]:
 
 
 class OrderedClock:
-    """Time that passes when everybody sleeps; who wants to wake first wakes first.
+    """Time that passes when all tasks sleep; the earliest sleeper wakes first.
 
-    Nobody sleeps as long as a thread works or a task can go on, so a task that polls does not
+    No task sleeps as long as a thread works or a task can go on, so a task that polls does not
     make hours of the moment in which another one writes a file.
     """
 

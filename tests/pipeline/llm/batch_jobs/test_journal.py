@@ -162,6 +162,15 @@ def test_a_damaged_record_may_stand_for_a_created_job(journal: JobJournal, damag
     assert (record.uuid, record.status, record.n_requests) == (name, "creating", 3)
 
 
+def test_an_odd_status_is_damage(journal: JobJournal):
+    """Where all the rest of the record is right."""
+    path = journal.record_path(note(journal, batch_id="batch_1").uuid)
+    path.write_text(path.read_text().replace('"created"', '"odd"'))
+    record = journal.read(path.stem)
+    assert record is not None
+    assert record.status == "creating"
+
+
 def test_a_newer_record_is_refused(journal: JobJournal):
     """It may mean something that this version does not know."""
     path = journal.record_path(note(journal).uuid)

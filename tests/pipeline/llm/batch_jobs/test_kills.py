@@ -98,7 +98,7 @@ async def test_after_a_kill_only_what_is_asked_for_is_sent(step: int, tmp_path: 
 
 
 @pytest.mark.parametrize("step", range(len(STEPS)), ids=lambda n: f"{n}-{STEPS[n]}")
-async def test_what_nobody_asks_for_again_is_collected_all_the_same(step: int, tmp_path: Path):
+async def test_a_job_without_a_caller_is_collected_all_the_same(step: int, tmp_path: Path):
     """It is paid for."""
     machine = Machine(BatchServer(), tmp_path / "s")
     await live(machine, REQUESTS, kill_at=step)

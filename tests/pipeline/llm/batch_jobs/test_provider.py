@@ -90,10 +90,10 @@ async def test_a_request_asked_twice_is_sent_once(server: BatchServer, machine: 
     assert server.sizes == [1]
 
 
-async def test_those_who_come_while_others_are_collected_go_along(
+async def test_requests_that_come_while_others_are_collected_go_along(
     server: BatchServer, machine: Machine
 ):
-    """A batch is sent when nobody new has come for `linger_s`."""
+    """A batch is sent when no new request has come for `linger_s`."""
     provider, outcomes = machine.provider(linger_s=2.0), []
 
     async def late(n_sleeps: int) -> None:
@@ -246,3 +246,19 @@ async def test_an_error_raised_for_many_grows_no_traceback(server: BatchServer, 
     while traceback is not None:
         depth, traceback = depth + 1, traceback.tb_next
     assert depth < 10
+
+
+async def test_a_diagnosis_is_that_of_online_requests(server: BatchServer, machine: Machine):
+    """A wrong key is no outage."""
+    provider = machine.provider(
+        transport=httpx2.MockTransport(lambda request: httpx2.Response(401))
+    )
+    with pytest.raises(AuthenticationError):
+        await provider.diagnose()
+    await provider.aclose()
+
+
+async def test_it_works_in_a_task_group_only(machine: Machine):
+    """An engine gives it one."""
+    with pytest.raises(RuntimeError, match=r"start\(\)"):
+        await machine.provider().complete(question("a"))

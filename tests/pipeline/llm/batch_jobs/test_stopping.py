@@ -139,7 +139,7 @@ async def test_the_tasks_that_are_left_get_their_answers(
     assert server.sizes == [4]
 
 
-async def test_answers_are_kept_before_anybody_has_them(server: BatchServer, machine: Machine):
+async def test_answers_are_kept_before_any_task_has_them(server: BatchServer, machine: Machine):
     """A kill between the two loses none."""
     provider, seen = machine.provider(), []
     await provider.recover(machine.keep, machine.find)
@@ -182,7 +182,7 @@ async def stopped_while_waiting(server: BatchServer, machine: Machine) -> None:
     await provider.aclose()
 
 
-async def test_a_first_run_asks_nobody(server: BatchServer, machine: Machine):
+async def test_a_first_run_asks_no_server(server: BatchServer, machine: Machine):
     """Nothing to recover: nothing on the wire, no folder."""
     provider = machine.provider()
     await provider.recover(machine.keep)
@@ -296,3 +296,18 @@ async def test_sending_is_left_to_the_process_that_does_it(server: BatchServer, 
         lock.release()
     assert texts(outcomes) == ["re a"]
     assert server.sizes == [1]
+
+
+async def test_a_batch_that_another_process_has_collected_is_forgotten(
+    server: BatchServer, machine: Machine
+):
+    """Nothing of it is under way here any more."""
+    await stopped_while_waiting(server, machine)
+    second = machine.provider()
+    await second.recover(machine.keep, machine.find)
+    assert second.notice() is not None
+    server.finish()
+    await machine.provider().recover(machine.keep, machine.find)
+    assert texts(await ask(second, [question("a")])) == ["re a"]
+    assert second.notice() is None
+    assert set(server.paid.values()) == {1}

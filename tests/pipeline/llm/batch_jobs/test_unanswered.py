@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx2
 import pytest
 
 from claimscore.errors import (
@@ -101,7 +102,7 @@ async def test_a_batch_that_ends_early_keeps_its_answers(
 async def test_a_spent_quota_loses_no_answer_and_sends_nothing_more(
     server: BatchServer, machine: Machine
 ):
-    """The answers of the batch arrive; who asks from then on gets the reason at once."""
+    """The answers of the batch arrive; a later request gets the reason at once."""
     server.line = lambda body, n: (
         error(429, code="insufficient_quota")
         if body["messages"][0]["content"] == "b"
@@ -271,3 +272,38 @@ async def test_a_batch_refused_for_the_servers_own_trouble_is_sent_again(
     (outcome,) = await ask(machine.provider(), [question("a")])
     assert isinstance(outcome, TransientError)
     assert server.sizes == [1, 1, 1]
+
+
+async def test_a_batch_refused_as_a_whole_for_how_it_asks_is_asked_otherwise(
+    server: BatchServer, machine: Machine
+):
+    """As where each of its lines is refused for that."""
+    said = {"code": "unsupported_parameter", "message": "Unsupported: max_tokens"}
+    server.judge = lambda items: [said] if "max_tokens" in items[0]["body"] else []
+    assert texts(await ask(machine.provider(), [question("a")])) == ["re a"]
+    assert server.sizes == [1, 1]
+    assert "max_completion_tokens" in server.bodies(1)[0]
+
+
+async def test_a_queue_that_is_full_before_a_batch_is_created_is_waited_for(
+    server: BatchServer, machine: Machine
+):
+    """Some servers say so at once: a smaller batch is tried."""
+    message = "Enqueued token limit reached for m"
+    server.faults["create"] = [httpx2.Response(400, json={"error": {"message": message}})]
+    provider = machine.provider()
+    assert texts(await ask(provider, [question("a"), question("b")])) == ["re a", "re b"]
+    assert server.sizes == [1, 1]
+    assert set(server.paid.values()) == {1}
+
+
+async def test_a_stop_reaches_the_requests_that_wait_for_room(
+    server: BatchServer, machine: Machine
+):
+    """They are in no batch, and will be in none."""
+    server.n_looks = 4
+    server.line = lambda body, n: error(429, code="insufficient_quota")
+    enqueued(4, server)
+    outcomes = await ask(machine.provider(max_requests=4), [question(str(i)) for i in range(12)])
+    assert {type(outcome) for outcome in outcomes} == {QuotaError}
+    assert sum(server.asked.values()) == 4

@@ -346,7 +346,7 @@ def test_a_gateway_that_gave_up_waiting_may_have_let_work_be_done(
     ("status", "expected"), [(429, RateLimitError), (503, TransientError), (500, TransientError)]
 )
 def test_waits_and_limits_go_along(status: int, expected: type[TransientError]):
-    """The server's own figures reach whoever waits."""
+    """The server's own figures reach the tasks that wait."""
     headers = {"retry-after-ms": "1500", "x-ratelimit-remaining-tokens": "0"}
     error = read(status, openai(), headers)
     assert type(error) is expected
@@ -408,7 +408,7 @@ def test_a_server_is_quoted_in_one_clean_line(body: object, message: str):
 @pytest.mark.parametrize("status", [302, 400, 402, 403, 404, 429, 500])
 @pytest.mark.parametrize("key", [KEY, "0123-of-a-local-server"])
 def test_no_part_of_a_key_is_quoted(status: int, key: str):
-    """Whole, shortened, or anybody else's."""
+    """Whole, shortened, or another one."""
     said = f"bad key {key} (sk-proj-****mnop), Bearer {key}, or Bearer other-secret"
     error = read(status, openai(said, param=key), {"location": f"https://b/{key}"}, key=key)
     for secret in (key, "mnop", "other-secret"):

@@ -237,7 +237,7 @@ async def test_what_is_learnt_can_be_kept_for_the_next_run():
 
 
 async def test_many_tasks_learn_together():
-    """A complaint costs each of those in flight one request, and nobody after them."""
+    """A complaint costs each of those in flight one request, and no request after them."""
     told: list[Dialect] = []
     together = anyio.Event()
     n_asked = 0
@@ -637,7 +637,7 @@ async def test_a_server_that_is_not_there_is_transient():
 
 
 async def test_openai_is_not_asked_without_a_key(monkeypatch: pytest.MonkeyPatch):
-    """It answers nobody without one; where it cannot be reached, that would be waited for."""
+    """It answers no request without one; where it cannot be reached, that would be waited for."""
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     provider = OpenAIProvider.from_config(LLMConfig(model="openai:m"))

@@ -413,7 +413,7 @@ async def test_several_addresses_give_one_reason(monkeypatch: pytest.MonkeyPatch
         await post(DirectTransport("http://localhost/v1", 10.0))
 
 
-async def test_a_server_that_accepts_nobody(monkeypatch: pytest.MonkeyPatch):
+async def test_a_server_that_accepts_no_connection(monkeypatch: pytest.MonkeyPatch):
     """It is told from one that takes its time to answer: nothing was sent."""
 
     async def connect_tcp(*args: object, **options: object) -> SocketStream:
@@ -511,7 +511,7 @@ def test_a_closed_line_can_be_read(has_poll: bool, monkeypatch: pytest.MonkeyPat
     assert transport_module._is_readable(ours.fileno())
 
 
-async def test_what_nobody_asked_for_is_no_answer():
+async def test_an_answer_to_no_request_is_no_answer():
     """Two answers in one go: the second must not go to the next request."""
     async with (
         serving(always(answer(b"mine") + answer(b"not mine"))) as server,
@@ -523,7 +523,7 @@ async def test_what_nobody_asked_for_is_no_answer():
 
 
 async def test_a_used_connection_that_drops_a_request_is_not_asked_again():
-    """The server has read it; whether it was done, and billed, nobody knows."""
+    """The server has read it; whether it was done, and billed, is unknown."""
 
     async def handler(visit: Visit) -> None:
         await visit.request()
@@ -561,7 +561,7 @@ async def test_a_connection_idle_for_too_long_is_not_used():
         assert (server.n_connections, len(direct._idle)) == (2, 1)
 
 
-async def test_connections_that_nobody_needs_any_more_are_closed():
+async def test_connections_that_are_not_needed_any_more_are_closed():
     """After a burst the few that are in use do not keep the others open."""
     together = anyio.Event()
     n_open = 0
@@ -760,7 +760,7 @@ async def test_an_untrusted_certificate_stops_the_run(certificates: dict[str, Ce
 
 
 async def test_a_certificate_for_another_name_stops_the_run(certificates: dict[str, Certificate]):
-    """Whoever signed it."""
+    """By any authority."""
     other = certificates["DNS:example.org"]
     async with (
         serving(always(answer()), other.server) as server,
@@ -799,6 +799,16 @@ async def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatc
         assert (await post(through)).body == b"by proxy"
         await through.aclose()
         assert server.heads[0].startswith(b"POST http://example.org/v1/chat/completions HTTP/1.1")
+
+
+async def test_no_proxy_sees_what_goes_to_this_machine(monkeypatch: pytest.MonkeyPatch):
+    """Plain http may carry a key here; an httpx2 client, which batch jobs use, goes directly."""
+    async with serving(always(answer(b"direct"))) as server:
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+        monkeypatch.setenv("all_proxy", "http://127.0.0.1:9")
+        client = ClientTransport(server.url, 10.0)
+        assert (await post(client)).body == b"direct"
+        await client.aclose()
 
 
 @pytest.mark.parametrize(
