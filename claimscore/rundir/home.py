@@ -151,7 +151,7 @@ class LocalHome:
     def remove(self) -> None:
         with os_errors(self.path):
             (self.state / "manifest.jsonl").unlink(missing_ok=True)
-            shutil.rmtree(self.path)
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def is_locked(self) -> bool:
         return is_locked(self.path / LOCK)
