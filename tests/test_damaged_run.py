@@ -25,7 +25,7 @@ from claimscore.pipeline.run import RunResult, run, score
 from claimscore.pipeline.status import run_status
 from claimscore.rundir import RunDirectory, merging
 from claimscore.types import Completion, Request
-from tests.pipeline.passes.test_passes import FakeClassifier
+from tests.pipeline.passes.test_model_pass import FakeClassifier
 
 N_RECORDS = 7
 

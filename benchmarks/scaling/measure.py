@@ -134,7 +134,7 @@ def of_real_records(work: Path, data: Path) -> dict[str, Any]:
 
     from claimscore.config import RunConfig
     from claimscore.pipeline.estimate import estimate_run
-    from claimscore.pipeline.passes.counting import count_items, count_tokens
+    from claimscore.pipeline.passes.pass_counts import count_items, count_tokens
     from claimscore.pipeline.plan import make_plan
     from claimscore.rundir import RunDirectory
 

@@ -28,7 +28,7 @@ from claimscore.pipeline.encoders.protocols import OnBatch
 from claimscore.pipeline.encoders.results import open_store
 from claimscore.pipeline.llm_stage import At
 from claimscore.pipeline.passes import PassInput
-from claimscore.pipeline.passes.counting import count_tokens
+from claimscore.pipeline.passes.pass_counts import count_tokens
 from claimscore.pipeline.plan import PlannedPass
 from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.settings import model_settings

@@ -24,7 +24,7 @@ from claimscore.metrics.summac.image import Values
 from claimscore.metrics.summac.tables import Images, read_images, stack_histograms
 from claimscore.pipeline.encoders.protocols import PairClassifier
 from claimscore.pipeline.passes import PassInput
-from claimscore.pipeline.passes.block_nli import BLOCK_NLI_PASS
+from claimscore.pipeline.passes.pair_nli import BLOCK_NLI_PASS
 from claimscore.records.files import find_files
 from claimscore.records.halves import in_first_half
 from claimscore.records.readers import place, read

@@ -28,7 +28,7 @@ from claimscore.pipeline.stages import Stages
 from claimscore.rundir import RunDirectory
 from claimscore.tables import CLAIMS, FAILURES, NLI
 from claimscore.types import Completion, Request
-from tests.pipeline.passes.test_passes import FakeClassifier
+from tests.pipeline.passes.test_model_pass import FakeClassifier
 
 COLUMNS = ["id", "summary_a", "summary_b"]
 

@@ -15,7 +15,7 @@ import pytest
 from claimscore.errors import ConfigError, InputError
 from claimscore.pipeline.encoders.protocols import ModelInfo
 from claimscore.pipeline.passes import PassInput
-from claimscore.pipeline.passes.block_nli import BLOCK_NLI_PASS
+from claimscore.pipeline.passes.pair_nli import BLOCK_NLI_PASS
 from claimscore.records.halves import in_first_half
 from claimscore.rundir import RunDirectory
 from claimscore.tables import TABLES

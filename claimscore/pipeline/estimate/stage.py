@@ -44,7 +44,7 @@ from claimscore.pipeline.llm_stage import (
     task_result,
     task_units,
 )
-from claimscore.pipeline.passes.counting import count_items, count_tokens
+from claimscore.pipeline.passes.pass_counts import count_items, count_tokens
 from claimscore.pipeline.plan import (
     Plan,
     PlannedPass,

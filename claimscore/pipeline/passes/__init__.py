@@ -5,17 +5,19 @@ Importing this is cheap: a pass imports its model's library when a model is load
 
 from __future__ import annotations
 
-from claimscore.pipeline.passes.base import ModelPass, PassInput, PassResult
-from claimscore.pipeline.passes.block_nli import BLOCK_NLI_PASS
-from claimscore.pipeline.passes.likelihood import BART_SCORE_PASS, PERPLEXITY_PASS
-from claimscore.pipeline.passes.ls import LS_PADDED_PASS, LS_PASS
-from claimscore.pipeline.passes.movers import MOVER_SCORE_PASS, SENTENCE_MOVERS_PASS
-from claimscore.pipeline.passes.nli import NLI_PASS
+from claimscore.pipeline.passes.ls_scores import LS_PADDED_PASS, LS_PASS
+from claimscore.pipeline.passes.model_pass import ModelPass, PassInput, PassResult
+from claimscore.pipeline.passes.pair_nli import BLOCK_NLI_PASS, NLI_PASS
 from claimscore.pipeline.passes.similarities import (
     FACT_SIMILARITIES_PASS,
     TEXT_SIMILARITIES_PASS,
 )
-from claimscore.pipeline.passes.token_scores import TOKEN_SCORES_PASS
+from claimscore.pipeline.passes.text_scores import (
+    BART_SCORE_PASS,
+    PERPLEXITY_PASS,
+    TOKEN_SCORES_PASS,
+)
+from claimscore.pipeline.passes.token_movers import MOVER_SCORE_PASS, SENTENCE_MOVERS_PASS
 
 #: Every pass by its kind, in the order in which a chunk goes through them.
 PASSES: dict[str, ModelPass] = {

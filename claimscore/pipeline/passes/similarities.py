@@ -1,13 +1,12 @@
 """Cosines of sentence embeddings: of facts with facts, of sentences, of whole texts.
 
 Two kinds share everything but where their units come from: `fact_similarities` reads the facts
-that an LLM wrote, `text_similarities` cuts the records' own texts and waits for nobody. The vectors
-themselves are not kept: 1.5 KB a text, and no metric reads more than their cosines.
+that an LLM wrote, `text_similarities` cuts the records' own texts and depends on no task. The
+vectors themselves are not kept: 1.5 KB a text, and no metric reads more than their cosines.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -15,37 +14,36 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from claimscore.pipeline.encoders.protocols import Embedder, ModelInfo, RejectedItemsError
-from claimscore.pipeline.passes.base import (
+from claimscore.pipeline.encoders.protocols import Embedder
+from claimscore.pipeline.passes.model_pass import (
     ModelPass,
     PassInput,
     PassResult,
-    failure_row,
-    model_columns,
+    failed_side,
+    pass_result,
     truncated,
+    without_rejected,
 )
-from claimscore.pipeline.passes.texts import failed_side
 from claimscore.pipeline.tasks.base import side_texts
-from claimscore.tables import FAILURES, SIMILARITIES
+from claimscore.tables import SIMILARITIES
 from claimscore.text import split_sentences
 
 #: Rows of the table that are put together at a time: they grow with the square of the texts.
 ROWS_AT_ONCE = 2**17
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Item:
-    """One text to embed: the `index`-th `unit` of a side."""
+class UnitText(NamedTuple):
+    """One text to embed: the `number`-th `unit` of a side."""
 
     id: str
     side: str
     unit: str
-    index: int
+    number: int
     text: str
 
 
-class _Side(NamedTuple):
-    """What stands in `over`: a side, and what it is cut into."""
+class SideUnit(NamedTuple):
+    """An item of `over`: a side, and what it is cut into."""
 
     side: str
     unit: str
@@ -56,15 +54,15 @@ def fact_text(subject: str, description: str) -> str:
     return f"{subject} {description}"
 
 
-def _facts(given: PassInput, of: _Side) -> Iterator[_Item]:
+def _facts(given: PassInput, of: SideUnit) -> Iterator[UnitText]:
     rows = given.read("facts").filter(pl.col("side") == of.side)
     for record, index, subject, description in rows.select(
         "id", "index", "subject", "description"
     ).iter_rows():
-        yield _Item(record, of.side, of.unit, index, fact_text(subject, description))
+        yield UnitText(record, of.side, of.unit, index, fact_text(subject, description))
 
 
-def _texts(given: PassInput, of: _Side) -> Iterator[_Item]:
+def _texts(given: PassInput, of: SideUnit) -> Iterator[UnitText]:
     """The texts of a side by their place in the record, or their sentences one after another."""
     seen: dict[str, int] = {}
     for item in side_texts(given.records, (of.side,)):
@@ -72,43 +70,34 @@ def _texts(given: PassInput, of: _Side) -> Iterator[_Item]:
             index = seen.get(item.id, 0)
             seen[item.id] = index + 1
             if text.strip():
-                yield _Item(item.id, of.side, of.unit, index, text)
+                yield UnitText(item.id, of.side, of.unit, index, text)
 
 
 def _similarities(
-    given: PassInput, kind: str, units: Callable[[PassInput, _Side], Iterator[_Item]]
+    given: PassInput, kind: str, units: Callable[[PassInput, SideUnit], Iterator[UnitText]]
 ) -> PassResult:
     embedder: Embedder = given.model
-    first, second = (_Side(*item.split(".")) for item in given.need.over)
+    first, second = (SideUnit(*item.split(".")) for item in given.need.over)
     sides = tuple(dict.fromkeys((first, second)))
-    items = [item for of in sides for item in units(given, of) if item.id not in given.broken]
-    failures: list[dict[str, Any]] = []
-    while True:
-        try:
-            vectors = embedder.embed(
-                [item.text for item in items], on_batch=given.listen(len(items))
-            )
-        except RejectedItemsError as exc:
-            # One text costs its own record, not the chunk: the others are computed again.
-            rejected = {items[index].id for index in exc.indices}
-            side = failed_side(given.need.sides)
-            failures += [
-                failure_row(kind, record, exc) | {"side": side} for record in sorted(rejected)
-            ]
-            items = [item for item in items if item.id not in rejected]
-        else:
-            break
-    rows = {
-        SIMILARITIES.name: _similarity_frame(
-            given.records["id"],
-            items,
-            vectors,
-            truncated(embedder, [item.text for item in items]),
-            (first, second),
-            embedder.info,
-        ),
-    }
-    return PassResult(rows, FAILURES.frame(failures))
+    every = [item for of in sides for item in units(given, of) if item.id not in given.broken]
+
+    def ask(items: list[UnitText]) -> NDArray[np.float32]:
+        texts = [item.text for item in items]
+        return embedder.embed(texts, on_batch=given.listen(len(items)))
+
+    items, vectors, failures = without_rejected(
+        kind, every, ask, side=failed_side(given.need.sides)
+    )
+    cut = truncated(embedder, [item.text for item in items])
+    return pass_result(
+        SIMILARITIES,
+        _cosine_rows(given.records["id"], items, vectors, cut, (first, second)),
+        failures,
+        embedder.info,
+        unit=pl.lit(first.unit),
+        row_side=pl.lit(first.side),
+        column_side=pl.lit(second.side),
+    )
 
 
 def cosines(rows: NDArray[np.floating[Any]], columns: NDArray[np.floating[Any]]) -> NDArray[Any]:
@@ -124,65 +113,48 @@ def _unit(vectors: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
     return vectors / np.where(norms > 0, norms, 1)
 
 
-def _similarity_frame(
+def _cosine_rows(
     ids: pl.Series,
-    items: Sequence[_Item],
+    items: Sequence[UnitText],
     vectors: NDArray[np.float32],
     cut: pl.Series,
-    sides: tuple[_Side, _Side],
-    info: ModelInfo,
+    sides: tuple[SideUnit, SideUnit],
 ) -> pl.DataFrame:
     """Record by record in the order of the input, the rows of the first side one after another."""
-    places: dict[tuple[str, str, str], list[int]] = {}
+    places: dict[tuple[str, SideUnit], list[int]] = {}
     for place, item in enumerate(items):
-        places.setdefault((item.id, item.side, item.unit), []).append(place)
-    index = np.array([item.index for item in items], dtype=np.int32)
-    frames: list[pl.DataFrame] = []
-    found = _Found([], [], [], [])
-    for number, record in enumerate(ids):
-        rows, columns = (places.get((record, *side), []) for side in sides)
-        if rows and columns:
-            of_rows, of_columns = np.repeat(rows, len(columns)), np.tile(columns, len(rows))
-            found.records.append(np.full(len(of_rows), number))
-            found.places.append((index[of_rows], index[of_columns]))
-            found.values.append(cosines(vectors[rows], vectors[columns]).ravel())
-            found.flags.append(cut[of_rows] | cut[of_columns])
-        if sum(map(len, found.values)) >= ROWS_AT_ONCE:
-            frames.append(_rows(ids, found, sides, info))
-            found = _Found([], [], [], [])
-    if found.values:
-        frames.append(_rows(ids, found, sides, info))
-    return pl.concat(frames) if frames else SIMILARITIES.empty()
+        places.setdefault((item.id, SideUnit(item.side, item.unit)), []).append(place)
+    index = np.array([item.number for item in items], dtype=np.int32)
+    schema = SIMILARITIES.schema
+    columns = ("id", "row_index", "column_index", "similarity", "truncated")
+    frames = [pl.DataFrame(schema={name: schema[name] for name in columns})]
+    waiting: list[tuple[int, NDArray[np.int64], NDArray[np.int64], NDArray[Any]]] = []
 
-
-class _Found(NamedTuple):
-    """The cosines of some records, record by record: the record's number, row and column indices,
-    the values, and whether one of the texts was cut."""
-
-    records: list[NDArray[np.int64]]
-    places: list[tuple[NDArray[np.int32], NDArray[np.int32]]]
-    values: list[NDArray[np.floating[Any]]]
-    flags: list[pl.Series]
-
-
-def _rows(
-    ids: pl.Series, found: _Found, sides: tuple[_Side, _Side], info: ModelInfo
-) -> pl.DataFrame:
-    frame = pl.DataFrame(
-        {
-            "id": ids[np.concatenate(found.records)],
-            "row_index": np.concatenate([rows for rows, _ in found.places]),
-            "column_index": np.concatenate([columns for _, columns in found.places]),
-            "similarity": np.concatenate(found.values),
-            "truncated": pl.concat(found.flags),
+    def put_together() -> None:
+        numbers = np.concatenate([np.full(len(row), number) for number, row, _, _ in waiting])
+        row, column, values = (np.concatenate([part[i] for part in waiting]) for i in range(1, 4))
+        frame = {
+            "id": ids[numbers],
+            "row_index": index[row],
+            "column_index": index[column],
+            "similarity": values,
+            "truncated": cut[row] | cut[column],
         }
-    ).with_columns(
-        unit=pl.lit(sides[0].unit),
-        row_side=pl.lit(sides[0].side),
-        column_side=pl.lit(sides[1].side),
-        **model_columns(info),
-    )
-    return frame.select(pl.col(name).cast(dtype) for name, dtype in SIMILARITIES.schema.items())
+        frames.append(pl.DataFrame(frame).cast({name: schema[name] for name in columns}))
+        waiting.clear()
+
+    for number, record in enumerate(ids):
+        rows, others = (places.get((record, side), []) for side in sides)
+        if rows and others:
+            found = cosines(vectors[rows], vectors[others]).ravel()
+            waiting.append(
+                (number, np.repeat(rows, len(others)), np.tile(others, len(rows)), found)
+            )
+        if sum(len(part[1]) for part in waiting) >= ROWS_AT_ONCE:
+            put_together()
+    if waiting:
+        put_together()
+    return pl.concat(frames)
 
 
 def fact_pass(given: PassInput) -> PassResult:

@@ -21,7 +21,7 @@ from claimscore.pipeline.encoders.protocols import ModelInfo
 from claimscore.pipeline.estimate import Estimate, estimate_run
 from claimscore.pipeline.estimate.stage import metric_requirements
 from claimscore.pipeline.passes import PASSES
-from claimscore.pipeline.passes.counting import count_items
+from claimscore.pipeline.passes.pass_counts import count_items
 from claimscore.pipeline.run import run, score
 from claimscore.rundir import RunDirectory
 from claimscore.tables import TABLES

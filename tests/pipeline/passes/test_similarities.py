@@ -13,7 +13,7 @@ from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch, RejectedI
 from claimscore.pipeline.passes import PassResult, similarities
 from claimscore.pipeline.passes.similarities import cosines
 from claimscore.tables import FACTS, SIMILARITIES
-from tests.pipeline.passes.test_passes import run_pass
+from tests.pipeline.passes.test_model_pass import run_pass
 
 
 class FakeEmbedder:

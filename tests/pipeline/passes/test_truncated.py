@@ -10,7 +10,7 @@ import pytest
 
 from claimscore.config import EncoderConfig
 from claimscore.pipeline.encoders import embedder, nli, token_encoder
-from tests.pipeline.passes.test_passes import claims, run_nli, run_pass
+from tests.pipeline.passes.test_model_pass import claims, run_nli, run_pass
 from tests.tiny_models import save_tiny_encoder, save_tiny_nli
 
 LONG = "the room was clean and the staff was rude and the pool was warm and the food was good"

@@ -10,9 +10,9 @@ import pytest
 from claimscore.metrics.base import PassNeed
 from claimscore.pipeline.encoders.throughput import CHARACTERS_PER_TOKEN, SPECIAL_TOKENS
 from claimscore.pipeline.passes import PASSES
-from claimscore.pipeline.passes.counting import count_items, count_tokens
+from claimscore.pipeline.passes.pass_counts import count_items, count_tokens
 from claimscore.tables import TABLES
-from tests.pipeline.passes.test_passes import claims
+from tests.pipeline.passes.test_model_pass import claims
 
 #: A text of ten tokens, special ones included.
 TEN = "a" * CHARACTERS_PER_TOKEN * (10 - SPECIAL_TOKENS)

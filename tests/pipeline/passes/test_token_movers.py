@@ -16,9 +16,9 @@ from claimscore.pipeline.encoders.protocols import (
     TokenLayers,
 )
 from claimscore.pipeline.passes import PASSES, PassResult
-from claimscore.pipeline.passes.movers import GROUP_PAIRS, scored_tokens, word_vectors
+from claimscore.pipeline.passes.token_movers import GROUP_PAIRS, scored_tokens, word_vectors
 from claimscore.tables import TEXT_SCORES
-from tests.pipeline.passes.test_passes import run_pass
+from tests.pipeline.passes.test_model_pass import run_pass
 
 pytest.importorskip("ot", reason="the extra movers is not installed")
 

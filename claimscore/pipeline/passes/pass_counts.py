@@ -14,8 +14,8 @@ import polars as pl
 from claimscore.metrics.base import PassNeed
 from claimscore.pipeline.encoders.protocols import OnBatch
 from claimscore.pipeline.encoders.throughput import estimated_tokens, padded_tokens
-from claimscore.pipeline.passes.base import ModelPass, PassInput
-from claimscore.pipeline.passes.movers import GROUP_PAIRS
+from claimscore.pipeline.passes.model_pass import ModelPass, PassInput
+from claimscore.pipeline.passes.token_movers import GROUP_PAIRS
 
 
 class _Counted(Exception):

@@ -21,7 +21,7 @@ from claimscore.pipeline.passes import PassResult
 from claimscore.pipeline.run import run, score
 from claimscore.tables import TEXT_SCORES
 from tests.ls_models import tiny_checkpoint
-from tests.pipeline.passes.test_passes import run_pass
+from tests.pipeline.passes.test_model_pass import run_pass
 
 OVER = ("source", "summary")
 

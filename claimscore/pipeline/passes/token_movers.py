@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,16 +30,18 @@ from claimscore.pipeline.encoders.protocols import (
     TokenEncoder,
     TokenLayers,
 )
-from claimscore.pipeline.passes.base import (
+from claimscore.pipeline.passes.model_pass import (
     ModelPass,
     PassInput,
     PassResult,
-    failure_row,
-    model_columns,
+    TextPair,
+    failed_side,
+    pass_result,
+    text_pairs,
     truncated,
+    without_rejected,
 )
-from claimscore.pipeline.passes.texts import TextPair, failed_side, text_pairs
-from claimscore.tables import FAILURES, TEXT_SCORES
+from claimscore.tables import TEXT_SCORES
 from claimscore.text import split_sentences
 
 #: Pairs whose token embeddings are held at once: five layers of long texts are large.
@@ -130,43 +131,31 @@ def _movers(given: PassInput, measure: _Measure) -> PassResult:
     pairs = text_pairs(given.records, first=first, second=second)
     on_batch = given.listen(len(pairs))
     rows: list[dict[str, Any]] = []
-    failures: list[dict[str, Any]] = []
-    for start, group in _groups(pairs):
-        done = start + len(group)
-        while group:
-            try:
-                texts = _prepared(encoder, measure, group, partial(_still_at, on_batch, start))
-                cut = _cut_texts(encoder, measure, texts)
-                rows += [row for pair in group for row in _rows(measure, pair, texts, cut)]
-                break
-            except RejectedItemsError as exc:
-                # One text costs its own record, not the chunk: the others are computed again.
-                rejected = {group[index].id for index in exc.indices}
-                failures += [
-                    failure_row(measure.kind, record, exc) | {"side": failed_side((first, second))}
-                    for record in sorted(rejected)
-                ]
-                group = [pair for pair in group if pair.id not in rejected]
-        on_batch(done)
-    failed = {row["id"] for row in failures}
-    frame = TEXT_SCORES.frame([row for row in rows if row["id"] not in failed]).with_columns(
+    failures: dict[str, dict[str, Any]] = {}  # by record: two groups may hold pairs of one
+    for start in range(0, len(pairs), GROUP_PAIRS):
+        group = pairs[start : start + GROUP_PAIRS]
+
+        def ask(left: list[TextPair], done: int = start) -> list[dict[str, Any]]:
+            # The listener may stop the work between the batches of a group.
+            texts = _prepared(encoder, measure, left, lambda _texts: on_batch(done))
+            cut = _cut_texts(encoder, measure, texts)
+            return [row for pair in left for row in _rows(measure, pair, texts, cut)]
+
+        side = failed_side((first, second))
+        judged = without_rejected(measure.kind, group, ask, side=side)
+        rows += judged.answer
+        for row in judged.failures:
+            failures.setdefault(row["id"], row)
+        on_batch(start + len(group))
+    return pass_result(
+        TEXT_SCORES,
+        TEXT_SCORES.frame([row for row in rows if row["id"] not in failures]),
+        list(failures.values()),
+        encoder.info,
         measure=pl.lit(measure.kind),
         side=pl.lit(first),
         given_side=pl.lit(second),
-        **model_columns(encoder.info),
     )
-    typed = frame.select(pl.col(name).cast(dtype) for name, dtype in TEXT_SCORES.schema.items())
-    return PassResult({TEXT_SCORES.name: typed}, FAILURES.frame(_first_of_each(failures)))
-
-
-def _still_at(on_batch: OnBatch, done: int, _texts: int) -> None:
-    """Gives the listener a chance to stop between the pairs."""
-    on_batch(done)
-
-
-def _groups(pairs: Sequence[TextPair]) -> Iterator[tuple[int, list[TextPair]]]:
-    for start in range(0, len(pairs), GROUP_PAIRS):
-        yield start, list(pairs[start : start + GROUP_PAIRS])
 
 
 def _prepared(
@@ -214,11 +203,6 @@ def _rows(
     }
     for name, value in numbers.items():
         yield beside | {"name": name, "value": value}
-
-
-def _first_of_each(failures: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One failure a record, though two groups may hold its pairs."""
-    return list({row["id"]: row for row in reversed(failures)}.values())[::-1]
 
 
 def sentence_movers_pass(given: PassInput) -> PassResult:

@@ -6,31 +6,30 @@ code counts, and costs a summary of 512 tokens each, so it is done where it is a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
 from claimscore.metrics.linguistic_semantic import code_linguistic
-from claimscore.pipeline.encoders.protocols import ModelInfo, RejectedItemsError
-from claimscore.pipeline.passes.base import (
+from claimscore.pipeline.encoders.protocols import ModelInfo
+from claimscore.pipeline.passes.model_pass import (
     ModelPass,
     PassInput,
     PassResult,
-    failure_row,
-    model_columns,
+    pass_result,
+    without_rejected,
 )
 from claimscore.pipeline.tasks.base import side_texts
-from claimscore.tables import FAILURES, TEXT_SCORES
+from claimscore.tables import TEXT_SCORES
 
 if TYPE_CHECKING:
     from claimscore.pipeline.encoders.ls_model import LSModel, PairNumbers
 
 _Row = dict[str, Any]
-_Answer = TypeVar("_Answer")
 
 
-class _Item(NamedTuple):
+class SummaryItem(NamedTuple):
     """A summary, beside one text of its record's other side where there is one."""
 
     id: str
@@ -45,16 +44,16 @@ def ls_pass(given: PassInput) -> PassResult:
     document_side, summary_side = given.need.sides
     documents = _texts(given, document_side)
     items = [
-        _Item(record, texts[0], document, index)
+        SummaryItem(record, texts[0], document, index)
         for record, texts in _texts(given, summary_side).items()
         for index, document in enumerate(documents.get(record, ()))
     ]
 
-    def ask(items: Sequence[_Item]) -> PairNumbers:
+    def ask(items: list[SummaryItem]) -> PairNumbers:
         pairs = [(item.document, item.summary) for item in items]
         return model.score(pairs, on_batch=given.listen(len(pairs)))
 
-    items, numbers, failures = _without_rejected("ls", items, ask)
+    items, numbers, failures = without_rejected("ls", items, ask)
     rows = _pair_rows(items, numbers, document_side, summary_side, model.head)
     return _result("ls", list(rows), failures, model.info)
 
@@ -65,16 +64,16 @@ def ls_padded_pass(given: PassInput) -> PassResult:
     if model.head != "ls":  # no likelihood: the metric says so
         return _result("ls_padded", [], [], model.info)
     (side,) = given.need.sides
-    items = [_Item(record, texts[0]) for record, texts in _texts(given, side).items()]
+    items = [SummaryItem(record, texts[0]) for record, texts in _texts(given, side).items()]
 
-    def ask(items: Sequence[_Item]) -> list[list[float]]:
+    def ask(items: list[SummaryItem]) -> list[list[float]]:
         texts = [item.summary for item in items]
         sums: list[list[float]] = model.padded_log_probs(
             texts, on_batch=given.listen(len(texts))
         ).tolist()
         return sums
 
-    items, sums, failures = _without_rejected("ls_padded", items, ask)
+    items, sums, failures = without_rejected("ls_padded", items, ask)
     rows = [
         _value(item.id, side, "linguistic_code", code_linguistic(log_prob, int(tokens)))
         for item, (log_prob, tokens) in zip(items, sums, strict=True)
@@ -91,22 +90,12 @@ def _texts(given: PassInput, side: str) -> dict[str, list[str]]:
     return found
 
 
-def _without_rejected(
-    stage: str, items: list[_Item], ask: Callable[[Sequence[_Item]], _Answer]
-) -> tuple[list[_Item], _Answer, list[_Row]]:
-    """The answer for the items that the model takes; one that it rejects costs its record."""
-    failures: list[_Row] = []
-    while True:
-        try:
-            return items, ask(items), failures
-        except RejectedItemsError as exc:
-            rejected = {items[index].id for index in exc.indices}
-            failures += [failure_row(stage, record, exc) for record in sorted(rejected)]
-            items = [item for item in items if item.id not in rejected]
-
-
 def _pair_rows(
-    items: Sequence[_Item], numbers: PairNumbers, document_side: str, summary_side: str, head: str
+    items: Sequence[SummaryItem],
+    numbers: PairNumbers,
+    document_side: str,
+    summary_side: str,
+    head: str,
 ) -> Iterator[_Row]:
     """The rows of each pair; what is the summary's alone stands once, at its first document."""
     columns = {name: values.tolist() for name, values in numbers._asdict().items()}
@@ -136,9 +125,8 @@ def _value(record: str, side: str, name: str, value: float) -> _Row:
 
 
 def _result(measure: str, rows: list[_Row], failures: list[_Row], info: ModelInfo) -> PassResult:
-    frame = TEXT_SCORES.frame(rows).with_columns(measure=pl.lit(measure), **model_columns(info))
-    typed = frame.select(pl.col(name).cast(dtype) for name, dtype in TEXT_SCORES.schema.items())
-    return PassResult({TEXT_SCORES.name: typed}, FAILURES.frame(failures))
+    frame = TEXT_SCORES.frame(rows)
+    return pass_result(TEXT_SCORES, frame, failures, info, measure=pl.lit(measure))
 
 
 LS_PASS = ModelPass("ls", "ls_model", ls_pass)

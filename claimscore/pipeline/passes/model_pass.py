@@ -1,0 +1,171 @@
+"""What a model pass is: a function of one chunk of records and one model.
+
+Each pass is a function of the chunk alone, so a chunk that was interrupted is computed
+again whole and gives the same numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import polars as pl
+
+from claimscore.metrics.base import PassNeed
+from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch, RejectedItemsError
+from claimscore.pipeline.tasks.base import side_texts
+from claimscore.tables import FAILURES, SIDE_COLUMNS, Table
+
+#: Told how many items a model is about to judge; gives what to call after each batch.
+Listen = Callable[[int], OnBatch]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PassInput:
+    """What a pass sees of a chunk.
+
+    `read` gives a table of the chunk; `broken` are the records of which a task failed that
+    the pass needs: their scores are null whatever a model says, so they are left out.
+    """
+
+    model: Any  # what the role's loader returns; the pass knows its type
+    need: PassNeed
+    records: pl.DataFrame
+    read: Callable[[str], pl.DataFrame]
+    broken: frozenset[str]
+    listen: Listen
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PassResult:
+    """The rows of the pass's tables, by table, and the records that it could not do."""
+
+    rows: Mapping[str, pl.DataFrame]
+    failures: pl.DataFrame
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelPass:
+    """A pass of one kind: which model it asks (`role`), after which tasks, and how.
+
+    `unit` is what `PassInput.listen` counts: pairs of texts, or texts. `check` raises
+    `ConfigError`, before anything is spent, where something else is missing.
+    """
+
+    kind: str
+    role: str
+    compute: Callable[[PassInput], PassResult]
+    after: tuple[str, ...] = ()
+    check: Callable[[], None] = lambda: None
+    unit: str = "pairs"
+
+
+class OfRecord(Protocol):
+    """Anything that belongs to one record."""
+
+    @property
+    def id(self) -> str: ...
+
+
+I = TypeVar("I", bound=OfRecord)  # noqa: E741  # an item
+A = TypeVar("A")
+
+
+class Judged(NamedTuple, Generic[I, A]):
+    """The items that a model takes, its answer for them, and `failures` rows of the others."""
+
+    items: list[I]
+    answer: A
+    failures: list[dict[str, Any]]
+
+
+def without_rejected(
+    stage: str, items: Sequence[I], ask: Callable[[list[I]], A], *, side: str | None = None
+) -> Judged[I, A]:
+    """Ask a model about items of records; an item that it rejects costs its own record alone.
+
+    The items of all other records are asked about again.
+    """
+    left, failures = list(items), list[dict[str, Any]]()
+    while True:
+        try:
+            return Judged(left, ask(left), failures)
+        except RejectedItemsError as exc:
+            rejected = {left[place].id for place in exc.indices}
+            row = {"stage": stage, "kind": exc.kind, "message": str(exc), "attempts": 1}
+            failures += [{"id": record, "side": side, **row} for record in sorted(rejected)]
+            left = [item for item in left if item.id not in rejected]
+
+
+def truncated(model: Any, items: Sequence[Any]) -> pl.Series:
+    """Whether the model read an item in part only; null where it does not tell."""
+    tell = getattr(model, "truncates", None)
+    told = [None] * len(items) if tell is None else tell(items)
+    return pl.Series("truncated", told, dtype=pl.Boolean())
+
+
+def pass_result(
+    table: Table,
+    rows: pl.DataFrame,
+    failures: list[dict[str, Any]],
+    info: ModelInfo,
+    **columns: pl.Expr | None,
+) -> PassResult:
+    """The rows of a pass as its table has them, with these columns and those of the model."""
+    typed = typed_rows(table, rows, info, **columns)
+    return PassResult({table.name: typed}, FAILURES.frame(failures))
+
+
+def typed_rows(
+    table: Table, rows: pl.DataFrame, info: ModelInfo, **columns: pl.Expr | None
+) -> pl.DataFrame:
+    """Rows as a table has them: its columns in its order and of its types."""
+    model = {name: pl.lit(value) for name, value in info._asdict().items()}
+    frame = rows.with_columns(**columns, **model)
+    return frame.select(pl.col(name).cast(dtype) for name, dtype in table.schema.items())
+
+
+class TextPair(NamedTuple):
+    """Two texts of one record; an index is the text's place on a side that may have several."""
+
+    id: str
+    first: str
+    second: str
+    first_index: int | None
+    second_index: int | None
+
+
+def text_pairs(records: pl.DataFrame, *, first: str, second: str) -> list[TextPair]:
+    """Every text of one side with every text of the other, record by record; none is blank."""
+    firsts, seconds = texts_of(records, first), texts_of(records, second)
+    return [
+        TextPair(record, one, other, place, other_place)
+        for record in records["id"]
+        for place, one in firsts.get(record, ())
+        for other_place, other in seconds.get(record, ())
+    ]
+
+
+def texts_of(records: pl.DataFrame, side: str) -> dict[str, list[tuple[int | None, str]]]:
+    """The texts of a side that are not blank, by record, each with its place.
+
+    Places count the blank ones too; there is none on a side that has one text a record.
+    """
+    all_texts: dict[str, list[str]] = {}
+    for item in side_texts(records, (side,)):
+        all_texts.setdefault(item.id, []).append(item.text)
+    single = side in SIDE_COLUMNS
+    return {
+        record: [(None if single else i, text) for i, text in enumerate(texts) if text.strip()]
+        for record, texts in all_texts.items()
+    }
+
+
+def failed_side(sides: Sequence[str]) -> str | None:
+    """The side that a failure is told of, so that it concerns the metrics of that side alone.
+
+    That is the one which may have several texts. None where there is none: a failure between two
+    single texts concerns every metric that needs the pass.
+    """
+    return next((side for side in reversed(sides) if side not in SIDE_COLUMNS), None)

@@ -1,0 +1,164 @@
+"""NLI over claims and over blocks of text: every text of one list with every one of another.
+
+Pairs grow with the square of the texts: two sides with 500 claims each are half a million. So
+pairs, what a model makes of them and their rows are made for `PAIRS_AT_ONCE` at a time. A chunk
+that has no more is one call of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import islice, product
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from claimscore.blocks import Cut, find_cut
+from claimscore.pipeline.encoders.distinct import Pair
+from claimscore.pipeline.encoders.protocols import (
+    NLI_LABELS,
+    OnBatch,
+    PairClassifier,
+    RejectedItemsError,
+)
+from claimscore.pipeline.passes.model_pass import (
+    ModelPass,
+    PassInput,
+    PassResult,
+    truncated,
+    typed_rows,
+    without_rejected,
+)
+from claimscore.pipeline.tasks.base import side_texts
+from claimscore.tables import BLOCK_NLI, FAILURES, NLI, Table
+
+#: 64 pairs of summaries with 32 claims a side have as many. About 100 MB of texts, tokens and
+#: results.
+PAIRS_AT_ONCE = 2**17
+
+
+class PairGrid(NamedTuple):
+    """All pairs of one record and direction: every premise with every hypothesis."""
+
+    id: str
+    premises: Sequence[str]
+    hypotheses: Sequence[str]
+    premise_side: str
+    hypothesis_side: str
+
+
+def nli_pass(given: PassInput) -> PassResult:
+    """Every claim of one side with every claim of the other, in both directions."""
+    first, second = given.need.sides
+    by_side: dict[tuple[str, str], list[str]] = {}
+    claims = given.read("claims").select("id", "side", "text")
+    for record, side, text in claims.iter_rows():
+        by_side.setdefault((record, side), []).append(text)
+    grids = []
+    for record in given.records["id"]:
+        one, other = by_side.get((record, first)), by_side.get((record, second))
+        if one and other and record not in given.broken:
+            grids.append(PairGrid(record, one, other, first, second))
+            grids.append(PairGrid(record, other, one, second, first))
+    direction = pl.concat_str("premise_side", pl.lit("_to_"), "hypothesis_side")
+    return _judge(given, grids, NLI, direction=direction)
+
+
+def block_nli_pass(given: PassInput) -> PassResult:
+    """Every block of the first item of `over` as premise, every one of the second as hypothesis.
+
+    The premise side is the document: of it SummaC's code reads the first blocks only. Several
+    documents of one record are cut one by one, and their blocks follow each other. A record
+    without blocks on a side has no rows.
+    """
+    (first, premise_cut), (second, hypothesis_cut) = map(_side_and_cut, given.need.over)
+    texts: dict[tuple[str, str], list[str]] = {}
+    for item in side_texts(given.records, (first, second)):
+        texts.setdefault((item.id, item.side), []).append(item.text)
+    grids = []
+    for record in given.records["id"]:
+        premises = premise_cut.document_blocks(texts.get((record, first), []))
+        summaries = texts.get((record, second), [])
+        hypotheses = [block for text in summaries for block in hypothesis_cut.blocks(text)]
+        if premises and hypotheses:
+            grids.append(PairGrid(record, premises, hypotheses, first, second))
+    cuts = {
+        "premise_cut": pl.lit(premise_cut.name),
+        "hypothesis_cut": pl.lit(hypothesis_cut.name),
+    }
+    return _judge(given, grids, BLOCK_NLI, **cuts)
+
+
+def _side_and_cut(over: str) -> tuple[str, Cut]:
+    side, _, cut = over.partition(".")
+    return side, find_cut(cut)
+
+
+def _judge(
+    given: PassInput, grids: Sequence[PairGrid], table: Table, **columns: pl.Expr
+) -> PassResult:
+    """Ask the model about all pairs, grid by grid and premise by premise."""
+
+    def ask(left: list[PairGrid]) -> pl.DataFrame:
+        return pl.concat(list(_frames(given, left, table, columns)))
+
+    judged = without_rejected(given.need.kind, grids, ask)
+    return PassResult({table.name: judged.answer}, FAILURES.frame(judged.failures))
+
+
+def _frames(
+    given: PassInput, grids: Sequence[PairGrid], table: Table, columns: dict[str, pl.Expr]
+) -> Iterator[pl.DataFrame]:
+    """A frame for each call of the model; of rejected items the indices are those of the grids."""
+    classifier: PairClassifier = given.model
+    widths = np.array([len(grid.hypotheses) for grid in grids], dtype=np.int64)
+    sizes = widths * np.array([len(grid.premises) for grid in grids], dtype=np.int64)
+    ends, total = np.cumsum(sizes), int(sizes.sum())
+    on_batch = given.listen(total)
+    of_grids = pl.DataFrame(
+        [(grid.id, grid.premise_side, grid.hypothesis_side) for grid in grids],
+        schema=dict.fromkeys(("id", "premise_side", "hypothesis_side"), pl.String()),
+        orient="row",
+    )
+    for start in range(0, max(total, 1), PAIRS_AT_ONCE):
+        stop = min(start + PAIRS_AT_ONCE, total)
+        pairs = list(_pairs(grids, ends, start, stop))
+        at = np.arange(start, stop)
+        owners = np.searchsorted(ends, at, side="right")
+        try:
+            values = classifier.classify(pairs, on_batch=partial(_tell, on_batch, start))
+        except RejectedItemsError as exc:
+            places = tuple({int(owners[index]): None for index in exc.indices})
+            raise RejectedItemsError(str(exc), exc.kind, places) from exc
+        premises, hypotheses = np.divmod(at - (ends - sizes)[owners], widths[owners])
+        rows = of_grids[owners].with_columns(
+            pl.Series("premise_index", premises),
+            pl.Series("hypothesis_index", hypotheses),
+            *(pl.Series(name, values[:, i]) for i, name in enumerate(NLI_LABELS)),
+            truncated(classifier, pairs),
+        )
+        yield typed_rows(table, rows, classifier.info, **columns)
+
+
+def _tell(on_batch: OnBatch, before: int, done: int) -> None:
+    on_batch(before + done)
+
+
+def _pairs(
+    grids: Sequence[PairGrid], ends: NDArray[np.int64], start: int, stop: int
+) -> Iterator[Pair]:
+    """The pairs from `start` to `stop` of all grids, one after the other."""
+    first = int(np.searchsorted(ends, start, side="right"))
+    for grid, end in zip(grids[first:], ends[first:].tolist(), strict=True):
+        begin = end - len(grid.premises) * len(grid.hypotheses)
+        if begin >= stop:
+            return
+        every = product(grid.premises, grid.hypotheses)
+        yield from islice(every, max(start - begin, 0), stop - begin)
+
+
+NLI_PASS = ModelPass("nli", "nli", nli_pass, after=("decompose",))
+BLOCK_NLI_PASS = ModelPass("block_nli", "nli", block_nli_pass)
