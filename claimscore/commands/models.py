@@ -100,7 +100,7 @@ def models_check(model: str, role: Any, as_json: bool, **options: Any) -> int:
 
 def _check_served(model: str, role: str | None, config: EncoderConfig, as_json: bool) -> int:
     """Whether a server answers as a run needs it; its numbers have nothing to be compared with."""
-    from claimscore.pipeline.encoders.served.checking import check_served
+    from claimscore.pipeline.encoders.served import check_served
 
     found = check_served(model, config, role)
     if as_json:

@@ -68,21 +68,25 @@ class OfRecord(Protocol):
     def id(self) -> str: ...
 
 
-I = TypeVar("I", bound=OfRecord)  # noqa: E741  # an item
-A = TypeVar("A")
+ItemT = TypeVar("ItemT", bound=OfRecord)
+AnswerT = TypeVar("AnswerT")
 
 
-class Judged(NamedTuple, Generic[I, A]):
+class Judged(NamedTuple, Generic[ItemT, AnswerT]):
     """The items that a model takes, its answer for them, and `failures` rows of the others."""
 
-    items: list[I]
-    answer: A
+    items: list[ItemT]
+    answer: AnswerT
     failures: list[dict[str, Any]]
 
 
 def without_rejected(
-    stage: str, items: Sequence[I], ask: Callable[[list[I]], A], *, side: str | None = None
-) -> Judged[I, A]:
+    stage: str,
+    items: Sequence[ItemT],
+    ask: Callable[[list[ItemT]], AnswerT],
+    *,
+    side: str | None = None,
+) -> Judged[ItemT, AnswerT]:
     """Ask a model about items of records; an item that it rejects costs its own record alone.
 
     The items of all other records are asked about again.

@@ -10,7 +10,7 @@ from tenacity import wait_random_exponential
 from claimscore import retry
 from claimscore.config import EncoderConfig
 from claimscore.pipeline.encoders import load_model
-from claimscore.pipeline.encoders.served import tei
+from claimscore.pipeline.encoders.served import servers
 from tests.tei_server import Tei
 
 PAIRS = [(f"The room {i % 9} was clean.", f"Nobody {i} was there.") for i in range(30)]
@@ -28,4 +28,4 @@ def embedder(server: Tei, **options: Any) -> Any:
 def make_hasty(patch: pytest.MonkeyPatch) -> None:
     """Attempts follow one another at once, and nobody waits long for a server to start."""
     patch.setattr(retry, "_backoff", wait_random_exponential(multiplier=0.002, max=0.02))
-    patch.setattr(tei, "PATIENCE_S", 0.2)
+    patch.setattr(servers, "PATIENCE_S", 0.2)

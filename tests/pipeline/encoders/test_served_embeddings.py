@@ -65,7 +65,7 @@ class TestTei:
         server.prompt = "query:"
         assert embedder(server).facts != model.facts
         server.info["model_sha"] = None
-        assert getattr(embedder(server), "facts", None) is None
+        assert embedder(server).facts is None
 
     def test_a_refused_text_is_named(self, server: Tei) -> None:
         """Each place of it; the others' vectors are at hand for the next call."""

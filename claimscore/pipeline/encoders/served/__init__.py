@@ -7,12 +7,13 @@ using what it loads, needs no torch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import dataclasses
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from claimscore.addresses import server_address
 from claimscore.config import EncoderConfig, model_api_key, model_key_name
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders.protocols import Model
+from claimscore.pipeline.encoders.protocols import NLI_LABELS, Model
 
 if TYPE_CHECKING:
     from claimscore.pipeline.encoders.served.client import ServerClient
@@ -53,13 +54,13 @@ def load(role: str, config: EncoderConfig) -> Model:
 
     Raises `ConfigError` where the server cannot be reached or its model is not one of that role.
     """
-    from claimscore.pipeline.encoders.served import openai, tei
+    from claimscore.pipeline.encoders.served.servers import load_openai, load_tei
 
     served = parse(getattr(config, role), role)
     client = connect(served, role, config)
     if served.kind == "openai":
-        return openai.load(client, served.model)
-    return tei.load_classifier(client) if role == "nli" else tei.load_embedder(client)
+        return load_openai(client, served.model)
+    return load_tei(client, role)
 
 
 def connect(served: ServedModel, role: str, config: EncoderConfig) -> ServerClient:
@@ -74,3 +75,84 @@ def connect(served: ServedModel, role: str, config: EncoderConfig) -> ServerClie
         max_outage_s=config.max_outage_s,
         alive="/health" if served.kind == "tei" else "/models",
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class ServedCheck:
+    """What `claimscore models check` prints of a model behind a server.
+
+    ``probe`` are the probabilities that it gives ``texts``, by label (nli); ``labels`` are the
+    server's own names in its own order (nli); ``dimensions`` is the length of a vector (embedder).
+    """
+
+    model: str
+    revision: str
+    role: str
+    server: str
+    labels: tuple[str, ...] | None
+    token_limit: int | None
+    batch: int | None
+    in_flight: int | None
+    dtype: str
+    pooling: str | None
+    dimensions: int | None
+    texts: tuple[str, ...]
+    probe: dict[str, float] | None
+    stored: bool
+
+
+def check_served(spec: str, config: EncoderConfig, role: str | None = None) -> ServedCheck:
+    """Ask the server for what it is and for one probe; `ConfigError` where a run would be refused.
+
+    Without a ``role``, a classifier is an NLI model and all else a sentence encoder.
+    """
+    from claimscore.pipeline.encoders.served.servers import PROBE, TeiClassifier, TeiEmbedder
+
+    if role not in (None, "nli", "embedder"):
+        raise ConfigError(f"a server's model is for --nli or --embedder, not for --{role}")
+    served = parse(spec, role or ("embedder" if spec.startswith("openai:") else "nli"))
+    if role is None:
+        role = "embedder" if served.kind == "openai" else _find_role(served, config)
+    named: dict[str, Any] = {role: spec}
+    model = load(role, dataclasses.replace(config, **named))
+    plain = ServedCheck(
+        model=model.info.model,
+        revision=model.info.revision,
+        role=role,
+        server=served.address,
+        labels=None,
+        token_limit=None,
+        batch=None,
+        in_flight=None,
+        dtype=model.info.dtype,
+        pooling=None,
+        dimensions=getattr(model, "dimensions", None),
+        texts=PROBE if role == "nli" else PROBE[:1],
+        probe=None,
+        stored=getattr(model, "facts", None) is not None,
+    )
+    if not isinstance(model, TeiClassifier | TeiEmbedder):
+        return plain
+    info = model.server.info
+    told = dataclasses.replace(
+        plain,
+        server=f"text-embeddings-inference {info.version} at {plain.server}",
+        token_limit=info.limit,
+        batch=info.batch,
+        in_flight=info.in_flight,
+        pooling=info.pooling or None,
+    )
+    if isinstance(model, TeiEmbedder):
+        return told
+    order = tuple(info.labels[key] for key in sorted(info.labels, key=int))
+    probe = {name: round(float(p), 4) for name, p in zip(NLI_LABELS, model.probe, strict=True)}
+    return dataclasses.replace(told, labels=order, probe=probe)
+
+
+def _find_role(served: ServedModel, config: EncoderConfig) -> str:
+    """What the server says that its model is; asked with the key for --nli."""
+    from claimscore.pipeline.encoders.served.servers import TeiServer, impatient
+
+    client = connect(served, "nli", config)
+    with impatient(client):
+        return "nli" if TeiServer(client).info.labels else "embedder"

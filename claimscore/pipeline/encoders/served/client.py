@@ -1,4 +1,4 @@
-"""JSON over HTTP with one server of a model, patiently. The model stage's home of httpx2.
+"""JSON over HTTP with one server of a model, patiently, several batches at a time.
 
 A model's server is asked by several threads at once. Where the line, the server or its queue is
 broken for a while, a request is sent again by the policy of `claimscore.retry`, until
@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import json
 import logging
+import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import httpx2
+import numpy as np
+from numpy.typing import NDArray
 
 from claimscore import __version__
 from claimscore.errors import (
@@ -38,6 +41,9 @@ from claimscore.http_policy import (
     scrubbed,
     translate_http_error,
 )
+from claimscore.pipeline.encoders.batching import longest_first
+from claimscore.pipeline.encoders.distinct import Distinct
+from claimscore.pipeline.encoders.protocols import OnBatch, RejectedItemsError
 from claimscore.retry import POLICY, retry_wait_s
 
 if TYPE_CHECKING:
@@ -46,6 +52,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("claimscore")
 
 T = TypeVar("T")
+ItemT = TypeVar("ItemT", bound=Hashable)
+
+#: One row of numbers an item, in their order; `RejectedError` where the server refuses the batch.
+Ask = Callable[[list[ItemT], threading.Event], NDArray[np.float32]]
+
+#: How often the caller is called, and so may stop, while nothing is answered.
+TICK_S = 0.2
 
 #: A batch may stand in the server's queue behind several others; a dead line is noticed before.
 TIMEOUT_S = 600.0
@@ -259,6 +272,107 @@ class ServerClient:
         words = " ".join(str(told).split()) or "it said nothing"
         words = scrubbed(words, self._key)
         return words if len(words) <= 200 else f"{words[:200]}…"
+
+
+class BatchesInFlight(Generic[ItemT]):
+    """Asks for rows of numbers, ``size`` items a request and at most ``in_flight`` requests.
+
+    Each distinct item is asked once. What a call learnt before it found an item that is refused
+    is at hand for the next call: its caller asks again without that item.
+    """
+
+    def __init__(self, ask: Ask[ItemT], *, size: int, in_flight: int) -> None:
+        self.size = size
+        self.in_flight = in_flight
+        self._ask = ask
+        self._kept: dict[ItemT, NDArray[np.float32]] = {}
+
+    def rows(
+        self, unique: Distinct[ItemT], lengths: Sequence[int], on_batch: OnBatch | None
+    ) -> list[NDArray[np.float32]]:
+        """Return a row of numbers for each distinct item, the longest asked for first.
+
+        ``on_batch`` hears the number of inputs done after each batch, and now and then while
+        nothing comes; when it raises, no more is sent. Raises `RejectedItemsError` naming the
+        inputs that the server refused for one reason.
+        """
+        kept, self._kept = self._kept, {}
+        rows = {place: kept[item] for place, item in enumerate(unique.items) if item in kept}
+        refused: dict[int, RejectedError] = {}
+        counts = unique.counts
+        done = int(counts[list(rows)].sum())
+        left = [place for place in longest_first(lengths).tolist() if place not in rows]
+        stop = threading.Event()
+        try:
+            n_batches, answers = self._begin(unique.items, left, stop)
+            while n_batches:
+                try:
+                    answer = answers.get(timeout=TICK_S)
+                except queue.Empty:
+                    answer = None
+                if isinstance(answer, Exception):
+                    raise answer
+                if answer is not None:
+                    n_batches -= 1
+                    rows |= answer.rows
+                    refused |= answer.refused
+                    done += int(counts[[*answer.rows, *answer.refused]].sum())
+                if on_batch is not None:
+                    on_batch(done)
+        finally:
+            stop.set()
+        if refused:
+            self._kept = {unique.items[place]: row for place, row in rows.items()}
+            first = refused[min(refused)]
+            same = [place for place, error in refused.items() if str(error) == str(first)]
+            raise RejectedItemsError(str(first), first.kind, unique.positions(*same)) from first
+        return [rows[place] for place in range(len(unique.items))]
+
+    def _begin(
+        self, items: Sequence[ItemT], order: list[int], stop: threading.Event
+    ) -> tuple[int, queue.SimpleQueue[_BatchAnswer | Exception]]:
+        """Ask for all batches from threads that a stopped call does not wait for; return how many
+        there are, and where their answers come."""
+        batches = [order[at : at + self.size] for at in range(0, len(order), self.size)]
+        todo: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
+        answers: queue.SimpleQueue[_BatchAnswer | Exception] = queue.SimpleQueue()
+        for places in batches:
+            todo.put(places)
+
+        def work() -> None:
+            try:
+                while not stop.is_set():
+                    answers.put(self._settle(items, todo.get_nowait(), stop))
+            except queue.Empty:
+                return
+            except Exception as exc:  # raised again by the caller's thread
+                answers.put(exc)
+
+        for _ in range(min(self.in_flight, len(batches))):
+            threading.Thread(target=work, daemon=True).start()
+        return len(batches), answers
+
+    def _settle(
+        self, items: Sequence[ItemT], places: list[int], stop: threading.Event
+    ) -> _BatchAnswer:
+        """Ask for one batch, in halves where it is refused, until the items at fault are alone."""
+        try:
+            answer = self._ask([items[place] for place in places], stop)
+        except RejectedError as exc:
+            if len(places) == 1:
+                return _BatchAnswer({}, {places[0]: exc})
+            middle = len(places) // 2
+            first = self._settle(items, places[:middle], stop)
+            second = self._settle(items, places[middle:], stop)
+            return _BatchAnswer(first.rows | second.rows, first.refused | second.refused)
+        return _BatchAnswer(dict(zip(places, answer, strict=True)), {})
+
+
+class _BatchAnswer(NamedTuple):
+    """What became of a batch, by its items' places: rows of numbers, and refusals."""
+
+    rows: dict[int, NDArray[np.float32]]
+    refused: dict[int, RejectedError]
 
 
 def _http_client(address: str, key: str | None) -> httpx2.Client:
