@@ -24,8 +24,8 @@ from claimscore.pipeline.estimate.run_time import (
     models_stage,
     predict,
 )
-from claimscore.pipeline.llm.limits.shared import LIMITS_FILE, SharedBudget, shared_scope
 from claimscore.pipeline.llm.providers.base import Provider, servers_of
+from claimscore.pipeline.llm.ratelimit.shared import LIMITS_FILE, SharedLimits, shared_scope
 from claimscore.pipeline.plan import Plan
 
 #: What a server may take for an answer, to begin and for each token; what a rule takes.
@@ -85,14 +85,14 @@ def _limits(llm: LLMConfig, server: Provider) -> tuple[float | None, float | Non
     path, url = user_state_dir() / LIMITS_FILE, getattr(server, "base_url", None)
     if url is None or not path.is_file():
         return None, None, ""
-    shared = SharedBudget(path, shared_scope(url, api_key()))
+    shared = SharedLimits(path, shared_scope(url, api_key()))
     try:
         learnt = shared.recall()
     finally:
         shared.close()
     if learnt is None:
         return None, None, ""
-    rpm = learnt.rpm or (learnt.good_rps * 60 if learnt.good_rps else None)
+    rpm = learnt.rpm or (learnt.found_rps * 60 if learnt.found_rps else None)
     return rpm, learnt.tpm, "as last learnt"
 
 

@@ -28,8 +28,9 @@ from claimscore.errors import (
 )
 from claimscore.pipeline.llm.budget.cap import Budget, Reservation
 from claimscore.pipeline.llm.circuit_breaker import CircuitBreaker
-from claimscore.pipeline.llm.limits import Limiter, LimiterState, Permit, TokenEstimate
 from claimscore.pipeline.llm.providers.base import Diagnosable, Provider, base_urls, servers_of
+from claimscore.pipeline.llm.ratelimit.limiter import LimiterState, Permit, RateLimiter
+from claimscore.pipeline.llm.ratelimit.token_estimate import TokenEstimate
 from claimscore.pipeline.llm.stats import EngineStats, ServerStats
 from claimscore.pipeline.llm.stopping import Halted, Stop
 from claimscore.types import Completion, Request
@@ -176,7 +177,7 @@ class Endpoint:
         self,
         dispatcher: Dispatcher,
         provider: Provider,
-        limiter: Limiter,
+        limiter: RateLimiter,
         breaker: CircuitBreaker,
         *,
         max_concurrency: int,
@@ -330,7 +331,7 @@ class Dispatcher:
     def __init__(
         self,
         provider: Provider,
-        limiters: Sequence[Limiter],
+        limiters: Sequence[RateLimiter],
         *,
         spending: Budget,
         stop: Stop,

@@ -22,9 +22,9 @@ from claimscore.config import FailureLimit
 from claimscore.errors import ConfigError, RejectedError, StoppedEarly, TransientError
 from claimscore.pipeline.llm.budget.cap import Budget
 from claimscore.pipeline.llm.endpoints import Attempts, Dispatcher, OnEvent, ignore_event
-from claimscore.pipeline.llm.limits import Limiter
 from claimscore.pipeline.llm.providers.base import Collecting, Provider, servers_of
 from claimscore.pipeline.llm.question import Answer, Question
+from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
 from claimscore.pipeline.llm.single_flight import GroupCommit, SingleFlight
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.llm.stopping import Closed, Halted, Stop
@@ -61,7 +61,7 @@ class Engine:
         max_outage_s: float = 3600.0,
         failure_limit: FailureLimit | None = None,
         retry_failed: bool = False,
-        limiter: Limiter | Sequence[Limiter] | None = None,
+        limiter: RateLimiter | Sequence[RateLimiter] | None = None,
         spending: Budget | None = None,
         on_event: OnEvent | None = None,
         stop: Stop | None = None,
@@ -75,12 +75,12 @@ class Engine:
         self._stop = stop or Stop()
         if limiter is None:
             limiter = [
-                Limiter(rpm=rpm, tpm=tpm, max_concurrency=max_concurrency)
+                RateLimiter(rpm=rpm, tpm=tpm, max_concurrency=max_concurrency)
                 for _ in servers_of(provider)
             ]
         self._dispatcher = Dispatcher(
             provider,
-            [limiter] if isinstance(limiter, Limiter) else limiter,
+            [limiter] if isinstance(limiter, RateLimiter) else limiter,
             spending=self._spending,
             max_outage_s=max_outage_s,
             stop=self._stop,

@@ -23,15 +23,14 @@ from claimscore.pipeline.llm.budget.ledger import Ledger
 from claimscore.pipeline.llm.budget.pricing import find_prices
 from claimscore.pipeline.llm.endpoints import OnEvent, ignore_event
 from claimscore.pipeline.llm.engine import Engine
-from claimscore.pipeline.llm.limits import Limiter
-from claimscore.pipeline.llm.limits.none import NoLimits
-from claimscore.pipeline.llm.limits.shared import LIMITS_FILE, SharedBudget, shared_scope
 from claimscore.pipeline.llm.providers.base import (
     Collecting,
     Provider,
     base_urls,
     servers_of,
 )
+from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
+from claimscore.pipeline.llm.ratelimit.shared import LIMITS_FILE, SharedLimits, shared_scope
 from claimscore.pipeline.llm.stopping import Stop
 from claimscore.types import JSON, Completion
 
@@ -107,14 +106,14 @@ def _limiter(
     stack: contextlib.AsyncExitStack,
     tell: Callable[..., None],
     on_event: OnEvent,
-) -> Limiter:
-    """What bounds the requests to one server: limits as given, as told, or as found out."""
-    shared = _shared_budget(server, stack, tell)
+) -> RateLimiter:
+    """The limiter of one server: it keeps limits as given, as declared by headers, or as found."""
+    shared = _shared_limits(server, stack, tell)
     if shared is not None:
         _recall_dialect(server, shared)
     if isinstance(server, Collecting):
-        return NoLimits()
-    limiter = Limiter(
+        return RateLimiter(slow_start=False)  # its server limits batch jobs, not requests
+    limiter = RateLimiter(
         rpm=llm.rpm,
         tpm=llm.tpm,
         max_concurrency=llm.max_concurrency,
@@ -168,14 +167,14 @@ def _naming(server: Provider, provider: Provider, tell: OnEvent) -> OnEvent:
     return tell if server is provider else functools.partial(tell, server=base_urls(server)[0])
 
 
-def _shared_budget(
+def _shared_limits(
     provider: Provider, stack: contextlib.AsyncExitStack, tell: Callable[..., None]
-) -> SharedBudget | None:
-    """What other processes with the same key and server share; None for what has no limits."""
+) -> SharedLimits | None:
+    """The limits that processes with the same key and server share; None without a server."""
     base_url = getattr(provider, "base_url", None)
     if base_url is None:
         return None
-    shared = SharedBudget(
+    shared = SharedLimits(
         user_state_dir() / LIMITS_FILE,
         shared_scope(base_url, api_key()),
         on_warning=lambda text: tell("limits", notice=text),
@@ -184,7 +183,7 @@ def _shared_budget(
     return shared
 
 
-def _recall_dialect(provider: Any, shared: SharedBudget) -> None:
+def _recall_dialect(provider: Any, shared: SharedLimits) -> None:
     """How this server wants to be asked, as it was found out before, and what is found out now."""
     if hasattr(provider, "on_dialect"):
         name = f"dialect of {provider.model}"

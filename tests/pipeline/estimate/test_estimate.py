@@ -20,8 +20,13 @@ from claimscore.cli import _main
 from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError, ParseError
 from claimscore.pipeline.estimate import Estimate, estimate_requests, estimate_run
-from claimscore.pipeline.llm.limits.shared import LIMITS_FILE, Learnt, SharedBudget, shared_scope
 from claimscore.pipeline.llm.providers.base import load_provider
+from claimscore.pipeline.llm.ratelimit.shared import (
+    LIMITS_FILE,
+    RememberedLimits,
+    SharedLimits,
+    shared_scope,
+)
 from claimscore.prompts import load_prompt
 from claimscore.types import Completion, Message, OutputSchema, Request, Usage
 from tests.loopback import Body, Loopback, builtin_answer
@@ -340,10 +345,10 @@ class TestTime:
 
     def test_limits_that_were_learnt_are_remembered(self, tmp_path: Path) -> None:
         """Of this server and key."""
-        shared = SharedBudget(tmp_path / "state" / LIMITS_FILE, shared_scope(NOWHERE, None))
-        shared.remember(Learnt(good_rps=0.05))
+        shared = SharedLimits(tmp_path / "state" / LIMITS_FILE, shared_scope(NOWHERE, None))
+        shared.remember(RememberedLimits(found_rps=0.05))
         found = estimate_run(run_config(EXAMPLES))
-        shared.remember(Learnt(rpm=6.0))
+        shared.remember(RememberedLimits(rpm=6.0))
         shared.close()
         assert "3 requests a minute (as last learnt)" in found.assumptions[-1]
         assert "6 requests a minute" in estimate_run(run_config(EXAMPLES)).assumptions[-1]
@@ -357,8 +362,8 @@ class TestTime:
         slow, *fast = (f"{NOWHERE}/{name}" for name in "abc")
         llm = {"base_url": (slow, *fast), "max_concurrency": 2}
         one = estimate_run(run_config(EXAMPLES, llm={**llm, "base_url": slow}))
-        shared = SharedBudget(tmp_path / "state" / LIMITS_FILE, shared_scope(slow, None))
-        shared.remember(Learnt(rpm=6.0))
+        shared = SharedLimits(tmp_path / "state" / LIMITS_FILE, shared_scope(slow, None))
+        shared.remember(RememberedLimits(rpm=6.0))
         shared.close()
         found = estimate_run(run_config(EXAMPLES, llm=llm))
         assert one.hours is not None

@@ -14,8 +14,8 @@ from anyio import lowlevel
 from claimscore.errors import ClaimscoreError, RejectedError, TransientError
 from claimscore.pipeline.llm.budget.cap import Budget
 from claimscore.pipeline.llm.endpoints import Attempts, Dispatcher
-from claimscore.pipeline.llm.limits import Limiter
 from claimscore.pipeline.llm.providers.base import SeveralServers
+from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.llm.stopping import Halted, Stop
 from claimscore.retry import Backoff
@@ -127,7 +127,7 @@ class Crowd:
         several = SeveralServers(servers, "set")
         self.dispatcher = Dispatcher(
             several if len(servers) > 1 else servers[0],
-            [Limiter(rpm=limit, max_concurrency=slots) for limit in limits],
+            [RateLimiter(rpm=limit, max_concurrency=slots) for limit in limits],
             max_outage_s=max_outage_s,
             stop=self.stop,
             on_event=self._hear,

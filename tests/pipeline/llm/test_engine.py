@@ -17,8 +17,8 @@ from claimscore.cache.key import request_key
 from claimscore.cache.store import DiskCache
 from claimscore.errors import ParseError, RateLimitError, RejectedError, TransientError
 from claimscore.pipeline.llm.engine import Engine
-from claimscore.pipeline.llm.limits import Limiter
 from claimscore.pipeline.llm.question import Answer
+from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
 from claimscore.types import Completion, Failure, Message, Request
 from tests.pipeline.llm.fakes import (
     FakeProvider,
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.anyio
 def make(provider: FakeProvider, cache: MemoryCache | DiskCache | None = None, **options: Any):
     """An engine whose pauses and back-offs take no time."""
     clock = VirtualClock()
-    limiter = Limiter(clock=clock, sleep=clock.sleep)
+    limiter = RateLimiter(clock=clock)
     store = MemoryCache() if cache is None else cache
     return Engine(provider, store, limiter=limiter, sleep=clock.sleep, **options)
 
@@ -266,7 +266,7 @@ async def test_a_rate_limit_holds_its_own_request_back():
             raise RateLimitError("slow down", 30.0)
         return completion("good")
 
-    limiter = Limiter(clock=clock, sleep=clock.sleep)
+    limiter = RateLimiter(clock=clock)
     async with Engine(
         FakeProvider(answer), MemoryCache(), limiter=limiter, sleep=clock.sleep, max_concurrency=1
     ) as engine:

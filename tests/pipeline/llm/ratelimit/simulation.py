@@ -16,10 +16,7 @@ import random
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-import anyio
-from anyio import lowlevel
-
-from claimscore.pipeline.llm.limits.flow import Flow, Permit
+from claimscore.pipeline.llm.ratelimit.limiter import Permit, RateLimiter
 from claimscore.types import LimitState, RateLimits
 
 Headers = Literal["none", "at admission", "at answer"]
@@ -41,37 +38,14 @@ class World:
         self._n_events += 1
         heapq.heappush(self._events, (when, self._n_events, what))
 
-    def step(self) -> bool:
-        """Let the next thing happen; false where nothing is left."""
-        if self._events:
-            self.now, _, what = heapq.heappop(self._events)
-            what()
-            return True
-        return False
-
     def run(self, until: float = 1e9) -> None:
         """Let everything happen up to a time."""
         while self._events and self._events[0][0] <= until:
-            self.step()
-
-    # -- for tasks
-
-    async def sleep(self, seconds: float) -> None:
-        """What tasks call instead of `anyio.sleep`."""
-        over = anyio.Event()
-        self.at(self.now + seconds, over.set)
-        await over.wait()
-
-    async def run_tasks(self) -> None:
-        """Let time pass, while tasks sleep, until nobody sleeps."""
-        n_quiet = 0
-        while n_quiet < 20 or self.step():
-            n_events = self._n_events
-            await lowlevel.checkpoint()
-            n_quiet = n_quiet + 1 if self._n_events == n_events and n_quiet < 20 else 0
+            self.now, _, what = heapq.heappop(self._events)
+            what()
 
 
-class Bucket:
+class ServerBucket:
     """A server's token bucket."""
 
     def __init__(self, per_minute: float, depth_s: float) -> None:
@@ -138,8 +112,8 @@ class SimulatedServer:
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
-        self.requests = Bucket(self.rpm, self.depth_s) if self.rpm else None
-        self.tokens = Bucket(self.tpm, self.depth_s) if self.tpm else None
+        self.requests = ServerBucket(self.rpm, self.depth_s) if self.rpm else None
+        self.tokens = ServerBucket(self.tpm, self.depth_s) if self.tpm else None
         self._slice = (0, 0.0)
         self.admitted: list[float] = []
         self.refused: list[float] = []
@@ -164,7 +138,7 @@ class SimulatedServer:
         latency_s = self.latency_s * self._random.uniform(1 - self.jitter, 1 + self.jitter)
         return Reply(True, latency_s, self._limits(now))
 
-    def _needs(self, now: float, tokens: float) -> list[tuple[Bucket, float]]:
+    def _needs(self, now: float, tokens: float) -> list[tuple[ServerBucket, float]]:
         buckets = ((self.requests, 1.0), (self.tokens, tokens))
         needs = [(bucket, need) for bucket, need in buckets if bucket is not None]
         for bucket, _ in needs:
@@ -224,7 +198,7 @@ class _Row:
 
 
 class Client:
-    """Asks a server `n_requests` things through a `Flow`.
+    """Asks a server `n_requests` things through a limiter.
 
     `n_workers` bounds how many requests are under way, those that wait to be asked again
     included.
@@ -233,7 +207,7 @@ class Client:
     def __init__(
         self,
         world: World,
-        flow: Flow,
+        limiter: RateLimiter,
         server: SimulatedServer,
         n_requests: int,
         *,
@@ -244,7 +218,7 @@ class Client:
         seed: int = 1,
     ) -> None:
         self.world = world
-        self.flow = flow
+        self.limiter = limiter
         self.server = server
         self.sent: list[tuple[float, int]] = []
         self.done: list[float] = []
@@ -287,11 +261,12 @@ class Client:
             self._n_slots -= 1
             self._line.append(self._again.popleft() if self._again else self._new_row())
         while self._line:
-            wait_s = self.flow.wait_s(self._line[0].expect(), self.world.now)
-            if wait_s > 0:
-                self._wake(self.world.now + wait_s)
+            tokens = self._line[0].expect()
+            permit = self.limiter.try_reserve(tokens)
+            if permit is None:
+                self._wake(self.world.now + self.limiter.wait_s(tokens))
                 return
-            self._send(self._line.popleft())
+            self._send(self._line.popleft(), permit)
 
     def _wake(self, when: float) -> None:
         if not self.world.now < self._wakes_at <= when:
@@ -304,9 +279,8 @@ class Client:
         tokens = self._tokens(self.random)
         return _Row(tokens, lambda: self._expect(self, tokens))
 
-    def _send(self, row: _Row) -> None:
+    def _send(self, row: _Row, permit: Permit) -> None:
         now = self.world.now
-        permit = self.flow.take(row.expect(), now)
         self.sent.append((now, row.tokens))
         network_s = self.server.network_s * self.random.uniform(0.5, 1.5)
         self.world.at(now + network_s, lambda: self._arrive(row, permit))
@@ -322,11 +296,11 @@ class Client:
         if reply.ok:
             self.done.append(now)
             self._n_workers += 1
-            self.flow.answered(permit, row.tokens, limits, now)
+            self.limiter.answered(permit, row.tokens, limits)
         else:
             row.n_refused += 1
             self.n_refused += 1
-            self.flow.refused(permit, reply.retry_after_s, limits, now)
+            self.limiter.refused(permit, reply.retry_after_s, limits)
             self.world.at(now + self._back_off_s(row, reply), lambda: self._come_again(row))
         self._go()
 
@@ -335,7 +309,7 @@ class Client:
         self._go()
 
     def _back_off_s(self, row: _Row, reply: Reply) -> float:
-        """As `retry.wait_s` has it."""
+        """As `retry_wait_s` has it."""
         backoff = self.random.uniform(0, min(60.0, 2.0 ** (row.n_refused - 1)))
         told = reply.retry_after_s
         return backoff if told is None else told + min(backoff, 0.1 + told / 4)
@@ -360,7 +334,7 @@ def simulate(
     then(world, server)
     client = Client(
         world,
-        Flow(rpm=rpm, tpm=tpm, max_concurrency=concurrency),
+        RateLimiter(rpm=rpm, tpm=tpm, max_concurrency=concurrency, clock=world),
         server,
         n_requests,
         concurrency=concurrency,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.pipeline.llm.limits.simulation import Client, SimulatedServer, World, simulate
+from tests.pipeline.llm.ratelimit.simulation import Client, SimulatedServer, World, simulate
 
 # -- limits told by option
 
@@ -151,4 +151,4 @@ def test_a_server_that_refuses_in_spite_of_its_headers_is_paced():
     client = simulate(server, until=60)
     assert server.rate(5, 60) >= 0.95 * 50
     assert sum(t > 5 for t in server.refused) <= 5
-    assert client.flow.requests.uses_credit is False
+    assert client.limiter.state().source == "headers"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claimscore.pipeline.llm.limits import TokenEstimate
+from claimscore.pipeline.llm.ratelimit.token_estimate import TokenEstimate
 from claimscore.types import Completion, Message, OutputSchema, Request, Usage
 
 
