@@ -13,12 +13,13 @@ import argparse
 import dataclasses
 from typing import Any
 
+from machines import Encoders, Host, LanguageModel, predict
 from scaling_tables import rows, span
 from setups import ASSUMED, COSTS, Assumed, hotel_pairs, products
 from simulate import simulate
 
 from claimscore.console.text import size
-from claimscore.pipeline.scaling import Encoders, Host, LanguageModel, Work, disk, predict
+from claimscore.pipeline.estimate.run_time import Work, disk
 
 KINDS = {"pairs": hotel_pairs, "products": products}
 

@@ -6,18 +6,11 @@ import dataclasses
 import functools
 from typing import NamedTuple
 
-from setups import CALL_S, COSTS, OP_S, hotel_pairs
+from machines import Encoders, Host, LanguageModel, predict
+from setups import COSTS, hotel_pairs
 from simulate import Chances, Simulated, simulate
 
-from claimscore.pipeline.scaling import (
-    Costs,
-    Encoders,
-    Host,
-    LanguageModel,
-    Prediction,
-    Work,
-    predict,
-)
+from claimscore.pipeline.estimate.run_time import Costs, Prediction, Work
 
 #: How far the formulas may be from the simulation.
 TOLERANCE = 0.05
@@ -124,20 +117,12 @@ SCENARIOS = (
     ),
     Scenario("answers at once: one engine", "engine", _WORK, _SERVERS, _encoders(8, 200_000)),
     Scenario(
-        "answers at once: sixteen engines, one head node",
-        "head node",
-        _WORK,
-        _SERVERS,
-        _encoders(8, 200_000),
-        Host(cores=64, llm_workers=16, op_s=OP_S, call_s=CALL_S),
-    ),
-    Scenario(
         "a cache that takes 1 ms an answer",
         "cache writer",
         _WORK,
         _SERVERS,
         _encoders(8, 200_000),
-        Host(cores=64, llm_workers=16),
+        Host(cores=64, engines=16),
         costs=dataclasses.replace(UNSCORED, cache_s=0.001),
     ),
 )

@@ -11,7 +11,6 @@ from setups import (
     ASSUMED,
     CLUSTERS,
     COSTS,
-    REQUESTS_A_SPACED_CALL,
     SMALL_CUSTOMER,
     Assumed,
     Cluster,
@@ -22,7 +21,7 @@ from setups import (
 )
 
 from claimscore.console.text import size
-from claimscore.pipeline.scaling import Prediction, Work, disk
+from claimscore.pipeline.estimate.run_time import Prediction, Work, disk
 
 #: Of a prompt of 351 tokens 22 are the sentence that it is about.
 KEPT = 0.94
@@ -141,21 +140,17 @@ def _on_host(**changes: float) -> Callable[[Cluster, Assumed], tuple[Cluster, As
 
 #: In the order in which they are tried.
 CHANGES = (
-    Change(
-        "head node",
-        "calls spaced to 250 a second, 31 requests each",
-        _on_host(requests_a_call=REQUESTS_A_SPACED_CALL),
-    ),
     Change("scoring", "scoring in 64 processes", _on_host(scoring_workers=64)),
     Change(
         "servers",
         "servers keep the prompts' common beginning (94 %)",
         lambda cluster, given: (cluster, dataclasses.replace(given, shared_prompt=KEPT)),
     ),
-    Change("engine", "64 LLM workers", _on_host(llm_workers=64)),
-    Change("cache writer", "the cache in 16 parts by key", _on_host(cache_writers=16)),
-    Change("reading", "each worker reads its own part of the input", _on_host(readers=64)),
-    Change("parts", "64 processes write tables", _on_host(part_writers=64)),
+    Change(
+        "engine",
+        "16 runs, each of a sixteenth of the records",
+        _on_host(engines=16, cache_writers=16, part_writers=16, readers=16, scoring_workers=16),
+    ),
 )
 
 

@@ -8,28 +8,14 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from claimscore.pipeline.scaling import (
-    Costs,
-    Encoders,
-    Host,
-    LanguageModel,
-    PassWork,
-    Prediction,
-    Work,
-    predict,
-)
+from machines import Encoders, Host, LanguageModel, predict
+
+from claimscore.pipeline.estimate.run_time import Costs, PassWork, Prediction, Work
 
 # -- measured by measure.py: one core of an AMD EPYC (Zen 3, AVX2), November 2026
 
 #: Tokens (4 characters and 2 special ones a text) a second of one core, embedded model, float32.
 CORE_TOKENS_PER_S = 2_900.0
-#: The head node of the Ray runner: a request in calls of 64 or more, and an actor call, pipelined.
-OP_S, CALL_S = 0.0001, 0.00086
-
-#: Calls are spaced to 1,000 a second over all workers; so many are in each when the node is full.
-REQUESTS_A_CALL = (1 - 1000 * CALL_S) / OP_S / 1000
-#: The same spaced to 250 a second, which lets a request wait for longer.
-REQUESTS_A_SPACED_CALL = (1 - 250 * CALL_S) / OP_S / 250
 
 COSTS = Costs()
 
@@ -121,18 +107,7 @@ CLUSTERS = (
     LAPTOP,
     Cluster("one GPU server", 1, Host(cores=16)),
     Cluster("8 GPUs, one machine", 8, Host(cores=64)),
-    Cluster(
-        "64 GPUs, Ray",
-        64,
-        Host(
-            cores=64,
-            llm_workers=16,
-            op_s=OP_S,
-            call_s=CALL_S,
-            requests_a_call=REQUESTS_A_CALL,
-            part_writers=8,
-        ),
-    ),
+    Cluster("64 GPUs, Ray", 64, Host(cores=64, part_writers=8)),
 )
 
 

@@ -1,7 +1,7 @@
-"""A run as a simulation of events: what the closed form in `pipeline.scaling` leaves out.
+"""A run as a simulation of events: the chances that the formulas of `machines` leave out.
 
 Chunks of records go through the LLM stage (a window of open chunks, requests in flight, limits,
-latencies of different length, an outage), the engine's core, the head node, the cache's writer, a
+latencies of different length, an outage), the engine's core, the cache's writer, a
 queue that is bounded in tokens, the devices (chunks of different size, devices that are lost and
 come back) and the writer of parts, each as the package does it; then everything is scored. Nothing
 is shared with the closed form but the figures that both are given.
@@ -17,7 +17,9 @@ import random
 from collections import deque
 from collections.abc import Callable
 
-from claimscore.pipeline.scaling import Costs, Encoders, Host, LanguageModel, Work
+from machines import Encoders, Host, LanguageModel
+
+from claimscore.pipeline.estimate.run_time import Costs, Work
 
 #: Tokens that may wait for a device, as `pipeline.model_stage` bounds them.
 QUEUED_TOKENS = 1_000_000
@@ -115,8 +117,8 @@ class Simulation:
         self._open = 0
         self._next_send = 0.0
         self._servers = 0.0
-        self._engines = [_Line(self._clock) for _ in range(host.llm_workers)]
-        self._head, self._cache = _Line(self._clock), _Line(self._clock)
+        self._engines = [_Line(self._clock) for _ in range(host.engines)]
+        self._cache = _Line(self._clock)
         self._parts, self._cores = _Line(self._clock), _Line(self._clock)
         self._idle = list(range(encoders.devices))
         self._lives = [self._life() for _ in self._idle]
@@ -217,10 +219,7 @@ class Simulation:
             line, seconds = self._cores, each / self._host.cores
         else:
             line, seconds = self._engines[chunk.number % len(self._engines)], each
-        line.serve(seconds, lambda: self._on_head(chunk))
-
-    def _on_head(self, chunk: _Chunk) -> None:
-        self._head.serve(self._host.head_s * self._each, lambda: self._to_cache(chunk))
+        line.serve(seconds, lambda: self._to_cache(chunk))
 
     def _to_cache(self, chunk: _Chunk) -> None:
         seconds = self._costs.cache_s * self._each / self._host.cache_writers

@@ -147,7 +147,7 @@ class OwnStages(NamedTuple):
         return cls(
             Stage("start", "before", start, "the process and the models are loaded"),
             Stage("reading", "before", work.records * costs.read_s, "records are copied"),
-            Stage("engine", "during", asking, "a core of each LLM worker"),
+            Stage("engine", "during", asking, "one core asks and reads the answers"),
             Stage(
                 "cache writer",
                 "during",

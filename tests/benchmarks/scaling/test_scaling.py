@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import setups
 import simulate as simulation
+from machines import Encoders, Host, LanguageModel
 from scaling_scenarios import SCENARIOS, TOLERANCE, Scenario, compared
 from scaling_tables import changes, count, span
 
-from claimscore.pipeline.scaling import Encoders, Host, LanguageModel, PassWork, Work
+from claimscore.pipeline.estimate.run_time import PassWork, Work
 
 ROOT = Path(__file__).resolve().parents[3]
 

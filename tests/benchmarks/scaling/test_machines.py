@@ -9,19 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machines import Encoders, Host, LanguageModel, predict
 
 from claimscore.errors import ConfigError
-from claimscore.pipeline.scaling import (
-    Costs,
-    Encoders,
-    Host,
-    LanguageModel,
-    PassWork,
-    Prediction,
-    Work,
-    disk,
-    predict,
-)
+from claimscore.pipeline.estimate.run_time import Costs, PassWork, Prediction, Work, disk
 
 amounts = st.floats(0.01, 1e6)
 rates = st.floats(0.1, 1e9)
@@ -69,15 +60,24 @@ counts = st.integers(1, 256)
 hosts = st.builds(
     Host,
     cores=counts,
-    llm_workers=counts,
-    op_s=st.floats(0, 0.01),
-    call_s=st.floats(0, 0.01),
-    requests_a_call=st.floats(1, 100),
+    engines=counts,
     cache_writers=counts,
     part_writers=counts,
     scoring_workers=counts,
     readers=counts,
 )
+
+
+def twice_of(work: Work) -> Work:
+    """The same of twice the records."""
+    return dataclasses.replace(
+        work,
+        records=2 * work.records,
+        requests=2 * work.requests,
+        prompt_tokens=2 * work.prompt_tokens,
+        completion_tokens=2 * work.completion_tokens,
+        passes=tuple(PassWork(one.step, 2 * one.items, 2 * one.tokens) for one in work.passes),
+    )
 
 
 def by_name(found: Prediction) -> dict[str, float | None]:
@@ -106,12 +106,10 @@ def test_the_whole_is_its_parts(work: Work, llm: Any, models: Encoders, host: Ho
 def test_more_workers_are_never_slower(
     work: Work, llm: LanguageModel, models: Encoders, host: Host, name: str
 ) -> None:
-    """Of any kind; and a part that costs the head node more is never faster."""
+    """Of any kind."""
     before = predict(work, llm, models, host)
     more = dataclasses.replace(host, **{name: getattr(host, name) * 2})
     after = predict(work, llm, models, more)
-    if name in ("op_s", "call_s"):
-        before, after = after, before
     for stage, seconds in by_name(before).items():
         assert (by_name(after).get(stage) or 0.0) <= (seconds or 0.0) * (1 + 1e-9)
 
@@ -137,11 +135,11 @@ def test_twice_the_records_are_twice_the_work(
     work = dataclasses.replace(work, chunk_records=1)
     models = dataclasses.replace(models, devices=1)
     llm = dataclasses.replace(llm, outage_s=0.0)
-    once, twice = (by_name(predict(one, llm, models, host)) for one in (work, work.times(2)))
+    once, twice = (by_name(predict(one, llm, models, host)) for one in (work, twice_of(work)))
     for name, seconds in once.items():
         if name != "start":
             assert twice[name] == pytest.approx(2 * (seconds or 0.0), rel=1e-6), name
-    small, large = disk(work), disk(work.times(2))
+    small, large = disk(work), disk(twice_of(work))
     assert large == pytest.approx(tuple(2 * amount for amount in small))
 
 
@@ -164,8 +162,6 @@ FREE = Costs(0, 0, 0, 0, 0, 0, 0)
         pytest.param(
             {}, {"between_losses_s": 2_000, "restart_s": 600}, {}, "models", 56_000, id="losses"
         ),
-        pytest.param({}, {}, {"op_s": 0.01, "call_s": 0.02, "requests_a_call": 4}, "head node", 960,
-                     id="head"),
     ],
 )  # fmt: skip
 def test_each_part_by_hand(
@@ -180,7 +176,7 @@ def test_each_part_by_hand(
 def test_costs_by_hand() -> None:
     """Each where it belongs, shared by those who share it."""
     costs = Costs(10, 20, 0.01, 0.02, 0.001, 0.5, 0.03)
-    host = Host(cores=8, llm_workers=4, cache_writers=2, part_writers=5, scoring_workers=16)
+    host = Host(cores=8, engines=4, cache_writers=2, part_writers=5, scoring_workers=16)
     found = predict(WORK, LanguageModel(), Encoders(1, {"nli": 1e9}), host, costs)
     assert by_name(found) == pytest.approx(
         {
@@ -242,7 +238,7 @@ def test_the_tail_is_a_chunk() -> None:
         (lambda: Encoders(1, {"nli": 0.0}), "the tokens a second of nli"),
         (lambda: Encoders(between_losses_s=0), "seconds between losses"),
         (lambda: Host(cores=0), "cores must be at least 1"),
-        (lambda: Host(op_s=-1), "op_s must be at least 0"),
+        (lambda: Host(engines=0), "engines must be at least 1"),
     ],
 )
 def test_impossible_machines_are_refused(make: Any, said: str) -> None:
