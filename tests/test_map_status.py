@@ -161,7 +161,7 @@ def test_parts_that_a_kill_left_half_removed_go(
 ) -> None:
     """Beside a finished file they would be a copy of the input for ever."""
 
-    def killed(*_: object) -> None:
+    def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
