@@ -1,7 +1,7 @@
 """One vector a text, from a sentence encoder: the numbers that sentence-transformers gives.
 
-What is done with the token states is read from a sentence-transformers folder, `modules.json` and
-the folders that it names: one pooling, then dense layers and normalisation. A plain encoder has
+The steps from token states to a vector are read from a sentence-transformers folder, `modules.json`
+and the folders that it names: one pooling, then dense layers and normalisation. A plain encoder has
 none of it and gets the mean over its tokens. Everything else that a model may ask for is refused:
 an embedding that leaves a step out is another model's.
 """
@@ -129,7 +129,7 @@ class BatchedEmbedder(BatchedModel):
     """Sentence embeddings from one model on one device.
 
     Guarantees: rows in the order of the input, each distinct text encoded once, and never a
-    vector with a NaN. ``layout`` says what is done with the token states, ``limit`` how many
+    vector with a NaN. ``layout`` says how token states become a vector, ``limit`` how many
     tokens are read.
     """
 
@@ -208,7 +208,7 @@ def load(config: EncoderConfig) -> BatchedEmbedder:
     """Load the sentence encoder that ``config.embedder`` names: "embedded", HF_ID[@REV], a folder.
 
     A sentence-transformers model is used as its folder says, any other encoder with the mean over
-    its tokens. `ConfigError` where it cannot be had, or asks for what is not known here.
+    its tokens. `ConfigError` where it cannot be had, or asks for a step that is not known here.
     """
     loader = ModelLoader(config)
     source = loader.find(config.embedder, also=LAYOUT_FILES)

@@ -75,7 +75,7 @@ class _Likelihood(BatchedModel):
         self.device = device
         self._logits = logits
         self._tokenizer = tokenizer
-        # A model without a padding token never sees what is put in its place: it is masked.
+        # A model without a padding token never sees the id in its place: it is masked.
         self._pad_id = int(tokenizer.pad_token_id or 0)
         at_most = MOST_LOGITS // len(tokenizer)
         self._runner = BatchRunner(info, device, given=batch_tokens, padded=True, at_most=at_most)
@@ -207,7 +207,7 @@ class Seq2SeqLikelihood(_Likelihood):
         )
         return either
 
-    def _cut(self, texts: Sequence[str], role: str) -> _Cut:
+    def _cut(self, texts: Sequence[str], role: str) -> _CutTexts:
         """The ids of each text, cut to the model's limit by the tokenizer itself."""
         once = distinct(texts)
         ids: list[list[int]] = []
@@ -221,7 +221,7 @@ class Seq2SeqLikelihood(_Likelihood):
                     row = list(self._tokenizer(**options)["input_ids"])
             ids.append(row)
         inverse = once.inverse.tolist()
-        return _Cut([ids[i] for i in inverse], np.array([cut[i] for i in inverse], dtype=bool))
+        return _CutTexts([ids[i] for i in inverse], np.array([cut[i] for i in inverse], dtype=bool))
 
     @torch.inference_mode()
     def _forward(self, sources: list[list[int]], targets: list[list[int]]) -> list[float]:
@@ -229,7 +229,7 @@ class Seq2SeqLikelihood(_Likelihood):
         return [self._log_probability(logits[i, : len(row)], row) for i, row in enumerate(targets)]
 
 
-class _Cut(NamedTuple):
+class _CutTexts(NamedTuple):
     """Token ids of texts, and which texts were cut."""
 
     ids: list[list[int]]

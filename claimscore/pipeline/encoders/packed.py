@@ -49,7 +49,7 @@ class LengthGroup(NamedTuple):
 
 @dataclasses.dataclass
 class Segments:
-    """Where the rows of a batch are, and what is still to be computed of them.
+    """Where the rows of a batch are, and how much of them is still to be computed.
 
     ``first_only``: the last layer is read at each row's first token only. ``layers_left`` counts
     the layers down, as some models run one layer many times.

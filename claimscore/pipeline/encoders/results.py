@@ -99,7 +99,7 @@ class ModelStore:
         self.folder = folder
         self.stats = StoreStats()
         self._on_notice = on_notice
-        self._opened: dict[str, ResultFolder] = {}
+        self._opened: dict[Path, ResultFolder] = {}
 
     def around(self, model: Model) -> Model:
         """The model with its results stored; as it is where it has none that can be.
@@ -123,10 +123,8 @@ class ModelStore:
             "arithmetic": ARITHMETIC,
             **facts,
         }
-        name = json.dumps(all_facts, sort_keys=True)
-        if name not in self._opened:  # copies of a model on several devices share them
-            self._opened[name] = ResultFolder(self.folder, all_facts, self._on_notice)
-        return self._opened[name]
+        new = ResultFolder(self.folder, all_facts, self._on_notice)
+        return self._opened.setdefault(new.folder, new)  # copies of a model share one
 
 
 def open_store(cache_dir: Path | None, *, on_notice: Callable[[str], None]) -> ModelStore:
@@ -187,7 +185,7 @@ class _Stored(Generic[T]):
 
 
 class StoredClassifier(_Stored[Pair]):
-    """A pair classifier that computes what is not stored; see `PairClassifier`."""
+    """A pair classifier before which stored results come; see `PairClassifier`."""
 
     def classify(
         self, pairs: Sequence[Pair], *, on_batch: OnBatch | None = None
@@ -202,7 +200,7 @@ class StoredClassifier(_Stored[Pair]):
 
 
 class StoredEmbedder(_Stored[str]):
-    """A sentence encoder that computes what is not stored; see `Embedder`."""
+    """A sentence encoder before which stored results come; see `Embedder`."""
 
     def embed(
         self, texts: Sequence[str], *, on_batch: OnBatch | None = None
@@ -222,9 +220,9 @@ class ResultFolder:
     """The stored values of one model, which several processes and threads may read and add to.
 
     Guarantees: a value is what was added, bit for bit, or is not there; of two values of one key
-    all readers get the first. A kill loses at most what is being added. Damaged files are set aside
-    and their values computed again; where a folder cannot be read or written, nothing is found or
-    kept. One notice says why. ``facts`` decide the folder's name and its keys.
+    all readers get the first. A kill loses at most the rows being added. Damaged files are set
+    aside and their values computed again; where a folder cannot be read or written, nothing is
+    found or kept. One notice says why. ``facts`` decide the folder's name and its keys.
     """
 
     def __init__(
@@ -258,23 +256,19 @@ class ResultFolder:
     def look_up(self, keys: Keys) -> tuple[NDArray[np.bool_], Rows]:
         """Which keys are there ``[n]``, and of those the rows ``[found, 1 + d]``: whether the model
         cut the item, then its values."""
-        rows: Rows = np.zeros((0, 1), dtype=np.float32)
-        which = np.zeros(len(keys), dtype=bool)
         with self._using:
             try:
                 files = self._current() if self._may_read else None
                 if files is not None:
                     places = files.index.find(keys)
                     which = places >= 0
-                    rows = files.read(places[which], keys[which])
+                    return which, files.read(places[which], keys[which])
             except DamagedError as exc:
-                which[:] = False
                 self._set_aside(str(exc))
             except OSError as exc:
-                which[:] = False
                 self._may_read = False
                 self._stop_keeping(reason(exc))
-        return which, rows
+        return np.zeros(len(keys), dtype=bool), np.zeros((0, 1), dtype=np.float32)
 
     def keep(
         self, keys: Keys, values: NDArray[np.float32], truncated: NDArray[np.bool_]
@@ -291,8 +285,7 @@ class ResultFolder:
                 except DamagedError as exc:
                     self._set_aside(str(exc))
                 except OSError as exc:
-                    timed_out = isinstance(exc, TimeoutError)
-                    self._stop_keeping(str(exc) if timed_out else reason(exc))
+                    self._stop_keeping(reason(exc))
         return values
 
     def close(self) -> None:
@@ -508,8 +501,7 @@ def create_files(folder: Path, facts: Mapping[str, str], width: int) -> None:
 
 
 class StoredModel(NamedTuple):
-    """The stored results of one model: rows, bytes on disk, and when some were last added (seconds
-    since 1970)."""
+    """The stored results of one model; ``last_added`` is in seconds since 1970."""
 
     folder: Path
     facts: JSON
@@ -519,12 +511,8 @@ class StoredModel(NamedTuple):
 
     def to_json(self) -> JSON:
         """What `claimscore cache stats --json` says of it."""
-        return {
-            "folder": self.folder.name,
-            **self.facts,
-            "rows": self.rows,
-            "bytes": self.n_bytes,
-        }
+        sizes = {"rows": self.rows, "bytes": self.n_bytes}
+        return {"folder": self.folder.name, **self.facts, **sizes}
 
     def text(self) -> str:
         """The same for people."""
@@ -544,16 +532,12 @@ def stored_models(folder: Path) -> list[StoredModel]:
             facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             facts = {}
-        sizes = keys.stat().st_size, values.stat().st_size
-        found.append(
-            StoredModel(
-                path,
-                facts if isinstance(facts, dict) else {},
-                max(0, sizes[0] - _HEADER.size) // _KEY_BYTES,
-                sum(sizes),
-                max(keys.stat().st_mtime, values.stat().st_mtime),
-            )
-        )
+        stats = keys.stat(), values.stat()
+        rows = max(0, stats[0].st_size - _HEADER.size) // _KEY_BYTES
+        n_bytes = sum(stat.st_size for stat in stats)
+        last_added = max(stat.st_mtime for stat in stats)
+        facts = facts if isinstance(facts, dict) else {}
+        found.append(StoredModel(path, facts, rows, n_bytes, last_added))
     return found
 
 

@@ -41,7 +41,7 @@ PADDED_TOKENS = 512
 FIRST_NOTE_S = 1.0
 THROUGHPUT_FILE = "model-throughput.json"
 
-#: `calibrate` doubles its work until a call takes `CALIBRATION_S`: then what is done once a call
+#: `calibrate` doubles its work until a call takes `CALIBRATION_S`: then the fixed cost of a call
 #: counts little. On a busy machine few texts do, so they are `ENOUGH` besides, unless that takes
 #: longer than `LONG_S`.
 CALIBRATION_S, ENOUGH, LONG_S = 1.0, 64, 5.0

@@ -312,7 +312,7 @@ def keep_layers(name: str, settings: Any, asked: int | None, default: int | None
     return layer
 
 
-class Similarity(NamedTuple):
+class BertScore(NamedTuple):
     """BERTScore of a candidate against a reference."""
 
     precision: float
@@ -322,7 +322,7 @@ class Similarity(NamedTuple):
 
 def bertscore_from_embeddings(
     candidate: Tensor, reference: Tensor, candidate_weights: Tensor, reference_weights: Tensor
-) -> Similarity:
+) -> BertScore:
     """Return P, R and F1 for unit-length embeddings ``[tokens, dim]`` and their weights.
 
     P is the weighted mean over candidate tokens of the largest cosine with any reference token, R
@@ -333,7 +333,7 @@ def bertscore_from_embeddings(
     precision = _weighted_mean(cosine.amax(dim=1), candidate_weights)
     recall = _weighted_mean(cosine.amax(dim=0), reference_weights)
     total = precision + recall
-    return Similarity(precision, recall, 2 * precision * recall / total if total else 0.0)
+    return BertScore(precision, recall, 2 * precision * recall / total if total else 0.0)
 
 
 def _weighted_mean(values: Tensor, weights: Tensor) -> float:

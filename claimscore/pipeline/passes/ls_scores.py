@@ -97,7 +97,7 @@ def _pair_rows(
     summary_side: str,
     head: str,
 ) -> Iterator[_Row]:
-    """The rows of each pair; what is the summary's alone stands once, at its first document."""
+    """The rows of each pair; those of the summary alone stand once, at its first document."""
     columns = {name: values.tolist() for name, values in numbers._asdict().items()}
     for i, item in enumerate(items):
         row = {name: values[i] for name, values in columns.items()}

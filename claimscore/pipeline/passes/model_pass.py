@@ -72,7 +72,7 @@ ItemT = TypeVar("ItemT", bound=OfRecord)
 AnswerT = TypeVar("AnswerT")
 
 
-class Judged(NamedTuple, Generic[ItemT, AnswerT]):
+class PassAnswer(NamedTuple, Generic[ItemT, AnswerT]):
     """The items that a model takes, its answer for them, and `failures` rows of the others."""
 
     items: list[ItemT]
@@ -86,7 +86,7 @@ def without_rejected(
     ask: Callable[[list[ItemT]], AnswerT],
     *,
     side: str | None = None,
-) -> Judged[ItemT, AnswerT]:
+) -> PassAnswer[ItemT, AnswerT]:
     """Ask a model about items of records; an item that it rejects costs its own record alone.
 
     The items of all other records are asked about again.
@@ -94,7 +94,7 @@ def without_rejected(
     left, failures = list(items), list[dict[str, Any]]()
     while True:
         try:
-            return Judged(left, ask(left), failures)
+            return PassAnswer(left, ask(left), failures)
         except RejectedItemsError as exc:
             rejected = {left[place].id for place in exc.indices}
             row = {"stage": stage, "kind": exc.kind, "message": str(exc), "attempts": 1}
@@ -130,7 +130,7 @@ def typed_rows(
     return frame.select(pl.col(name).cast(dtype) for name, dtype in table.schema.items())
 
 
-class TextPair(NamedTuple):
+class RecordTexts(NamedTuple):
     """Two texts of one record; an index is the text's place on a side that may have several."""
 
     id: str
@@ -140,11 +140,11 @@ class TextPair(NamedTuple):
     second_index: int | None
 
 
-def text_pairs(records: pl.DataFrame, *, first: str, second: str) -> list[TextPair]:
+def text_pairs(records: pl.DataFrame, *, first: str, second: str) -> list[RecordTexts]:
     """Every text of one side with every text of the other, record by record; none is blank."""
     firsts, seconds = texts_of(records, first), texts_of(records, second)
     return [
-        TextPair(record, one, other, place, other_place)
+        RecordTexts(record, one, other, place, other_place)
         for record in records["id"]
         for place, one in firsts.get(record, ())
         for other_place, other in seconds.get(record, ())

@@ -50,7 +50,7 @@ class SideUnit(NamedTuple):
 
 
 def fact_text(subject: str, description: str) -> str:
-    """What is embedded of a fact. The paper does not say how a tuple becomes a text."""
+    """The text that is embedded for a fact. The paper does not say how a tuple becomes one."""
     return f"{subject} {description}"
 
 

@@ -19,7 +19,7 @@ from claimscore.pipeline.passes.model_pass import (
     ModelPass,
     PassInput,
     PassResult,
-    TextPair,
+    RecordTexts,
     failed_side,
     pass_result,
     text_pairs,
@@ -40,7 +40,7 @@ def token_pass(given: PassInput) -> PassResult:
     encoder: TokenEncoder = given.model
     candidate, reference = given.need.sides
 
-    def ask(pairs: list[TextPair]) -> NDArray[np.float64]:
+    def ask(pairs: list[RecordTexts]) -> NDArray[np.float64]:
         candidates, references = [pair.first for pair in pairs], [pair.second for pair in pairs]
         return encoder.bertscore(candidates, references, on_batch=given.listen(len(pairs)))
 
@@ -78,12 +78,12 @@ def perplexity_pass(given: PassInput) -> PassResult:
     (side,) = given.need.sides
     texts = texts_of(given.records, side)
     items = [
-        TextPair(record, text, "", place, None)
+        RecordTexts(record, text, "", place, None)
         for record in given.records["id"]
         for place, text in texts.get(record, ())
     ]
 
-    def ask(left: list[TextPair], on_batch: OnBatch) -> NDArray[np.float64]:
+    def ask(left: list[RecordTexts], on_batch: OnBatch) -> NDArray[np.float64]:
         return model.log_likelihoods([item.first for item in left], on_batch=on_batch)
 
     return _likelihoods(given, items, ask, lambda item: item.first, side=side, given_side=None)
@@ -95,7 +95,7 @@ def bart_score_pass(given: PassInput) -> PassResult:
     source, target = given.need.sides
     pairs = text_pairs(given.records, first=source, second=target)
 
-    def ask(left: list[TextPair], on_batch: OnBatch) -> NDArray[np.float64]:
+    def ask(left: list[RecordTexts], on_batch: OnBatch) -> NDArray[np.float64]:
         sources, targets = [pair.first for pair in left], [pair.second for pair in left]
         return model.log_likelihoods(sources, targets, on_batch=on_batch)
 
@@ -104,9 +104,9 @@ def bart_score_pass(given: PassInput) -> PassResult:
 
 def _likelihoods(
     given: PassInput,
-    every: list[TextPair],
-    ask: Callable[[list[TextPair], OnBatch], NDArray[np.float64]],
-    as_read: Callable[[TextPair], Any],
+    every: list[RecordTexts],
+    ask: Callable[[list[RecordTexts], OnBatch], NDArray[np.float64]],
+    as_read: Callable[[RecordTexts], Any],
     *,
     side: str,
     given_side: str | None,

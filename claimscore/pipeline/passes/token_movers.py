@@ -34,7 +34,7 @@ from claimscore.pipeline.passes.model_pass import (
     ModelPass,
     PassInput,
     PassResult,
-    TextPair,
+    RecordTexts,
     failed_side,
     pass_result,
     text_pairs,
@@ -47,7 +47,7 @@ from claimscore.text import split_sentences
 #: Pairs whose token embeddings are held at once: five layers of long texts are large.
 GROUP_PAIRS = 16
 
-#: A text as its parts, which are embedded one by one; parts as what is compared; the numbers.
+#: A text as its parts, which are embedded one by one; parts as vectors to compare; the numbers.
 Parts = Callable[[str], list[str]]
 Prepared = list[NDArray[np.float32]]
 Prepare = Callable[[Sequence["TokenLayers"]], Prepared]
@@ -135,7 +135,7 @@ def _movers(given: PassInput, measure: _Measure) -> PassResult:
     for start in range(0, len(pairs), GROUP_PAIRS):
         group = pairs[start : start + GROUP_PAIRS]
 
-        def ask(left: list[TextPair], done: int = start) -> list[dict[str, Any]]:
+        def ask(left: list[RecordTexts], done: int = start) -> list[dict[str, Any]]:
             # The listener may stop the work between the batches of a group.
             texts = _prepared(encoder, measure, left, lambda _texts: on_batch(done))
             cut = _cut_texts(encoder, measure, texts)
@@ -159,7 +159,7 @@ def _movers(given: PassInput, measure: _Measure) -> PassResult:
 
 
 def _prepared(
-    encoder: TokenEncoder, measure: _Measure, pairs: Sequence[TextPair], on_batch: OnBatch
+    encoder: TokenEncoder, measure: _Measure, pairs: Sequence[RecordTexts], on_batch: OnBatch
 ) -> dict[str, Prepared]:
     """Each distinct text's vectors. `RejectedItemsError` counts pairs, not parts of texts."""
     texts = list(dict.fromkeys(text for pair in pairs for text in (pair.first, pair.second)))
@@ -190,7 +190,7 @@ def _cut_texts(
 
 def _rows(
     measure: _Measure,
-    pair: TextPair,
+    pair: RecordTexts,
     texts: Mapping[str, Prepared],
     cut: Mapping[str, bool | None],
 ) -> Iterator[dict[str, Any]]:

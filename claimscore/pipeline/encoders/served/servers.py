@@ -124,7 +124,7 @@ class TeiServer:
                 return int(given[1]) - int(counts.sum())
         raise ConfigError(
             f"{self.client.address} does not say how long a pair is, as text-embeddings-inference "
-            "does: it could not be told what is cut"
+            "does: nothing could say which pairs are cut"
         )
 
     def _counts(self, texts: list[str], special: bool, stop: threading.Event) -> list[int]:
