@@ -316,6 +316,27 @@ async def test_who_stops_waiting_leaves_everything_free() -> None:
         crowd.stop.halt(RuntimeError("done"))
 
 
+async def test_a_limit_lets_requests_pass_in_the_order_of_asking() -> None:
+    """Ten a second: each in its turn, and those that stop waiting take nothing."""
+    (server,) = at(0.1)
+    crowd = Crowd(server, rpm=[600])
+    given_up = {1, 7, 19}
+
+    async def one(number: int) -> None:
+        with anyio.move_on_after(0.05 if number in given_up else 60):
+            await crowd.ask_one(question(str(number)))
+
+    async with anyio.create_task_group() as background:
+        crowd.dispatcher.start(background)
+        async with anyio.create_task_group() as tasks:
+            for number in range(20):
+                tasks.start_soon(one, number)
+        crowd.stop.halt(RuntimeError("done"))
+    asked = [int(text) for _, text in server.asked]
+    assert asked == [number for number in range(20) if number not in given_up]
+    assert server.asked[-1][0] == pytest.approx(16 / 10, abs=0.1)
+
+
 async def test_a_stop_wakes_all_who_wait() -> None:
     """What is in flight lands, nothing more is sent."""
     crowd = Crowd(*at(10, 10), slots=2)

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import anyio
 
 from claimscore.pipeline.llm.ratelimit.adaptive import AdaptiveRate, Evidence, SlowStart
-from claimscore.pipeline.llm.ratelimit.bucket import DeclaredLimit
+from claimscore.pipeline.llm.ratelimit.declared import DeclaredLimit
 from claimscore.pipeline.llm.ratelimit.shared import RememberedLimits, SharedLimits
 from claimscore.types import RateLimits
 
