@@ -11,7 +11,7 @@ from claimscore.rundir import KEPT, RunDirectory
 
 @dataclasses.dataclass(frozen=True)
 class ChunkTodo:
-    """What is missing of one chunk."""
+    """The missing steps of one chunk."""
 
     chunk: int
     tasks: tuple[PlannedTask, ...] = ()

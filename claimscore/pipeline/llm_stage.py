@@ -292,7 +292,7 @@ class PromptRequests:
         self._output = OutputSchema(task.name, schema.schema) if schema else None
 
     def questions(self, units: Sequence[Unit]) -> list[PromptRequest]:
-        """All that is asked about the units, in their order; of each as many samples as wanted."""
+        """The requests about the units, in their order; of each as many samples as wanted."""
         return [
             self._question(units, group, sample)
             for group in self._groups(units)

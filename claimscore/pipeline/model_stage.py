@@ -97,8 +97,8 @@ def do_passes(
 def _batch_listener(
     chunk: int, n_done: int, n_passes: int, counts: WorkCounts, is_over: IsOver
 ) -> Callable[[int], OnBatch]:
-    """What a pass, before which `n_done` of the chunk are done, calls with the number of its items
-    to get what it calls after each batch."""
+    """A pass, before which `n_done` of the chunk are done, calls this with the number of its items
+    to get the function to call after each batch."""
 
     def listen(n_items: int) -> OnBatch:
         told = 0
@@ -163,7 +163,7 @@ class ModelPool(Protocol):
 
     @property
     def facts(self) -> JSON:
-        """What is known of the models once they are loaded, as `model_settings` gives it."""
+        """The facts of the models once they are loaded, as `model_settings` gives them."""
 
     @property
     def workers(self) -> Sequence[ModelWorker]:

@@ -1,4 +1,4 @@
-"""What a run will do: which metrics, and so which tasks on which sides and which model passes."""
+"""The plan of a run: its metrics, and so its tasks on their sides and its model passes."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def check_prompt(task: Task, prompt: Prompt, where: str) -> None:
 
 
 class Problem(NamedTuple):
-    """What is wrong, and the key of the prompt file that it is about."""
+    """An error in a prompt file, and the key that it is about."""
 
     key: tuple[str, ...]
     message: str

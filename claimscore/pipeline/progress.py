@@ -62,7 +62,7 @@ class Pace:
 
 @dataclasses.dataclass
 class PassWork:
-    """What a model pass has done, and how long that took without loading the model.
+    """The items that a model pass has done, and its seconds without loading the model.
 
     `seconds` are of work: waiting for a device that another thread had is not counted, and two
     devices that worked at the same time count both.
@@ -137,14 +137,14 @@ class Progress:
             self.model_chunks_done += 1
 
     def mark(self) -> Hashable:
-        """What changes whenever something happens."""
+        """A value that changes whenever something happens."""
         engine = self.engine
         known = round(engine.waiting_s) if engine else 0  # a pause, an outage: no standstill
         asked = (engine.sent, engine.answered, engine.hits, known) if engine else ()
         return (*asked, self.llm_chunks_done, self.pairs_done, self.phase)
 
     def spent(self) -> JSON:
-        """What this call asked for and used, as far as servers said; dollars are None where the
+        """The requests and tokens of this call, as far as servers said; dollars are None where the
         price is unknown."""
         engine = self.engine or EngineStats()
         return {
@@ -211,7 +211,7 @@ class ProgressReporter(Generic[P]):
         self._report()
 
     def event_listener(self, directory: RunDirectory) -> Callable[..., None]:
-        """What an engine calls with an event: all are kept, a notice is shown to people too."""
+        """A function that keeps an engine's events, and shows people those with a notice."""
 
         def on_event(kind: str, **fields: object) -> None:
             directory.event(kind, **fields)

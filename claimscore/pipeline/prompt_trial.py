@@ -155,7 +155,7 @@ class _TaskTrial:
 
 
 def _outcome(work: Callable[..., Awaitable[T]], *args: Any) -> T:
-    """What async work comes to, for a plain caller."""
+    """The result of async work, for a plain caller."""
     found: list[T] = []
 
     async def keep() -> None:
@@ -170,7 +170,7 @@ def _failed(row: dict[str, Any]) -> str:
 
 
 def _units(task: Task, record: pl.DataFrame) -> list[Unit]:
-    """What the task asks about; rows of tasks before it are the sentences, or are guessed."""
+    """The units of the task; rows of tasks before it are the sentences, or are guessed."""
     sides = task.sides(record.columns)
     texts = side_texts(record, sides)
     tables = {}
@@ -267,7 +267,7 @@ async def _ask_row(
 
 
 def _own_bytes(prompt: Prompt) -> int:
-    """What is sent whatever the texts are."""
+    """The bytes of a request without its texts."""
     return _bytes(prompt.render(**dict.fromkeys(prompt.fields, "")))
 
 

@@ -61,7 +61,7 @@ OnEstimate = Callable[[Plan, Estimate], None]
 
 @dataclasses.dataclass(frozen=True)
 class RunResult:
-    """What a finished run says of itself: the content of `summary.json`."""
+    """The result of a finished run: the content of `summary.json`."""
 
     out: Path | str
     summary: JSON
@@ -253,7 +253,7 @@ def _check_columns(directory: RunDirectory, required: Mapping[str, tuple[str, ..
 
 @dataclasses.dataclass(frozen=True)
 class _Work:
-    """All that one invocation works with."""
+    """One invocation: its settings, its directory, its plan."""
 
     config: RunConfig
     directory: RunDirectory
@@ -378,7 +378,7 @@ def _fixed(settings: Mapping[str, object]) -> dict[str, object]:
 
 
 def spent(progress: Progress) -> JSON:
-    """What this call asked language models and encoders for, and used."""
+    """The requests, tokens and model work of this call."""
     return {
         **progress.spent(),
         "nli_pairs": progress.pairs_done,
@@ -407,7 +407,7 @@ def find_records(
 
 
 def again(directory: RunDirectory) -> BinaryIO | None:
-    """What standard input said; None where it was not read."""
+    """The stored standard input; None where it was not read."""
     path = directory.state / SPOOLED
     with os_errors(path):
         return path.open("rb") if path.is_file() else None

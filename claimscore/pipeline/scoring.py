@@ -146,7 +146,7 @@ def _summary(values: RunningMean, reasons: Counter[str], seed: int) -> JSON:
 
 
 def described(metric: Metric) -> JSON:
-    """What a reader needs to know of the metric; a bound that is infinite is null."""
+    """The metric for its readers; a bound that is infinite is null."""
     bounds = [bound if math.isfinite(bound) else None for bound in metric.range]
     return {
         "description": metric.description,

@@ -1,4 +1,4 @@
-"""What a run directory knows: the settings that determine results, and how it was called last.
+"""The content of `run.toml`: the settings that determine results, and the last call's options.
 
 The settings are compared when a run is taken up again; the options only say how it was
 called, so that `score` and `report` need no more than the folder. No secret is in either.
@@ -93,7 +93,7 @@ def _named_models(prompt: Prompt) -> JSON:
 
 
 def _role_settings(role: str, encoders: EncoderConfig) -> JSON:
-    """What the user chose for a model that is asked in this role.
+    """The user's settings of a model in this role.
 
     Of a served one that is what serves it, not where: model and arithmetic are the server's to
     say (`model_settings`), and another address with the same model gives the same results.
@@ -129,7 +129,7 @@ def unused_settings(directory: RunDirectory) -> list[str]:
 
 
 def model_settings(models: Models) -> JSON:
-    """What is known only once the models are loaded, for `additive`: revisions, the layer."""
+    """The facts of loaded models, for `additive`: revisions, the layer."""
     settings: JSON = {}
     for role, model in models.items():
         settings[role] = {"revision": model.info.revision}

@@ -1,4 +1,4 @@
-"""What a run has spent, also where it is gone on with from another machine.
+"""The spending of a run, also where another machine goes on with it.
 
 The ledger is appended to on this machine, in the run's state folder. A run in an object store has
 a short form of it there, a few seconds behind. With a cap that form also holds what the run may
@@ -70,7 +70,7 @@ def open_ledger(directory: RunDirectory, llm: LLMConfig) -> Iterator[Ledger]:
 
 
 def run_spent(directory: RunDirectory) -> SpendTotals:
-    """What all calls of a run have spent, by its ledger; zeros where there is none yet."""
+    """The spending of all calls of a run, by its ledger; zeros where there is none yet."""
     short_form = directory.mirrored(SPEND_FILE)
     if short_form is None or _is_ours(directory, short_form):
         return spent_so_far(directory.state / SPEND_FILE)

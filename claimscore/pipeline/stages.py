@@ -120,7 +120,7 @@ class Stages:
             self._engine.stop()
 
     def waiting_for(self) -> str:
-        """What the run waits for, for people who wonder why nothing happens."""
+        """The reasons that the run waits, for people who wonder why nothing happens."""
         work = [*sorted(self._at_work), *([self._engine.waiting_for()] if self._engine else [])]
         return "; ".join(item for item in work if item) or "nothing that is known"
 

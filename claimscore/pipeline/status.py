@@ -1,4 +1,4 @@
-"""What is done, failed and left of a run, from its folder alone."""
+"""The progress of a run, from its folder alone."""
 
 from __future__ import annotations
 

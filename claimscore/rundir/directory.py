@@ -461,7 +461,7 @@ class RunDirectory:
         return self._home.machine
 
     def mirrored(self, name: str) -> bytes | None:
-        """What a machine mirrored last; None on a disk, or where there is nothing."""
+        """The bytes that a machine mirrored last; None on a disk, or without any."""
         return self._home.mirrored(name)
 
     def write_summary(self, summary: Mapping[str, object]) -> None:

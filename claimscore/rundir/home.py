@@ -80,7 +80,7 @@ class Home(Protocol):
         """Put it there now."""
 
     def mirrored(self, name: str) -> bytes | None:
-        """What `mirror` put there last, on whatever machine; None where it put nothing."""
+        """The bytes that `mirror` put there last, on whatever machine; None without any."""
 
     @property
     def machine(self) -> str:

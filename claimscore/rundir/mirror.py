@@ -36,7 +36,7 @@ class Mirror:
 
     @property
     def names(self) -> frozenset[str]:
-        """What is copied."""
+        """The names of the mirrored files."""
         with self._mutex:
             return frozenset(self._contents)
 

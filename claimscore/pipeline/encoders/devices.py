@@ -75,7 +75,7 @@ def device_names(asked: str) -> tuple[str, ...]:
 
 
 def device_label(name: str) -> str:
-    """What a device is called: a GPU by its kind, a CPU by the threads that compute on it."""
+    """The name of a device: a GPU by its kind, a CPU by the threads that compute on it."""
     device = resolve_device(name)
     if device.type == "cuda":
         return gpu_name(device)

@@ -41,7 +41,7 @@ ID2LABEL = {0: "contradiction", 1: "neutral", 2: "entailment"}
 
 
 class Adapter(NamedTuple):
-    """What the adapter file holds: tensors to apply and the metadata that describes them."""
+    """The content of the adapter file: tensors to apply and the metadata that describes them."""
 
     tensors: dict[str, Tensor]
     metadata: dict[str, str]

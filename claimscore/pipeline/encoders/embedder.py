@@ -154,7 +154,7 @@ class BatchedEmbedder(BatchedModel):
 
     @property
     def facts(self) -> dict[str, str]:
-        """What the numbers depend on besides `info`, for the stored results."""
+        """The settings besides `info` that change the numbers, for the stored results."""
         return {
             "limit": str(self.limit),
             "layout": " ".join(self.layout.names),

@@ -55,7 +55,7 @@ def sliding_windows(n_tokens: int, limit: int) -> Iterator[TextWindow]:
 
 
 class _Likelihood(BatchedModel):
-    """What both kinds share: one model on one device, and batches that fit into its memory.
+    """The base of both kinds: one model on one device, and batches that fit into its memory.
 
     ``logits`` is the model's forward; a budget allows for `MOST_LOGITS` at most.
     """

@@ -92,7 +92,7 @@ Head = LinguisticHead | LinearHead
 
 @dataclass(frozen=True)
 class LSSettings:
-    """What `ls_score.json` says: which backbone at which version, which head, how long a text."""
+    """The content of `ls_score.json`: the backbone and its version, the head, the longest text."""
 
     backbone: str
     revision: str

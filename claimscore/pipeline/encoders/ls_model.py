@@ -54,7 +54,7 @@ class TokenLogProbs(NamedTuple):
 
 
 class PairNumbers(NamedTuple):
-    """What the model says of each pair of document and summary; arrays ``[n]``.
+    """The model's scores of each pair of document and summary; arrays ``[n]``.
 
     ``linguistic`` is the mean log-probability of the summary's tokens, ``linguistic_inner`` that
     without [CLS] and [SEP]; ``semantic`` the cosine; ``linear`` the score of a linear head (the
@@ -285,5 +285,5 @@ def _counts(
 
 
 def _half(on_batch: OnBatch | None, before: int) -> OnBatch | None:
-    """What hears of one of two texts of each pair, after ``before`` texts of pairs."""
+    """A listener for one of two texts of each pair, after ``before`` texts of pairs."""
     return None if on_batch is None else lambda done: on_batch((before + done) // 2)

@@ -1,4 +1,4 @@
-"""What a model is and how it would run here, and whether our path agrees with the stock model.
+"""Describes a model and how it runs here, and compares our path with the stock model.
 
 The stock model is loaded beside ours in float32, untouched, and is given one probe at a time.
 """
@@ -49,7 +49,7 @@ PAIRS = (
 
 @dataclasses.dataclass(frozen=True)
 class ModelCheck:
-    """What `claimscore models check` prints. ``difference`` is the largest of all probes.
+    """The report of `claimscore models check`. ``difference`` is the largest of all probes.
 
     ``labels`` is the order of the model's own columns (nli); ``pairs_from_ids`` whether pairs are
     put together from the ids of single texts (nli); ``labels_differ`` counts the probes whose
@@ -257,7 +257,7 @@ def _stock_encoder(model: str, config: EncoderConfig, *, layer: int | None = Non
 
 
 def _inputs(stock: LoadedModel, *texts: str, limit: int) -> dict[str, Tensor]:
-    """What the tokenizer itself makes of one text or pair, as the model takes it."""
+    """The tokenizer's own ids of one text or pair, as the model takes it."""
     encoded = stock.tokenizer(
         *([text] for text in texts),
         truncation="longest_first",

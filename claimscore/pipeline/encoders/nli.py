@@ -80,7 +80,7 @@ class BatchedPairClassifier(BatchedModel):
 
     @property
     def facts(self) -> dict[str, str]:
-        """What the numbers depend on besides `info`, for the stored results."""
+        """The settings besides `info` that change the numbers, for the stored results."""
         return {"limit": str(self._tokenizer.limit), "packed": str(self.packed)}
 
     @metered()

@@ -1,4 +1,4 @@
-"""What the models of a run offer to the passes, and the labels of NLI."""
+"""The interfaces of models for the passes, and the labels of NLI."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OnBatch = Callable[[int], None]
 
 
 class ModelInfo(NamedTuple):
-    """What a table records of a model: its name as asked for, exact version, and arithmetic."""
+    """A model as tables record it: its name as asked for, exact version, and arithmetic."""
 
     model: str
     revision: str

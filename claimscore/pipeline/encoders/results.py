@@ -510,7 +510,7 @@ class StoredModel(NamedTuple):
     last_added: float
 
     def to_json(self) -> JSON:
-        """What `claimscore cache stats --json` says of it."""
+        """The figures of `claimscore cache stats --json`."""
         sizes = {"rows": self.rows, "bytes": self.n_bytes}
         return {"folder": self.folder.name, **self.facts, **sizes}
 

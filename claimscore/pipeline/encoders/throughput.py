@@ -102,7 +102,7 @@ class Throughput(NamedTuple):
 
 
 class ThroughputKey(NamedTuple):
-    """What throughput is of: a model as it is called, its role, its arithmetic and the device."""
+    """The key of a throughput: a model as it is called, its role, its arithmetic and the device."""
 
     role: str
     model: str

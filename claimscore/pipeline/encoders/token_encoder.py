@@ -370,7 +370,7 @@ def _pairs_with(texts: Sequence[int], sides: NDArray[np.int64]) -> tuple[int, ..
 
 
 class Published(NamedTuple):
-    """What bert-score's authors published: layer of each model, baselines of each layer."""
+    """The values of bert-score's authors: layer of each model, baselines of each layer."""
 
     layers: dict[str, int]
     baselines: dict[str, list[Baseline]]

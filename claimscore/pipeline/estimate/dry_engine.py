@@ -136,7 +136,7 @@ class DryEngine:
         self._n_cut_off += n_cut_off
 
     def basis(self) -> str | None:
-        """What the expected lengths and numbers of answers rest on; None where none is missing."""
+        """The source of the expected lengths and numbers of answers; None where none is missing."""
         if not self._missing:
             return None
         basis, tries = self.lengths.basis(), self._tries_a_question()

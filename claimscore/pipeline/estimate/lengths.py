@@ -61,7 +61,7 @@ class Lengths:
         self._stored.offer(key, request, usage.completion_tokens)
 
     def basis(self) -> str:
-        """What the expected lengths of answers rest on, in words."""
+        """The source of the expected lengths of answers, in words."""
         if any(_ruled_tokens(request) for request, _ in self._missing):
             if self.n_known:
                 return f"lengths of answers after the rules' and {self.n_known:,} stored ones"

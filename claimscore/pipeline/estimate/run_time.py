@@ -22,7 +22,7 @@ LLM, MODELS, CORES = "language model", "models", "cores"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Costs:
-    """What claimscore itself costs: seconds of one core, and bytes.
+    """The cost of claimscore itself: seconds of one core, and bytes.
 
     Measured by benchmarks/scaling/measure.py on one core of an AMD EPYC (Zen 3) of November 2026,
     while other work ran beside it. `request_s` is all of the LLM stage a request: making it,
@@ -56,7 +56,7 @@ class PassWork:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Work:
-    """What a run asks, computes and writes.
+    """The amounts that a run asks, computes and writes.
 
     `waves` are the requests of a chunk that wait for each other's answers, one after the other
     (claims are negated after they were made: 2). `steps` are what the manifest has of a chunk.

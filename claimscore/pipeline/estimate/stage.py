@@ -202,7 +202,7 @@ class _FinishedChunks:
         return cls(directory, todo)
 
     def left(self, chunk: int, plan: Plan, *, retry_failed: bool) -> ChunkTodo:
-        """What is not finished of a chunk; all of it where its failures are tried again."""
+        """The unfinished steps of a chunk; all of them where its failures are tried again."""
         if self._directory is None or (retry_failed and self.read(chunk, FAILURES).height):
             return ChunkTodo(chunk, plan.tasks, plan.passes)
         return self._todo.get(chunk, ChunkTodo(chunk))
@@ -354,7 +354,7 @@ class _DryStage:
             self._tokens[planned.step] += count_tokens(*given)
 
     def estimate(self) -> Estimate:
-        """What was counted, for all of the records."""
+        """The counts, for all of the records."""
         n_total = self._n_total
         counted = {
             name: self._n_ruled if TASKS[name].after else self._n_counted for name in self._engines
@@ -389,7 +389,7 @@ class _DryStage:
         )
 
     def _about_guess(self, name: str, before: str) -> str:
-        """What stands in for the rows of the task `before`, which `name` asks about."""
+        """Rows in the place of those of the task `before`, which `name` asks about."""
         task, n = TASKS[before], self._n_guessed[before]
         if task.guess is not None:
             return f"{name}: asks about {before} not made yet; those of {n:,} texts {task.guessed}"
@@ -432,7 +432,7 @@ def _empty(table: str) -> pl.DataFrame:
 
 
 def _stand_in(task: Task, unit: Unit) -> Answer[dict[str, Any]] | Failure:
-    """What may stand in for an answer that is still to be asked for; `NOT_SENT` where nothing."""
+    """An answer in the place of one that is still to be asked for; `NOT_SENT` without one."""
     guess = task.guess
     if guess is None and task.name not in RULES:
         return NOT_SENT

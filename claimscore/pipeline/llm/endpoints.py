@@ -50,7 +50,7 @@ _LEAST_NAP_S = 0.001
 
 @dataclasses.dataclass(slots=True)
 class _FailedAt:
-    """What a request met at one endpoint: how many answers that had given when the request first
+    """The failures of a request at one endpoint: how many answers that had given when it first
     failed there, and the attempts that count against the request."""
 
     answered_before: int

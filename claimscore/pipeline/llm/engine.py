@@ -220,7 +220,7 @@ class Engine:
         return stats
 
     def waiting_for(self) -> str:
-        """What the engine waits for, in words; empty where for nothing."""
+        """The reason that the engine waits, in words; empty without one."""
         stats = self.observe()
         parts = [f"{stats.why} ({stats.waiting_s:,.0f} s)"] if stats.why else []
         if n_elsewhere := self._single_flight.n_elsewhere:

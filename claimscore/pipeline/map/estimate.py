@@ -1,4 +1,4 @@
-"""What a map would ask for and cost, without asking."""
+"""The requests and the cost of a map, without sending any."""
 
 from __future__ import annotations
 

@@ -118,12 +118,12 @@ class MapProgress(Progress):
         self.llm_pace.see(self.rows_done, self.started + self.elapsed_s)
 
     def spent(self) -> JSON:
-        """What this call asked for and used; 0 dollars where nothing was sent."""
+        """The requests and tokens of this call; 0 dollars where nothing was sent."""
         spent = super().spent()
         return spent if spent["requests"] else {**spent, "usd": 0.0}
 
     def mark(self) -> Hashable:
-        """What changes whenever something happens."""
+        """A value that changes whenever something happens."""
         return (super().mark(), self.rows_done)
 
     def remaining_s(self) -> float | None:
@@ -249,7 +249,7 @@ def map_settings(
 def _result(
     files: MapFiles, finished: FinishedMap, progress: MapProgress, spent: JSON | None = None
 ) -> MapResult:
-    """What a call says in the end; without `spent`, the file was finished before."""
+    """The result of a call; without `spent`, the file was finished before."""
     failed = dict(finished.failed)
     n_failed = sum(failed.values())
     summary = {

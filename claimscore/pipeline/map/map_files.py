@@ -71,7 +71,7 @@ NO_FAILURES = pl.DataFrame(
 
 @dataclasses.dataclass(frozen=True)
 class FinishedMap:
-    """What the metadata of a finished file says: how it was made, and how many rows failed."""
+    """The metadata of a finished file: how it was made, and how many rows failed."""
 
     where: Path | str
     settings: JSON
@@ -84,7 +84,7 @@ class FinishedMap:
         agreed(self.settings, settings, str(self.where), CALLED)
 
     def metadata(self) -> dict[str, str]:
-        """What the file carries, and `MapFiles.finished` reads."""
+        """The metadata that the file carries, and `MapFiles.finished` reads."""
         said = {
             "settings": self.settings,
             "rows": self.rows,
@@ -123,7 +123,7 @@ class MapFiles:
         return self._folder.writable and RunDirectory.is_at(self.where)
 
     def finished(self) -> FinishedMap | None:
-        """What the finished file says; only its end is read. None where there is none.
+        """The metadata of the finished file; only its end is read. None where there is no file.
 
         `ConfigError` where `claimscore map` did not write the file of that name.
         """

@@ -1,4 +1,4 @@
-"""What a model pass is: a function of one chunk of records and one model.
+"""A model pass: a function of one chunk of records and one model.
 
 Each pass is a function of the chunk alone, so a chunk that was interrupted is computed
 again whole and gives the same numbers.
@@ -23,7 +23,7 @@ Listen = Callable[[int], OnBatch]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PassInput:
-    """What a pass sees of a chunk.
+    """The input of a pass: one chunk.
 
     `read` gives a table of the chunk; `broken` are the records of which a task failed that
     the pass needs: their scores are null whatever a model says, so they are left out.

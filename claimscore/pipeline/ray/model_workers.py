@@ -52,7 +52,7 @@ LOAD_TRIES = 5
 
 @dataclasses.dataclass(frozen=True)
 class WorkerSettings:
-    """All that a worker needs beside the run directory `where`. It has no key: a node has its own.
+    """The settings of a worker beside the run directory `where`. No key: a node has its own.
 
     `version` is the driver's, `mark` was left in the run directory, `threads` is how many a CPU
     computes with. Stored results of models lie beside the cache on the worker's node.
@@ -70,7 +70,7 @@ class WorkerSettings:
 
 
 class Snapshot(NamedTuple):
-    """What a worker has done since its last snapshot: of each chunk at work its new pairs and the
+    """The work since the last snapshot: of each chunk at work its new pairs and the
     share that is done; each pass that ended, with records and seconds; items that were found in
     the store and items that were computed; notices for people."""
 
@@ -128,7 +128,7 @@ class ModelActor:
         return ChunkResult(files.written, is_whole, self._snapshot())
 
     def heartbeat(self, stop: bool) -> Snapshot:
-        """What is new. `stop`: end the chunks at work after their next batch."""
+        """The news. `stop`: end the chunks at work after their next batch."""
         if stop:
             self._stopping.set()
         return self._snapshot()
@@ -358,6 +358,6 @@ def _node() -> str:
 
 
 def _cause_of(error: RayTaskError) -> BaseException:
-    """What a worker raised, as it raised it; the traceback there is the text of `error`."""
+    """The error of a worker, as it raised it; the traceback there is the text of `error`."""
     cause = error.cause
     return cause if isinstance(cause, Exception) else error

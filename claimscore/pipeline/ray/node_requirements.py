@@ -1,4 +1,4 @@
-"""What a node of the cluster must have, and how many workers the nodes have room for.
+"""The requirements of a node of the cluster, and how many workers the nodes have room for.
 
 Pure, without Ray. Each node is asked before anything is spent, and each worker asks again where
 it starts: the node may have come later.
@@ -61,7 +61,7 @@ def mark_run_folder(folder: Folder, mark: str) -> None:
 
 
 def lacking(where: str, mark: str, key_names: Sequence[str]) -> str | None:
-    """What this machine lacks, as the rest of a sentence that begins with its name; None where it
+    """The lack of this machine, as the rest of a sentence that begins with its name; None where it
     lacks nothing. `mark` was left in the run directory `where`."""
     try:
         found = open_folder(where).read(_MARK).decode()

@@ -1,4 +1,4 @@
-"""What a task is: which questions it asks about a chunk of records, which rows the answers make."""
+"""A task: the questions it asks about a chunk of records, and the rows its answers make."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Unit:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaskInput:
-    """What a task sees: the texts of its sides, the tables of the tasks before it, the records."""
+    """The input of a task: the texts of its sides, the tables of tasks before it, the records."""
 
     texts: Sequence[SideText]
     granularity: Granularity

@@ -79,7 +79,7 @@ def connect(served: ServedModel, role: str, config: EncoderConfig) -> ServerClie
 
 @dataclasses.dataclass(frozen=True)
 class ServedCheck:
-    """What `claimscore models check` prints of a model behind a server.
+    """The report of `claimscore models check` on a model behind a server.
 
     ``probe`` are the probabilities that it gives ``texts``, by label (nli); ``labels`` are the
     server's own names in its own order (nli); ``dimensions`` is the length of a vector (embedder).
@@ -150,7 +150,7 @@ def check_served(spec: str, config: EncoderConfig, role: str | None = None) -> S
 
 
 def _find_role(served: ServedModel, config: EncoderConfig) -> str:
-    """What the server says that its model is; asked with the key for --nli."""
+    """The server's own description of its model; asked with the key for --nli."""
     from claimscore.pipeline.encoders.served.servers import TeiServer, impatient
 
     client = connect(served, "nli", config)

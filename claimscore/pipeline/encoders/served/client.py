@@ -260,7 +260,7 @@ class ServerClient:
         return ConfigError(f"{where} answers {status}: {said}; is this the address of the server?")
 
     def _words(self, response: httpx2.Response) -> str:
-        """What the server said, in one short line; a key that it echoes is not shown."""
+        """The server's message, in one short line; a key that it echoes is not shown."""
         try:
             told = json.loads(response.content)
         except ValueError:
@@ -369,7 +369,7 @@ class BatchesInFlight(Generic[ItemT]):
 
 
 class _BatchAnswer(NamedTuple):
-    """What became of a batch, by its items' places: rows of numbers, and refusals."""
+    """The outcome of a batch, by its items' places: rows of numbers, and refusals."""
 
     rows: dict[int, NDArray[np.float32]]
     refused: dict[int, RejectedError]

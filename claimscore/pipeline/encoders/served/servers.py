@@ -58,7 +58,7 @@ _GIVEN = re.compile(r"[Gg]iven:\s*(\d+)")
 
 
 class TeiInfo(NamedTuple):
-    """What ``/info`` tells: which model, how exactly, what it reads, and how it may be asked.
+    """The answer of ``/info``: the model, its exact version, its inputs and its limits.
 
     ``revision`` is empty for a model from a folder of the server. ``labels`` is empty unless the
     model is a classifier, ``pooling`` unless it is an embedder.
@@ -87,7 +87,7 @@ class TeiServer:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What the numbers depend on besides model, revision and dtype."""
+        """The facts besides model, revision and dtype that change the numbers."""
         return {
             "server": "text-embeddings-inference",
             "version": self.info.version,
@@ -173,7 +173,7 @@ class TeiServer:
 
 
 class _TeiModel(Metered):
-    """What both kinds of a server's models share. ``facts`` is what the numbers depend on; None
+    """The base of both kinds of a server's models. ``facts`` change the numbers; None
     where the server does not know its model's exact version, so that no result can be stored."""
 
     def __init__(self, server: TeiServer) -> None:

@@ -245,7 +245,7 @@ class OpenAIBatchProvider:
     # -- what people see
 
     def notice(self) -> str | None:
-        """What a user must know before stopping; None where nothing is under way."""
+        """A notice for a user who stops the run; None where nothing is under way."""
         sent = [job.record for job in self._jobs.values() if job.record.status != "prepared"]
         if not sent:
             return None
@@ -257,7 +257,7 @@ class OpenAIBatchProvider:
         )
 
     def under_way(self) -> tuple[str, float]:
-        """What is waited for, in words, and for how many seconds already; "" for nothing."""
+        """The reason to wait, in words, and for how many seconds already; "" without one."""
         sent = [job for job in self._jobs.values() if job.pending and job.record.batch_id]
         why = f"; {self._submission.trouble}" if self._submission.trouble else ""
         if not sent:

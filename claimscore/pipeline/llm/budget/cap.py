@@ -1,4 +1,4 @@
-"""What requests cost, and never more than was allowed.
+"""Counts the cost of requests, and never lets it pass the caps.
 
 Before a request is sent, the most that it can cost is set aside; when it has ended, what it
 really cost takes that place. So what is spent and what is set aside together never pass the
@@ -36,7 +36,7 @@ _MESSAGE_OVERHEAD_TOKENS = 16
 
 @dataclasses.dataclass(slots=True)
 class SpendTotals:
-    """What was asked for and used; tokens as servers reported them.
+    """Requests, tokens as servers reported them, and dollars.
 
     `usd` is what answers cost, None where the price is unknown; `possibly_billed_usd` is what
     may be billed besides, for requests that were sent and whose answer never came.
@@ -71,7 +71,7 @@ class Reservation:
 
 
 class _Outcome(NamedTuple):
-    """What became of the reservation `number` (0: none is in the ledger); the rest as `Spent`."""
+    """The end of the reservation `number` (0: none is in the ledger); the rest as `Spent`."""
 
     number: int
     requests: int
@@ -374,7 +374,7 @@ def totals_of(spent: Spent) -> SpendTotals:
 
 
 def _totals_of(spent: Spent, price: Price | None) -> SpendTotals:
-    """What a ledger says, in dollars where those can be told."""
+    """The totals of a ledger, in dollars where those can be told."""
     unpriced = spent.unpriced_prompt_tokens or spent.unpriced_completion_tokens
     known = price is not None or (spent.requests and not unpriced)
     return SpendTotals(
@@ -387,7 +387,7 @@ def _totals_of(spent: Spent, price: Price | None) -> SpendTotals:
 
 
 def _pico_of(spent: Spent, price: Price | None) -> int:
-    """What was spent; tokens that had no price then have the one that is known now."""
+    """Picodollars; tokens that had no price then have the one that is known now."""
     unpriced = (spent.unpriced_prompt_tokens, spent.unpriced_completion_tokens)
     return spent.pico_usd + (price.most(*unpriced) if price is not None and any(unpriced) else 0)
 

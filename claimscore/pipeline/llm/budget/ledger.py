@@ -1,4 +1,4 @@
-"""What a run has spent, in a file that a kill at any moment leaves true.
+"""The spending of a run, in a file that a kill at any moment leaves true.
 
     {"reserve":17,"prompt_tokens":912,"completion_tokens":256,"pico_usd":139000000}
     {"settle":[16,17],"requests":2,"prompt_tokens":410,"completion_tokens":61,"pico_usd":...}
@@ -196,7 +196,7 @@ class Ledger:
 
 
 def read_spent(path: Path) -> Spent:
-    """What the ledger of a run says so far, while the run goes on or after; changes nothing."""
+    """The sums of a ledger so far, while the run goes on or after; changes nothing."""
     content = _Content(str(path))
     if path.exists():
         content.read(path)
@@ -204,7 +204,7 @@ def read_spent(path: Path) -> Spent:
 
 
 def parse_spent(short_form: bytes, name: str) -> tuple[Spent, str]:
-    """What a short form says, its block included, and the machine that it names.
+    """The sums of a short form, its block included, and the machine that it names.
 
     Raises `ConfigError`, with `name`, where it is none.
     """
@@ -214,7 +214,7 @@ def parse_spent(short_form: bytes, name: str) -> tuple[Spent, str]:
 
 
 class _Content:
-    """What the lines of a ledger say: sums of what was settled, and `open`, what was not."""
+    """The lines of a ledger as sums: settled requests, and by number those that are `open`."""
 
     def __init__(self, name: str) -> None:
         self._name = name

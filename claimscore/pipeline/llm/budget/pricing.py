@@ -1,4 +1,4 @@
-"""What a token costs. The only home of genai-prices.
+"""Prices of tokens. The only home of genai-prices.
 
 The table comes with that package and is read from there: nothing is fetched. A price is given
 only to a model at the address of the company that the table names; the same name at another
@@ -47,7 +47,7 @@ class Rates:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Price:
-    """What a model costs in dollars a million tokens, and who says so.
+    """The price of a model in dollars a million tokens, and its source.
 
     `tiers` are other prices for longer prompts, shortest first; `per_request_usd` comes on
     top of the tokens of each answer.
@@ -121,11 +121,11 @@ def _pico(usd: float) -> int:
 
 
 def find_price(config: LLMConfig, base_url: str | None = None) -> Price | None:
-    """The price of the configured model at `base_url`; None where nobody says what it costs.
+    """The price of the configured model at `base_url`; None where it is not known.
 
     The user's own prices hold as given, for batches too. `builtin` costs nothing. Otherwise
     the table decides, by the model's name and the server's address; where several servers have
-    several prices, nobody can say what one answer costs. Where its price changes with
+    several prices, the cost of one answer cannot be told. Where its price changes with
     the hour or by tomorrow, the highest of them is taken. A batch costs what the table says, and
     half where it says nothing of batches.
     """
@@ -145,7 +145,7 @@ def find_prices(
 ) -> tuple[Price | None, dict[str, Price]]:
     """The price of the configured model, and of other models that the same provider is asked for.
 
-    None and nothing where one of them is not known: then nobody can say what all cost.
+    None and nothing where one of them is not known: then the sum cannot be told.
     """
     price = find_price(config, base_url)
     family = config.model.partition(":")[0]
@@ -162,11 +162,11 @@ def _from_table(name: str, url: str, *, batch: bool) -> Price | None:
     from genai_prices import __version__
     from genai_prices.data_snapshot import get_snapshot  # 0.2 s: only where it is needed
 
-    everybody = get_snapshot().providers
-    for provider in everybody:
+    providers = get_snapshot().providers
+    for provider in providers:
         if not _is_at(url, provider):
             continue
-        model = provider.find_model(name, all_providers=everybody)
+        model = provider.find_model(name, all_providers=providers)
         if model is None:
             continue
         found = _price(model, batch=batch)

@@ -1,4 +1,4 @@
-"""What a server's refusal means: status, headers and body as the error that decides what is next.
+"""Translates a server's refusal: status, headers and body become the error that decides.
 
 Each server words a refusal in its own way, with statuses of its own; all that is known of these
 ways is here. Pure.
@@ -218,7 +218,7 @@ def _with_place(message: str, place: object) -> str:
 
 
 def _upstream(said: Mapping[Any, Any]) -> str:
-    """What the provider behind OpenRouter said."""
+    """The message of the provider behind OpenRouter."""
     metadata = said.get("metadata")
     raw = metadata.get("raw") if isinstance(metadata, dict) else None
     return f": {raw}" if isinstance(raw, str) else ""

@@ -285,7 +285,7 @@ class ReplyParser:
         self.is_whole |= self._ends_with_connection and not self.is_broken
 
     def reply(self) -> Reply:
-        """What has come; there must be a head."""
+        """The reply so far; there must be a head."""
         assert self.status is not None, "asked for before there was a head"
         return Reply(self.status, self._headers, b"".join(self._parts))
 

@@ -53,7 +53,7 @@ class Permit(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LimiterState:
-    """What holds requests back, for people; None where nothing does.
+    """The limits that hold requests back, for people; None without any.
 
     `paused_until` is a time of the limiter's clock, 0.0 where there was no pause.
     """
@@ -195,7 +195,7 @@ class RateLimiter:
         self._tokens.close()
 
     def state(self) -> LimiterState:
-        """What holds requests back now."""
+        """The limits that hold requests back now."""
         rpm, tpm, per_s = self._requests.per_minute, self._tokens.per_minute, self._adaptive.per_s
         source: Literal["option", "headers", "learnt", "none"] = "none"
         if per_s is not None and (rpm is None or 60 * per_s < rpm):

@@ -166,7 +166,7 @@ class SharedLimits:
     # -- facts
 
     def recall_fact(self, name: str) -> JSON | None:
-        """What was last remembered of the server under this name."""
+        """The fact that was last remembered of the server under this name."""
         value = self._facts().get(f"fact {name}")
         return value if isinstance(value, dict) else None
 
@@ -216,7 +216,7 @@ class SharedLimits:
     # -- the file
 
     def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        """What `work` returns, done wholly or not at all; None where the file cannot be used."""
+        """The result of `work`, done wholly or not at all; None where the file cannot be used."""
         now = self._clock()
         if self._alone_until - ALONE_S <= now < self._alone_until:
             return None
@@ -321,7 +321,7 @@ class _OtherVersionError(sqlite3.DatabaseError):
 
 @contextlib.contextmanager
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All that is in the block or nothing; other processes wait from its first statement on."""
+    """Do the block wholly or not at all; other processes wait from its first statement on."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
