@@ -284,8 +284,7 @@ def missing_environment(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in names if not os.environ.get(name))
 
 
-def set_environment(values: Mapping[str, str], *, override: bool = False) -> None:
-    """Set what is not set, or all of it: for what is told in no other way."""
+def set_environment(values: Mapping[str, str]) -> None:
+    """Set the variables that are not set: for settings that a library reads in no other way."""
     for name, value in values.items():
-        if override or name not in os.environ:
-            os.environ[name] = value
+        os.environ.setdefault(name, value)

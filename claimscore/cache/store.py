@@ -93,15 +93,6 @@ class DiskCache:
             self._count_damaged(key)
         return found
 
-    def read_rows(self, keys: Sequence[str]) -> dict[str, bytes]:
-        """The encoded entries that are there; damaged ones too."""
-        found = self.read(lambda connection: list(table.look_up(connection, keys)))
-        return {key: value for key, value in found if type(value) is bytes}
-
-    def note_damaged(self, key: str) -> None:
-        """Hear that an entry could not be decoded."""
-        self._count_damaged(key)
-
     def put_many(self, entries: Mapping[str, Entry]) -> None:
         now = time.time()
         self.put_rows(

@@ -47,7 +47,7 @@ def connected(address: str | None) -> Iterator[None]:
     _silence()
     try:
         try:
-            with _no_stderr(), _same_signals():
+            with _no_stderr(), _signals_held():
                 ray.init(**start, log_to_driver=False, logging_level=logging.CRITICAL)
         except (ConnectionError, RuntimeError, ValueError) as exc:
             is_own = start["address"] == "local"
@@ -61,16 +61,32 @@ def connected(address: str | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _same_signals() -> Iterator[None]:
-    """Keep the handler of SIGTERM: Ray's ends the process, with that number for an exit status."""
+def _signals_held() -> Iterator[None]:
+    """Hold the first Ctrl-C or SIGTERM back until the end of the block, and keep their handlers.
+
+    Ray's C++ part crashes where its start is interrupted, and Ray sets a handler of SIGTERM that
+    leaves by `SystemExit`. A second Ctrl-C interrupts at once.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    handler = signal.getsignal(signal.SIGTERM)
+    held: list[signal.Signals] = []
+
+    def hold(number: int, frame: object) -> None:
+        if held:
+            raise KeyboardInterrupt
+        held.append(signal.Signals(number))
+
+    handlers = {number: signal.signal(number, hold) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
+    except SystemExit:  # Ray's handler
+        held.append(signal.SIGTERM)
     finally:
-        signal.signal(signal.SIGTERM, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if held:
+        signal.raise_signal(held[0])
 
 
 def _silence() -> None:

@@ -7,6 +7,8 @@ import dataclasses
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import types
@@ -20,6 +22,7 @@ import pytest
 from claimscore.config import EncoderConfig, LLMConfig, RunConfig
 from claimscore.errors import AuthenticationError, ConfigError, StoppedEarly
 from claimscore.pipeline.run import run
+from tests.children import killed_at_last
 from tests.loopback import Loopback
 from tests.tiny_models import save_tiny_nli
 
@@ -191,6 +194,25 @@ def test_an_interrupted_run_goes_on_in_one_process(config: RunConfig) -> None:
     assert stats["paid_twice"] == 0
     assert stats["paid_distinct"] == REQUESTS
     assert result.summary["spent"]["requests"] == REQUESTS
+
+
+def test_sigterm_while_ray_starts_ends_with_75(config: RunConfig) -> None:
+    """Ray's own handler would leave by `SystemExit`, and its C++ part by an abort."""
+    command = [
+        *(sys.executable, "-m", "claimscore", "run", config.input, "--out", str(config.out)),
+        *("--metrics", "caspr", "--llm", "builtin", "--nli", str(config.encoders.nli)),
+        *("--engine", "ray"),
+    ]
+    note = config.out / ".state" / "now.json"
+    with killed_at_last(subprocess.Popen(command, stderr=subprocess.PIPE)) as process:
+        while not (note.exists() and "starting Ray" in note.read_text()):
+            assert process.poll() is None
+            time.sleep(0.02)
+        time.sleep(2.0)
+        process.terminate()
+        _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 75, stderr
+    assert b"run the same command to go on" in stderr
 
 
 @pytest.mark.usefixtures("ray_here")
