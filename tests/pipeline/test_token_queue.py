@@ -26,7 +26,7 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 
 
 async def settle() -> None:
-    """Let everybody go on as far as they can."""
+    """Let all tasks go on as far as they can."""
     for _ in range(20):
         await checkpoint()
 
@@ -42,7 +42,7 @@ async def settle() -> None:
 def test_everything_passes_once_within_the_bound(
     costs: list[int], most: int, putters: int, takers: int, pauses: list[int]
 ) -> None:
-    """Whoever is fast or slow: no item is lost or doubled, and what waits costs at most the
+    """Fast or slow: no item is lost or doubled, and what waits costs at most the
     bound, or is one single item."""
     taken: list[int] = []
 
@@ -170,8 +170,8 @@ def test_after_the_end_nothing_enters_and_what_is_left_is_taken() -> None:
     run(work)
 
 
-def test_whoever_is_cancelled_while_waiting_leaves_no_trace() -> None:
-    """The next in line enters as if it had not been there, and nobody who takes loses an item."""
+def test_a_cancelled_put_leaves_no_trace() -> None:
+    """The next in line enters as if it had not been there, and no taker loses an item."""
 
     async def work() -> None:
         queue = TokenQueue[str](10)
@@ -193,6 +193,22 @@ def test_whoever_is_cancelled_while_waiting_leaves_no_trace() -> None:
                 await anext(queue)
             taken = [await anext(queue), await anext(queue)]
         assert (taken, len(queue), queue.waiting_tokens) == (["first", "second"], 0, 0)
+
+    run(work)
+
+
+def test_an_item_that_is_put_back_is_the_next_one() -> None:
+    """At once, also where there is no room for it: the chunk of a dead worker must not wait."""
+
+    async def work() -> None:
+        queue = TokenQueue[str](10)
+        await queue.put("first", 5)
+        await queue.put("second", 5)
+        assert await anext(queue) == "first"
+        await queue.put("third", 5)
+        await queue.put_back("first", 5)
+        assert (len(queue), queue.waiting_tokens) == (3, 15)
+        assert [await anext(queue) for _ in range(3)] == ["first", "second", "third"]
 
     run(work)
 
