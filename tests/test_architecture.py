@@ -15,7 +15,7 @@ import pytest
 import claimscore
 
 PACKAGE = Path(claimscore.__file__).parent
-BASE = {"errors", "types", "config", "tables", "atomic", "__init__"}
+BASE = {"errors", "types", "config", "tables", "atomic", "file_lock", "__init__"}
 
 #: For each part (longest matching prefix), the parts it may import besides itself.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config": {"errors", "types"},
     "tables": {"errors", "types"},
     "atomic": {"errors"},
+    "file_lock": set(),
     "addresses": {"errors"},
     "http_headers": {"types"},
     "http_policy": {"errors", "addresses"},
@@ -92,6 +93,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 #: Packages that only one place may import.
 HOMES: dict[str, tuple[str, ...]] = {
+    "fcntl": ("file_lock", "cache.in_flight_locks"),
     "openai": ("pipeline.llm.batch_jobs.client",),
     "httpx2": (
         "http_policy",

@@ -31,7 +31,7 @@ from claimscore.cache.database import (
 from claimscore.cache.entry import Entry, decode_entry, encode_entry
 from claimscore.cache.in_flight_locks import InFlightLocks
 from claimscore.cache.layout import check_layout, migrate
-from claimscore.cache.lock import FolderLock
+from claimscore.cache.lock import CacheLock
 from claimscore.cache.pages import salvage
 from claimscore.cache.rescue import Damage, damage_in, finish_rescue, rescue
 from claimscore.cache.table import NewRow
@@ -70,7 +70,7 @@ class DiskCache:
         self._n_damaged = 0
         self._n_expected = 0  # answers that were there, as far as this process can know
         self._path = folder.absolute() / DATABASE
-        self._lock = FolderLock(self._path.with_name(f"{DATABASE}.lock"), busy_timeout_s)
+        self._lock = CacheLock(self._path.with_name(f"{DATABASE}.lock"), busy_timeout_s)
         self._replacing = threading.Lock()
         with self._explained():
             self._database = self._open()

@@ -11,8 +11,9 @@ from typing import Protocol
 
 from claimscore.atomic import atomic_path, os_errors, remove_leftovers
 from claimscore.errors import ConfigError, StoppedEarly
+from claimscore.file_lock import is_locked
 from claimscore.rundir.journal import FileJournal, Journal
-from claimscore.rundir.lock import FolderLock, is_locked
+from claimscore.rundir.lock import FolderLock
 from claimscore.rundir.mirror import Content
 from claimscore.storage import Folder, LocalFolder
 from claimscore.tables import TABLES

@@ -19,10 +19,11 @@ from pathlib import Path
 from claimscore.atomic import os_errors, write_bytes, write_text
 from claimscore.config import user_state_dir
 from claimscore.errors import ClaimscoreError
+from claimscore.file_lock import is_locked
 from claimscore.rundir import settings_files
 from claimscore.rundir.home import LOCK, NOTE, STATE, append_line, end_last_line, refuse_foreign
 from claimscore.rundir.lease import Lease, current_holder
-from claimscore.rundir.lock import FolderLock, is_locked
+from claimscore.rundir.lock import FolderLock
 from claimscore.rundir.mirror import Content, Mirror
 from claimscore.rundir.segments import SegmentJournal
 from claimscore.storage import Folder, open_folder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
@@ -14,11 +13,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from claimscore.atomic import atomic_file, os_errors, sync_folder, write_bytes
+from claimscore.file_lock import FileLock
 from claimscore.storage.folder import Stat, checked
 
 #: What file systems answer that know no second name for a file.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
-_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS}
 
 
 class LocalFolder:
@@ -179,19 +178,12 @@ def _linked(ready: Path, path: Path) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(path: Path) -> FileLock:
     """One process, or thread, at a time compares and replaces a file."""
+    lock = None
     with os_errors(path):
-        descriptor = os.open(
-            path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            except OSError as exc:
-                if exc.errno not in _NO_LOCKS:
-                    raise
-            yield
-        finally:
-            os.close(descriptor)
+        while lock is None:
+            lock = FileLock.take(
+                path.with_name(f".{path.name}.lock"), patience_s=60.0, required=False
+            )
+    return lock

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from claimscore.cache.lock import FolderLock
+from claimscore.cache.lock import CacheLock
 from claimscore.cache.store import DiskCache
 from claimscore.errors import ConfigError, StoppedEarly
 from tests.cache.samples import entries, entry, filled, key, opened
@@ -93,7 +93,7 @@ def test_a_rescue_that_takes_for_ever_stops_the_others(tmp_path: Path):
     filled(tmp_path, 3)
     cache = DiskCache(tmp_path, busy_timeout_s=0.05)
     with (
-        FolderLock(tmp_path / "cache.db.lock", 1).exclusive(),
+        CacheLock(tmp_path / "cache.db.lock", 1).exclusive(),
         pytest.raises(StoppedEarly, match="replacing the cache"),
     ):
         cache.put_many({key(5): entry(5)})

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import itertools
 import json
@@ -34,6 +33,7 @@ from numpy.typing import NDArray
 
 from claimscore.atomic import reason, write_text
 from claimscore.config import user_cache_dir
+from claimscore.file_lock import FileLock
 from claimscore.pipeline.encoders.distinct import (
     Distinct,
     DistinctPairs,
@@ -62,7 +62,7 @@ _HEADER = struct.Struct("<8sII")  # magic, words a row, CRC-32 of both
 _KEY_BYTES = 16
 #: Rows with at most so many bytes between them are read at once: cheaper than another call.
 _GAP_BYTES = 16_384
-_POLL_S, _PATIENCE_S = 0.005, 20.0
+_PATIENCE_S = 20.0
 #: Odd factors of the digests of a pair's texts: a pair is not its texts the other way round.
 _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
@@ -330,16 +330,10 @@ class ResultFolder:
         """One process adds or replaces at a time; the lock ends with the process."""
         self.folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self.folder.with_name(f"{self.folder.name}.lock")
-        with _opened(path, os.O_RDWR | os.O_CREAT) as descriptor:
-            deadline = time.monotonic() + _PATIENCE_S
-            while True:
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > deadline:
-                        raise TimeoutError("another process does not let go of it") from None
-                time.sleep(_POLL_S)
+        lock = FileLock.take(path, patience_s=_PATIENCE_S)
+        if lock is None:
+            raise TimeoutError("another process does not let go of it")
+        with lock:
             yield
 
     def _stop_keeping(self, why: str) -> None:

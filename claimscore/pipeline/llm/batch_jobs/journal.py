@@ -14,11 +14,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
-import fcntl
 import hashlib
 import json
-import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +24,7 @@ from typing import Literal, get_args
 
 from claimscore.atomic import atomic_file, os_errors, write_text
 from claimscore.errors import ConfigError
+from claimscore.file_lock import FileLock
 from claimscore.types import JSON
 
 #: "prepared" is never written; after "creating" the server must be asked what came of it.
@@ -68,33 +66,6 @@ class JobRecord:
         return cls(**fields)
 
 
-class JournalLock:
-    """An advisory lock on a file, until `release` or the end of the process, however it ends."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    @classmethod
-    def take(cls, path: Path) -> JournalLock | None:
-        """None where another process, or another journal of this one, holds it."""
-        with os_errors(path):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as exc:
-                os.close(descriptor)
-                if exc.errno in (errno.EAGAIN, errno.EACCES):
-                    return None
-                raise
-        return cls(descriptor)
-
-    def release(self) -> None:
-        """May be called twice."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-
-
 class JobJournal:
     """The batch jobs of one server and account; several processes may use it.
 
@@ -105,7 +76,7 @@ class JobJournal:
         self.folder = folder
         self._now = now
 
-    def lock(self) -> JournalLock | None:
+    def lock(self) -> FileLock | None:
         """The right to make and send jobs; None while another process has it.
 
         Makes the folder, so that no other user can read the requests.
@@ -114,7 +85,7 @@ class JobJournal:
             new = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
             for path in reversed(new):
                 path.mkdir(mode=0o700, exist_ok=True)
-        return JournalLock.take(self.folder / _LOCK)
+            return FileLock.take(self.folder / _LOCK)
 
     def names(self) -> list[str]:
         """The uuids of the jobs that are there.

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 import os
 import threading
@@ -30,6 +29,7 @@ import anyio.to_thread
 
 from claimscore.atomic import os_errors, reason
 from claimscore.errors import ConfigError, StoppedEarly
+from claimscore.file_lock import FileLock
 
 #: Lines that are read at a time; one call of the JSON parser for all of them.
 _BLOCK_LINES = 2000
@@ -119,29 +119,25 @@ class Ledger:
         self.allowance = allowance
         self._mutex = threading.Lock()
         with os_errors(path):
-            self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+            lock = FileLock.take(path)
+            if lock is None:
+                raise ConfigError(f"{path} is in use by another process; wait for it, or stop it")
+            self._lock = lock
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         try:
-            self._lock()
             self._content = _Content(str(path))
             self._size = self._content.read(path)
             with os_errors(path):
                 os.ftruncate(self._descriptor, self._size)
         except BaseException:
-            os.close(self._descriptor)
+            self.close()
             raise
         self._next = self._content.last_number + 1
         self.earlier = self._content.spent()
 
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigError(
-                f"{self.path} is in use by another process; wait for it, or stop it"
-            ) from None
-
     def close(self) -> None:
         os.close(self._descriptor)
+        self._lock.release()
 
     def reserve(self, prompt_tokens: int, completion_tokens: int, pico_usd: int | None) -> int:
         """Write down what a request may cost at most; its number, when that is in the file."""

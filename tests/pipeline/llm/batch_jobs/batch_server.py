@@ -17,13 +17,14 @@ from anyio import lowlevel, to_thread
 
 from claimscore.cache.key import request_key
 from claimscore.errors import ClaimscoreError
+from claimscore.file_lock import FileLock
 from claimscore.pipeline.llm.batch_jobs import journal as journal_module
-from claimscore.pipeline.llm.batch_jobs.journal import JobJournal, JournalLock
+from claimscore.pipeline.llm.batch_jobs.journal import JobJournal
 from claimscore.pipeline.llm.batch_jobs.provider import OpenAIBatchProvider
 from claimscore.types import Completion, Message, Request
 
 Body = dict[str, Any]
-TakeLock = Callable[[Path], JournalLock | None]
+TakeLock = Callable[[Path], FileLock | None]
 #: What becomes of a line, asked for the n-th time: a body, (status, body), an error, None.
 LineFunction = Callable[[Body, int], Any]
 
@@ -260,7 +261,7 @@ class Machine:
         self.kill_at: int | None = None
         self.steps: list[str] = []
         self.dead = False
-        self._locks: list[JournalLock] = []
+        self._locks: list[FileLock] = []
 
     @contextmanager
     def switched_on(self, kill_at: int | None = None) -> Iterator[None]:
@@ -272,7 +273,7 @@ class Machine:
                     journal_module, name, self._stepping(name, getattr(journal_module, name))
                 )
             patch.setattr(JobJournal, "remove", self._stepping("remove", JobJournal.remove))
-            patch.setattr(JournalLock, "take", self._take(JournalLock.take))
+            patch.setattr(FileLock, "take", self._take(FileLock.take))
             try:
                 yield
             except* KilledError:
@@ -327,10 +328,8 @@ class Machine:
 
         return stepping
 
-    def _take(
-        self, take: Callable[[Path], JournalLock | None]
-    ) -> Callable[[Path], JournalLock | None]:
-        def taking(path: Path) -> JournalLock | None:
+    def _take(self, take: Callable[[Path], FileLock | None]) -> Callable[[Path], FileLock | None]:
+        def taking(path: Path) -> FileLock | None:
             lock = take(path)
             if lock is not None:
                 self._locks.append(lock)

@@ -1,0 +1,90 @@
+"""Locks on files, between processes: the one place that asks the system for them.
+
+A lock ends with the process that holds it, however that ends, so none has to expire. It is
+advisory: it keeps out only processes that ask for it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from pathlib import Path
+
+_POLL_S = 0.01
+_TAKEN = {errno.EAGAIN, errno.EACCES}
+_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS}
+
+
+class FileLock:
+    """A lock on a whole file, until `release`, the end of a `with`, or the end of the process.
+
+    `descriptor` is open for reading and writing as long as the lock is held.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    @classmethod
+    def take(
+        cls, path: Path, *, shared: bool = False, patience_s: float = 0.0, required: bool = True
+    ) -> FileLock | None:
+        """The lock, or None where another one is held for longer than `patience_s` seconds.
+
+        A shared lock goes with other shared ones. The file is made, for its owner alone, where
+        there is none. Raises `OSError` where it cannot be opened, and with `required` where the
+        file system knows no locks; else such a lock is granted to all.
+        """
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if not _lock(descriptor, shared, patience_s, required):
+                os.close(descriptor)
+                return None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return cls(descriptor)
+
+    def release(self) -> None:
+        """Let others have it; may be called twice."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __enter__(self) -> FileLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds an exclusive lock now; False where that cannot be told."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return not _lock(descriptor, shared=True, patience_s=0.0, required=False)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, shared: bool, patience_s: float, required: bool) -> bool:
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            return True
+        except OSError as exc:
+            if exc.errno in _NO_LOCKS and not required:
+                return True
+            if exc.errno not in _TAKEN:
+                raise
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_S)

@@ -1,0 +1,79 @@
+"""Locks on files: between descriptors as between processes, for they belong to the open file."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from claimscore.file_lock import FileLock, is_locked
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from claimscore.file_lock import FileLock
+lock = FileLock.take(Path(sys.argv[1]))
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_one_holder_at_a_time(tmp_path: Path) -> None:
+    """The second gets it after the release, and a release may come twice."""
+    path = tmp_path / "lock"
+    first = FileLock.take(path)
+    assert first is not None
+    assert is_locked(path)
+    assert FileLock.take(path, patience_s=0.05) is None
+    first.release()
+    first.release()
+    with FileLock.take(path) or pytest.fail("it is free"):
+        assert is_locked(path)
+    assert not is_locked(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_shared_locks_go_together(tmp_path: Path) -> None:
+    """And keep an exclusive one out; looking does not mistake them for one."""
+    path = tmp_path / "lock"
+    first, second = (FileLock.take(path, shared=True) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert FileLock.take(path) is None
+    assert not is_locked(path)
+    first.release()
+    second.release()
+    assert FileLock.take(path) is not None
+
+
+def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
+    """The system takes the lock back."""
+    path = tmp_path / "lock"
+    command = [sys.executable, "-c", HOLDER, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        assert FileLock.take(path) is None
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.wait()
+        assert FileLock.take(path, patience_s=5) is not None
+
+
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused where a lock is required, granted where it is not; nothing is said to be locked."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    path = tmp_path / "lock"
+    with pytest.raises(OSError, match="No locks available"):
+        FileLock.take(path)
+    assert FileLock.take(path, required=False) is not None
+    assert not is_locked(path)
