@@ -246,6 +246,10 @@ def test_a_kill_and_another_machine_pass_no_cap(
         folder.write(name, ours.encode())
         take_over_spending(directory)
         assert run_spent(directory).requests == earlier.requests
+    folder.write(".state/ahead.json", b"{}")
+    with RunDirectory(where) as directory, pytest.raises(ConfigError, match="of an older claimsc"):
+        take_over_spending(directory)
+    folder.delete(".state/ahead.json")
     folder.write(name, b"[]\n")
     with (
         RunDirectory(where) as directory,

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from claimscore.atomic import write_bytes
 from claimscore.config import LLMConfig
+from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.budget.cap import (
     SPEND_FILE,
     SpendTotals,
@@ -35,9 +36,14 @@ def take_over_spending(directory: RunDirectory) -> None:
 
     The ledger that a killed process left here is exact, so it is kept, unless another machine has
     spent since. Nothing to do for a run on a disk. Raises `ConfigError` where the short form in the
-    store is damaged.
+    store is damaged, or an older version has written another one.
     """
     path = directory.state / SPEND_FILE
+    if directory.mirrored("ahead.json") is not None:
+        raise ConfigError(
+            f"{directory.name}: a capped run of an older claimscore; name another --out and run "
+            "again (answers are in the cache)"
+        )
     short_form = directory.mirrored(SPEND_FILE)
     if short_form is not None and not _is_ours(directory, short_form):
         write_bytes(path, short_form)
