@@ -56,7 +56,7 @@ def take_over_spending(directory: RunDirectory) -> None:
 @contextlib.contextmanager
 def open_ledger(directory: RunDirectory, llm: LLMConfig) -> Iterator[Ledger]:
     """The ledger of a run that is about to spend; in a store mirrored, and with a cap allowed
-    block by block."""
+    step by step."""
     allowance = None
     if directory.machine and (llm.max_cost is not None or llm.max_requests is not None):
         allowance = Allowance(
@@ -71,7 +71,7 @@ def open_ledger(directory: RunDirectory, llm: LLMConfig) -> Iterator[Ledger]:
         yield ledger
     finally:
         if allowance is not None:
-            allowance.block = None
+            allowance.reserved = None
         ledger.close()
 
 

@@ -9,7 +9,7 @@ have been answered and billed although the process that sent it was killed. Each
 at the end of the file, without a sync: it outlives the process, but not a power cut.
 
 A run in an object store keeps its ledger on this machine and a short form of it in the store: one
-line with the sums, and with a cap one reservation for a block of requests (`Allowance`). Another
+line with the sums, and with a cap one reservation for many requests (`Allowance`). Another
 machine goes on from that short form as from any ledger.
 """
 
@@ -32,7 +32,7 @@ from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.file_lock import FileLock
 
 #: Lines that are read at a time; one call of the JSON parser for all of them.
-_BLOCK_LINES = 2000
+_LINES_AT_A_TIME = 2000
 
 
 @dataclasses.dataclass(slots=True)
@@ -68,11 +68,11 @@ class Allowance:
     """How far a run in an object store may go before the store must say so.
 
     The ledger is on one machine and its short form in the store is seconds behind. So the store
-    holds a reservation for a whole block of requests before the first of them is sent: a machine
-    that goes on after a kill and has only the store counts the block as spent, and passes no cap.
+    holds one reservation for many requests before the first of them is sent: a machine that goes
+    on after a kill and has only the store counts all of it as spent, and passes no cap.
 
-    `step_requests` and `step_pico` are the size of a block; 0 is no bound. `write_through` puts
-    the short form of the ledger, block included, into the store; it is called in a thread.
+    `step_requests` and `step_pico` are its size; 0 is no bound. `write_through`,
+    called in a thread, puts the short form of the ledger, reservation included, into the store.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Allowance:
         self._allowed = (0, 0)
         self._extending = anyio.Lock()
         #: The sums that the store holds or is about to hold; None once the run has ended well.
-        self.block: tuple[int, int] | None = None
+        self.reserved: tuple[int, int] | None = None
 
     def covers(self, requests: int, pico_usd: int) -> bool:
         """Whether the run may come to these sums, earlier calls included, without asking."""
@@ -94,15 +94,15 @@ class Allowance:
         )
 
     async def extend(self, requests: int, pico_usd: int) -> None:
-        """Return once the store allows these sums and a block more.
+        """Return once the store allows these sums and a step more.
 
         Raises `StoppedEarly` or `ConfigError` where the store cannot be written.
         """
         async with self._extending:
             if not self.covers(requests, pico_usd):
-                self.block = (requests + self._steps[0], pico_usd + self._steps[1])
+                self.reserved = (requests + self._steps[0], pico_usd + self._steps[1])
                 await anyio.to_thread.run_sync(self._write_through)
-                self._allowed = self.block
+                self._allowed = self.reserved
 
 
 class Ledger:
@@ -163,16 +163,16 @@ class Ledger:
     def short_form(self, machine: str) -> bytes:
         """A ledger of two lines that says the same; `machine` names the one that has the long form.
 
-        Reservations in flight are part of the block that `allowance` holds; without one they
+        Reservations in flight are part of what `allowance` has reserved; without one they
         count as possibly billed.
         """
         with self._mutex:
             spent = self._content.spent()
         content = _settlement([], spent, machine)
-        block = None if self.allowance is None else self.allowance.block
-        if block is not None:
-            requests = max(0, block[0] - spent.requests)
-            pico_usd = max(0, block[1] - spent.worst_pico_usd)
+        reserved = None if self.allowance is None else self.allowance.reserved
+        if reserved is not None:
+            requests = max(0, reserved[0] - spent.requests)
+            pico_usd = max(0, reserved[1] - spent.worst_pico_usd)
             line = {"reserve": 1, "requests": requests, "prompt_tokens": 0, "completion_tokens": 0}
             content += json.dumps({**line, "pico_usd": pico_usd}) + "\n"
         return content.encode()
@@ -200,7 +200,7 @@ def read_spent(path: Path) -> Spent:
 
 
 def parse_spent(short_form: bytes, name: str) -> tuple[Spent, str]:
-    """The sums of a short form, its block included, and the machine that it names.
+    """The sums of a short form, its reservation included, and the machine that it names.
 
     Raises `ConfigError`, with `name`, where it is none.
     """
@@ -231,9 +231,9 @@ class _Content:
         """Take all whole lines of a file; the byte at which they end."""
         size = 0
         with os_errors(path):
-            for block in _blocks(path):
-                size += sum(map(len, block))
-                self.take(block)
+            for lines in _whole_lines(path):
+                size += sum(map(len, lines))
+                self.take(lines)
         return size
 
     def take(self, lines: list[bytes]) -> None:
@@ -268,7 +268,7 @@ class _Content:
         self._settled.add(spent)
 
 
-def _blocks(path: Path) -> Iterator[list[bytes]]:
+def _whole_lines(path: Path) -> Iterator[list[bytes]]:
     """The whole lines of a file, some at a time."""
     lines: list[bytes] = []
     with path.open("rb") as stream:
@@ -276,7 +276,7 @@ def _blocks(path: Path) -> Iterator[list[bytes]]:
             if not line.endswith(b"\n"):
                 break
             lines.append(line)
-            if len(lines) == _BLOCK_LINES:
+            if len(lines) == _LINES_AT_A_TIME:
                 yield lines
                 lines = []
     yield lines

@@ -214,9 +214,11 @@ def test_lines_are_written_one_after_the_other(path: Path, monkeypatch: pytest.M
     assert not met
 
 
-def test_long_ledgers_are_read_in_blocks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_ledgers_are_read_some_lines_at_a_time(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same sums, and the damaged line's number, wherever the blocks begin."""
-    monkeypatch.setattr("claimscore.pipeline.llm.budget.ledger._BLOCK_LINES", 3)
+    monkeypatch.setattr("claimscore.pipeline.llm.budget.ledger._LINES_AT_A_TIME", 3)
     ledger = Ledger(path)
     for _ in range(10):
         ledger.settle([ledger.reserve(1, 1, 5)], Spent(requests=1, pico_usd=2))
