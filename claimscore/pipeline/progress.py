@@ -61,7 +61,7 @@ class Pace:
 
 
 @dataclasses.dataclass
-class PassWork:
+class PassDone:
     """The items that a model pass has done, and its seconds without loading the model.
 
     `seconds` are of work: waiting for a device that another thread had is not counted, and two
@@ -88,7 +88,7 @@ class Progress:
     model_chunks_done: int = 0
     model_chunk_share: float = 0.0
     pairs_done: int = 0
-    passes: dict[str, PassWork] = dataclasses.field(default_factory=dict)
+    passes: dict[str, PassDone] = dataclasses.field(default_factory=dict)
     engine: EngineStats | None = None
     store: StoreStats | None = None
     notice: str = ""
@@ -125,7 +125,7 @@ class Progress:
     def add_pass(self, step: str, records: int, seconds: float) -> None:
         """A chunk that a model pass has gone through."""
         with self._mutex:
-            work = self.passes.setdefault(step, PassWork())
+            work = self.passes.setdefault(step, PassDone())
             work.records += records
             work.seconds += seconds
 

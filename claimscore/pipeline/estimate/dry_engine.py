@@ -15,7 +15,7 @@ from claimscore.cache.base import Cache, MemoryCache
 from claimscore.cache.key import request_key
 from claimscore.cache.store import DiskCache
 from claimscore.config import user_cache_dir
-from claimscore.pipeline.estimate.figures import Span, TaskEstimate
+from claimscore.pipeline.estimate.figures import Spread, TaskEstimate
 from claimscore.pipeline.estimate.lengths import KNOWN_FROM, Lengths, key_number, prompt_bytes
 from claimscore.pipeline.llm.budget.pricing import Price
 from claimscore.pipeline.llm.providers.base import Provider
@@ -168,13 +168,15 @@ class DryEngine:
         completion = self.lengths.expect_answers(n, most)
         if guessed:
             prompt, completion = (
-                Span(span.low * _QUESTIONS[0], span.expected, span.high * _QUESTIONS[1])
+                Spread(span.low * _QUESTIONS[0], span.expected, span.high * _QUESTIONS[1])
                 for span in (prompt, completion)
             )
             most *= _QUESTIONS[1]
         usd = most_usd = None
         if price is not None:
-            usd = Span(*(price.of_many(n, *size) for size in zip(prompt, completion, strict=True)))
+            usd = Spread(
+                *(price.of_many(n, *size) for size in zip(prompt, completion, strict=True))
+            )
             most_usd = price.of_many(n, prompt.high, most)
         return TaskEstimate(
             self.task,

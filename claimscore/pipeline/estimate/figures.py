@@ -12,7 +12,7 @@ from claimscore.pipeline.llm.budget.pricing import Price
 from claimscore.types import JSON
 
 
-class Span(NamedTuple):
+class Spread(NamedTuple):
     """A figure with the range that it is likely to lie in."""
 
     low: float
@@ -20,12 +20,12 @@ class Span(NamedTuple):
     high: float
 
     @classmethod
-    def around(cls, expected: float, spread: tuple[float, float]) -> Span:
+    def around(cls, expected: float, spread: tuple[float, float]) -> Spread:
         """A figure whose range is `spread` times it."""
         return cls(expected * spread[0], expected, expected * spread[1])
 
     @classmethod
-    def total(cls, spans: Iterable[Span]) -> Span:
+    def total(cls, spans: Iterable[Spread]) -> Spread:
         """The sum; errors are taken not to cancel out."""
         return cls(*(float(sum(column)) for column in zip((0, 0, 0), *spans, strict=True)))
 
@@ -44,9 +44,9 @@ class TaskEstimate:
     answered: int
     given_up: int
     requests: int
-    prompt_tokens: Span
-    completion_tokens: Span
-    usd: Span | None
+    prompt_tokens: Spread
+    completion_tokens: Spread
+    usd: Spread | None
     most_usd: float | None
 
     def to_json(self) -> JSON:
@@ -136,19 +136,19 @@ class Estimate:
         return sum(task.requests for task in self.tasks)
 
     @property
-    def prompt_tokens(self) -> Span:
-        return Span.total(task.prompt_tokens for task in self.tasks)
+    def prompt_tokens(self) -> Spread:
+        return Spread.total(task.prompt_tokens for task in self.tasks)
 
     @property
-    def completion_tokens(self) -> Span:
-        return Span.total(task.completion_tokens for task in self.tasks)
+    def completion_tokens(self) -> Spread:
+        return Spread.total(task.completion_tokens for task in self.tasks)
 
     @property
-    def usd(self) -> Span | None:
+    def usd(self) -> Spread | None:
         """Dollars; None where the price is unknown."""
         if self.price is None:
             return None
-        return Span.total(task.usd for task in self.tasks if task.usd is not None)
+        return Spread.total(task.usd for task in self.tasks if task.usd is not None)
 
     @property
     def most_usd(self) -> float | None:

@@ -59,22 +59,22 @@ def llm_hours(llm: LLMConfig, provider: Provider, estimate: Estimate) -> tuple[f
     return hours, f"time: {len(bounds)} servers together: {each}"
 
 
-class _Bound(NamedTuple):
+class _HourlyLimit(NamedTuple):
     """Requests an hour that a server answers at most, and why."""
 
     per_hour: float
     what: str
 
 
-def _bound(llm: LLMConfig, server: Provider, latency_s: float, tokens: float) -> _Bound:
+def _bound(llm: LLMConfig, server: Provider, latency_s: float, tokens: float) -> _HourlyLimit:
     """The lowest bound of one server on requests of so many tokens."""
     rpm, tpm, source = _limits(llm, server)
     in_flight = f"{llm.max_concurrency} requests in flight, {latency_s:.1f} s an answer (a guess)"
-    bounds = [_Bound(3600 * llm.max_concurrency / latency_s, in_flight)]
+    bounds = [_HourlyLimit(3600 * llm.max_concurrency / latency_s, in_flight)]
     if rpm is not None:
-        bounds.append(_Bound(60 * rpm, f"{rpm:,.0f} requests a minute ({source})"))
+        bounds.append(_HourlyLimit(60 * rpm, f"{rpm:,.0f} requests a minute ({source})"))
     if tpm is not None:
-        bounds.append(_Bound(60 * tpm / tokens, f"{tpm:,.0f} tokens a minute ({source})"))
+        bounds.append(_HourlyLimit(60 * tpm / tokens, f"{tpm:,.0f} tokens a minute ({source})"))
     return min(bounds)
 
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 
 from claimscore.baseline.provider import ruled
-from claimscore.pipeline.estimate.figures import Span
+from claimscore.pipeline.estimate.figures import Spread
 from claimscore.types import Completion, Request
 
 #: Bytes of UTF-8 a token, where no answer of the model says better: right for English prose,
@@ -70,28 +70,28 @@ class Lengths:
             return f"answers as long as {self.n_known:,} stored ones"
         return "a quarter of max_tokens an answer: nothing is known of their length"
 
-    def expect_prompts(self, n_bytes: float, bytes_per_token: float | None) -> Span:
+    def expect_prompts(self, n_bytes: float, bytes_per_token: float | None) -> Spread:
         """Tokens of so many bytes; `bytes_per_token` is used where no own answer is stored."""
         ratio = known_ratio([self]) or bytes_per_token
-        return Span.around(n_bytes / (ratio or BYTES_PER_TOKEN), _KNOWN if ratio else _PROMPT)
+        return Spread.around(n_bytes / (ratio or BYTES_PER_TOKEN), _KNOWN if ratio else _PROMPT)
 
-    def expect_answers(self, n: float, most: float) -> Span:
+    def expect_answers(self, n: float, most: float) -> Spread:
         """Tokens of `n` answers, which together may have at most `most`.
 
         As long as the rules' answers to the missing questions, times how much longer stored
         answers are than the rules'; like stored ones alone where there are no rules for the task.
         """
         if not n:
-            return Span(0.0, 0.0, 0.0)
+            return Spread(0.0, 0.0, 0.0)
         ruled = [tokens for request, _ in self._missing if (tokens := _ruled_tokens(request))]
         if ruled:
             mean = sum(ruled) / len(ruled) * self._longer_than_rules()
         elif self.n_known:
             mean = self._completion_tokens / self.n_known
         else:
-            return Span(n, most * _UNKNOWN_SHARE, most)
-        span = Span.around(n * mean, _KNOWN if self.n_known >= KNOWN_FROM else _ANSWER)
-        return Span(*(min(figure, most) for figure in span))
+            return Spread(n, most * _UNKNOWN_SHARE, most)
+        span = Spread.around(n * mean, _KNOWN if self.n_known >= KNOWN_FROM else _ANSWER)
+        return Spread(*(min(figure, most) for figure in span))
 
     def _longer_than_rules(self) -> float:
         pairs = [

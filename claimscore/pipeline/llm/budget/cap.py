@@ -83,7 +83,7 @@ class _Outcome(NamedTuple):
     unpriced_completion_tokens: int = 0
 
 
-class _Waiter:
+class _WaitingRequest:
     """A request that waits until there is room, or until there never will be."""
 
     def __init__(self, request: Request) -> None:
@@ -137,7 +137,7 @@ class Budget:
         self._held_pico = 0
         self._in_flight = 0
         self._stretch = 1.0
-        self._waiters: collections.deque[_Waiter] = collections.deque()
+        self._waiters: collections.deque[_WaitingRequest] = collections.deque()
         self._unwritten: collections.deque[_Outcome] = collections.deque()
         self._flushing = threading.Lock()
 
@@ -160,7 +160,7 @@ class Budget:
         reservation = self.try_reserve(request)
         if reservation is not None:
             return reservation
-        waiter = _Waiter(request)
+        waiter = _WaitingRequest(request)
         self._waiters.append(waiter)
         self._serve()
         try:
