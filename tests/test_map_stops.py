@@ -54,9 +54,14 @@ async def echo(body: Body) -> Completion:
 
 
 class Served:
-    """An answer function that tells when so many requests have come."""
+    """An answer function that tells when so many requests have come.
 
-    def __init__(self) -> None:
+    From then on an answer takes `then_s` seconds longer, so that what the test does meanwhile
+    meets a map at work.
+    """
+
+    def __init__(self, then_s: float = 0.0) -> None:
+        self._then_s = then_s
         self._lock = threading.Lock()
         self._seen = 0
         self._wanted = 0
@@ -72,6 +77,8 @@ class Served:
             self._seen += 1
             if self._seen == self._wanted:
                 self.reached.set()
+        if self._then_s and self.reached.is_set():
+            await anyio.sleep(self._then_s)
         return await echo(body)
 
 
@@ -140,10 +147,10 @@ def test_kill_9_at_random_moments(tmp_path: Path, whole: tuple[bytes, bytes]) ->
 
 def test_ctrl_c(tmp_path: Path, whole: tuple[bytes, bytes]) -> None:
     """Exit 75 within a moment, one line, a partial result that says so, nothing paid twice."""
-    served = Served()
+    served = Served(then_s=0.2)
     with Loopback(answer=served, latency_s=0.004, keep=False) as server:
         project = Project(tmp_path, server)
-        served.expect(N_ROWS - 100)  # the first chunk is done
+        served.expect(N_ROWS - 300)  # the first chunk is done
         with project.start() as process:
             assert served.reached.wait(timeout=60)
             stopped_at = time.monotonic()
@@ -160,6 +167,7 @@ def test_ctrl_c(tmp_path: Path, whole: tuple[bytes, bytes]) -> None:
         assert 0 < state["rows"]["done"] < N_ROWS
         finished = pl.read_parquet(sorted((project.parts / "columns").glob("*.parquet")))
         assert finished.height == state["rows"]["done"]
+        served.expect(N_ROWS)  # not reached
         result = project.finish()
         assert server.paid.total() == N_ROWS + 2 * (N_ROWS // 100), "empty ones three times"
     assert result == whole
