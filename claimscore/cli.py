@@ -39,6 +39,11 @@ def main() -> None:
     code = _main(sys.argv[1:])
     for number in (signal.SIGINT, signal.SIGTERM):  # all is said: no traceback while Python ends
         signal.signal(number, lambda *_: os._exit(code))
+    if code == EXIT_STOPPED and "ray" in sys.modules:
+        # After a start that was interrupted, Ray's C++ part may abort while Python ends.
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        os._exit(code)
     sys.exit(code)
 
 
