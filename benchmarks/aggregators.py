@@ -36,7 +36,7 @@ from claimscore.metrics.summac.weights import as_weights, load_weights
 from claimscore.pipeline import scoring
 from claimscore.pipeline.plan import make_plan
 from claimscore.pipeline.settings import options_of, result_settings, signature_facts
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 from claimscore.tables import TABLES
 
 LABELS = ("entailment", "neutral", "contradiction")

@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "prompts": BASE,
     "cache": BASE | {"storage"},
     "records": BASE | {"storage"},
-    "rundir": BASE | {"storage"},
+    "runs": BASE | {"storage"},
     "metrics": BASE | {"text", "blocks"},
     "metrics.bert_score": BASE | {"metrics", "pipeline.encoders"},  # its function asks a model
     "baseline": BASE | {"text"},
@@ -46,30 +46,30 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline.tasks": BASE | {"text", "metrics", "baseline", "pipeline.llm"},
     "pipeline.passes": BASE | {"text", "blocks", "metrics", "pipeline.encoders", "pipeline.tasks"},
     "pipeline": BASE
-    | {"cache", "text", "prompts", "records", "rundir", "metrics", "storage", "baseline"}
+    | {"cache", "text", "prompts", "records", "runs", "metrics", "storage", "baseline"}
     | {"pipeline.llm", "pipeline.encoders", "pipeline.tasks", "pipeline.passes"},
-    "report": BASE | {"blocks", "metrics", "rundir", "report.exchanges"},
+    "report": BASE | {"blocks", "metrics", "runs", "report.exchanges"},
     "report.exchanges": BASE  # prompts are rendered again, answers looked up
-    | {"report", "rundir", "cache", "prompts", "pipeline", "pipeline.llm", "pipeline.tasks"},
+    | {"report", "runs", "cache", "prompts", "pipeline", "pipeline.llm", "pipeline.tasks"},
     "report.evaluation": BASE
-    | {"report", "rundir", "evaluation", "evaluation.caspr", "evaluation.summac_grid"}
+    | {"report", "runs", "evaluation", "evaluation.caspr", "evaluation.summac_grid"}
     | {"evaluation.compare"},
-    "evaluation": BASE | {"metrics", "records", "rundir"},
-    "evaluation.compare": BASE | {"blocks", "evaluation", "metrics", "rundir", "pipeline.encoders"},
+    "evaluation": BASE | {"metrics", "records", "runs"},
+    "evaluation.compare": BASE | {"blocks", "evaluation", "metrics", "runs", "pipeline.encoders"},
     "evaluation.commands": BASE | {"evaluation", "report.evaluation"},  # each writes a page
     "evaluation.caspr": BASE  # it makes and scores its texts by runs
-    | {"evaluation", "metrics", "records", "rundir", "pipeline", "pipeline.llm"},
+    | {"evaluation", "metrics", "records", "runs", "pipeline", "pipeline.llm"},
     "evaluation.factsim": BASE  # it scores its texts by a run, and the paper's facts itself
-    | {"evaluation", "metrics", "rundir", "pipeline", "pipeline.encoders"},
+    | {"evaluation", "metrics", "runs", "pipeline", "pipeline.encoders"},
     "evaluation.nli": BASE  # it asks the model itself
     | {"evaluation.nli_pairs", "metrics", "records", "pipeline.encoders"},
     "evaluation.nli_pairs": BASE | {"records", "pipeline.encoders"},  # how models spell labels
     "evaluation.nli_sections": BASE
     | {"evaluation", "evaluation.nli", "metrics", "pipeline.encoders"},
     "evaluation.summac_grid": BASE  # it scores its tables by runs
-    | {"blocks", "evaluation", "metrics", "rundir", "pipeline"},
+    | {"blocks", "evaluation", "metrics", "runs", "pipeline"},
     "training": BASE
-    | {"text", "blocks", "metrics", "records", "rundir", "pipeline.encoders", "pipeline.passes"},
+    | {"text", "blocks", "metrics", "records", "runs", "pipeline.encoders", "pipeline.passes"},
     "console": {"__init__"},
     "commands": BASE
     | {
@@ -81,7 +81,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "pipeline.passes",
         "report",
         "training",
-        "rundir",
+        "runs",
         "records",
         "storage",
     }

@@ -23,7 +23,7 @@ from claimscore.pipeline.estimate import Estimate
 from claimscore.pipeline.plan import Plan
 from claimscore.pipeline.run import RunResult, run, score
 from claimscore.pipeline.status import run_status
-from claimscore.rundir import RunDirectory, merging
+from claimscore.runs import RunDirectory, merging
 from claimscore.types import Completion, Request
 from tests.pipeline.passes.test_model_pass import FakeClassifier
 

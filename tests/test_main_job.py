@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 from claimscore.cli import _main
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 from claimscore.types import Completion
 from tests.children import killed_at_last
 from tests.loopback import Body, Loopback, builtin_answer, text_answer

@@ -17,7 +17,7 @@ import pytest
 import claimscore
 from claimscore.cli import _main
 from claimscore.errors import ConfigError, RejectedError, StoppedEarly
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 from claimscore.types import Completion, Request
 from tests.loopback import Body, Loopback
 from tests.pipeline.llm.fakes import FakeProvider, completion

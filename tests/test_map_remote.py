@@ -14,9 +14,9 @@ import claimscore
 from claimscore.config import user_state_dir
 from claimscore.errors import ConfigError, RejectedError, StoppedEarly
 from claimscore.pipeline.map import estimate_map, map_status
-from claimscore.rundir import RunDirectory
-from claimscore.storage import Folder, open_folder
-from claimscore.storage.objects import ObjectFolder
+from claimscore.runs import RunDirectory
+from claimscore.storage import Storage, open_storage
+from claimscore.storage.objects import ObjectStorage
 from claimscore.types import Completion, Request
 from tests.pipeline.llm.fakes import FakeProvider, completion
 
@@ -62,12 +62,12 @@ def test_the_object_is_the_file_that_a_disk_would_have(
     ending: str, s3: str, prompt: Path, tmp_path: Path
 ) -> None:
     """From a bucket to a bucket: the same bytes as on a disk, and nothing stays here."""
-    open_folder(s3).write(f"in/rows.{ending}", _as(ending))
+    open_storage(s3).write(f"in/rows.{ending}", _as(ending))
     (tmp_path / f"rows.{ending}").write_bytes(_as(ending))
     out = f"{s3}/out/said.parquet"
     here = mapped(prompt, tmp_path / f"rows.{ending}", tmp_path / "said.parquet")
     there = mapped(prompt, f"{s3}/in/rows.{ending}", out)
-    folder = open_folder(f"{s3}/out")
+    folder = open_storage(f"{s3}/out")
     for name in ("said.parquet", "said.failures.parquet"):
         assert folder.read(name) == (tmp_path / name).read_bytes()
     assert list(folder.names()) == ["said.failures.parquet", "said.parquet"]
@@ -81,10 +81,10 @@ def test_again_asks_nothing_and_retries_what_failed(s3: str, prompt: Path, tmp_p
     """What is in the store is fetched, also on a machine that never saw it."""
     out = f"{s3}/said.parquet"
     mapped(prompt, ROWS, out)
-    version = open_folder(s3).stat("said.parquet").version
+    version = open_storage(s3).stat("said.parquet").version
     again = mapped(prompt, ROWS, out)
     assert (again.summary["requests"], again.summary["was_finished"]) == (0, True)
-    assert open_folder(s3).stat("said.parquet").version == version
+    assert open_storage(s3).stat("said.parquet").version == version
     with pytest.raises(ConfigError, match=f"^{out} was made with other settings"):
         mapped(prompt, ROWS[1:], out)
     assert nothing_left(out)
@@ -94,7 +94,7 @@ def test_again_asks_nothing_and_retries_what_failed(s3: str, prompt: Path, tmp_p
 
     retried = mapped(prompt, ROWS, out, kind, retry_failed=True)
     assert (retried.failed_rows, retried.summary["requests"]) == (0, 1)
-    assert list(open_folder(s3).names()) == ["said.parquet"]
+    assert list(open_storage(s3).names()) == ["said.parquet"]
     assert nothing_left(out)
 
 
@@ -113,8 +113,8 @@ def test_a_stop_leaves_the_parts_beside_the_file(
 
     with pytest.raises(ConfigError, match="enough"):
         mapped(prompt, ROWS, out, until_15)
-    assert not open_folder(s3).exists("said.parquet")
-    assert json.loads(open_folder(s3).read("said.parquet.parts/state.json"))["complete"] is False
+    assert not open_storage(s3).exists("said.parquet")
+    assert json.loads(open_storage(s3).read("said.parquet.parts/state.json"))["complete"] is False
     config = claimscore.MapConfig(input=ROWS, out=out, prompt=prompt, chunk_rows=10)
     assert estimate_map(config, provider=FakeProvider(say)).requests < 30
     monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "elsewhere"))
@@ -132,25 +132,25 @@ def test_a_result_that_could_not_be_sent_is_sent_by_the_next_call(
     """A store that is away at the end costs nothing but the time."""
     out = f"{s3}/said.parquet"
     mapped(prompt, ROWS[:10], out)
-    open_folder(s3).delete("said.parquet")
+    open_storage(s3).delete("said.parquet")
 
-    def away(self: Folder, name: str, path: Path) -> None:
+    def away(self: Storage, name: str, path: Path) -> None:
         raise StoppedEarly(f"{name}: not reached")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ObjectFolder, "upload", away)
+        patch.setattr(ObjectStorage, "upload", away)
         with pytest.raises(StoppedEarly, match="not reached"):
             mapped(prompt, ROWS, out)
     assert RunDirectory.is_at(f"{out}.parts")
     done = mapped(prompt, ROWS, out)
     assert (done.rows, done.summary["requests"]) == (30, 0)
-    assert open_folder(s3).exists("said.parquet")
+    assert open_storage(s3).exists("said.parquet")
     assert nothing_left(out)
 
 
 def test_somebody_elses_object_is_not_replaced(s3: str, prompt: Path) -> None:
     """As on a disk; and a web server's never is."""
-    folder = open_folder(s3)
+    folder = open_storage(s3)
     folder.write("theirs.parquet", _as("parquet"))
     with pytest.raises(ConfigError, match=f"^{s3}/theirs.parquet is there already"):
         mapped(prompt, ROWS, f"{s3}/theirs.parquet")
@@ -181,7 +181,7 @@ def test_status_of_an_address(
     assert 0 < found["rows"]["left"] < 30
 
     with monkeypatch.context() as away:
-        away.setattr(ObjectFolder, "upload", _refuse)
+        away.setattr(ObjectStorage, "upload", _refuse)
         with pytest.raises(StoppedEarly):
             mapped(prompt, ROWS, out)
     found = map_status(out)
@@ -201,7 +201,7 @@ def test_status_of_an_address(
 
 def test_status_of_what_is_no_map(s3: str, tmp_path: Path) -> None:
     """A run of such a name, somebody's Parquet file, and what is no Parquet file."""
-    folder = open_folder(s3)
+    folder = open_storage(s3)
     folder.write("run.parquet/run.toml", b"")
     assert map_status(f"{s3}/run") is map_status(f"{s3}/run.parquet") is None
     for content in (_as("parquet"), b"", b"text", b"\xff" * 8 + b"PAR1"):

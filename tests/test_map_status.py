@@ -15,7 +15,7 @@ from claimscore.cli import _main
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.map import MapProgress, estimate_map
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 from claimscore.types import Completion, Request
 from tests.pipeline.llm.fakes import FakeProvider
 from tests.test_map_stops import PROMPT, Breaks, say

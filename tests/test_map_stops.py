@@ -26,7 +26,7 @@ import claimscore
 from claimscore.cli import _main
 from claimscore.errors import AuthenticationError, RejectedError, StoppedEarly
 from claimscore.pipeline.map.map_files import MapFiles
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 from claimscore.types import Completion, Request
 from tests.children import killed_at_last
 from tests.loopback import Body, Loopback

@@ -19,7 +19,7 @@ import pytest
 from claimscore.errors import ConfigError, InputError, StoppedEarly
 from claimscore.records import prepare
 from claimscore.records.files import find_files
-from claimscore.storage import open_folder
+from claimscore.storage import open_storage
 
 RECORDS = [{"id": str(n), "summary_a": f"Text {n}.", "summary_b": "Größe “x”"} for n in range(300)]
 JSONL = "".join(json.dumps(record) + "\n" for record in RECORDS).encode()
@@ -49,7 +49,7 @@ def test_an_object_gives_the_records_of_a_file(
     monkeypatch.setattr("claimscore.storage.ranges.RANGE_BYTES", 5_000)
     data = CONTENTS[name]()
     (tmp_path / name).write_bytes(data)
-    open_folder(f"{s3}/in").write(name, data)
+    open_storage(f"{s3}/in").write(name, data)
     spool = tmp_path / "spool"
     local = prepare(str(tmp_path / name), spool=spool, required=NEEDS)
     remote = prepare(f"{s3}/in/{name}", spool=spool, required=NEEDS)
@@ -61,7 +61,7 @@ def test_an_object_gives_the_records_of_a_file(
 
 def test_patterns_find_objects(s3: str) -> None:
     """`*` stays in its folder, `**` does not; the order is that of the names."""
-    folder = open_folder(s3)
+    folder = open_storage(s3)
     for name in ("in/b.jsonl", "in/a.jsonl", "in/deep/er/c.jsonl", "in/d.csv", "other.jsonl"):
         folder.write(name, b"{}\n")
 
@@ -83,7 +83,7 @@ def test_patterns_find_objects(s3: str) -> None:
 @pytest.mark.parametrize("name", ["r.jsonl", "r.parquet"])
 def test_an_object_that_changes_is_refused(name: str, s3: str, tmp_path: Path) -> None:
     """Two contents under one name would mix two inputs in one run."""
-    folder = open_folder(s3)
+    folder = open_storage(s3)
     data = CONTENTS[name]()
     folder.write(name, data)
     dataset = prepare(f"{s3}/{name}", spool=tmp_path, required={})
@@ -100,7 +100,7 @@ def test_an_object_that_changes_between_two_ranges_is_refused(
 ) -> None:
     """What is read is one version, to the last byte."""
     monkeypatch.setattr("claimscore.storage.ranges.RANGE_BYTES", 5_000)
-    folder = open_folder(s3)
+    folder = open_storage(s3)
     folder.write("r.jsonl", JSONL)
     with folder.open("r.jsonl") as stream:
         stream.readline()
@@ -111,7 +111,7 @@ def test_an_object_that_changes_between_two_ranges_is_refused(
 
 def test_messages_name_address_and_line(s3: str, tmp_path: Path) -> None:
     """As for files."""
-    folder = open_folder(s3)
+    folder = open_storage(s3)
     folder.write("in/r.jsonl", JSONL + b"{broken\n")
     folder.write("in/bad.parquet", b"PAR0" * 20)
     folder.write("in/bad.jsonl.gz", gzip.compress(JSONL)[:200])
@@ -177,9 +177,9 @@ def test_what_a_web_server_cannot_do(web: str, tmp_path: Path) -> None:
         lambda f: f.delete("x"),
     ):
         with pytest.raises(ConfigError, match="can only be read"):
-            write(open_folder(web))
+            write(open_storage(web))
     with pytest.raises(ConfigError, match="does not say which files"):
-        list(open_folder(web).names())
+        list(open_storage(web).names())
 
 
 class _Odd(_Files):

@@ -16,8 +16,8 @@ import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.rundir import RunDirectory
-from claimscore.rundir.parts import PartFiles
+from claimscore.runs import RunDirectory
+from claimscore.runs.parts import PartFiles
 from claimscore.tables import CLAIMS, FAILURES
 
 
@@ -51,7 +51,7 @@ def test_new_folder_is_private(run: RunDirectory) -> None:
 def test_second_process_is_refused(run: RunDirectory) -> None:
     """A real second process gets one line naming the holder."""
     code = (
-        "import sys; from claimscore.rundir import RunDirectory\n"
+        "import sys; from claimscore.runs import RunDirectory\n"
         "from claimscore.errors import ConfigError\n"
         "try:\n"
         "    with RunDirectory(sys.argv[1]): print('opened')\n"
@@ -84,7 +84,7 @@ def test_lock_ends_with_the_block(tmp_path: Path) -> None:
 def test_lock_ends_with_a_killed_process(tmp_path: Path) -> None:
     """kill -9 leaves no lock behind."""
     code = (
-        "import sys, time; from claimscore.rundir import RunDirectory\n"
+        "import sys, time; from claimscore.runs import RunDirectory\n"
         "RunDirectory(sys.argv[1]).__enter__(); print('open', flush=True); time.sleep(60)"
     )
     with subprocess.Popen(
@@ -292,7 +292,7 @@ def test_torn_last_line_is_ignored(tmp_path: Path, cut: int) -> None:
 def test_killed_writer_leaves_whole_steps(tmp_path: Path) -> None:
     """kill -9 of a real writer: what the manifest names is there and readable."""
     code = (
-        "import sys; from claimscore.rundir import RunDirectory; from claimscore.tables import *\n"
+        "import sys; from claimscore.runs import RunDirectory; from claimscore.tables import *\n"
         "run = RunDirectory(sys.argv[1]).__enter__()\n"
         "for n in range(10**6):\n"
         "    chunk = n % 7\n"

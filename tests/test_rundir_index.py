@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from claimscore.rundir.index import Merged, Part, PartIndex, Place
+from claimscore.runs.index import Merged, Part, PartIndex, Place
 
 STEPS = ("facts", "decompose-a", "nli")
 TABLES = ("claims", "failures")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.rundir import lease as lease_module
-from claimscore.rundir.lease import (
+from claimscore.runs import lease as lease_module
+from claimscore.runs.lease import (
     LOOK_S,
     SKEW_S,
     VALID_S,
@@ -20,7 +20,7 @@ from claimscore.rundir.lease import (
     SystemClock,
     current_holder,
 )
-from claimscore.storage import LocalFolder
+from claimscore.storage import LocalStorage
 
 NAME = ".lock"
 
@@ -52,7 +52,7 @@ class Machines:
     """Leases of one run directory, each on a machine with a clock of its own; all end with the
     test."""
 
-    def __init__(self, folder: LocalFolder) -> None:
+    def __init__(self, folder: LocalStorage) -> None:
         self.folder = folder
         self.leases: list[Lease] = []
 
@@ -65,7 +65,7 @@ class Machines:
 
 @pytest.fixture
 def machines(tmp_path: Path) -> Iterator[Machines]:
-    found = Machines(LocalFolder(tmp_path))
+    found = Machines(LocalStorage(tmp_path))
     yield found
     for lease in found.leases:
         lease.release()

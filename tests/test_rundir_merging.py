@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError
-from claimscore.rundir import RunDirectory, WorkerChunk, again_where_merged, merging
-from claimscore.rundir.parts import PartFiles
+from claimscore.runs import RunDirectory, WorkerChunk, again_where_merged, merging
+from claimscore.runs.parts import PartFiles
 from claimscore.tables import CLAIMS, FAILURES
 
 SIDES = ("a", "b")

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 from claimscore.tables import TOKEN_SCORES
 from tests.older_runs import forget_sums
 

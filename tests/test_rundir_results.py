@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.rundir import RunDirectory
-from claimscore.rundir import scores as scores_file
+from claimscore.runs import RunDirectory
+from claimscore.runs import scores as scores_file
 from claimscore.tables import CLAIMS, SCORES
 
 

@@ -9,32 +9,32 @@ from pathlib import Path
 import pytest
 
 from claimscore.errors import StoppedEarly
-from claimscore.rundir import segments
-from claimscore.rundir.manifest import Manifest
-from claimscore.rundir.segments import SegmentJournal
-from claimscore.storage import LocalFolder
+from claimscore.runs import segments
+from claimscore.runs.manifest import Manifest
+from claimscore.runs.segments import SegmentJournal
+from claimscore.storage import LocalStorage
 
 #: So many are merged on opening here.
 MANY = 8
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalFolder:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalStorage:
     monkeypatch.setattr(segments, "MERGED_ON_OPENING", MANY)
-    return LocalFolder(tmp_path)
+    return LocalStorage(tmp_path)
 
 
-def writer(folder: LocalFolder, name: str = "w") -> Manifest:
+def writer(folder: LocalStorage, name: str = "w") -> Manifest:
     manifest = Manifest(SegmentJournal(folder, name))
     manifest.open_for_writing()
     return manifest
 
 
-def reader(folder: LocalFolder) -> Manifest:
+def reader(folder: LocalStorage) -> Manifest:
     return Manifest(SegmentJournal(folder))
 
 
-def test_lines_are_read_back(folder: LocalFolder) -> None:
+def test_lines_are_read_back(folder: LocalStorage) -> None:
     """By a reader and by the next writer; the last line of a step wins."""
     manifest = writer(folder)
     manifest.finish(0, "decompose", {"claims": 2})
@@ -49,7 +49,7 @@ def test_lines_are_read_back(folder: LocalFolder) -> None:
         assert {table: place.rows for table, place in parts.items()} == {"claims": 3, "failures": 1}
 
 
-def test_lines_that_come_while_one_is_written_go_together(folder: LocalFolder) -> None:
+def test_lines_that_come_while_one_is_written_go_together(folder: LocalStorage) -> None:
     """And each `finish` returns when its segment is there."""
     began, go_on = threading.Event(), threading.Event()
     made = folder.create
@@ -75,7 +75,7 @@ def test_lines_that_come_while_one_is_written_go_together(folder: LocalFolder) -
     assert manifest.steps_done("a") == reader(folder).steps_done("a") == 9
 
 
-def test_what_cannot_be_kept_fails_for_all(folder: LocalFolder) -> None:
+def test_what_cannot_be_kept_fails_for_all(folder: LocalStorage) -> None:
     """Everybody whose line was to be kept hears of it, nothing counts, and it can go on."""
     manifest = writer(folder)
     made = folder.create
@@ -95,7 +95,7 @@ def test_what_cannot_be_kept_fails_for_all(folder: LocalFolder) -> None:
     assert reader(folder).steps_done("a") == 1
 
 
-def test_an_answer_that_did_not_arrive(folder: LocalFolder) -> None:
+def test_an_answer_that_did_not_arrive(folder: LocalStorage) -> None:
     """The segment is there, written by this writer: the step counts, once."""
     manifest = writer(folder)
     made = folder.create
@@ -110,7 +110,7 @@ def test_an_answer_that_did_not_arrive(folder: LocalFolder) -> None:
     assert reader(folder).counts() == {"claims": 2}
 
 
-def test_an_error_after_the_segment_was_written(folder: LocalFolder) -> None:
+def test_an_error_after_the_segment_was_written(folder: LocalStorage) -> None:
     """Its number is taken by what this writer gave up; the next line takes the number after."""
     manifest = writer(folder)
     made = folder.create
@@ -127,7 +127,7 @@ def test_an_error_after_the_segment_was_written(folder: LocalFolder) -> None:
     assert reader(folder).steps_done("a") == 2
 
 
-def test_an_earlier_writer_keeps_nothing_more(folder: LocalFolder) -> None:
+def test_an_earlier_writer_keeps_nothing_more(folder: LocalStorage) -> None:
     """One that slept while another took the run over; what the other says stays."""
     asleep = writer(folder, "asleep")
     asleep.finish(0, "a", {"claims": 1})
@@ -140,7 +140,7 @@ def test_an_earlier_writer_keeps_nothing_more(folder: LocalFolder) -> None:
     assert reader(folder).counts() == {"claims": 3}
 
 
-def test_a_line_of_the_earlier_writer_just_before_it_is_locked_out(folder: LocalFolder) -> None:
+def test_a_line_of_the_earlier_writer_just_before_it_is_locked_out(folder: LocalStorage) -> None:
     """It is there when the other one begins, and counts."""
     asleep = writer(folder, "asleep")
     made, done = folder.create, threading.Event()
@@ -155,7 +155,7 @@ def test_a_line_of_the_earlier_writer_just_before_it_is_locked_out(folder: Local
     assert writer(folder, "other").counts() == {"claims": 1}
 
 
-def test_many_segments_become_one_snapshot(folder: LocalFolder) -> None:
+def test_many_segments_become_one_snapshot(folder: LocalStorage) -> None:
     """On opening; with the same content, and nothing of what it stands for is left."""
     manifest = writer(folder)
     for chunk in range(MANY):
@@ -170,7 +170,7 @@ def test_many_segments_become_one_snapshot(folder: LocalFolder) -> None:
 
 
 def test_segments_are_merged_while_it_goes_on(
-    folder: LocalFolder, monkeypatch: pytest.MonkeyPatch
+    folder: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their number stays bounded, and readers see what there is at any moment."""
     monkeypatch.setattr(segments, "_MERGED_LATER", 5)
@@ -181,18 +181,18 @@ def test_segments_are_merged_while_it_goes_on(
     assert reader(folder).counts() == {"claims": 40}
 
 
-def test_a_kill_while_merging(folder: LocalFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_while_merging(folder: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The snapshot is there and the segments too: each counts once."""
     manifest = writer(folder)
     for chunk in range(MANY):
         manifest.finish(chunk, "a", {"claims": 1})
-    monkeypatch.setattr(LocalFolder, "delete", lambda *_: None)
+    monkeypatch.setattr(LocalStorage, "delete", lambda *_: None)
     writer(folder, "next")
     assert len(list(folder.names())) > MANY
     assert reader(folder).counts() == {"claims": MANY}
 
 
-def test_reading_while_segments_are_merged(folder: LocalFolder) -> None:
+def test_reading_while_segments_are_merged(folder: LocalStorage) -> None:
     """A reader that finds a segment gone looks again."""
     manifest = writer(folder)
     for chunk in range(MANY):
@@ -209,7 +209,7 @@ def test_reading_while_segments_are_merged(folder: LocalFolder) -> None:
     assert reader(folder).counts() == {"claims": MANY}
 
 
-def test_damage_is_named_and_taken_out(folder: LocalFolder) -> None:
+def test_damage_is_named_and_taken_out(folder: LocalStorage) -> None:
     """A segment that is cut, empty or gone is no trace of a kill: what it said is undone."""
     manifest = writer(folder)
     for chunk in range(3):

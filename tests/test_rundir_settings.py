@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claimscore.errors import ConfigError
-from claimscore.rundir import RunDirectory
-from claimscore.rundir.settings import as_stored, merge
+from claimscore.runs import RunDirectory
+from claimscore.runs.settings import as_stored, merge
 
 
 @pytest.fixture

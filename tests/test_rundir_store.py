@@ -12,9 +12,9 @@ import pytest
 
 from claimscore.config import user_state_dir
 from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.rundir import RunDirectory, WorkerChunk
-from claimscore.rundir.lease import Holder, Lease
-from claimscore.storage import Folder
+from claimscore.runs import RunDirectory, WorkerChunk
+from claimscore.runs.lease import Holder, Lease
+from claimscore.storage import Storage
 from claimscore.tables import CLAIMS, FAILURES, SCORES
 
 
@@ -51,7 +51,7 @@ def test_parts_are_read_back(run: RunDirectory, where: str) -> None:
     assert reader.counts() == {"claims": 4, "failures": 0}
     assert (reader.settings, reader.summary()) == ({"seed": 0}, {"n": 1})
     assert reader.options() == {"metrics": ["caspr"]}
-    scores = pl.scan_parquet(reader.folder.address("scores.parquet"), glob=False).collect()
+    scores = pl.scan_parquet(reader.storage.address("scores.parquet"), glob=False).collect()
     assert scores["value"].to_list() == [0.5]
     assert reader.title == "a"
     with pytest.raises(RuntimeError, match="not on a disk"):
@@ -64,7 +64,7 @@ def test_scores_have_the_bytes_that_a_disk_has(run: RunDirectory, tmp_path: Path
     run.write_scores(rows)
     with RunDirectory(tmp_path / "run") as local:
         local.write_scores(rows)
-    assert run.folder.read("scores.parquet") == local.folder.read("scores.parquet")
+    assert run.storage.read("scores.parquet") == local.storage.read("scores.parquet")
 
 
 def test_a_part_that_is_gone_is_named(run: RunDirectory) -> None:
@@ -72,7 +72,7 @@ def test_a_part_that_is_gone_is_named(run: RunDirectory) -> None:
     run.write_parts(0, "decompose", {"claims": claims("a")})
     name = "claims/part-000000-decompose.parquet"
     for content in (None, b"not parquet"):
-        run.folder.delete(name) if content is None else run.folder.write(name, content)
+        run.storage.delete(name) if content is None else run.storage.write(name, content)
         with pytest.raises(ConfigError, match=rf"{name}: (missing|damaged)"):
             run.read("claims", 0)
 
@@ -98,7 +98,7 @@ def test_another_machine_is_refused_by_the_lease(
     def renewed_meanwhile(_: float) -> None:
         lease.renew()
 
-    monkeypatch.setattr("claimscore.rundir.lease.time.sleep", renewed_meanwhile)
+    monkeypatch.setattr("claimscore.runs.lease.time.sleep", renewed_meanwhile)
     with pytest.raises(ConfigError, match=r"in use by process \d+ on "):
         RunDirectory(where, told.append).__enter__()
     assert "waiting up to 60 s" in told[0]
@@ -112,13 +112,13 @@ def test_another_machine_is_refused_by_the_lease(
 def test_a_run_that_was_taken_over_writes_nothing_more(run: RunDirectory, where: str) -> None:
     """Neither a part nor a line, and what the other one has stays."""
     run.write_parts(0, "decompose", {"claims": claims("a")})
-    seen = run.folder.version(".lock")
+    seen = run.storage.version(".lock")
     assert seen is not None
-    assert run.folder.replace_if(".lock", Holder("other", host="h").to_bytes(), seen)
+    assert run.storage.replace_if(".lock", Holder("other", host="h").to_bytes(), seen)
     lease: Lease = run._home._lease  # type: ignore[attr-defined]
     with pytest.raises(StoppedEarly, match="another process has taken this run over"):
         lease.renew()
-    before = list(run.folder.names())
+    before = list(run.storage.names())
     for write in (
         lambda: run.write_parts(1, "decompose", {"claims": claims("b")}),
         lambda: run.write_summary({}),
@@ -126,7 +126,7 @@ def test_a_run_that_was_taken_over_writes_nothing_more(run: RunDirectory, where:
     ):
         with pytest.raises(StoppedEarly, match="taken this run over"):
             write()
-    assert list(run.folder.names()) == before
+    assert list(run.storage.names()) == before
 
 
 def test_what_is_appended_to_is_mirrored(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ def test_what_is_appended_to_is_mirrored(where: str, monkeypatch: pytest.MonkeyP
         patch.setenv("CLAIMSCORE_STATE_DIR", str(state.parent / "elsewhere"))
         with RunDirectory(where) as run:
             run.event("again")
-    events = run.folder.read("events.jsonl").splitlines()
+    events = run.storage.read("events.jsonl").splitlines()
     assert [json.loads(line)["kind"] for line in events] == ["started", "again"]
 
 
@@ -166,11 +166,11 @@ def test_a_store_that_is_away_at_the_end_keeps_what_is_here(where: str) -> None:
         run.write_through()
         run.event("second")
         patch = pytest.MonkeyPatch()
-        patch.setattr(type(run.folder), "write", away)
+        patch.setattr(type(run.storage), "write", away)
     patch.undo()
     with RunDirectory(where) as run:
         run.event("third")
-    events = run.folder.read("events.jsonl").splitlines()
+    events = run.storage.read("events.jsonl").splitlines()
     assert [json.loads(line)["kind"] for line in events] == ["first", "second", "third"]
 
 
@@ -178,13 +178,13 @@ def test_a_refused_run_leaves_nothing(where: str) -> None:
     """Nothing was made, so nothing stays."""
     with pytest.raises(ConfigError, match="no such model"), RunDirectory(where) as run:
         raise ConfigError("no such model")
-    assert not list(run.folder.names())
-    assert not run.folder.exists(".lock")
+    assert not list(run.storage.names())
+    assert not run.storage.exists(".lock")
 
 
 def test_a_place_with_other_files_is_refused(where: str, s3: str) -> None:
     """`--out s3://bucket` by mistake writes nothing."""
-    folder: Folder = RunDirectory(s3).folder
+    folder: Storage = RunDirectory(s3).storage
     folder.write("thesis/chapter.tex", b"x")
     with pytest.raises(ConfigError, match=r"a folder with other files \(thesis\)"):
         RunDirectory(s3).__enter__()

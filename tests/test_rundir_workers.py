@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError
-from claimscore.rundir import ChunkFiles, RunDirectory, WorkerChunk
+from claimscore.runs import ChunkFiles, RunDirectory, WorkerChunk
 from claimscore.tables import CLAIMS, FAILURES
 
 

@@ -21,8 +21,8 @@ from claimscore.pipeline.llm.budget.ledger import Ledger, Spent, parse_spent
 from claimscore.pipeline.run import run, score
 from claimscore.pipeline.spending import open_ledger, run_spent, take_over_spending
 from claimscore.pipeline.status import run_status
-from claimscore.rundir import RunDirectory
-from claimscore.storage import open_folder
+from claimscore.runs import RunDirectory
+from claimscore.storage import open_storage
 from tests.pipeline.llm.budget.test_cap import MOST, MOST_USD, PRICE, TOKEN, request
 
 pytestmark = pytest.mark.usefixtures("rules_answer_once")
@@ -31,7 +31,7 @@ KILLED_AFTER_THREE_STEPS = """
 import os, signal, sys
 from claimscore.config import RunConfig
 from claimscore.pipeline.run import run
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 
 done, write = [], RunDirectory.write_parts
 
@@ -71,7 +71,7 @@ def test_a_killed_run_goes_on_to_the_bytes_of_a_disk(
     """kill -9 half way, go on, add a metric, look, report, compare: nothing is asked twice."""
     where, local = f"{s3}/runs/a", tmp_path / "local"
     source = f"{s3}/input/records.jsonl"
-    open_folder(s3).write("input/records.jsonl", records.read_bytes())
+    open_storage(s3).write("input/records.jsonl", records.read_bytes())
     killed = subprocess.run(
         [sys.executable, "-c", KILLED_AFTER_THREE_STEPS, source, where],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -92,7 +92,7 @@ def test_a_killed_run_goes_on_to_the_bytes_of_a_disk(
     run(config(records, local))
     score(where, ("rouge-l",))
     score(local, ("rouge-l",))
-    folder = RunDirectory.reader(where).folder
+    folder = RunDirectory.reader(where).storage
     assert folder.read("scores.parquet") == (local / "scores.parquet").read_bytes()
 
     whole = run_status(where)
@@ -152,7 +152,7 @@ def test_what_was_spent_here_counts_where_the_mirror_is_behind(s3: str) -> None:
             ledger.settle([], Spent(1))
             directory.write_through()
             ledger.settle([], Spent(1))
-        patch.setattr(type(directory.folder), "write", away)
+        patch.setattr(type(directory.storage), "write", away)
         directory.__exit__(None, None, None)
     with RunDirectory(where) as directory:
         take_over_spending(directory)
@@ -226,8 +226,8 @@ def test_a_kill_and_another_machine_pass_no_cap(
                 price=PRICE, max_cost=llm.max_cost, max_requests=llm.max_requests, ledger=ledger
             )
             anyio.run(_reserve, budget, 20)  # more than a block, and so the store was asked again
-            as_killed = directory.folder.read(name)
-    folder = open_folder(where)
+            as_killed = directory.storage.read(name)
+    folder = open_storage(where)
     assert parse_spent(folder.read(name), "x")[0] == Spent(20, possibly_pico_usd=20 * MOST * TOKEN)
 
     folder.write(name, as_killed)
@@ -281,19 +281,19 @@ def test_a_part_that_the_store_does_not_give_is_not_called_damaged(
         directory.check_settings({"seed": 0})
         rows = [pl.DataFrame({"id": [str(n)]}) for n in range(3)]
         directory.write_chunks(0, "records", "records", rows)
-        part = next(directory.folder.names("records"))
+        part = next(directory.storage.names("records"))
 
         def refuse(*_: object) -> None:
             raise StoppedEarly("the credentials have expired")
 
-        content = directory.folder.read(part)
-        directory.folder.delete(part)
+        content = directory.storage.read(part)
+        directory.storage.delete(part)
         with pytest.raises(ConfigError, match=f"{part}: missing;"):
             directory.read("records", 1)
-        directory.folder.write(part, content)
+        directory.storage.write(part, content)
         assert directory.read("records", 1)["id"].to_list() == ["1"]
-        directory.folder.delete(part)
+        directory.storage.delete(part)
         with monkeypatch.context() as patch:
-            patch.setattr(type(directory.folder), "exists", refuse)
+            patch.setattr(type(directory.storage), "exists", refuse)
             with pytest.raises(StoppedEarly, match="expired"):
                 directory.read("records", 1)

@@ -136,7 +136,7 @@ def of_real_records(work: Path, data: Path) -> dict[str, Any]:
     from claimscore.pipeline.estimate import estimate_run
     from claimscore.pipeline.passes.pass_counts import count_items, count_tokens
     from claimscore.pipeline.plan import make_plan
-    from claimscore.rundir import RunDirectory
+    from claimscore.runs import RunDirectory
 
     torch.set_num_threads(1)
     kinds = {
@@ -279,7 +279,7 @@ def of_the_cache(work: Path) -> dict[str, float]:
 
 def of_parts(work: Path) -> dict[str, float]:
     """Wall seconds of writing what a step made of a chunk, with the line that makes it count."""
-    from claimscore.rundir import RunDirectory
+    from claimscore.runs import RunDirectory
     from claimscore.tables import TABLES
 
     n = 64 * 288

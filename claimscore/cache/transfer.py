@@ -32,7 +32,7 @@ from claimscore.cache.entry import damage_of
 from claimscore.cache.store import DiskCache
 from claimscore.cache.table import NewRow
 from claimscore.errors import ConfigError
-from claimscore.storage import Folder, is_remote, open_file
+from claimscore.storage import Storage, is_remote, open_file
 from claimscore.types import JSON
 
 #: Of the file's form, not of the program.
@@ -108,7 +108,7 @@ def export_answers(cache: DiskCache, target: Path | str) -> Exported:
     return found
 
 
-def _object(address: str) -> tuple[Folder, str]:
+def _object(address: str) -> tuple[Storage, str]:
     folder, name = open_file(address)
     if not name:
         raise ConfigError(f"{address}: this is not a file; name one in it")

@@ -23,7 +23,7 @@ from claimscore.metrics.fact_similarity import factsim
 from claimscore.pipeline.encoders import load_model
 from claimscore.pipeline.encoders.results import open_store
 from claimscore.pipeline.run import OnProgress, RunResult, run
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 
 logger = logging.getLogger("claimscore")
 

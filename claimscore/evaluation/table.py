@@ -15,7 +15,7 @@ from claimscore.errors import ConfigError, InputError
 from claimscore.records.columns import ColumnError, TypeFinder, parse_record
 from claimscore.records.files import find_files
 from claimscore.records.readers import Record, place, read
-from claimscore.rundir import RunDirectory, damage_as_error
+from claimscore.runs import RunDirectory, damage_as_error
 
 RATINGS = "ratings"
 ID = "id"
@@ -139,10 +139,10 @@ def _read_files(source: str, wanted: Sequence[str]) -> Table:
 
 def _read_run(path: Path | str, wanted: Sequence[str]) -> Table:
     directory = RunDirectory.reader(path)
-    if not directory.folder.exists("scores.parquet"):
+    if not directory.storage.exists("scores.parquet"):
         raise ConfigError(f"{path}: the run has no scores yet; run it to the end first")
     with damage_as_error(path):
-        scores = pl.scan_parquet(directory.folder.address("scores.parquet"), glob=False)
+        scores = pl.scan_parquet(directory.storage.address("scores.parquet"), glob=False)
         metrics = scores.select(pl.col("metric").unique(maintain_order=True)).collect()
         known = metrics.to_series().to_list()
         records = directory.scan("records")

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from claimscore.pipeline.plan import Plan, PlannedPass, PlannedTask
-from claimscore.rundir import KEPT, RunDirectory
+from claimscore.runs import KEPT, RunDirectory
 
 
 @dataclasses.dataclass(frozen=True)

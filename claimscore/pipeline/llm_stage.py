@@ -31,7 +31,7 @@ from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, side_texts
 from claimscore.pipeline.tasks.decompose import sentences_as_claims
 from claimscore.prompts import Prompt, numbered
 from claimscore.prompts.prompt import PromptSettings
-from claimscore.rundir import ChunkFiles
+from claimscore.runs import ChunkFiles
 from claimscore.tables import FAILURES
 from claimscore.types import Completion, Failure, OutputSchema, Request
 

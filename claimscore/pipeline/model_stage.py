@@ -32,7 +32,7 @@ from claimscore.pipeline.passes.pass_counts import count_tokens
 from claimscore.pipeline.plan import PlannedPass
 from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.settings import model_settings
-from claimscore.rundir import ChunkFiles, RunDirectory
+from claimscore.runs import ChunkFiles, RunDirectory
 from claimscore.types import JSON
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from claimscore.errors import ClaimscoreError
 from claimscore.pipeline.encoders.results import StoreStats
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.stats import EngineStats
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 from claimscore.types import JSON
 
 #: Seconds between two calls of a listener.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from claimscore.pipeline.passes import PASSES
 from claimscore.pipeline.progress import P, ProgressReporter
 from claimscore.pipeline.tasks import TASKS
-from claimscore.rundir import DamagedPart, RunDirectory
+from claimscore.runs import DamagedPart, RunDirectory
 
 #: The works of which a step is made, by what it is; in an order in which each comes after those.
 _MADE_FROM: Mapping[str, Sequence[str]] = {

@@ -48,7 +48,7 @@ from claimscore.pipeline.stages import missing_roles, run_stages
 from claimscore.records import Dataset, Prepared, keep, prepare, recall
 from claimscore.records.columns import ALTERNATIVES
 from claimscore.records.dataset import SPOOLED, Required
-from claimscore.rundir import DamagedPart, RunDirectory, damage_as_error
+from claimscore.runs import DamagedPart, RunDirectory, damage_as_error
 from claimscore.types import JSON
 
 #: How often, at most, a call repairs what it finds damaged while it reads: a disk may be dying.
@@ -194,7 +194,7 @@ def _with_earlier_metrics(
     config: RunConfig, known: Catalogue, directory: RunDirectory
 ) -> tuple[RunConfig, tuple[Metric, ...]]:
     """The metrics that the folder has scores of, and those asked for now: none is dropped."""
-    if not directory.folder.exists("scores.parquet"):
+    if not directory.storage.exists("scores.parquet"):
         return _load(config, known, ())
     earlier = directory.settings.get("additive", {}).get("metrics", ())
     files: Sequence[Path] = ()

@@ -14,7 +14,7 @@ import polars as pl
 from claimscore.errors import ConfigError
 from claimscore.metrics.base import ChunkTables, Metric, Score, signature
 from claimscore.metrics.bootstrap import MIN_VALUES, RunningMean
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 from claimscore.tables import SCORES, TABLES
 from claimscore.types import JSON
 

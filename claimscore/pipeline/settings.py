@@ -20,7 +20,7 @@ from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.passes import PASSES
 from claimscore.pipeline.plan import Plan, other_models
 from claimscore.prompts import Prompt
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 from claimscore.types import JSON
 
 _PATHS = ("out", "prompts_dir", "cache_dir")

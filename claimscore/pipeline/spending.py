@@ -24,7 +24,7 @@ from claimscore.pipeline.llm.budget.cap import (
 )
 from claimscore.pipeline.llm.budget.ledger import Allowance, Ledger, parse_spent
 from claimscore.pipeline.llm.budget.pricing import PICO
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 
 #: The store allows so many parts of a cap one after the other: a kill and another machine cost one
 #: part at most, and a whole run waits for the store so many times.

@@ -30,7 +30,7 @@ from claimscore.pipeline.plan import Plan
 from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.spending import open_ledger
 from claimscore.pipeline.supervision import supervised
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 
 
 def missing_roles(plan: Plan, todo: Sequence[ChunkTodo]) -> list[str]:

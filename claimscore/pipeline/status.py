@@ -10,7 +10,7 @@ from claimscore.pipeline.plan import make_plan
 from claimscore.pipeline.scoring import failures_by_kind
 from claimscore.pipeline.settings import config_from
 from claimscore.pipeline.spending import run_spent
-from claimscore.rundir import RunDirectory, again_where_merged, damage_as_error
+from claimscore.runs import RunDirectory, again_where_merged, damage_as_error
 from claimscore.types import JSON
 
 
@@ -41,7 +41,7 @@ def _status(out: Path | str, directory: RunDirectory) -> JSON:
     n_chunks = directory.n_chunks
     plan = make_plan(config, directory.read("records", 0).columns)
     todo = find_todo(plan, directory, n_chunks, retry_failed=False)
-    complete = not todo and directory.folder.exists("scores.parquet")
+    complete = not todo and directory.storage.exists("scores.parquet")
     return {
         **begun,
         "records": records,

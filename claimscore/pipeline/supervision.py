@@ -16,7 +16,7 @@ from claimscore.errors import StoppedEarly
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.stopping import STOP_GRACE_S
 from claimscore.pipeline.progress import P, ProgressReporter
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 
 #: Exit status of a run that was stopped and can be taken up again.
 EXIT_STOPPED = 75

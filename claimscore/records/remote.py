@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from claimscore.errors import InputError
-from claimscore.storage import Folder, open_file
+from claimscore.storage import Storage, open_file
 from claimscore.storage.missing import instead_of
 
 _MAGIC = re.compile("[*?[]")
@@ -16,7 +16,7 @@ _MAGIC = re.compile("[*?[]")
 class RemoteFile(NamedTuple):
     """A file of a bucket, as it was when it was first looked at."""
 
-    folder: Folder
+    folder: Storage
     key: str
     size: int
     version: str
@@ -50,7 +50,7 @@ def find_remote(source: str) -> list[RemoteFile]:
     return [remote_file(folder, name) for name in found]
 
 
-def remote_file(folder: Folder, key: str) -> RemoteFile:
+def remote_file(folder: Storage, key: str) -> RemoteFile:
     """Look at one file; `InputError` where there is none, with a suggestion where there is one."""
     try:
         found = folder.stat(key)

@@ -26,7 +26,7 @@ from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import TaskInput, side_texts
 from claimscore.prompts import DEFAULT_VERSION, Prompt, load_prompt
 from claimscore.report.data import DetailChunk, Exchange
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 from claimscore.types import Completion, Message, Request, Usage
 
 NOT_IN_CACHE = "The answer is not in the cache on this machine."

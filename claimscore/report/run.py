@@ -16,7 +16,7 @@ from claimscore.metrics import load_metric
 from claimscore.report.data import DetailChunk, Exchanges, MetricFacts, ReportTables, RunFacts
 from claimscore.report.exchanges import open_exchanges
 from claimscore.report.html import write_report
-from claimscore.rundir import RunDirectory, again_where_merged, damage_as_error
+from claimscore.runs import RunDirectory, again_where_merged, damage_as_error
 
 #: What users call the models of a run, by their role.
 _MODELS = {
@@ -36,7 +36,7 @@ def write_run_report(out: Path | str) -> Path | str:
     Raises `ConfigError` where `out` is no run directory or its run has no scores yet.
     """
     directory = RunDirectory.reader(out)
-    if not all(map(directory.folder.exists, ("summary.json", "scores.parquet"))):
+    if not all(map(directory.storage.exists, ("summary.json", "scores.parquet"))):
         raise ConfigError(f"{out}: the run has no scores yet; run it to the end first")
     directory.check_scores()
     with (
@@ -45,14 +45,14 @@ def write_run_report(out: Path | str) -> Path | str:
         directory.writing("report.html") as path,
     ):
         write_report(_tables(directory, directory.summary(), exchanges), path)
-    return directory.folder.address("report.html")
+    return directory.storage.address("report.html")
 
 
 def _tables(
     directory: RunDirectory, summary: Mapping[str, Any], exchanges: Exchanges | None
 ) -> ReportTables:
     settings = directory.settings
-    scores = pl.scan_parquet(directory.folder.address("scores.parquet"), glob=False)
+    scores = pl.scan_parquet(directory.storage.address("scores.parquet"), glob=False)
 
     def chunks() -> Iterator[DetailChunk]:
         names = [name for name in DetailChunk._fields if name != "scores"]

@@ -14,20 +14,20 @@ from typing import BinaryIO
 
 from claimscore.atomic import atomic_file, os_errors, sync_folder, write_bytes
 from claimscore.file_lock import FileLock
-from claimscore.storage.folder import Stat, checked
+from claimscore.storage.interface import Stat, checked
 
 #: What file systems answer that know no second name for a file.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 
 
-class LocalFolder:
-    """A `Folder` on a disk that one machine, or several by NFS or the like, have in common."""
+class LocalStorage:
+    """A `Storage` on a disk that one machine, or several by NFS or the like, have in common."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def __repr__(self) -> str:
-        return f"LocalFolder({str(self._path)!r})"
+        return f"LocalStorage({str(self._path)!r})"
 
     @property
     def name(self) -> str:
@@ -44,8 +44,8 @@ class LocalFolder:
     def address(self, name: str = "") -> Path:
         return self._path / checked(name) if name else self._path
 
-    def child(self, prefix: str) -> LocalFolder:
-        return LocalFolder(self.address(prefix))
+    def child(self, prefix: str) -> LocalStorage:
+        return LocalStorage(self.address(prefix))
 
     def read(self, name: str) -> bytes:
         with self._reading(name) as path:

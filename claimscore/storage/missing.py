@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import difflib
 
-from claimscore.storage.folder import Folder
-from claimscore.storage.objects import ObjectFolder
+from claimscore.storage.interface import Storage
+from claimscore.storage.objects import ObjectStorage
 
 
-def instead_of(folder: Folder, name: str) -> str:
+def instead_of(folder: Storage, name: str) -> str:
     """A hint to put behind `there is no such file`: it is a folder, or others are called alike.
 
     Raises what listing raises, which tells a missing bucket from a missing object.
     """
-    if not isinstance(folder, ObjectFolder) or not folder.writable:
+    if not isinstance(folder, ObjectStorage) or not folder.writable:
         return ""
     if folder.some_names(name):
         return f"; it is a folder: name a file in it or a pattern such as {name}/*.jsonl"

@@ -24,7 +24,7 @@ from obstore import exceptions
 
 from claimscore.errors import ConfigError
 from claimscore.storage.addresses import Address
-from claimscore.storage.folder import Stat, checked
+from claimscore.storage.interface import Stat, checked
 from claimscore.storage.ranges import RangeReader
 from claimscore.storage.stores import no_bucket, open_store, store_errors
 from claimscore.storage.waiting import interruptible
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 _UPLOADS = 4
 
 
-class ObjectFolder:
-    """A `Folder` in a bucket, or on a web server, from which one can only read."""
+class ObjectStorage:
+    """A `Storage` in a bucket, or on a web server, from which one can only read."""
 
     def __init__(
         self, store: ObjectStore, address: Address, wrote: threading.Event | None = None
@@ -47,12 +47,12 @@ class ObjectFolder:
         self._wrote = wrote or threading.Event()  # for all folders of this connection
 
     @classmethod
-    def at(cls, address: Address) -> ObjectFolder:
+    def at(cls, address: Address) -> ObjectStorage:
         """The folder at an address."""
         return cls(open_store(address), address)
 
     def __repr__(self) -> str:
-        return f"ObjectFolder({self.name!r})"
+        return f"ObjectStorage({self.name!r})"
 
     @property
     def name(self) -> str:
@@ -69,9 +69,9 @@ class ObjectFolder:
     def address(self, name: str = "") -> str:
         return str(self._address._replace(path=self._key(name)) if name else self._address)
 
-    def child(self, prefix: str) -> ObjectFolder:
+    def child(self, prefix: str) -> ObjectStorage:
         address = self._address._replace(path=self._key(prefix))
-        return ObjectFolder(self._store, address, self._wrote)
+        return ObjectStorage(self._store, address, self._wrote)
 
     def read(self, name: str) -> bytes:
         with self._errors(name):

@@ -11,7 +11,7 @@ import polars as pl
 from claimscore.errors import ConfigError, InputError
 from claimscore.metrics.base import ChunkTables, PassNeed
 from claimscore.metrics.summac.tables import Images, read_images
-from claimscore.rundir import RunDirectory, damage_as_error
+from claimscore.runs import RunDirectory, damage_as_error
 from claimscore.training.summac_data import Half, read_label
 
 

@@ -10,7 +10,7 @@ import pytest
 from claimscore.cache.transfer import export_answers, import_answers
 from claimscore.cli import _main
 from claimscore.errors import ConfigError
-from claimscore.storage import open_folder
+from claimscore.storage import open_storage
 from tests.cache.samples import entries, filled, opened
 
 N = 30
@@ -27,7 +27,7 @@ def test_answers_travel_by_a_bucket(
     before = set(Path(tempfile.gettempdir()).glob("claimscore-*"))
     mine, theirs = (("--cache-dir", str(tmp_path / who)) for who in ("mine", "theirs"))
     assert _main(["cache", "export", f"{s3}/{name}", *mine]) == 0
-    assert open_folder(s3).read(name) == (tmp_path / Path(name).name).read_bytes()
+    assert open_storage(s3).read(name) == (tmp_path / Path(name).name).read_bytes()
     assert _main(["cache", "import", f"{s3}/{name}", *theirs]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[0] == f"{s3}/{name}: 30 answers written"
@@ -40,7 +40,7 @@ def test_answers_travel_by_a_bucket(
 def test_what_cannot_be(s3: str, tmp_path: Path) -> None:
     """No such object, no such bucket, no name, a web server, a foreign object."""
     filled(tmp_path / "mine", 1)
-    open_folder(s3).write("foreign.jsonl", b"{}\n")
+    open_storage(s3).write("foreign.jsonl", b"{}\n")
     with opened(tmp_path / "mine") as cache:
         for address, message in (
             (f"{s3}/none.jsonl", "none.jsonl: there is no such file"),

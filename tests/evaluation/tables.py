@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 from claimscore.tables import SCORES
 
 Row = Mapping[str, Any]

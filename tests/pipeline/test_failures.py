@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from claimscore.pipeline.scoring import failed, failures_by_kind
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 from claimscore.tables import FAILURES
 
 

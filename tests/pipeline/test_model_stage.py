@@ -34,7 +34,7 @@ from claimscore.pipeline.plan import make_plan
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.run import run
 from claimscore.pipeline.stages import Stages
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 from tests.children import killed_at_last
 from tests.tiny_models import save_tiny_nli
 

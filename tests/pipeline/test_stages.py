@@ -25,7 +25,7 @@ from claimscore.pipeline.model_stage import LocalModels
 from claimscore.pipeline.plan import Plan, make_plan
 from claimscore.pipeline.progress import Pace, Progress
 from claimscore.pipeline.stages import Stages
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 from claimscore.tables import CLAIMS, FAILURES, NLI
 from claimscore.types import Completion, Request
 from tests.pipeline.passes.test_model_pass import FakeClassifier

@@ -10,7 +10,7 @@ import pytest
 from claimscore.console.result import print_result
 from claimscore.metrics import catalogue
 from claimscore.pipeline.scoring import truncations
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 from claimscore.tables import NLI
 from tests.older_runs import forget_sums
 

@@ -22,7 +22,7 @@ from claimscore.report import DetailChunk
 from claimscore.report.citations import PAPERS, citations
 from claimscore.report.exchanges import NOT_IN_CACHE, NOT_RENDERED, RunExchanges
 from claimscore.report.run import write_run_report
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 from claimscore.types import Completion, OutputSchema, Request, Usage
 from tests.report.hostile import hostile
 from tests.report.pages import Page, read

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
-from claimscore.storage import Folder, open_folder
+from claimscore.storage import Storage, open_storage
 from claimscore.storage.addresses import parse_address
 from tests.object_store import KEY, SECRET, aws_environment
 
-ASK: dict[str, Callable[[Folder], object]] = {
+ASK: dict[str, Callable[[Storage], object]] = {
     "read": lambda folder: folder.read("x"),
     "write": lambda folder: folder.write("x", b""),
     "create": lambda folder: folder.create("x", b""),
@@ -58,7 +58,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[http.server.HTTPServer
         server.shutdown()
 
 
-def _refusal(folder: Folder, how: str) -> ClaimscoreError:
+def _refusal(folder: Storage, how: str) -> ClaimscoreError:
     with pytest.raises(ClaimscoreError) as refused:
         ASK[how](folder)
     text = str(refused.value)
@@ -88,7 +88,7 @@ def test_a_refusal_is_said(
 ) -> None:
     """What is wrong, where, and which variable to look at."""
     refusing.answer = (status, code)
-    error = _refusal(open_folder("s3://some-bucket/run"), how)
+    error = _refusal(open_storage("s3://some-bucket/run"), how)
     assert type(error) is kind
     assert message in str(error)
 
@@ -99,7 +99,7 @@ def test_a_store_that_is_not_reached_is_a_stop(how: str, monkeypatch: pytest.Mon
     monkeypatch.setattr("claimscore.storage.stores.RETRY", {"max_retries": 1})
     for name, value in aws_environment("http://127.0.0.1:9").items():
         monkeypatch.setenv(name, value)
-    error = _refusal(open_folder("s3://some-bucket/run"), how)
+    error = _refusal(open_storage("s3://some-bucket/run"), how)
     assert type(error) is StoppedEarly
     assert "http://127.0.0.1:9 was not reached" in str(error)
     assert "AWS_ENDPOINT_URL" in str(error)
@@ -107,7 +107,7 @@ def test_a_store_that_is_not_reached_is_a_stop(how: str, monkeypatch: pytest.Mon
 
 def test_ctrl_c_is_heard_while_a_store_is_waited_for() -> None:
     """A server that takes the request and says nothing; the interrupt comes when it has it."""
-    ask = "from claimscore.storage import open_folder; open_folder('s3://some-bucket').read('x')"
+    ask = "from claimscore.storage import open_storage; open_storage('s3://some-bucket').read('x')"
     with socket.create_server(("127.0.0.1", 0)) as server:
         environment = aws_environment(f"http://127.0.0.1:{server.getsockname()[1]}")
         with (
@@ -130,7 +130,7 @@ def test_plain_http_must_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in aws_environment("http://127.0.0.1:9").items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("AWS_ALLOW_HTTP")
-    assert "AWS_ALLOW_HTTP=true" in str(_refusal(open_folder("s3://some-bucket/run"), "read"))
+    assert "AWS_ALLOW_HTTP=true" in str(_refusal(open_storage("s3://some-bucket/run"), "read"))
 
 
 def test_a_profile_is_boto3s_business(
@@ -143,16 +143,16 @@ def test_a_profile_is_boto3s_business(
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     with pytest.raises(ConfigError, match=f"{s3}: no credentials were found; set AWS_ACCESS"):
-        open_folder(s3)
+        open_storage(s3)
     (tmp_path / "credentials").write_text(
         f"[team]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n"
     )
     monkeypatch.setenv("AWS_PROFILE", "team")
-    open_folder(s3).write("x", b"by profile")
-    assert open_folder(s3).read("x") == b"by profile"
+    open_storage(s3).write("x", b"by profile")
+    assert open_storage(s3).read("x") == b"by profile"
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     with pytest.raises(ConfigError, match="nobody"):
-        open_folder(s3)
+        open_storage(s3)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_an_address_that_cannot_be(
     """Said at once, and what may be a secret is not shown."""
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     with pytest.raises(ConfigError) as refused:
-        open_folder(address)
+        open_storage(address)
     assert message in str(refused.value)
     assert SECRET not in str(refused.value)
 
@@ -204,7 +204,7 @@ def test_a_store_that_worked_and_refuses_is_a_stop(
 ) -> None:
     """Half-way through a run it is no mistake of the command, which goes on later."""
     refusing.answer = (200, "")
-    folder = open_folder("s3://some-bucket/run").child("a")
+    folder = open_storage("s3://some-bucket/run").child("a")
     folder.write("x", b"")
     refusing.answer = (status, code)
     for how in ASK:

@@ -13,27 +13,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
-from claimscore.storage import Folder, LocalFolder, is_remote, open_folder
+from claimscore.storage import LocalStorage, Storage, is_remote, open_storage
 from claimscore.storage.addresses import Address
-from claimscore.storage.objects import ObjectFolder
+from claimscore.storage.objects import ObjectStorage
 
 KINDS = ("local", "memory", "s3", "gs")
 
 
-def in_memory() -> ObjectFolder:
-    return ObjectFolder(MemoryStore(), Address("s3", "s3://memory", "run"))
+def in_memory() -> ObjectStorage:
+    return ObjectStorage(MemoryStore(), Address("s3", "s3://memory", "run"))
 
 
 @pytest.fixture(params=KINDS)
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     if request.param == "local":
-        return open_folder(tmp_path / "run")
+        return open_storage(tmp_path / "run")
     if request.param == "memory":
         return in_memory()
-    return open_folder(request.getfixturevalue(request.param) + "/run")
+    return open_storage(request.getfixturevalue(request.param) + "/run")
 
 
-def test_what_is_written_is_read(folder: Folder) -> None:
+def test_what_is_written_is_read(folder: Storage) -> None:
     """Content, size and existence, of a file, an empty one and a missing one."""
     folder.write("claims/00001.parquet", b"one")
     folder.write("empty", b"")
@@ -50,7 +50,7 @@ def test_what_is_written_is_read(folder: Folder) -> None:
             ask("empty/below")  # type: ignore[operator]
 
 
-def test_a_child_is_the_same_place(folder: Folder) -> None:
+def test_a_child_is_the_same_place(folder: Storage) -> None:
     """What is written through one is seen through the other."""
     folder.child("claims").write("a/b", b"x")
     assert folder.read("claims/a/b") == b"x"
@@ -58,7 +58,7 @@ def test_a_child_is_the_same_place(folder: Folder) -> None:
     assert str(folder.child("claims").address("a/b")) == f"{folder.name}/claims/a/b"
 
 
-def test_names_are_sorted_and_of_whole_folders(folder: Folder) -> None:
+def test_names_are_sorted_and_of_whole_folders(folder: Storage) -> None:
     """A prefix is a folder's name, not the beginning of one; dotted names are ours."""
     for name in ("t/2", "t/10", "t-2/1", "t/a/b", "u", "t/.hidden"):
         folder.write(name, b"")
@@ -67,7 +67,7 @@ def test_names_are_sorted_and_of_whole_folders(folder: Folder) -> None:
     assert list(folder.names("none")) == []
 
 
-def test_only_one_of_many_creates(folder: Folder) -> None:
+def test_only_one_of_many_creates(folder: Storage) -> None:
     """Sixteen threads try at once; one is told that it succeeded, and its content is there."""
     with ThreadPoolExecutor(16) as pool:
         won = list(pool.map(lambda n: folder.create("lock/run", b"%d" % n), range(16)))
@@ -75,7 +75,7 @@ def test_only_one_of_many_creates(folder: Folder) -> None:
     assert folder.read("lock/run") == b"%d" % won.index(True)
 
 
-def test_only_one_of_many_replaces_a_version(folder: Folder) -> None:
+def test_only_one_of_many_replaces_a_version(folder: Storage) -> None:
     """Sixteen threads saw the same version; one replaces it."""
     folder.write("lease", b"old")
     seen = folder.version("lease")
@@ -89,7 +89,7 @@ def test_only_one_of_many_replaces_a_version(folder: Folder) -> None:
     assert folder.version("none") is None
 
 
-def test_deleting_is_idempotent(folder: Folder) -> None:
+def test_deleting_is_idempotent(folder: Storage) -> None:
     """Files that are not there are no error, alone or among others."""
     folder.write("a", b"")
     folder.write("b/c", b"")
@@ -99,7 +99,7 @@ def test_deleting_is_idempotent(folder: Folder) -> None:
     assert list(folder.names()) == []
 
 
-def test_a_stream_reads_and_seeks(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_reads_and_seeks(folder: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than one range, from the beginning and from within."""
     monkeypatch.setattr("claimscore.storage.ranges.RANGE_BYTES", 1000)
     data = bytes(range(256)) * 20
@@ -112,7 +112,7 @@ def test_a_stream_reads_and_seeks(folder: Folder, monkeypatch: pytest.MonkeyPatc
         assert stream.readline() == data[-3993 : data.index(b"\n", len(data) - 3993) + 1]
 
 
-def test_a_local_file_is_uploaded(folder: Folder, tmp_path: Path) -> None:
+def test_a_local_file_is_uploaded(folder: Storage, tmp_path: Path) -> None:
     """One of several parts, byte for byte."""
     data = bytes(range(256)) * 25_000  # 6.4 MB
     (tmp_path / "source").write_bytes(data)
@@ -120,7 +120,7 @@ def test_a_local_file_is_uploaded(folder: Folder, tmp_path: Path) -> None:
     assert folder.read("results/all") == data
 
 
-def test_wrong_names_are_refused(folder: Folder) -> None:
+def test_wrong_names_are_refused(folder: Storage) -> None:
     """No name leads out of the folder."""
     for name in ("../x", "/x", "a//b", "a/./b", "", "x\0"):
         with pytest.raises(ValueError, match="not a name"):
@@ -132,10 +132,10 @@ def test_addresses() -> None:
     assert is_remote("s3://bucket/x")
     assert not is_remote("dir/x")
     assert not is_remote(Path("s3://bucket/x"))
-    assert isinstance(open_folder("x"), LocalFolder)
-    assert open_folder("x").local == Path("x")
-    assert open_folder("gs://bucket/x/").name == "gs://bucket/x"
-    assert open_folder("gs://bucket/x/").local is None
+    assert isinstance(open_storage("x"), LocalStorage)
+    assert open_storage("x").local == Path("x")
+    assert open_storage("gs://bucket/x/").name == "gs://bucket/x"
+    assert open_storage("gs://bucket/x/").local is None
 
 
 NAMES = st.sampled_from(["a", "b/c", "b/d", "b/e/f", ".hidden", "b-"])
@@ -161,7 +161,7 @@ def _unsynced() -> Iterator[str]:
         yield path
 
 
-def _done(folder: Folder, step: tuple[object, ...], seen: dict[str, str]) -> object:
+def _done(folder: Storage, step: tuple[object, ...], seen: dict[str, str]) -> object:
     """What a step answers; a version is the folder's own business."""
     match step:
         case ("look", str(name)):
@@ -185,7 +185,7 @@ def _done(folder: Folder, step: tuple[object, ...], seen: dict[str, str]) -> obj
 def test_a_disk_and_a_store_give_the_same_answers(steps: list[tuple[object, ...]]) -> None:
     """The same operations in the same order end in the same files."""
     with _unsynced() as path:
-        folders: tuple[Folder, ...] = (LocalFolder(Path(path)), in_memory())
+        folders: tuple[Storage, ...] = (LocalStorage(Path(path)), in_memory())
         seen: tuple[dict[str, str], ...] = ({}, {})
         for step in steps:
             # what was looked at just now is swapped; a stale version differs from store to store
@@ -202,7 +202,7 @@ def test_a_disk_and_a_store_give_the_same_answers(steps: list[tuple[object, ...]
 def test_only_the_version_that_was_seen_is_replaced(steps: list[tuple[object, ...]]) -> None:
     """Whatever happened since somebody looked, a swap succeeds only where nothing changed."""
     with _unsynced() as path:
-        for folder in (LocalFolder(Path(path)), in_memory()):
+        for folder in (LocalStorage(Path(path)), in_memory()):
             seen: dict[str, str] = {}
             for step in steps:
                 _done(folder, step, seen)

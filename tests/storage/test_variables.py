@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError
-from claimscore.storage import open_folder
+from claimscore.storage import open_storage
 
 #: The key of Azurite's own account, which is public.
 AZURITE_KEY = (
@@ -55,7 +55,7 @@ def azure(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 @pytest.mark.parametrize("root", ["az://box", "abfss://box@devstoreaccount1.dfs.core.windows.net"])
 def test_an_azure_server_of_ones_own(azure: Any, root: str) -> None:
     """Both forms of an address, with the variables of the documentation."""
-    folder = open_folder(f"{root}/run")
+    folder = open_storage(f"{root}/run")
     with pytest.raises(ConfigError, match="access is denied"):
         folder.read("x.parquet")
     with pytest.raises(PermissionError):
@@ -70,7 +70,7 @@ def test_a_connection_string_is_not_read(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", f"AccountName=a;AccountKey={AZURITE_KEY}")
     with pytest.raises(ConfigError, match="CONNECTION_STRING is not read; set its parts") as error:
-        open_folder("az://box/run")
+        open_storage("az://box/run")
     assert AZURITE_KEY not in str(error.value)
 
 
@@ -78,7 +78,7 @@ def test_a_google_server_by_a_service_account(gs: str) -> None:
     """What obstore wrote, polars scans."""
     buffer = io.BytesIO()
     pl.DataFrame({"n": range(10)}).write_parquet(buffer)
-    folder = open_folder(f"{gs}/a b")
+    folder = open_storage(f"{gs}/a b")
     folder.write("x.parquet", buffer.getvalue())
     table = pl.scan_parquet(str(folder.address("x.parquet")), glob=False)
     assert table.sum().collect().item() == 45

@@ -17,7 +17,7 @@ from claimscore.pipeline.encoders.protocols import ModelInfo
 from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.passes.pair_nli import BLOCK_NLI_PASS
 from claimscore.records.halves import in_first_half
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 from claimscore.tables import TABLES
 from claimscore.training.summac_conv import SummaCTrainingConfig, cut_need, train_summac_conv
 

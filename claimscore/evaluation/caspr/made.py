@@ -15,7 +15,7 @@ from claimscore.config import Granularity, LLMConfig, RunConfig
 from claimscore.evaluation.caspr.pairs import MADE_FROM, Annotated
 from claimscore.pipeline.llm.budget.cap import SPEND_FILE, spent_so_far
 from claimscore.pipeline.run import OnProgress, run
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 
 #: The runs of an evaluation, folders inside its own.
 PARAPHRASES, NEGATIONS, SCORED = "paraphrases", "negations", "run"

@@ -13,7 +13,7 @@ from claimscore.blocks import find_cut
 from claimscore.errors import ConfigError
 from claimscore.evaluation.compare.source import Source
 from claimscore.evaluation.compare.units import BATCH
-from claimscore.rundir import damage_as_error
+from claimscore.runs import damage_as_error
 from claimscore.tables import SIDE_COLUMNS, SOURCE_SIDE
 
 LABELS = ("entailment", "neutral", "contradiction")

@@ -45,7 +45,7 @@ from claimscore.evaluation.compare.units import (
     read_units,
 )
 from claimscore.pipeline.encoders.protocols import Embedder
-from claimscore.rundir import again_where_merged
+from claimscore.runs import again_where_merged
 
 #: So many ids that one run lacks are named.
 NAMED_IDS = 5

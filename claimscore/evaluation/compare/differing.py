@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from claimscore.evaluation.compare.source import Source
-from claimscore.rundir import damage_as_error
+from claimscore.runs import damage_as_error
 
 #: The settings of a run, the ones people change first; others follow.
 _FIRST = ("records", "prompts", "llm", "texts", "nli", "embedder", "token_encoder")

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from claimscore.errors import ConfigError, InputError
-from claimscore.rundir import RunDirectory, damage_as_error
+from claimscore.runs import RunDirectory, damage_as_error
 
 #: Groups of more values than this are no groups.
 MAX_GROUPS = 100
@@ -104,10 +104,10 @@ def _open_run(label: str, path: Path | str) -> Source:
         settings = directory.settings
         ids = _record_ids(directory)
         name = "scores.parquet"
-        has_scores = directory.folder.exists(name)
+        has_scores = directory.storage.exists(name)
         if has_scores:
             directory.check_scores()
-        scores = _scan_scores(directory.folder.address(name)) if has_scores else None
+        scores = _scan_scores(directory.storage.address(name)) if has_scores else None
         metrics = _metrics(scores) if scores is not None else {}
         notices = tuple(_notices(directory, settings, scores, metrics, ids.len()))
     return Source(label, path, scores, directory, settings, metrics, ids, notices)

@@ -11,7 +11,7 @@ import polars as pl
 from claimscore.evaluation.compare.matching import KINDS, match_units
 from claimscore.evaluation.compare.similarity import Similarity
 from claimscore.evaluation.compare.source import Source
-from claimscore.rundir import damage_as_error
+from claimscore.runs import damage_as_error
 
 #: The tables that hold units, and what one of them is called.
 TABLES = {"claims": "claim", "facts": "fact"}

@@ -58,7 +58,7 @@ from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import Task, Unit, side_texts
 from claimscore.pipeline.tasks.decompose import sentences_as_claims
 from claimscore.records import prepare
-from claimscore.rundir import RunDirectory, damage_as_error
+from claimscore.runs import RunDirectory, damage_as_error
 from claimscore.tables import FAILURES, TABLES, Table
 from claimscore.types import Completion, Failure, Request
 

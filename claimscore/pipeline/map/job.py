@@ -32,7 +32,7 @@ from claimscore.pipeline.repair import repair
 from claimscore.pipeline.spending import open_ledger, run_spent, take_over_spending
 from claimscore.pipeline.supervision import supervised
 from claimscore.prompts import Prompt, Spec, load_prompt_file
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 from claimscore.types import JSON, Completion
 
 #: Chunks that may be open beyond those that keep the engine busy: their last rows are slow.

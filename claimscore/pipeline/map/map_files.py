@@ -29,9 +29,9 @@ from claimscore.errors import ConfigError
 from claimscore.pipeline.map.table_prompt import ERROR_COLUMN, STAGE
 from claimscore.pipeline.scoring import failures_by_kind
 from claimscore.pipeline.spending import run_spent
-from claimscore.rundir import RunDirectory, damage_as_error, polars_errors
-from claimscore.rundir.settings import agreed
-from claimscore.storage import is_remote, open_file, open_folder
+from claimscore.runs import RunDirectory, damage_as_error, polars_errors
+from claimscore.runs.settings import agreed
+from claimscore.storage import is_remote, open_file, open_storage
 from claimscore.types import JSON
 
 #: The key of the settings in the Parquet metadata.
@@ -104,7 +104,7 @@ class MapFiles:
         if isinstance(out, str) and is_remote(out):
             self._folder, self._name = open_file(out)
         else:
-            self._folder, self._name = open_folder(Path(out).parent), Path(out).name
+            self._folder, self._name = open_storage(Path(out).parent), Path(out).name
         self._failures_name = f"{self._name.removesuffix('.parquet')}.failures.parquet"
         self.where = self._folder.address(self._name)
         self.failures = self._folder.address(self._failures_name)

@@ -23,7 +23,7 @@ from claimscore.pipeline.map.input_table import TableSource
 from claimscore.pipeline.map.map_files import CALLED, COLUMNS, NO_FAILURES, FinishedMap, MapFiles
 from claimscore.pipeline.map.table_prompt import ERROR_COLUMN, STAGE, RowAnswers, TablePrompt
 from claimscore.prompts import Prompt
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 from claimscore.types import JSON
 
 #: Seconds between two versions of state.json.
@@ -174,7 +174,7 @@ class MapParts:
             "updated": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         text = json.dumps(state, indent=2) + "\n"
-        self._directory.folder.write("state.json", text.encode())
+        self._directory.storage.write("state.json", text.encode())
 
     def write_files(self) -> FinishedMap:
         """Put the parts together. The bytes depend on rows and settings alone."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from claimscore.config import RunConfig
     from claimscore.pipeline.model_stage import ModelPool
     from claimscore.pipeline.progress import Progress, ProgressReporter
-    from claimscore.rundir import RunDirectory
+    from claimscore.runs import RunDirectory
 
 #: How long a cluster's head may take to accept a connection.
 REACHED_S = 5.0

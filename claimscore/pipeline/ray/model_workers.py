@@ -40,7 +40,7 @@ from claimscore.pipeline.ray.node_requirements import (
     refuse_version,
 )
 from claimscore.pipeline.settings import model_settings
-from claimscore.rundir import Lies, RunDirectory, WorkerChunk
+from claimscore.runs import Lies, RunDirectory, WorkerChunk
 from claimscore.types import JSON
 
 #: Seconds between two heartbeats: progress comes back, and a stop is told.
@@ -291,7 +291,7 @@ class RayModels:
         nodes = [node["Resources"] for node in working_nodes()]
         device = "cpu" if served and encoders.device == "auto" else encoders.device
         self.layout = plan_layout(nodes, device, cpu_threads())
-        folder = directory.folder
+        folder = directory.storage
         self.settings = WorkerSettings(
             where=directory.name if folder.local is None else str(folder.local.resolve()),
             version=__version__,

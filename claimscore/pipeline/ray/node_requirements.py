@@ -12,7 +12,7 @@ from typing import NamedTuple
 from claimscore import __version__
 from claimscore.config import missing_environment
 from claimscore.errors import ConfigError
-from claimscore.storage import Folder, open_folder
+from claimscore.storage import Storage, open_storage
 
 #: A file in the run directory that says which call works there: a node that reads it sees that
 #: folder, and not another one of its name.
@@ -55,7 +55,7 @@ def plan_layout(nodes: Sequence[Resources], device: str, threads: int) -> Layout
     return Layout(sum(n // each for n in cpus), each, 0, threads, "cpu")
 
 
-def mark_run_folder(folder: Folder, mark: str) -> None:
+def mark_run_folder(folder: Storage, mark: str) -> None:
     """Leave in the run directory what `lacking` looks for."""
     folder.write(_MARK, mark.encode())
 
@@ -64,7 +64,7 @@ def lacking(where: str, mark: str, key_names: Sequence[str]) -> str | None:
     """The lack of this machine, as the rest of a sentence that begins with its name; None where it
     lacks nothing. `mark` was left in the run directory `where`."""
     try:
-        found = open_folder(where).read(_MARK).decode()
+        found = open_storage(where).read(_MARK).decode()
     except FileNotFoundError:
         found = ""
     except (OSError, ConfigError) as exc:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import polars as pl
 
-from claimscore.rundir import damage_as_error
+from claimscore.runs import damage_as_error
 
 REPORT = "report.html"
 

@@ -11,7 +11,7 @@ import polars as pl
 from claimscore import tables
 from claimscore.evaluation.compare.cells import LABELS
 from claimscore.evaluation.compare.comparison import CompareConfig, Comparison, compare
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 
 Values = Mapping[str, Sequence[float | None]]
 

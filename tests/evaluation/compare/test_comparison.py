@@ -11,7 +11,7 @@ import pytest
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.compare.cells import LABELS
 from claimscore.evaluation.compare.output import difference_rows
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 from claimscore.tables import SCORES
 from tests.evaluation.compare.runs import compared, score_rows, write_run
 

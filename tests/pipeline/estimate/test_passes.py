@@ -23,7 +23,7 @@ from claimscore.pipeline.estimate.stage import metric_requirements
 from claimscore.pipeline.passes import PASSES
 from claimscore.pipeline.passes.pass_counts import count_items
 from claimscore.pipeline.run import run, score
-from claimscore.rundir import RunDirectory
+from claimscore.runs import RunDirectory
 from claimscore.tables import TABLES
 from tests.loopback import Loopback
 from tests.pipeline.estimate.test_estimate import claimscore_json

@@ -17,7 +17,7 @@ from claimscore.pipeline.ray.node_requirements import (
     refuse_lack,
     refuse_version,
 )
-from claimscore.storage import open_folder
+from claimscore.storage import open_storage
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,10 @@ def test_there_is_room_for_all_workers_at_a_time(cpus: list[int], threads: int) 
 def test_a_node_sees_the_folder_of_the_run(tmp_path: Path) -> None:
     """A folder of the same name on another machine would swallow what a worker writes."""
     where = str(tmp_path / "run")
-    mark_run_folder(open_folder(where), "this call")
+    mark_run_folder(open_storage(where), "this call")
     assert lacking(where, "this call", ()) is None
     for mark in ("another call", ""):
-        mark_run_folder(open_folder(where), mark)
+        mark_run_folder(open_storage(where), mark)
         with pytest.raises(ConfigError, match=r"node 1\.2\.3\.4 .* does not see .*--out"):
             refuse_lack("1.2.3.4", lacking(where, "this call", ()))
     assert "does not see" in str(lacking(str(tmp_path / "none"), "this call", ()))
@@ -80,7 +80,7 @@ def test_a_node_sees_the_folder_of_the_run(tmp_path: Path) -> None:
 
 def test_a_node_has_the_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are not sent; the one that is missing is named, and no key is shown."""
-    mark_run_folder(open_folder(tmp_path), "this call")
+    mark_run_folder(open_storage(tmp_path), "this call")
     monkeypatch.setenv("CLAIMSCORE_NLI_API_KEY", "sk-one")
     monkeypatch.delenv("OTHER", raising=False)
     lack = lacking(str(tmp_path), "this call", ("CLAIMSCORE_NLI_API_KEY", "OTHER"))

@@ -29,7 +29,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
-from claimscore.storage import Folder
+from claimscore.storage import Storage
 
 #: Seconds that a lease holds without a sign of life, between two signs, between two looks.
 VALID_S, RENEW_S, LOOK_S = 60.0, 10.0, 2.0
@@ -107,7 +107,7 @@ class Lease:
 
     def __init__(
         self,
-        folder: Folder,
+        folder: Storage,
         name: str,
         machine: str = "",
         *,
@@ -243,7 +243,7 @@ class Lease:
         ).to_bytes()
 
 
-def current_holder(folder: Folder, name: str) -> Holder | None:
+def current_holder(folder: Storage, name: str) -> Holder | None:
     """The holder of the lease, as far as this machine's clock can tell; None where it is free."""
     try:
         holder = Holder.read(folder.read(name))

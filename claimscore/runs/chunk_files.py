@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import polars as pl
 
-from claimscore.rundir.index import Merged, Place, Sum
-from claimscore.rundir.parts import PartFiles, Written
-from claimscore.storage import open_folder
+from claimscore.runs.index import Merged, Place, Sum
+from claimscore.runs.parts import PartFiles, Written
+from claimscore.storage import open_storage
 
 if TYPE_CHECKING:
-    from claimscore.rundir.directory import RunDirectory
+    from claimscore.runs.directory import RunDirectory
 
 #: Rows in a file of their own, and the two numbers of its sum where that is known; or rows,
 #: offset, the chunks and generation of a merged file, and its sum.
@@ -65,7 +65,7 @@ class WorkerChunk:
     def __init__(
         self, where: Path | str, chunk: int, finished: Mapping[str, Mapping[str, Lies]]
     ) -> None:
-        self._parts = PartFiles(open_folder(where))
+        self._parts = PartFiles(open_storage(where))
         self._chunk = chunk
         self._places = {
             step: {table: _place(chunk, step, lies) for table, lies in tables.items()}

@@ -12,11 +12,11 @@ import polars as pl
 
 from claimscore.atomic import os_errors
 from claimscore.errors import ConfigError
-from claimscore.rundir.damage import ADVICE, polars_errors
-from claimscore.rundir.home import STATE
-from claimscore.rundir.index import Sum
-from claimscore.rundir.parts import sum_of_file
-from claimscore.storage import Folder
+from claimscore.runs.damage import ADVICE, polars_errors
+from claimscore.runs.home import STATE
+from claimscore.runs.index import Sum
+from claimscore.runs.parts import sum_of_file
+from claimscore.storage import Storage
 from claimscore.tables import SCORES
 
 SCORES_FILE = "scores.parquet"
@@ -80,13 +80,13 @@ def _regrouped(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:
     return paths
 
 
-def keep_sum(folder: Folder, path: Path) -> None:
+def keep_sum(folder: Storage, path: Path) -> None:
     """Remember the sum of the scores that are about to take the place of those there are."""
     sums = [sum_of_file(path), *_sums(folder)[:1]]
     folder.write(_SUMS, json.dumps(sums).encode() + b"\n")
 
 
-def check_sum(folder: Folder) -> None:
+def check_sum(folder: Storage) -> None:
     """`ConfigError` where the scores are not what was written; in a store only their size is
     looked at."""
     sums, address = _sums(folder), folder.address(SCORES_FILE)
@@ -99,7 +99,7 @@ def check_sum(folder: Folder) -> None:
         raise ConfigError(f"{address}: damaged: not what was written; {ADVICE}")
 
 
-def _sums(folder: Folder) -> list[Sum]:
+def _sums(folder: Storage) -> list[Sum]:
     """Empty where an older version wrote the scores."""
     with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
         return [Sum(*found) for found in json.loads(folder.read(_SUMS))]

@@ -19,8 +19,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from claimscore.errors import StoppedEarly
-from claimscore.rundir.journal import LOST
-from claimscore.storage import Folder
+from claimscore.runs.journal import LOST
+from claimscore.storage import Storage
 
 #: So many segments are merged when a run is opened.
 MERGED_ON_OPENING = 64
@@ -49,7 +49,7 @@ class _Batch:
 class SegmentJournal:
     """Without `writer`, a name that no other process has, it can only be read."""
 
-    def __init__(self, folder: Folder, writer: str = "") -> None:
+    def __init__(self, folder: Storage, writer: str = "") -> None:
         self._folder = folder
         self._writer = writer
         self._last = 0

@@ -12,10 +12,10 @@ from typing import Protocol
 from claimscore.atomic import atomic_path, os_errors, remove_leftovers
 from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.file_lock import is_locked
-from claimscore.rundir.journal import FileJournal, Journal
-from claimscore.rundir.lock import FolderLock
-from claimscore.rundir.mirror import Content
-from claimscore.storage import Folder, LocalFolder
+from claimscore.runs.journal import FileJournal, Journal
+from claimscore.runs.lock import FolderLock
+from claimscore.runs.mirror import Content
+from claimscore.storage import LocalStorage, Storage
 from claimscore.tables import TABLES
 
 #: What a run directory holds; a folder without run.toml that holds something else is none.
@@ -35,7 +35,7 @@ class Home(Protocol):
     """The place of a run directory. Threads may share it."""
 
     @property
-    def folder(self) -> Folder:
+    def storage(self) -> Storage:
         """Its files."""
 
     @property
@@ -101,7 +101,7 @@ class LocalHome:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.state = path / STATE
-        self.folder = LocalFolder(path)
+        self.storage = LocalStorage(path)
         self._lock: FolderLock | None = None
 
     def journal(self) -> FileJournal:

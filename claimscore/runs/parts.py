@@ -25,9 +25,9 @@ from typing import NamedTuple
 import polars as pl
 
 from claimscore.atomic import atomic_path, os_errors
-from claimscore.rundir.damage import DamagedPart, polars_errors, why
-from claimscore.rundir.index import Merged, Place, Sum
-from claimscore.storage import Folder
+from claimscore.runs.damage import DamagedPart, polars_errors, why
+from claimscore.runs.index import Merged, Place, Sum
+from claimscore.storage import Storage
 from claimscore.tables import TABLES
 
 #: Tables that one step alone writes: their parts do not name it.
@@ -67,7 +67,7 @@ class PartFiles:
     only parts of one chunk, which are got whole anyway, are compared here too.
     """
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Storage) -> None:
         self._folder = folder
         self._compared: set[tuple[str, Sum]] = set()
 

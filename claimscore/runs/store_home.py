@@ -20,13 +20,13 @@ from claimscore.atomic import os_errors, write_bytes, write_text
 from claimscore.config import user_state_dir
 from claimscore.errors import ClaimscoreError
 from claimscore.file_lock import is_locked
-from claimscore.rundir import settings_files
-from claimscore.rundir.home import LOCK, NOTE, STATE, append_line, end_last_line, refuse_foreign
-from claimscore.rundir.lease import Lease, current_holder
-from claimscore.rundir.lock import FolderLock
-from claimscore.rundir.mirror import Content, Mirror
-from claimscore.rundir.segments import SegmentJournal
-from claimscore.storage import Folder, open_folder
+from claimscore.runs import settings_files
+from claimscore.runs.home import LOCK, NOTE, STATE, append_line, end_last_line, refuse_foreign
+from claimscore.runs.lease import Lease, current_holder
+from claimscore.runs.lock import FolderLock
+from claimscore.runs.mirror import Content, Mirror
+from claimscore.runs.segments import SegmentJournal
+from claimscore.storage import Storage, open_storage
 
 _EVENTS = "events.jsonl"
 
@@ -41,13 +41,13 @@ class StoreHome:
     """An address such as `s3://bucket/runs/a`."""
 
     def __init__(self, where: str, tell: Callable[[str], None]) -> None:
-        self.folder: Folder = open_folder(where)
-        digest = hashlib.sha256(self.folder.name.encode()).hexdigest()[:16]
+        self.storage: Storage = open_storage(where)
+        digest = hashlib.sha256(self.storage.name.encode()).hexdigest()[:16]
         self.state = user_state_dir() / "runs" / digest
         self._tell = tell
         self._lock: FolderLock | None = None
         self._lease: Lease | None = None
-        self._mirror = Mirror(self.folder)
+        self._mirror = Mirror(self.storage)
         self._note: bytes | None = None
         self._copied_events = -1
         self._is_removed = False
@@ -57,12 +57,12 @@ class StoreHome:
     def open(self) -> None:
         with os_errors(self.state):
             self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = FolderLock(self.state, LOCK, self.folder.name)
+        self._lock = FolderLock(self.state, LOCK, self.storage.name)
         try:
-            if not self.folder.exists("run.toml"):
-                tops = {name.partition("/")[0] for name in self.folder.names()}
-                refuse_foreign(sorted(tops - {STATE}), self.folder.name)
-            lease = Lease(self.folder, LOCK, self.machine, tell=self._tell)
+            if not self.storage.exists("run.toml"):
+                tops = {name.partition("/")[0] for name in self.storage.names()}
+                refuse_foreign(sorted(tops - {STATE}), self.storage.name)
+            lease = Lease(self.storage, LOCK, self.machine, tell=self._tell)
             lease.take()
             self._lease = lease
             self._take_events()
@@ -78,7 +78,7 @@ class StoreHome:
         path = self.state / "machine"
         if not path.exists():
             write_text(path, secrets.token_hex(16))
-            write_text(self.state / "address", f"{self.folder.name}\n")
+            write_text(self.state / "address", f"{self.storage.name}\n")
         with os_errors(path):
             return path.read_text()
 
@@ -86,7 +86,7 @@ class StoreHome:
         """Go on with the longer of the store's events and those here, which a kill may leave."""
         path = self.state / _EVENTS
         with os_errors(path), contextlib.suppress(FileNotFoundError):
-            stored = self.folder.read(_EVENTS)
+            stored = self.storage.read(_EVENTS)
             if not path.exists() or path.stat().st_size < len(stored):
                 write_bytes(path, stored)
                 self._copied_events = len(stored)
@@ -103,7 +103,7 @@ class StoreHome:
                 self._empty_state(lease)
                 lease.release()
                 if self._is_removed:
-                    self.folder.delete(LOCK)
+                    self.storage.delete(LOCK)
         finally:
             if lock is not None:
                 lock.release()
@@ -129,20 +129,20 @@ class StoreHome:
     def remove_traces(self) -> None:
         with contextlib.suppress(ClaimscoreError):
             self._mirror.stop()
-            self.folder.delete(*self.folder.names(STATE), _EVENTS, LOCK)
+            self.storage.delete(*self.storage.names(STATE), _EVENTS, LOCK)
 
     def remove(self) -> None:
         self._mirror.stop()
         self._is_removed = True
-        self.folder.delete(*self.folder.names(f"{STATE}/manifest"))
-        self.folder.delete(*(n for n in self.folder.names() if n not in settings_files.NAMES))
-        self.folder.delete(*settings_files.NAMES)
+        self.storage.delete(*self.storage.names(f"{STATE}/manifest"))
+        self.storage.delete(*(n for n in self.storage.names() if n not in settings_files.NAMES))
+        self.storage.delete(*settings_files.NAMES)
 
     def clean(self) -> None:
         end_last_line(self.state / _EVENTS)
 
     def is_locked(self) -> bool:
-        holder = current_holder(self.folder, LOCK)
+        holder = current_holder(self.storage, LOCK)
         if holder is None:
             return False
         with contextlib.suppress(OSError):
@@ -154,14 +154,14 @@ class StoreHome:
 
     def journal(self) -> SegmentJournal:
         writer = self._lease.token if self._lease is not None else ""
-        return SegmentJournal(self.folder.child(f"{STATE}/manifest"), writer)
+        return SegmentJournal(self.storage.child(f"{STATE}/manifest"), writer)
 
     @contextlib.contextmanager
     def writing(self, name: str) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="claimscore-") as scratch:
             path = Path(scratch) / name
             yield path
-            self.folder.upload(name, path)
+            self.storage.upload(name, path)
 
     def mirror(self, name: str, content: Content) -> None:
         self._mirror.add(f"{STATE}/{name}", content)
@@ -171,7 +171,7 @@ class StoreHome:
 
     def mirrored(self, name: str) -> bytes | None:
         try:
-            return self.folder.read(f"{STATE}/{name}")
+            return self.storage.read(f"{STATE}/{name}")
         except FileNotFoundError:
             return None
 

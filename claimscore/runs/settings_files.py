@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from claimscore.errors import ConfigError
-from claimscore.rundir.home import STATE
-from claimscore.rundir.settings import to_toml
-from claimscore.storage import Folder
+from claimscore.runs.home import STATE
+from claimscore.runs.settings import to_toml
+from claimscore.storage import Storage
 
 NAME = "run.toml"
 
@@ -36,7 +36,7 @@ class _File(NamedTuple):
     why: str = ""
 
 
-def write(folder: Folder, settings: Mapping[str, Any]) -> None:
+def write(folder: Storage, settings: Mapping[str, Any]) -> None:
     """Replace both files."""
     text = (_HEADER + to_toml(settings)).encode()
     content = text + _CHECK + f"{zlib.crc32(text):08x}\n".encode()
@@ -44,12 +44,12 @@ def write(folder: Folder, settings: Mapping[str, Any]) -> None:
         folder.write(name, content)
 
 
-def are_there(folder: Folder) -> bool:
+def are_there(folder: Storage) -> bool:
     """Whether there is one of the files."""
     return any(map(folder.exists, NAMES))
 
 
-def read(folder: Folder) -> Found:
+def read(folder: Storage) -> Found:
     """The settings by whichever file is whole; run.toml of an older version has no such line, and
     counts as whole where there is no copy. `ConfigError` where no file says anything."""
     main = _read(folder, NAMES[0])
@@ -72,7 +72,7 @@ def read(folder: Folder) -> Found:
 _MISSING = "missing"
 
 
-def _read(folder: Folder, name: str) -> _File:
+def _read(folder: Storage, name: str) -> _File:
     try:
         content = folder.read(name)
     except FileNotFoundError:

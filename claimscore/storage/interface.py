@@ -1,4 +1,4 @@
-"""`Folder`: what a run asks of the place where it keeps its files."""
+"""`Storage`: what a run asks of the place where it keeps its files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Stat(NamedTuple):
     version: str
 
 
-class Folder(Protocol):
+class Storage(Protocol):
     """Named bytes that are there whole or not at all.
 
     Names are relative, with `/` between their parts; folders in between come and go with the
@@ -88,7 +88,7 @@ class Folder(Protocol):
     def address(self, name: str = "") -> str | Path:
         """The name of the file for polars and for people: a path or a URL."""
 
-    def child(self, prefix: str) -> Folder:
+    def child(self, prefix: str) -> Storage:
         """The folder in this one."""
 
 

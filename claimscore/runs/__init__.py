@@ -8,15 +8,15 @@ a disk and in an object store; `directory` puts them together for the one proces
 
 from __future__ import annotations
 
-from claimscore.rundir.chunk_files import ChunkFiles, Lies, WorkerChunk
-from claimscore.rundir.damage import (
+from claimscore.runs.chunk_files import ChunkFiles, Lies, WorkerChunk
+from claimscore.runs.damage import (
     DamagedPart,
     again_where_merged,
     damage_as_error,
     polars_errors,
 )
-from claimscore.rundir.directory import RunDirectory
-from claimscore.rundir.undoing import KEPT
+from claimscore.runs.directory import RunDirectory
+from claimscore.runs.undoing import KEPT
 
 __all__ = [
     "KEPT",

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 
 import polars as pl
 
-from claimscore.rundir.manifest import Manifest
-from claimscore.rundir.parts import PartFiles
+from claimscore.runs.manifest import Manifest
+from claimscore.runs.parts import PartFiles
 
 #: Chunks of a range, and ranges of the next larger one.
 FANOUT = 64

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from claimscore.rundir.index import Columns, Entry, Merged, Part, PartIndex, Place, Span, Sum
-from claimscore.rundir.journal import LOST, Journal
+from claimscore.runs.index import Columns, Entry, Merged, Part, PartIndex, Place, Span, Sum
+from claimscore.runs.journal import LOST, Journal
 
 _MARK = b',"crc":'
 

@@ -14,7 +14,7 @@ import polars as pl
 
 from claimscore.atomic import os_errors, reason
 from claimscore.errors import ConfigError
-from claimscore.rundir.index import Place
+from claimscore.runs.index import Place
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -29,23 +29,23 @@ from typing import Any, Self
 import polars as pl
 
 from claimscore.errors import ConfigError
-from claimscore.rundir import settings_files
-from claimscore.rundir.chunk_files import ChunkFiles, Lies, WriterChunk, own, plain
-from claimscore.rundir.damage import ADVICE, DamagedPart
-from claimscore.rundir.home import NOTE, STATE, Home, LocalHome
-from claimscore.rundir.manifest import Manifest
-from claimscore.rundir.merging import Merging
-from claimscore.rundir.parts import (
+from claimscore.runs import settings_files
+from claimscore.runs.chunk_files import ChunkFiles, Lies, WriterChunk, own, plain
+from claimscore.runs.damage import ADVICE, DamagedPart
+from claimscore.runs.home import NOTE, STATE, Home, LocalHome
+from claimscore.runs.manifest import Manifest
+from claimscore.runs.merging import Merging
+from claimscore.runs.parts import (
     SINGLE_STEP_TABLES,
     PartFiles,
     checked,
     empty,
 )
-from claimscore.rundir.scores import SCORES_FILE, check_sum, keep_sum, sink_scores
-from claimscore.rundir.settings import agreed, as_stored, without
-from claimscore.rundir.store_home import StoreHome
-from claimscore.rundir.undoing import Undoing
-from claimscore.storage import Folder, is_remote
+from claimscore.runs.scores import SCORES_FILE, check_sum, keep_sum, sink_scores
+from claimscore.runs.settings import agreed, as_stored, without
+from claimscore.runs.store_home import StoreHome
+from claimscore.runs.undoing import Undoing
+from claimscore.storage import Storage, is_remote
 from claimscore.tables import TABLES
 
 _OPTIONS = f"{STATE}/options.json"
@@ -65,7 +65,7 @@ class RunDirectory:
         """`where` is a path or the address of an object store; `tell` hears what people who wait
         for the lock should know."""
         self._home = _home(where, tell)
-        self._parts = PartFiles(self._home.folder)
+        self._parts = PartFiles(self._home.storage)
         self._is_open = False
         self._manifest_or_none: Manifest | None = None
         self._merging_or_none: Merging | None = None
@@ -73,7 +73,7 @@ class RunDirectory:
     @classmethod
     def is_at(cls, where: Path | str) -> bool:
         """Whether there is a run directory."""
-        return settings_files.are_there(cls(where).folder)
+        return settings_files.are_there(cls(where).storage)
 
     @classmethod
     def reader(cls, where: Path | str) -> RunDirectory:
@@ -82,7 +82,7 @@ class RunDirectory:
         It shows what was finished when it was opened. `ConfigError` where files are damaged.
         """
         directory = cls(where)
-        if settings_files.read(directory.folder).settings is None:
+        if settings_files.read(directory.storage).settings is None:
             raise ConfigError(f"{directory.name}: not a run directory; there is no run.toml in it")
         directory._load()
         directory._refuse_damage()
@@ -129,7 +129,7 @@ class RunDirectory:
     ) -> None:
         self._is_open = False
         try:
-            made = settings_files.are_there(self.folder) or self.all_steps()
+            made = settings_files.are_there(self.storage) or self.all_steps()
             if isinstance(error, ConfigError) and not made:
                 self._home.remove_traces()
         finally:
@@ -142,25 +142,25 @@ class RunDirectory:
         self._home.remove()
 
     @property
-    def folder(self) -> Folder:
+    def storage(self) -> Storage:
         """The files of the run directory."""
-        return self._home.folder
+        return self._home.storage
 
     @property
     def name(self) -> str:
         """Its name for people: its path."""
-        return self._home.folder.name
+        return self._home.storage.name
 
     @property
     def title(self) -> str:
         """The last part of its path or address."""
-        local = self.folder.local
+        local = self.storage.local
         return self.name.rpartition("/")[2] if local is None else local.resolve().name
 
     @property
     def path(self) -> Path:
         """Its path on a disk."""
-        path = self.folder.local
+        path = self.storage.local
         if path is None:
             raise RuntimeError(f"{self.name} is not on a disk")
         return path
@@ -177,7 +177,7 @@ class RunDirectory:
     def settings(self) -> dict[str, Any]:
         """The settings of run.toml, or of its copy where it is damaged; empty before the first
         write."""
-        return settings_files.read(self.folder).settings or {}
+        return settings_files.read(self.storage).settings or {}
 
     def mend_settings(self) -> str:
         """Write run.toml or its copy again where one of them is not what was written; says what
@@ -186,14 +186,14 @@ class RunDirectory:
         `ConfigError` where there is work whose settings are lost.
         """
         self._for_writing()
-        found = settings_files.read(self.folder)
+        found = settings_files.read(self.storage)
         if found.settings is not None and not found.whole:
-            settings_files.write(self.folder, found.settings)
+            settings_files.write(self.storage, found.settings)
         if found.settings is None and self.all_steps():
             raise ConfigError(
-                f"{self.folder.address('run.toml')}: missing, and its copy too, so it is not known "
-                "what this run was made with; name another --out and run again (answers are in "
-                "the cache)"
+                f"{self.storage.address('run.toml')}: missing, and its copy too, so it is not "
+                "known what this run was made with; name another --out and run again (answers are "
+                "in the cache)"
             )
         return found.damage
 
@@ -220,7 +220,7 @@ class RunDirectory:
         wanted, stored = as_stored(settings), self.settings
         merged = agreed(stored, wanted, self.name, called) if stored else wanted
         if merged != stored:
-            settings_files.write(self.folder, merged)
+            settings_files.write(self.storage, merged)
 
     def forget_settings(self, names: Iterable[str]) -> None:
         """Take settings out of run.toml (dotted names): nothing was made with them yet."""
@@ -228,13 +228,13 @@ class RunDirectory:
         stored = self.settings
         remaining = without(stored, names)
         if remaining != stored:
-            settings_files.write(self.folder, remaining)
+            settings_files.write(self.storage, remaining)
 
     def options(self) -> dict[str, Any]:
         """The options that `write_options` stored: how the run was called, results or not."""
-        path = self.folder.address(_OPTIONS)
+        path = self.storage.address(_OPTIONS)
         try:
-            options: dict[str, Any] = json.loads(self.folder.read(_OPTIONS))
+            options: dict[str, Any] = json.loads(self.storage.read(_OPTIONS))
         except FileNotFoundError as exc:
             raise ConfigError(f"{path}: {exc.strerror}; {ADVICE}") from exc
         except ValueError as exc:
@@ -244,7 +244,7 @@ class RunDirectory:
     def write_options(self, options: Mapping[str, object]) -> None:
         """Store how the run was called, for commands that go on with it."""
         self._for_writing()
-        self.folder.write(_OPTIONS, (json.dumps(options, indent=2) + "\n").encode())
+        self.storage.write(_OPTIONS, (json.dumps(options, indent=2) + "\n").encode())
 
     # Parts
 
@@ -427,13 +427,13 @@ class RunDirectory:
         """Replace scores.parquet by these rows; the bytes depend on the rows alone."""
         self._for_writing()
         with self.writing(SCORES_FILE) as path:
-            sink_scores(frames, path, self.state / "scores", self.folder.address(SCORES_FILE))
-            keep_sum(self.folder, path)
+            sink_scores(frames, path, self.state / "scores", self.storage.address(SCORES_FILE))
+            keep_sum(self.storage, path)
 
     def check_scores(self) -> None:
         """`ConfigError` where scores.parquet is not what was written; of one in a store only its
         size is looked at."""
-        check_sum(self.folder)
+        check_sum(self.storage)
 
     def writing(self, name: str) -> AbstractContextManager[Path]:
         """A path on this machine; what is written there takes the file's place when the block
@@ -468,17 +468,17 @@ class RunDirectory:
         """Replace summary.json; a NaN in it is an error of the caller."""
         self._for_writing()
         text = json.dumps(summary, indent=2, allow_nan=False)
-        self.folder.write("summary.json", (text + "\n").encode())
+        self.storage.write("summary.json", (text + "\n").encode())
 
     def summary(self) -> dict[str, Any]:
         """The summary that was written last; empty before the first time. `ConfigError` where it
         is damaged."""
         try:
-            found: dict[str, Any] = json.loads(self.folder.read("summary.json"))
+            found: dict[str, Any] = json.loads(self.storage.read("summary.json"))
         except FileNotFoundError:
             return {}
         except ValueError as exc:
-            address = self.folder.address("summary.json")
+            address = self.storage.address("summary.json")
             raise ConfigError(f"{address}: damaged: {exc}; {ADVICE}") from exc
         return found
 
@@ -498,7 +498,7 @@ class RunDirectory:
     def note(self) -> dict[str, Any] | None:
         """The last note, with `at`, the time it was written; None where there is none."""
         try:
-            note: dict[str, Any] = json.loads(self.folder.read(f"{STATE}/{NOTE}"))
+            note: dict[str, Any] = json.loads(self.storage.read(f"{STATE}/{NOTE}"))
         except (OSError, ValueError):
             return None
         return note

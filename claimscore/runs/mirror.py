@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from claimscore.errors import ClaimscoreError
-from claimscore.storage import Folder
+from claimscore.storage import Storage
 
 #: Seconds between two copies; longer where copying takes more than a twentieth of the time.
 COPY_S = 5.0
@@ -20,7 +20,7 @@ Content = Callable[[], bytes | None]
 class Mirror:
     """Writes in a thread from `start` to `stop`. What fails is tried again the next time."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Storage) -> None:
         self._folder = folder
         self._contents: dict[str, Content] = {}
         self._unsent: dict[str, bytes] = {}

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import polars as pl
 
-from claimscore.rundir.damage import DamagedPart
-from claimscore.rundir.index import Place, Span
-from claimscore.rundir.manifest import Manifest
-from claimscore.rundir.merging import Merging
-from claimscore.rundir.parts import PartFiles
+from claimscore.runs.damage import DamagedPart
+from claimscore.runs.index import Place, Span
+from claimscore.runs.manifest import Manifest
+from claimscore.runs.merging import Merging
+from claimscore.runs.parts import PartFiles
 
 #: Begins the names of steps that hold the failures of a step that is to be done again.
 KEPT = "kept."
