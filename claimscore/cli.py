@@ -31,20 +31,30 @@ from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
 _NO_OUTPUT = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF}
 
 
-def main() -> None:
-    """The console script: every error of ours is one clear line and an exit code."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status: 0, 1, 2, 3, 4 or 75.
+
+    Results go to standard output, progress and errors to standard error; each error of ours is one
+    line. Without arguments the command is the process's own: it is named by `sys.argv`, and Ctrl-C
+    and SIGTERM stop it with status 75 from then on. With arguments the signals stay as they are.
+    """
+    return _process(sys.argv[1:]) if arguments is None else _status(arguments)
+
+
+def _process(arguments: Sequence[str]) -> int:
+    """The exit status of a command that has the process, its signals and streams, for itself."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     _open_streams()
-    code = _main(sys.argv[1:])
+    status = _status(arguments)
     for number in (signal.SIGINT, signal.SIGTERM):  # all is said: no traceback while Python ends
-        signal.signal(number, lambda *_: os._exit(code))
-    if code == EXIT_STOPPED and "ray" in sys.modules:
+        signal.signal(number, lambda *_: os._exit(status))
+    if status == EXIT_STOPPED and "ray" in sys.modules:
         # After a start that was interrupted, Ray's C++ part may abort while Python ends.
         with contextlib.suppress(OSError):
             sys.stdout.flush()
-        os._exit(code)
-    sys.exit(code)
+        os._exit(status)
+    return status
 
 
 class _Interrupted(KeyboardInterrupt):
@@ -70,7 +80,7 @@ def _open_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _main(arguments: Sequence[str]) -> int:
+def _status(arguments: Sequence[str]) -> int:
     try:
         _refuse_bytes(arguments)
         code = cli.main(

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from claimscore.cli import main
 from claimscore.types import JSON
+from tests.command_line import Command, Result
 from tests.object_store import gs, gs_server, s3, s3_server
 
 __all__ = ["gs", "gs_server", "s3", "s3_server"]  # fixtures that any test may ask for
@@ -75,3 +77,17 @@ def _remembered_rules() -> dict[str, Callable[[str], JSON]]:
     from claimscore.baseline import provider as builtin
 
     return {task: functools.cache(answer) for task, answer in builtin.TASKS.items()}
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run `claimscore` with some arguments: exit status, standard output, standard error.
+
+    Only what the command itself prints is in the result.
+    """
+
+    def call(*arguments: object) -> Result:
+        capsys.readouterr()
+        return Result(main([str(argument) for argument in arguments]), *capsys.readouterr())
+
+    return call

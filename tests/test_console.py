@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.console import result, text
 from claimscore.console.beforehand import beforehand_lines
 from claimscore.console.progress import collecting_less, llm_note, model_note
@@ -181,8 +181,8 @@ def test_an_estimate_fits_into_the_terminal(capsys: Any, monkeypatch: pytest.Mon
     record = Path(__file__).parent.parent / "examples" / "hotels.jsonl"
     prices = ("--input-price", "1", "--output-price", "2", "--rpm", "10")
     call = ("estimate", str(record), "--llm", "openai:m", "--base-url", "http://localhost:1/v1")
-    assert _main([*call, *prices]) == 0
-    assert _main(["prompts", "list"]) == 0
+    assert main([*call, *prices]) == 0
+    assert main(["prompts", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     too_long = [line for line in lines if len(line) > 30]
     assert all(" " not in line.strip() for line in too_long), too_long

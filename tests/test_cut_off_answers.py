@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from claimscore.cache.store import DiskCache
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.config import user_cache_dir
 from tests.loopback import Loopback, text_answer
 
@@ -52,7 +52,7 @@ def prompt(tmp_path: Path, settings: str) -> Path:
 def decompose(server: Loopback, records: Path, out: Path, file: Path, *more: object) -> int:
     options = ("--metrics", "", "--tasks", "decompose", "--prompt", f"decompose={file}")
     call = ("run", records, "--out", out, *options, "--llm", "openai:m")
-    return _main([str(word) for word in (*call, "--base-url", server.base_url, *more)])
+    return main([str(word) for word in (*call, "--base-url", server.base_url, *more)])
 
 
 def asked(server: Loopback) -> Counter[int]:
@@ -76,7 +76,7 @@ def test_a_run_asks_again_with_more_tokens(records: Path, tmp_path: Path, capsys
         call = ("estimate", beds(tmp_path, 45), "--metrics", "", "--tasks", "decompose")
         options = ("--prompt", f"decompose={file}", "--llm", "openai:m")
         capsys.readouterr()
-        assert _main([*map(str, (*call, *options, "--base-url", server.base_url))]) == 0
+        assert main([*map(str, (*call, *options, "--base-url", server.base_url))]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "decompose 45 30 45 " in said  # questions, answered, requests: three each
     assert "3.00 tries a question as so far, 67% of the answers cut off" in said
@@ -116,6 +116,6 @@ def test_a_map_asks_again_with_more_tokens(records: Path, tmp_path: Path) -> Non
     file.write_text(text, encoding="utf-8")
     with Loopback(answer=text_answer("warm"), completion_tokens=20) as server:
         call = ("map", records, "--prompt", file, "--out", out, "--llm", "openai:m")
-        assert _main([str(word) for word in (*call, "--base-url", server.base_url)]) == 0
+        assert main([str(word) for word in (*call, "--base-url", server.base_url)]) == 0
         assert asked(server) == {8: 2, 16: 2, 32: 2}
     assert pl.read_parquet(out)["error"].to_list() == [None, None]

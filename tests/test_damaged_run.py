@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimscore.baseline.provider import BuiltinProvider
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.config import RunConfig
 from claimscore.errors import ConfigError, RejectedError
 from claimscore.pipeline import run as run_module
@@ -350,7 +350,7 @@ def test_other_commands_say_it_in_one_line(
     damage(path, 100)
     before = {path: path.read_bytes() for path in parts(out_of(copied))}
     more = {"score": ["--metrics", "rouge-1"], "compare": [str(finished.out)]}.get(command, [])
-    assert _main([command, str(copied.out), *more]) == 2
+    assert main([command, str(copied.out), *more]) == 2
     said = capsys.readouterr().err.strip()
     assert said.count("\n") == 0
     assert str(path) in said
@@ -363,8 +363,8 @@ def test_scores_with_a_flipped_bit_are_not_shown(
 ) -> None:
     """A report of other numbers would look like one."""
     flip(out_of(copied) / "scores.parquet", 3000)
-    assert _main(["report", str(copied.out)]) == 2
-    assert _main(["compare", str(copied.out), str(finished.out)]) == 2
+    assert main(["report", str(copied.out)]) == 2
+    assert main(["compare", str(copied.out), str(finished.out)]) == 2
     assert capsys.readouterr().err.count("scores.parquet: damaged: not what was written") == 2
 
 

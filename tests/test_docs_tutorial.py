@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from claimscore.cli import _main
+from claimscore.cli import main
 
 PAGE = Path(__file__).parent.parent / "docs" / "tutorial.md"
 _BLOCK = re.compile(r"(?:<!-- ([^\n]*) -->\n)?```(\w*)\n(.*?)```\n", re.DOTALL)
@@ -52,7 +52,7 @@ def shell(block: Block) -> str:
     assert not before, "a block of claimscore's has one command"
     wanted = int(block.note.removeprefix("exit status ")) if block.note else 0
     with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.redirect_stderr(printed):
-        status = _main(shlex.split(last)[1:])
+        status = main(shlex.split(last)[1:])
     assert status == wanted, printed.getvalue()
     return printed.getvalue()
 

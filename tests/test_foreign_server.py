@@ -24,7 +24,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from claimscore.cli import _main
+from claimscore.cli import main
 
 _MISSING = [
     name
@@ -195,7 +195,7 @@ def write_records(path: Path, records: list[dict[str, str]]) -> Path:
 
 def run(*arguments: object) -> int:
     """`claimscore run`, in this process."""
-    return _main(["run", *(str(argument) for argument in arguments), "--quiet"])
+    return main(["run", *(str(argument) for argument in arguments), "--quiet"])
 
 
 def llm(server: TransformersServe, model: str = MODEL) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.runs import RunDirectory
 from claimscore.types import Completion
 from tests.children import killed_at_last
@@ -40,7 +40,7 @@ def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def claimscore(*arguments: object) -> int:
     """The command line, in this process."""
-    return _main([str(argument) for argument in arguments])
+    return main([str(argument) for argument in arguments])
 
 
 def table(out: Path, name: str) -> pl.DataFrame:

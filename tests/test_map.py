@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import claimscore
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.errors import ConfigError, RejectedError, StoppedEarly
 from claimscore.runs import RunDirectory
 from claimscore.types import Completion, Request
@@ -41,7 +41,7 @@ def private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def command(*arguments: object) -> int:
     """The command line, in this process."""
-    return _main([str(argument) for argument in arguments])
+    return main([str(argument) for argument in arguments])
 
 
 def prompt_file(folder: Path, text: str = PLAIN) -> Path:
@@ -191,7 +191,7 @@ class TestOneTable:
         lines = '{"text": "The pool is warm.", "n": 1}\n{"text": "It is old.", "tags": ["a"]}\n'
         for was_finished in (False, True):
             monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
-            assert _main(arguments) == 0
+            assert main(arguments) == 0
             assert json.loads(capsys.readouterr().out)["was_finished"] is was_finished
         rows = pl.read_parquet(out)
         assert rows.columns[:3] == ["text", "n", "tags"]

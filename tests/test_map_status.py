@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import claimscore
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.map import MapProgress, estimate_map
@@ -47,7 +47,7 @@ def run_map(folder: Path, provider: FakeProvider, on_progress: Any = None) -> Pa
 
 def status(path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     capsys.readouterr()
-    assert _main(["status", str(path), "--json"]) == 0
+    assert main(["status", str(path), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -65,7 +65,7 @@ def test_an_unfinished_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert 0 < rows["done"] < N_ROWS
         assert rows["left"] == N_ROWS - rows["done"]
         assert found["spent"]["requests"] >= 7
-    assert _main(["status", str(out), "--watch"]) == 0
+    assert main(["status", str(out), "--watch"]) == 0
     shown = capsys.readouterr().out
     assert f"{rows['done']} of 10 done" in shown
     assert "not running; the same `claimscore map` goes on" in shown
@@ -78,7 +78,7 @@ def test_a_finished_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert found["complete"]
     assert found["rows"] == {"total": 10, "done": 10, "failed": 1, "left": 0}
     assert found["failures"] == [{"stage": "map", "kind": "content", "count": 1}]
-    assert _main(["status", str(out)]) == 0
+    assert main(["status", str(out)]) == 0
     shown = capsys.readouterr().out
     assert shown.splitlines() == [
         f"{out}: complete",
@@ -118,7 +118,7 @@ def test_a_map_whose_rows_are_not_read(tmp_path: Path, capsys: pytest.CaptureFix
         assert status(reading, capsys)["running"]
     found = status(reading, capsys)
     assert (found["running"], found["rows"]) == (False, None)
-    assert _main(["status", str(reading)]) == 0
+    assert main(["status", str(reading)]) == 0
     assert "its rows are not read yet" in capsys.readouterr().out
 
 
@@ -130,7 +130,7 @@ def test_what_is_no_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         (other, "was not written by `claimscore map`"),
         (tmp_path / "none.parquet", "none.parquet"),
     ):
-        assert _main(["status", str(path)]) == 2
+        assert main(["status", str(path)]) == 2
         error = capsys.readouterr().err
         assert said in error
         assert error.count("\n") == 1

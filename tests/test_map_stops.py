@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import claimscore
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.errors import AuthenticationError, RejectedError, StoppedEarly
 from claimscore.pipeline.map.map_files import MapFiles
 from claimscore.runs import RunDirectory
@@ -112,7 +112,7 @@ class Project:
 
     def finish(self) -> tuple[bytes, bytes]:
         """Run to the end in this process; the bytes of the result and of the failures."""
-        assert _main(self.arguments()) == 3
+        assert main(self.arguments()) == 3
         failures = self.out.with_name("out.failures.parquet")
         return self.out.read_bytes(), failures.read_bytes()
 

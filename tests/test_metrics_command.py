@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.metrics import METRICS, load_metric
 
 OWN = Path(__file__).parent.parent / "examples" / "own_metrics.py"
@@ -16,7 +16,7 @@ OWN = Path(__file__).parent.parent / "examples" / "own_metrics.py"
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
     """The JSON that the command prints."""
-    assert _main(["metrics", *map(str, arguments), "--json"]) == 0
+    assert main(["metrics", *map(str, arguments), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -44,18 +44,18 @@ def test_the_options_shown_are_those_that_are_understood(
 
 def test_a_metric_is_shown_to_people(capsys: pytest.CaptureFixture[str]) -> None:
     """With the bounds that this variant has; a bound that there is not is said."""
-    assert _main(["metrics", "show", "summac-zs:variant=code"]) == 0
+    assert main(["metrics", "show", "summac-zs:variant=code"]) == 0
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if line)
     assert lines["metric"] == "summac-zs:variant=code"
     assert lines["range"] == "-1 to 1"
     assert lines["models"] == "--nli"
     assert lines[":op1="] == "max | mean | min"
-    assert _main(["metrics", "show", "perplexity"]) == 0
+    assert main(["metrics", "show", "perplexity"]) == 0
     assert "1 to no bound" in capsys.readouterr().out
     assert said(capsys, "show", "perplexity")["range"] == [1.0, None]
 
 
 def test_an_unknown_one_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """With those that there are."""
-    assert _main(["metrics", "show", "casper"]) == 2
+    assert main(["metrics", "show", "casper"]) == 2
     assert "unknown metric casper; known metrics: caspr, ds" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.metrics import load_metric
 
 ROOT = Path(__file__).parent.parent
@@ -26,7 +26,7 @@ def _private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
     """The command with `--json`; what it says, or its complaint."""
-    code = _main([*map(str, arguments), "--json"])
+    code = main([*map(str, arguments), "--json"])
     out, err = capsys.readouterr()
     assert code == (2 if err else 0), err
     return err if err else json.loads(out.splitlines()[-1])
@@ -76,7 +76,7 @@ def test_a_file_that_has_gone(capsys: pytest.CaptureFixture[str], tmp_path: Path
     again = ("run", RECORDS, "--out", "run", "--metrics", "ds")
     for arguments in (("status", "run"), ("score", "run", "--metrics", "ds"), again):
         assert gone in call(capsys, *arguments)
-    assert _main(["report", "run"]) == 0
+    assert main(["report", "run"]) == 0
     assert "words of summary_a less those of summary_b" in Path("run/report.html").read_text()
     capsys.readouterr()
     found = call(capsys, "score", "run", "--metrics", "ds", "--metric-file", "moved.py")
@@ -94,7 +94,7 @@ def test_the_report_of_an_older_run(capsys: pytest.CaptureFixture[str]) -> None:
         for name in ("description", "higher_is", "range", "reference"):
             del row[name]
     path.write_text(json.dumps(summary))
-    assert _main(["report", "run"]) == 0
+    assert main(["report", "run"]) == 0
     page = Path("run/report.html").read_text()
     assert "words of summary_a less those of summary_b" not in page
     assert load_metric("ds").description in page

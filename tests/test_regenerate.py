@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.pipeline import model_stage as working
 from tests.loopback import Body, Loopback, builtin_answer
 from tests.pipeline.test_model_results import Classifier
@@ -60,7 +60,7 @@ def run(server: Loopback, source: Path, out: Path, *more: object, code: int = 0)
     before = len(server.bodies)
     options = ("--metrics", "ds", "--tasks", TASKS, "--llm", "openai:m")
     call = ("run", source, "--out", out, *options, "--base-url", server.base_url, *more)
-    assert _main([str(word) for word in call]) == code
+    assert main([str(word) for word in call]) == code
     return Counter(map(asked_by, server.bodies[before:]))
 
 
@@ -187,7 +187,7 @@ def test_only_new_pairs_go_through_the_model(
     def score(out: str, *more: object) -> Any:
         call = ("run", source, "--out", tmp_path / out, "--metrics", "caspr", "--json", *more)
         address = ("--llm", "openai:m", "--base-url", server.base_url)
-        assert _main([str(word) for word in (*call, *address)]) == 0
+        assert main([str(word) for word in (*call, *address)]) == 0
         return json.loads(capsys.readouterr().out)["last_call"]
 
     first = score("a")["model_items"]

@@ -13,7 +13,7 @@ import anyio
 import polars as pl
 import pytest
 
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.pipeline.llm.budget.cap import SPEND_FILE, Budget
@@ -99,13 +99,13 @@ def test_a_killed_run_goes_on_to_the_bytes_of_a_disk(
     assert whole["complete"]
     assert list(whole["metrics"]) == ["rouge-1", "rouge-l"]
     assert whole["spent"]["requests"] == half["spent"]["requests"] + asked["requests"]
-    assert _main(["report", where]) == 0
+    assert main(["report", where]) == 0
     assert capsys.readouterr().out.strip() == f"{where}/report.html"
     assert folder.read("report.html").startswith(b"<!DOCTYPE html>")
-    assert _main(["compare", where, str(local), "--json", "-"]) == 0
+    assert main(["compare", where, str(local), "--json", "-"]) == 0
     compared = json.loads(capsys.readouterr().out)
     assert where in json.dumps(compared)
-    assert _main(["estimate", source, "--out", where, "--metrics", "rouge-1", "--json"]) == 0
+    assert main(["estimate", source, "--out", where, "--metrics", "rouge-1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["records"] == 6
 
 
@@ -170,22 +170,22 @@ def test_an_address_where_a_folder_is_needed(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is refused, and no folder called s3: is made."""
-    assert _main([*command, "s3://bucket/a"]) == 2
+    assert main([*command, "s3://bucket/a"]) == 2
     assert "an address; name a local folder" in capsys.readouterr().err
     assert not Path("s3:").exists()
 
 
 def test_experiments_need_a_folder(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """They keep more than a run in it."""
-    assert _main(["evaluate", "factsim", str(records), "--out", "s3://bucket/a", "--quiet"]) == 2
+    assert main(["evaluate", "factsim", str(records), "--out", "s3://bucket/a", "--quiet"]) == 2
     assert not Path("s3:").exists()
 
 
 def test_an_address_that_is_none(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One line; what may be a secret is not shown."""
-    assert _main(["run", str(records), "--out", "ftp://host/a"]) == 2
+    assert main(["run", str(records), "--out", "ftp://host/a"]) == 2
     assert "ftp://: no such kind of address is known" in capsys.readouterr().err
-    assert _main(["run", str(records), "--out", "s3://key:hidden@bucket/a"]) == 2
+    assert main(["run", str(records), "--out", "s3://key:hidden@bucket/a"]) == 2
     assert "hidden" not in capsys.readouterr().err
 
 
@@ -266,7 +266,7 @@ def test_what_polars_says_of_a_store_is_one_line(
     monkeypatch.setattr(
         "claimscore.report.run.write_run_report", lambda _: pl.scan_parquet(table).collect()
     )
-    assert _main(["report", f"{s3}/run"]) == 75
+    assert main(["report", f"{s3}/run"]) == 75
     assert capsys.readouterr().err == (
         f"claimscore: stopped: {table}: the store answers 404; check the network, the "
         "credentials and the rights, then run the same command again\n"

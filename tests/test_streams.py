@@ -108,6 +108,9 @@ def test_a_signal_while_the_process_ends(tmp_path: Path, number: int) -> None:
     """A second Ctrl-C after the last message changes neither the exit status nor what is said."""
     code = (
         f"import atexit, os; atexit.register(lambda: os.kill(os.getpid(), {number}))\n"
-        "from claimscore import cli; cli._main = lambda _: 75; cli.main()"
+        "import sys; from claimscore.cli import main; sys.exit(main())"
     )
-    assert run([sys.executable, "-c", code], tmp_path) == (75, "")
+    command = [sys.executable, "-c", code, "cache", "verify"]
+    status, error = run(command, tmp_path)
+    assert (status, error.count("\n")) == (2, 1)
+    assert "no cache here" in error

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from claimscore.cli import _main
+from claimscore.cli import main
 from tests.loopback import Loopback
 from tests.test_streams import map_command
 
@@ -84,7 +84,7 @@ def test_a_file_gets_plain_lines(tmp_path: Path) -> None:
 
 def test_without_arguments(capsys: Any) -> None:
     """The three commands that a newcomer needs, and where the others are."""
-    assert _main([]) == 0
+    assert main([]) == 0
     shown = capsys.readouterr().out
     assert [line.split()[1] for line in shown.splitlines()[:3]] == ["run", "status", "report"]
     assert "claimscore --help" in shown
@@ -93,7 +93,7 @@ def test_without_arguments(capsys: Any) -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts(shell: str, capsys: Any) -> None:
     """Each asks this program for its words."""
-    assert _main(["completion", shell]) == 0
+    assert main(["completion", shell]) == 0
     assert f"_CLAIMSCORE_COMPLETE={shell}_complete" in capsys.readouterr().out
 
 
@@ -137,5 +137,5 @@ def test_a_narrow_terminal_gets_narrow_results(tmp_path: Path, term: str) -> Non
 def test_a_prompt_for_a_task_is_named_once(capsys: Any) -> None:
     """Two for one task: none of them is taken without a word."""
     prompts = ("--prompt", "decompose=v1", "--prompt", "decompose=v2")
-    assert _main(["run", "pairs.jsonl", "--out", "run", *prompts]) == 2
+    assert main(["run", "pairs.jsonl", "--out", "run", *prompts]) == 2
     assert "decompose is given twice: v1 and v2" in capsys.readouterr().err

@@ -62,7 +62,7 @@ def test_it_works_without_the_checkout(wheel: Path, tmp_path: Path) -> None:
         f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r})\n"
         "import claimscore.cli\n"
         f"assert claimscore.__file__.startswith({str(tmp_path)!r}), claimscore.__file__\n"
-        "sys.exit(claimscore.cli._main(sys.argv[1:]))"
+        "sys.exit(claimscore.cli.main(sys.argv[1:]))"
     )
     arguments = ["run", str(records), "--out", str(tmp_path / "run"), "--quiet"]
     arguments += ["--cache-dir", str(tmp_path / "cache")]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from claimscore.cli import _main
+from claimscore.cli import main
 from tests.cache.samples import entries, filled, key, opened, overwrite, sql
 
 Cache = Callable[..., tuple[int, str, str]]
@@ -28,7 +28,7 @@ def cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Cache:
         words = [str(argument) for argument in arguments]
         if "--cache-dir" not in words:
             words += ["--cache-dir", str(tmp_path / "cache")]
-        code = _main(["cache", *words])
+        code = main(["cache", *words])
         return code, *capsys.readouterr()
 
     return call

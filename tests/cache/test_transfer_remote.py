@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from claimscore.cache.transfer import export_answers, import_answers
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.errors import ConfigError
 from claimscore.storage import open_storage
 from tests.cache.samples import entries, filled, opened
@@ -26,9 +26,9 @@ def test_answers_travel_by_a_bucket(
         export_answers(cache, tmp_path / Path(name).name)
     before = set(Path(tempfile.gettempdir()).glob("claimscore-*"))
     mine, theirs = (("--cache-dir", str(tmp_path / who)) for who in ("mine", "theirs"))
-    assert _main(["cache", "export", f"{s3}/{name}", *mine]) == 0
+    assert main(["cache", "export", f"{s3}/{name}", *mine]) == 0
     assert open_storage(s3).read(name) == (tmp_path / Path(name).name).read_bytes()
-    assert _main(["cache", "import", f"{s3}/{name}", *theirs]) == 0
+    assert main(["cache", "import", f"{s3}/{name}", *theirs]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[0] == f"{s3}/{name}: 30 answers written"
     assert said[1].startswith(f"{s3}/{name}: 30 answers added")

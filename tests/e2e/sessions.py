@@ -19,7 +19,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.types import Completion
 from tests.e2e.shapes import Shape, shape, tables
 from tests.language_model import judging_answer
@@ -69,7 +69,7 @@ class Session:
         """
         stdout, stderr = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
-            code = _main([str(argument) for argument in arguments])
+            code = main([str(argument) for argument in arguments])
         assert case not in self.outcomes, f"two cases are called {case}"
         self.said[case] = stderr.getvalue()
         outcome = self.outcomes[case] = Outcome(code)

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from claimscore.cli import _main
+from claimscore.cli import main
 from tests.loopback import Loopback, text_answer
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +55,7 @@ def _first_cells(table: str) -> set[str]:
 
 
 def _claimscore(*arguments: object) -> int:
-    return _main([str(argument) for argument in arguments])
+    return main([str(argument) for argument in arguments])
 
 
 def _records(path: Path, *ids: str) -> Path:

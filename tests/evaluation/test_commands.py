@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from claimscore.cli import _main
+from claimscore.cli import main
 from tests.evaluation.tables import labelled_rows, rated_rows, write_jsonl, write_run
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +25,7 @@ def evaluate(capsys: pytest.CaptureFixture[str]) -> Evaluate:
     """A call of the command: exit code, standard output, standard error."""
 
     def call(*arguments: object) -> tuple[int, str, str]:
-        code = _main(["evaluate", *map(str, arguments)])
+        code = main(["evaluate", *map(str, arguments)])
         return code, *capsys.readouterr()
 
     return call

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation import factsim as factsim_module
 from claimscore.evaluation.factsim import read_examples
@@ -53,7 +53,7 @@ def written(tmp_path: Path, content: object) -> Path:
 
 
 def evaluate(*arguments: object) -> int:
-    return _main(["evaluate", "factsim", *map(str, arguments), "--quiet"])
+    return main(["evaluate", "factsim", *map(str, arguments), "--quiet"])
 
 
 def texts(out: Path) -> pl.DataFrame:

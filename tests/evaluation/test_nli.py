@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation import nli
@@ -62,7 +62,7 @@ def evaluate(capsys: pytest.CaptureFixture[str]) -> Evaluate:
     """A call of the command: exit code, standard output, standard error."""
 
     def call(*arguments: object) -> tuple[int, str, str]:
-        code = _main(["evaluate", "nli", *map(str, arguments)])
+        code = main(["evaluate", "nli", *map(str, arguments)])
         return code, *capsys.readouterr()
 
     return call

@@ -13,7 +13,7 @@ import pytest
 
 import claimscore.pipeline.model_stage as working
 from claimscore.blocks import Cut
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.summac_grid import GridConfig, grid_sections, summac_grid
 from claimscore.metrics import balanced_accuracy, best_threshold, roc_auc, summac_zs
@@ -165,7 +165,7 @@ def test_the_command(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     out = tmp_path / "out"
     call = ["evaluate", "summac-grid", str(table), "--out", str(out), "--document-blocks",
             "sentence", "--summary-blocks", "sentence,2sents", "--samples", "20"]  # fmt: skip
-    assert _main([*call, "--quiet"]) == 0
+    assert main([*call, "--quiet"]) == 0
     text = capsys.readouterr().out
     assert "Balanced accuracy, %, hotels: protocol paper" in text
     assert "sentence, 2sents" in text
@@ -176,9 +176,9 @@ def test_the_command(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     page = (out / "summac_grid.html").read_text(encoding="utf-8")
     assert 'href="runs/hotels/report.html"' in page
     assert (out / "runs" / "hotels" / "report.html").is_file()
-    assert _main([*call, "--quiet", "--halves", "source", "--half-seed", "1"]) == 2
+    assert main([*call, "--quiet", "--halves", "source", "--half-seed", "1"]) == 2
     assert "hotels: has both splits; leave out --halves" in capsys.readouterr().err
-    assert _main([*call, "--json", "--protocol", "notebook"]) == 0
+    assert main([*call, "--json", "--protocol", "notebook"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["protocol"] == "notebook"
     assert len(found["summac_grid"]) == 2 * 9 * 2

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.errors import ConfigError
 from claimscore.metrics import load_metric, ner_overlap
 from claimscore.metrics.ner_overlap import check_model, overlap
@@ -131,7 +131,7 @@ def records(tmp_path):
 def test_a_run_with_rules_for_a_model(ruler, records, tmp_path):
     """From records to scores; the signature names the model."""
     out, metric = tmp_path / "out", f"ner-overlap:model={ruler}"
-    assert _main(["run", str(records), "--out", str(out), "--metrics", metric, "--quiet"]) == 0
+    assert main(["run", str(records), "--out", str(out), "--metrics", metric, "--quiet"]) == 0
     first, second = pl.read_parquet(out / "scores.parquet").iter_rows(named=True)
     assert first["value"] == pytest.approx(2 / 3)
     assert json.loads(first["components"])["missing"] == ["ada"]
@@ -145,7 +145,7 @@ def test_without_spacy_a_run_ends_before_it_begins(records, tmp_path, monkeypatc
         monkeypatch.setitem(__import__("sys").modules, name, None)
     out = tmp_path / "out"
     command = ["run", str(records), "--out", str(out), "--metrics", "ner-overlap", "--quiet"]
-    assert _main(command) == 2
+    assert main(command) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("spaCy is not installed; run pip install 'claimscore[ner]'")
     assert not out.exists()

@@ -13,7 +13,7 @@ import anyio
 import polars as pl
 import pytest
 
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.pipeline.llm.batch_jobs.provider import OpenAIBatchProvider
 from claimscore.types import Completion
 from tests.children import killed_at_last
@@ -33,7 +33,7 @@ def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def claimscore(*arguments: object) -> int:
     """The command line, in this process."""
-    return _main([str(argument) for argument in arguments])
+    return main([str(argument) for argument in arguments])
 
 
 def write_records(path: Path, n: int = 6) -> Path:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import claimscore.pipeline.model_stage as working
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.config import RunConfig
 from claimscore.pipeline.encoders.protocols import ModelInfo
 from claimscore.pipeline.run import run
@@ -103,7 +103,7 @@ def test_the_cache_commands_know_of_it(
 
     def said(*arguments: str) -> Any:
         capsys.readouterr()
-        assert _main(["cache", *arguments, "--json"]) == 0
+        assert main(["cache", *arguments, "--json"]) == 0
         return json.loads(capsys.readouterr().out)["model_results"]
 
     (model,) = said("stats")

@@ -21,7 +21,7 @@ import pytest
 
 import claimscore.pipeline.model_stage as working
 import claimscore.pipeline.run as running
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.config import EncoderConfig, RunConfig
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline import model_stage
@@ -459,8 +459,8 @@ def test_a_real_model_on_two_workers_that_were_interrupted(
     assert process.returncode == code, stderr
     assert b"Traceback" not in stderr
     assert len(list(out.glob("nli/*.parquet"))) < n_chunks
-    assert _main(arguments(out, "cpu,cpu")) == 0
-    assert _main(arguments(tmp_path / "alone", "cpu")) == 0
+    assert main(arguments(out, "cpu,cpu")) == 0
+    assert main(arguments(tmp_path / "alone", "cpu")) == 0
     same = (out / "scores.parquet").read_bytes()
     assert same == (tmp_path / "alone" / "scores.parquet").read_bytes()
     assert nli_of(out).equals(nli_of(tmp_path / "alone"))

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from claimscore.cache.base import MemoryCache
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.config import RunConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.engine import Engine
@@ -273,16 +273,16 @@ def test_an_estimate_says_what_will_be_sent(tmp_path: Path, capsys: Any) -> None
         more = ("--base-url", server.base_url, "--prompt", f"paraphrase={path}")
 
         def estimated() -> tuple[int, int]:
-            assert _main(["estimate", *call, *more, "--json"]) == 0
+            assert main(["estimate", *call, *more, "--json"]) == 0
             total = json.loads(capsys.readouterr().out.splitlines()[-1])["total"]
             return total["requests"], total["answered"]
 
         assert estimated() == (8, 0)  # 4 + 4 + 2 sentences and one, two samples each
         stop = ("--max-requests", "8")
-        code = _main(["run", *call, *more, "--out", str(tmp_path / "a"), *stop, "--quiet"])
+        code = main(["run", *call, *more, "--out", str(tmp_path / "a"), *stop, "--quiet"])
         assert (code, server.n_requests) == (75, 8)
         assert estimated() == (4, 8)  # of each list of four one is left
-        assert _main(["run", *call, *more, "--out", str(tmp_path / "b"), "--quiet"]) == 0
+        assert main(["run", *call, *more, "--out", str(tmp_path / "b"), "--quiet"]) == 0
         assert server.n_requests == 12
         assert estimated() == (0, 12)
         rows = pl.read_parquet(tmp_path / "b" / "paraphrases" / "*.parquet")
@@ -298,7 +298,7 @@ def test_samples_of_negations_are_joined_one_by_one(tmp_path: Path) -> None:
     records.write_text(json.dumps({"summary_a": "It is warm and big. It is old."}))
     path = samples_prompt(tmp_path, "negate", 3)
     call = ("run", str(records), "--out", str(tmp_path / "a"), "--metrics", "", "--quiet")
-    assert _main([*call, "--tasks", "negate", "--prompt", f"negate={path}"]) == 0
+    assert main([*call, "--tasks", "negate", "--prompt", f"negate={path}"]) == 0
     rows = pl.read_parquet(tmp_path / "a" / "negations" / "*.parquet")
     joined = rows.filter(level="sentence").select("sentence_index", "sample").rows()
     assert joined == [(sentence, sample) for sentence in (0, 1) for sample in range(3)]
@@ -321,7 +321,7 @@ def test_a_judge_of_several_samples_is_their_mean(tmp_path: Path) -> None:
         call = ("run", str(records), "--out", str(tmp_path / "a"), "--metrics", "llm-judge,")
         names = ",".join(f"llm-judge:dimension={d}" for d in ("coherence", "relevance"))
         call = (*call[:-1], names, "--prompt", f"judge={path}", "--quiet")
-        assert _main([*call, *options]) == 3
+        assert main([*call, *options]) == 3
     scores = pl.read_parquet(tmp_path / "a" / "scores.parquet")
     coherence, relevance = scores.to_dicts()
     assert coherence["value"] == 2.5

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.pipeline.encoders import nli
 from claimscore.pipeline.encoders.protocols import ModelInfo
 from tests.pipeline.encoders.served_models import make_hasty
@@ -39,7 +39,7 @@ def server() -> Iterator[Tei]:
 
 def scored(out: Path, model: str, *more: object) -> int:
     arguments = ("run", EXAMPLES, "--out", out, "--metrics", "caspr", "--nli", model, "--quiet")
-    return _main([str(argument) for argument in (*arguments, *more)])
+    return main([str(argument) for argument in (*arguments, *more)])
 
 
 def table(out: Path, name: str) -> pl.DataFrame:
@@ -198,7 +198,7 @@ def test_an_embedder_behind_a_server(tmp_path: Path) -> None:
         server.info["max_input_length"] = 512
         arguments = ["run", products, "--out", out, "--metrics", "factsim", "--quiet"]
         served = ["--embedder", f"tei:{server.address}"]
-        assert _main([str(argument) for argument in (*arguments, *served)]) == 0
+        assert main([str(argument) for argument in (*arguments, *served)]) == 0
     facts = table(out, "facts").with_columns(text=pl.col("subject") + " " + pl.col("description"))
     texts = {(row["id"], row["side"], row["index"]): row["text"] for row in facts.to_dicts()}
     rows = table(out, "similarities")
@@ -216,7 +216,7 @@ class TestCommands:
 
     def test_check_says_what_the_server_is(self, server: Tei, capsys: Any) -> None:
         """With and without the role; for people and for scripts."""
-        assert _main(["models", "check", f"tei:{server.address}"]) == 0
+        assert main(["models", "check", f"tei:{server.address}"]) == 0
         said = capsys.readouterr().out
         for part in (
             f"tei:org/model ({SHA}), float16",
@@ -230,7 +230,7 @@ class TestCommands:
         ):
             assert part in said
         spec = f"tei:{server.address}"
-        assert _main(["models", "check", spec, "--role", "nli", "--json"]) == 0
+        assert main(["models", "check", spec, "--role", "nli", "--json"]) == 0
         facts = json.loads(capsys.readouterr().out)
         assert facts["role"] == "nli"
         assert sum(facts["probe"].values()) == pytest.approx(1, abs=1e-3)
@@ -238,9 +238,9 @@ class TestCommands:
     def test_check_of_embeddings(self, capsys: Any) -> None:
         """Both protocols."""
         with serving(Tei(embeds=True)) as server:
-            assert _main(["models", "check", f"tei:{server.address}"]) == 0
+            assert main(["models", "check", f"tei:{server.address}"]) == 0
             assert "5 numbers (mean)" in capsys.readouterr().out
-            assert _main(["models", "check", f"openai:some@{server.address}/v1"]) == 0
+            assert main(["models", "check", f"openai:some@{server.address}/v1"]) == 0
             said = capsys.readouterr().out
         assert "5 numbers" in said
         assert "not stored across runs" in said
@@ -254,17 +254,17 @@ class TestCommands:
         self, server: Tei, capsys: Any, role: str, said: str
     ) -> None:
         """One line, exit status 2."""
-        assert _main(["models", "check", f"tei:{server.address}", "--role", role]) == 2
+        assert main(["models", "check", f"tei:{server.address}", "--role", role]) == 2
         error = capsys.readouterr().err
         assert said in error
         assert "Traceback" not in error
 
     def test_list_and_estimate(self, server: Tei, capsys: Any) -> None:
         """The ways are named; an estimate asks the server nothing that it need not."""
-        assert _main(["models", "list"]) == 0
+        assert main(["models", "list"]) == 0
         listed = capsys.readouterr().out
         assert "tei:URL" in listed
         assert "openai:MODEL@URL" in listed
         arguments = ["estimate", str(EXAMPLES), "--metrics", "caspr", "--nli"]
-        assert _main([*arguments, f"tei:{server.address}"]) == 0
+        assert main([*arguments, f"tei:{server.address}"]) == 0
         assert server.sizes == []

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.prompts import prompt_names
 from tests.loopback import Loopback
 
@@ -27,7 +27,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Any:
     """A function: what `claimscore prompts ...` prints, and on standard error, with its status."""
 
     def call(*words: object, code: int = 0) -> str:
-        assert _main(["prompts", *map(str, words)]) == code
+        assert main(["prompts", *map(str, words)]) == code
         streams = capsys.readouterr()
         return streams.out + streams.err
 
@@ -167,7 +167,7 @@ def test_map_takes_a_prompt_of_the_folder_by_name(tmp_path: Path) -> None:
 
         def code(prompt: str) -> int:
             out = tmp_path / f"{prompt.replace('=', '-')}.parquet"
-            return _main([*map(str, call), "--prompt", prompt, "--out", str(out), *where])
+            return main([*map(str, call), "--prompt", prompt, "--out", str(out), *where])
 
         assert code("tone") == 0
         first = server.n_requests

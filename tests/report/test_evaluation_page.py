@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import polars as pl
 import pytest
 
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.config import RunConfig
 from claimscore.evaluation.caspr.experiment import (
     MEANS_SCHEMA,
@@ -319,7 +319,7 @@ def test_the_command_is_the_one_that_was_typed(tmp_path: Path, capsys: Any) -> N
     out = tmp_path / "o"
     typed = ["evaluate", "correlate", str(run), "--scores", "good", "--ratings", "fluency",
              "--case", "article", "--samples", "20", "--out", str(out)]  # fmt: skip
-    assert _main(typed) == 0
+    assert main(typed) == 0
     printed = capsys.readouterr().out
     assert f"page: {out / 'correlate.html'}" in printed.replace("\n", "")
     page, _ = read(out / "correlate.html")

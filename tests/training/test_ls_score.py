@@ -12,10 +12,8 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from click.testing import CliRunner
 from safetensors.torch import load_file
 
-from claimscore.cli import cli
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError, InputError
 from claimscore.metrics.linguistic_semantic import ls_score as metric
@@ -32,6 +30,7 @@ from claimscore.training.ls_data import CandidateMaker, Columns, TextPair, read_
 from claimscore.training.ls_ranking import Validation
 from claimscore.training.ls_score import LSTrainingConfig, Ranker, train
 from claimscore.training.nli import Progress
+from tests.command_line import Command
 from tests.tiny_models import save_tiny_encoder
 
 NOUNS = ("hotel", "pool", "staff", "food", "beach")
@@ -398,13 +397,13 @@ def test_a_table_with_one_document_is_refused(config: LSTrainingConfig, tmp_path
         train(replace(config, tables=(str(path),)))
 
 
-def test_the_command_trains(config: LSTrainingConfig, table: Path) -> None:
+def test_the_command_trains(config: LSTrainingConfig, table: Path, cli: Command) -> None:
     """From the command line to a folder that `--ls-model` takes."""
     arguments = ["train", "ls-score", str(table), "--out", str(config.out), "--label-column", "n"]
     more = ["--backbone", config.backbone, "--epochs", "1", "--max-tokens", "64", "--json"]
-    result = CliRunner().invoke(cli, [*arguments, *more, "--negatives", "delete,add"])
-    assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
+    result = cli(*arguments, *more, "--negatives", "delete,add")
+    assert result.status == 0, result.err
+    told = result.json()
     assert told["checkpoint"] == str(config.out)
     assert [epoch["epoch"] for epoch in told["epochs"]] == [0, 1]
     kinds = told["epochs"][1]["kinds"]

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.evaluation.caspr import output
 from claimscore.evaluation.caspr.figure import can_plot
 from claimscore.evaluation.caspr.pairs import COMPARISONS
@@ -60,7 +60,7 @@ def records(tmp_path: Path) -> Path:
 
 
 def evaluate(*arguments: object) -> int:
-    return _main(["evaluate", "caspr", *map(str, arguments)])
+    return main(["evaluate", "caspr", *map(str, arguments)])
 
 
 def pairs(out: Path) -> pl.DataFrame:

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.evaluation.compare import display
 from tests.evaluation.compare.runs import write_run
 from tests.test_terminal import in_terminal
@@ -25,7 +25,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Call:
     """Any command: exit code, standard output, standard error."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
-        code = _main([*map(str, arguments)])
+        code = main([*map(str, arguments)])
         return code, *capsys.readouterr()
 
     return run
@@ -130,7 +130,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, (model, units) in runs.items():
         arguments = ["--metrics", "caspr", "--nli", model, "--units", units, "--device", "cpu"]
         out = ["run", records, "--out", folder / name, "--quiet", *arguments]
-        assert _main([*map(str, out)]) == 0
+        assert main([*map(str, out)]) == 0
     return {name: folder / name for name in runs}
 
 

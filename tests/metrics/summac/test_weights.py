@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.errors import ConfigError
 from claimscore.metrics.summac import summac_conv
 from claimscore.metrics.summac.weights import MAX_BYTES, as_weights, load_weights
@@ -147,8 +147,8 @@ def test_a_published_checkpoint_is_converted_by_a_command(tmp_path: Path) -> Non
     """With what the file itself does not say; settings that do not fit write nothing."""
     out = tmp_path / "weights.safetensors"
     command = ["models", "convert-summac", str(shared(WEIGHTS)), "--out", str(out)]
-    assert _main([*command, "--bins", "even50"]) == 2
-    assert _main([*command, "--granularity", "page"]) == 2
+    assert main([*command, "--bins", "even50"]) == 2
+    assert main([*command, "--granularity", "page"]) == 2
     assert not out.exists()
-    assert _main([*command, "--nli", "tals/albert-xlarge-vitaminc-mnli"]) == 0
+    assert main([*command, "--nli", "tals/albert-xlarge-vitaminc-mnli"]) == 0
     assert load_weights(out).settings["bins"] == "percentile"

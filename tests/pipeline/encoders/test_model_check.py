@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from claimscore.commands.models import models
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import nli, throughput
 from claimscore.pipeline.encoders.model_check import check_model
 from claimscore.pipeline.encoders.throughput import known_throughput, throughput_key
+from tests.command_line import Command
 from tests.tiny_models import LABELS, save_tiny_encoder, save_tiny_nli
 
 CPU = EncoderConfig(device="cpu", offline=True)
@@ -62,18 +60,17 @@ def test_bfloat16_has_a_bound_of_its_own(folder: Path) -> None:
 
 
 def test_the_command_says_what_a_run_would_do(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch, cli: Command
 ) -> None:
     """As text and as JSON; exit 0. How fast it is, is remembered."""
     monkeypatch.setattr(throughput, "CALIBRATION_S", 0.0)
     path = str(save_tiny_nli(folder / "nli-said", "bert"))
-    said = CliRunner().invoke(models, ["check", path, "--device", "cpu", "--offline"])
-    assert "packed" in said.output
-    assert "contradiction, neutral, entailment" in said.output
-    assert "1,024 tokens" in said.output
-    assert "tokens a second, remembered for estimates" in said.output
-    options = ["check", path, "--device", "cpu", "--json"]
-    found = json.loads(CliRunner().invoke(models, options).output)
+    said = cli("models", "check", path, "--device", "cpu", "--offline")
+    assert "packed" in said.out
+    assert "contradiction, neutral, entailment" in said.out
+    assert "1,024 tokens" in said.out
+    assert "tokens a second, remembered for estimates" in said.out
+    found = cli("models", "check", path, "--device", "cpu", "--json").json()
     assert found["agrees"] is True
     known = known_throughput(throughput_key("nli", dataclasses.replace(CPU, nli=path)))
     assert known is not None
@@ -81,7 +78,7 @@ def test_the_command_says_what_a_run_would_do(
 
 
 def test_a_model_that_disagrees_is_an_exit_of_1(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch, cli: Command
 ) -> None:
     """One line that names the difference; labels that turned round count too."""
     path = str(save_tiny_nli(folder / "nli-wrong", "bert"))
@@ -91,10 +88,9 @@ def test_a_model_that_disagrees_is_an_exit_of_1(
         return np.roll(right(self, pairs, **options), 1, axis=1)
 
     monkeypatch.setattr(nli.BatchedPairClassifier, "classify", turned)
-    options = ["check", path, "--device", "cpu"]
-    result = CliRunner().invoke(models, options, standalone_mode=False)
-    assert result.return_value == 1
-    (line,) = result.stderr.splitlines()
+    result = cli("models", "check", path, "--device", "cpu")
+    assert result.status == 1
+    (line,) = result.err.splitlines()
     assert "differs from the stock model" in line
     found = check_model(path, CPU)
     assert found.labels_differ

@@ -16,7 +16,7 @@ import claimscore.pipeline.estimate.stage as counting
 from claimscore.cache.entry import Entry
 from claimscore.cache.key import request_key
 from claimscore.cache.store import DiskCache
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError, ParseError
 from claimscore.pipeline.estimate import Estimate, estimate_requests, estimate_run
@@ -68,7 +68,7 @@ def write_records(path: Path, n: int, offset: int = 0) -> Path:
 
 def claimscore_json(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
     """What the command says with `--json`."""
-    assert _main([*map(str, arguments), "--json"]) == 0
+    assert main([*map(str, arguments), "--json"]) == 0
     return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
@@ -150,10 +150,10 @@ class TestAgainstTheBill:
         with Loopback(answer=sometimes) as server:
             llm = ("--metrics", "", "--tasks", "decompose", "--llm", "openai:m")
             llm = (*llm, "--base-url", server.base_url)
-            assert _main(["run", str(part), *llm, "--out", str(tmp_path / "part"), "--quiet"]) == 3
+            assert main(["run", str(part), *llm, "--out", str(tmp_path / "part"), "--quiet"]) == 3
             total = claimscore_json(capsys, "estimate", whole, *llm)["total"]
             asked = server.n_requests
-            assert _main(["run", str(whole), *llm, "--out", str(tmp_path / "w"), "--quiet"]) == 3
+            assert main(["run", str(whole), *llm, "--out", str(tmp_path / "w"), "--quiet"]) == 3
             capsys.readouterr()
             assert total["requests"] == pytest.approx(server.n_requests - asked, rel=0.15)
             after = claimscore_json(capsys, "estimate", whole, *llm)["total"]
@@ -194,7 +194,7 @@ class TestWhatIsThere:
         options = ("--metrics", "", "--tasks", "decompose", "--out", str(out))
         for n, command in ((3, "run"), (4, "estimate")):
             records = write_records(tmp_path / f"{n}.jsonl", n)
-            code = _main([command, str(records), *options])
+            code = main([command, str(records), *options])
         assert code == 2
         assert "made from other records" in capsys.readouterr().err
 
@@ -208,7 +208,7 @@ class TestWhatIsThere:
         with Loopback(answer=teapot) as server:
             call = ("--metrics", "", "--tasks", "decompose", "--llm", "openai:m", "--out", out)
             call = (*call, "--base-url", server.base_url)
-            assert _main(["run", str(records), *map(str, call), "--quiet"]) == 3
+            assert main(["run", str(records), *map(str, call), "--quiet"]) == 3
             capsys.readouterr()
             left = claimscore_json(capsys, "estimate", records, *call)["total"]
             again = claimscore_json(capsys, "estimate", records, *call, "--retry-failed")["total"]
@@ -234,14 +234,14 @@ class TestUnknown:
         assert found["price"] is None
         for part in (found["total"], *found["tasks"]):
             assert part["usd"] is part["usd_range"] is part["usd_at_most"] is None
-        assert _main([str(item) for item in call]) == 0
+        assert main([str(item) for item in call]) == 0
         said = capsys.readouterr().out
         assert "cost: unknown (name --input-price and --output-price)" in said
         assert "$" not in said
 
     def test_a_known_one_is_named_with_its_source(self, capsys: Any) -> None:
         """And the range, and the most."""
-        assert _main(["estimate", str(EXAMPLES), *ALL_TASKS, "--llm", "openai:gpt-4o-mini"]) == 0
+        assert main(["estimate", str(EXAMPLES), *ALL_TASKS, "--llm", "openai:gpt-4o-mini"]) == 0
         said = capsys.readouterr().out
         assert "$0.15 and $0.6 a million tokens, genai-prices" in said
         assert "assumed: decompose: answers as long as the built-in rules'" in said
@@ -249,14 +249,14 @@ class TestUnknown:
 
     def test_the_rules_cost_nothing(self, capsys: Any) -> None:
         """Nobody is asked."""
-        assert _main(["estimate", str(EXAMPLES)]) == 0
+        assert main(["estimate", str(EXAMPLES)]) == 0
         assert "cost: nothing" in capsys.readouterr().out
 
     def test_nothing_missing_is_said(self, tmp_path: Path, capsys: Any) -> None:
         """In words too."""
         options = ("--metrics", "", "--tasks", "decompose")
-        assert _main(["run", str(EXAMPLES), *options, "--out", str(tmp_path), "--quiet"]) == 0
-        assert _main(["estimate", str(EXAMPLES), *options]) == 0
+        assert main(["run", str(EXAMPLES), *options, "--out", str(tmp_path), "--quiet"]) == 0
+        assert main(["estimate", str(EXAMPLES), *options]) == 0
         assert "nothing is missing" in capsys.readouterr().out
 
     @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ class TestUnknown:
     )
     def test_what_a_run_would_refuse_is_refused(self, arguments: tuple[str, ...]) -> None:
         """With the same exit code."""
-        assert _main(["estimate", str(EXAMPLES), *arguments]) == 2
+        assert main(["estimate", str(EXAMPLES), *arguments]) == 2
 
     def test_standard_input_is_read(self) -> None:
         """Into a temporary file, since it is read twice."""

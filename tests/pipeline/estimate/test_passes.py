@@ -13,7 +13,7 @@ import pytest
 
 import claimscore.pipeline.estimate.stage as counting
 import claimscore.pipeline.model_stage as working
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.config import EncoderConfig, RunConfig
 from claimscore.metrics import METRICS, load_metric
 from claimscore.metrics.base import Metric, Needs, PassNeed
@@ -230,7 +230,7 @@ def test_the_command_shows_it(records: Path, capsys: pytest.CaptureFixture[str])
     with Loopback() as server:
         llm = ("--llm", "openai:m", "--base-url", server.base_url)
         found = claimscore_json(capsys, "estimate", records, *metrics, *llm)
-        assert _main(["estimate", str(records), *metrics, *llm]) == 0
+        assert main(["estimate", str(records), *metrics, *llm]) == 0
         assert server.n_requests == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     fact_step = "fact_similarities-source.fact-summary.fact"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import claimscore.pipeline.estimate.stage as counting
-from claimscore.cli import _main
+from claimscore.cli import main
 from claimscore.config import EncoderConfig, LLMConfig, RunConfig
 from claimscore.pipeline.encoders.devices import device_label
 from claimscore.pipeline.encoders.throughput import Throughput, ThroughputKey, save_throughput
@@ -89,7 +89,7 @@ def test_where_nobody_knows_there_is_no_number(capsys: pytest.CaptureFixture[str
     notes = "\n".join(found.time_notes)
     assert "--nli embedded is here is not known; claimscore models check embedded --d" in notes
     assert "models check embedded --role token-encoder --device cpu finds out" in notes
-    assert _main(["estimate", str(EXAMPLES), "--metrics", "caspr"]) == 0
+    assert main(["estimate", str(EXAMPLES), "--metrics", "caspr"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("time: at least 6 s; how long the models will") for line in lines)
     assert any(" ".join(line.split()).startswith("nli-a-b not known about") for line in lines)
@@ -212,7 +212,7 @@ def test_the_command_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
     knows("nli", 100.0)
     knows("token_encoder", 100.0)
     call = ("estimate", EXAMPLES, "--device", "cpu")
-    assert _main([*map(str, call)]) == 0
+    assert main([*map(str, call)]) == 0
     shown = capsys.readouterr().out
     assert GOLDEN in shown
     assert "--nli embedded 100, --token-encoder embedded 100" in shown
@@ -234,7 +234,7 @@ def test_a_machine_costs_its_hours(capsys: pytest.CaptureFixture[str]) -> None:
     call = ("estimate", EXAMPLES, "--device", "cpu", "--metrics", "caspr", "--machine-price", 36)
     found = claimscore_json(capsys, *call)["time"]
     assert found["machine_usd"] == pytest.approx(found["total_s"] / 100)
-    assert _main([*map(str, call)]) == 0
+    assert main([*map(str, call)]) == 0
     assert "machine: about $0.4" in capsys.readouterr().out
     call = ("estimate", EXAMPLES, "--metrics", "bs-inverse", "--machine-price", 36)
     assert claimscore_json(capsys, *call)["time"]["machine_usd"] is None
@@ -249,8 +249,8 @@ def test_a_finished_run_has_nothing_left(
         "claimscore.pipeline.model_stage.load_model", lambda role, config: classifier
     )
     call = (str(EXAMPLES), "--metrics", "caspr", "--out", str(tmp_path / "run"))
-    assert _main(["run", *call, "--quiet"]) == 0
-    assert _main(["estimate", *call]) == 0
+    assert main(["run", *call, "--quiet"]) == 0
+    assert main(["estimate", *call]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "nothing is missing: a run would send no request" in lines
     assert any(line.startswith("time: about ") for line in lines)
