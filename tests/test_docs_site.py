@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
 TEXTS = {name: (DOCS / name).read_text(encoding="utf-8") for name in PAGES}
+DECISIONS = [page for page in PAGES if re.match(r"decisions/\d{4}-", page)]
 TEXTS["README.md"] = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -34,9 +35,22 @@ def in_navigation(items: list[Any]) -> Iterator[str]:
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
-    """And nothing is there that is no page."""
+    """And nothing is there that is no page. Decisions are linked from their index instead."""
     config = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))
-    assert sorted(in_navigation(config["project"]["nav"])) == PAGES
+    assert sorted(in_navigation(config["project"]["nav"])) == [
+        page for page in PAGES if page not in DECISIONS
+    ]
+
+
+def test_every_decision_has_a_number_of_its_own_and_is_in_the_index() -> None:
+    """`docs/decisions/0042-own-connections.md` is decision 42, by name, title and index."""
+    numbers = [int(Path(page).name[:4]) for page in DECISIONS]
+    assert len({*numbers}) == len(numbers)
+    linked = re.findall(r"^- (\d+)\. \[.*\]\((.*)\)$", TEXTS["decisions/index.md"], re.M)
+    assert sorted(f"decisions/{target}" for _, target in linked) == DECISIONS
+    assert sorted(int(number) for number, _ in linked) == numbers
+    for page, number in zip(DECISIONS, numbers, strict=True):
+        assert TEXTS[page].startswith(f"# {number}. "), page
 
 
 @pytest.mark.parametrize("page", [*TEXTS])
