@@ -30,13 +30,13 @@ from numpy.typing import NDArray
 from claimscore import RunConfig
 from claimscore.metrics import caspr_from_labels, load_metric, summac_conv, summac_zs
 from claimscore.metrics.base import ChunkTables, Metric
-from claimscore.metrics.bootstrap import Interval
 from claimscore.metrics.fact_similarity import factsim_from_similarities
 from claimscore.metrics.summac.weights import as_weights, load_weights
 from claimscore.pipeline import scoring
 from claimscore.pipeline.plan import make_plan
 from claimscore.pipeline.settings import options_of, result_settings, signature_facts
 from claimscore.runs import RunDirectory
+from claimscore.stats.bootstrap import MeanInterval
 from claimscore.tables import TABLES
 
 LABELS = ("entailment", "neutral", "contradiction")
@@ -248,7 +248,7 @@ def timed(work: Callable[[], Any]) -> tuple[Seconds, Any]:
 def score_step(directory: RunDirectory, metric: Metric) -> Seconds:
     """`score_run` without the bootstrap, which does not depend on how scores are made."""
     facts = signature_facts(directory.settings)
-    nothing = Interval(0, 0, 0, 0, 0)
+    nothing = MeanInterval(0, 0, 0, 0, 0)
     with mock.patch.object(scoring.RunningMean, "interval", return_value=nothing):
         return timed(lambda: scoring.score_run(directory, (metric,), facts, SEED))[0]
 

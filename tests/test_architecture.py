@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cache": BASE | {"storage"},
     "records": BASE | {"storage"},
     "runs": BASE | {"storage"},
+    "stats": set(),
     "metrics": BASE | {"text", "blocks"},
     "metrics.bert_score": BASE | {"metrics", "pipeline.encoders"},  # its function asks a model
     "baseline": BASE | {"text"},
@@ -46,30 +47,32 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline.tasks": BASE | {"text", "metrics", "baseline", "pipeline.llm"},
     "pipeline.passes": BASE | {"text", "blocks", "metrics", "pipeline.encoders", "pipeline.tasks"},
     "pipeline": BASE
-    | {"cache", "text", "prompts", "records", "runs", "metrics", "storage", "baseline"}
+    | {"cache", "text", "prompts", "records", "runs", "metrics", "stats", "storage", "baseline"}
     | {"pipeline.llm", "pipeline.encoders", "pipeline.tasks", "pipeline.passes"},
-    "report": BASE | {"blocks", "metrics", "runs", "report.exchanges"},
+    "report": BASE | {"blocks", "metrics", "stats", "runs", "report.exchanges"},
     "report.exchanges": BASE  # prompts are rendered again, answers looked up
     | {"report", "runs", "cache", "prompts", "pipeline", "pipeline.llm", "pipeline.tasks"},
     "report.evaluation": BASE
     | {"report", "runs", "evaluation", "evaluation.caspr", "evaluation.summac_grid"}
     | {"evaluation.compare"},
-    "evaluation": BASE | {"metrics", "records", "runs"},
-    "evaluation.compare": BASE | {"blocks", "evaluation", "metrics", "runs", "pipeline.encoders"},
+    "evaluation": BASE | {"metrics", "stats", "records", "runs"},
+    "evaluation.compare": BASE
+    | {"blocks", "evaluation", "metrics", "stats", "runs", "pipeline.encoders"},
     "evaluation.commands": BASE | {"evaluation", "report.evaluation"},  # each writes a page
     "evaluation.caspr": BASE  # it makes and scores its texts by runs
-    | {"evaluation", "metrics", "records", "runs", "pipeline", "pipeline.llm"},
+    | {"evaluation", "metrics", "stats", "records", "runs", "pipeline", "pipeline.llm"},
     "evaluation.factsim": BASE  # it scores its texts by a run, and the paper's facts itself
     | {"evaluation", "metrics", "runs", "pipeline", "pipeline.encoders"},
     "evaluation.nli": BASE  # it asks the model itself
-    | {"evaluation.nli_pairs", "metrics", "records", "pipeline.encoders"},
+    | {"evaluation.nli_pairs", "stats", "records", "pipeline.encoders"},
     "evaluation.nli_pairs": BASE | {"records", "pipeline.encoders"},  # how models spell labels
     "evaluation.nli_sections": BASE
-    | {"evaluation", "evaluation.nli", "metrics", "pipeline.encoders"},
+    | {"evaluation", "evaluation.nli", "stats", "pipeline.encoders"},
     "evaluation.summac_grid": BASE  # it scores its tables by runs
     | {"blocks", "evaluation", "metrics", "runs", "pipeline"},
     "training": BASE
-    | {"text", "blocks", "metrics", "records", "runs", "pipeline.encoders", "pipeline.passes"},
+    | {"text", "blocks", "metrics", "stats", "records", "runs"}
+    | {"pipeline.encoders", "pipeline.passes"},
     "console": {"__init__"},
     "commands": BASE
     | {

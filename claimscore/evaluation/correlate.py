@@ -18,15 +18,16 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.resampling import correlation_draws, paired_p_value, percentile_bounds
 from claimscore.evaluation.table import ID, Grid, Table, grid, joined, read_table
-from claimscore.metrics.correlation import (
+from claimscore.stats.bootstrap import paired_p_value, percentile_bounds
+from claimscore.stats.correlation import (
     LEVELS,
     METHODS,
     Level,
     Method,
     case_correlations,
     correlation,
+    correlation_draws,
     level_vector,
     williams_test,
 )

@@ -3,7 +3,7 @@
 Accuracy counts the largest of the three probabilities, also on sets that use two labels only, so
 that sets and models compare. Where a set has `entailment` and one other label, two-way accuracy
 counts both others as that one, as McCoy et al. 2019 score HANS (*Right for the Wrong Reasons*,
-section 5, https://aclanthology.org/P19-1334/). Calibration is `claimscore.metrics.calibration`.
+section 5, https://aclanthology.org/P19-1334/). Calibration is `claimscore.stats.calibration`.
 """
 
 from __future__ import annotations
@@ -16,18 +16,11 @@ from typing import NamedTuple, cast
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy import stats
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.nli_pairs import Columns, read_nli_pairs
-from claimscore.metrics.calibration import (
-    best_temperature,
-    brier_score,
-    expected_calibration_error,
-    negative_log_likelihood,
-    with_temperature,
-)
-from claimscore.metrics.multiclass import confusion_matrix, macro_f1, wilson_interval
 from claimscore.pipeline.encoders import load_pair_classifier
 from claimscore.pipeline.encoders.protocols import (
     NLI_LABELS,
@@ -36,6 +29,14 @@ from claimscore.pipeline.encoders.protocols import (
     RejectedItemsError,
 )
 from claimscore.records.halves import in_first_half
+from claimscore.stats.calibration import (
+    best_temperature,
+    brier_score,
+    expected_calibration_error,
+    negative_log_likelihood,
+    with_temperature,
+)
+from claimscore.stats.classification import confusion_matrix, macro_f1
 
 #: The row over all sets, where there are several.
 ALL = "all"
@@ -228,7 +229,7 @@ def _measured(name: str, group: str | None, rows: pl.DataFrame) -> tuple[object,
         group,
         rows.height,
         right / rows.height,
-        *wilson_interval(right, rows.height),
+        *stats.binomtest(right, rows.height).proportion_ci(method="wilson"),
         macro_f1(counts),
         *two_way_accuracy(counts),
         expected_calibration_error(probabilities, labels),

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from claimscore.evaluation.nli import NLIConfig, NLIResult
 from claimscore.evaluation.sections import Row, Section
-from claimscore.metrics.calibration import ECE_BINS
 from claimscore.pipeline.encoders.protocols import NLI_LABELS
+from claimscore.stats.calibration import ECE_BINS
 
 
 def nli_sections(result: NLIResult, config: NLIConfig) -> Iterator[Section]:

@@ -24,22 +24,17 @@ from numpy.typing import NDArray
 
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.published import OVERALL
-from claimscore.evaluation.resampling import (
-    Resampled,
-    percentile_bounds,
-    resampled_accuracy,
-    resampled_auc,
-    resamples,
-    subsets,
-)
 from claimscore.evaluation.table import Table, read_table
-from claimscore.metrics.classification import (
+from claimscore.records.halves import in_first_half
+from claimscore.stats.bootstrap import WeightedMeasure, percentile_bounds, resamples, subsets
+from claimscore.stats.classification import (
     balanced_accuracy,
     best_threshold,
     checked_labels,
     roc_auc,
+    weighted_accuracy,
+    weighted_auc,
 )
-from claimscore.records.halves import in_first_half
 
 Protocol = Literal["paper", "notebook"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
@@ -245,7 +240,7 @@ def _evaluate(
     """Every score and measure on one data set, all on the same draws."""
     values: dict[tuple[str, str], float] = {}
     facts: dict[tuple[str, str], tuple[object, ...]] = {}
-    measures: dict[tuple[str, str], Resampled] = {}
+    measures: dict[tuple[str, str], WeightedMeasure] = {}
     validation, test = parts.validation, parts.test
     scored_on = (test.height, test["label"].mean())
     for score in config.scores:
@@ -257,15 +252,16 @@ def _evaluate(
             raise InputError(f"{parts.dataset}: {score}: {exc}") from exc
         accuracy_key, auc_key = ((score, measure) for measure in MEASURES)
         values[accuracy_key], values[auc_key] = accuracy, roc_auc(of_test, positive)
-        measures[accuracy_key] = resampled_accuracy(of_test > threshold, positive)
-        measures[auc_key] = resampled_auc(of_test, positive)
+        measures[accuracy_key] = weighted_accuracy(of_test > threshold, positive)
+        measures[auc_key] = weighted_auc(of_test, positive)
         of_threshold = (threshold, validation.height, *scored_on, parts.validation_name)
         facts[accuracy_key] = (*of_threshold, parts.test_name)
         facts[auc_key] = (None, None, *scored_on, None, parts.test_name)
-    notebook = config.protocol == "notebook"
-    weights = subsets(test.height, NOTEBOOK_DRAWS, NOTEBOOK_SHARE, (config.seed, stream))
-    if not notebook:
-        weights = resamples(test.height, config.samples, (config.seed, stream))
+    seed = (config.seed, stream)
+    if config.protocol == "notebook":
+        weights = iter([subsets(test.height, NOTEBOOK_DRAWS, NOTEBOOK_SHARE, seed)])
+    else:
+        weights = resamples(test.height, config.samples, seed)
     draws: dict[tuple[str, str], list[_Array]] = {key: [] for key in measures}
     for block in weights:
         for key, measure in measures.items():

@@ -44,13 +44,6 @@ FUNCTIONS: dict[str, str] = {
     "caspr_from_labels": "claimscore.metrics.caspr",
     "bertscore": "claimscore.metrics.bert_score",
     "BERTScore": "claimscore.metrics.bert_score",
-    **dict.fromkeys(
-        ("kendall", "spearman", "pearson", "Correlation", "williams_test", "Williams"),
-        "claimscore.metrics.correlation",
-    ),
-    **dict.fromkeys(
-        ("balanced_accuracy", "best_threshold", "roc_auc"), "claimscore.metrics.classification"
-    ),
     "summac_zs": "claimscore.metrics.summac.zero_shot",
     "summac_conv": "claimscore.metrics.summac.convolution",
     "ls_score": "claimscore.metrics.linguistic_semantic",

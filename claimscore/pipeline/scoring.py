@@ -13,8 +13,8 @@ import polars as pl
 
 from claimscore.errors import ConfigError
 from claimscore.metrics.base import ChunkTables, Metric, Score, signature
-from claimscore.metrics.bootstrap import MIN_VALUES, RunningMean
 from claimscore.runs import RunDirectory
+from claimscore.stats.bootstrap import MIN_VALUES, RunningMean
 from claimscore.tables import SCORES, TABLES
 from claimscore.types import JSON
 

@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from claimscore.metrics.bootstrap import MIN_VALUES
 from claimscore.report.data import BLOCK_ROWS, TEXT_COLUMNS, ReportTables, finite, score_blocks
+from claimscore.stats.bootstrap import MIN_VALUES
 
 Codes: TypeAlias = NDArray[np.uint8]
 Values: TypeAlias = NDArray[np.float64]

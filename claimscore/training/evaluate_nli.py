@@ -18,7 +18,6 @@ from torch.nn import functional as F
 from transformers import BertTokenizer
 
 from claimscore.errors import ConfigError
-from claimscore.metrics.calibration import best_temperature, expected_calibration_error
 from claimscore.pipeline.encoders.embedded import (
     ID2LABEL,
     EmbeddedNLI,
@@ -26,6 +25,7 @@ from claimscore.pipeline.encoders.embedded import (
     read_adapter,
     write_adapter,
 )
+from claimscore.stats.calibration import best_temperature, expected_calibration_error
 from claimscore.training.nli import NLITrainingConfig, Progress, train, two_phases
 from claimscore.training.nli_data import (
     Examples,

@@ -12,7 +12,7 @@ import pytest
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.convert import convert
 from claimscore.evaluation.correlate import CorrelateConfig, CorrelateResult, correlate
-from claimscore.metrics import kendall
+from claimscore.stats.correlation import kendall
 from tests.evaluation.tables import rated_rows, write_jsonl
 from tests.shared_data import shared
 

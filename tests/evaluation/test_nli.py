@@ -92,7 +92,7 @@ def test_a_set_by_hand(tmp_path: Path) -> None:
     row = result.sets.row(0, named=True)
     assert (row["set"], row["group"], row["n"], row["accuracy"]) == ("five", None, 5, 0.6)
     assert row["macro_f1"] == pytest.approx((2 / 4 + 2 / 3 + 2 / 3) / 3)
-    assert row["low"] < 0.6 < row["high"]
+    assert (row["low"], row["high"]) == pytest.approx((0.2307, 0.8824), abs=5e-5)  # Wilson 1927
     assert row["two_way_accuracy"] is None
     assert row["two_way_reason"] == "its labels are entailment, neutral, contradiction"
     assert row["nll"] == pytest.approx(-np.log([0.9, 0.3, 0.7, 0.8, 0.05]).mean(), abs=1e-6)

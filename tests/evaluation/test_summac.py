@@ -10,8 +10,8 @@ import pytest
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.published import SUMMAC_TEST, summac_figure
 from claimscore.evaluation.summac import SummacConfig, SummacResult, summac_benchmark
-from claimscore.metrics import balanced_accuracy, best_threshold, roc_auc
 from claimscore.records.halves import in_first_half
+from claimscore.stats.classification import balanced_accuracy, best_threshold, roc_auc
 from tests.evaluation.tables import labelled_rows, write_jsonl
 
 

@@ -16,8 +16,9 @@ from claimscore.blocks import Cut
 from claimscore.cli import main
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.summac_grid import GridConfig, grid_sections, summac_grid
-from claimscore.metrics import balanced_accuracy, best_threshold, roc_auc, summac_zs
+from claimscore.metrics import summac_zs
 from claimscore.pipeline.encoders.protocols import ModelInfo
+from claimscore.stats.classification import balanced_accuracy, best_threshold, roc_auc
 from tests.evaluation.tables import write_jsonl
 
 BLOCKS = ("sentence", "document")

@@ -11,10 +11,10 @@ import pytest
 
 from claimscore.errors import ConfigError
 from claimscore.metrics import load_metric
-from claimscore.metrics.bootstrap import RunningMean
 from claimscore.pipeline import scoring
 from claimscore.pipeline.scoring import chunk_groups, score_run
 from claimscore.runs import RunDirectory
+from claimscore.stats.bootstrap import RunningMean
 from claimscore.tables import CLAIMS
 
 CHUNKS = (("0", "1"), ("2",), ("3", "4"), ("5", "6"))

@@ -20,11 +20,10 @@ from claimscore.evaluation.caspr.pairs import (
     read_annotated,
 )
 from claimscore.evaluation.published import CASPR_MEANS, CASPR_RHO
-from claimscore.evaluation.resampling import correlation_draws, percentile_bounds
-from claimscore.metrics.bootstrap import mean_interval
-from claimscore.metrics.correlation import spearman
 from claimscore.pipeline.plan import load_metrics, required_columns
 from claimscore.pipeline.run import OnProgress, RunResult, run
+from claimscore.stats.bootstrap import mean_interval, percentile_bounds
+from claimscore.stats.correlation import correlation_draws, spearman
 
 #: What Spearman's rho is taken of: the same pairs, in their own words and paraphrased.
 PARAPHRASED = ("ref_contrastive", "syn_contrast")

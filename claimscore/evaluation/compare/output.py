@@ -17,8 +17,8 @@ from claimscore.evaluation.compare.comparison import Comparison, MissingIds, Run
 from claimscore.evaluation.compare.details import RecordDetail
 from claimscore.evaluation.compare.scores import MetricDifference, Move, Nulls
 from claimscore.evaluation.compare.source import Source
-from claimscore.evaluation.compare.statistics import ALPHA, EQUAL_WITHIN, LEVEL
 from claimscore.evaluation.compare.units import Agreement
+from claimscore.stats.paired import ALPHA, EQUAL_WITHIN, LEVEL
 
 JSON = dict[str, Any]
 

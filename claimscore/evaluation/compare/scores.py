@@ -10,7 +10,7 @@ from typing import NamedTuple
 import polars as pl
 
 from claimscore.evaluation.compare.source import Source
-from claimscore.evaluation.compare.statistics import (
+from claimscore.stats.paired import (
     EQUAL_WITHIN,
     Difference,
     Verdict,

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from claimscore.evaluation.compare.cells import LABELS, LabelAgreement
 from claimscore.evaluation.compare.comparison import Comparison, RunComparison
 from claimscore.evaluation.compare.scores import MetricDifference, Move
-from claimscore.evaluation.compare.statistics import ALPHA, EQUAL_WITHIN, LEVEL
 from claimscore.evaluation.compare.units import Agreement
 from claimscore.evaluation.sections import Section
-from claimscore.metrics.bootstrap import MOST_RESAMPLED
+from claimscore.stats.bootstrap import MOST_RESAMPLED
+from claimscore.stats.paired import ALPHA, EQUAL_WITHIN, LEVEL
 
 #: So many records are named in a line; JSON has more.
 MOST_NAMED = 10

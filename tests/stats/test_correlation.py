@@ -14,8 +14,20 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 from scipy import stats
 
-from claimscore.metrics import Correlation, kendall, pearson, spearman, williams_test
-from claimscore.metrics.correlation import LEVELS, case_correlations
+from claimscore.stats import bootstrap
+from claimscore.stats.bootstrap import drawn_rows
+from claimscore.stats.correlation import (
+    LEVELS,
+    METHODS,
+    Correlation,
+    case_correlations,
+    correlation,
+    correlation_draws,
+    kendall,
+    pearson,
+    spearman,
+    williams_test,
+)
 from tests.shared_data import shared
 
 FUNCTIONS = {"kendall": kendall, "spearman": spearman, "pearson": pearson}
@@ -245,3 +257,23 @@ def test_wrong_input_is_refused(x, y, level: str, message: str):
     for function in FUNCTIONS.values():
         with pytest.raises(ValueError, match=message):
             function(x, y, level=level)
+
+
+#: Tenths: sums that are equal but for rounding.
+RATED = np.random.default_rng(1).normal(size=(2, 12, 4)).round(1)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("method", METHODS)
+def test_draws_are_correlations_of_resampled_cases(
+    method: str, level: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Each draw is the plain function on the drawn cases, however many are in memory at a time."""
+    x, y = RATED
+    draws = correlation_draws(method, x, y, level=level, samples=20, seed=3)
+    drawn = np.concatenate(list(drawn_rows(len(x), 20, 3, 1)))
+    expected = [correlation(method, x[cases], y[cases], level=level).value for cases in drawn]
+    assert draws == pytest.approx(np.array(expected, dtype=float), nan_ok=True)
+    monkeypatch.setattr(bootstrap, "_BLOCK", 100)
+    blocks = correlation_draws(method, x, y, level=level, samples=20, seed=3)
+    assert blocks == pytest.approx(draws, abs=1e-9, nan_ok=True)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from claimscore.metrics.calibration import (
+from claimscore.stats.calibration import (
     best_temperature,
     brier_score,
     expected_calibration_error,

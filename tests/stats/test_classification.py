@@ -1,4 +1,4 @@
-"""The SummaC benchmark's measures: golden numbers, and the reference's search written out."""
+"""Measures of classifiers: golden numbers of the SummaC benchmark, and values by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from claimscore.metrics import balanced_accuracy, best_threshold, roc_auc
+from claimscore.stats.bootstrap import resamples
+from claimscore.stats.classification import (
+    balanced_accuracy,
+    best_threshold,
+    confusion_matrix,
+    macro_f1,
+    roc_auc,
+    weighted_accuracy,
+    weighted_auc,
+)
 from tests.shared_data import shared
 
 samples = st.lists(
@@ -125,3 +134,48 @@ def test_wrong_input_is_refused(scores, labels, message: str):
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_weighted_measures_equal_the_plain_ones():
+    """Balanced accuracy and AUC of drawn rows, ties included; NaN where a label is missing."""
+    rng = np.random.default_rng(1)
+    scores = rng.integers(0, 6, size=30) / 6
+    positive = rng.integers(0, 2, size=30).astype(bool)
+    weights = np.concatenate(list(resamples(30, 25, seed=0)))
+    accuracies = weighted_accuracy(scores > 0.4, positive)(weights)
+    areas = weighted_auc(scores, positive)(weights)
+    for counts, accuracy, area in zip(weights.astype(int), accuracies, areas, strict=True):
+        drawn = np.repeat(np.arange(30), counts)
+        assert accuracy == pytest.approx(balanced_accuracy(scores[drawn], positive[drawn], 0.4))
+        assert area == pytest.approx(roc_auc(scores[drawn], positive[drawn]))
+    only_one = positive[None].astype(float)
+    assert np.isnan(weighted_accuracy(scores > 0.4, positive)(only_one)).all()
+    assert np.isnan(weighted_auc(scores, positive)(only_one)).all()
+
+
+def test_a_row_is_a_true_class() -> None:
+    """Columns are what it was called."""
+    found = confusion_matrix([0, 0, 1, 2, 2, 2], [0, 1, 1, 0, 2, 2], 3)
+    assert found.tolist() == [[1, 1, 0], [0, 1, 0], [1, 0, 2]]
+
+
+def test_macro_f1_by_hand() -> None:
+    """F1 of 2/4, 2/3 and 4/5."""
+    confusion = np.array([[1, 1, 0], [0, 1, 0], [1, 0, 2]])
+    assert macro_f1(confusion) == pytest.approx((2 / 4 + 2 / 3 + 4 / 5) / 3)
+
+
+def test_a_class_without_rows_has_no_f1() -> None:
+    """What was called by its name is missed by the right class: F1 of 4/6 and 2/3."""
+    confusion = np.array([[2, 1, 1], [0, 1, 0], [0, 0, 0]])
+    assert macro_f1(confusion) == pytest.approx((4 / 6 + 2 / 3) / 2)
+    assert macro_f1(np.zeros((3, 3), dtype=np.int64)) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "predicted"), [([0, 3], [0, 0]), ([0], [-1]), ([0, 1], [0])], ids=str
+)
+def test_classes_are_checked(labels: list[int], predicted: list[int]) -> None:
+    """Numbers that name no class, and lists of two lengths."""
+    with pytest.raises(ValueError, match=r"classes must|one length"):
+        confusion_matrix(labels, predicted, 3)

@@ -1,4 +1,8 @@
-"""Paired comparison of two lists of scores: difference of the means, tests, effect sizes. Pure."""
+"""Paired comparison of two lists of scores: difference of the means, tests, effect sizes.
+
+Tests and distributions are scipy's. scipy has neither the expanded percentile interval nor Holm's
+correction (`scipy.stats.false_discovery_control` bounds another error).
+"""
 
 from __future__ import annotations
 
@@ -8,25 +12,19 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
-from claimscore.metrics.bootstrap import MIN_VALUES, MOST_RESAMPLED, bootstrap_means
-
-Array = NDArray[np.float64]
+from claimscore.stats.bootstrap import MIN_VALUES, MOST_RESAMPLED, Array, bootstrap_means
 
 #: The share of intervals that hold the true difference, and the error that a verdict may have.
 LEVEL = 0.95
 ALPHA = 0.05
 
-#: Scores that are no further apart count as equal: on another machine, the same run may differ
-#: by so much.
+#: Scores that are no further apart count as equal: the same run may differ so much on another
+#: machine.
 EQUAL_WITHIN = 2e-5
 
-#: Of fewer records no bootstrap interval is given.
-MIN_RECORDS = MIN_VALUES
-
-#: Draws of records that differ that are in memory at a time.
+#: Records drawn at a time, of those that differ.
 _DRAWS = 1 << 20
 
 #: higher, lower: the corrected p-value is at most `ALPHA`. not shown: it is above. same: no record
@@ -34,7 +32,7 @@ _DRAWS = 1 << 20
 Verdict = Literal["higher", "lower", "not shown", "same", "too few"]
 
 
-class Interval(NamedTuple):
+class DifferenceInterval(NamedTuple):
     """Bounds of a mean, and the two-sided p-value of its being zero."""
 
     low: float
@@ -71,17 +69,17 @@ class Difference:
 def paired_difference(a: Array, b: Array, *, samples: int, seed: int) -> Difference:
     """Compare two lists of finite scores, ``[n]`` each, of the same records in the same order.
 
-    The order of the records matters to the interval's draws alone, so callers sort them.
+    Only the draws of the interval depend on the order of the records, so callers sort them.
     """
     if not a.size:
         return Difference(0, reason="no record has a score in both")
     d = b - a
     changed = d[np.abs(d) > EQUAL_WITHIN]
     higher, lower = int((changed > 0).sum()), int((changed < 0).sum())
-    interval = _interval(d, samples, seed)
+    interval = paired_interval(d, samples=samples, seed=seed) if d.size >= MIN_VALUES else None
     reason = None
     if interval is None:
-        reason = f"fewer than {MIN_RECORDS} records: no interval"
+        reason = f"fewer than {MIN_VALUES} records: no interval"
     elif not changed.size:
         reason = "no record changed"
     return Difference(
@@ -103,11 +101,9 @@ def paired_difference(a: Array, b: Array, *, samples: int, seed: int) -> Differe
     )
 
 
-def _interval(d: Array, samples: int, seed: int) -> Interval | None:
-    return paired_interval(d, samples=samples, seed=seed) if d.size >= MIN_RECORDS else None
-
-
-def paired_interval(d: Array, *, samples: int, seed: int, level: float = LEVEL) -> Interval:
+def paired_interval(
+    d: Array, *, samples: int, seed: int, level: float = LEVEL
+) -> DifferenceInterval:
     """Expanded percentile interval of the mean of paired differences, ``[n]``, n at least 2.
 
     The records are resampled, so both scores of a record stay together. Plain percentiles are too
@@ -129,7 +125,7 @@ def paired_interval(d: Array, *, samples: int, seed: int, level: float = LEVEL) 
     else:
         low, high, share = _resampled(d, tail, samples, seed)
     at_zero = stats.norm.ppf(share) * math.sqrt((n - 1) / n)
-    return Interval(low, high, float(2 * stats.t.cdf(at_zero, n - 1)))
+    return DifferenceInterval(low, high, float(2 * stats.t.cdf(at_zero, n - 1)))
 
 
 def _resampled(d: Array, tail: float, samples: int, seed: int) -> tuple[float, float, float]:

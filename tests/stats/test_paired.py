@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from claimscore.evaluation.compare import statistics
-from claimscore.evaluation.compare.statistics import (
+from claimscore.stats import paired
+from claimscore.stats.bootstrap import MIN_VALUES, MOST_RESAMPLED
+from claimscore.stats.paired import (
     ALPHA,
     EQUAL_WITHIN,
     LEVEL,
-    MIN_RECORDS,
     cohens_d_z,
     holm,
     paired_difference,
@@ -25,7 +25,6 @@ from claimscore.evaluation.compare.statistics import (
     verdict,
     wilcoxon,
 )
-from claimscore.metrics.bootstrap import MOST_RESAMPLED
 
 SIMULATIONS = 200
 
@@ -93,8 +92,8 @@ def test_many_differences_have_the_interval_that_resampling_comes_to(shift: floa
     d = np.random.default_rng(2).normal(shift, 1, MOST_RESAMPLED)
     drawn = paired_interval(d, samples=1000, seed=0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(statistics, "MOST_RESAMPLED", 100)
-        patch.delattr(statistics, "bootstrap_means")
+        patch.setattr(paired, "MOST_RESAMPLED", 100)
+        patch.delattr(paired, "bootstrap_means")
         limit = paired_interval(d, samples=1000, seed=0)
     sd = d.std() / np.sqrt(d.size)
     assert limit.low == pytest.approx(drawn.low, abs=0.15 * sd)
@@ -113,8 +112,8 @@ def test_few_changes_among_many_records_are_resampled(n_changed: int):
     d[:n_changed] = np.random.default_rng(4).exponential(1, n_changed)
     drawn = paired_interval(d, samples=4000, seed=0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(statistics, "MOST_RESAMPLED", 100)
-        patch.setattr(statistics, "_DRAWS", 5000)
+        patch.setattr(paired, "MOST_RESAMPLED", 100)
+        patch.setattr(paired, "_DRAWS", 5000)
         sparse = paired_interval(d, samples=4000, seed=0)
     sd = d.std() / np.sqrt(d.size)
     assert sparse.low == pytest.approx(drawn.low, abs=0.2 * sd)
@@ -185,7 +184,7 @@ def test_one_record_has_a_difference_and_no_interval():
     """Nothing is said of how it might vary."""
     found = paired_difference(np.array([1.0]), np.array([3.0]), samples=50, seed=0)
     assert (found.n, found.mean, found.low, found.p_bootstrap) == (1, 2.0, None, None)
-    assert found.reason == f"fewer than {MIN_RECORDS} records: no interval"
+    assert found.reason == f"fewer than {MIN_VALUES} records: no interval"
     assert verdict(found, None) == "too few"
 
 

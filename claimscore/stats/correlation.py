@@ -1,6 +1,6 @@
 """Correlation of a metric's scores with human ratings, at system, summary and pooled level.
 
-Arrays are [case, system]: a case is what is summarised, a system what wrote the summary.
+Arrays are ``[case, system]``: a case is a text to summarise, a system wrote the summary.
 
 - `system`: the correlation over systems of their mean score and their mean rating over cases.
 - `summary`: one correlation a case, over its systems; then the mean over cases.
@@ -9,6 +9,9 @@ Arrays are [case, system]: a case is what is summarised, a system what wrote the
 **Constant vectors.** A correlation with a constant is 0/0. At the system and the pooled level the
 value is then None. At the summary level a case with a constant vector of scores or of ratings has
 no correlation and is left out of the mean, not counted as zero; None where no case has one.
+
+Values and p-values of one pair of vectors are scipy's. Thousands of resamples take the vectorised
+functions of this file, because those of scipy loop over rows. scipy has no Williams' test.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-Array = NDArray[np.float64]
+from claimscore.stats.bootstrap import Array, Seed, drawn_rows, ratio, row_counts
+
 Level = Literal["system", "summary", "pooled"]
 Method = Literal["kendall", "spearman", "pearson"]
 
@@ -126,7 +130,7 @@ def case_correlations(method: Method, scores: Array, ratings: Array) -> Array:
 
 
 def williams_test(r12: float, r13: float, r23: float, n: int) -> Williams:
-    """Is r12 different from r13, two correlations over the same n items that share variable 1?
+    """Whether r12 differs from r13, two correlations over the same n items that share variable 1.
 
     Williams 1959, as recommended by Steiger 1980 (T2) and, for comparing metrics, by
     Graham and Baldwin 2014: 1 the ratings, 2 and 3 the metrics. Made for Pearson's r; over
@@ -159,10 +163,9 @@ def _mean_correlation(values: Array) -> Correlation:
     mean = math.fsum(defined.tolist()) / n
     if n == 1:
         return Correlation(mean, None)
-    error = float(defined.std(ddof=1)) / math.sqrt(n)
-    if error < _CONSTANT:
+    if float(defined.std(ddof=1)) / math.sqrt(n) < _CONSTANT:
         return Correlation(mean, 1.0 if abs(mean) < _CONSTANT else 0.0)
-    return Correlation(mean, float(2 * stats.t.sf(abs(mean) / error, n - 1)))
+    return Correlation(mean, float(stats.ttest_1samp(defined, 0).pvalue))
 
 
 def _vector_correlation(method: Method, x: Array, y: Array) -> Correlation:
@@ -186,12 +189,13 @@ def _kendall_rows(x: Array, y: Array) -> Array:
     """Tau-b a row: (concordant − discordant) / √(pairs untied in x · pairs untied in y)."""
     if x.shape[1] > _PAIRWISE:
         rows = zip(x, y, strict=True)
-        return np.array([_number(_vector_correlation("kendall", a, b).value) for a, b in rows])
+        found = (_vector_correlation("kendall", a, b).value for a, b in rows)
+        return np.array([math.nan if value is None else value for value in found])
     first, second = np.triu_indices(x.shape[1], 1)
     sign_x, sign_y = (_order(values[:, first], values[:, second]) for values in (x, y))
     agreement = (sign_x * sign_y).sum(axis=1, dtype=np.float64)
     untied = np.count_nonzero(sign_x, axis=1) * np.count_nonzero(sign_y, axis=1)
-    return _divided(agreement, np.sqrt(untied))
+    return ratio(agreement, np.sqrt(untied))
 
 
 def _order(a: Array, b: Array) -> NDArray[np.int8]:
@@ -208,21 +212,35 @@ def _unit_rows(values: Array) -> Array:
     centred = values - mean
     norm = np.linalg.norm(centred, axis=1, keepdims=True)
     varies = np.ptp(values, axis=1, keepdims=True) > _CONSTANT * np.abs(mean)
-    return _divided(centred, np.where(varies, norm, 0.0))
+    return ratio(centred, np.where(varies, norm, 0.0))
 
 
 def _spearman_rows(x: Array, y: Array) -> Array:
     return _pearson_rows(stats.rankdata(x, axis=1), stats.rankdata(y, axis=1))
 
 
-def _divided(numerator: Array, denominator: Array) -> Array:
-    """The quotient, NaN where it is 0/0."""
-    zero = denominator == 0
-    return np.where(zero, np.nan, numerator / np.where(zero, 1.0, denominator))
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
+def correlation_draws(
+    method: Method, scores: Array, ratings: Array, *, level: Level, samples: int, seed: Seed
+) -> Array:
+    """The correlation in `samples` resamples of the cases; NaN where it is not defined there."""
+    n_cases = len(scores)
+    width = scores.size if level == "pooled" else max(n_cases, scores.shape[1] ** 2)
+    of_cases = case_correlations(method, scores, ratings) if level == "summary" else np.empty(0)
+    defined = ~np.isnan(of_cases)
+    parts = []
+    for drawn in drawn_rows(n_cases, samples, seed, width):
+        if level == "pooled":
+            x, y = (values[drawn].reshape(len(drawn), -1) for values in (scores, ratings))
+            parts.append(case_correlations(method, x, y))
+            continue
+        counts = row_counts(drawn, n_cases)
+        if level == "summary":
+            counts = counts[:, defined]
+            parts.append(ratio(counts @ of_cases[defined], counts.sum(axis=1)))
+        else:
+            sums = (settled(counts @ values) for values in (scores, ratings))
+            parts.append(case_correlations(method, *sums))
+    return np.concatenate(parts)
 
 
 _ROWS: dict[Method, Callable[[Array, Array], Array]] = {

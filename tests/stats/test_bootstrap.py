@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 import tracemalloc
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
-from claimscore.metrics import bootstrap
-from claimscore.metrics.bootstrap import MOST_RESAMPLED, RunningMean, bootstrap_means, mean_interval
 from claimscore.metrics.ds import distinctiveness
+from claimscore.stats import bootstrap
+from claimscore.stats.bootstrap import (
+    MOST_RESAMPLED,
+    RunningMean,
+    bootstrap_means,
+    mean_interval,
+    paired_p_value,
+    percentile_bounds,
+    subsets,
+)
 from tests.shared_data import shared
 
 
@@ -86,7 +96,7 @@ def test_samples_must_be_positive():
 
 def test_memory_does_not_grow_with_the_samples(monkeypatch):
     """Draws are made in blocks: 2,000 samples of 5,000 values need a few MiB, not 80."""
-    monkeypatch.setattr(bootstrap, "_DRAWS", 1 << 17)
+    monkeypatch.setattr(bootstrap, "_BLOCK", 1 << 18)
     tracemalloc.start()
     try:
         mean_interval(np.arange(5000.0), samples=2000)
@@ -161,3 +171,34 @@ def test_a_running_mean_refuses_what_is_no_number():
     """At once, so that it is clear where it came from."""
     with pytest.raises(ValueError, match="finite"):
         RunningMean().add([1.0, float("nan")])
+
+
+def test_bounds_cover_the_normal_interval():
+    """Percentiles of many draws; nothing defined, no interval."""
+    draws = np.random.default_rng(0).normal(size=100_000)
+    assert percentile_bounds(draws) == pytest.approx((-1.96, 1.96), abs=0.03)
+    assert percentile_bounds(draws, 0.05 / 14)[1] == pytest.approx(
+        stats.norm.ppf(1 - 0.025 / 14), abs=0.05
+    )
+    assert percentile_bounds(np.array([math.nan, 1.0, 3.0, math.nan])) == (
+        pytest.approx(1.05),
+        pytest.approx(2.95),
+    )
+    assert percentile_bounds(np.array([math.nan])) == (None, None)
+
+
+def test_paired_p_values():
+    """Small where all draws agree, 1 where the difference is zero, none without draws."""
+    assert paired_p_value(np.ones(999)) == pytest.approx(0.002)
+    assert paired_p_value(np.zeros(999)) == 1
+    assert paired_p_value(np.array([math.nan])) is None
+    assert paired_p_value(np.array([-1.0, 1.0] * 50)) == 1
+
+
+def test_subsets_hold_each_row_at_most_once():
+    """70 % of 30 rows are 21."""
+    weights = subsets(30, 100, 0.7, seed=0)
+    assert weights.shape == (100, 30)
+    assert set(weights.sum(axis=1)) == {21}
+    assert set(weights.ravel()) == {0, 1}
+    assert len({tuple(row) for row in weights}) > 90

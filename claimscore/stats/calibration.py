@@ -1,4 +1,4 @@
-"""How honest the probabilities of a classifier are, and the temperature that makes them so.
+"""How well the probabilities of a classifier fit its errors, and the temperature that fits best.
 
 Guo et al. 2017, *On Calibration of Modern Neural Networks* (https://arxiv.org/abs/1706.04599):
 expected calibration error (section 2, equation 3) and temperature scaling (section 4.2, equation
@@ -14,7 +14,9 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize
+from scipy import optimize, special
+
+from claimscore.stats.bootstrap import Array
 
 #: Bins of the expected calibration error: Guo et al. 2017, section 5.
 ECE_BINS = 15
@@ -22,7 +24,6 @@ ECE_BINS = 15
 #: Temperatures that are tried.
 LEAST_TEMPERATURE, LARGEST_TEMPERATURE = 0.02, 50.0
 
-_Floats = NDArray[np.float64]
 _Integers = NDArray[np.int64]
 
 #: Softmax in float32 reaches zero where the logits do not; below this it says nothing.
@@ -68,7 +69,7 @@ def negative_log_likelihood(probabilities: ArrayLike, labels: ArrayLike) -> floa
     return _nll(_logs(values), right, 1.0)
 
 
-def with_temperature(probabilities: ArrayLike, temperature: float) -> _Floats:
+def with_temperature(probabilities: ArrayLike, temperature: float) -> Array:
     """The probabilities with their logits divided by `temperature`: Guo et al. 2017, equation 9.
 
     Softmax of ln p / T: logits are ln p up to a constant of each row, which softmax ignores. The
@@ -77,9 +78,7 @@ def with_temperature(probabilities: ArrayLike, temperature: float) -> _Floats:
     if not (math.isfinite(temperature) and temperature > 0):
         raise ValueError(f"a temperature must be a positive number, not {temperature}")
     values = _checked_rows(probabilities)
-    scaled = _logs(values) / temperature
-    powers = np.exp(scaled - scaled.max(axis=1, keepdims=True))
-    result: _Floats = powers / powers.sum(axis=1, keepdims=True)
+    result: Array = special.softmax(_logs(values) / temperature, axis=1)
     return result
 
 
@@ -105,19 +104,19 @@ def best_temperature(probabilities: ArrayLike, labels: ArrayLike) -> float | Non
     return math.exp(found.x)
 
 
-def _nll(logs: _Floats, right: _Integers, temperature: float) -> float:
+def _nll(logs: Array, right: _Integers, temperature: float) -> float:
     scaled = logs / temperature
     top = scaled.max(axis=1)
     total = top + np.log(np.exp(scaled - top[:, None]).sum(axis=1))
     return float((total - scaled[np.arange(len(right)), right]).mean())
 
 
-def _logs(values: _Floats) -> _Floats:
-    logs: _Floats = np.log(np.maximum(values, _LEAST))
+def _logs(values: Array) -> Array:
+    logs: Array = np.log(np.maximum(values, _LEAST))
     return logs
 
 
-def _checked(probabilities: ArrayLike, labels: ArrayLike) -> tuple[_Floats, _Integers]:
+def _checked(probabilities: ArrayLike, labels: ArrayLike) -> tuple[Array, _Integers]:
     values, given = _checked_rows(probabilities), np.asarray(labels)
     if given.shape != values.shape[:1] or not np.issubdtype(given.dtype, np.integer):
         raise ValueError(
@@ -128,7 +127,7 @@ def _checked(probabilities: ArrayLike, labels: ArrayLike) -> tuple[_Floats, _Int
     return values, given.astype(np.int64)
 
 
-def _checked_rows(probabilities: ArrayLike) -> _Floats:
+def _checked_rows(probabilities: ArrayLike) -> Array:
     values = np.asarray(probabilities, dtype=np.float64)
     if values.ndim != 2 or 0 in values.shape:
         raise ValueError(f"probabilities must be rows of one length, not of shape {values.shape}")
