@@ -1,6 +1,6 @@
 """The schema of every Parquet table, as code next to its description.
 
-`docs/tables.md` is written from here. A table is a folder of parts, one a chunk of
+`docs/reference/tables.md` is written from here. A table is a folder of parts, one a chunk of
 records; rows keep the order of the input.
 """
 

@@ -1,4 +1,4 @@
-"""Write docs/cli.md from the commands themselves: `python scripts/make_cli_doc.py`."""
+"""Write docs/reference/cli.md from the commands themselves: `python scripts/make_cli_doc.py`."""
 
 from __future__ import annotations
 
@@ -92,5 +92,5 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    target = Path(__file__).parent.parent / "docs" / "cli.md"
+    target = Path(__file__).parent.parent / "docs" / "reference/cli.md"
     target.write_text(cli_doc(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Write the tables of docs/scaling.md: `PYTHONPATH=. python scripts/make_scaling_doc.py`.
+"""Write the tables of the page on scaling: `PYTHONPATH=. python scripts/make_scaling_doc.py`.
 
 They come from benchmarks/scaling; the text between them is the page's own.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "benchmarks" / "scaling"
-PAGE = ROOT / "docs" / "scaling.md"
+PAGE = ROOT / "docs" / "explanation/scaling.md"
 
 
 def scaling_doc(page: str) -> str:
@@ -25,7 +25,7 @@ def scaling_doc(page: str) -> str:
         pattern = re.escape(begin) + ".*?" + re.escape(end)
         page, n = re.subn(pattern, f"{begin}\n{table()}\n{end}", page, flags=re.DOTALL)
         if n != 1:
-            raise SystemExit(f"docs/scaling.md: {n} places for the table {name}, not one")
+            raise SystemExit(f"{PAGE}: {n} places for the table {name}, not one")
     return page
 
 

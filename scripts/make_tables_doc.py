@@ -1,4 +1,4 @@
-"""Write docs/tables.md from claimscore/tables.py: `python scripts/make_tables_doc.py`."""
+"""Write docs/reference/tables.md from claimscore/tables.py: `python scripts/make_tables_doc.py`."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ def tables_doc() -> str:
 
 
 if __name__ == "__main__":
-    target = Path(__file__).parent.parent / "docs" / "tables.md"
+    target = Path(__file__).parent.parent / "docs" / "reference/tables.md"
     target.write_text(tables_doc(), encoding="utf-8")

@@ -12,7 +12,7 @@ from claimscore.pipeline.passes import PASSES
 from claimscore.pipeline.tasks import TASKS
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("language-models.md", "map.md", "own-metric.md")
+PAGES = ("reference/language-models.md", "reference/map.md")
 FILES = (ROOT / "README.md", *(ROOT / "docs" / name for name in PAGES))
 #: Pages on which an example goes on from the one before it.
 GOING_ON = sorted(
@@ -41,13 +41,13 @@ def test_python_examples_run(code: str, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_tables_page_is_up_to_date() -> None:
-    """docs/tables.md is written from the schemas."""
+    """docs/reference/tables.md is written from the schemas."""
     namespace: dict[str, object] = {"__name__": "make_tables_doc"}
     script = ROOT / "scripts" / "make_tables_doc.py"
     exec(compile(script.read_text(encoding="utf-8"), str(script), "exec"), namespace)
     make = namespace["tables_doc"]
     assert callable(make)
-    assert (ROOT / "docs" / "tables.md").read_text(encoding="utf-8") == make()
+    assert (ROOT / "docs" / "reference/tables.md").read_text(encoding="utf-8") == make()
 
 
 def test_the_readme_has_exactly_two_set_up_commands() -> None:
@@ -60,7 +60,7 @@ def test_the_readme_has_exactly_two_set_up_commands() -> None:
 
 def test_the_page_of_own_metrics_names_what_there_is() -> None:
     """It shows the example as it is shipped, and every task, pass and side."""
-    page = (ROOT / "docs" / "own-metric.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "extend/metric.md").read_text(encoding="utf-8")
     assert (ROOT / "examples" / "own_metrics.py").read_text(encoding="utf-8") in page
     for name in (*TASKS, *PASSES, *SIDES.values()):
         assert f"`{name}`" in page, name

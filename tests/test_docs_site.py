@@ -108,7 +108,7 @@ def test_commands_are_understood(line: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_api_page_has_every_public_name() -> None:
     """What `claimscore` and `claimscore.metrics` offer, and nothing that is not there."""
-    names = set(re.findall(r"^::: ([\w.]+)$", TEXTS["api.md"], re.M))
+    names = set(re.findall(r"^::: ([\w.]+)$", TEXTS["reference/python.md"], re.M))
     for name in claimscore.__all__:
         if name != "ClaimscoreError":  # with the others, under its module
             assert f"claimscore.{name}" in names
@@ -120,11 +120,11 @@ def test_the_api_page_has_every_public_name() -> None:
 
 
 def test_the_command_line_page_is_up_to_date() -> None:
-    """docs/cli.md is written from the commands."""
+    """docs/reference/cli.md is written from the commands."""
     namespace: dict[str, Any] = {"__name__": "make_cli_doc"}
     script = ROOT / "scripts" / "make_cli_doc.py"
     exec(compile(script.read_text(encoding="utf-8"), str(script), "exec"), namespace)
-    assert namespace["cli_doc"]() == TEXTS["cli.md"], "run python scripts/make_cli_doc.py"
+    assert namespace["cli_doc"]() == TEXTS["reference/cli.md"], "run python scripts/make_cli_doc.py"
 
 
 def test_nothing_is_loaded_from_elsewhere() -> None:

@@ -1,4 +1,4 @@
-"""What a run costs beside waiting: the figures behind docs/scaling.md, measured on this machine.
+"""The costs of a run beside waiting, measured here: the figures of docs/explanation/scaling.md.
 
     OMP_NUM_THREADS=1 python benchmarks/scaling/measure.py --work /tmp/measure
 

@@ -3,7 +3,7 @@
     python benchmarks/scaling/plan.py --records 1000000 --gpus 8 --rpm 10000
     python benchmarks/scaling/plan.py --records 1000000 --gpus 8 --serving 7 --simulate
 
-The figures that it starts from are those of docs/scaling.md; give your own where you have any.
+The figures that it starts from are those of docs/explanation/scaling.md; options replace them.
 `claimscore estimate --json` has the work of your own records.
 """
 

@@ -1,4 +1,4 @@
-"""The tables of docs/scaling.md, from the model, its assumptions and the simulation."""
+"""The tables of docs/explanation/scaling.md, from the model, its assumptions and the simulation."""
 
 from __future__ import annotations
 

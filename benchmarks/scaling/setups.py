@@ -1,4 +1,4 @@
-"""What docs/scaling.md is about: two kinds of records, four sizes of machines, two of LLMs.
+"""The subjects of docs/explanation/scaling.md: two kinds of records, sizes of machines and LLMs.
 
 Every figure says where it is from: `MEASURED` by measure.py, or `ASSUMED` here and only here.
 """

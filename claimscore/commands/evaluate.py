@@ -74,7 +74,7 @@ def evaluate_factsim(quiet: bool, as_json: bool, **options: Any) -> int:
     """The FactSim paper's examples: its tuples and figures beside one's own.
 
     INPUT is a JSON file with the paper's Tables 1 and 2 and a product with reviews, as
-    docs/evaluation.md says. Run again after anything: it goes on where it stopped.
+    docs/reference/evaluation.md says. Run again after anything: it goes on where it stopped.
     """
     from claimscore.console.progress import progress_display
     from claimscore.evaluation.display import print_sections

@@ -63,7 +63,7 @@ def parse_address(text: str) -> Address:
     if ("@" in place and not account) or re.search(query, rest):
         raise ConfigError(
             f"{scheme}://: an address is a place alone, without user name, password or query; "
-            "keys belong in the store's environment variables (docs/object-stores.md)"
+            "keys belong in the store's environment variables (docs/reference/object-stores.md)"
         )
     if not re.fullmatch(r"[!-~]+", place) or not _is_place(scheme, place):
         raise ConfigError(

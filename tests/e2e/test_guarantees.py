@@ -1,4 +1,4 @@
-"""Guarantees that only a whole run can show, and that docs/guarantees.md names tests that exist."""
+"""Guarantees that only a whole run can show; the tests named in guarantees.md exist."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from claimscore.cli import main
 from tests.loopback import Loopback, text_answer
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "explanation/guarantees.md").read_text(encoding="utf-8")
 KEY = "sk-made-up-key-0123456789"
 
 
@@ -36,8 +36,8 @@ def _tests_of(file: Path) -> frozenset[str]:
 def test_a_named_test_is_there(named: str) -> None:
     """A test that moves takes its name on the page along."""
     file, _, test = named.partition("::")
-    assert (ROOT / file).exists(), f"{file} is gone: correct docs/guarantees.md"
-    assert test in _tests_of(ROOT / file), f"{test} is gone: correct docs/guarantees.md"
+    assert (ROOT / file).exists(), f"{file} is gone: correct docs/explanation/guarantees.md"
+    assert test in _tests_of(ROOT / file), f"{test} is gone: correct docs/explanation/guarantees.md"
 
 
 def test_every_row_to_reach_is_on_the_page() -> None:

@@ -158,10 +158,10 @@ def test_convert(evaluate: Evaluate, tmp_path: Path):
 
 
 def test_the_page_of_the_docs_runs(evaluate: Evaluate, monkeypatch, tmp_path: Path):
-    """Every command on the examples, as it stands in docs/evaluation.md."""
+    """Every command on the examples, as it stands in docs/reference/evaluation.md."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference/evaluation.md").read_text(encoding="utf-8")
     commands = re.findall(r"^claimscore evaluate (.* examples/.*)$", page, re.MULTILINE)
     assert len(commands) >= 4
     for command in commands:

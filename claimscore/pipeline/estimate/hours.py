@@ -194,7 +194,7 @@ def _time_notes(passes: tuple[PassEstimate, ...], config: RunConfig) -> Iterator
         yield _how_to_find_out(role, one, config.encoders)
     yield (
         "claimscore's own work (engine, tables, scoring): as measured on one core of another "
-        "machine, see docs/scaling.md"
+        "machine, see docs/explanation/scaling.md"
     )
 
 

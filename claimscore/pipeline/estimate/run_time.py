@@ -4,7 +4,7 @@ All stages between the first request and the last batch are at work at the same 
 take as long as the slowest of them (the bottleneck law of queueing networks: Denning and Buzen,
 1978), and a chunk more: the models wait for the first chunk's answers, or have the last chunk left
 when the last answer is there. `claimscore estimate` gives the figures of one machine,
-`benchmarks/scaling` those of many; a simulation there checks the formulas (docs/scaling.md).
+`benchmarks/scaling` those of many; a simulation there checks the formulas (the page `scaling.md`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The closed form agrees with a simulation by events, and docs/scaling.md is made of it."""
+"""The closed form agrees with a simulation by events, and its page is made of it."""
 
 from __future__ import annotations
 
@@ -108,14 +108,14 @@ def test_one_gpu_is_shared_so_that_both_end_together() -> None:
 
 
 def test_the_page_is_up_to_date() -> None:
-    """docs/scaling.md has the tables that the model makes now."""
+    """docs/explanation/scaling.md has the tables that the model makes now."""
     path = ROOT / "scripts" / "make_scaling_doc.py"
     spec = importlib.util.spec_from_file_location("make_scaling_doc", path)
     assert spec is not None
     assert spec.loader is not None
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    page = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "explanation/scaling.md").read_text(encoding="utf-8")
     assert script.scaling_doc(page) == page, "run python scripts/make_scaling_doc.py"
 
 
