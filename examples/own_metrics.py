@@ -1,8 +1,15 @@
 """Two metrics of one's own: claimscore run ... --metric-file own_metrics.py"""
 
-from claimscore.metrics.base import Metric, Needs, TaskNeed, failure_reasons, scored, unscored
+from claimscore.metrics.base import (
+    Metric,
+    Requirements,
+    TaskRequirement,
+    failure_reasons,
+    scored,
+    unscored,
+)
 
-CLAIMS = Needs(("summary_a", "summary_b"), tasks=(TaskNeed("decompose", ("a", "b")),))
+CLAIMS = Requirements(("summary_a", "summary_b"), tasks=(TaskRequirement("decompose", ("a", "b")),))
 
 
 def score_claims(tables):
@@ -24,7 +31,7 @@ def score_words(tables):
 CLAIM_BALANCE = Metric(
     name="claim-balance",
     version="v1",
-    needs=CLAIMS,
+    requires=CLAIMS,
     score=lambda tables: list(score_claims(tables)),
     signature_keys=("llm", "decompose", "granularity", "units"),
     higher_is="more alike in their number of claims",
@@ -35,7 +42,7 @@ CLAIM_BALANCE = Metric(
 WORDS = Metric(
     name="more-words",
     version="v1",
-    needs=Needs(("summary_a", "summary_b")),
+    requires=Requirements(("summary_a", "summary_b")),
     score=lambda tables: list(score_words(tables)),
     signature_keys=(),
     higher_is="longer",

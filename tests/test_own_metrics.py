@@ -108,11 +108,13 @@ def test_the_report_of_an_older_run(capsys: pytest.CaptureFixture[str]) -> None:
          "one a record"),
         ("float(len(a", 'float("nan") * (len(a', "value nan and the reason None"),
         ("scored(record, float(", "scored(record, (None, 1.0)[float(", "value None"),
-        ("len(a.split())", "len(a.splat())", "line 21: metric more-words: AttributeError"),
-        ('needs=Needs(("summary_a", "summary_b"))',
-         'needs=Needs(("summary_a",), (TaskNeed("guess", ("a",)),))', "needs the task guess"),
-        ('needs=Needs(("summary_a", "summary_b"))',
-         'needs=Needs(("summary_a",), (TaskNeed("decompose", ("c",)),))', "needs the side c,"),
+        ("len(a.split())", "len(a.splat())", "line 28: metric more-words: AttributeError"),
+        ('requires=Requirements(("summary_a", "summary_b"))',
+         'requires=Requirements(("summary_a",), (TaskRequirement("guess", ("a",)),))',
+         "needs the task guess"),
+        ('requires=Requirements(("summary_a", "summary_b"))',
+         'requires=Requirements(("summary_a",), (TaskRequirement("decompose", ("c",)),))',
+         "needs the side c,"),
     ],
 )  # fmt: skip
 def test_a_metric_that_is_wrong(

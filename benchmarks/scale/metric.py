@@ -5,15 +5,15 @@ from __future__ import annotations
 from claimscore.metrics.base import (
     ChunkTables,
     Metric,
-    Needs,
+    Requirements,
     Score,
-    TaskNeed,
+    TaskRequirement,
     failure_reasons,
     scored,
     unscored,
 )
 
-NEEDS = Needs(("summary",), tasks=(TaskNeed("decompose", ("summary",)),))
+NEEDS = Requirements(("summary",), tasks=(TaskRequirement("decompose", ("summary",)),))
 
 
 def _score(tables: ChunkTables) -> list[Score]:
@@ -32,7 +32,7 @@ def _score(tables: ChunkTables) -> list[Score]:
 CLAIM_DENSITY = Metric(
     name="claim-density",
     version="v1",
-    needs=NEEDS,
+    requires=NEEDS,
     score=_score,
     signature_keys=("llm", "decompose"),
     higher_is="more claims a word",

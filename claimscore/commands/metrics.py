@@ -79,13 +79,13 @@ def _facts(known: Catalogue, spec: str) -> dict[str, Any]:
     from claimscore.pipeline.scoring import described
 
     metric = known.load(spec)
-    roles = dict.fromkeys(PASSES[need.kind].role for need in metric.needs.passes)
+    roles = dict.fromkeys(PASSES[need.kind].role for need in metric.requires.passes)
     return {
         "name": metric.name,
         "version": metric.version,
         **described(metric),
-        "columns": list(metric.needs.columns),
-        "tasks": list(dict.fromkeys(need.task for need in metric.needs.tasks)),
+        "columns": list(metric.requires.columns),
+        "tasks": list(dict.fromkeys(need.task for need in metric.requires.tasks)),
         "models": [role.replace("_", "-") for role in roles],
         "options": {
             name: list(values) if values is not None else None

@@ -163,7 +163,7 @@ def summac_grid(
     ]
     schema = {**CELL_SCHEMA, **{k: v for k, v in SUMMAC_SCHEMA.items() if k != "score"}}
     steps = {
-        (cell.document_blocks, cell.summary_blocks): metric.needs.passes[0].step
+        (cell.document_blocks, cell.summary_blocks): metric.requires.passes[0].step
         for metric, cell in cells.items()
     }
     speed = [(*pair, *_speed(*work.get(step, (0, 0.0)))) for pair, step in steps.items()]

@@ -10,7 +10,7 @@ import polars as pl
 
 from claimscore.metrics.base import (
     ChunkTables,
-    Needs,
+    Requirements,
     Score,
     failure_reasons,
     no_text_reason,
@@ -50,7 +50,7 @@ def compared(records: pl.DataFrame, against: str) -> Iterator[Compared]:
 
 
 def score_compared(
-    tables: ChunkTables, needs: Needs, against: str, score: Callable[[Compared], Score]
+    tables: ChunkTables, needs: Requirements, against: str, score: Callable[[Compared], Score]
 ) -> list[Score]:
     """One score a record, in order; `score` is asked where no stage failed and there are texts."""
     failed = failure_reasons(tables, needs)
@@ -63,7 +63,7 @@ def score_compared(
 
 def score_text_values(
     tables: ChunkTables,
-    needs: Needs,
+    needs: Requirements,
     against: str,
     values: Iterable[tuple[str, int, V]],
     score: Callable[[Compared, Mapping[int, V]], Score],

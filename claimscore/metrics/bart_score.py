@@ -14,8 +14,8 @@ from claimscore.metrics.base import (
     ChunkTables,
     Metric,
     MetricFamily,
-    Needs,
-    PassNeed,
+    PassRequirement,
+    Requirements,
     Score,
     scored,
     unscored,
@@ -45,7 +45,7 @@ def bart_score(log_likelihood: float, tokens: float) -> float:
     return log_likelihood / tokens
 
 
-def _score(settings: Mapping[str, str], needs: Needs, tables: ChunkTables) -> list[Score]:
+def _score(settings: Mapping[str, str], needs: Requirements, tables: ChunkTables) -> list[Score]:
     parts = DIRECTIONS[settings["direction"]]
     numbers = [_part_numbers(tables["text_scores"], *part) for part in parts]
     return score_compared(
@@ -96,15 +96,15 @@ def _against(direction: str) -> str:
 
 def _make(name: str, settings: Mapping[str, str]) -> Metric:
     direction = settings["direction"]
-    needs = Needs(
+    needs = Requirements(
         columns=("summary", _against(direction)),
-        passes=tuple(PassNeed("bart_score", part) for part in DIRECTIONS[direction]),
+        passes=tuple(PassRequirement("bart_score", part) for part in DIRECTIONS[direction]),
     )
     shown = " and ".join(f"of {side} given {given}" for given, side in DIRECTIONS[direction])
     return Metric(
         name=name,
         version="v1",
-        needs=needs,
+        requires=needs,
         score=functools.partial(_score, settings, needs),
         signature_keys=("seq2seq_lm", "dtype", "claimscore"),
         higher_is="more probable",

@@ -24,14 +24,14 @@ SIDES: dict[str, str] = {
 }
 
 
-class TaskNeed(NamedTuple):
+class TaskRequirement(NamedTuple):
     """An LLM task, asked about the texts of these sides."""
 
     task: str
     sides: tuple[str, ...]
 
 
-class PassNeed(NamedTuple):
+class PassRequirement(NamedTuple):
     """A model pass: its kind (`claimscore.pipeline.passes`) and what it reads, in its order.
 
     An item of `over` is a side (`summary`), or a side and how its text is cut
@@ -52,12 +52,12 @@ class PassNeed(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Needs:
+class Requirements:
     """The needs of a metric: columns, LLM tasks, model passes."""
 
     columns: tuple[str, ...]
-    tasks: tuple[TaskNeed, ...] = ()
-    passes: tuple[PassNeed, ...] = ()
+    tasks: tuple[TaskRequirement, ...] = ()
+    passes: tuple[PassRequirement, ...] = ()
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ class Metric:
 
     name: str
     version: str
-    needs: Needs
+    requires: Requirements
     score: Callable[[ChunkTables], list[Score]]
     signature_keys: tuple[str, ...]
     higher_is: str
@@ -179,7 +179,7 @@ def signature(metric: Metric, facts: Mapping[str, str]) -> str:
     return "|".join([metric.name, metric.version, *parts])
 
 
-def failure_reasons(tables: ChunkTables, needs: Needs) -> dict[str, str]:
+def failure_reasons(tables: ChunkTables, needs: Requirements) -> dict[str, str]:
     """Why records cannot be scored: for each, the first failure of what the metric needs.
 
     A failure without a side counts for every metric that needs its stage.

@@ -13,8 +13,8 @@ from claimscore.metrics.base import (
     ChunkTables,
     Metric,
     MetricFamily,
-    Needs,
-    PassNeed,
+    PassRequirement,
+    Requirements,
     Score,
     unscored,
 )
@@ -25,7 +25,7 @@ REFERENCE = (
 )
 
 
-def _score(settings: Mapping[str, str], needs: Needs, tables: ChunkTables) -> list[Score]:
+def _score(settings: Mapping[str, str], needs: Requirements, tables: ChunkTables) -> list[Score]:
     of_texts = (
         (pl.col("unit") == "text")
         & (pl.col("row_side") == "summary")
@@ -54,12 +54,12 @@ def _score_record(
 
 def _make(name: str, settings: Mapping[str, str]) -> Metric:
     against = settings["against"]
-    need = PassNeed("text_similarities", ("summary.text", f"{against}.text"))
-    needs = Needs(columns=("summary", against), passes=(need,))
+    need = PassRequirement("text_similarities", ("summary.text", f"{against}.text"))
+    needs = Requirements(columns=("summary", against), passes=(need,))
     return Metric(
         name=name,
         version="v1",
-        needs=needs,
+        requires=needs,
         score=functools.partial(_score, settings, needs),
         signature_keys=("embedder", "dtype", "claimscore"),
         higher_is="more alike",

@@ -24,8 +24,8 @@ from claimscore.metrics.base import (
     ChunkTables,
     Metric,
     MetricFamily,
-    Needs,
-    PassNeed,
+    PassRequirement,
+    Requirements,
     Score,
     scored,
     unscored,
@@ -82,7 +82,7 @@ def _encoder(model: str, layer: int | None) -> Any:
     )
 
 
-def _score(settings: Mapping[str, str], needs: Needs, tables: ChunkTables) -> list[Score]:
+def _score(settings: Mapping[str, str], needs: Requirements, tables: ChunkTables) -> list[Score]:
     of_sides = (pl.col("candidate_side") == "summary") & (
         pl.col("reference_side") == settings["against"]
     )
@@ -122,13 +122,14 @@ def _score_record(
 
 def _make(name: str, settings: Mapping[str, str]) -> Metric:
     against = settings["against"]
-    needs = Needs(
-        columns=("summary", against), passes=(PassNeed("token_scores", ("summary", against)),)
+    needs = Requirements(
+        columns=("summary", against),
+        passes=(PassRequirement("token_scores", ("summary", against)),),
     )
     return Metric(
         name=name,
         version="v1",
-        needs=needs,
+        requires=needs,
         score=functools.partial(_score, settings, needs),
         signature_keys=("token_encoder", "layer", "baseline", "dtype", "claimscore"),
         higher_is="more alike",

@@ -10,8 +10,8 @@ import polars as pl
 from claimscore.metrics.base import (
     ChunkTables,
     Metric,
-    Needs,
-    PassNeed,
+    PassRequirement,
+    Requirements,
     Score,
     failure_reasons,
     no_text_reason,
@@ -24,7 +24,9 @@ REFERENCE = (
     "with BERT: F1 and baseline rescaling"
 )
 
-_NEEDS = Needs(columns=("summary_a", "summary_b"), passes=(PassNeed("token_scores", ("a", "b")),))
+_NEEDS = Requirements(
+    columns=("summary_a", "summary_b"), passes=(PassRequirement("token_scores", ("a", "b")),)
+)
 _COMPONENTS = ("precision", "recall", "f1", "baseline_f1", "layer")
 
 
@@ -74,7 +76,7 @@ def _score_record(
 BS_INVERSE = Metric(
     name="bs-inverse",
     version="v1",
-    needs=_NEEDS,
+    requires=_NEEDS,
     score=_score,
     signature_keys=("token_encoder", "layer", "baseline", "dtype", "claimscore"),
     higher_is="less alike",

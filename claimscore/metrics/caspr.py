@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from claimscore.metrics.base import (
     ChunkTables,
     Metric,
-    Needs,
-    PassNeed,
+    PassRequirement,
+    Requirements,
     Score,
-    TaskNeed,
+    TaskRequirement,
     failure_reasons,
     scored,
     unscored,
@@ -141,10 +141,10 @@ def _signs_of_probabilities(matrix: ArrayLike, name: str) -> Signs:
 
 
 #: The pass judges both directions.
-_NEEDS = Needs(
+_NEEDS = Requirements(
     columns=("summary_a", "summary_b"),
-    tasks=(TaskNeed("decompose", ("a", "b")),),
-    passes=(PassNeed("nli", ("a", "b")),),
+    tasks=(TaskRequirement("decompose", ("a", "b")),),
+    passes=(PassRequirement("nli", ("a", "b")),),
 )
 
 
@@ -242,7 +242,7 @@ def _run_scores(pairs: NDArray[np.int64], lengths: Ints) -> NDArray[np.int64]:
 CASPR = Metric(
     name="caspr",
     version="v1",
-    needs=_NEEDS,
+    requires=_NEEDS,
     score=_score,
     signature_keys=("decompose", "llm", "units", "granularity", "nli", "dtype", "claimscore"),
     higher_is="more contrastive",

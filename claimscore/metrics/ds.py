@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import combinations
 
-from claimscore.metrics.base import ChunkTables, Metric, Needs, Score, scored, unscored
+from claimscore.metrics.base import ChunkTables, Metric, Requirements, Score, scored, unscored
 from claimscore.text import RULES_VERSION, ds_tokens
 
 REFERENCE = (
@@ -76,7 +76,7 @@ def _metric(name: str, n_texts: int, description: str) -> Metric:
     return Metric(
         name=name,
         version="v1",
-        needs=Needs(columns=columns),
+        requires=Requirements(columns=columns),
         score=_scorer(columns),
         signature_keys=("claimscore",),
         higher_is="fewer shared words",

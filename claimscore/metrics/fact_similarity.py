@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from claimscore.metrics.base import (
     ChunkTables,
     Metric,
-    Needs,
-    PassNeed,
+    PassRequirement,
+    Requirements,
     Score,
-    TaskNeed,
+    TaskRequirement,
     failure_reasons,
     scored,
     unscored,
@@ -113,10 +113,10 @@ def _unit(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     return unit
 
 
-_NEEDS = Needs(
+_NEEDS = Requirements(
     columns=("source", "summary"),
-    tasks=(TaskNeed("facts", ("source", "summary")),),
-    passes=(PassNeed("fact_similarities", ("source.fact", "summary.fact")),),
+    tasks=(TaskRequirement("facts", ("source", "summary")),),
+    passes=(PassRequirement("fact_similarities", ("source.fact", "summary.fact")),),
 )
 _SIDES = ("source", "summary")
 
@@ -244,7 +244,7 @@ def _below(matches: list[dict[str, Any]]) -> list[str]:
 FACTSIM = Metric(
     name="factsim",
     version="v1",
-    needs=_NEEDS,
+    requires=_NEEDS,
     score=_score,
     signature_keys=("facts", "llm", "embedder", "dtype", "claimscore"),
     higher_is="more facts in common",

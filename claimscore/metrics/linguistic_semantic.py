@@ -19,8 +19,8 @@ from claimscore.metrics.base import (
     ChunkTables,
     Metric,
     MetricFamily,
-    Needs,
-    PassNeed,
+    PassRequirement,
+    Requirements,
     Score,
     failure_reasons,
     no_text_reason,
@@ -39,8 +39,8 @@ VARIANTS = ("paper", "code", "bert-linear")
 
 _EPS = 1e-6  # of the cosine in the published code
 _COLUMNS = ("source", "summary")
-_LS_NEED = PassNeed("ls", ("source", "summary"))
-_PADDED_NEED = PassNeed("ls_padded", ("summary",))
+_LS_NEED = PassRequirement("ls", ("source", "summary"))
+_PADDED_NEED = PassRequirement("ls_padded", ("summary",))
 
 
 class LSScore(NamedTuple):
@@ -185,7 +185,7 @@ def _integer(value: float | None) -> int | None:
 def _make(name: str, options: Mapping[str, str]) -> Metric:
     variant = options["variant"]
     passes = (_LS_NEED, _PADDED_NEED) if variant == "code" else (_LS_NEED,)
-    needs = Needs(columns=_COLUMNS, passes=passes)
+    needs = Requirements(columns=_COLUMNS, passes=passes)
 
     def score(tables: ChunkTables) -> list[Score]:
         failed, found = failure_reasons(tables, needs), _numbers(tables)
@@ -204,7 +204,7 @@ def _make(name: str, options: Mapping[str, str]) -> Metric:
     return Metric(
         name=name,
         version="v1",
-        needs=needs,
+        requires=needs,
         score=score,
         signature_keys=("ls_model", "dtype", "claimscore"),
         higher_is="more fluent, and closer to the document",

@@ -12,9 +12,9 @@ from claimscore.metrics.base import (
     ChunkTables,
     Metric,
     MetricFamily,
-    Needs,
+    Requirements,
     Score,
-    TaskNeed,
+    TaskRequirement,
     scored,
     source_texts,
     unscored,
@@ -30,7 +30,9 @@ DIMENSIONS = ("coherence", "consistency", "fluency", "relevance")
 #: The scores that there are.
 SCALE = (1, 2, 3, 4, 5)
 
-_NEEDS = Needs(columns=("summary", "source"), tasks=(TaskNeed("judge", ("summary",)),))
+_NEEDS = Requirements(
+    columns=("summary", "source"), tasks=(TaskRequirement("judge", ("summary",)),)
+)
 
 
 def expected_score(probabilities: Mapping[str, float]) -> float:
@@ -65,7 +67,7 @@ def _make(name: str, options: Mapping[str, str]) -> Metric:
     return Metric(
         name=name,
         version="v1",
-        needs=_NEEDS,
+        requires=_NEEDS,
         score=score,
         signature_keys=("judge", "llm", "claimscore"),
         higher_is="better",

@@ -13,7 +13,7 @@ from claimscore.metrics.base import (
     ChunkTables,
     Metric,
     MetricFamily,
-    Needs,
+    Requirements,
     Score,
     nothing_to_check,
     scored,
@@ -118,7 +118,7 @@ def _make(name: str, settings: Mapping[str, str]) -> Metric:
     return Metric(
         name=name,
         version="v1",
-        needs=Needs(columns=("summary", settings["against"])),
+        requires=Requirements(columns=("summary", settings["against"])),
         score=functools.partial(_score, settings),
         signature_keys=("claimscore",),
         higher_is="more words matched, in the same order",

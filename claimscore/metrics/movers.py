@@ -21,8 +21,8 @@ from claimscore.metrics.base import (
     ChunkTables,
     Metric,
     MetricFamily,
-    Needs,
-    PassNeed,
+    PassRequirement,
+    Requirements,
     Score,
     unscored,
 )
@@ -169,7 +169,7 @@ def _ngrams(vectors: Vectors, n: int) -> Vectors:
 
 
 def _score(
-    settings: Mapping[str, str], needs: Needs, name: str, tables: ChunkTables
+    settings: Mapping[str, str], needs: Requirements, name: str, tables: ChunkTables
 ) -> list[Score]:
     of_pass = (
         (pl.col("measure") == needs.passes[0].kind)
@@ -204,11 +204,13 @@ def _score_record(
 
 def _metric(name: str, settings: Mapping[str, str], kind: str, number: str, **more: Any) -> Metric:
     against = settings["against"]
-    needs = Needs(columns=("summary", against), passes=(PassNeed(kind, ("summary", against)),))
+    needs = Requirements(
+        columns=("summary", against), passes=(PassRequirement(kind, ("summary", against)),)
+    )
     return Metric(
         name=name,
         version="v1",
-        needs=needs,
+        requires=needs,
         score=functools.partial(_score, settings, needs, number),
         signature_keys=("token_encoder", "layer", "dtype", "claimscore"),
         higher_is="more alike",

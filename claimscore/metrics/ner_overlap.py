@@ -13,7 +13,7 @@ from claimscore.metrics.base import (
     ChunkTables,
     Metric,
     MetricFamily,
-    Needs,
+    Requirements,
     Score,
     scored,
     unscored,
@@ -145,7 +145,7 @@ def _make(name: str, settings: Mapping[str, str]) -> Metric:
     return Metric(
         name=name,
         version="v1",
-        needs=Needs(columns=("summary", "source")),
+        requires=Requirements(columns=("summary", "source")),
         score=functools.partial(_score, settings),
         signature_keys=("claimscore",),
         higher_is="more entities in common",

@@ -10,8 +10,8 @@ import polars as pl
 from claimscore.metrics.base import (
     ChunkTables,
     Metric,
-    Needs,
-    PassNeed,
+    PassRequirement,
+    Requirements,
     Score,
     failure_reasons,
     no_text_reason,
@@ -25,7 +25,7 @@ REFERENCE = (
     "fixed length)"
 )
 
-_NEEDS = Needs(columns=("summary",), passes=(PassNeed("perplexity", ("summary",)),))
+_NEEDS = Requirements(columns=("summary",), passes=(PassRequirement("perplexity", ("summary",)),))
 
 
 def perplexity(log_likelihood: float, tokens: float) -> float:
@@ -77,7 +77,7 @@ def _score_record(record: str, text: str | None, numbers: dict[str, Any]) -> Sco
 PERPLEXITY = Metric(
     name="perplexity",
     version="v1",
-    needs=_NEEDS,
+    requires=_NEEDS,
     score=_score,
     signature_keys=("causal_lm", "dtype", "claimscore"),
     higher_is="less probable words",

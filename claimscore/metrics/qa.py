@@ -15,9 +15,9 @@ from claimscore.metrics.base import (
     ChunkTables,
     Metric,
     MetricFamily,
-    Needs,
+    Requirements,
     Score,
-    TaskNeed,
+    TaskRequirement,
     scored,
     source_texts,
     unscored,
@@ -86,9 +86,9 @@ def _make(name: str, options: Mapping[str, str]) -> Metric:
     value = options["value"]
     parts = tuple(_SIDE_OF) if value == "f1" else (value,)
     sides = tuple(_SIDE_OF[part] for part in parts)
-    needs = Needs(
+    needs = Requirements(
         columns=("summary", "source"),
-        tasks=(TaskNeed("questions", sides), TaskNeed("answers", sides)),
+        tasks=(TaskRequirement("questions", sides), TaskRequirement("answers", sides)),
     )
 
     def score(tables: ChunkTables) -> list[Score]:
@@ -106,7 +106,7 @@ def _make(name: str, options: Mapping[str, str]) -> Metric:
     return Metric(
         name=name,
         version="v1",
-        needs=needs,
+        requires=needs,
         score=score,
         signature_keys=("questions", "answers", "llm", "claimscore"),
         higher_is="more answers in common",

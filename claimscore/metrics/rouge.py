@@ -11,7 +11,7 @@ from claimscore.metrics.base import (
     ChunkTables,
     Metric,
     MetricFamily,
-    Needs,
+    Requirements,
     Score,
     scored,
     unscored,
@@ -84,7 +84,7 @@ def _make(rouge_type: str, name: str, settings: Mapping[str, str]) -> Metric:
     return Metric(
         name=name,
         version="v1",
-        needs=Needs(columns=("summary", settings["against"])),
+        requires=Requirements(columns=("summary", settings["against"])),
         score=functools.partial(_score, rouge_type, settings),
         signature_keys=("claimscore",),
         higher_is="more shared words",

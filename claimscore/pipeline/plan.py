@@ -12,7 +12,7 @@ from claimscore.baseline.provider import TASKS as RULES
 from claimscore.config import TASK_NAMES, LLMConfig, RunConfig
 from claimscore.errors import ConfigError
 from claimscore.metrics import catalogue
-from claimscore.metrics.base import SIDES, Metric, PassNeed
+from claimscore.metrics.base import SIDES, Metric, PassRequirement
 from claimscore.pipeline.passes import PASSES, ModelPass
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import Task
@@ -44,7 +44,7 @@ class PlannedPass:
     """One model pass over what a metric needs it for."""
 
     model_pass: ModelPass
-    need: PassNeed
+    need: PassRequirement
 
     @property
     def step(self) -> str:
@@ -83,7 +83,7 @@ def load_metrics(names: Sequence[str], files: Iterable[Path] = ()) -> tuple[Metr
 
 def required_columns(metrics: Sequence[Metric]) -> dict[str, tuple[str, ...]]:
     """The columns of the records that each metric needs."""
-    return {metric.name: metric.needs.columns for metric in metrics}
+    return {metric.name: metric.requires.columns for metric in metrics}
 
 
 def make_plan(
@@ -127,10 +127,10 @@ def _refuse_unknown_needs(metric: Metric) -> None:
     """`ConfigError` where a metric asks for a task, a pass or a side that there is not."""
     sides = dict.fromkeys((*SIDE_COLUMNS, *SIDES.values()))
     asked: list[tuple[str, str, Iterable[str]]] = [
-        *(("task", need.task, TASKS) for need in metric.needs.tasks),
-        *(("pass", need.kind, PASSES) for need in metric.needs.passes),
-        *(("side", side, sides) for need in metric.needs.tasks for side in need.sides),
-        *(("side", side, sides) for need in metric.needs.passes for side in need.sides),
+        *(("task", need.task, TASKS) for need in metric.requires.tasks),
+        *(("pass", need.kind, PASSES) for need in metric.requires.passes),
+        *(("side", side, sides) for need in metric.requires.tasks for side in need.sides),
+        *(("side", side, sides) for need in metric.requires.passes for side in need.sides),
     ]
     for what, name, known in asked:
         if name not in known:
@@ -149,7 +149,7 @@ def _refuse_rules(
     beyond = [planned.task.name for planned in tasks if planned.task.name not in RULES]
     if not beyond:
         return
-    asking = [m.name for m in metrics if any(need.task in beyond for need in m.needs.tasks)]
+    asking = [m.name for m in metrics if any(need.task in beyond for need in m.requires.tasks)]
     raise ConfigError(
         f"{', '.join(asking) or '--tasks'}: a language model must do {', '.join(beyond)}, which "
         "the rules of --llm builtin cannot; name one, as in --llm openai:MODEL"
@@ -173,7 +173,7 @@ def task_prompt(config: RunConfig, name: str) -> Prompt:
 
 def _passes(metrics: Sequence[Metric]) -> tuple[PlannedPass, ...]:
     """The passes that the metrics need, each once, in the order of `PASSES`."""
-    needs = dict.fromkeys(need for metric in metrics for need in metric.needs.passes)
+    needs = dict.fromkeys(need for metric in metrics for need in metric.requires.passes)
     return tuple(
         PlannedPass(model_pass, need)
         for kind, model_pass in PASSES.items()
@@ -188,7 +188,7 @@ def _task_sides(
     """For each task that is needed, the sides it is needed for, in a fixed order."""
     wanted: dict[str, set[str]] = {}
     for metric in metrics:
-        for need in metric.needs.tasks:
+        for need in metric.requires.tasks:
             wanted.setdefault(need.task, set()).update(need.sides)
     for name in config.tasks:
         sides_here = TASKS[name].sides(columns)

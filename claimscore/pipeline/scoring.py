@@ -227,7 +227,7 @@ def truncations(directory: RunDirectory, metrics: Sequence[Metric]) -> dict[str,
 
     counts = {}
     for metric in metrics:
-        cuts = [of_step(need.step) for need in dict.fromkeys(metric.needs.passes)]
+        cuts = [of_step(need.step) for need in dict.fromkeys(metric.requires.passes)]
         if rows := sum(cut.rows for cut in cuts):
             records = pl.concat([cut.records for cut in cuts]).n_unique()
             counts[metric.name] = {"rows": rows, "records": records}

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from claimscore.atomic import atomic_path, os_errors, write_text
 from claimscore.errors import ConfigError, InputError
-from claimscore.metrics.base import ChunkTables, PassNeed
+from claimscore.metrics.base import ChunkTables, PassRequirement
 from claimscore.metrics.summac.convolution import Counts
 from claimscore.metrics.summac.image import Values
 from claimscore.metrics.summac.tables import Images, read_images, stack_histograms
@@ -138,7 +138,7 @@ def read_label(value: object, where: str) -> int:
 
 def make_images(
     records: pl.DataFrame,
-    need: PassNeed,
+    need: PassRequirement,
     classifier: PairClassifier,
     folder: Path,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -162,7 +162,7 @@ def make_images(
 
 
 def _write_part(
-    path: Path, records: pl.DataFrame, need: PassNeed, classifier: PairClassifier
+    path: Path, records: pl.DataFrame, need: PassRequirement, classifier: PairClassifier
 ) -> None:
     result = BLOCK_NLI_PASS.compute(
         PassInput(
@@ -179,7 +179,7 @@ def _write_part(
 
 
 def _check_settings(
-    folder: Path, records: pl.DataFrame, need: PassNeed, classifier: PairClassifier
+    folder: Path, records: pl.DataFrame, need: PassRequirement, classifier: PairClassifier
 ) -> None:
     """Write down what the images are made of, or compare it with what was written."""
     texts = records.select("id", "source", "summary").rows()

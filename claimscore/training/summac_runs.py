@@ -9,7 +9,7 @@ from typing import NamedTuple
 import polars as pl
 
 from claimscore.errors import ConfigError, InputError
-from claimscore.metrics.base import ChunkTables, PassNeed
+from claimscore.metrics.base import ChunkTables, PassRequirement
 from claimscore.metrics.summac.tables import Images, read_images
 from claimscore.runs import RunDirectory, damage_as_error
 from claimscore.training.summac_data import Half, read_label
@@ -32,7 +32,7 @@ def are_runs(tables: Sequence[str]) -> bool:
 
 
 def read_runs(
-    tables: Sequence[str], label: str, need: PassNeed, half: Half | None = None
+    tables: Sequence[str], label: str, need: PassRequirement, half: Half | None = None
 ) -> Judged:
     """The records of run directories and the images that the pass of `need` made there.
 
@@ -61,7 +61,7 @@ class _Run(NamedTuple):
     models: list[str]
 
 
-def _read_run(path: Path, label: str, need: PassNeed, half: Half | None) -> _Run:
+def _read_run(path: Path, label: str, need: PassRequirement, half: Half | None) -> _Run:
     directory = RunDirectory.reader(path)
     done, wanted = directory.steps_done(need.step), directory.n_chunks
     if done < wanted or not wanted:

@@ -11,9 +11,9 @@ from claimscore.errors import ConfigError
 from claimscore.metrics import METRICS, load_metric
 from claimscore.metrics.base import (
     ChunkTables,
-    Needs,
-    PassNeed,
-    TaskNeed,
+    PassRequirement,
+    Requirements,
+    TaskRequirement,
     failure_reasons,
     signature,
 )
@@ -40,7 +40,7 @@ def test_unknown_metric_names_the_known_ones():
 def test_no_records_no_scores(name):
     """An empty chunk is no error."""
     metric = load_metric(name)
-    chunk = tables([{"id": "x", **dict.fromkeys(metric.needs.columns, "c")}])
+    chunk = tables([{"id": "x", **dict.fromkeys(metric.requires.columns, "c")}])
     empty = ChunkTables(lambda table: chunk[table].clear())
     assert metric.score(empty) == []
 
@@ -57,10 +57,10 @@ def test_signature_is_one_line_of_facts():
 
 def test_the_first_failure_is_the_reason():
     """Earlier stages come first, then sides and indices, whatever the order of the rows."""
-    needs = Needs(
+    needs = Requirements(
         ("summary_a", "summary_b"),
-        (TaskNeed("decompose", ("a", "b")),),
-        (PassNeed("nli", ("a", "b")),),
+        (TaskRequirement("decompose", ("a", "b")),),
+        (PassRequirement("nli", ("a", "b")),),
     )
     failures = [
         {"id": "x", "stage": "nli", "message": "late"},

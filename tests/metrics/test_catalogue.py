@@ -20,11 +20,11 @@ WriteFile = Callable[..., Path]
 
 HEAD = """\
 from claimscore.metrics.base import *
-from claimscore.metrics.base import Metric, MetricFamily, Needs, scored
+from claimscore.metrics.base import Metric, MetricFamily, Requirements, scored
 from claimscore.metrics.caspr import CASPR
 
 def made(name, score=lambda tables: [scored(i, 1.0, {}) for i in tables.records["id"]]):
-    return Metric(name, "v1", Needs(()), score, (), "better", (0.0, 1.0), "a test", "none")
+    return Metric(name, "v1", Requirements(()), score, (), "better", (0.0, 1.0), "a test", "none")
 
 """
 FIRST_LINE = HEAD.count("\n") + 1

@@ -197,7 +197,7 @@ def test_metric_in_both_variants():
 def test_only_the_code_variant_asks_for_the_padded_pass():
     """Five hundred positions a summary are not computed for nothing."""
     kinds = [
-        [need.kind for need in load_metric(spec).needs.passes]
+        [need.kind for need in load_metric(spec).requires.passes]
         for spec in ("ls-score", "ls-score:variant=code")
     ]
     assert kinds == [["ls"], ["ls", "ls_padded"]]

@@ -216,7 +216,7 @@ def test_names_and_signatures_say_what_was_counted():
     """Every option stands in the facts."""
     metric = load_metric("rouge-lsum:measure=recall:stemmer=yes:against=source")
     assert metric.name == "rouge-lsum:against=source:measure=recall:stemmer=yes"
-    assert metric.needs.columns == ("summary", "source")
+    assert metric.requires.columns == ("summary", "source")
     assert dict(metric.facts) == {
         "variant": "rouge-score",
         "against": "source",

@@ -25,7 +25,7 @@ def test_rows_and_records_are_counted_for_each_metric(tmp_path: Path) -> None:
     """Rows that do not tell, and parts that an older version wrote, do not count."""
     folder = tmp_path / "run"
     (metric,) = catalogue(()).load_all(("caspr",))
-    (step,) = {need.step for need in metric.needs.passes}
+    (step,) = {need.step for need in metric.requires.passes}
     with RunDirectory(folder) as run:
         run.check_settings({"seed": 0})
         run.write_parts(

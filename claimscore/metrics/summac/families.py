@@ -16,8 +16,8 @@ from claimscore.metrics.base import (
     ChunkTables,
     Metric,
     MetricFamily,
-    Needs,
-    PassNeed,
+    PassRequirement,
+    Requirements,
     Score,
     scored,
     unscored,
@@ -52,7 +52,7 @@ _CUT_OPTIONS = {
 }
 
 
-def cut_need(settings: Mapping[str, str]) -> PassNeed:
+def cut_need(settings: Mapping[str, str]) -> PassRequirement:
     """The pass over the cuts that `granularity`, `splitter` and `blocks` name."""
     document, _, summary = settings["granularity"].partition("-")
     cuts = (
@@ -60,11 +60,11 @@ def cut_need(settings: Mapping[str, str]) -> PassNeed:
         for granularity in (document, summary or document)
     )
     sides = zip((SOURCE, SUMMARY), cuts, strict=True)
-    return PassNeed("block_nli", tuple(f"{side}.{cut}" for side, cut in sides))
+    return PassRequirement("block_nli", tuple(f"{side}.{cut}" for side, cut in sides))
 
 
-def _needs(settings: Mapping[str, str]) -> Needs:
-    return Needs(columns=("source", "summary"), passes=(cut_need(settings),))
+def _needs(settings: Mapping[str, str]) -> Requirements:
+    return Requirements(columns=("source", "summary"), passes=(cut_need(settings),))
 
 
 def _facts(settings: Mapping[str, str], *names: str) -> tuple[tuple[str, str], ...]:
@@ -82,7 +82,7 @@ def _make_zs(name: str, settings: Mapping[str, str]) -> Metric:
     return Metric(
         name=name,
         version="v1",
-        needs=needs,
+        requires=needs,
         score=functools.partial(_score_zs, needs=needs, settings=settings),
         signature_keys=_SIGNATURE_KEYS,
         higher_is="more consistent",
@@ -93,7 +93,9 @@ def _make_zs(name: str, settings: Mapping[str, str]) -> Metric:
     )
 
 
-def _score_zs(tables: ChunkTables, *, needs: Needs, settings: Mapping[str, str]) -> list[Score]:
+def _score_zs(
+    tables: ChunkTables, *, needs: Requirements, settings: Mapping[str, str]
+) -> list[Score]:
     images = read_images(tables, needs.passes[0])
     shapes, pairs = images.matrices.shapes, images.matrices.values
     entailment, contradiction = (
@@ -108,7 +110,7 @@ def _score_zs(tables: ChunkTables, *, needs: Needs, settings: Mapping[str, str])
 
 def _scores(
     tables: ChunkTables,
-    needs: Needs,
+    needs: Requirements,
     images: Images,
     values: Values,
     parts: Mapping[str, list[list[float]]],
@@ -195,7 +197,7 @@ def _make_conv(name: str, given: Mapping[str, str]) -> Metric:
     return Metric(
         name=name,
         version="v1",
-        needs=needs,
+        requires=needs,
         score=functools.partial(_score_conv, needs=needs, conv=conv),
         signature_keys=_SIGNATURE_KEYS,
         higher_is="more consistent",
@@ -221,7 +223,7 @@ def _without_weights(name: str) -> Metric:
     return Metric(
         name=name,
         version="v1",
-        needs=_needs({option: known[0] for option, known in _CONV_OPTIONS.items()}),
+        requires=_needs({option: known[0] for option, known in _CONV_OPTIONS.items()}),
         score=lambda tables: [unscored(record, "no weights") for record in tables.records["id"]],
         signature_keys=_SIGNATURE_KEYS,
         higher_is="more consistent",
@@ -262,7 +264,7 @@ def _edges(settings: Mapping[str, str], weights: ConvWeights) -> Values:
     return edges
 
 
-def _score_conv(tables: ChunkTables, *, needs: Needs, conv: _Conv) -> list[Score]:
+def _score_conv(tables: ChunkTables, *, needs: Requirements, conv: _Conv) -> list[Score]:
     images = read_images(tables, needs.passes[0])
     counts = stack_histograms(images, conv.edges, conv.labels)
     values = convolution.sentence_values(counts, conv.weights)
@@ -284,9 +286,9 @@ SUMMAC_CONV = MetricFamily(
 
 # MNLI-doc
 
-_MNLI_NEEDS = Needs(
+_MNLI_NEEDS = Requirements(
     columns=("source", "summary"),
-    passes=(PassNeed("block_nli", ("source.document", "summary.document")),),
+    passes=(PassRequirement("block_nli", ("source.document", "summary.document")),),
 )
 
 
@@ -315,7 +317,7 @@ def _score_mnli(tables: ChunkTables) -> list[Score]:
 MNLI_DOC = Metric(
     name="mnli-doc",
     version="v1",
-    needs=_MNLI_NEEDS,
+    requires=_MNLI_NEEDS,
     score=_score_mnli,
     signature_keys=_SIGNATURE_KEYS,
     higher_is="more consistent",

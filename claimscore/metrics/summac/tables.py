@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from claimscore.blocks import SHORT_CHARACTERS, find_cut
-from claimscore.metrics.base import ChunkTables, Needs, PassNeed, failure_reasons
+from claimscore.metrics.base import ChunkTables, PassRequirement, Requirements, failure_reasons
 from claimscore.metrics.ragged import Cells, Matrices, arrange
 from claimscore.metrics.summac.convolution import Counts, histograms
 from claimscore.metrics.summac.image import ROUNDING, Values
@@ -33,7 +33,7 @@ class Images(NamedTuple):
     broken: dict[str, str]
 
 
-def read_images(tables: ChunkTables, need: PassNeed) -> Images:
+def read_images(tables: ChunkTables, need: PassRequirement) -> Images:
     """The images that the pass of `need` made; those with rows missing or no numbers are broken."""
     ids = tables.records["id"]
     rows = tables["block_nli"].filter(*_made_by(need))
@@ -64,7 +64,7 @@ def _probability(name: str) -> pl.Expr:
     return pl.when(value.is_between(-ROUNDING, 1 + ROUNDING)).then(value.clip(0, 1)).alias(name)
 
 
-def _made_by(need: PassNeed) -> Iterator[pl.Expr]:
+def _made_by(need: PassRequirement) -> Iterator[pl.Expr]:
     for role, item in zip(("premise", "hypothesis"), need.over, strict=True):
         side, _, cut = item.partition(".")
         yield pl.col(f"{role}_side") == side
@@ -79,7 +79,7 @@ def stack_histograms(images: Images, edges: Values, labels: str) -> Counts:
     return histograms(images.matrices.values, sentences, n_sentences, edges, labels)
 
 
-def missing_reasons(tables: ChunkTables, needs: Needs, images: Images) -> dict[str, str]:
+def missing_reasons(tables: ChunkTables, needs: Requirements, images: Images) -> dict[str, str]:
     """Why records have no complete image: the first of failure, no text, no block, no rows."""
     failed = failure_reasons(tables, needs)
     without = tables.records.filter(~pl.col("id").is_in(list(images.places)))
@@ -92,7 +92,7 @@ def missing_reasons(tables: ChunkTables, needs: Needs, images: Images) -> dict[s
     }
 
 
-def _empty_side(row: Mapping[str, Any], need: PassNeed) -> str | None:
+def _empty_side(row: Mapping[str, Any], need: PassRequirement) -> str | None:
     """The first side without a text or without a block, as a reason."""
     cuts = dict(item.split(".") for item in need.over)
     texts = {SOURCE: _sources(row), SUMMARY: [row.get(SUMMARY) or ""]}

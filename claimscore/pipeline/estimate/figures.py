@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from claimscore.metrics.base import PassNeed, TaskNeed
+from claimscore.metrics.base import PassRequirement, TaskRequirement
 from claimscore.pipeline.estimate.run_time import Disk, Prediction
 from claimscore.pipeline.llm.budget.pricing import Price
 from claimscore.types import JSON
@@ -59,8 +59,8 @@ class MetricRequirements:
     """The tasks of a metric, those that they wait for included, and its passes."""
 
     metric: str
-    tasks: tuple[TaskNeed, ...]
-    passes: tuple[PassNeed, ...]
+    tasks: tuple[TaskRequirement, ...]
+    passes: tuple[PassRequirement, ...]
 
     def to_json(self) -> JSON:
         return {

@@ -24,7 +24,7 @@ from claimscore.baseline.provider import TASKS as RULES
 from claimscore.cache.base import Cache
 from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError, ParseError
-from claimscore.metrics.base import Metric, TaskNeed
+from claimscore.metrics.base import Metric, TaskRequirement
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.chunks import ChunkTodo, find_todo
 from claimscore.pipeline.estimate.dry_engine import DryEngine, open_cache_if_there
@@ -169,13 +169,13 @@ def estimate_requests(
 def metric_requirements(metric: Metric) -> MetricRequirements:
     """The tasks and passes that a metric needs, the tasks in the order in which they are done."""
     sides: dict[str, dict[str, None]] = {}
-    for need in metric.needs.tasks:
+    for need in metric.requires.tasks:
         sides.setdefault(need.task, {}).update(dict.fromkeys(need.sides))
     for name in reversed(TASKS):
         for before in TASKS[name].after if name in sides else ():
             sides.setdefault(before, {}).update(sides[name])
-    tasks = tuple(TaskNeed(name, tuple(sides[name])) for name in TASKS if name in sides)
-    return MetricRequirements(metric.name, tasks, metric.needs.passes)
+    tasks = tuple(TaskRequirement(name, tuple(sides[name])) for name in TASKS if name in sides)
+    return MetricRequirements(metric.name, tasks, metric.requires.passes)
 
 
 class _FinishedChunks:
@@ -402,7 +402,7 @@ class _DryStage:
         """A pass's counts on some of the records, for all of them."""
         step, role, n_total = planned.step, planned.model_pass.role, self._n_total
         scale = n_total / self._n_weighed if self._n_weighed else None
-        users = (m.name for m in self._plan.metrics if planned.need in m.needs.passes)
+        users = (m.name for m in self._plan.metrics if planned.need in m.requires.passes)
         return PassEstimate(
             step,
             role,

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import polars as pl
 
-from claimscore.metrics.base import PassNeed
+from claimscore.metrics.base import PassRequirement
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch, RejectedItemsError
 from claimscore.pipeline.tasks.base import side_texts
 from claimscore.tables import FAILURES, SIDE_COLUMNS, Table
@@ -30,7 +30,7 @@ class PassInput:
     """
 
     model: Any  # what the role's loader returns; the pass knows its type
-    need: PassNeed
+    need: PassRequirement
     records: pl.DataFrame
     read: Callable[[str], pl.DataFrame]
     broken: frozenset[str]

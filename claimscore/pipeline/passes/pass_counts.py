@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import polars as pl
 
-from claimscore.metrics.base import PassNeed
+from claimscore.metrics.base import PassRequirement
 from claimscore.pipeline.encoders.protocols import OnBatch
 from claimscore.pipeline.encoders.throughput import estimated_tokens, padded_tokens
 from claimscore.pipeline.passes.model_pass import ModelPass, PassInput
@@ -73,7 +73,7 @@ class _Scales:
 
 def count_items(
     model_pass: ModelPass,
-    need: PassNeed,
+    need: PassRequirement,
     records: pl.DataFrame,
     read: Callable[[str], pl.DataFrame],
 ) -> int:
@@ -87,7 +87,7 @@ def count_items(
 
 def count_tokens(
     model_pass: ModelPass,
-    need: PassNeed,
+    need: PassRequirement,
     records: pl.DataFrame,
     read: Callable[[str], pl.DataFrame],
 ) -> int:

@@ -196,7 +196,7 @@ def test_mnli_doc_is_the_entailment_of_the_whole() -> None:
 )
 def test_options_choose_what_the_pass_reads(spec: str, over: tuple[str, ...]) -> None:
     """`a-b` is document and summary, as the authors' code spells it."""
-    (need,) = load_metric(spec).needs.passes
+    (need,) = load_metric(spec).requires.passes
     assert need.kind == "block_nli"
     assert need.over == over
 
@@ -225,10 +225,10 @@ def test_conv_does_what_its_file_says_unless_told_otherwise(tmp_path: Path) -> N
         tmp_path / "w.safetensors", 40, bins="even20", labels="ec", granularity="2sents-sentence"
     )
     metric = load_metric(f"summac-conv:weights={path}")
-    assert metric.needs.passes[0].over == ("source.2sents", "summary.sentence")
+    assert metric.requires.passes[0].over == ("source.2sents", "summary.sentence")
     assert dict(metric.facts)["bins"] == "even20"
     other = load_metric(f"summac-conv:weights={path}:granularity=paragraph:bins=even40:labels=e")
-    assert other.needs.passes[0].over == ("source.paragraph", "summary.paragraph")
+    assert other.requires.passes[0].over == ("source.paragraph", "summary.paragraph")
     assert dict(other.facts)["bins"] == "even40"
 
 

@@ -16,7 +16,7 @@ import claimscore.pipeline.model_stage as working
 from claimscore.cli import main
 from claimscore.config import EncoderConfig, RunConfig
 from claimscore.metrics import METRICS, load_metric
-from claimscore.metrics.base import Metric, Needs, PassNeed
+from claimscore.metrics.base import Metric, PassRequirement, Requirements
 from claimscore.pipeline.encoders.protocols import ModelInfo
 from claimscore.pipeline.estimate import Estimate, estimate_run
 from claimscore.pipeline.estimate.stage import metric_requirements
@@ -203,7 +203,7 @@ def test_every_pass_can_be_counted(kind: str, records: Path) -> None:
         "text_similarities": ("source.text", "summary.text"),
     }.get(kind, ("summary", "source"))
     frame = pl.DataFrame({"id": ["x"], "summary": ["A b. C d."], "source": ["A nice place. E f."]})
-    need = PassNeed(kind, over)
+    need = PassRequirement(kind, over)
     expected = {"block_nli": 0, "text_similarities": 2}.get(kind, 1)  # its blocks are too short
     n = count_items(PASSES[kind], need, frame, lambda table: TABLES[table].empty())
     assert n == (0 if PASSES[kind].after or kind == "nli" else expected)
@@ -216,7 +216,8 @@ def test_tasks_that_others_wait_for_are_named() -> None:
     qa = {need.task: need.sides for need in metric_requirements(load_metric("qa")).tasks}
     assert list(qa) == ["questions", "answers"]
     negated = Metric(
-        "m", "v1", Needs((), (load_metric("caspr").needs.tasks[0]._replace(task="negate"),)),
+        "m", "v1",
+        Requirements((), (load_metric("caspr").requires.tasks[0]._replace(task="negate"),)),
         lambda tables: [], (), "", (0, 1), "", "",
     )  # fmt: skip
     assert [need.task for need in metric_requirements(negated).tasks] == ["decompose", "negate"]

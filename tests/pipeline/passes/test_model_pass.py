@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from claimscore.metrics.base import PassNeed
+from claimscore.metrics.base import PassRequirement
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch, RejectedItemsError
 from claimscore.pipeline.passes import PASSES, PassInput, PassResult
 from claimscore.tables import CLAIMS, NLI, TOKEN_SCORES
@@ -87,7 +87,9 @@ def run_pass(
     **tables: pl.DataFrame,
 ) -> PassResult:
     """The pass of that kind over one chunk."""
-    given = PassInput(model, PassNeed(kind, over), records, tables.__getitem__, broken, ignore)
+    given = PassInput(
+        model, PassRequirement(kind, over), records, tables.__getitem__, broken, ignore
+    )
     return PASSES[kind].compute(given)
 
 

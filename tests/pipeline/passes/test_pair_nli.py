@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from claimscore.metrics.base import PassNeed
+from claimscore.metrics.base import PassRequirement
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
 from claimscore.pipeline.passes import PASSES, PassInput, PassResult, pair_nli
 from claimscore.pipeline.passes.pass_counts import count_items, count_tokens
@@ -81,7 +81,7 @@ def test_progress_is_that_of_all_blocks(monkeypatch: pytest.MonkeyPatch) -> None
         return heard.append
 
     table = table_of([(2, 3)])
-    need = PassNeed("nli", ("a", "b"))
+    need = PassRequirement("nli", ("a", "b"))
     records = pl.DataFrame({"id": ["r0"]})
     PASSES["nli"].compute(
         PassInput(FakeClassifier(), need, records, lambda _: table, frozenset(), listen)
@@ -92,7 +92,7 @@ def test_progress_is_that_of_all_blocks(monkeypatch: pytest.MonkeyPatch) -> None
 def test_what_is_counted_is_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not a block: the queue is told how large a chunk is."""
     table, records = table_of([(4, 5), (2, 2)]), pl.DataFrame({"id": ["r0", "r1"]})
-    counted = (PASSES["nli"], PassNeed("nli", ("a", "b")), records, lambda _: table)
+    counted = (PASSES["nli"], PassRequirement("nli", ("a", "b")), records, lambda _: table)
     tokens = count_tokens(*counted)
     monkeypatch.setattr(pair_nli, "PAIRS_AT_ONCE", 8)
     assert count_items(*counted) == 48

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from claimscore.metrics.base import PassNeed
+from claimscore.metrics.base import PassRequirement
 from claimscore.pipeline.encoders.throughput import CHARACTERS_PER_TOKEN, SPECIAL_TOKENS
 from claimscore.pipeline.passes import PASSES
 from claimscore.pipeline.passes.pass_counts import count_items, count_tokens
@@ -20,11 +20,13 @@ TEN = "a" * CHARACTERS_PER_TOKEN * (10 - SPECIAL_TOKENS)
 
 def tokens(kind: str, table: pl.DataFrame | None = None, **columns: Any) -> int:
     need = {
-        "nli": PassNeed("nli", ("a", "b")),
-        "ls_padded": PassNeed("ls_padded", ("summary",)),
-        "perplexity": PassNeed("perplexity", ("summary",)),
-        "text_similarities": PassNeed("text_similarities", ("summary.text", "references.text")),
-    }.get(kind, PassNeed(kind, ("summary", "references")))
+        "nli": PassRequirement("nli", ("a", "b")),
+        "ls_padded": PassRequirement("ls_padded", ("summary",)),
+        "perplexity": PassRequirement("perplexity", ("summary",)),
+        "text_similarities": PassRequirement(
+            "text_similarities", ("summary.text", "references.text")
+        ),
+    }.get(kind, PassRequirement(kind, ("summary", "references")))
     n = len(next(iter(columns.values()), ["r"]))
     records = pl.DataFrame({"id": [f"r{i}" for i in range(n)], **columns})
     given = table if table is not None else pl.DataFrame()
@@ -103,7 +105,7 @@ def test_every_kind_of_pass_can_be_weighed() -> None:
         "text_similarities": ("summary.text", "references.text"),
     }
     for kind, model_pass in PASSES.items():
-        need = PassNeed(kind, overs.get(kind, ("summary", "references")))
+        need = PassRequirement(kind, overs.get(kind, ("summary", "references")))
         read = tables.__getitem__
         assert count_items(model_pass, need, records, read) > 0, kind
         assert count_tokens(model_pass, need, records, read) > 0, kind
