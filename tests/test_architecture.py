@@ -53,21 +53,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report.exchanges": BASE  # prompts are rendered again, answers looked up
     | {"report", "runs", "cache", "prompts", "pipeline", "pipeline.llm", "pipeline.tasks"},
     "report.evaluation": BASE
-    | {"report", "runs", "evaluation", "evaluation.caspr", "evaluation.summac_grid"}
-    | {"evaluation.compare"},
+    | {"report", "runs", "evaluation", "evaluation.compare", "evaluation.summac_grid"}
+    | {"evaluation.caspr_texts", "evaluation.caspr_experiment"},
     "evaluation": BASE | {"metrics", "stats", "records", "runs"},
     "evaluation.compare": BASE
     | {"blocks", "evaluation", "metrics", "stats", "runs", "pipeline.encoders"},
     "evaluation.commands": BASE | {"evaluation", "report.evaluation"},  # each writes a page
-    "evaluation.caspr": BASE  # it makes and scores its texts by runs
-    | {"evaluation", "metrics", "stats", "records", "runs", "pipeline", "pipeline.llm"},
-    "evaluation.factsim": BASE  # it scores its texts by a run, and the paper's facts itself
+    "evaluation.caspr_texts": BASE  # it makes texts by runs
+    | {"records", "runs", "pipeline", "pipeline.llm"},
+    "evaluation.caspr_experiment": BASE  # it scores texts by a run
+    | {"evaluation", "evaluation.caspr_texts", "stats", "pipeline"},
+    "evaluation.factsim_examples": BASE  # a run scores its texts
     | {"evaluation", "metrics", "runs", "pipeline", "pipeline.encoders"},
-    "evaluation.nli": BASE  # it asks the model itself
-    | {"evaluation.nli_pairs", "stats", "records", "pipeline.encoders"},
-    "evaluation.nli_pairs": BASE | {"records", "pipeline.encoders"},  # how models spell labels
-    "evaluation.nli_sections": BASE
-    | {"evaluation", "evaluation.nli", "stats", "pipeline.encoders"},
+    "evaluation.nli_benchmark": BASE  # it asks the model itself
+    | {"evaluation", "stats", "records", "pipeline.encoders"},
     "evaluation.summac_grid": BASE  # it scores its tables by runs
     | {"blocks", "evaluation", "metrics", "runs", "pipeline"},
     "training": BASE
@@ -88,8 +87,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "records",
         "storage",
     }
-    | {"evaluation", "evaluation.caspr", "evaluation.factsim", "evaluation.summac_grid"}
-    | {"evaluation.compare", "evaluation.nli", "evaluation.nli_sections", "metrics"}
+    | {"evaluation", "evaluation.caspr_experiment", "evaluation.factsim_examples"}
+    | {"evaluation.compare", "evaluation.nli_benchmark", "evaluation.summac_grid", "metrics"}
     | {"evaluation.commands", "report.evaluation"},
     "cli": {"__init__", "errors", "commands"},
 }
@@ -124,12 +123,12 @@ HOMES: dict[str, tuple[str, ...]] = {
     "nltk": ("text", "metrics.meteor"),
     "rouge_score": ("metrics.rouge_counts",),
     "ot": ("metrics.movers",),
-    "matplotlib": ("evaluation.caspr.figure",),
+    "matplotlib": ("evaluation.caspr_experiment",),
     "spacy": ("metrics.ner_overlap",),
     "ray": ("pipeline.ray",),
     "rich": ("console", "evaluation.display", "evaluation.compare.display"),
     "click": ("cli", "commands", "evaluation.commands"),
-    "pydantic": ("prompts.output",),
+    "pydantic": ("prompts.output", "evaluation.factsim_examples"),
     "asyncio": (),
     "pickle": (),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +53,13 @@ def evaluate_caspr(
     are made by --llm. Run again after anything: it goes on where it stopped.
     """
     from claimscore.console.progress import progress_display
-    from claimscore.evaluation.caspr.experiment import CasprConfig, caspr_experiment
-    from claimscore.evaluation.caspr.output import print_experiment, write_experiment
+    from claimscore.evaluation.caspr_experiment import (
+        FIGURE,
+        CasprConfig,
+        can_plot,
+        caspr_experiment,
+    )
+    from claimscore.evaluation.display import print_result
     from claimscore.report.evaluation.caspr import write_caspr_page
     from claimscore.report.run import write_run_report
 
@@ -63,9 +67,15 @@ def evaluate_caspr(
     with progress_display(quiet or as_json) as show:
         result = caspr_experiment(config, show)
     write_run_report(result.run.out)
-    write_experiment(result, config)
-    write_caspr_page(result, config, config.run.folder / "caspr.html", typed_command())
-    print_experiment(result, config, as_json)
+    folder = config.run.folder
+    result.write(folder)
+    write_caspr_page(result, config, folder / "caspr.html", typed_command())
+    print_result(result, as_json)
+    if not as_json:
+        no_figure = "no figure: pip install 'claimscore[plots]' and run the same command again"
+        print(f"figure: {folder / FIGURE}" if can_plot() else no_figure)
+        report = Path(result.run.out, "report.html")
+        print(f"page: {folder / 'caspr.html'}   report: {report}   tables: {folder}")
     return EXIT_FAILED_RECORDS if result.run.failed_records or result.missing else EXIT_OK
 
 
@@ -77,9 +87,8 @@ def evaluate_factsim(quiet: bool, as_json: bool, **options: Any) -> int:
     docs/reference/evaluation.md says. Run again after anything: it goes on where it stopped.
     """
     from claimscore.console.progress import progress_display
-    from claimscore.evaluation.display import print_sections
-    from claimscore.evaluation.factsim import factsim_examples, factsim_sections
-    from claimscore.evaluation.sections import markdown, write_results
+    from claimscore.evaluation.display import print_result
+    from claimscore.evaluation.factsim_examples import factsim_examples
     from claimscore.report.run import write_run_report
 
     options |= {"metrics": ("factsim",), "metric_files": (), "tasks": ()}
@@ -87,13 +96,8 @@ def evaluate_factsim(quiet: bool, as_json: bool, **options: Any) -> int:
     with progress_display(quiet or as_json) as show:
         result = factsim_examples(config, show)
     write_run_report(result.run.out)
-    sections = list(factsim_sections(result, config))
-    frames = {"texts": result.texts, "product": result.product}
-    write_results(config.folder, frames, "factsim.md", markdown("FactSim's examples", sections))
-    if as_json:
-        print(json.dumps({name: frame.to_dicts() for name, frame in frames.items()}))
-    else:
-        print_sections(sections)
+    result.write(config.folder)
+    print_result(result, as_json)
     return EXIT_FAILED_RECORDS if result.run.failed_records else EXIT_OK
 
 
@@ -108,8 +112,8 @@ def evaluate_factsim(quiet: bool, as_json: bool, **options: Any) -> int:
 @click.option("--dataset", metavar="COL", help="As in evaluate summac, like the next ones.")
 @click.option("--split", metavar="COL")
 @click.option("--label", metavar="COL")
-@click.option("--halves", metavar="COL")
-@click.option("--half-seed", type=int)
+@click.option("--split-by", metavar="COL")
+@click.option("--split-seed", type=int)
 @click.option("--protocol", type=click.Choice(["paper", "notebook"]))
 @click.option("--drop-missing", is_flag=True)
 @click.option("--samples", type=int, help="Bootstrap samples; 1000.")
@@ -126,9 +130,8 @@ def evaluate_summac_grid(quiet: bool, as_json: bool, **options: Any) -> None:
     once for each two granularities. Run again after anything: it goes on where it stopped.
     """
     from claimscore.console.progress import progress_display
-    from claimscore.evaluation.display import print_sections
-    from claimscore.evaluation.sections import markdown, write_results
-    from claimscore.evaluation.summac_grid import GridConfig, grid_sections, summac_grid
+    from claimscore.evaluation.display import print_result
+    from claimscore.evaluation.summac_grid import GridConfig, summac_grid
     from claimscore.report.evaluation.grid import write_grid_page
     from claimscore.report.run import write_run_report
 
@@ -139,18 +142,12 @@ def evaluate_summac_grid(quiet: bool, as_json: bool, **options: Any) -> None:
     config = GridConfig(encoders=encoders, **given)
     with progress_display(quiet or as_json) as show:
         result = summac_grid(config, show)
-    sections = list(grid_sections(result))
-    frames = {"summac_grid": result.rows, "summac_speed": result.speed}
-    write_results(config.out, frames, "summac_grid.md", markdown("SummaC-ZS grid", sections))
+    result.write(config.out)
     for table in config.tables:
         write_run_report(config.run_folder(table))
     page = config.out / "summac_grid.html"
     write_grid_page(result, config, page, typed_command())
-    if as_json:
-        shown = {name: frame.to_dicts() for name, frame in frames.items()}
-        print(json.dumps({"protocol": result.protocol, "left_out": result.left_out, **shown}))
-    else:
-        print_sections(sections, page)
+    print_result(result, as_json, page)
 
 
 @evaluate.command("nli")
@@ -162,11 +159,11 @@ def evaluate_summac_grid(quiet: bool, as_json: bool, **options: Any) -> None:
 @click.option("--group", metavar="COL", help="Measure the rows of each of its values too.")
 @click.option("--fit-temperature", metavar="FILE", help="Fit one temperature on these pairs.")
 @click.option(
-    "--halves",
+    "--split-by",
     metavar="COL",
     help="Fit it on half of each set and measure the other; the column's values are drawn.",
 )
-@click.option("--half-seed", type=int, default=0, show_default=True, help="Of --halves.")
+@click.option("--split-seed", type=int, default=0, show_default=True, help="Of --split-by.")
 @click.option("--drop-missing", is_flag=True, help="Leave out rows without a text or label.")
 @click.option("--device", default="auto", show_default=True)
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), default="float32")
@@ -182,26 +179,15 @@ def evaluate_nli(
     (entailment, neutral or contradiction).
     """
     from claimscore.console.progress import counts_display
-    from claimscore.evaluation.display import print_sections
-    from claimscore.evaluation.nli import NLIConfig
-    from claimscore.evaluation.nli import evaluate_nli as evaluate_pairs
-    from claimscore.evaluation.nli_sections import nli_sections
-    from claimscore.evaluation.sections import markdown, write_results
+    from claimscore.evaluation.display import print_result
+    from claimscore.evaluation.nli_benchmark import NLIConfig
+    from claimscore.evaluation.nli_benchmark import evaluate_nli as evaluate_pairs
 
     encoders = EncoderConfig(
         **{name: options.pop(name) for name in ("nli", "device", "dtype", "offline")}
     )
     config = NLIConfig(data, encoders, **options)
     result = evaluate_pairs(config, counts_display(quiet or as_json, "pairs"))
-    sections = list(nli_sections(result, config))
-    frames = {"nli": result.sets, "confusion": result.confusion}
-    frames |= {"temperature": result.temperature} if result.temperature.height else {}
     if out:
-        tables = {**frames, "predictions": result.predictions}
-        write_results(out, tables, "nli.md", markdown("NLI model", sections))
-    if as_json:
-        facts = {**result.model._asdict(), "left_out": result.left_out}
-        facts["truncated"] = result.truncated
-        print(json.dumps({**facts, **{name: frame.to_dicts() for name, frame in frames.items()}}))
-    else:
-        print_sections(sections)
+        result.write(out)
+    print_result(result, as_json)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -82,28 +81,19 @@ def correlate_command(as_json: bool, out: Path | None, **options: Any) -> None:
     A row a summary. Prints Kendall's tau-b (or what --metric names) with 95 % intervals, p-values
     and average ranks.
     """
-    from claimscore.evaluation.correlate import CorrelateConfig, correlate
-    from claimscore.evaluation.display import print_sections
-    from claimscore.evaluation.sections import correlate_sections, markdown, write_results
+    from claimscore.evaluation.correlations import CorrelateConfig, correlate
+    from claimscore.evaluation.display import print_result
 
     config = CorrelateConfig(**options)
     result = correlate(config)
-    frames = {"correlations": result.correlations, "ranks": result.ranks}
-    if config.compare:
-        frames["comparisons"] = result.comparisons
-    sections = list(correlate_sections(result, config))
     page = None
     if out:
         from claimscore.report.evaluation.correlate import write_correlate_page
 
-        write_results(out, frames, "correlate.md", markdown("Correlations", sections))
+        result.write(out)
         page = out / "correlate.html"
         write_correlate_page(result, config, page, typed_command())
-    if as_json:
-        facts = {"cases": result.n_cases, "systems": result.n_systems, "left_out": result.left_out}
-        print(_as_json({**facts, **{name: frame.to_dicts() for name, frame in frames.items()}}))
-    else:
-        print_sections(sections, page)
+    print_result(result, as_json, page)
 
 
 @evaluate.command("summac")
@@ -113,12 +103,12 @@ def correlate_command(as_json: bool, out: Path | None, **options: Any) -> None:
 @click.option("--split", metavar="COL", help="val or test; else a column split or cut.")
 @click.option("--label", default="label", show_default=True, metavar="COL", help="1: consistent.")
 @click.option(
-    "--halves",
+    "--split-by",
     metavar="COL",
     help="Only one split: draw the column's values into two halves, one as val, one as test; or "
     "`even`: the even rows as val.",
 )
-@click.option("--half-seed", type=int, default=0, show_default=True, help="Of --halves.")
+@click.option("--split-seed", type=int, default=0, show_default=True, help="Of --split-by.")
 @click.option(
     "--protocol",
     type=click.Choice(["paper", "notebook"]),
@@ -139,27 +129,19 @@ def summac_command(
     Threshold on validation, balanced accuracy and ROC-AUC on test, for each data set and their
     mean.
     """
-    from claimscore.evaluation.display import print_sections
-    from claimscore.evaluation.sections import markdown, summac_sections, write_results
-    from claimscore.evaluation.summac import SummacConfig, summac_benchmark
+    from claimscore.evaluation.display import print_result
+    from claimscore.evaluation.summac_benchmark import SummacConfig, summac_benchmark
 
     config = SummacConfig(tables=tables, **options)
     result = summac_benchmark(config)
-    sections = list(summac_sections(result, config))
     page = None
     if out:
         from claimscore.report.evaluation.summac import write_summac_page
 
-        write_results(
-            out, {"summac": result.rows}, "summac.md", markdown("SummaC benchmark", sections)
-        )
+        result.write(out)
         page = out / "summac.html"
         write_summac_page(result, config, page, typed_command())
-    if as_json:
-        facts = {"protocol": result.protocol, "intervals": result.n_intervals}
-        print(_as_json({**facts, "left_out": result.left_out, "rows": result.rows.to_dicts()}))
-    else:
-        print_sections(sections, page)
+    print_result(result, as_json, page)
 
 
 @evaluate.command("convert")
@@ -174,10 +156,6 @@ def convert_command(name: str, source: Path, out: Path) -> None:
     SOURCE is the file or folder as its authors publish it; OUT.jsonl is what `run` and
     `evaluate` read.
     """
-    from claimscore.evaluation.convert import convert
+    from claimscore.evaluation.datasets import convert
 
     print(f"{out}: {convert(name, source, out):,} records")
-
-
-def _as_json(found: dict[str, Any]) -> str:
-    return json.dumps(found, ensure_ascii=False, allow_nan=False)

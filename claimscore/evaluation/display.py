@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,10 +10,18 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from claimscore.evaluation.sections import Section
+from claimscore.evaluation.result import EvaluationResult, Section
 
 #: Columns where the output is no terminal: a file is not folded.
 PIPED_WIDTH = 200
+
+
+def print_result(result: EvaluationResult, as_json: bool, page: Path | None = None) -> None:
+    """The result's sections, or one JSON object."""
+    if as_json:
+        print(json.dumps(result.to_json(), ensure_ascii=False, allow_nan=False))
+    else:
+        print_sections(result.sections(), page)
 
 
 def print_sections(sections: Iterable[Section], page: Path | None = None) -> None:

@@ -8,24 +8,26 @@ granularities; the operators are taken from it. Scores become numbers as in `eva
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from claimscore.blocks import GRANULARITIES
 from claimscore.config import EncoderConfig, RunConfig
 from claimscore.errors import ConfigError
-from claimscore.evaluation.sections import Section
-from claimscore.evaluation.summac import (
-    MEASURES,
+from claimscore.evaluation.ratings_table import read_table
+from claimscore.evaluation.result import EvaluationResult, Section
+from claimscore.evaluation.summac_benchmark import (
+    MEASURE_TITLES,
     SUMMAC_SCHEMA,
+    BenchmarkSettings,
     Protocol,
     SummacConfig,
     summac_benchmark,
 )
-from claimscore.evaluation.table import read_table
 from claimscore.metrics import load_metric
 from claimscore.metrics.base import Metric
 from claimscore.metrics.summac.image import OPERATORS
@@ -35,25 +37,21 @@ from claimscore.pipeline.run import run
 #: The granularities of the paper's table, for either side.
 PAPER_GRANULARITIES = ("sentence", "2sents", "paragraph", "document")
 
+_BLOCKS = ("document_blocks", "summary_blocks")
+
 #: What a row of the grid has instead of the name of a score.
-CELL_SCHEMA: dict[str, pl.DataType] = {
-    "document_blocks": pl.String(),
-    "summary_blocks": pl.String(),
-    "op1": pl.String(),
-    "op2": pl.String(),
-}
+CELL_SCHEMA: dict[str, pl.DataType] = dict.fromkeys((*_BLOCKS, "op1", "op2"), pl.String())
+GRID_SCHEMA = CELL_SCHEMA | {name: of for name, of in SUMMAC_SCHEMA.items() if name != "score"}
 SPEED_SCHEMA: dict[str, pl.DataType] = {
-    "document_blocks": pl.String(),
-    "summary_blocks": pl.String(),
+    **dict.fromkeys(_BLOCKS, pl.String()),
     "documents": pl.Int64(),
-    "seconds": pl.Float64(),
-    "documents_per_minute": pl.Float64(),
+    **dict.fromkeys(("seconds", "documents_per_minute"), pl.Float64()),
 }
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class GridConfig:
-    """The grid, its data and its model; the rest as in `SummacConfig`."""
+@dataclasses.dataclass(frozen=True)
+class GridConfig(BenchmarkSettings):
+    """The grid, its data and its model."""
 
     tables: tuple[str, ...]
     out: Path
@@ -63,52 +61,34 @@ class GridConfig:
     splitter: str = "rules"
     blocks: str = "code"
     encoders: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
-    dataset: str = "dataset"
-    split: str | None = None
-    label: str = "label"
-    halves: str | None = None
-    half_seed: int = 0
-    protocol: Protocol = "paper"
-    drop_missing: bool = False
-    samples: int = 1000
-    seed: int = 0
+    samples: int = dataclasses.field(default=1000, kw_only=True)
 
     def __post_init__(self) -> None:
-        for option, names in (
-            ("--document-blocks", self.document_blocks),
-            ("--summary-blocks", self.summary_blocks),
-        ):
+        super().__post_init__()
+        for name in _BLOCKS:
+            names = getattr(self, name)
             unknown = [name for name in names if name not in GRANULARITIES]
             if unknown or not names:
                 known = ", ".join(GRANULARITIES)
+                option = f"--{name.replace('_', '-')}"
                 raise ConfigError(f"{option}: {', '.join(unknown) or 'nothing'}; known: {known}")
-        folders = [self.run_folder(table) for table in self.tables]
-        if len(set(folders)) < len(folders):
+        if len({self.run_folder(table) for table in self.tables}) < len(self.tables):
             raise ConfigError("two tables have the same file name; each gets a folder of its own")
-        self.benchmark(["a score"])
 
     def run_folder(self, table: str) -> Path:
-        """Where the table's run is: what it scores need not be computed again."""
+        """The folder of the table's run: its scores need not be computed again."""
         return self.out / "runs" / Path(table).stem
 
     def benchmark(self, scores: Sequence[str]) -> SummacConfig:
-        """`evaluate summac` over the runs."""
+        """The settings of `evaluate summac` over the runs."""
+        shared = (field.name for field in dataclasses.fields(BenchmarkSettings))
+        folders = tuple(str(self.run_folder(table)) for table in self.tables)
         return SummacConfig(
-            tables=tuple(str(self.run_folder(table)) for table in self.tables),
-            scores=tuple(scores),
-            dataset=self.dataset,
-            split=self.split,
-            label=self.label,
-            halves=self.halves,
-            half_seed=self.half_seed,
-            protocol=self.protocol,
-            drop_missing=self.drop_missing,
-            samples=self.samples,
-            seed=self.seed,
+            folders, tuple(scores), **{name: getattr(self, name) for name in shared}
         )
 
 
-class Cell(NamedTuple):
+class GridCell(NamedTuple):
     """One setting of SummaC-ZS: blocks of either side, operators over either side."""
 
     document_blocks: str
@@ -117,17 +97,59 @@ class Cell(NamedTuple):
     op2: str
 
 
-class GridResult(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class GridResult(EvaluationResult):
     """`rows` as of `evaluate summac` with `CELL_SCHEMA` in the place of the score.
 
     `speed` has a row for each two granularities: `SPEED_SCHEMA`, null where the folder had all
-    NLI already. Loading the model does not count, cutting texts and writing the table do.
+    NLI already. The loading of the model does not count, cutting texts and writing the table do.
     """
 
+    name = "summac_grid"
+    title = "SummaC-ZS grid"
+
+    config: GridConfig
     rows: pl.DataFrame
     speed: pl.DataFrame
     left_out: int
-    protocol: Protocol
+
+    @property
+    def protocol(self) -> Protocol:
+        return self.config.protocol
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        return {"summac_grid": self.rows, "summac_speed": self.speed}
+
+    def facts(self) -> dict[str, Any]:
+        return {"protocol": self.protocol, "left_out": self.left_out}
+
+    def sections(self) -> Sequence[Section]:
+        """For each measure and data set (and their mean): granularities by operators, percent."""
+        operators = [(op1, op2) for op1 in OPERATORS for op2 in OPERATORS]
+        shown = [f"{op1}, {op2}" for op1, op2 in operators]
+        speeds = {row[:2]: row[-1] for row in self.speed.iter_rows()}
+        notes = ["columns: operator over the document, operator over the summary"]
+        if self.left_out:
+            notes.append(f"{self.left_out:,} rows left out for missing scores")
+        if None in speeds.values():
+            notes.append("documents a minute: only where this call computed NLI")
+        sections = []
+        for (measure, dataset), rows in self.rows.group_by(
+            "measure", "dataset", maintain_order=True
+        ):
+            found = {row[:4]: row[-1] for row in rows.select(*CELL_SCHEMA, "value").iter_rows()}
+            table = [
+                (
+                    ", ".join(pair),
+                    *(f"{100 * found[*pair, *operator]:.1f}" for operator in operators),
+                    "-" if speed is None else f"{speed:,.0f}",
+                )
+                for pair, speed in speeds.items()
+            ]
+            title = f"{MEASURE_TITLES[str(measure)]}, %, {dataset}: protocol {self.protocol}"
+            header = ("document, summary", *shown, "documents/min")
+            sections.append(Section(title, header, table, tuple(notes)))
+        return sections
 
 
 def summac_grid(
@@ -158,34 +180,25 @@ def summac_grid(
             work[step] = (documents + done["records"], seconds + done["seconds"])
     result = summac_benchmark(config.benchmark(list(names)))
     rows = [
-        (*names[row["score"]], *(row[name] for name in SUMMAC_SCHEMA if name != "score"))
+        names[row["score"]]._asdict() | {n: value for n, value in row.items() if n != "score"}
         for row in result.rows.iter_rows(named=True)
     ]
-    schema = {**CELL_SCHEMA, **{k: v for k, v in SUMMAC_SCHEMA.items() if k != "score"}}
-    steps = {
-        (cell.document_blocks, cell.summary_blocks): metric.requires.passes[0].step
-        for metric, cell in cells.items()
-    }
+    steps = {cell[:2]: metric.requires.passes[0].step for metric, cell in cells.items()}
     speed = [(*pair, *_speed(*work.get(step, (0, 0.0)))) for pair, step in steps.items()]
     return GridResult(
-        pl.DataFrame(rows, schema=schema, orient="row"),
+        config,
+        pl.DataFrame(rows, schema=GRID_SCHEMA),
         pl.DataFrame(speed, schema=SPEED_SCHEMA, orient="row"),
         result.left_out,
-        result.protocol,
     )
 
 
-def _cells(config: GridConfig) -> list[Cell]:
-    return [
-        Cell(document, summary, op1, op2)
-        for document in dict.fromkeys(config.document_blocks)
-        for summary in dict.fromkeys(config.summary_blocks)
-        for op1 in OPERATORS
-        for op2 in OPERATORS
-    ]
+def _cells(config: GridConfig) -> list[GridCell]:
+    blocks = (dict.fromkeys(config.document_blocks), dict.fromkeys(config.summary_blocks))
+    return [GridCell(*cell) for cell in itertools.product(*blocks, OPERATORS, OPERATORS)]
 
 
-def _metric(config: GridConfig, cell: Cell) -> Metric:
+def _metric(config: GridConfig, cell: GridCell) -> Metric:
     document, summary, op1, op2 = cell
     granularity = document if document == summary else f"{document}-{summary}"
     return load_metric(
@@ -198,28 +211,3 @@ def _speed(documents: int, seconds: float) -> tuple[int | None, float | None, fl
     if not documents or not seconds:
         return None, None, None
     return documents, seconds, 60 * documents / seconds
-
-
-def grid_sections(result: GridResult) -> Iterator[Section]:
-    """For each measure and data set (and their mean): granularities by operators, in percent."""
-    titles = dict(zip(MEASURES, ("Balanced accuracy", "ROC-AUC"), strict=True))
-    operators = [(op1, op2) for op1 in OPERATORS for op2 in OPERATORS]
-    header = ("document, summary", *(f"{op1}, {op2}" for op1, op2 in operators), "documents/min")
-    speeds = {row[:2]: row[-1] for row in result.speed.iter_rows()}
-    notes = ["columns: operator over the document, operator over the summary"]
-    if result.left_out:
-        notes.append(f"{result.left_out:,} rows left out for missing scores")
-    if None in speeds.values():
-        notes.append("documents a minute: only where this call computed NLI")
-    for (measure, dataset), rows in result.rows.group_by("measure", "dataset", maintain_order=True):
-        found = {tuple(row[:4]): row[-1] for row in rows.select(*CELL_SCHEMA, "value").iter_rows()}
-        table = [
-            (
-                ", ".join(pair),
-                *(f"{100 * found[*pair, *operator]:.1f}" for operator in operators),
-                "-" if speed is None else f"{speed:,.0f}",
-            )
-            for pair, speed in speeds.items()
-        ]
-        title = f"{titles[str(measure)]}, %, {dataset}: protocol {result.protocol}"
-        yield Section(title, header, table, tuple(notes))

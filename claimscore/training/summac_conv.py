@@ -54,9 +54,9 @@ class SummaCTrainingConfig:
     """Settings that determine the weights, and paths.
 
     `tables` and `validation` are files or globs, or run directories, whose NLI is taken as it is.
-    `halves` is the column of which `evaluate summac` draws halves with `half_seed`: only the rows
-    of `tables` that pick its threshold are trained on. Without `validation`, `holdout` of them is
-    held out. The epoch with the lowest cross-entropy there is kept, the last where nothing is
+    `split_by` is the column that `evaluate summac` draws into halves with `split_seed`: only the
+    rows of `tables` that pick its threshold are trained on. Without `validation`, `holdout` of them
+    is held out. The epoch with the lowest cross-entropy there is kept, the last where nothing is
     held out. `make_negatives` adds a rule-made inconsistent summary for each consistent one of
     `tables`.
     """
@@ -65,8 +65,8 @@ class SummaCTrainingConfig:
     out: Path
     validation: tuple[str, ...] = ()
     columns: Columns = SOURCE_COLUMNS
-    halves: str | None = None
-    half_seed: int = 0
+    split_by: str | None = None
+    split_seed: int = 0
     make_negatives: bool = False
     granularity: str = "sentence"
     splitter: str = "rules"
@@ -94,8 +94,8 @@ class SummaCTrainingConfig:
             raise ConfigError("--epochs, --batch-size and --learning-rate must be above zero")
         if not 0 <= self.holdout < 1:
             raise ConfigError(f"--holdout is a share below 1, not {self.holdout}")
-        if self.halves == "even":
-            raise ConfigError("--halves names a column here; even rows are for evaluate only")
+        if self.split_by == "even":
+            raise ConfigError("--split-by names a column here; even rows are for evaluate only")
         try:
             bin_edges(self.bins)
         except ValueError as exc:
@@ -108,7 +108,7 @@ class SummaCTrainingConfig:
 
     @property
     def half(self) -> Half | None:
-        return None if self.halves is None else Half(self.halves, self.half_seed)
+        return None if self.split_by is None else Half(self.split_by, self.split_seed)
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:

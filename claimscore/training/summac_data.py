@@ -57,7 +57,7 @@ SOURCE_COLUMNS = Columns()
 
 
 class Half(NamedTuple):
-    """The first half of a table by a column, as `evaluate summac --halves` draws it."""
+    """The first half of a table by a column, as `evaluate summac --split-by` draws it."""
 
     column: str
     seed: int
@@ -65,7 +65,7 @@ class Half(NamedTuple):
     def has(self, value: object, where: str) -> bool:
         """Whether a row with this value is in it; `InputError` where the value is missing."""
         if value is None or (isinstance(value, str) and not value):
-            raise InputError(f"{where} is empty; --halves needs a value in every row")
+            raise InputError(f"{where} is empty; --split-by needs a value in every row")
         texts = value if isinstance(value, list | pl.Series) else [value]
         return in_first_half("\n\n".join(map(str, texts)), self.seed)
 

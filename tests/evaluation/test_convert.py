@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.caspr.pairs import read_annotated
-from claimscore.evaluation.convert import CONVERTERS, convert
+from claimscore.evaluation.caspr_texts import read_annotated
+from claimscore.evaluation.datasets import CONVERTERS, convert
 from claimscore.records import prepare
 from tests.evaluation.tables import write_jsonl
 from tests.shared_data import shared

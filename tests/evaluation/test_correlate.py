@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.convert import convert
-from claimscore.evaluation.correlate import CorrelateConfig, CorrelateResult, correlate
+from claimscore.evaluation.correlations import CorrelateConfig, CorrelateResult, correlate
+from claimscore.evaluation.datasets import convert
 from claimscore.stats.correlation import kendall
 from tests.evaluation.tables import rated_rows, write_jsonl
 from tests.shared_data import shared

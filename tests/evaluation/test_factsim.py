@@ -12,8 +12,8 @@ import pytest
 
 from claimscore.cli import main
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation import factsim as factsim_module
-from claimscore.evaluation.factsim import read_examples
+from claimscore.evaluation import factsim_examples as factsim_module
+from claimscore.evaluation.factsim_examples import read_examples
 from tests.shared_data import shared
 from tests.tiny_models import save_tiny_encoder
 
@@ -102,13 +102,16 @@ def test_parts_may_be_missing_and_json_is_one_object(
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        pytest.param([], "must be a JSON object", id="no object"),
+        pytest.param([], "Input should be an object", id="no object"),
         pytest.param({"tables": []}, "none of table1, table2, figure3", id="nothing known"),
-        pytest.param({"table1": [{"tuples": []}]}, "'sentence' is missing", id="no text"),
-        pytest.param({"table2": [{"claim": "a"}]}, "'tuples' is missing", id="no tuples"),
-        pytest.param({"table2": [{"claim": 1, "tuples": []}]}, "1 is not a text", id="number"),
+        pytest.param({"table1": [{"tuples": []}]}, "table1, item 1, sentence: Field", id="no text"),
+        pytest.param({"table2": [{"claim": "a"}]}, "item 1, tuples: Field req", id="no tuples"),
+        pytest.param({"table2": [{"claim": 1, "tuples": []}]}, "a valid string", id="number"),
+        pytest.param({"table2": [{"claim": " ", "tuples": []}]}, "text is empty", id="blank"),
         pytest.param(
-            {"table2": [{"claim": "a", "tuples": [["b"]]}]}, "not enough values", id="no pair"
+            {"table2": [{"claim": "a", "tuples": [["b"]]}]},
+            "table2, item 1, tuples, item 1, item 2: Field required",
+            id="no pair",
         ),
         pytest.param({"figure3": {"reviews": ["a"]}}, "needs reviews and a summary", id="product"),
     ],

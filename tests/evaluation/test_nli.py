@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from claimscore.cli import main
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation import nli
-from claimscore.evaluation.nli import NLIConfig, NLIResult, evaluate_nli, two_way_accuracy
+from claimscore.evaluation import nli_benchmark
+from claimscore.evaluation.nli_benchmark import NLIConfig, NLIResult, evaluate_nli, two_way_accuracy
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch, RejectedItemsError
 from tests.evaluation.tables import write_jsonl
 from tests.tiny_models import save_tiny_nli
@@ -54,7 +54,7 @@ class Fake:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nli, "load_pair_classifier", lambda _: Fake())
+    monkeypatch.setattr(nli_benchmark, "load_pair_classifier", lambda _: Fake())
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_halves_part_the_rows_of_a_set(tmp_path: Path) -> None:
     ]
     data = write_jsonl(tmp_path / "many.jsonl", rows)
     seeds = [
-        run(data, halves="document", half_seed=seed).temperature.row(0, named=True)
+        run(data, split_by="document", split_seed=seed).temperature.row(0, named=True)
         for seed in (0, 1)
     ]
     assert [row["n_fit"] + row["n"] for row in seeds] == [80, 80]
@@ -184,14 +184,14 @@ def test_halves_part_the_rows_of_a_set(tmp_path: Path) -> None:
 def test_a_half_may_be_empty(tmp_path: Path) -> None:
     """One document cannot be halved: null and the reason."""
     data = write_jsonl(tmp_path / "one.jsonl", [{**row, "document": "d"} for row in FIVE])
-    row = run(data, halves="document").temperature.row(0, named=True)
+    row = run(data, split_by="document").temperature.row(0, named=True)
     assert (row["temperature"], row["reason"]) == (None, "one half has no rows")
 
 
 def test_one_way_of_fitting() -> None:
     """A file and halves at once are refused."""
     with pytest.raises(ConfigError, match="choose one"):
-        NLIConfig(("x.jsonl",), fit_temperature="y.jsonl", halves="premise")
+        NLIConfig(("x.jsonl",), fit_temperature="y.jsonl", split_by="premise")
 
 
 @pytest.mark.usefixtures("fake")
@@ -269,7 +269,7 @@ def test_the_command_with_a_real_model(tmp_path: Path, evaluate: Evaluate) -> No
     model = save_tiny_nli(tmp_path / "model")
     turned = save_tiny_nli(tmp_path / "turned", labels=("neutral", "entailment", "contradiction"))
     out = tmp_path / "out"
-    code, text, _ = evaluate(data, "--nli", model, "--json", "--out", out, "--halves", "label")
+    code, text, _ = evaluate(data, "--nli", model, "--json", "--out", out, "--split-by", "label")
     found = json.loads(text)
     assert code == 0
     assert found["model"] == str(model)

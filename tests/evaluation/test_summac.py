@@ -9,7 +9,7 @@ import pytest
 
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.published import SUMMAC_TEST, summac_figure
-from claimscore.evaluation.summac import SummacConfig, SummacResult, summac_benchmark
+from claimscore.evaluation.summac_benchmark import SummacConfig, SummacResult, summac_benchmark
 from claimscore.records.halves import in_first_half
 from claimscore.stats.classification import balanced_accuracy, best_threshold, roc_auc
 from tests.evaluation.tables import labelled_rows, write_jsonl
@@ -89,7 +89,7 @@ def test_the_notebook_takes_all_rows_where_there_is_no_test(tmp_path: Path):
 def test_halves_by_parity(tmp_path: Path):
     """Within a data set: even rows pick the threshold, odd ones are scored."""
     rows = [row for row in labelled_rows() if row["split"] == "val"][1:]
-    result = found(rows, tmp_path, halves="even")
+    result = found(rows, tmp_path, split_by="even")
     scores, labels = part(rows, dataset="mine")
     threshold = best_threshold(scores[::2], labels[::2])
     row = value(result, "mine")
@@ -107,7 +107,7 @@ def articles(n: int = 90) -> list[dict]:
 def test_halves_of_a_column(tmp_path: Path):
     """Rows of one value stay together, no row is in both halves, and none is left out."""
     rows = articles()
-    row = value(found(rows, tmp_path, halves="source"), "mine")
+    row = value(found(rows, tmp_path, split_by="source"), "mine")
     first = [r for r in rows if r["dataset"] == "mine" and in_first_half(r["source"], 0)]
     second = [r for r in rows if r["dataset"] == "mine" and not in_first_half(r["source"], 0)]
     assert {r["source"] for r in first}.isdisjoint(r["source"] for r in second)
@@ -122,13 +122,13 @@ def test_halves_of_a_column_do_not_depend_on_the_order(tmp_path: Path):
     """Other rows in between change nothing either; another seed does."""
     rows = articles()
     values = [
-        value(found(table, tmp_path, halves="id", **more), "mine")["value"]
+        value(found(table, tmp_path, split_by="id", **more), "mine")["value"]
         for table, more in (
             (rows, {}),
             (rows[::-1], {}),
             (rows, {"seed": 5}),
             ([row for row in rows if row["dataset"] == "mine"], {}),
-            (rows, {"half_seed": 1}),
+            (rows, {"split_seed": 1}),
         )
     ]
     assert values[0] == values[1] == values[2] == values[3] != values[4]
@@ -139,8 +139,8 @@ def test_halves_of_a_list_of_texts(tmp_path: Path):
     rows = articles()
     lists = [{**row, "source": [row["source"], "more"]} for row in rows]
     texts = [{**row, "source": f"{row['source']}\n\nmore"} for row in rows]
-    assert found(lists, tmp_path, halves="source").rows.equals(
-        found(texts, tmp_path, halves="source").rows
+    assert found(lists, tmp_path, split_by="source").rows.equals(
+        found(texts, tmp_path, split_by="source").rows
     )
 
 
@@ -181,8 +181,8 @@ def test_missing_scores(tmp_path: Path):
     [
         pytest.param({"split": "val"}, {}, "needs rows of split val and of split test", id="split"),
         pytest.param({"split": None}, {}, "has .* empty values", id="no split"),
-        pytest.param({}, {"halves": "even"}, "has both splits", id="halves"),
-        pytest.param({}, {"halves": "article"}, "no column article", id="halves column"),
+        pytest.param({}, {"split_by": "even"}, "has both splits", id="split_by"),
+        pytest.param({}, {"split_by": "article"}, "no column article", id="halves column"),
         pytest.param({"label": 2}, {}, "must hold 0 or 1", id="label"),
         pytest.param({"label": 1}, {}, "both labels must occur", id="one label"),
         pytest.param({}, {"scores": ("best",)}, "no column best", id="score"),

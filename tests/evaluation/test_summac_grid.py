@@ -15,7 +15,7 @@ import claimscore.pipeline.model_stage as working
 from claimscore.blocks import Cut
 from claimscore.cli import main
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.summac_grid import GridConfig, grid_sections, summac_grid
+from claimscore.evaluation.summac_grid import GridConfig, summac_grid
 from claimscore.metrics import summac_zs
 from claimscore.pipeline.encoders.protocols import ModelInfo
 from claimscore.stats.classification import balanced_accuracy, best_threshold, roc_auc
@@ -117,7 +117,7 @@ def test_nli_is_asked_once_for_each_two_granularities(
     assert len(nli.asked) == 12 * (6 + 2 + 3 + 1)
     assert second.rows.equals(first.rows)
     assert second.speed["documents_per_minute"].null_count() == 4
-    (section, _) = grid_sections(second)
+    (section, _) = second.sections()
     assert section.rows[0][-1] == "-"
     assert "only where this call" in section.notes[-1]
 
@@ -177,8 +177,8 @@ def test_the_command(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     page = (out / "summac_grid.html").read_text(encoding="utf-8")
     assert 'href="runs/hotels/report.html"' in page
     assert (out / "runs" / "hotels" / "report.html").is_file()
-    assert main([*call, "--quiet", "--halves", "source", "--half-seed", "1"]) == 2
-    assert "hotels: has both splits; leave out --halves" in capsys.readouterr().err
+    assert main([*call, "--quiet", "--split-by", "source", "--split-seed", "1"]) == 2
+    assert "hotels: has both splits; leave out --split-by" in capsys.readouterr().err
     assert main([*call, "--json", "--protocol", "notebook"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["protocol"] == "notebook"

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.table import grid, read_table
+from claimscore.evaluation.ratings_table import grid, read_table
 from tests.evaluation.tables import rated_rows, write_jsonl, write_run
 
 WANTED = ("good", "poor", "article", "system", "ratings.fluency", "fluency")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections import Counter
 from collections.abc import Callable
@@ -13,15 +14,15 @@ import pytest
 
 from claimscore.cli import main
 from claimscore.config import RunConfig
-from claimscore.evaluation.caspr.experiment import (
+from claimscore.evaluation.caspr_experiment import (
     MEANS_SCHEMA,
     RHO_SCHEMA,
     CasprConfig,
     CasprResult,
 )
-from claimscore.evaluation.caspr.pairs import COMPARISONS, Missing
-from claimscore.evaluation.correlate import CorrelateConfig, correlate
-from claimscore.evaluation.summac import SUMMAC_SCHEMA, SummacConfig, summac_benchmark
+from claimscore.evaluation.caspr_texts import COMPARISONS, MissingPair
+from claimscore.evaluation.correlations import CorrelateConfig, correlate
+from claimscore.evaluation.summac_benchmark import SUMMAC_SCHEMA, SummacConfig, summac_benchmark
 from claimscore.evaluation.summac_grid import CELL_SCHEMA, SPEED_SCHEMA, GridConfig, GridResult
 from claimscore.report.evaluation.caspr import write_caspr_page
 from claimscore.report.evaluation.correlate import write_correlate_page
@@ -100,19 +101,15 @@ def grid_page(folder: Path, name: str) -> Path:
                 )
     schema = {**CELL_SCHEMA, **{k: v for k, v in SUMMAC_SCHEMA.items() if k != "score"}}
     speed = [("sentence", "sentence", None, None, None)]
+    config = GridConfig((f"t {name.replace('/', '_')[:40]}.jsonl",), folder)
     result = GridResult(
+        config,
         pl.DataFrame(rows, schema=schema),
         pl.DataFrame(speed, schema=SPEED_SCHEMA, orient="row"),
         3,
-        "paper",
     )
     path = folder / "summac_grid.html"
-    write_grid_page(
-        result,
-        GridConfig((f"t {name.replace('/', '_')[:40]}.jsonl",), folder),
-        path,
-        f"{COMMAND} {name}",
-    )
+    write_grid_page(result, config, path, f"{COMMAND} {name}")
     return path
 
 
@@ -147,10 +144,11 @@ def caspr_result(folder: Path, name: str, n: int = 6) -> CasprResult:
         }
     ]
     return CasprResult(
+        CasprConfig(RunConfig(f"in {name}", folder, ("ds",)), drop_missing=True),
         Run(folder / "run"),  # type: ignore[arg-type]
         n,
         2,
-        (Missing("syn_low", name, f"no text {name}"),),
+        (MissingPair("syn_low", name, f"no text {name}"),),
         pl.DataFrame(scores),
         pl.DataFrame(means, schema=MEANS_SCHEMA),
         pl.DataFrame(rho, schema=RHO_SCHEMA),
@@ -158,9 +156,9 @@ def caspr_result(folder: Path, name: str, n: int = 6) -> CasprResult:
 
 
 def caspr_page(folder: Path, name: str) -> Path:
-    config = CasprConfig(RunConfig(f"in {name}", folder, ("ds",)), drop_missing=True)
+    result = caspr_result(folder, name)
     path = folder / "caspr.html"
-    write_caspr_page(caspr_result(folder, name), config, path, f"{COMMAND} {name}")
+    write_caspr_page(result, result.config, path, f"{COMMAND} {name}")
     return path
 
 
@@ -280,7 +278,8 @@ def test_a_comparison_without_scores_has_no_box(tmp_path: Path) -> None:
     """Nothing is drawn for what there is not."""
     result = caspr_result(tmp_path, "m")
     of_first = pl.col("comparison") == "syn_low"
-    result = result._replace(
+    result = dataclasses.replace(
+        result,
         scores=result.scores.with_columns(value=pl.when(~of_first).then("value")),
         means=result.means.with_columns(
             mean=pl.when(~of_first).then("mean"), half_width=pl.when(~of_first).then("half_width")

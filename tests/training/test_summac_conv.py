@@ -242,7 +242,9 @@ def test_one_half_is_trained_on(config: SummaCTrainingConfig, tmp_path: Path) ->
     half = [row for row in table if in_first_half(row["article"], 7)]
     read = read_labelled([path], half=Half("article", 7))
     assert read["summary"].to_list() == [row["summary"] for row in half]
-    changed = replace(config, tables=(path,), halves="article", half_seed=7, holdout=0.0, epochs=1)
+    changed = replace(
+        config, tables=(path,), split_by="article", split_seed=7, holdout=0.0, epochs=1
+    )
     result = train_summac_conv(changed, classifier=WordClassifier())
     assert 0 < result.examples == len(half) < 120
 
@@ -253,7 +255,7 @@ def test_one_half_is_trained_on(config: SummaCTrainingConfig, tmp_path: Path) ->
         pytest.param([{"source": "a", "summary": "b", "label": 1}], "no column article", id="none"),
         pytest.param(
             [{"source": "a", "summary": "b", "label": 1, "article": None}],
-            "article is empty; --halves needs a value",
+            "article is empty; --split-by needs a value",
             id="empty",
         ),
     ],
@@ -282,7 +284,7 @@ def test_labels_may_be_written_in_many_ways(tmp_path: Path, value: object) -> No
         ({"granularity": "page"}, "--granularity is one of sentence"),
         ({"holdout": 1.0}, "--holdout is a share below 1"),
         ({"epochs": 0}, "must be above zero"),
-        ({"halves": "even"}, "--halves names a column"),
+        ({"split_by": "even"}, "--split-by names a column"),
     ],
 )
 def test_wrong_settings_are_refused(setting: dict[str, object], message: str) -> None:

@@ -92,7 +92,7 @@ def test_a_run_gives_the_weights_of_its_records(
 
 def test_the_same_half_as_of_a_file(config: SummaCTrainingConfig) -> None:
     """Drawn by the same column with the same seed."""
-    result = train_summac_conv(replace(config, halves="source", holdout=0.0))
+    result = train_summac_conv(replace(config, split_by="source", holdout=0.0))
     half = [row for row in rows() if in_first_half(row["source"], 0)]
     assert 0 < result.examples == len(half) < 40
 
@@ -109,7 +109,7 @@ def test_runs_may_have_the_same_ids(config: SummaCTrainingConfig, tmp_path: Path
     ("change", "message"),
     [
         pytest.param({"granularity": "2sents"}, "0 of 2 parts; run it to the end", id="no NLI"),
-        pytest.param({"halves": "article"}, "no column article; there are: id", id="halves"),
+        pytest.param({"split_by": "article"}, "no column article; there are: id", id="split_by"),
         pytest.param({"make_negatives": True}, "needs files of texts", id="negatives"),
     ],
 )

@@ -22,7 +22,7 @@ from claimscore.evaluation.compare.sections import (
     source_lines,
 )
 from claimscore.evaluation.display import PIPED_WIDTH
-from claimscore.evaluation.sections import Section
+from claimscore.evaluation.result import Section
 
 #: So many records are shown with their claims, so many flipped labels of each.
 MAX_RECORDS, MAX_FLIPS = 5, 5

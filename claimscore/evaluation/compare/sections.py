@@ -8,7 +8,7 @@ from claimscore.evaluation.compare.cells import LABELS, LabelAgreement
 from claimscore.evaluation.compare.comparison import Comparison, RunComparison
 from claimscore.evaluation.compare.scores import MetricDifference, Move
 from claimscore.evaluation.compare.units import Agreement
-from claimscore.evaluation.sections import Section
+from claimscore.evaluation.result import Section
 from claimscore.stats.bootstrap import MOST_RESAMPLED
 from claimscore.stats.paired import ALPHA, EQUAL_WITHIN, LEVEL
 

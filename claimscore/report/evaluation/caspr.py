@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from claimscore.evaluation.caspr.experiment import CasprConfig, CasprResult
-from claimscore.evaluation.caspr.pairs import COMPARISONS
-from claimscore.evaluation.caspr.sections import TITLES, caspr_sections
-from claimscore.evaluation.sections import Section
+from claimscore.evaluation.caspr_experiment import TITLES, CasprConfig, CasprResult
+from claimscore.evaluation.caspr_texts import COMPARISONS
+from claimscore.evaluation.result import Section
 from claimscore.report.evaluation.charts import Box, box_chart, legend
 from claimscore.report.evaluation.page import (
     EvaluationPage,
@@ -26,7 +25,7 @@ _TITLES = ("Means", "Paraphrased", "Order")
 
 def write_caspr_page(result: CasprResult, config: CasprConfig, path: Path, command: str) -> None:
     """Write the page; `command` is what was typed to get it."""
-    means, *others = caspr_sections(result, config)
+    means, *others = result.sections()
     sections = [section_html(means), *map(section_html, others)]
     parts = [Part("figure", "Figure", _figure(result))]
     parts += map(Part, _NAMES, _TITLES, sections)

@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
-from claimscore.evaluation.correlate import CorrelateConfig, CorrelateResult
-from claimscore.evaluation.sections import correlate_sections
+from claimscore.evaluation.correlations import CorrelateConfig, CorrelateResult
 from claimscore.report.evaluation.charts import Axis, Mark, find_axis, interval_chart, legend
 from claimscore.report.evaluation.page import (
     EvaluationPage,
@@ -24,7 +23,7 @@ def write_correlate_page(
     result: CorrelateResult, config: CorrelateConfig, path: Path, command: str
 ) -> None:
     """Write the page; `command` is what was typed to get it."""
-    sections = list(correlate_sections(result, config))
+    sections = result.sections()
     groups = result.correlations.select("correlation", "level").unique(maintain_order=True).rows()
     parts = [
         Part(

@@ -9,9 +9,9 @@ from pathlib import Path
 import polars as pl
 
 from claimscore.evaluation.published import OVERALL
-from claimscore.evaluation.sections import Section
-from claimscore.evaluation.summac import MEASURES
-from claimscore.evaluation.summac_grid import CELL_SCHEMA, GridConfig, GridResult, grid_sections
+from claimscore.evaluation.result import Section
+from claimscore.evaluation.summac_benchmark import MEASURES
+from claimscore.evaluation.summac_grid import CELL_SCHEMA, GridConfig, GridResult
 from claimscore.report.evaluation.page import (
     EvaluationPage,
     Part,
@@ -35,7 +35,7 @@ def write_grid_page(result: GridResult, config: GridConfig, path: Path, command:
     datasets = dataset_names(result.rows)
     groups = result.rows.select("measure", "dataset").unique(maintain_order=True).rows()
     html: dict[str, list[str]] = {measure: [] for measure in MEASURES}
-    for (measure, dataset), section in zip(groups, grid_sections(result), strict=True):
+    for (measure, dataset), section in zip(groups, result.sections(), strict=True):
         rows = result.rows.filter(measure=measure, dataset=dataset)
         shown = _heat_map(section, rows)
         first = dataset == OVERALL or len(datasets) == 1

@@ -8,8 +8,8 @@ from pathlib import Path
 import polars as pl
 
 from claimscore.evaluation.published import OVERALL, SUMMAC_TEST, summac_figure
-from claimscore.evaluation.sections import Section, summac_sections
-from claimscore.evaluation.summac import MEASURES, SummacConfig, SummacResult
+from claimscore.evaluation.result import Section
+from claimscore.evaluation.summac_benchmark import MEASURES, SummacConfig, SummacResult
 from claimscore.report.evaluation.charts import Mark, find_axis, interval_chart, legend
 from claimscore.report.evaluation.page import (
     EvaluationPage,
@@ -27,7 +27,7 @@ NAMES = dict(zip(MEASURES, ("accuracy", "auc"), strict=True))
 
 def write_summac_page(result: SummacResult, config: SummacConfig, path: Path, command: str) -> None:
     """Write the page; `command` is what was typed to get it."""
-    sections = summac_sections(result, config)
+    sections = result.sections()
     parts = [
         Part(NAMES[measure], TITLES[measure], section_html(section, _charts(result, measure)))
         for measure, section in zip(MEASURES, sections, strict=True)

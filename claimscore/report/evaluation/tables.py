@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from claimscore.evaluation.sections import Section
+from claimscore.evaluation.result import Section
 from claimscore.report.markup import text
 
 #: Rows of a section with this at the end of their name are not ours.

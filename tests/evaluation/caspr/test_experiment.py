@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 from claimscore.cli import main
-from claimscore.evaluation.caspr import output
-from claimscore.evaluation.caspr.figure import can_plot
-from claimscore.evaluation.caspr.pairs import COMPARISONS
+from claimscore.evaluation import caspr_experiment
+from claimscore.evaluation.caspr_experiment import can_plot
+from claimscore.evaluation.caspr_texts import COMPARISONS
 from claimscore.metrics.ds import distinctiveness
 from claimscore.types import Completion
 from tests.evaluation.tables import write_jsonl
@@ -49,7 +49,9 @@ DS_ONLY = ("--metrics", "ds", "--samples", "50", "--quiet")
 def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads or fills the user's cache, knows a key, or draws when it need not."""
     monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(output, "can_plot", lambda: False)  # the figure has a test of its own
+    monkeypatch.setattr(
+        caspr_experiment, "can_plot", lambda: False
+    )  # the figure has a test of its own
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
 
@@ -203,7 +205,7 @@ def test_json_is_one_object(records: Path, tmp_path: Path, capsys: Any):
 def test_the_figure(records: Path, tmp_path: Path, monkeypatch: Any):
     """An SVG, the same bytes each time."""
     pytest.importorskip("matplotlib", reason="the extra plots is not installed")
-    monkeypatch.setattr(output, "can_plot", can_plot)
+    monkeypatch.setattr(caspr_experiment, "can_plot", can_plot)
     out = tmp_path / "out"
     assert evaluate(records, "--out", out, *DS_ONLY) == 0
     first = (out / "caspr.svg").read_bytes()

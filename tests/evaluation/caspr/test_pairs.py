@@ -10,11 +10,12 @@ import polars as pl
 import pytest
 
 from claimscore.errors import InputError
-from claimscore.evaluation.caspr.pairs import (
-    MADE,
-    Annotated,
-    Missing,
-    Pair,
+from claimscore.evaluation.caspr_texts import (
+    MADE_FROM,
+    AnnotatedRecord,
+    MadeTexts,
+    MissingPair,
+    TextPair,
     build_pairs,
     read_annotated,
 )
@@ -28,7 +29,7 @@ RECORD: dict[str, Any] = {
 }
 
 
-def read(tmp_path: Path, *records: dict[str, Any]) -> list[Annotated]:
+def read(tmp_path: Path, *records: dict[str, Any]) -> list[AnnotatedRecord]:
     return read_annotated(str(write_jsonl(tmp_path / "records.jsonl", records)))
 
 
@@ -39,36 +40,35 @@ def test_the_papers_comparisons():
     expected = {(row["comparison"], row["id"], row["text_a"], row["text_b"]) for row in rows}
     records = read_annotated(str(shared("data/caspr/cocotrip_caspr.jsonl")))
     assert [record.lacking for record in records] == [()] * 48
-    built = list(build_pairs(records, {}, {}))
-    assert len(built) == len(rows) == 240
-    assert {tuple(pair) for pair in built} == expected
+    pairs, missing = build_pairs(records, MadeTexts({}, {}))
+    assert (len(pairs), missing) == (len(rows), []) == (240, [])
+    assert {tuple(pair) for pair in pairs} == expected
 
 
 def test_made_texts_fill_in_for_those_that_are_not_there(tmp_path: Path):
     """What a record brings comes before what was made; each comparison takes its own text."""
     first, second = read(tmp_path, {**RECORD, "paraphrase_a": "Given."}, {**RECORD, "id": 2})
     assert (first.id, second.id) == ("1", "2")
-    assert second.lacking == MADE
+    assert second.lacking == tuple(MADE_FROM)
     assert "paraphrase_a" not in first.lacking
-    made = {("1", name): f"made {name}" for name in MADE}
-    assert list(build_pairs([first], made, {})) == [
-        Pair("syn_low", "1", "A one.", "made syn_low_contrast"),
-        Pair("ref_similar", "1", "A one.", "A two."),
-        Pair("ref_contrastive", "1", "A one.", "B one."),
-        Pair("syn_high", "1", "A one.", "made syn_high_contrast"),
-        Pair("syn_contrast", "1", "Given.", "made paraphrase_b"),
+    made = {("1", name): f"made {name}" for name in MADE_FROM}
+    assert build_pairs([first], MadeTexts(made, {}))[0] == [
+        TextPair("syn_low", "1", "A one.", "made syn_low_contrast"),
+        TextPair("ref_similar", "1", "A one.", "A two."),
+        TextPair("ref_contrastive", "1", "A one.", "B one."),
+        TextPair("syn_high", "1", "A one.", "made syn_high_contrast"),
+        TextPair("syn_contrast", "1", "Given.", "made paraphrase_b"),
     ]
 
 
 def test_what_could_not_be_made_costs_its_own_pairs(tmp_path: Path):
     """The other comparisons of the record are there."""
     record, _ = read(tmp_path, RECORD, {**RECORD, "id": 2})
-    made = {("1", name): "made" for name in MADE if name != "paraphrase_b"}
-    built = list(build_pairs([record], made, {("1", "paraphrase_b"): "refused"}))
-    assert [item for item in built if isinstance(item, Missing)] == [
-        Missing("syn_contrast", "1", "refused")
-    ]
-    assert len(built) == 5
+    made = {("1", name): "made" for name in MADE_FROM if name != "paraphrase_b"}
+    reasons = {("1", "paraphrase_b"): "refused"}
+    pairs, missing = build_pairs([record], MadeTexts(made, reasons))
+    assert missing == [MissingPair("syn_contrast", "1", "refused")]
+    assert len(pairs) == 4
 
 
 def test_parquet_holds_the_same_records(tmp_path: Path):

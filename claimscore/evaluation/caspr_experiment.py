@@ -1,0 +1,350 @@
+"""`claimscore evaluate caspr`: the CASPR paper's comparisons by every metric (Tables 2 and 5)."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from claimscore.atomic import atomic_path
+from claimscore.config import Granularity, RunConfig
+from claimscore.errors import ConfigError, InputError, StoppedEarly
+from claimscore.evaluation.caspr_texts import (
+    COMPARISONS,
+    SCORED,
+    MissingPair,
+    TextPair,
+    build_pairs,
+    make_texts,
+    read_annotated,
+    remaining_budget,
+    write_rows,
+)
+from claimscore.evaluation.published import CASPR_MEANS, CASPR_RHO, CASPR_SOURCE
+from claimscore.evaluation.result import EvaluationResult, Row, Section, fixed
+from claimscore.pipeline.plan import load_metrics, required_columns
+from claimscore.pipeline.run import OnProgress, RunResult, run
+from claimscore.stats.bootstrap import mean_interval, percentile_bounds
+from claimscore.stats.correlation import correlation_draws, spearman
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: The comparisons of Spearman's rho: the same pairs, in their own words and paraphrased.
+PARAPHRASED = ("ref_contrastive", "syn_contrast")
+
+#: Comparisons in the order of the contrast that they should have.
+ORDER = ("syn_low", "ref_similar", "ref_contrastive", "syn_high")
+
+#: Comparisons as the paper names them.
+TITLES = {
+    "syn_low": "synthetic low",
+    "ref_similar": "reference similar",
+    "ref_contrastive": "reference contrastive",
+    "syn_high": "synthetic high",
+    "syn_contrast": "synthetic contrast (paraphrased)",
+}
+
+MEANS_SCHEMA: dict[str, type[pl.DataType]] = {
+    **dict.fromkeys(("metric", "comparison"), pl.String),
+    **dict.fromkeys(("n", "null"), pl.Int64),
+    **dict.fromkeys(("mean", "half_width", "low", "high"), pl.Float64),
+    **dict.fromkeys(("published_mean", "published_half_width"), pl.Float64),
+}
+RHO_SCHEMA: dict[str, type[pl.DataType]] = {
+    "metric": pl.String,
+    "n": pl.Int64,
+    **dict.fromkeys(("spearman", "low", "high", "p_value", "published"), pl.Float64),
+    "reason": pl.String,
+}
+
+FIGURE = "caspr.svg"
+
+#: Okabe and Ito's vermillion, which every eye tells from black and grey.
+_PUBLISHED_COLOUR = "#D55E00"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CasprConfig:
+    """`run` has the input, the folder, the metrics and all that the engine is asked with."""
+
+    run: RunConfig
+    paraphrase: Granularity = "sentence"
+    drop_missing: bool = False
+    samples: int = 10_000
+
+    def __post_init__(self) -> None:
+        if self.samples < 2:
+            raise ConfigError(f"--samples must be at least 2, not {self.samples}")
+        if not self.run.metrics:
+            raise ConfigError("nothing to do: name --metrics")
+        if self.run.input == "-":
+            raise InputError("the records of evaluate caspr are read from a file, not from -")
+
+
+@dataclasses.dataclass(frozen=True)
+class CasprResult(EvaluationResult):
+    """`scores` has a row a pair and metric, `means` one a metric and comparison, `rho` a metric."""
+
+    name = "caspr"
+    title = "The CASPR paper's comparisons"
+
+    config: CasprConfig
+    run: RunResult
+    n_records: int
+    n_made: int
+    missing: Sequence[MissingPair]
+    scores: pl.DataFrame
+    means: pl.DataFrame
+    rho: pl.DataFrame
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        return {"means": self.means, "rho": self.rho}
+
+    def files(self) -> dict[str, pl.DataFrame]:
+        return {**self.tables(), "pairs": self.scores}
+
+    def facts(self) -> dict[str, Any]:
+        missing = [pair._asdict() for pair in self.missing]
+        return {"records": self.n_records, "made": self.n_made, "missing": missing}
+
+    def sections(self) -> Sequence[Section]:
+        """Means, then the correlation with paraphrased summaries, then the order of the means."""
+        rows = self.means.iter_rows(named=True)
+        means: dict[tuple[str, str], Row] = {
+            (row["metric"], row["comparison"]): row for row in rows
+        }
+        paraphrased = Section(
+            "Paraphrasing both summaries: Spearman's ρ of the pairs' scores before and after",
+            ("metric", *(TITLES[name] for name in PARAPHRASED), "ρ", "published ρ"),
+            [
+                (
+                    row["metric"],
+                    *(_mean(means[row["metric"], comparison], 2) for comparison in PARAPHRASED),
+                    row["reason"] or f"{row['spearman']:.4f} [{row['low']:.2f}, {row['high']:.2f}]",
+                    fixed(row["published"], 2),
+                )
+                for row in self.rho.iter_rows(named=True)
+            ],
+            (f"95 % bootstrap interval over pairs ({self.config.samples:,} samples)",),
+        )
+        return [self._means_section(means), paraphrased, self._order_section()]
+
+    def _means_section(self, means: Mapping[tuple[str, str], Row]) -> Section:
+        metrics = self.rho["metric"].to_list()
+        published = [m for m in metrics if means[m, PARAPHRASED[0]]["published_mean"] is not None]
+        header = ["comparison"]
+        rows = [[TITLES[comparison]] for comparison in COMPARISONS]
+        for metric in metrics:
+            header += [metric, "published"] if metric in published else [metric]
+            for shown, comparison in zip(rows, COMPARISONS, strict=True):
+                row = means[metric, comparison]
+                nulls = f" (n {row['n']}, null {row['null']})" if row["null"] else ""
+                shown.append(_mean(row, 2) + nulls)
+                if metric in published:
+                    shown.append(_mean(row, 1, "published_"))
+        n_samples = f"{self.config.samples:,}"
+        notes = [f"95 % interval: 1.96 standard deviations of {n_samples} bootstrap means"]
+        if self.n_made:
+            notes.append(f"{self.n_made:,} texts made by {self.config.run.llm.model}")
+        if self.missing:
+            n = f"{len(self.missing):,}"
+            notes.append(f"{n} pairs left out: a text of theirs could not be made")
+        if published:
+            notes.append(f"published: {CASPR_SOURCE}; where it is empty, in its Figure 2 alone")
+        title = f"Means of {self.n_records:,} pairs a comparison"
+        return Section(title, tuple(header), [tuple(row) for row in rows], tuple(notes))
+
+    def _order_section(self) -> Section:
+        rows: list[tuple[str, ...]] = []
+        for (metric,), means in self.means.group_by("metric", maintain_order=True):
+            found = dict(means.select("comparison", "mean").drop_nulls().iter_rows())
+            ranked = sorted((name for name in ORDER if name in found), key=found.__getitem__)
+            kept = "yes" if tuple(ranked) == ORDER else "no"
+            rows.append((str(metric), kept, " < ".join(TITLES[name] for name in ranked)))
+        wanted = f"wanted: {' < '.join(TITLES[name] for name in ORDER)}"
+        return Section("Order of the means", ("metric", "as wanted", "order"), rows, (wanted,))
+
+    def markdown(self) -> str:
+        """The sections, the figure where matplotlib is there, and the metrics' signatures."""
+        figure = f"\n![Scores of each comparison]({FIGURE})\n" if can_plot() else ""
+        signatures = self.scores.select("metric", "signature").unique(maintain_order=True)
+        lines = (f"\n- {metric}: `{signature}`" for metric, signature in signatures.iter_rows())
+        return f"{super().markdown()}{figure}\n## Signatures\n{''.join(lines)}\n"
+
+    def write(self, out: Path) -> None:
+        """The tables and the page, and the figure where matplotlib is there."""
+        if can_plot():
+            write_figure(self, out / FIGURE)
+        super().write(out)
+
+
+def _mean(row: Row, digits: int, prefix: str = "") -> str:
+    mean, half_width = row[f"{prefix}mean"], row[f"{prefix}half_width"]
+    return "" if mean is None else f"{mean:.{digits}f} ± {half_width:.{digits}f}"
+
+
+def caspr_experiment(config: CasprConfig, on_progress: OnProgress | None = None) -> CasprResult:
+    """Make the texts that the records lack, score the comparisons by one run, and compare.
+
+    All lies in the folder `config.run.out`; the same call goes on where it was stopped. Raises
+    as `claimscore.run` does, `InputError` for records that cannot be used, and `StoppedEarly`
+    where a text could not be made and `drop_missing` is false.
+    """
+    metrics = _metric_names(config.run)
+    records = read_annotated(config.run.input)
+    made = make_texts(records, config.run, config.paraphrase, on_progress)
+    pairs, missing = build_pairs(records, made)
+    if missing and not config.drop_missing:
+        first = missing[0]
+        raise StoppedEarly(
+            f"{len(missing)} pairs lack a text, e.g. record {first.id!r}: {first.reason}; the same "
+            "command with --retry-failed asks again, with --drop-missing leaves those pairs out"
+        )
+    columns = ("comparison", "summary_a", "summary_b")
+    rows = ({"id": _id(p), **{name: getattr(p, name) for name in columns}} for p in pairs)
+    scoring = dataclasses.replace(
+        config.run,
+        input=str(write_rows(config.run.folder / "comparisons.jsonl", rows)),
+        out=config.run.folder / SCORED,
+        tasks=(),
+        llm=remaining_budget(config.run, SCORED),
+    )
+    result = run(scoring, on_progress=on_progress)
+    scores = _read_scores(scoring.folder, pairs, metrics)
+    drawn = config.samples, config.run.seed
+    means = [_means(scores, metric, name, *drawn) for metric in metrics for name in COMPARISONS]
+    rho = [_rho(scores, metric, *drawn) for metric in metrics]
+    return CasprResult(
+        config,
+        result,
+        len(records),
+        len(made.texts),
+        missing,
+        scores,
+        pl.DataFrame(means, schema=MEANS_SCHEMA),
+        pl.DataFrame(rho, schema=RHO_SCHEMA),
+    )
+
+
+def _metric_names(config: RunConfig) -> list[str]:
+    """The run's metrics; `ConfigError`, before anything is asked, for one of other texts."""
+    required = required_columns(load_metrics(config.metrics, config.metric_files))
+    for metric, columns in required.items():
+        for column in columns:
+            if column not in ("summary_a", "summary_b"):
+                raise ConfigError(
+                    f"{metric} needs the column {column}; evaluate caspr compares summary_a with "
+                    "summary_b"
+                )
+    return list(required)
+
+
+def _id(pair: TextPair) -> str:
+    return f"{pair.comparison}/{pair.id}"
+
+
+def _read_scores(out: Path, pairs: Sequence[TextPair], metrics: Sequence[str]) -> pl.DataFrame:
+    """The run's scores with comparison and pair in place of the id, in the order of the pairs."""
+    places = pl.DataFrame(
+        [(_id(pair), pair.comparison, pair.id) for pair in pairs],
+        schema=["id", "comparison", "pair"],
+        orient="row",
+    )
+    scores = pl.read_parquet(out / "scores.parquet", glob=False)
+    wanted = scores.filter(pl.col("metric").is_in(list(metrics)))
+    joined = places.join(wanted, on="id", maintain_order="left_right")
+    return joined.select("comparison", "pair", "metric", "value", "reason", "signature")
+
+
+def _means(
+    scores: pl.DataFrame, metric: str, comparison: str, samples: int, seed: int
+) -> dict[str, object]:
+    column = scores.filter(metric=metric, comparison=comparison)["value"]
+    values = column.drop_nulls().to_list()
+    found = mean_interval(values, samples=samples, seed=seed)._asdict() if values else {}
+    mean, half_width = CASPR_MEANS.get(metric, {}).get(comparison, (None, None))
+    return {
+        **found,
+        "metric": metric,
+        "comparison": comparison,
+        "n": len(values),
+        "null": column.null_count(),
+        "published_mean": mean,
+        "published_half_width": half_width,
+    }
+
+
+def _rho(scores: pl.DataFrame, metric: str, samples: int, seed: int) -> dict[str, object]:
+    """Spearman's rho over the pairs that both comparisons have a score of."""
+    plain, paraphrased = (
+        scores.filter(metric=metric, comparison=name).select("pair", "value").drop_nulls()
+        for name in PARAPHRASED
+    )
+    both = plain.join(paraphrased, on="pair", maintain_order="left")
+    row = {"metric": metric, "n": both.height, "published": CASPR_RHO.get(metric)}
+    if both.height < 2:
+        return {**row, "reason": "fewer than two pairs have both scores"}
+    x, y = (both[name].to_numpy()[:, None] for name in ("value", "value_right"))
+    found = spearman(x, y, level="pooled")
+    if found.value is None:
+        return {**row, "reason": "all pairs have the same score"}
+    draws = correlation_draws("spearman", x, y, level="pooled", samples=samples, seed=seed)
+    bounds = percentile_bounds(draws)._asdict()
+    return {**row, **bounds, "spearman": found.value, "p_value": found.p_value}
+
+
+def can_plot() -> bool:
+    """Whether matplotlib is there: the extra `plots`."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def write_figure(result: CasprResult, path: Path) -> None:
+    """Write the paper's Figure 2: how each metric's scores are spread over the comparisons.
+
+    An SVG with a panel a metric: a box a comparison, our mean and the published one. The same
+    result gives the same bytes.
+    """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    metrics = result.rho["metric"].to_list()
+    with rc_context({"svg.hashsalt": "claimscore", "svg.fonttype": "none"}):
+        figure = Figure(figsize=(4.6 * len(metrics), 3.8), layout="constrained")
+        panels = figure.subplots(1, len(metrics), squeeze=False)[0]
+        for panel, metric in zip(panels, metrics, strict=True):
+            _draw(panel, result, metric)
+        with atomic_path(path) as temporary:
+            figure.savefig(temporary, format="svg", metadata={"Date": None})
+
+
+def _draw(panel: Axes, result: CasprResult, metric: str) -> None:
+    scores = result.scores.filter(metric=metric).drop_nulls("value")
+    values = [scores.filter(comparison=name)["value"].to_list() for name in COMPARISONS]
+    places = range(len(COMPARISONS))
+    panel.boxplot(values, positions=places, widths=0.55, medianprops={"color": "0.35"})
+    rows = result.means.filter(metric=metric).with_row_index("at")
+    published: dict[str, Any] = {
+        "markerfacecolor": "white",
+        "color": _PUBLISHED_COLOUR,
+        "label": "published",
+    }
+    own: dict[str, Any] = {"color": "black", "label": "mean and 95 % interval"}
+    for prefix, shift, marker, style in (("", 0.0, "o", own), ("published_", 0.2, "D", published)):
+        known = rows.drop_nulls(f"{prefix}mean")
+        if prefix and known.is_empty():
+            continue
+        at = [place + shift for place in known["at"]]
+        bars = known[f"{prefix}half_width"].to_list()
+        panel.errorbar(at, known[f"{prefix}mean"], yerr=bars, fmt=marker, capsize=3, **style)
+    labels = [
+        TITLES[name].removesuffix(" (paraphrased)").replace(" ", "\n") for name in COMPARISONS
+    ]
+    panel.set_xticks(list(places), labels, fontsize=8)
+    panel.set_title(metric)
+    panel.set_ylabel("score")
+    panel.legend(fontsize=8, frameon=False)

@@ -1,0 +1,97 @@
+"""What every evaluation returns: tables for programs and files, sections for people."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import polars as pl
+
+from claimscore.atomic import atomic_path, os_errors, write_text
+
+Row = Mapping[str, Any]
+
+
+class Section(NamedTuple):
+    """One titled table of text; `notes` say what its numbers are."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    notes: tuple[str, ...] = ()
+
+
+class EvaluationResult(abc.ABC):
+    """The base of all results; terminal, page, JSON and files read the same methods.
+
+    `name` is the name of the files that a page is written to, `title` their heading.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+
+    @abc.abstractmethod
+    def sections(self) -> Sequence[Section]:
+        """The tables as they are printed."""
+
+    @abc.abstractmethod
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """The rows behind the numbers, by the names that they have in JSON."""
+
+    def files(self) -> dict[str, pl.DataFrame]:
+        """The tables that `write` writes, by the names of their files."""
+        return self.tables()
+
+    def facts(self) -> dict[str, Any]:
+        """The values beside the tables in JSON: sizes, the model, the protocol."""
+        return {}
+
+    def to_json(self) -> dict[str, Any]:
+        """Facts and tables as plain values, a table as a list of its rows."""
+        return {**self.facts(), **{name: rows.to_dicts() for name, rows in self.tables().items()}}
+
+    def markdown(self) -> str:
+        """The sections as a Markdown page."""
+        lines = [f"# {self.title}"]
+        for section in self.sections():
+            lines += ["", f"## {section.title}", "", _markdown_row(section.header)]
+            lines.append("|---" * len(section.header) + "|")
+            lines += [_markdown_row(row) for row in section.rows]
+            lines += [line for note in section.notes for line in ("", f"{_escaped(note)}.")]
+        return "\n".join(lines) + "\n"
+
+    def write(self, out: Path) -> None:
+        """Write every table as Parquet and CSV, and the Markdown page, into the folder `out`."""
+        with os_errors(out):
+            out.mkdir(parents=True, exist_ok=True)
+        for name, frame in self.files().items():
+            with atomic_path(out / f"{name}.parquet") as path:
+                frame.write_parquet(path)
+            lists = [
+                pl.col(column).list.eval(pl.element().cast(pl.String)).list.join(" ")
+                for column, dtype in frame.schema.items()
+                if isinstance(dtype, pl.List)
+            ]
+            with atomic_path(out / f"{name}.csv") as path:
+                frame.with_columns(lists).write_csv(path)
+        write_text(out / f"{self.name}.md", self.markdown())
+
+
+def percent(value: float | None) -> str:
+    """A fraction in percent with one digit; empty where there is none."""
+    return "" if value is None else f"{100 * value:.1f}"
+
+
+def fixed(value: float | None, digits: int, missing: str = "") -> str:
+    """A number with that many digits after the point."""
+    return missing if value is None else f"{value:.{digits}f}"
+
+
+def _markdown_row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(map(_escaped, cells)) + " |"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("*", "\\*")
