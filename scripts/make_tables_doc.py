@@ -14,6 +14,7 @@ Each table is a folder of Parquet parts in the run directory; `scores.parquet` i
 is what a step wrote for a chunk of records, or for 64 chunks or 64 times 64 once they are done:
 their number stays small however many records there are. Any Parquet reader takes them:
 
+<!-- not run: it needs a run directory -->
 ```python
 import polars as pl
 

@@ -1,0 +1,185 @@
+"""Write the parts of docs/metrics that come from the code: `python scripts/make_metrics_doc.py`.
+
+A page keeps its text. Between `<!-- facts: NAME ... -->` and `<!-- end -->` stand the columns,
+models and options of its metrics; between `<!-- example: NAME ... -->` and `<!-- end -->` stand
+the scores of the example records by the embedded models.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from claimscore.cli import main
+from claimscore.metrics import METRICS
+
+ROOT = Path(__file__).parent.parent
+PAGES = ROOT / "docs" / "metrics"
+#: The records that the examples show, by the file that has them.
+SHOWN = {
+    "products.jsonl": ("kettle-1", "kettle-2"),
+    "hotels.jsonl": ("hotel-paraphrase", "hotel-negated", "hotel-contrast"),
+}
+#: An option with more values than this is described by its page's own text.
+MOST_VALUES = 7
+
+
+def metric_facts(name: str) -> dict[str, Any]:
+    """The object of `claimscore metrics show NAME --json`."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        main(["metrics", "show", name, "--json"])
+    return dict(json.loads(printed.getvalue()))
+
+
+def pages() -> dict[str, Path]:
+    """The page of each metric of `METRICS`."""
+    found: dict[str, Path] = {}
+    for page in sorted(PAGES.glob("*.md")):
+        for names in re.findall(r"<!-- facts: (.*?) -->", page.read_text(encoding="utf-8")):
+            found |= dict.fromkeys(names.split(), page)
+    if missing := METRICS.keys() - found:
+        raise SystemExit(f"docs/metrics: no page has {', '.join(sorted(missing))}")
+    return found
+
+
+def index_table() -> str:
+    """A row a metric, with a link to its page."""
+    where = pages()
+    rows = ["| metric | columns | models | range | higher is |", "|---|---|---|---|---|"]
+    for name in METRICS:
+        facts = metric_facts(name)
+        cells = (_columns(facts), _models(facts), _range(facts), facts["higher_is"])
+        rows.append(f"| [`{name}`]({where[name].name}) | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def facts_table(names: list[str]) -> str:
+    """The facts of one page: of several metrics each value that they do not share, by name."""
+    all_facts = {name: metric_facts(name) for name in names}
+    first = all_facts[names[0]]
+    rows: list[tuple[str, str]] = [("name", ", ".join(f"`{name}`" for name in names))]
+    for title, told in (
+        ("columns", _columns),
+        ("models", _models),
+        ("range", _range),
+        ("higher is", lambda facts: str(facts["higher_is"])),
+    ):
+        rows.append((title, _shared({name: told(facts) for name, facts in all_facts.items()})))
+    for option in first["options"]:
+        values = {name: _values(facts["options"].get(option)) for name, facts in all_facts.items()}
+        rows.append((f"`:{option}=`", _shared(values)))
+    return "\n".join(["| | |", "|---|---|", *(f"| {title} | {text} |" for title, text in rows)])
+
+
+def example_table(names: list[str], scores: pl.DataFrame) -> str:
+    """The scores of the example records, with their components."""
+    rows = ["| record | metric | value | components |", "|---|---|---|---|"]
+    found = [row for name in names for row in scores.filter(metric=name).rows(named=True)]
+    for row in found:
+        parts = (_component(*item) for item in json.loads(row["components"]).items())
+        shown = ", ".join(part for part in parts if part)
+        rows.append(f"| `{row['id']}` | `{row['metric']}` | {row['value']:.2f} | {shown} |")
+    return "\n".join(rows)
+
+
+def example_scores(folder: Path) -> pl.DataFrame:
+    """The scores of the records in `SHOWN` by every metric that a page shows; runs the models."""
+    wanted = [
+        name
+        for page in sorted(PAGES.glob("*.md"))
+        for found in re.findall(r"<!-- example: (.*?) -->", page.read_text(encoding="utf-8"))
+        for name in found.split()
+    ]
+    frames = []
+    for file, ids in SHOWN.items():
+        pairs = file == "hotels.jsonl"
+        names = [name for name in wanted if ("summary_a" in metric_facts(name)["columns"]) is pairs]
+        out = folder / file
+        source = str(ROOT / "examples" / file)
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            main(["run", source, "--out", str(out), "--metrics", ",".join(names)])
+        scores = pl.read_parquet(out / "scores.parquet")
+        frames.append(scores.filter(pl.col("id").is_in(ids)))
+    return pl.concat(frames)
+
+
+def page_with(text: str, scores: pl.DataFrame | None) -> str:
+    """The page with its generated parts made anew; examples stay where `scores` is None."""
+
+    def facts(found: re.Match[str]) -> str:
+        return f"{found[1]}\n{facts_table(found[2].split())}\n{found[3]}"
+
+    def example(found: re.Match[str]) -> str:
+        if scores is None:
+            return found[0]
+        return f"{found[1]}\n{example_table(found[2].split(), scores)}\n{found[3]}"
+
+    text = re.sub(r"(<!-- facts: (.*?) -->\n).*?(<!-- end -->)", facts, text, flags=re.DOTALL)
+    text = re.sub(r"(<!-- example: (.*?) -->\n).*?(<!-- end -->)", example, text, flags=re.DOTALL)
+    return re.sub(
+        r"(<!-- table: metrics -->\n).*?(<!-- end -->)",
+        lambda found: f"{found[1]}\n{index_table()}\n{found[2]}",
+        text,
+        flags=re.DOTALL,
+    )
+
+
+def _columns(facts: Mapping[str, Any]) -> str:
+    return ", ".join(f"`{column}`" for column in facts["columns"])
+
+
+def _models(facts: Mapping[str, Any]) -> str:
+    llm = [f"`--llm` ({', '.join(facts['tasks'])})"] if facts["tasks"] else []
+    return ", ".join([*llm, *(f"`--{model}`" for model in facts["models"])]) or "none"
+
+
+def _range(facts: Mapping[str, Any]) -> str:
+    low, high = facts["range"]
+    if low is None and high is None:
+        return "any number"
+    if low is None:
+        return f"up to {high:g}"
+    return f"{low:g} to {high:g}" if high is not None else f"{low:g} and more"
+
+
+def _values(values: list[str] | None) -> str:
+    if values is None:
+        return "any text"
+    if len(values) > MOST_VALUES:
+        return f"`{values[0]}` (default) and {len(values) - 1} more, below"
+    return ", ".join(f"`{value}`" for value in values)
+
+
+def _shared(told: Mapping[str, str]) -> str:
+    if len({*told.values()}) == 1:
+        return next(iter(told.values()))
+    return "; ".join(f"`{name}`: {text}" for name, text in told.items())
+
+
+def _component(name: str, value: Any) -> str:
+    """A number, or a list of numbers or texts; nothing of what is nested deeper."""
+    if name == "best":  # the place of the reference, of which the examples have one
+        return ""
+    if isinstance(value, float):
+        return f"{name} {value:.2f}"
+    if isinstance(value, int | str):
+        return f"{name} {value}"
+    if isinstance(value, list) and not any(isinstance(item, dict) for item in value):
+        items = (f"{item:.2f}" if isinstance(item, float) else str(item) for item in value)
+        return f"{name} [{', '.join(items)}]"
+    return ""
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        made = example_scores(Path(folder))
+        for path in sorted(PAGES.glob("*.md")):
+            path.write_text(page_with(path.read_text(encoding="utf-8"), made), encoding="utf-8")
