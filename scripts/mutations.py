@@ -110,7 +110,7 @@ MUTATIONS = (
     Mutation(
         name="pickle allowed",
         file="claimscore/cache/database.py",
-        old="disk=_BytesDisk, ",
+        old="disk=BytesDisk, ",
         new="",
         tests=("tests/cache/test_store.py",),
     ),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from claimscore.cli import main
-from tests.cache.samples import entries, filled, key, opened, overwrite, sql
+from tests.cache.samples import entries, filled, key, opened, sql
 
 Cache = Callable[..., tuple[int, str, str]]
 
@@ -75,13 +75,14 @@ def test_verify(cache: Cache, folder: Path):
     assert (code, json.loads(text)["damaged"]) == (3, 1)
     code, text, _ = cache("verify", "--repair")
     assert code == 3
-    assert "damaged-1.jsonl" in text
+    assert "moved away to" in text
+    assert "cache.db.damaged-1" in text
     assert cache("verify")[0] == 0
 
 
 def test_verify_of_a_broken_database(cache: Cache, folder: Path):
     """It is mended when it is opened; that is said and is damage found."""
-    overwrite(folder / "cache.db", 0, b"garbage")
+    sql(folder, "UPDATE Settings SET value = '{}' WHERE key = 'claimscore'")
     code, text, error = cache("verify", "--json")
     found = json.loads(text)
     assert (code, found["clean"], found["entries"]) == (3, False, 20)

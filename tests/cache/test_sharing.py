@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from claimscore.cache.lock import CacheLock
 from claimscore.cache.store import DiskCache
 from claimscore.errors import ConfigError, StoppedEarly
+from claimscore.file_lock import FileLock
 from tests.cache.samples import entries, entry, filled, key, opened
 
 WRITER = """
@@ -88,17 +88,15 @@ def test_a_file_that_others_hold_locked_stops_the_run(tmp_path: Path):
     cache.close()
 
 
-def test_a_rescue_that_takes_for_ever_stops_the_others(tmp_path: Path):
-    """Who waits for the folder's lock says so after its patience."""
+def test_a_recovery_that_takes_for_ever_stops_the_others(tmp_path: Path):
+    """A process that waits to open the cache says so after its patience."""
     filled(tmp_path, 3)
-    cache = DiskCache(tmp_path, busy_timeout_s=0.05)
-    with (
-        CacheLock(tmp_path / "cache.db.lock", 1).exclusive(),
-        pytest.raises(StoppedEarly, match="replacing the cache"),
-    ):
+    lock = FileLock.take(tmp_path / "cache.db.lock")
+    assert lock is not None
+    with lock, pytest.raises(StoppedEarly, match="replacing the cache"):
+        DiskCache(tmp_path, busy_timeout_s=0.05)
+    with opened(tmp_path) as cache:
         cache.put_many({key(5): entry(5)})
-    cache.put_many({key(5): entry(5)})
-    cache.close()
 
 
 @contextlib.contextmanager

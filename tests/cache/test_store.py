@@ -10,13 +10,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import diskcache
 import pytest
 
 from claimscore.cache.base import Cache, MemoryCache
+from claimscore.cache.database import BytesDisk, NewRow, Writer
 from claimscore.cache.entry import Entry, encode_entry
+from claimscore.cache.maintenance import prune, verify
 from claimscore.cache.store import DiskCache
-from claimscore.cache.table import NewRow, upsert
-from claimscore.errors import ConfigError, StoppedEarly
+from claimscore.errors import ConfigError
 from claimscore.types import Completion, Usage
 
 ENTRY = Entry(Completion('{"claims": ["Größe"]}', "m", "stop", Usage(12, 7)))
@@ -91,10 +93,10 @@ def test_put_many_is_all_or_nothing(disk: DiskCache):
 
 def test_a_write_that_fails_is_undone(disk: DiskCache):
     """Also where it is not SQLite that fails; the next one finds no half-done transaction."""
-    row = NewRow("a", 1.0, encode_entry("a", ENTRY))
+    row = NewRow("a", encode_entry("a", ENTRY))
 
-    def fail(connection: sqlite3.Connection) -> None:
-        upsert(connection, [row])
+    def fail(writer: Writer) -> None:
+        writer.set(row.key, row.value)
         raise RuntimeError("a bug")
 
     with pytest.raises(RuntimeError, match="a bug"):
@@ -178,18 +180,43 @@ def test_a_planted_pickle_as_key_is_not_run(disk: DiskCache, tmp_path: Path):
         "INSERT INTO Cache (key, raw, store_time, mode, value) VALUES (?, 0, 0, 1, ?)",
         pickle.dumps(Payload(target)), b"x",
     )  # fmt: skip
-    with pytest.raises(TypeError, match="did not write"):
-        list(disk._database._cache)
+    verify(disk)
+    prune(disk, -1e12)
+    assert not target.exists()
+    with (
+        diskcache.Cache(str(disk.folder), disk=BytesDisk) as ours,
+        pytest.raises(TypeError, match="did not write"),
+    ):
+        list(ours)
     assert not target.exists()
 
 
 def test_nothing_is_ever_pickled(disk: DiskCache):
     """Only bytes under text keys go in; diskcache's default would pickle the rest."""
-    for key, value in [("a", {"x": 1}), ("a", "text"), (("a", 1), b"x"), (b"a", b"x")]:
+
+    def put(key: object, value: object, **options: object) -> None:
         with pytest.raises(TypeError):
-            disk._database._cache.set(key, value)
-    with pytest.raises(TypeError):
-        disk._database._cache.set("a", b"x", read=True)
+            disk.write(lambda writer: writer.set(key, value, **options))
+
+    for key, value in [("a", {"x": 1}), ("a", "text"), (("a", 1), b"x"), (b"a", b"x")]:
+        put(key, value)
+    put("a", b"x", read=True)
+
+
+def test_a_planted_file_name_removes_no_file(disk: DiskCache, tmp_path: Path):
+    """diskcache removes the files of rows that go; no row of ours has one."""
+    victim = tmp_path / "victim"
+    victim.touch()
+    for key in ("a", "b"):
+        sql(
+            disk,
+            "INSERT INTO Cache (key, raw, store_time, mode, filename) VALUES (?, 1, 1, 2, ?)",
+            key, "../victim",
+        )  # fmt: skip
+    disk.put_many({"a": ENTRY})
+    assert prune(disk, 0.0, now=2.0).entries == 1
+    assert disk.get_many(["a", "b"]) == {"a": ENTRY}
+    assert victim.exists()
 
 
 def test_a_damaged_entry_is_bought_again(disk: DiskCache):
@@ -237,8 +264,64 @@ def test_a_folder_without_rights_is_a_config_error(tmp_path: Path):
         DiskCache(tmp_path / "cache")
 
 
-def test_a_full_disk_stops_the_run(disk: DiskCache):
-    """Answers that cannot be kept must not be bought: the run stops and can be taken up."""
-    disk._database._cache._sql("PRAGMA max_page_count = 1").fetchall()
-    with pytest.raises(StoppedEarly, match="full"):
-        disk.put_many({str(i): Entry(Completion("x" * 10_000, "m")) for i in range(200)})
+# -- the format
+
+
+def test_diskcache_reads_what_we_write(disk: DiskCache):
+    """The table stays diskcache's: its own calls find every row, and its check is content."""
+    disk.put_many({str(number): ENTRY for number in range(20)})
+    disk.put_many({str(number): REFUSED for number in range(10)})  # rows that are there already
+    disk.close()
+    with diskcache.Cache(str(disk.folder)) as plain:
+        assert plain.get("3") == encode_entry("3", REFUSED)
+        assert len(plain) == 20
+        assert plain.eviction_policy == "none"
+        assert plain.volume() > 0
+
+
+def test_a_cache_without_a_number_has_the_first_format(tmp_path: Path):
+    """As the first version wrote it, with diskcache's own calls; then it is marked."""
+    with diskcache.Cache(str(tmp_path), eviction_policy="none", disk_min_file_size=2**31) as old:
+        old.set("a", encode_entry("a", ENTRY))
+    for _ in range(2):
+        cache = DiskCache(tmp_path)
+        assert cache.get_many(["a"]) == {"a": ENTRY}
+        assert cache.notices == []
+        cache.close()
+    with diskcache.Cache(str(tmp_path)) as plain:
+        assert plain.reset("claimscore") == '{"format": 1}'
+
+
+@pytest.mark.parametrize(("number", "maker"), [(2, "a newer"), (0, "an older")])
+def test_another_format_is_refused(disk: DiskCache, number: int, maker: str):
+    """What another version wrote is neither misread nor set aside, and the way out is named."""
+    disk.put_many({"a": ENTRY})
+    disk.close()
+    value = f'{{"format": {number}}}'
+    sql(disk, "UPDATE Settings SET value = ? WHERE key = 'claimscore'", value)
+    words = rf"made by {maker} claimscore \(format {number}; this one knows 1\).*`cache export`"
+    with pytest.raises(ConfigError, match=words):
+        DiskCache(disk.folder)
+    assert not list(disk.folder.glob("*damaged*"))
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        pytest.param("CREATE TABLE bookmarks (url TEXT)", "other tables", id="table"),
+        pytest.param("ALTER TABLE Cache RENAME COLUMN mode TO mude", "other tables", id="column"),
+        # diskcache would set SQLite's switches to whatever stands there
+        pytest.param(
+            "INSERT INTO Settings VALUES ('sqlite_writable_schema', 1)", "settings", id="setting"
+        ),
+    ],
+)
+def test_a_foreign_database_is_left_alone(disk: DiskCache, statement: str, words: str):
+    """`--cache-dir` of another program: nothing is renamed, nothing written into it."""
+    disk.close()
+    sql(disk, statement)
+    before = (disk.folder / "cache.db").read_bytes()
+    with pytest.raises(ConfigError, match=f"not a cache of claimscore .*{words}"):
+        DiskCache(disk.folder)
+    assert (disk.folder / "cache.db").read_bytes() == before
+    assert not list(disk.folder.glob("*damaged*"))
