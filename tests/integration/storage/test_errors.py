@@ -1,0 +1,213 @@
+"""What a store refuses, in words for people, and never a secret."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
+from claimscore.storage import Storage, open_storage
+from claimscore.storage.addresses import parse_address
+from tests.support.object_store import KEY, SECRET, aws_environment
+
+ASK: dict[str, Callable[[Storage], object]] = {
+    "read": lambda folder: folder.read("x"),
+    "write": lambda folder: folder.write("x", b""),
+    "create": lambda folder: folder.create("x", b""),
+    "names": lambda folder: list(folder.names()),
+}
+
+
+class _Refusing(http.server.BaseHTTPRequestHandler):
+    """Answers everything with the server's `answer`: a status and an S3 error code."""
+
+    def _refuse(self) -> None:
+        status, code = self.server.answer  # type: ignore[attr-defined]
+        body = f"<Error><Code>{code}</Code><Message>{SECRET}</Message></Error>".encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", '"1"')
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_PUT = do_POST = do_HEAD = _refuse
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[http.server.HTTPServer]:
+    """A store that refuses; few and quick retries."""
+    monkeypatch.setattr("claimscore.storage.stores.RETRY", {"max_retries": 1})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        for name, value in aws_environment(f"http://127.0.0.1:{server.server_port}").items():
+            monkeypatch.setenv(name, value)
+        yield server
+        server.shutdown()
+
+
+def _refusal(folder: Storage, how: str) -> ClaimscoreError:
+    with pytest.raises(ClaimscoreError) as refused:
+        ASK[how](folder)
+    text = str(refused.value)
+    assert folder.name in text
+    assert SECRET not in text
+    assert KEY not in text
+    assert "\n" not in text
+    return refused.value
+
+
+@pytest.mark.parametrize("how", ASK)
+@pytest.mark.parametrize(
+    ("status", "code", "kind", "message"),
+    [
+        pytest.param(403, "AccessDenied", ConfigError, "access is denied", id="denied"),
+        pytest.param(403, "InvalidAccessKeyId", ConfigError, "AWS_ACCESS_KEY_ID", id="key"),
+        pytest.param(401, "x", ConfigError, "access is denied", id="401"),
+        pytest.param(400, "ExpiredToken", ConfigError, "access is denied", id="expired"),
+        pytest.param(404, "NoSuchBucket", ConfigError, "there is no such bucket", id="bucket"),
+        pytest.param(400, "AuthorizationHeaderMalformed", ConfigError, "REGION", id="region"),
+        pytest.param(400, "SomethingElse", ConfigError, "(SomethingElse)", id="other"),
+        pytest.param(503, "SlowDown", StoppedEarly, "the store answers 503", id="busy"),
+    ],
+)
+def test_a_refusal_is_said(
+    refusing: Any, how: str, status: int, code: str, kind: type[Exception], message: str
+) -> None:
+    """What is wrong, where, and which variable to look at."""
+    refusing.answer = (status, code)
+    error = _refusal(open_storage("s3://some-bucket/run"), how)
+    assert type(error) is kind
+    assert message in str(error)
+
+
+@pytest.mark.parametrize("how", ASK)
+def test_a_store_that_is_not_reached_is_a_stop(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After several tries; the same command goes on."""
+    monkeypatch.setattr("claimscore.storage.stores.RETRY", {"max_retries": 1})
+    for name, value in aws_environment("http://127.0.0.1:9").items():
+        monkeypatch.setenv(name, value)
+    error = _refusal(open_storage("s3://some-bucket/run"), how)
+    assert type(error) is StoppedEarly
+    assert "http://127.0.0.1:9 was not reached" in str(error)
+    assert "AWS_ENDPOINT_URL" in str(error)
+
+
+def test_ctrl_c_is_heard_while_a_store_is_waited_for() -> None:
+    """A server that takes the request and says nothing; the interrupt comes when it has it."""
+    ask = "from claimscore.storage import open_storage; open_storage('s3://some-bucket').read('x')"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        environment = aws_environment(f"http://127.0.0.1:{server.getsockname()[1]}")
+        with (
+            subprocess.Popen(
+                [sys.executable, "-c", ask],
+                env={**os.environ, **environment},
+                stderr=subprocess.PIPE,
+                text=True,
+            ) as process,
+            server.accept()[0] as connection,
+        ):
+            connection.recv(1)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=20)
+    assert said.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_plain_http_must_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the variable of the store."""
+    for name, value in aws_environment("http://127.0.0.1:9").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("AWS_ALLOW_HTTP")
+    assert "AWS_ALLOW_HTTP=true" in str(_refusal(open_storage("s3://some-bucket/run"), "read"))
+
+
+def test_a_profile_is_boto3s_business(
+    s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a key in the environment, the shared credentials file is read; or it is said."""
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    with pytest.raises(ConfigError, match=f"{s3}: no credentials were found; set AWS_ACCESS"):
+        open_storage(s3)
+    (tmp_path / "credentials").write_text(
+        f"[team]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n"
+    )
+    monkeypatch.setenv("AWS_PROFILE", "team")
+    open_storage(s3).write("x", b"by profile")
+    assert open_storage(s3).read("x") == b"by profile"
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(ConfigError, match="nobody"):
+        open_storage(s3)
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        pytest.param(f"s3://{KEY}:{SECRET}@bucket/x", "without user name", id="user"),
+        pytest.param(f"https://host/x?sig={SECRET}", "without user name", id="query"),
+        pytest.param(f"https://{SECRET}@host/x", "without user name", id="name"),
+        pytest.param(f"az://box/x.parquet?sig={SECRET}", "without user name", id="sas"),
+        pytest.param(f"abfss://a:{SECRET}@b/x", "without user name", id="abfss"),
+        pytest.param("ftp://host/x", "known ones: s3://, gs://", id="kind"),
+        pytest.param("s3:///x", "names no bucket; it looks like s3://bucket/folder", id="none"),
+        pytest.param("https://", "names no host", id="host"),
+        pytest.param("s3://bucket/a//b", "are no names", id="empty"),
+        pytest.param("gs://bucket/../b", "are no names", id="up"),
+        pytest.param("az://box/x", "AZURE_STORAGE_ACCOUNT_NAME", id="azure"),
+    ],
+)
+def test_an_address_that_cannot_be(
+    address: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Said at once, and what may be a secret is not shown."""
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(ConfigError) as refused:
+        open_storage(address)
+    assert message in str(refused.value)
+    assert SECRET not in str(refused.value)
+
+
+def test_parts_of_an_address() -> None:
+    """Azure's long form has an account before the host; a web address is decoded and shown back."""
+    long = "abfss://box@account.dfs.core.windows.net/a/b"
+    assert parse_address(long) == ("az", "abfss://box@account.dfs.core.windows.net", "a/b")
+    assert str(parse_address("https://host:8443/a%20b/")) == "https://host:8443/a%20b"
+    assert parse_address("https://host/a%20b").path == "a b"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message"),
+    [
+        pytest.param(403, "AccessDenied", "the credentials have expired", id="denied"),
+        pytest.param(400, "ExpiredToken", "the credentials have expired", id="expired"),
+        pytest.param(404, "NoSuchBucket", "the bucket is gone", id="bucket"),
+        pytest.param(403, "RequestTimeTooSkewed", "clock", id="clock"),
+    ],
+)
+def test_a_store_that_worked_and_refuses_is_a_stop(
+    refusing: Any, status: int, code: str, message: str
+) -> None:
+    """Half-way through a run it is no mistake of the command, which goes on later."""
+    refusing.answer = (200, "")
+    folder = open_storage("s3://some-bucket/run").child("a")
+    folder.write("x", b"")
+    refusing.answer = (status, code)
+    for how in ASK:
+        error = _refusal(folder, how)
+        assert type(error) is StoppedEarly
+        assert message in str(error)
