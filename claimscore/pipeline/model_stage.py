@@ -404,7 +404,7 @@ class ModelStage:
                 try:
                     await worker.do(item, self._is_over)
                     self._progress.add_chunk(item.chunk)
-                    await anyio.to_thread.run_sync(self._directory.settle, item.chunk)
+                    await anyio.to_thread.run_sync(self._directory.seal, item.chunk)
                 except ChunkUndoneError:
                     pass
                 except WorkerLostError as lost:

@@ -46,23 +46,23 @@ def repair(
     said += [f"{part.address}: {part.why}" for part in parts]
     if not said:
         return
-    struck = _struck(directory, parts, is_manifest_damaged=bool(lines))
-    asked = [step for step in struck if _work(step) in TASKS]
-    lost = directory.strike(struck, keep=asked)
-    n_steps = sum(map(len, struck.values()))
-    n_chunks = len({chunk for chunks in struck.values() for chunk in chunks})
+    invalid = _invalid(directory, parts, is_manifest_damaged=bool(lines))
+    asked = [step for step in invalid if _work(step) in TASKS]
+    lost = directory.invalidate(invalid, keep=asked)
+    n_steps = sum(map(len, invalid.values()))
+    n_chunks = len({chunk for chunks in invalid.values() for chunk in chunks})
     directory.event("damaged", files=said[:_NAMED], damaged=len(said), steps=n_steps)
     reporter.notice(_notice(said, n_steps, n_chunks, lost, has_lost_lines=bool(lines)))
 
 
-def _struck(
+def _invalid(
     directory: RunDirectory, parts: Iterable[DamagedPart], *, is_manifest_damaged: bool
 ) -> dict[str, list[int]]:
     """Steps with the chunks of which they are to be made again; what is made from others first,
     so that a kill never leaves a step made from rows that may be others by now."""
     chunks: dict[str, set[int]] = defaultdict(set)
     for part in parts:
-        chunks[part.place.step].update(directory.chunks_of(part))
+        chunks[part.part.step].update(directory.chunks_of(part))
     steps = directory.all_steps()
     for work, sources in _MADE_FROM.items():
         if not sources:

@@ -295,7 +295,7 @@ class _Work:
             )
             directory.event("started", records=self.n_records, chunks_todo=len(todo))
             missing = {item.chunk for item in todo}
-            directory.settle(*(n for n in range(directory.n_chunks) if n not in missing))
+            directory.seal(*(n for n in range(directory.n_chunks) if n not in missing))
             if todo:
                 self._run_stages(todo, models)
         self.reporter.phase("scoring", directory)

@@ -174,7 +174,7 @@ class Stages:
             if item.needs_models:
                 await self._model_stage.put(item)
             else:
-                await anyio.to_thread.run_sync(self._directory.settle, item.chunk)
+                await anyio.to_thread.run_sync(self._directory.seal, item.chunk)
         finally:
             slots.release()
 

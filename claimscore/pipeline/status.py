@@ -10,11 +10,11 @@ from claimscore.pipeline.plan import make_plan
 from claimscore.pipeline.scoring import failures_by_kind
 from claimscore.pipeline.settings import config_from
 from claimscore.pipeline.spending import run_spent
-from claimscore.runs import RunDirectory, again_where_merged, damage_as_error
+from claimscore.runs import RunDirectory, damage_as_error, retry_if_compacted
 from claimscore.types import JSON
 
 
-@again_where_merged
+@retry_if_compacted
 def run_status(out: Path | str) -> JSON:
     """Chunks done and left, rows by table, failures by stage and kind, spending so far.
 

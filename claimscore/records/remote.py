@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from claimscore.errors import InputError
-from claimscore.storage import Storage, open_file
-from claimscore.storage.missing import instead_of
+from claimscore.storage import open_file
+
+if TYPE_CHECKING:
+    from claimscore.storage.objects import ObjectStorage
 
 _MAGIC = re.compile("[*?[]")
 
@@ -16,7 +18,7 @@ _MAGIC = re.compile("[*?[]")
 class RemoteFile(NamedTuple):
     """A file of a bucket, as it was when it was first looked at."""
 
-    folder: Storage
+    folder: ObjectStorage
     key: str
     size: int
     version: str
@@ -50,13 +52,13 @@ def find_remote(source: str) -> list[RemoteFile]:
     return [remote_file(folder, name) for name in found]
 
 
-def remote_file(folder: Storage, key: str) -> RemoteFile:
+def remote_file(folder: ObjectStorage, key: str) -> RemoteFile:
     """Look at one file; `InputError` where there is none, with a suggestion where there is one."""
     try:
         found = folder.stat(key)
     except FileNotFoundError:
         raise InputError(
-            f"{folder.address(key)}: there is no such file{instead_of(folder, key)}"
+            f"{folder.address(key)}: there is no such file{folder.suggestion(key)}"
         ) from None
     return RemoteFile(folder, key, found.size, found.version)
 

@@ -16,7 +16,7 @@ from claimscore.metrics import load_metric
 from claimscore.report.data import DetailChunk, Exchanges, MetricFacts, ReportTables, RunFacts
 from claimscore.report.exchanges import open_exchanges
 from claimscore.report.html import write_report
-from claimscore.runs import RunDirectory, again_where_merged, damage_as_error
+from claimscore.runs import RunDirectory, damage_as_error, retry_if_compacted
 
 #: What users call the models of a run, by their role.
 _MODELS = {
@@ -29,7 +29,7 @@ _MODELS = {
 }
 
 
-@again_where_merged
+@retry_if_compacted
 def write_run_report(out: Path | str) -> Path | str:
     """Write `report.html` into a run directory and return its path or address.
 

@@ -1,24 +1,15 @@
-"""The tables of one chunk, as a worker sees them, in whichever process it is."""
+"""The tables of one chunk, as a worker in any process sees them."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol
 
 import polars as pl
 
-from claimscore.runs.index import Merged, Place, Sum
-from claimscore.runs.parts import PartFiles, Written
+from claimscore.runs.parts import PartFiles, PartSet, RowRange
 from claimscore.storage import open_storage
-
-if TYPE_CHECKING:
-    from claimscore.runs.directory import RunDirectory
-
-#: Rows in a file of their own, and the two numbers of its sum where that is known; or rows,
-#: offset, the chunks and generation of a merged file, and its sum.
-Lies: TypeAlias = int | Sequence[int]
 
 
 class ChunkFiles(Protocol):
@@ -35,84 +26,39 @@ class ChunkFiles(Protocol):
         """
 
     def write(self, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
-        """Write what a step made of the chunk, and make the step count as finished."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class WriterChunk:
-    """The `ChunkFiles` of the process that holds the lock of the run directory."""
-
-    directory: RunDirectory
-    chunk: int
-
-    def read(self, table: str) -> pl.DataFrame:
-        return self.directory.read(table, self.chunk)
-
-    def write(self, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
-        self.directory.write_parts(self.chunk, step, frames)
+        """Write the tables that a step made of the chunk, and make the step count as finished."""
 
 
 class WorkerChunk:
     """The `ChunkFiles` of a process that does not hold the lock of the run directory.
 
-    `finished` are the steps of the chunk that are finished, each with where its rows lie by
-    table, as `RunDirectory.finished` gives them: plain data, which JSON may carry. What is
-    written here is read here, and counts for every process once the one with the lock has called
-    `RunDirectory.finish_written` with what stands in `written`; until then it is as if it were
-    not there.
+    `finished` are the finished steps of the chunk, each with its rows, as
+    `RunDirectory.finished` gives them. The rows written here can be read here. Every other process
+    sees them once the process with the lock has called `RunDirectory.finish_written` with
+    `written`; until then they do not count.
     """
 
     def __init__(
-        self, where: Path | str, chunk: int, finished: Mapping[str, Mapping[str, Lies]]
+        self, where: Path | str, chunk: int, finished: Mapping[str, Sequence[RowRange]]
     ) -> None:
-        self._parts = PartFiles(open_storage(where))
+        self._files = PartFiles(open_storage(where))
         self._chunk = chunk
-        self._places = {
-            step: {table: _place(chunk, step, lies) for table, lies in tables.items()}
-            for step, tables in finished.items()
-        }
-        self.written: dict[str, dict[str, Lies]] = {}
+        self._finished = dict(finished)
+        self.written: dict[str, PartSet] = {}
 
     @property
     def chunk(self) -> int:
+        """Its number."""
         return self._chunk
 
     def read(self, table: str) -> pl.DataFrame:
-        places = dict(self._places)
-        wrote = [of for step in sorted(places) if (of := places[step].get(table)) and of.rows]
-        return self._parts.read(table, wrote)
+        """As `ChunkFiles.read`."""
+        steps = dict(self._finished)
+        rows = [each for step in sorted(steps) for each in steps[step] if each.part.table == table]
+        return self._files.read(table, rows)
 
     def write(self, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
-        rows, sums = self._parts.write(self._chunk, step, frames)
-        self._places[step] = {
-            table: Place(self._chunk, step, None, 0, count, sums.get(table))
-            for table, count in rows.items()
-        }
-        self.written[step] = {table: plain(place) for table, place in self._places[step].items()}
-
-
-def plain(place: Place) -> Lies:
-    """Where rows lie, as JSON may carry it."""
-    merged = () if place.file is None else (place.offset, *place.file)
-    lies = (place.rows, *merged, *(place.sum or ()))
-    return lies if len(lies) > 1 else place.rows
-
-
-def own(tables: Mapping[str, Lies]) -> Written | None:
-    """The rows and sums of parts that are this chunk's alone; None where some lie elsewhere."""
-    places = {table: _place(0, "", lies) for table, lies in tables.items()}
-    if any(place.file is not None for place in places.values()):
-        return None
-    return Written(
-        {table: place.rows for table, place in places.items()},
-        {table: place.sum for table, place in places.items() if place.sum is not None},
-    )
-
-
-def _place(chunk: int, step: str, lies: Lies) -> Place:
-    rows, *rest = [lies] if isinstance(lies, int) else lies
-    found = Sum(*rest[-2:]) if len(rest) in (2, 6) else None
-    if len(rest) < 4:
-        return Place(chunk, step, None, 0, rows, found)
-    offset, *file = rest[:4]
-    return Place(chunk, step, Merged(*file), offset, rows, found)
+        """As `ChunkFiles.write`; the step counts after `RunDirectory.finish_written`."""
+        parts = self._files.write(self._chunk, step, frames)
+        self._finished[step] = parts.ranges(self._chunk)
+        self.written[step] = parts

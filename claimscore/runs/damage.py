@@ -1,4 +1,4 @@
-"""Files that are not what a run writes, and what the system refuses, as errors for people."""
+"""Damaged files and refusals of the system, as errors for people."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import polars as pl
 
 from claimscore.atomic import os_errors, reason
 from claimscore.errors import ConfigError
-from claimscore.runs.index import Place
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,23 +25,9 @@ _TRIES = 3
 ADVICE = "the same command that began it makes it again (answers are in the cache)"
 
 
-class DamagedPart(ConfigError):
-    """A part that is not what was written, or is not there: `table` and `place` say which."""
-
-    def __init__(self, address: Path | str, why: str, table: str, place: Place) -> None:
-        super().__init__(f"{address}: {why}; {ADVICE}")
-        self.address = address
-        self.why = why
-        self.table = table
-        self.place = place
-
-    def __reduce__(self) -> tuple[type[DamagedPart], tuple[Path | str, str, str, Place]]:
-        return DamagedPart, (self.address, self.why, self.table, self.place)
-
-
 @contextlib.contextmanager
 def damage_as_error(path: Path | str) -> Iterator[None]:
-    """Files of a run directory that are not what a run writes, as one clear `ConfigError`."""
+    """Turn the errors of reading a damaged file of a run directory into one clear `ConfigError`."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, pl.exceptions.PolarsError) as exc:
@@ -52,11 +37,11 @@ def damage_as_error(path: Path | str) -> Iterator[None]:
         ) from exc
 
 
-def again_where_merged(read: Callable[P, T]) -> Callable[P, T]:
-    """Let a function that only reads run directories begin again where a file is gone that was
-    there when it looked: a run at work has put others in the place of it.
+def retry_if_compacted(read: Callable[P, T]) -> Callable[P, T]:
+    """Let a function that only reads run directories begin again where a part has disappeared: a
+    run at work has replaced it by a compacted one.
 
-    The third time the error is raised: then the file is missing.
+    The third time the error is raised: then the part is missing.
     """
 
     @functools.wraps(read)
@@ -65,15 +50,15 @@ def again_where_merged(read: Callable[P, T]) -> Callable[P, T]:
             try:
                 return read(*args, **kwargs)
             except (ConfigError, OSError) as exc:
-                if not _is_gone(exc):
+                if not _is_missing_file(exc):
                     raise
         return read(*args, **kwargs)
 
     return reading
 
 
-def _is_gone(error: BaseException | None) -> bool:
-    """Whether the error, or what it was raised from, is that of a missing file or object."""
+def _is_missing_file(error: BaseException | None) -> bool:
+    """Whether the error or one of its causes is that of a missing file or object."""
     while error is not None:
         if isinstance(error, FileNotFoundError):
             return True
@@ -83,7 +68,7 @@ def _is_gone(error: BaseException | None) -> bool:
 
 @contextlib.contextmanager
 def polars_errors(path: Path | str) -> Iterator[None]:
-    """Polars wraps some of the system's refusals in errors of its own."""
+    """Map an `OSError`, also one that polars wraps, to an error of ours that names `path`."""
     try:
         with os_errors(path):
             yield
@@ -103,7 +88,7 @@ def why(exc: Exception) -> str:
 
 
 def _raise_system_error(exc: Exception) -> None:
-    """The system's refusal that polars' error quotes, if it quotes one."""
+    """Raise the refusal of the system that polars' error quotes, if it quotes one."""
     number = re.search(r"\(os error (\d+)\)", str(exc))
     if number:
         raise OSError(int(number[1]), os.strerror(int(number[1]))) from exc

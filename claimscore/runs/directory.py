@@ -1,21 +1,22 @@
 """A run directory: settings, finished parts, and the manifest that says which are finished.
 
-    DIR/run.toml                               what determines the results
+    DIR/run.toml                               the settings that determine the results
     DIR/records/part-000000.parquet            one part a chunk of records
     DIR/<table>/part-000000-<step>.parquet     one part a chunk and step that writes the table
-    DIR/.state/manifest.jsonl                  one line a finished (chunk, step); synced
-    DIR/.state/options.json                    how the run was called
+    DIR/.state/manifest.log                    the finished steps of chunks, a line an entry; synced
+    DIR/.state/options.json                    the options of the call
     DIR/.lock                                  held by the one process that writes
 
-Parts of many chunks that are done are merged into larger files (`merging`), so the number of files
-stays small however many records there are.
+Parts of many finished chunks are compacted into larger files, so the number of files stays small
+however many records there are.
 
-A part counts only when the manifest names it. A kill at any moment therefore leaves
-a step finished or not, never half: it is done again and writes over what is there.
+A part counts only when the manifest names it. So a kill at any moment leaves a step finished or
+not, never half: it is done again and overwrites the files there.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import time
@@ -29,67 +30,97 @@ from typing import Any, Self
 import polars as pl
 
 from claimscore.errors import ConfigError
-from claimscore.runs import settings_files
-from claimscore.runs.chunk_files import ChunkFiles, Lies, WriterChunk, own, plain
-from claimscore.runs.damage import ADVICE, DamagedPart
-from claimscore.runs.home import NOTE, STATE, Home, LocalHome
+from claimscore.runs.chunk_files import ChunkFiles
+from claimscore.runs.compaction import Compactor
+from claimscore.runs.damage import ADVICE
 from claimscore.runs.manifest import Manifest
-from claimscore.runs.merging import Merging
 from claimscore.runs.parts import (
     SINGLE_STEP_TABLES,
+    DamagedPart,
     PartFiles,
+    PartSet,
+    RowRange,
     checked,
     empty,
+    spans,
 )
-from claimscore.runs.scores import SCORES_FILE, check_sum, keep_sum, sink_scores
-from claimscore.runs.settings import agreed, as_stored, without
-from claimscore.runs.store_home import StoreHome
-from claimscore.runs.undoing import Undoing
-from claimscore.storage import Storage, is_remote
+from claimscore.runs.scores import check_scores, write_scores
+from claimscore.runs.settings import (
+    RUN_TOML,
+    STATE,
+    agreed,
+    as_stored,
+    has_settings,
+    read_settings,
+    without,
+    write_settings,
+)
+from claimscore.runs.workspace import Workspace
+from claimscore.storage import Storage
 from claimscore.tables import TABLES
+
+#: Begins the names of steps that hold the failures of a step that is to be done again.
+KEPT = "kept."
 
 _OPTIONS = f"{STATE}/options.json"
 
-#: How often a folder is looked at in which files seem to be damaged while it is written to.
+#: How often a folder is looked at in which files seem to be damaged while a run writes to it.
 _LOOKS = 4
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WriterChunk:
+    """The `ChunkFiles` of the process that holds the lock of the run directory."""
+
+    directory: RunDirectory
+    chunk: int
+
+    def read(self, table: str) -> pl.DataFrame:
+        """As `ChunkFiles.read`."""
+        return self.directory.read(table, self.chunk)
+
+    def write(self, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
+        """As `ChunkFiles.write`."""
+        self.directory.write_parts(self.chunk, step, frames)
 
 
 class RunDirectory:
     """The one writer of a run directory; `RunDirectory.reader` gives a reader.
 
-    A context manager: the lock is held from entering to leaving. Threads may write the
-    parts of different steps at once; settings and results are for one thread.
+    A context manager: the lock is held from entering to leaving. Threads may write the parts of
+    different steps at once; settings and results are for one thread.
     """
 
     def __init__(self, where: Path | str, tell: Callable[[str], None] = lambda _: None) -> None:
-        """`where` is a path or the address of an object store; `tell` hears what people who wait
-        for the lock should know."""
-        self._home = _home(where, tell)
-        self._parts = PartFiles(self._home.storage)
+        """`where` is a path or the address of an object store; `tell` hears why the process has to
+        wait for the lock."""
+        self._workspace = Workspace(where, tell)
+        self._files = PartFiles(self._workspace.storage)
         self._is_open = False
         self._manifest_or_none: Manifest | None = None
-        self._merging_or_none: Merging | None = None
+        self._compactor_or_none: Compactor | None = None
 
     @classmethod
     def is_at(cls, where: Path | str) -> bool:
         """Whether there is a run directory."""
-        return settings_files.are_there(cls(where).storage)
+        return has_settings(cls(where).storage)
 
     @classmethod
     def reader(cls, where: Path | str) -> RunDirectory:
         """A view for `status` and `report`: takes no lock and changes nothing.
 
-        It shows what was finished when it was opened. `ConfigError` where files are damaged.
+        It shows the steps that were finished when it was opened. `ConfigError` where files are
+        damaged, or an older version of claimscore wrote them.
         """
         directory = cls(where)
-        if settings_files.read(directory.storage).settings is None:
+        if read_settings(directory.storage).settings is None:
             raise ConfigError(f"{directory.name}: not a run directory; there is no run.toml in it")
         directory._load()
         directory._refuse_damage()
         return directory
 
     def _refuse_damage(self) -> None:
-        """`ConfigError` that names what is damaged; a writer at work may move files meanwhile."""
+        """`ConfigError` that names the damage; a writer at work may move files meanwhile."""
         seen: list[str] = []
         for _ in range(_LOOKS):
             found = [
@@ -106,18 +137,20 @@ class RunDirectory:
         raise ConfigError(f"{seen[0]}{more}; {ADVICE}")
 
     def __enter__(self) -> Self:
-        self._home.open()
+        self._workspace.open()
         try:
             manifest = self._load()
             manifest.open_for_writing()
-            self._home.clean()
-            self._merging_or_none = Merging(manifest, self._parts)
-            self._merging_or_none.clean()
+            self._workspace.clean()
+            self._files.remove_others(manifest.parts())
+            self._compactor_or_none = Compactor(manifest, self._files)
             self._is_open = True
-            self._undoing.drop_all_kept()
+            for kept in [step for step in self.all_steps() if step.startswith(KEPT)]:
+                for chunk in self.chunks_with(kept):  # a kill may have come in between
+                    self._drop_kept(chunk)
         except BaseException:
             self._is_open = False
-            self._home.release()
+            self._workspace.release()
             raise
         return self
 
@@ -129,27 +162,27 @@ class RunDirectory:
     ) -> None:
         self._is_open = False
         try:
-            made = settings_files.are_there(self.storage) or self.all_steps()
+            made = has_settings(self.storage) or self.all_steps()
             if isinstance(error, ConfigError) and not made:
-                self._home.remove_traces()
+                self._workspace.remove_traces()
         finally:
-            self._home.release()
+            self._workspace.release()
 
     def remove(self) -> None:
-        """Take the run directory away, for work whose result lies elsewhere. After a kill in
-        between, no step is finished, or all is as before."""
+        """Remove the run directory, for work whose result is elsewhere. After a kill in between,
+        no step is finished, or all is as before."""
         self._for_writing()
-        self._home.remove()
+        self._workspace.remove()
 
     @property
     def storage(self) -> Storage:
         """The files of the run directory."""
-        return self._home.storage
+        return self._workspace.storage
 
     @property
     def name(self) -> str:
-        """Its name for people: its path."""
-        return self._home.storage.name
+        """Its name for people: its path or address."""
+        return self.storage.name
 
     @property
     def title(self) -> str:
@@ -167,60 +200,59 @@ class RunDirectory:
 
     @property
     def state(self) -> Path:
-        """A folder on this machine for what must outlive the process and is private to
-        this run."""
-        return self._home.state
+        """A folder on this machine for files of this run that must outlive the process."""
+        return self._workspace.state
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether a process works in the run directory now."""
+        return self._workspace.is_locked
 
     # Settings
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings of run.toml, or of its copy where it is damaged; empty before the first
-        write."""
-        return settings_files.read(self.storage).settings or {}
+        """The settings of run.toml, or of its copy where run.toml is damaged; empty before the
+        first write."""
+        return read_settings(self.storage).settings or {}
+
+    @property
+    def n_chunks(self) -> int:
+        """The number of chunks that the run's records make, by the settings."""
+        settings = self.settings
+        return -(-int(settings["records"]["count"]) // int(settings["chunk_records"]))
 
     def mend_settings(self) -> str:
-        """Write run.toml or its copy again where one of them is not what was written; says what
-        was wrong with run.toml, empty where nothing was.
+        """Restore run.toml or its copy where one of them is damaged; returns the damage of
+        run.toml, empty where there was none.
 
         `ConfigError` where there is work whose settings are lost.
         """
         self._for_writing()
-        found = settings_files.read(self.storage)
+        found = read_settings(self.storage)
         if found.settings is not None and not found.whole:
-            settings_files.write(self.storage, found.settings)
+            write_settings(self.storage, found.settings)
         if found.settings is None and self.all_steps():
             raise ConfigError(
-                f"{self.storage.address('run.toml')}: missing, and its copy too, so it is not "
-                "known what this run was made with; name another --out and run again (answers are "
-                "in the cache)"
+                f"{self.storage.address(RUN_TOML)}: missing, and its copy too, so the settings of "
+                "this run are not known; name another --out and run again (answers are in the "
+                "cache)"
             )
         return found.damage
-
-    @property
-    def is_locked(self) -> bool:
-        """Whether a process works in the folder now."""
-        return self._home.is_locked()
-
-    @property
-    def n_chunks(self) -> int:
-        """How many chunks the run's records make, by the settings."""
-        settings = self.settings
-        return -(-int(settings["records"]["count"]) // int(settings["chunk_records"]))
 
     def check_settings(
         self, settings: Mapping[str, object], called: Mapping[str, str] = MappingProxyType({})
     ) -> None:
         """Write run.toml the first time; later refuse settings that differ from it.
 
-        Lists and tables under the table `additive` may grow; their union is stored. `called`
-        is what users call a setting, by its dotted name.
+        Lists and tables under the table `additive` may grow; their union is stored. `called` has
+        the option of a setting, by its dotted name.
         """
         self._for_writing()
         wanted, stored = as_stored(settings), self.settings
         merged = agreed(stored, wanted, self.name, called) if stored else wanted
         if merged != stored:
-            settings_files.write(self.storage, merged)
+            write_settings(self.storage, merged)
 
     def forget_settings(self, names: Iterable[str]) -> None:
         """Take settings out of run.toml (dotted names): nothing was made with them yet."""
@@ -228,43 +260,54 @@ class RunDirectory:
         stored = self.settings
         remaining = without(stored, names)
         if remaining != stored:
-            settings_files.write(self.storage, remaining)
+            write_settings(self.storage, remaining)
 
     def options(self) -> dict[str, Any]:
-        """The options that `write_options` stored: how the run was called, results or not."""
-        path = self.storage.address(_OPTIONS)
-        try:
-            options: dict[str, Any] = json.loads(self.storage.read(_OPTIONS))
-        except FileNotFoundError as exc:
-            raise ConfigError(f"{path}: {exc.strerror}; {ADVICE}") from exc
-        except ValueError as exc:
-            raise ConfigError(f"{path}: damaged: {exc}; {ADVICE}") from exc
+        """The options that `write_options` stored. `ConfigError` where there are none, or they are
+        damaged."""
+        options = self._json(_OPTIONS)
+        if options is None:
+            raise ConfigError(f"{self.storage.address(_OPTIONS)}: missing; {ADVICE}")
         return options
 
     def write_options(self, options: Mapping[str, object]) -> None:
-        """Store how the run was called, for commands that go on with it."""
+        """Store the options of the call, for commands that continue it."""
         self._for_writing()
         self.storage.write(_OPTIONS, (json.dumps(options, indent=2) + "\n").encode())
 
-    # Parts
+    def _json(self, name: str) -> dict[str, Any] | None:
+        """The object in a JSON file; None where there is no file."""
+        try:
+            found: dict[str, Any] = json.loads(self.storage.read(name))
+        except FileNotFoundError:
+            return None
+        except ValueError as exc:
+            raise ConfigError(f"{self.storage.address(name)}: damaged: {exc}; {ADVICE}") from exc
+        return found
+
+    # Finished steps
 
     def has(self, chunk: int, step: str) -> bool:
         """Whether the step is finished for this chunk."""
-        return self._manifest.parts(chunk, step) is not None
+        return self._manifest.has(chunk, step)
 
     def steps(self, chunk: int) -> frozenset[str]:
         """The steps that are finished for this chunk."""
         return self._manifest.steps(chunk)
 
-    def steps_done(self, step: str) -> int:
-        """For how many chunks the step is finished."""
-        return self._manifest.steps_done(step)
-
     def all_steps(self) -> frozenset[str]:
         """The steps that are finished for at least one chunk."""
         return self._manifest.all_steps()
 
-    def counts(self) -> dict[str, int]:
+    def chunks_with(self, step: str) -> list[int]:
+        """The chunks for which a step is finished."""
+        return self._manifest.chunks_with(step)
+
+    def steps_done(self, step: str) -> int:
+        """For how many chunks the step is finished."""
+        return len(self.chunks_with(step))
+
+    def counts(self) -> Counter[str]:
         """Rows of each table over all finished steps."""
         return self._manifest.counts()
 
@@ -272,44 +315,41 @@ class RunDirectory:
         """Rows of each table that the finished steps of a chunk wrote."""
         return self._manifest.chunk_counts(chunk)
 
+    def finished(self, chunk: int) -> dict[str, list[RowRange]]:
+        """The finished steps of a chunk, each with its rows, for a `WorkerChunk`."""
+        return self._manifest.finished(chunk)
+
+    # Writing parts
+
     def chunk(self, number: int) -> ChunkFiles:
-        """The tables of one chunk, for who works on it."""
+        """The tables of one chunk, for the worker at that chunk."""
         return WriterChunk(self, number)
 
-    def finished(self, chunk: int) -> dict[str, dict[str, Lies]]:
-        """The finished steps of a chunk, each with where its rows lie by table, for a
-        `WorkerChunk`."""
-        return {
-            step: {table: plain(place) for table, place in places.items()}
-            for step, places in self._manifest.finished(chunk).items()
-        }
-
     def write_parts(self, chunk: int, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
-        """Write what a step made of a chunk, then the manifest line that makes it count.
+        """Write the tables that a step made of a chunk, then the line that makes the step count.
 
-        A step that was finished before is replaced whole: it is struck off first, so a kill
-        in between leaves it undone, never half old and half new. An empty frame has no file.
+        A step that was finished before is replaced whole: it is invalidated first, so a kill in
+        between leaves it undone, never half old and half new. An empty frame has no file.
         """
-        manifest = self._for_writing()
-        for table in checked(step, frames):
-            self._refuse_second_writer(table, chunk, step)
+        self._for_writing()
+        self._refuse_second_writer(chunk, step, checked(step, frames))
         self.forget(chunk, step)
-        manifest.finish(chunk, step, *self._parts.write(chunk, step, frames))
-        self._undoing.drop_kept(chunk)
+        self._add(self._files.write(chunk, step, frames))
 
-    def finish_written(self, chunk: int, step: str, lies: Mapping[str, Lies]) -> None:
+    def finish_written(self, parts: PartSet) -> None:
         """Make a step count whose parts another process has written (`WorkerChunk.written`).
 
-        Nothing where they count already, or lie in a merged file by now.
+        Nothing where it counts already, also in a compacted part.
         """
-        manifest = self._for_writing()
-        for table in lies:
-            self._refuse_second_writer(table, chunk, step)
-        written, known = own(lies), self.finished(chunk).get(step)
-        if written is None or (known is not None and own(known) in (None, written)):
-            return
-        manifest.finish(chunk, step, *written)
-        self._undoing.drop_kept(chunk)
+        self._for_writing()
+        chunk, step = parts.first, parts.step
+        self._refuse_second_writer(chunk, step, parts.starts)
+        known = self.finished(chunk).get(step)
+        if known is not None:
+            ours = all(rows.part.generation == 0 for rows in known)
+            if not ours or known == parts.ranges(chunk):
+                return
+        self._add(parts)
 
     def write_chunks(
         self, first: int, step: str, table: str, frames: Sequence[pl.DataFrame]
@@ -318,97 +358,56 @@ class RunDirectory:
         which writes this table alone, is then finished for all of them."""
         self._for_writing()
         for chunk in range(first, first + len(frames)):
-            self._refuse_second_writer(table, chunk, step)
+            self._refuse_second_writer(chunk, step, [table])
             self.forget(chunk, step)
-        self._merging.write(first, step, table, frames)
+        self._compactor.write(first, step, table, frames)
 
     def forget(self, chunk: int, step: str) -> None:
         """Make a finished step undone and remove its parts; nothing where it is not finished.
 
-        Rows in a merged file are passed over from now on, and left out when it is merged again.
+        Its rows in a compacted part are skipped from now on, and left out when that is compacted
+        again.
         """
         manifest = self._for_writing()
-        parts = manifest.parts(chunk, step)
-        if parts is None:
-            return
-        manifest.strike(chunk, step)
-        self._parts.remove(chunk, step, [table for table, _ in parts])
+        if manifest.has(chunk, step):
+            self._files.remove(manifest.invalidate((step, chunk, chunk + 1)))
 
-    # Damage
-
-    @property
-    def damaged_lines(self) -> list[str]:
-        """The lines of the manifest that could not be read when it was opened: what they said is
-        lost. A writer has taken these lines out."""
-        return self._manifest.damaged
-
-    def damaged(self, *, deep: bool = False) -> list[DamagedPart]:
-        """The parts that count and are missing or have another size than they were written with.
-
-        With `deep`, on a disk, also those with other bytes: all are read.
-        """
-        return [
-            part
-            for table in sorted(self.counts())
-            for part in self._parts.damaged(table, self._manifest.all_places(table), deep=deep)
-        ]
-
-    def chunks_of(self, part: DamagedPart) -> list[int]:
-        """The chunks whose rows lie in a part: what its step wrote for these is to be made again,
-        in its other tables too."""
-        return self._manifest.together_with(part.place)
-
-    def chunks_with(self, step: str) -> list[int]:
-        """The chunks for which a step is finished."""
-        return self._manifest.members(step)
-
-    def compare(self, chunks: Iterable[int]) -> None:
-        """`DamagedPart` where a part with rows of these chunks is not what was written, as far as
-        that is seen on a disk."""
-        for chunk in chunks:
-            for places in self._manifest.finished(chunk).values():
-                for table, place in places.items():
-                    if place.rows:
-                        self._parts.compare(table, place)
-
-    def strike(self, steps: Mapping[str, Sequence[int]], keep: Collection[str] = ()) -> int:
-        """Make steps of chunks undone whose parts are damaged, or were made from such.
-
-        Of the steps in `keep` the failures that can be read stay, as those of a step of their own
-        (`KEPT`), until the step is finished again. Returns for how many chunks some could not be
-        read. The steps are struck off in the order given.
-        """
-        manifest = self._for_writing()
-        lost = self._undoing.strike(steps, keep, self._merging)
-        if steps:
-            self._merging_or_none = Merging(manifest, self._parts)
-            self._merging.clean()
-        return lost
-
-    def settle(self, *chunks: int) -> None:
-        """Nothing more will be written of these chunks, nor read of them one by one, in this
-        call: their parts may be merged into larger files. Threads may call it."""
+    def seal(self, *chunks: int) -> None:
+        """Allow compaction: this call writes no more of these chunks, and reads them no more one
+        by one. Threads may call it."""
         self._for_writing()
-        self._merging.settle(chunks)
+        self._compactor.seal(chunks)
+
+    def _add(self, parts: PartSet) -> None:
+        self._files.remove(self._manifest.add(parts))
+        self._drop_kept(parts.first)
+
+    def _refuse_second_writer(self, chunk: int, step: str, tables: Iterable[str]) -> None:
+        for table in SINGLE_STEP_TABLES.intersection(tables):
+            for rows in self._manifest.ranges(table, [chunk]):
+                if (other := rows.part.step) != step:
+                    raise ValueError(f"{table}: chunk {chunk} was written by step {other}")
+
+    # Reading parts
 
     def read(self, table: str, *chunks: int) -> pl.DataFrame:
         """The rows of a table of these chunks, of each its steps in sorted order; empty where
-        there are none."""
-        places = self._manifest.places(table, chunks)
-        if not places:
+        there are none. `DamagedPart` where a part is missing or damaged."""
+        rows = self._manifest.ranges(table, chunks)
+        if not rows:
             return self._no_rows(table)
         try:
-            return self._parts.read(table, places)
+            return self._files.read(table, rows)
         except DamagedPart:
             if self._is_open:
                 raise
-        # A reader's manifest is that of a moment ago: the writer may have merged the parts.
-        return self._parts.read(table, self._load().places(table, chunks))
+        # The manifest of a reader is a moment old: the writer may have compacted the parts.
+        return self._files.read(table, self._load().ranges(table, chunks))
 
     def scan(self, table: str, step: str | None = None) -> pl.LazyFrame:
         """All finished rows of a table (or only a step's), without loading them: a step's rows in
-        the input's order; several steps take turns file by file."""
-        return self._parts.scan(table, self._manifest.all_places(table, step))
+        the order of the input; several steps take turns part by part."""
+        return self._files.scan(table, self._manifest.all_ranges(table, step))
 
     def _no_rows(self, table: str) -> pl.DataFrame:
         """No row, with the table's columns; of the records those of the first chunk with rows."""
@@ -416,56 +415,90 @@ class RunDirectory:
             return empty(table).collect()
         return self.scan(table).head(0).collect()
 
-    def _refuse_second_writer(self, table: str, chunk: int, step: str) -> None:
-        others = [name for name in self._manifest.writers(table, chunk) if name != step]
-        if others and table in SINGLE_STEP_TABLES:
-            raise ValueError(f"{table}: chunk {chunk} was written by step {others[0]}, not {step}")
+    # Damage
+
+    @property
+    def damaged_lines(self) -> list[str]:
+        """The damaged lines of the manifest when it was opened: their entries are lost. A writer
+        has taken these lines out."""
+        return self._manifest.damaged
+
+    def damaged(self, *, deep: bool = False) -> list[DamagedPart]:
+        """The parts that count and are missing or have another size than they were written with.
+
+        With `deep`, on a disk, also those with other bytes: all are read.
+        """
+        return self._files.damaged(sorted(self._manifest.parts()), deep=deep)
+
+    def chunks_of(self, damaged: DamagedPart) -> list[int]:
+        """The chunks of a damaged part: its step is to be done again for these, with all its
+        tables."""
+        return self._manifest.chunks_in(damaged.part)
+
+    def compare(self, chunks: Iterable[int]) -> None:
+        """`DamagedPart` where a part with rows of these chunks is not what was written, as far as
+        that is seen on a disk."""
+        for part in self._manifest.parts(chunks):
+            self._files.compare(part)
+
+    def invalidate(self, steps: Mapping[str, Sequence[int]], keep: Collection[str] = ()) -> int:
+        """Make steps of chunks undone whose parts are damaged, or were made from damaged ones.
+
+        The steps are invalidated in the order given. Of the steps in `keep` the readable failures
+        stay, as those of a step of their own (`KEPT`), until the step is finished again. Returns
+        for how many chunks failures could not be read.
+        """
+        manifest = self._for_writing()
+        lost = sum(self._keep_failures(step, steps[step]) for step in steps if step in keep)
+        invalid = [(step, *span) for step, chunks in steps.items() for span in spans(chunks)]
+        if invalid:
+            self._files.remove(manifest.invalidate(*invalid))
+            self._compactor_or_none = Compactor(manifest, self._files)
+        return lost
+
+    def _keep_failures(self, step: str, chunks: Sequence[int]) -> int:
+        """Write the failures of a step once more; the number of chunks whose are unreadable."""
+        lost = 0
+        for first, end in spans(chunks):
+            found: dict[int, pl.DataFrame] = {}
+            for chunk in range(first, end):
+                rows = self._manifest.finished(chunk).get(step, [])
+                rows = [each for each in rows if each.part.table == "failures"]
+                try:
+                    if rows:
+                        found[chunk] = self._files.read("failures", rows)
+                except DamagedPart:
+                    lost += 1
+            if found:
+                frames = [found.get(chunk) for chunk in range(min(found), max(found) + 1)]
+                self._compactor.write(min(found), KEPT + step, "failures", frames)
+        return lost
+
+    def _drop_kept(self, chunk: int) -> None:
+        """Forget the kept failures of steps that are finished again."""
+        steps = self.steps(chunk)
+        for kept in [step for step in steps if step.startswith(KEPT)]:
+            if _is_covered(kept.removeprefix(KEPT), steps):
+                self.forget(chunk, kept)
 
     # Results
 
     def write_scores(self, frames: Iterable[pl.DataFrame]) -> None:
         """Replace scores.parquet by these rows; the bytes depend on the rows alone."""
         self._for_writing()
-        with self.writing(SCORES_FILE) as path:
-            sink_scores(frames, path, self.state / "scores", self.storage.address(SCORES_FILE))
-            keep_sum(self.storage, path)
+        write_scores(self.storage, frames, self.state / "scores")
 
     def check_scores(self) -> None:
-        """`ConfigError` where scores.parquet is not what was written; of one in a store only its
-        size is looked at."""
-        check_sum(self.storage)
+        """`ConfigError` where scores.parquet is not what was written; in a store only its size is
+        compared."""
+        check_scores(self.storage)
 
     def writing(self, name: str) -> AbstractContextManager[Path]:
-        """A path on this machine; what is written there takes the file's place when the block
-        ends, and nothing does when it raises."""
-        return self._home.writing(name)
-
-    def mirror(self, name: str, content: Callable[[], bytes | None]) -> None:
-        """Keep a file of the state folder in the store too, for a call on another machine.
-
-        `content` gives its bytes, None where they have not changed; a thread calls it every few
-        seconds and when the run ends. Nothing to do on a disk, where the state folder is in the run
-        directory.
-        """
-        self._for_writing()
-        self._home.mirror(name, content)
-
-    def write_through(self) -> None:
-        """Return once the store holds all that `mirror` gives now. Raises as a write does."""
-        self._for_writing()
-        self._home.write_through()
-
-    @property
-    def machine(self) -> str:
-        """A name of this machine that no other has; empty for a run on a disk."""
-        return self._home.machine
-
-    def mirrored(self, name: str) -> bytes | None:
-        """The bytes that a machine mirrored last; None on a disk, or without any."""
-        return self._home.mirrored(name)
+        """As `Storage.writing`: a path whose file replaces `name` when the block ends."""
+        return self.storage.writing(name)
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
-        """Replace summary.json; a NaN in it is an error of the caller."""
+        """Replace summary.json; `ValueError` for a NaN in it."""
         self._for_writing()
         text = json.dumps(summary, indent=2, allow_nan=False)
         self.storage.write("summary.json", (text + "\n").encode())
@@ -473,32 +506,50 @@ class RunDirectory:
     def summary(self) -> dict[str, Any]:
         """The summary that was written last; empty before the first time. `ConfigError` where it
         is damaged."""
-        try:
-            found: dict[str, Any] = json.loads(self.storage.read("summary.json"))
-        except FileNotFoundError:
-            return {}
-        except ValueError as exc:
-            address = self.storage.address("summary.json")
-            raise ConfigError(f"{address}: damaged: {exc}; {ADVICE}") from exc
-        return found
+        return self._json("summary.json") or {}
+
+    # Files that grow
+
+    @property
+    def machine(self) -> str:
+        """A name of this machine that no other has; empty for a run on a disk."""
+        return self._workspace.machine
+
+    def mirror(self, name: str, content: Callable[[], bytes | None]) -> None:
+        """Keep a file of the state folder in the store too, for a call on another machine.
+
+        `content` gives its bytes, None where they have not changed; a thread calls it every few
+        seconds and when the run ends. On a disk nothing is done.
+        """
+        self._for_writing()
+        self._workspace.mirror(name, content)
+
+    def write_through(self) -> None:
+        """Return once the store has all that `mirror` gives now. Raises as a write does."""
+        self._for_writing()
+        self._workspace.write_through()
+
+    def mirrored(self, name: str) -> bytes | None:
+        """The bytes that a machine mirrored last; None on a disk, or without any."""
+        return self._workspace.mirrored(name)
 
     def event(self, kind: str, **fields: object) -> None:
-        """Append a line to events.jsonl with the time in UTC; for people, nothing reads it back."""
+        """Append a line to events.jsonl with the time in UTC; for people, no command reads it."""
         self._refuse_reader()
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"time": now, "kind": kind, **fields}, default=str)
-        self._home.add_event(line.encode() + b"\n")
+        self._workspace.add_event(line.encode() + b"\n")
 
     def write_note(self, note: Mapping[str, object]) -> None:
-        """Leave word of how far the run is for `status`; not synced, and a disk
-        that is full does not stop the run here."""
+        """Leave the progress of the run for `status`; it is not synced, and a full disk does not
+        stop the run here."""
         self._refuse_reader()
-        self._home.write_note(json.dumps({"at": time.time(), **note}).encode())
+        self._workspace.write_note(json.dumps({"at": time.time(), **note}).encode())
 
     def note(self) -> dict[str, Any] | None:
         """The last note, with `at`, the time it was written; None where there is none."""
         try:
-            note: dict[str, Any] = json.loads(self.storage.read(f"{STATE}/{NOTE}"))
+            note: dict[str, Any] = json.loads(self._workspace.read_note())
         except (OSError, ValueError):
             return None
         return note
@@ -510,21 +561,17 @@ class RunDirectory:
         return self._manifest_or_none
 
     @property
-    def _undoing(self) -> Undoing:
-        return Undoing(self._manifest, self._parts)
-
-    @property
-    def _merging(self) -> Merging:
-        assert self._merging_or_none is not None, "open for writing"
-        return self._merging_or_none
+    def _compactor(self) -> Compactor:
+        assert self._compactor_or_none is not None, "open for writing"
+        return self._compactor_or_none
 
     def _load(self) -> Manifest:
-        self._manifest_or_none = Manifest(self._home.journal())
+        self._manifest_or_none = Manifest(self._workspace.log())
         return self._manifest_or_none
 
     def _for_writing(self) -> Manifest:
         self._refuse_reader()
-        self._home.check()
+        self._workspace.check()
         return self._manifest
 
     def _refuse_reader(self) -> None:
@@ -532,5 +579,9 @@ class RunDirectory:
             raise RuntimeError("the run directory is not open for writing: use `with`")
 
 
-def _home(where: Path | str, tell: Callable[[str], None]) -> Home:
-    return StoreHome(str(where), tell) if is_remote(where) else LocalHome(Path(where))
+def _is_covered(step: str, finished: Iterable[str]) -> bool:
+    """Whether finished steps of the same work cover all sides of a step."""
+    work, *sides = step.split("-")
+    done = [other.split("-") for other in finished]
+    of_work = [other for other in done if other[0] == work]
+    return bool(of_work) and set(sides) <= {side for other in of_work for side in other[1:]}

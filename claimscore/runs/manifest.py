@@ -1,238 +1,323 @@
-"""The manifest: what is finished, as a journal of lines. What it does not name is not there.
+"""The manifest: which steps of which chunks are finished, and in which parts their rows are.
 
-{"chunk":3,"step":"decompose-a-b","rows":{"claims":97,"failures":0},"sums":{"claims":[7213,...]}}
-                                         finished; bytes and CRC-32 of each file
-{"chunk":3,"step":"decompose-a-b"}       struck off
-{"chunks":[0,64],"step":"nli"}           struck off for several chunks
-{"chunks":[0,64,1],"step":"nli","rows":{"nli":[120,...],"failures":[0,...]},"sums":{"nli":[...]}}
-                                         chunks 0 to 63 lie in a merged file, generation 1
+It is a log of lines, each a CRC-32 and an entry; the last entry about a step of a chunk wins:
 
-Each line ends with a CRC-32 of what stands before it (`"crc"`); lines of older versions do not.
+    5a1b2c3d {"step":"nli-a-b","chunks":[3,4,0],"rows":{"nli":[97],"failures":[0]},
+              "checksums":{"nli":[7213,2899731047]}}                  finished for chunk 3
+    1f0c33e2 {"step":"nli-a-b","chunks":[0,64,1],"rows":{...},...}    0 to 63 are compacted
+    77ab0412 {"step":"nli-a-b","chunks":[3,9]}                        3 to 8 are invalidated
+
+In memory each step has a list with the `PartSet` of each chunk. Compaction keeps the number of
+sets small, so a run over a million records takes a few megabytes.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 import threading
 import zlib
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
-from claimscore.runs.index import Columns, Entry, Merged, Part, PartIndex, Place, Span, Sum
-from claimscore.runs.journal import LOST, Journal
+from claimscore.errors import StoppedEarly
+from claimscore.runs.manifest_log import ManifestLog
+from claimscore.runs.parts import Checksum, PartLocation, PartSet, RowRange, spans
 
-_MARK = b',"crc":'
 
-_NO_SUMS: Mapping[str, Sum] = MappingProxyType({})
+class Invalidation(NamedTuple):
+    """A step no longer counts for the chunks `first` to `end` (exclusive)."""
+
+    step: str
+    first: int
+    end: int
+
+    def chunks(self) -> Sequence[int]:
+        """The chunks of the span."""
+        return range(self.first, self.end)
+
+
+Entry: TypeAlias = PartSet | Invalidation
+
+
+@dataclasses.dataclass(eq=False)
+class _Commit:
+    """Entries of one caller on their way into the log."""
+
+    entries: Sequence[Entry]
+    superseded: list[PartSet] = dataclasses.field(default_factory=list)
+    error: Exception | None = None
+    is_done: bool = False
 
 
 class Manifest:
-    """Finished steps in memory, and in a journal; the last line about a (chunk, step) wins.
+    """Finished steps, in memory and in a log. Threads may share it.
 
-    A line that cannot be read means that something other than a kill damaged the journal. It is
-    passed over and named in `damaged`: what it said is lost, so a step may count as undone, or as
-    finished in files that are no more (`RunDirectory.damaged` finds those). Threads may share a
-    manifest.
+    A line that cannot be read shows that another program than claimscore changed the log. It is
+    left out and named in `damaged`: its steps may count as undone, or as finished in parts that
+    are gone (`PartFiles.damaged` finds those).
     """
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        self._index = PartIndex()
-        self._mutex = threading.Lock()
+    def __init__(self, log: ManifestLog) -> None:
+        self._log = log
+        self._by_step: dict[str, list[PartSet | None]] = {}
+        self._sets: dict[PartSet, None] = {}  # those that count, in the order they came
+        self._generations: dict[tuple[str, int, int], int] = {}
+        self._waiting: list[_Commit] = []
+        self._mutex = threading.RLock()
+        self._turn = threading.Lock()
         self.damaged: list[str] = []
-        self._load()
-
-    def _load(self) -> None:
-        for name, lines in self._journal.read():
+        for name, lines in log.read():
             for number, line in enumerate(lines, start=1):
-                if line == LOST:
-                    self.damaged.append(f"{name}: missing or cut off")
-                    continue
                 try:
-                    self._apply(_entry(json.loads(_checked(line))))
+                    if line:
+                        self._apply(_entry(line))
+                    else:
+                        self.damaged.append(f"{name}: missing or cut off")
                 except (ValueError, KeyError, TypeError, AttributeError):
                     self.damaged.append(f"{name}, line {number}: damaged")
 
     def open_for_writing(self) -> None:
-        """Make the journal ready for more lines; only the writer may call this. Damaged lines are
-        no longer in it then."""
-        self._journal.begin(self._lines)
-        if self.damaged:
-            self._journal.rewrite(self._lines)
+        """Take damaged lines out of the log, and shorten a long one; for the only writer."""
+        if self.damaged or self._log.is_long(len(self._sets)):
+            self._log.rewrite(self._snapshot())
 
-    # -- what is finished
+    # Finished steps
 
-    def finished(self, chunk: int) -> dict[str, dict[str, Place]]:
-        """The finished steps of a chunk, each with where its rows lie by table."""
-        with self._mutex:
-            return self._index.finished(chunk)
+    def has(self, chunk: int, step: str) -> bool:
+        """Whether a step is finished for a chunk."""
+        return self._set(chunk, step) is not None
 
-    def parts(self, chunk: int, step: str) -> tuple[Part, ...] | None:
-        """The rows that a finished step wrote, or None where it is not finished."""
-        with self._mutex:
-            return self._index.parts(chunk, step)
+    def _set(self, chunk: int, step: str) -> PartSet | None:
+        found = self._by_step.get(step, ())
+        return found[chunk] if chunk < len(found) else None
 
     def steps(self, chunk: int) -> frozenset[str]:
         """The finished steps of a chunk."""
         with self._mutex:
-            return self._index.steps(chunk)
-
-    def writers(self, table: str, chunk: int) -> list[str]:
-        """Steps that wrote rows of the table for the chunk, sorted."""
-        with self._mutex:
-            return self._index.writers(table, chunk)
-
-    def places(self, table: str, chunks: Iterable[int]) -> list[Place]:
-        """Where the rows of a table lie: chunk by chunk, of each its steps in sorted order."""
-        with self._mutex:
-            return list(self._index.places(table, tuple(chunks)))
-
-    def all_places(
-        self, table: str, step: str | None = None, first: int = 0, end: int | None = None
-    ) -> list[Place]:
-        """The same for the chunks `first` to `end` (or all), of one step or all: as few places as
-        there are files. A step's rows come in the input's order; several steps take turns file by
-        file."""
-        with self._mutex:
-            return self._index.all_places(table, step, first, end)
+            return frozenset(step for step in self._by_step if self.has(chunk, step))
 
     def all_steps(self) -> frozenset[str]:
+        """The steps that are finished for at least one chunk."""
         with self._mutex:
-            return self._index.all_steps()
+            return frozenset(parts.step for parts in self._sets)
 
-    def steps_done(self, step: str) -> int:
-        with self._mutex:
-            return self._index.steps_done(step)
-
-    def counts(self) -> dict[str, int]:
-        with self._mutex:
-            return self._index.counts()
-
-    def chunk_counts(self, chunk: int) -> Counter[str]:
-        with self._mutex:
-            return self._index.chunk_counts(chunk)
-
-    def is_finished(self, step: str, first: int, end: int) -> bool:
-        """Whether a step is finished for all of the chunks `first` to `end` (exclusive)."""
-        with self._mutex:
-            return self._index.is_finished(step, first, end)
-
-    def is_together(self, step: str, first: int, end: int) -> bool:
-        """Whether its rows of all of them lie in one merged file."""
-        with self._mutex:
-            return self._index.is_together(step, first, end)
-
-    def own(self, step: str, first: int, end: int) -> list[int]:
-        """The chunks of these for which a finished step has parts of its own."""
-        with self._mutex:
-            return self._index.own(step, first, end)
-
-    def files(self, step: str, first: int, end: int) -> list[Merged]:
-        """The merged files in which a step's rows of these chunks lie."""
-        with self._mutex:
-            return self._index.files(step, first, end)
-
-    def columns(self, step: str, first: int, end: int) -> dict[str, list[int | None]]:
-        """A step's rows by table, a number a chunk; None where it is undone."""
-        with self._mutex:
-            return self._index.columns(step, first, end)
-
-    def new_file(self, step: str, first: int, end: int) -> Merged:
-        """A merged file of a step and these chunks that there is not yet."""
-        with self._mutex:
-            return self._index.new_file(step, first, end)
-
-    def together_with(self, place: Place) -> list[int]:
-        """The chunks whose rows of the place's step lie in the same files as the place's."""
-        with self._mutex:
-            return self._index.together_with(place)
-
-    def members(self, step: str) -> list[int]:
+    def chunks_with(self, step: str) -> list[int]:
         """The chunks for which a step is finished."""
         with self._mutex:
-            return self._index.members(step, 0, None)
+            sets = self._by_step.get(step, ())
+            return [chunk for chunk, parts in enumerate(sets) if parts is not None]
 
-    # -- changes; every process sees them once these return
-
-    def finish(
-        self, chunk: int, step: str, rows: Mapping[str, int], sums: Mapping[str, Sum] = _NO_SUMS
-    ) -> None:
-        """Make the step count, with parts of its own."""
-        self._keep(Entry(step, chunk, dict(rows), dict(sums)))
-
-    def strike(self, chunk: int, step: str) -> None:
-        """Make a finished step count no more."""
-        self._keep(Entry(step, chunk, None))
-
-    def strike_all(self, spans: Iterable[tuple[str, Span]]) -> None:
-        """Make finished steps of several chunks count no more, all at once or, where a kill cuts
-        it short on a disk, the first ones."""
-        self._keep(*(Entry(step, span, None) for step, span in spans))
-
-    def merge(
-        self, step: str, file: Merged, rows: Columns, sums: Mapping[str, Sum] = _NO_SUMS
-    ) -> None:
-        """Make the rows of several chunks those of a merged file."""
-        self._keep(Entry(step, file, rows, dict(sums)))
-
-    def _keep(self, *entries: Entry) -> None:
-        def apply() -> None:
-            with self._mutex:
-                for entry in entries:
-                    self._apply(entry)
-
-        self._journal.append(b"".join(map(_line, entries)), apply)
-        self._journal.tidy(self._lines)
-
-    def _lines(self) -> Iterable[bytes]:
-        """Everything that counts now, in as few lines as that takes."""
+    def counts(self) -> Counter[str]:
+        """Rows of each table over all finished steps."""
+        total: Counter[str] = Counter()
         with self._mutex:
-            return [_line(entry) for entry in self._index.entries()]
+            runs = itertools.chain(*map(_runs, self._by_step.values()))
+            for parts, first, end in runs:
+                for table in parts.starts:
+                    rows = parts.range(table, first, end)
+                    total[table] += rows.rows if rows else 0
+        return total
 
-    def _apply(self, entry: Entry) -> None:
-        self._index.apply(entry)
+    def chunk_counts(self, chunk: int) -> Counter[str]:
+        """Rows of each table that the finished steps of a chunk wrote."""
+        total: Counter[str] = Counter()
+        for rows in itertools.chain(*self.finished(chunk).values()):
+            total[rows.part.table] += rows.rows
+        return total
+
+    # Their rows
+
+    def finished(self, chunk: int) -> dict[str, list[RowRange]]:
+        """The finished steps of a chunk in sorted order, each with its rows."""
+        with self._mutex:
+            found = ((step, self._set(chunk, step)) for step in sorted(self._by_step))
+            return {step: parts.ranges(chunk) for step, parts in found if parts is not None}
+
+    def ranges(self, table: str, chunks: Iterable[int]) -> list[RowRange]:
+        """The rows of a table: chunk by chunk, of each its steps in sorted order."""
+        return [
+            rows
+            for chunk in chunks
+            for of_step in self.finished(chunk).values()
+            for rows in of_step
+            if rows.part.table == table
+        ]
+
+    def all_ranges(
+        self, table: str, step: str | None = None, first: int = 0, end: int | None = None
+    ) -> list[RowRange]:
+        """The rows of a table of the chunks `first` to `end` (or all), of one step or all, in as
+        few ranges as possible.
+
+        A step's rows come in the order of the input; several steps take turns part by part.
+        """
+        with self._mutex:
+            found = [
+                rows
+                for name in sorted(self._by_step)
+                if step in (None, name)
+                for parts, start, stop in _runs(self._by_step[name][first:end], first)
+                if (rows := parts.range(table, start, stop))
+            ]
+        return sorted(found, key=lambda rows: rows.chunk)
+
+    def parts(self, chunks: Iterable[int] | None = None) -> list[PartLocation]:
+        """The parts that have rows of these chunks, or of all, each once."""
+        with self._mutex:
+            sets = dict(self._sets) if chunks is None else {}
+            for chunk, of_step in itertools.product(chunks or (), self._by_step.values()):
+                if chunk < len(of_step) and (parts := of_step[chunk]) is not None:
+                    sets[parts] = None
+        return [part for parts in sets for part in parts.locations()]
+
+    def chunks_in(self, part: PartLocation) -> list[int]:
+        """The chunks whose rows are in a part, or would be if they had some."""
+        key = (part.step, part.first, part.end, part.generation)
+        with self._mutex:
+            sets = enumerate(self._by_step[part.step][part.first : part.end], part.first)
+            return [chunk for chunk, parts in sets if parts is not None and parts.key == key]
+
+    # Changes; every process sees them once these return
+
+    def add(self, parts: PartSet) -> list[PartSet]:
+        """Make a step count for the chunks of a set; returns the sets that count no more.
+
+        Their files may be removed; a set whose files the new one replaced is not among them.
+        """
+        return self._commit([parts])
+
+    def invalidate(self, *invalid: tuple[str, int, int]) -> list[PartSet]:
+        """Make steps of chunks (`first` to `end`) count no more, all at once or, where a kill cuts
+        it short on a disk, the first ones; returns as `add` does."""
+        return self._commit([Invalidation(*each) for each in invalid])
+
+    def new_set(
+        self,
+        step: str,
+        first: int,
+        end: int,
+        rows: dict[str, list[int]],
+        absent: Iterable[int] = (),
+    ) -> PartSet:
+        """A set without checksums, whose files have names that were never used."""
+        with self._mutex:
+            generation = 1 + self._generations.get((step, first, end), 0)
+        return PartSet.of(step, first, end, generation, rows, {}, absent)
+
+    def compactable(self, step: str, first: int, end: int) -> PartSet | None:
+        """The set that the parts of these chunks would make together.
+
+        None where a chunk is missing, they are together already, or the step has no table.
+        """
+        with self._mutex:
+            sets = [parts for parts in self._by_step.get(step, ())[first:end] if parts is not None]
+            if len(sets) < end - first or len(dict.fromkeys(sets)) == 1:
+                return None
+            tables = sorted({table for parts in sets for table in parts.starts})
+            rows: dict[str, list[int]] = {table: [] for table in tables}
+            for (chunk, parts), table in itertools.product(enumerate(sets, first), rows):
+                found = parts.range(table, chunk)
+                rows[table].append(found.rows if found else 0)
+        return self.new_set(step, first, end, rows) if rows else None
+
+    def _commit(self, entries: Sequence[Entry]) -> list[PartSet]:
+        """Append the entries to the log, then apply them.
+
+        Threads that come while a group is being written are the next group: one sync, or one
+        object of a store, for all of them.
+        """
+        mine = _Commit(entries)
+        with self._mutex:
+            self._waiting.append(mine)
+        with self._turn:
+            if not mine.is_done:
+                self._commit_group()
+        if mine.error is not None:
+            raise mine.error
+        return mine.superseded
+
+    def _commit_group(self) -> None:
+        with self._mutex:
+            group, self._waiting = self._waiting, []
+        try:
+            self._log.append(b"".join(_line(e) for commit in group for e in commit.entries))
+        except BaseException as exc:
+            for commit in group:
+                commit.error = exc if isinstance(exc, Exception) else StoppedEarly("interrupted")
+                commit.is_done = True
+            raise
+        with self._mutex:
+            for commit in group:
+                commit.superseded = [old for e in commit.entries for old in self._apply(e)]
+                commit.is_done = True
+        if self._log.is_long(len(self._sets)):
+            self._log.rewrite(self._snapshot())
+
+    def _apply(self, entry: Entry) -> list[PartSet]:
+        """Change the state; the sets that count no more."""
+        new = entry if isinstance(entry, PartSet) else None
+        by_chunk = self._by_step.setdefault(entry.step, [])
+        by_chunk.extend([None] * (entry.end - len(by_chunk)))
+        old: dict[PartSet, None] = {}
+        for chunk in entry.chunks():
+            if (before := by_chunk[chunk]) is not None:
+                old[before] = None
+            by_chunk[chunk] = new
+        if new is not None:
+            self._sets[new] = None
+            self._generations[new.key[:3]] = new.generation
+        superseded = [one for one in old if one not in by_chunk[one.first : one.end]]
+        for one in superseded:
+            del self._sets[one]
+        return [one for one in superseded if new is None or one.key != new.key]
+
+    def _snapshot(self) -> bytes:
+        """The lines of as few entries as lead to this state."""
+        with self._mutex:
+            invalid: dict[str, set[int]] = defaultdict(set)
+            for parts in self._sets:
+                by_chunk = self._by_step[parts.step]
+                invalid[parts.step].update(c for c in parts.chunks() if by_chunk[c] is None)
+            entries: list[Entry] = list(self._sets)
+            for step, chunks in invalid.items():
+                entries += [Invalidation(step, *span) for span in spans(chunks)]
+            return b"".join(map(_line, entries))
+
+
+def _runs(sets: Sequence[PartSet | None], first: int = 0) -> Iterator[tuple[PartSet, int, int]]:
+    """The chunks one after the other that are in the same set: the set, the first chunk, the end;
+    `first` is the first chunk of all."""
+    for parts, group in itertools.groupby(sets):
+        end = first + sum(1 for _ in group)
+        if parts is not None:
+            yield parts, first, end
+        first = end
 
 
 def _line(entry: Entry) -> bytes:
-    where: dict[str, object] = (
-        {"chunk": entry.where} if isinstance(entry.where, int) else {"chunks": entry.where}
-    )
-    line = {**where, "step": entry.step}
-    if entry.rows is not None:
-        line["rows"] = entry.rows
-    if entry.sums:
-        line["sums"] = entry.sums
-    body = json.dumps(line, separators=(",", ":")).encode()[:-1]
-    return body + _MARK + str(zlib.crc32(body)).encode() + b"}\n"
+    line: dict[str, Any] = {"step": entry.step, "chunks": [entry.first, entry.end]}
+    if isinstance(entry, PartSet):
+        line["chunks"].append(entry.generation)
+        line["rows"] = {table: entry.rows(table) for table in entry.starts}
+        line["checksums"] = entry.checksums
+        if entry.absent:
+            line["absent"] = sorted(entry.absent)
+    body = json.dumps(line, separators=(",", ":")).encode()
+    return b"%08x %b\n" % (zlib.crc32(body), body)
 
 
-def _checked(line: bytes) -> bytes:
-    """The line; `ValueError` where it is not what was written."""
-    body, mark, crc = line.rpartition(_MARK)
-    if mark and int(crc.rstrip(b"}\n")) != zlib.crc32(body):
+def _entry(line: bytes) -> Entry:
+    """The entry of a line; `ValueError` or another error of Python where it is damaged."""
+    crc, _, body = line.rstrip(b"\n").partition(b" ")
+    if int(crc, 16) != zlib.crc32(body):
         raise ValueError("not what was written")
-    return line
-
-
-def _entry(line: dict[str, Any]) -> Entry:
-    """A line as what it says; `TypeError` where it is none."""
-    step, rows = line["step"], line.get("rows")
-    sums = {table: Sum(*found) for table, found in line.get("sums", {}).items()}
-    entry: Entry
-    if "chunks" in line and rows is not None:
-        first, end, generation = line["chunks"]
-        counts = [first, end, generation, *(n or 0 for column in rows.values() for n in column)]
-        if any(len(column) != end - first for column in rows.values()):
-            raise TypeError("not an entry of a manifest")
-        entry = Entry(step, Merged(first, end, generation), rows, sums)
-    elif "chunks" in line:
-        first, end = counts = line["chunks"]
-        entry = Entry(step, Span(first, end), None)
-    else:
-        counts = [line["chunk"], *(rows.values() if rows is not None else ())]
-        entry = Entry(step, line["chunk"], rows, sums)
-    if not (isinstance(step, str) and all(isinstance(count, int) for count in counts)):
-        raise TypeError("not an entry of a manifest")
-    return entry
+    found = json.loads(body)
+    if "rows" not in found:
+        return Invalidation(found["step"], *found["chunks"])
+    first, end, generation = found["chunks"]
+    sums = {table: Checksum(*numbers) for table, numbers in found["checksums"].items()}
+    absent = found.get("absent", ())
+    return PartSet.of(found["step"], first, end, generation, found["rows"], sums, absent)

@@ -1,323 +1,398 @@
-"""Parts: the Parquet files that hold what steps wrote.
+"""Parts: the Parquet files that hold the rows of the steps.
 
     records/part-000000.parquet                  one part a chunk of records
     <table>/part-000000-<step>.parquet           one part a chunk and step that writes the table
-    <table>/part-000000-000063.1-<step>.parquet  the same of chunks 0 to 63 (generation 1)
+    <table>/part-000000-000063.1-<step>.parquet  chunks 0 to 63 together (generation 1)
 
-Nothing here knows whether a step is finished: who reads names the parts, and what names no
-part is never looked for. A part is written whole or not at all, so a process without the lock
-may write parts too: they count when the process with the lock says so.
+A part is written whole or not at all, and never changed but by doing its step again. It counts
+once the manifest names it, so a process without the lock may write parts too.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
+import dataclasses
 import io
 import itertools
 import re
-import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import polars as pl
 
-from claimscore.atomic import atomic_path, os_errors
-from claimscore.runs.damage import DamagedPart, polars_errors, why
-from claimscore.runs.index import Merged, Place, Sum
+from claimscore.atomic import os_errors
+from claimscore.errors import ConfigError
+from claimscore.runs.damage import ADVICE, polars_errors, why
 from claimscore.storage import Storage
 from claimscore.tables import TABLES
+
+T = TypeVar("T")
 
 #: Tables that one step alone writes: their parts do not name it.
 SINGLE_STEP_TABLES = frozenset({"records"})
 
-#: Objects of a store that are got at the same time.
+#: Requests to a store at the same time.
 _AT_ONCE = 16
 
-#: A merged file has at most so many row groups, each of at least so many rows: who reads one
-#: chunk of it decodes little more than that.
+#: A compacted part has at most so many row groups, each of at least so many rows: reading one
+#: chunk of it decodes little more than that chunk.
 _ROW_GROUPS, _LEAST_ROW_GROUP = 64, 64
 
 _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 _CHANGED = "damaged: not what was written"
 
-_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+_TABLE_NAME = re.compile(r"[a-z][a-z0-9_-]*")
 _STEP_NAME = re.compile(r"[a-z][a-z0-9_.-]*")
-
 
 #: Bytes of a file that are summed at a time.
 _BLOCK = 1 << 20
 
 
-class Written(NamedTuple):
-    """The rows of each table, and the sums of the files that there are."""
+class Checksum(NamedTuple):
+    """The size of a file in bytes, and their CRC-32."""
 
-    rows: dict[str, int]
-    sums: dict[str, Sum]
+    size: int
+    crc: int
+
+    @classmethod
+    def of(cls, content: bytes | memoryview) -> Checksum:
+        """The checksum of a content."""
+        return cls(len(content), zlib.crc32(content))
+
+    @classmethod
+    def of_file(cls, path: Path) -> Checksum:
+        """The checksum of a file on this machine."""
+        size = crc = 0
+        with path.open("rb") as stream:
+            while block := stream.read(_BLOCK):
+                size, crc = size + len(block), zlib.crc32(block, crc)
+        return cls(size, crc)
+
+
+class PartLocation(NamedTuple):
+    """One part: rows of `table` by `step` for the chunks `first` to `end` (exclusive).
+
+    A step writes its part of one chunk as generation 0; a compacted part has a later generation,
+    one higher for each time that these chunks are compacted again.
+    """
+
+    table: str
+    step: str
+    first: int
+    end: int
+    generation: int
+    checksum: Checksum | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of its file in the run directory."""
+        chunks = f"{self.first:06d}"
+        if self.generation:
+            chunks += f"-{self.end - 1:06d}.{self.generation}"
+        step = "" if self.table in SINGLE_STEP_TABLES else f"-{self.step}"
+        return f"{self.table}/part-{chunks}{step}.parquet"
+
+
+class RowRange(NamedTuple):
+    """So many rows of a part from `offset` on: those of `chunk`, or of it and some after it."""
+
+    part: PartLocation
+    chunk: int
+    offset: int
+    rows: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class PartSet:
+    """The parts of one step for the chunks `first` to `end` (exclusive): one a table.
+
+    `starts` has by table the number of rows before each chunk and, at its end, the number of all;
+    a table without rows has no part and no checksum. Chunks in `absent` are not in the set.
+    """
+
+    step: str
+    first: int
+    end: int
+    generation: int
+    starts: Mapping[str, array[int]]
+    checksums: Mapping[str, Checksum]
+    absent: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(
+        cls,
+        step: str,
+        first: int,
+        end: int,
+        generation: int,
+        rows: Mapping[str, Iterable[int]],
+        checksums: Mapping[str, Checksum],
+        absent: Iterable[int] = (),
+    ) -> PartSet:
+        """The set with so many rows by table and chunk."""
+        starts = {t: array("q", itertools.accumulate(n, initial=0)) for t, n in rows.items()}
+        return cls(step, first, end, generation, starts, checksums, frozenset(absent))
+
+    @property
+    def key(self) -> tuple[str, int, int, int]:
+        """What the names of its files are made of."""
+        return self.step, self.first, self.end, self.generation
+
+    def chunks(self) -> list[int]:
+        """The chunks that are in it."""
+        return [chunk for chunk in range(self.first, self.end) if chunk not in self.absent]
+
+    def rows(self, table: str) -> list[int]:
+        """The rows of a table by chunk."""
+        return [after - before for before, after in itertools.pairwise(self.starts[table])]
+
+    def location(self, table: str) -> PartLocation:
+        """The part of a table."""
+        return PartLocation(
+            table, self.step, self.first, self.end, self.generation, self.checksums.get(table)
+        )
+
+    def locations(self) -> list[PartLocation]:
+        """The parts that have rows."""
+        return [self.location(table) for table in self.checksums]
+
+    def range(self, table: str, first: int, end: int | None = None) -> RowRange | None:
+        """The rows of the chunks `first` to `end` (or of one chunk); None where there are none."""
+        starts = self.starts.get(table)
+        if starts is None:
+            return None
+        start = starts[first - self.first]
+        rows = starts[(end or first + 1) - self.first] - start
+        return RowRange(self.location(table), first, start, rows) if rows else None
+
+    def ranges(self, chunk: int) -> list[RowRange]:
+        """The rows of one chunk, a range a table that has some."""
+        return [found for table in self.starts if (found := self.range(table, chunk))]
+
+
+class DamagedPart(ConfigError):
+    """A part that is missing, or not what was written; `part` is its location."""
+
+    def __init__(self, address: Path | str, why: str, part: PartLocation) -> None:
+        super().__init__(f"{address}: {why}; {ADVICE}")
+        self.address = address
+        self.why = why
+        self.part = part
+
+    def __reduce__(self) -> tuple[type[DamagedPart], tuple[Path | str, str, PartLocation]]:
+        return DamagedPart, (self.address, self.why, self.part)
 
 
 class PartFiles:
-    """The parts in a folder. Threads may write and read different ones at once.
+    """Reads and writes parts. Threads may share it.
 
-    What is read on a disk is compared with its sum first: a flipped bit in a Parquet file gives
-    other values as often as an error. A store compares what it keeps with sums of its own; there
-    only parts of one chunk, which are got whole anyway, are compared here too.
+    On a disk a file is compared with its checksum before it is read: a flipped bit gives other
+    values as often as an error. A store compares checksums of its own; there only parts of one
+    chunk, which are fetched whole anyway, are compared here too.
     """
 
-    def __init__(self, folder: Storage) -> None:
-        self._folder = folder
-        self._compared: set[tuple[str, Sum]] = set()
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._compared: set[PartLocation] = set()
 
-    def write(self, chunk: int, step: str, frames: Mapping[str, pl.DataFrame]) -> Written:
-        """Write what a step made of a chunk, in place of what is there.
+    # Writing
 
-        An empty frame has no file. `ValueError`, before anything is written, where a frame is not
-        what its table says.
+    def write(self, chunk: int, step: str, frames: Mapping[str, pl.DataFrame]) -> PartSet:
+        """Write the parts of a step for a chunk, in place of earlier ones.
+
+        An empty frame has no file. `ValueError`, before anything is written, where a frame does
+        not have the schema of its table.
         """
         frames = checked(step, frames)
-        files = {_name(table, chunk, step): frame for table, frame in frames.items()}
-        if self._folder.local is not None or len(files) == 1:
-            sums = [self._write_part(name, frame) for name, frame in files.items()]
-        else:
-            with concurrent.futures.ThreadPoolExecutor(len(files)) as pool:
-                sums = list(pool.map(self._write_part, files, files.values()))
-        return Written(
-            {table: frame.height for table, frame in frames.items()},
+        parts = {table: PartLocation(table, step, chunk, chunk + 1, 0) for table in frames}
+        sums = self._each(self._write_part, parts.values(), frames.values())
+        return PartSet.of(
+            *(step, chunk, chunk + 1, 0),
+            {table: [frame.height] for table, frame in frames.items()},
             {table: found for table, found in zip(frames, sums, strict=True) if found is not None},
         )
 
-    def remove(self, chunk: int, step: str, tables: Iterable[str]) -> None:
-        """Take away what a step wrote for a chunk; what is not there is no error."""
-        self._folder.delete(*(_name(table, chunk, step) for table in tables))
+    def _write_part(self, part: PartLocation, frame: pl.DataFrame) -> Checksum | None:
+        if frame.is_empty():
+            self._storage.delete(part.name)
+            return None
+        buffer = io.BytesIO()
+        frame.write_parquet(buffer, compression="zstd")
+        content = buffer.getbuffer()
+        self._storage.write(part.name, content)
+        return Checksum.of(content)
 
-    def merge(self, table: str, step: str, file: Merged, places: Sequence[Place]) -> Sum | None:
-        """Write the rows of these places into a merged file; without rows there is none."""
-        rows = sum(place.rows for place in places)
-        return self._sink(table, step, file, self.scan(table, places), rows) if rows else None
+    def compact(self, part: PartLocation, sources: Sequence[RowRange]) -> Checksum | None:
+        """Write the rows of these ranges into one part; without rows there is none."""
+        rows = sum(source.rows for source in sources)
+        return self.sink(part, self.scan(part.table, sources), rows) if rows else None
 
-    def write_merged(self, table: str, step: str, file: Merged, frame: pl.DataFrame) -> Sum:
-        """Write a merged file of rows that stand nowhere yet."""
-        (frame,) = checked(step, {table: frame}).values()
-        return self._sink(table, step, file, frame.lazy(), frame.height)
-
-    def _sink(self, table: str, step: str, file: Merged, rows: pl.LazyFrame, n_rows: int) -> Sum:
-        name = _merged_name(table, step, file)
-        with self._writing(name) as path, polars_errors(self._folder.address(name)):
+    def sink(self, part: PartLocation, rows: pl.LazyFrame, n_rows: int) -> Checksum:
+        """Write a part of many chunks without loading its rows."""
+        with (
+            self._storage.writing(part.name) as path,
+            polars_errors(self._storage.address(part.name)),
+        ):
             rows.sink_parquet(
                 path,
                 compression="zstd",
                 row_group_size=max(_LEAST_ROW_GROUP, -(-n_rows // _ROW_GROUPS)),
             )
-            return sum_of_file(path)
+            return Checksum.of_file(path)
 
-    @contextlib.contextmanager
-    def _writing(self, name: str) -> Iterator[Path]:
-        """A path on this machine; what is written there is the file when the block ends."""
-        if self._folder.local is None:
-            with tempfile.TemporaryDirectory(prefix="claimscore-") as scratch:
-                path = Path(scratch) / "part.parquet"
-                yield path
-                self._folder.upload(name, path)
-            return
-        path = self._folder.local / name
-        with os_errors(path):
-            path.parent.mkdir(mode=0o700, exist_ok=True)
-        with atomic_path(path) as temporary:
-            yield temporary
+    def remove(self, superseded: Iterable[PartSet]) -> None:
+        """Remove the files of these sets; a missing one is no error."""
+        self._storage.delete(*(part.name for parts in superseded for part in parts.locations()))
 
-    def remove_merged(self, step: str, file: Merged, tables: Iterable[str]) -> None:
-        """Take away merged files; what is not there is no error."""
-        self._folder.delete(*(_merged_name(table, step, file) for table in tables))
+    def remove_others(self, parts: Iterable[PartLocation]) -> None:
+        """Remove every part but these: a kill leaves parts that do not count yet, or no more."""
+        kept = {part.name for part in parts}
+        found = (name for name in self._storage.names() if _is_part(name))
+        self._storage.delete(*(name for name in found if name not in kept))
 
-    def remove_others(self, table: str, places: Iterable[Place]) -> None:
-        """Take away every part of a table but these: what a kill left between writing parts and
-        making them count, or between counting others and removing them."""
-        kept = {_place_name(table, place) for place in places}
-        begin = f"{table}/part-"
-        found = [name for name in self._folder.names(table) if name.startswith(begin)]
-        self._folder.delete(*(n for n in found if n not in kept and "/" not in n[len(begin) :]))
+    # Comparing
 
-    def damaged(
-        self, table: str, places: Iterable[Place], *, deep: bool = False
-    ) -> list[DamagedPart]:
-        """The files of these places that are missing or have another size than they were written
-        with; with `deep` also those with other bytes, in a store those of one chunk alone."""
-        by_name = {_place_name(table, place): place for place in places}
-        sizes = self._folder.sizes(table)
-        said = {name: _why_not(sizes.get(name), place.sum) for name, place in by_name.items()}
-        found = [self._damage(name, why, table, by_name[name]) for name, why in said.items() if why]
+    def damaged(self, parts: Iterable[PartLocation], *, deep: bool = False) -> list[DamagedPart]:
+        """The parts that are missing or have another size than they were written with.
+
+        With `deep` also those with other bytes; in a store, of those only parts of one chunk.
+        """
+        parts = list(parts)
+        sizes: dict[str, int] = {}
+        for table in {part.table for part in parts}:
+            sizes |= self._storage.sizes(table)
+        said = {part: _why_not(sizes.get(part.name), part.checksum) for part in parts}
+        found = [self._damage(part, why) for part, why in said.items() if why]
         if deep:
-            whole = [place for name, place in by_name.items() if not said[name]]
+            whole = [part for part, why in said.items() if not why]
             with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
-                read = pool.map(lambda place: self._found_by_reading(table, place), whole)
-                found += itertools.chain.from_iterable(read)
+                found += filter(None, pool.map(self._damage_by_reading, whole))
         return found
 
-    def _found_by_reading(self, table: str, place: Place) -> list[DamagedPart]:
+    def _damage_by_reading(self, part: PartLocation) -> DamagedPart | None:
         try:
-            if self._folder.local is not None:
-                self.compare(table, place)
-            elif place.file is None:
-                self._sources(table, [place])
+            if self._storage.local is not None:
+                self.compare(part)
+            elif _is_of_one_chunk(part):
+                self._content(part)
+        except FileNotFoundError:
+            return self._damage(part, "missing")
         except DamagedPart as damage:
-            return [damage]
-        return []
+            return damage
+        return None
 
-    def compare(self, table: str, place: Place) -> None:
-        """`DamagedPart` where a file on a disk is not what was written."""
-        self._compare(table, _place_name(table, place), place)
-
-    def _compare(self, table: str, name: str, place: Place) -> None:
-        """`DamagedPart` where a file on a disk is not what was written; one of several chunks is
-        looked at once."""
-        path = self._folder.local
-        if path is None or place.sum is None or (name, place.sum) in self._compared:
+    def compare(self, part: PartLocation) -> None:
+        """`DamagedPart` where a part on a disk is not what was written; a part of several chunks
+        is read once."""
+        path = self._storage.local
+        if path is None or part in self._compared:
             return
         try:
-            found = sum_of_file(path / name)
+            found = Checksum.of_file(path / part.name)
         except _NO_FILE as exc:
-            raise self._damage(name, "missing", table, place) from exc
+            raise self._damage(part, "missing") from exc
         except OSError as exc:
-            with os_errors(path / name):
+            with os_errors(path / part.name):
                 raise exc
-        if found != place.sum:
-            raise self._damage(name, _CHANGED, table, place)
-        if place.file is not None:
-            self._compared.add((name, place.sum))
+        if found != part.checksum:
+            raise self._damage(part, _CHANGED)
+        if not _is_of_one_chunk(part):
+            self._compared.add(part)
 
-    def _damage(self, name: str, said: str, table: str, place: Place) -> DamagedPart:
-        return DamagedPart(self._folder.address(name), said, table, place)
+    # Reading
 
-    def read(self, table: str, places: Sequence[Place]) -> pl.DataFrame:
-        """The rows of these places, in this order; `DamagedPart` where a part is missing or
+    def read(self, table: str, ranges: Sequence[RowRange]) -> pl.DataFrame:
+        """The rows of these ranges, in this order; `DamagedPart` where a part is missing or
         damaged."""
-        if not places:
+        if not ranges:
             return empty(table).collect()
-        by_file: dict[tuple[str, Merged] | None, list[Place]] = {}
-        for place in places:
-            by_file.setdefault(place.file and (place.step, place.file), []).append(place)
-        frames: dict[Place, pl.DataFrame] = {}
-        for together in by_file.values():
-            frames.update(zip(together, self._read_together(table, together), strict=True))
-        return pl.concat([frames[place] for place in places])
+        by_part: dict[PartLocation, list[RowRange]] = {}
+        for each in ranges:
+            by_part.setdefault(each.part, []).append(each)
+        found = self._each(self._read_part, by_part.values())
+        frames = dict(zip(itertools.chain(*by_part.values()), itertools.chain(*found), strict=True))
+        return pl.concat([frames[each] for each in ranges])
 
-    def scan(self, table: str, places: Sequence[Place]) -> pl.LazyFrame:
-        """The rows of these places, in this order, without loading them; `DamagedPart` as far as
-        that is seen on a disk."""
-        if not places:
-            return empty(table)
-        for place in places:
-            self._compare(table, _place_name(table, place), place)
-        scans = []
-        for is_own, group in itertools.groupby(places, lambda place: place.file is None):
-            if is_own:
-                names = [_place_name(table, place) for place in group]
-                scans.append(_scan(table, [self._folder.address(name) for name in names]))
+    def _read_part(self, ranges: Sequence[RowRange]) -> list[pl.DataFrame]:
+        """The rows of ranges of one part, a frame each."""
+        part = ranges[0].part
+        first = min(each.offset for each in ranges)
+        rows = max(each.offset + each.rows for each in ranges) - first
+        try:
+            if _is_of_one_chunk(part):
+                frame = _scan(part.table, [io.BytesIO(self._content(part))]).collect()
             else:
-                scans += [self._scan_merged(table, place) for place in group]
-        return scans[0] if len(scans) == 1 else pl.concat(scans)
-
-    def _scan_merged(self, table: str, place: Place) -> pl.LazyFrame:
-        address = self._folder.address(_place_name(table, place))
-        return _scan(table, [address]).slice(place.offset, place.rows)
-
-    def _read_together(self, table: str, places: Sequence[Place]) -> list[pl.DataFrame]:
-        """The rows of places that lie in one merged file, or all in files of their own."""
-        if places[0].file is None:
-            return self._read_own(table, places)
-        first = min(place.offset for place in places)
-        end = max(place.offset + place.rows for place in places)
-        name = _place_name(table, places[0])
-        with self._damage_named(name, table, places[0]):
-            self._compare(table, name, places[0])
-            all_of_them = self._scan_merged(
-                table, places[0]._replace(offset=first, rows=end - first)
-            ).collect()
-        if all_of_them.height < end - first:
-            raise self._damage(name, "damaged: rows are missing", table, places[0])
-        return [all_of_them.slice(place.offset - first, place.rows) for place in places]
-
-    def _read_own(self, table: str, places: Sequence[Place]) -> list[pl.DataFrame]:
-        try:
-            frame = _scan(table, self._sources(table, places)).collect()
-        except (OSError, pl.exceptions.PolarsError):
-            return [self._read_one(table, place) for place in places]
-        if frame.height != sum(place.rows for place in places):
-            return [self._read_one(table, place) for place in places]
-        ends = itertools.accumulate(place.rows for place in places)
-        return [
-            frame.slice(end - place.rows, place.rows)
-            for end, place in zip(ends, places, strict=True)
-        ]
-
-    def _write_part(self, name: str, frame: pl.DataFrame) -> Sum | None:
-        if frame.is_empty():
-            self._folder.delete(name)
-            return None
-        buffer = io.BytesIO()
-        frame.write_parquet(buffer, compression="zstd")
-        content = buffer.getbuffer()
-        self._folder.write(name, content)
-        return Sum(len(content), zlib.crc32(content))
-
-    def _sources(self, table: str, places: Sequence[Place]) -> Sequence[io.BytesIO]:
-        """The contents of parts of one chunk; of a store many are got at a time."""
-
-        def content(place: Place) -> io.BytesIO:
-            name = _place_name(table, place)
-            found = self._folder.read(name)
-            if place.sum not in (None, Sum(len(found), zlib.crc32(found))):
-                raise self._damage(name, _CHANGED, table, place)
-            return io.BytesIO(found)
-
-        if self._folder.local is not None or len(places) == 1:
-            return [content(place) for place in places]
-        with concurrent.futures.ThreadPoolExecutor(min(_AT_ONCE, len(places))) as pool:
-            return list(pool.map(content, places))
-
-    def _read_one(self, table: str, place: Place) -> pl.DataFrame:
-        """One part; `DamagedPart` that names it where it is missing or damaged."""
-        with self._damage_named(_place_name(table, place), table, place):
-            frame = _scan(table, self._sources(table, [place])).collect()
-        if frame.height != place.rows:
-            raise self._damage(
-                _place_name(table, place), "damaged: not the rows it had", table, place
-            )
-        return frame
-
-    @contextlib.contextmanager
-    def _damage_named(self, name: str, table: str, place: Place) -> Iterator[None]:
-        """The damage of a part, in words; a store is asked first whether it gives the part."""
-        try:
-            yield
+                self.compare(part)
+                frame = self._scan_range(RowRange(part, part.first, first, rows)).collect()
         except (OSError, pl.exceptions.PolarsError) as exc:
-            reason, is_gone = why(exc), isinstance(exc, _NO_FILE)
-            if self._folder.local is None:
-                is_gone = not self._folder.exists(name)
-                reason = reason if "object-store" not in reason else "it cannot be read there"
-            said = "missing" if is_gone else f"missing or damaged: {reason}"
-            raise self._damage(name, said, table, place) from exc
+            raise self._damage_of(part, exc) from exc
+        if frame.height != rows:
+            raise self._damage(part, "damaged: not the rows it had")
+        return [frame.slice(each.offset - first, each.rows) for each in ranges]
+
+    def _content(self, part: PartLocation) -> bytes:
+        content = self._storage.read(part.name)
+        if Checksum.of(content) != part.checksum:
+            raise self._damage(part, _CHANGED)
+        return content
+
+    def scan(self, table: str, ranges: Sequence[RowRange]) -> pl.LazyFrame:
+        """The rows of these ranges, in this order, without loading them; `DamagedPart` as far as
+        damage is seen on a disk."""
+        for each in ranges:
+            self.compare(each.part)
+        scans = []
+        for is_small, group in itertools.groupby(ranges, lambda each: _is_of_one_chunk(each.part)):
+            if is_small:
+                names = [self._storage.address(each.part.name) for each in group]
+                scans.append(_scan(table, names))
+            else:
+                scans += map(self._scan_range, group)
+        return pl.concat(scans) if scans else empty(table)
+
+    def _scan_range(self, rows: RowRange) -> pl.LazyFrame:
+        address = self._storage.address(rows.part.name)
+        return _scan(rows.part.table, [address]).slice(rows.offset, rows.rows)
+
+    def _each(self, call: Callable[..., T], *arguments: Collection[Any]) -> list[T]:
+        """The results of a call for each argument; requests to a store go in threads."""
+        if self._storage.local is not None or len(arguments[0]) == 1:
+            return list(map(call, *arguments))
+        with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
+            return list(pool.map(call, *arguments))
+
+    def _damage(self, part: PartLocation, said: str) -> DamagedPart:
+        return DamagedPart(self._storage.address(part.name), said, part)
+
+    def _damage_of(self, part: PartLocation, error: Exception) -> DamagedPart:
+        """The damage that an error shows; a store is asked first whether it has the part."""
+        reason, is_missing = why(error), isinstance(error, _NO_FILE)
+        if self._storage.local is None:
+            is_missing = not self._storage.exists(part.name)
+            reason = reason if "object-store" not in reason else "it cannot be read there"
+        return self._damage(part, "missing" if is_missing else f"missing or damaged: {reason}")
 
 
-def _why_not(size: int | None, expected: Sum | None) -> str:
+def _is_of_one_chunk(part: PartLocation) -> bool:
+    return part.end - part.first == 1
+
+
+def _is_part(name: str) -> bool:
+    table, _, file = name.partition("/")
+    return bool(table) and file.startswith("part-") and "/" not in file
+
+
+def _why_not(size: int | None, expected: Checksum | None) -> str:
     """The damage that a file of this size shows, in words; empty where there is none."""
     if size is None:
         return "missing"
     if expected is not None and size != expected.size:
-        return f"damaged: {size:,} bytes, not {expected.size:,}"
-    return "" if size else "damaged: empty"
-
-
-def sum_of_file(path: Path) -> Sum:
-    """The sum of a file on this machine."""
-    size = crc = 0
-    with path.open("rb") as stream:
-        while block := stream.read(_BLOCK):
-            size, crc = size + len(block), zlib.crc32(block, crc)
-    return Sum(size, crc)
+        return f"damaged: {size:,} bytes, not {expected.size:,}" if size else "damaged: empty"
+    return ""
 
 
 def empty(table: str) -> pl.LazyFrame:
@@ -325,35 +400,17 @@ def empty(table: str) -> pl.LazyFrame:
     return TABLES[table].empty().lazy() if table in TABLES else pl.LazyFrame()
 
 
-def _name(table: str, chunk: int, step: str) -> str:
-    return f"{table}/part-{chunk:06d}{_suffix(table, step)}.parquet"
-
-
-def _merged_name(table: str, step: str, file: Merged) -> str:
-    chunks = f"{file.first:06d}-{file.end - 1:06d}.{file.generation}"
-    return f"{table}/part-{chunks}{_suffix(table, step)}.parquet"
-
-
-def _place_name(table: str, place: Place) -> str:
-    if place.file is None:
-        return _name(table, place.chunk, place.step)
-    return _merged_name(table, place.step, place.file)
-
-
-def _suffix(table: str, step: str) -> str:
-    return "" if table in SINGLE_STEP_TABLES else f"-{step}"
-
-
 def checked(step: str, frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     """The frames with their columns in the order of the tables.
 
-    `ValueError` where one is not what its table says, or step or table cannot be names of files.
+    `ValueError` where a frame has another schema than its table, or step or table cannot be in
+    the name of a file.
     """
     if not _STEP_NAME.fullmatch(step):
         raise ValueError(f"not a name for a step: {step!r}")
     found = {}
     for table, frame in frames.items():
-        if not _NAME.fullmatch(table):
+        if not _TABLE_NAME.fullmatch(table):
             raise ValueError(f"not a name for a table: {table!r}")
         found[table] = frame
         if table in TABLES:
@@ -364,15 +421,13 @@ def checked(step: str, frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataF
     return found
 
 
-def _scan(table: str, sources: Sequence[object]) -> pl.LazyFrame:
-    found: list[object] = list(sources)
-    if table not in TABLES:
-        return pl.scan_parquet(found, glob=False)  # type: ignore[arg-type]  # paths or contents
-    # A column that an older claimscore did not write is null, one of a newer is left out.
-    return pl.scan_parquet(
-        found,  # type: ignore[arg-type]  # paths or contents
-        glob=False,
-        schema=TABLES[table].schema,
-        missing_columns="insert",
-        extra_columns="ignore",
-    )
+def _scan(table: str, sources: Sequence[Path | str | io.BytesIO]) -> pl.LazyFrame:
+    schema = TABLES[table].schema if table in TABLES else None
+    return pl.scan_parquet(list(sources), glob=False, schema=schema)  # type: ignore[arg-type]
+
+
+def spans(chunks: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Chunks as few ranges, each with its first chunk and its end (exclusive)."""
+    for _, group in itertools.groupby(enumerate(sorted(chunks)), lambda pair: pair[1] - pair[0]):
+        numbers = [chunk for _, chunk in group]
+        yield numbers[0], numbers[-1] + 1

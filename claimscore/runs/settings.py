@@ -1,26 +1,95 @@
-"""Settings of a run as TOML, and what differs between two runs. Pure."""
+"""The settings of a run: run.toml and its copy, and the differences between two runs."""
 
 from __future__ import annotations
 
 import tomllib
+import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import tomli_w
 
 from claimscore.errors import ConfigError
+from claimscore.storage import Storage
+
+#: The folder of a run directory for what concerns the run alone.
+STATE = ".state"
+
+RUN_TOML = "run.toml"
+
+#: The copy is written first, so run.toml is never newer.
+SETTINGS_FILES = (RUN_TOML, f"{STATE}/{RUN_TOML}")
 
 #: The one table of settings whose lists and tables may grow between runs.
 ADDITIVE = "additive"
 
+_HEADER = "# Written by claimscore: everything that determines the results of this run.\n"
+_CHECK = b"# CRC-32 of the lines above: "
+
 _ABSENT = object()
+_MISSING = "missing"
 
 
-class Merged(NamedTuple):
-    """The settings to store, and why they cannot be (empty where they can)."""
+class StoredSettings(NamedTuple):
+    """The settings, None where there is no file; whether both files are whole; and the damage of
+    run.toml, for people."""
+
+    settings: dict[str, Any] | None
+    whole: bool = True
+    damage: str = ""
+
+
+class MergedSettings(NamedTuple):
+    """The settings to store, and the reasons against that (empty where there are none)."""
 
     value: dict[str, Any]
     differences: list[str]
+
+
+# Files
+
+
+def has_settings(storage: Storage) -> bool:
+    """Whether run.toml or its copy is there."""
+    return any(map(storage.exists, SETTINGS_FILES))
+
+
+def write_settings(storage: Storage, settings: Mapping[str, Any]) -> None:
+    """Replace both files, each with a last line that says whether it is whole."""
+    text = (_HEADER + to_toml(settings)).encode()
+    content = text + _CHECK + f"{zlib.crc32(text):08x}\n".encode()
+    for name in reversed(SETTINGS_FILES):
+        storage.write(name, content)
+
+
+def read_settings(storage: Storage) -> StoredSettings:
+    """The settings of run.toml, or of its copy where run.toml is damaged.
+
+    `ConfigError` where both are damaged.
+    """
+    settings, damage = _read(storage, RUN_TOML)
+    if settings is not None:
+        return StoredSettings(settings, storage.exists(SETTINGS_FILES[1]))
+    copy, damage_of_copy = _read(storage, SETTINGS_FILES[1])
+    address = storage.address(RUN_TOML)
+    if copy is not None:
+        return StoredSettings(copy, False, f"{address}: {damage}")
+    if damage == damage_of_copy == _MISSING:
+        return StoredSettings(None)
+    raise ConfigError(
+        f"{address}: {damage}; name another --out and run again (answers are in the cache)"
+    )
+
+
+def _read(storage: Storage, name: str) -> tuple[dict[str, Any] | None, str]:
+    """The settings of a file, or None and its damage."""
+    try:
+        text, _, check = storage.read(name).rpartition(_CHECK)
+        if check.strip() == b"%08x" % zlib.crc32(text):
+            return tomllib.loads(text.decode()), ""
+    except FileNotFoundError:
+        return None, _MISSING
+    return None, "damaged: not what was written"
 
 
 def to_toml(settings: Mapping[str, Any]) -> str:
@@ -33,23 +102,37 @@ def as_stored(settings: Mapping[str, Any]) -> dict[str, Any]:
     return tomllib.loads(to_toml(settings))
 
 
-def merge(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> Merged:
+def _without_none(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(k): _without_none(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list | tuple):
+        return [_without_none(item) for item in value]
+    if isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"a setting cannot be a {type(value).__name__}: {value!r}")
+
+
+# Differences
+
+
+def merge(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> MergedSettings:
     """Both must be equal except that lists and tables under `additive` may grow.
 
     A list keeps its old order, and new items follow; a table gets new names, but a name
     that it has keeps its value.
     """
-    differences = [
-        f"{name}: was {_shown(old)}, now {_shown(new)}"
-        for name, old, new in _pairs(_flat(_fixed(stored)), _flat(_fixed(wanted)))
-        if not _same(old, new)
-    ]
+    old, new = _flat(_fixed(stored)), _flat(_fixed(wanted))
+    differences = []
+    for name in dict.fromkeys((*old, *new)):
+        was, now = old.get(name, _ABSENT), new.get(name, _ABSENT)
+        if not _same(was, now):
+            differences.append(f"{name}: was {_shown(was)}, now {_shown(now)}")
     value = dict(stored)
     if ADDITIVE in stored or ADDITIVE in wanted:
         value[ADDITIVE] = _grown(
             ADDITIVE, stored.get(ADDITIVE, {}), wanted.get(ADDITIVE, {}), differences
         )
-    return Merged(value, differences)
+    return MergedSettings(value, differences)
 
 
 def agreed(
@@ -57,7 +140,7 @@ def agreed(
 ) -> dict[str, Any]:
     """Both together; `ConfigError` with every difference where they do not agree.
 
-    `called` is what users call a setting, by its dotted name; `where` names the run directory.
+    `called` is the option of a setting, by its dotted name; `where` names the run directory.
     """
     merged, differences = merge(stored, wanted)
     if differences:
@@ -86,16 +169,6 @@ def without(settings: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]
     return kept
 
 
-def _without_none(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(k): _without_none(v) for k, v in value.items() if v is not None}
-    if isinstance(value, list | tuple):
-        return [_without_none(item) for item in value]
-    if isinstance(value, bool | int | float | str):
-        return value
-    raise TypeError(f"a setting cannot be a {type(value).__name__}: {value!r}")
-
-
 def _fixed(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name != ADDITIVE}
 
@@ -108,11 +181,6 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[prefix + name] = value
     return flat
-
-
-def _pairs(stored: dict[str, Any], wanted: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    names = dict.fromkeys((*stored, *wanted))
-    return [(name, stored.get(name, _ABSENT), wanted.get(name, _ABSENT)) for name in names]
 
 
 def _same(old: Any, new: Any) -> bool:

@@ -1,27 +1,23 @@
-"""A folder on a disk: files are synced and renamed into place."""
+"""Files on a disk, synced and renamed into place."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from claimscore.atomic import atomic_file, os_errors, sync_folder, write_bytes
-from claimscore.file_lock import FileLock
+from claimscore.atomic import atomic_path, os_errors, sync_folder, write_bytes
 from claimscore.storage.interface import Stat, checked
-
-#: What file systems answer that know no second name for a file.
-_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 
 
 class LocalStorage:
-    """A `Storage` on a disk that one machine, or several by NFS or the like, have in common."""
+    """A `Storage` in a folder, also one that several machines share (NFS or the like)."""
+
+    writable = True
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -37,10 +33,6 @@ class LocalStorage:
     def local(self) -> Path:
         return self._path
 
-    @property
-    def writable(self) -> bool:
-        return True
-
     def address(self, name: str = "") -> Path:
         return self._path / checked(name) if name else self._path
 
@@ -55,9 +47,6 @@ class LocalStorage:
         with self._reading(name) as path:
             return path.open("rb")
 
-    def size(self, name: str) -> int:
-        return self.stat(name).size
-
     def stat(self, name: str) -> Stat:
         with self._reading(name) as path:
             found = path.stat()
@@ -66,51 +55,22 @@ class LocalStorage:
             return Stat(found.st_size, f"{found.st_size} {found.st_mtime_ns}")
 
     def exists(self, name: str) -> bool:
-        path = self._path / checked(name)
+        path = self.address(checked(name))
         with os_errors(path):
             return path.is_file()
-
-    def version(self, name: str) -> str | None:
-        try:
-            return hashlib.sha256(self.read(name)).hexdigest()
-        except FileNotFoundError:
-            return None
 
     def write(self, name: str, data: bytes | memoryview) -> None:
         write_bytes(self._with_parents(name), data)
 
-    def upload(self, name: str, path: Path) -> None:
-        target = self._with_parents(name)
-        with atomic_file(target) as copy, path.open("rb") as source:
-            shutil.copyfileobj(source, copy, 1 << 20)
-
-    def create(self, name: str, data: bytes | memoryview) -> bool:
-        path = self._with_parents(name)
-        if os.path.lexists(path):
-            return False
-        ready = path.with_name(f".{path.name}.{os.urandom(4).hex()}.new.tmp")
-        write_bytes(ready, data)
-        try:
-            with os_errors(path):
-                return _linked(ready, path)
-        finally:
-            with contextlib.suppress(OSError):
-                ready.unlink()
-
-    def replace_if(self, name: str, data: bytes | memoryview, version: str) -> str | None:
-        path = self._path / checked(name)
-        if not path.parent.is_dir():
-            return None
-        with _locked(path):
-            if self.version(name) != version:
-                return None
-            write_bytes(path, data)
-        return hashlib.sha256(data).hexdigest()
+    @contextlib.contextmanager
+    def writing(self, name: str) -> Iterator[Path]:
+        with atomic_path(self._with_parents(name)) as path:
+            yield path
 
     def delete(self, *names: str) -> None:
         folders = set()
         for name in names:
-            path = self._path / checked(name)
+            path = self.address(checked(name))
             with os_errors(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 path.unlink()
                 folders.add(path.parent)
@@ -133,12 +93,12 @@ class LocalStorage:
         found = {}
         for name in self.names(prefix):
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                found[name] = self.size(name)
+                found[name] = self.stat(name).size
         return found
 
     @contextlib.contextmanager
     def _reading(self, name: str) -> Iterator[Path]:
-        path = self._path / checked(name)
+        path = self.address(checked(name))
         try:
             yield path
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -148,42 +108,12 @@ class LocalStorage:
                 raise
 
     def _with_parents(self, name: str) -> Path:
-        path = self._path / checked(name)
-        missing = []
-        folder = path.parent
-        while not folder.exists():
-            missing.append(folder)
-            folder = folder.parent
+        """The path, in a folder that is there and survives a power cut."""
+        path = self.address(checked(name))
+        parents = (path.parent, *path.parent.parents)
+        missing = [folder for folder in parents if not folder.exists()]
         with os_errors(path.parent):
             for folder in reversed(missing):
-                folder.mkdir(exist_ok=True)
+                folder.mkdir(mode=0o700, exist_ok=True)
                 sync_folder(folder.parent)
         return path
-
-
-def _linked(ready: Path, path: Path) -> bool:
-    """Give a finished file its name, unless another has it: a link never replaces."""
-    try:
-        os.link(ready, path)
-    except FileExistsError:
-        return False
-    except OSError as exc:
-        if exc.errno not in _NO_LINKS:
-            raise
-        with _locked(path):
-            if os.path.lexists(path):
-                return False
-            ready.replace(path)
-    sync_folder(path.parent)
-    return True
-
-
-def _locked(path: Path) -> FileLock:
-    """One process, or thread, at a time compares and replaces a file."""
-    lock = None
-    with os_errors(path):
-        while lock is None:
-            lock = FileLock.take(
-                path.with_name(f".{path.name}.lock"), patience_s=60.0, required=False
-            )
-    return lock

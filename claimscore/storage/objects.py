@@ -1,17 +1,18 @@
-"""A folder in an object store, through obstore. The only part that calls it.
+"""Files in an object store, through obstore.
 
-A PUT is atomic in every store: a reader gets the old content or the new one, whole. What is
-longer than a part (5 MiB) goes up in parts that become one object at the end. What is written
-only if nothing is there, or only if the version is still the same, is one request that the
-store itself judges, so of several that try at once one succeeds.
+A PUT is atomic in every store: a reader gets the old content or the new one, whole. A content
+longer than 5 MiB goes up in pieces that become one object at the end. A conditional write is one
+request that the store itself judges, so of several writers at once one succeeds.
 """
 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import io
 import itertools
 import json
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -26,8 +27,7 @@ from claimscore.errors import ConfigError
 from claimscore.storage.addresses import Address
 from claimscore.storage.interface import Stat, checked
 from claimscore.storage.ranges import RangeReader
-from claimscore.storage.stores import no_bucket, open_store, store_errors
-from claimscore.storage.waiting import interruptible
+from claimscore.storage.stores import interruptible, no_bucket, open_store, store_errors
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, PutMode, PutResult, UpdateVersion
@@ -37,18 +37,25 @@ _UPLOADS = 4
 
 
 class ObjectStorage:
-    """A `Storage` in a bucket, or on a web server, from which one can only read."""
+    """A `Storage` in a bucket, or on a web server, which is read-only.
+
+    Beyond `Storage` it has the conditional writes of a store: `create`, `version`, `replace_if`.
+    After a lost connection obstore repeats the request, so the writer that succeeded may be
+    answered False or None: then the content tells.
+    """
+
+    local = None
 
     def __init__(
         self, store: ObjectStore, address: Address, wrote: threading.Event | None = None
     ) -> None:
         self._store = store
         self._address = address
-        self._wrote = wrote or threading.Event()  # for all folders of this connection
+        self._wrote = wrote or threading.Event()  # shared by all children
 
     @classmethod
     def at(cls, address: Address) -> ObjectStorage:
-        """The folder at an address."""
+        """The files below an address; raises `ConfigError` where credentials are missing."""
         return cls(open_store(address), address)
 
     def __repr__(self) -> str:
@@ -57,10 +64,6 @@ class ObjectStorage:
     @property
     def name(self) -> str:
         return str(self._address)
-
-    @property
-    def local(self) -> None:
-        return None
 
     @property
     def writable(self) -> bool:
@@ -85,41 +88,45 @@ class ObjectStorage:
         )
         return io.BufferedReader(reader, 1 << 20)
 
-    def size(self, name: str) -> int:
-        return self._head(name)["size"]
-
     def stat(self, name: str) -> Stat:
         meta = self._head(name)
         version = meta["e_tag"] or str(meta["last_modified"])
         return Stat(meta["size"], f"{meta['size']} {version} {meta['version'] or ''}".strip())
 
     def exists(self, name: str) -> bool:
-        try:
-            self._head(name)
-        except FileNotFoundError:
-            return False
-        return True
-
-    def version(self, name: str) -> str | None:
-        try:
-            return _version(self._head(name))
-        except FileNotFoundError:
-            return None
+        return self.version(name) is not None
 
     def write(self, name: str, data: bytes | memoryview) -> None:
         self._put(name, _flat(data))
 
+    @contextlib.contextmanager
+    def writing(self, name: str) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(prefix="claimscore-") as scratch:
+            path = Path(scratch, "file")
+            yield path
+            self.upload(name, path)
+
     def upload(self, name: str, path: Path) -> None:
+        """Replace the content by a local file's, of any length, wholly or not at all."""
         self._put(name, path)
 
     def create(self, name: str, data: bytes | memoryview) -> bool:
+        """Write unless the file is there; of several writers at once, at most one gets True."""
         try:
             self._put(name, _flat(data), "create")
         except exceptions.AlreadyExistsError:
             return False
         return True
 
+    def version(self, name: str) -> str | None:
+        """The version that `replace_if` compares; None where there is no file."""
+        try:
+            return _version(self._head(name))
+        except FileNotFoundError:
+            return None
+
     def replace_if(self, name: str, data: bytes | memoryview, version: str) -> str | None:
+        """Replace the content if it still has this version; the new version, or None."""
         expected = cast("UpdateVersion", json.loads(version))
         try:
             return _version(self._put(name, _flat(data), expected))
@@ -145,8 +152,23 @@ class ObjectStorage:
     def sizes(self, prefix: str = "") -> dict[str, int]:
         return dict(sorted(self._listed(prefix)))
 
-    def some_names(self, prefix: str = "") -> list[str]:
-        """Up to a thousand of the names, for messages: there may be millions."""
+    def suggestion(self, name: str) -> str:
+        """A hint to put behind `there is no such file`: it is a folder, or others have similar
+        names.
+
+        Raises the errors of listing, which tell a missing bucket from a missing object.
+        """
+        if not self.writable:
+            return ""
+        if self._some_names(name):
+            return f"; it is a folder: name a file in it or a pattern such as {name}/*.jsonl"
+        close = difflib.get_close_matches(name, self._some_names(name.rpartition("/")[0]), n=3)
+        if not close:
+            return ""
+        return "; did you mean " + " or ".join(self.address(other) for other in close) + "?"
+
+    def _some_names(self, prefix: str) -> list[str]:
+        """Up to a thousand of the names: there may be millions."""
         return [name for name, _ in itertools.islice(self._listed(prefix), 1_000)]
 
     def _listed(self, prefix: str) -> Iterator[tuple[str, int]]:

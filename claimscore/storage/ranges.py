@@ -11,23 +11,21 @@ import obstore
 from obstore import exceptions
 
 from claimscore.errors import ConfigError
-from claimscore.storage.stores import store_errors
-from claimscore.storage.waiting import interruptible
+from claimscore.storage.stores import interruptible, store_errors
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta
     from obstore.store import ObjectStore
 
-#: What is asked for at a time: long enough to hide a round trip, short for a slow line.
+#: Bytes of one request: enough to hide a round trip, few for a slow line.
 RANGE_BYTES = 8 << 20
 
 
 class RangeReader(io.RawIOBase):
     """Holds one range in memory, whatever the object's length, and no connection between two.
 
-    So a reader may take its time: hours between two lines are no matter. `ConfigError` where
-    the object is no longer the version that was looked at. A web server that knows no ranges is
-    read whole, into a temporary file without a name.
+    So hours may pass between two lines. `ConfigError` where the object has another version than
+    at the start. A web server without ranges is read whole, into a temporary file without a name.
     """
 
     def __init__(

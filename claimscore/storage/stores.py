@@ -1,6 +1,6 @@
 """Connections to object stores: the settings that polars reads, and their errors in our words.
 
-The stores' own environment variables say where they are and who asks (`AWS_ENDPOINT_URL`,
+The stores' own environment variables hold endpoint and credentials (`AWS_ENDPOINT_URL`,
 `AWS_ACCESS_KEY_ID`, `GOOGLE_APPLICATION_CREDENTIALS`, `AZURE_STORAGE_ACCOUNT_NAME` and so on);
 obstore reads them as polars does. Where no AWS key is among them and boto3 is installed,
 profiles and roles are boto3's business, as they are in polars.
@@ -11,9 +11,11 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from obstore import exceptions
@@ -25,6 +27,10 @@ from claimscore.storage.addresses import Address
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
+
+T = TypeVar("T")
+
+_LOOK_S = 0.5
 
 #: Tried again for a minute, every 5 s at least: a store that is away for longer stops the run.
 RETRY: RetryConfig = {
@@ -94,6 +100,28 @@ def _boto3_credentials(address: Address) -> Any:
         raise ConfigError(f"{address.root}: {exc}") from exc
 
 
+def interruptible(call: Callable[[], T]) -> T:
+    """The call's result; in the main thread, an interrupt is raised at once.
+
+    obstore hears no signals while it waits or tries again, which may be a minute: so another
+    thread waits for it. The request that was under way at the interrupt may still be done.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    answer: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as exc:  # raised in the waiting thread
+            answer.set_exception(exc)
+
+    threading.Thread(target=work, name="object store", daemon=True).start()
+    while not wait((answer,), timeout=_LOOK_S).done:
+        pass  # a signal that came just before the wait began is heard now
+    return answer.result()
+
+
 #: A store's answers to a condition, which the caller handles.
 _ANSWERS = (exceptions.AlreadyExistsError, exceptions.PreconditionError)
 
@@ -102,9 +130,9 @@ _ANSWERS = (exceptions.AlreadyExistsError, exceptions.PreconditionError)
 def store_errors(kind: str, address: str, *, worked: bool = False) -> Iterator[None]:
     """Map a store's error to one of ours; `FileNotFoundError` only where the bucket is there.
 
-    What a store says is read for its codes and never shown: an address with a signature or a
-    request's headers may be in it. `worked` says that this process has written there: a refusal
-    is then no mistake of the command, and stops it like a store that is away.
+    The message of a store is read for its codes and never shown: it may contain a signed address
+    or a request's headers. `worked` means that this process has written there: a refusal is then
+    no mistake of the command, and stops it like an unreachable store.
     """
     try:
         yield

@@ -45,7 +45,7 @@ from claimscore.evaluation.compare.units import (
     read_units,
 )
 from claimscore.pipeline.encoders.protocols import Embedder
-from claimscore.runs import again_where_merged
+from claimscore.runs import retry_if_compacted
 
 #: So many ids that one run lacks are named.
 NAMED_IDS = 5
@@ -133,7 +133,7 @@ class Comparison:
         return sum(row.difference.p_bootstrap is not None for row in rows)
 
 
-@again_where_merged
+@retry_if_compacted
 def compare(
     config: CompareConfig,
     embedder: Embedder | None = None,

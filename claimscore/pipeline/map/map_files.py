@@ -11,27 +11,24 @@ rows alone.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import glob
 import io
 import json
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import polars as pl
 
-from claimscore.atomic import atomic_path
 from claimscore.errors import ConfigError
 from claimscore.pipeline.map.table_prompt import ERROR_COLUMN, STAGE
 from claimscore.pipeline.scoring import failures_by_kind
 from claimscore.pipeline.spending import run_spent
 from claimscore.runs import RunDirectory, damage_as_error, polars_errors
 from claimscore.runs.settings import agreed
-from claimscore.storage import is_remote, open_file, open_storage
+from claimscore.storage import Storage, is_remote, open_file, open_storage
 from claimscore.types import JSON
 
 #: The key of the settings in the Parquet metadata.
@@ -102,6 +99,7 @@ class MapFiles:
 
     def __init__(self, out: Path | str) -> None:
         if isinstance(out, str) and is_remote(out):
+            self._folder: Storage
             self._folder, self._name = open_file(out)
         else:
             self._folder, self._name = open_storage(Path(out).parent), Path(out).name
@@ -184,7 +182,7 @@ class MapFiles:
             self._folder.delete(self._failures_name)
 
     def _write(self, name: str, said: FinishedMap, rows: pl.LazyFrame) -> None:
-        with self._writing(name) as path, polars_errors(self._folder.address(name)):
+        with self._folder.writing(name) as path, polars_errors(self._folder.address(name)):
             rows.sink_parquet(
                 path,
                 compression="zstd",
@@ -192,18 +190,6 @@ class MapFiles:
                 maintain_order=True,
                 metadata=said.metadata(),
             )
-
-    @contextlib.contextmanager
-    def _writing(self, name: str) -> Iterator[Path]:
-        """A path on this machine; what is written there is the file when the block ends."""
-        if self._folder.local is not None:
-            with atomic_path(self._folder.local / name) as path:
-                yield path
-            return
-        with tempfile.TemporaryDirectory(prefix="claimscore-") as scratch:
-            path = Path(scratch) / "file.parquet"
-            yield path
-            self._folder.upload(name, path)
 
     def remove_leftovers(self) -> None:
         """Remove half-written files of a killed call: `.FILE.parquet.1a2b3c4d.tmp`."""

@@ -80,7 +80,7 @@ class MapParts:
         """
         directory, digest, table = self._directory, source.digest(), None
         if not directory.steps_done(STAGE):  # nothing was made with the settings that stand there
-            directory.strike({"records": directory.chunks_with("records")})
+            directory.invalidate({"records": directory.chunks_with("records")})
             directory.forget_settings(list(directory.settings))
         if self._finished is not None and self._base is not None:
             count, schema = self._finished.rows, self._base.schema(self._finished.columns)

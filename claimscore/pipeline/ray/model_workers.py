@@ -40,7 +40,7 @@ from claimscore.pipeline.ray.node_requirements import (
     refuse_version,
 )
 from claimscore.pipeline.settings import model_settings
-from claimscore.runs import Lies, RunDirectory, WorkerChunk
+from claimscore.runs import PartSet, RowRange, RunDirectory, WorkerChunk
 from claimscore.types import JSON
 
 #: Seconds between two heartbeats: progress comes back, and a stop is told.
@@ -82,10 +82,10 @@ class Snapshot(NamedTuple):
 
 
 class ChunkResult(NamedTuple):
-    """Where the rows of each written step of a chunk lie by table. Not `is_whole` where the run was
-    stopped before the last step."""
+    """The written parts of a chunk, by step. Not `is_whole` where the run was stopped before the
+    last step."""
 
-    written: dict[str, dict[str, Lies]]
+    written: dict[str, PartSet]
     is_whole: bool
     snapshot: Snapshot
 
@@ -116,7 +116,7 @@ class ModelActor:
         return facts
 
     def do(
-        self, chunk: int, passes: Sequence[PlannedPass], finished: dict[str, dict[str, Lies]]
+        self, chunk: int, passes: Sequence[PlannedPass], finished: dict[str, list[RowRange]]
     ) -> ChunkResult:
         """Run the passes of a chunk and write their tables."""
         files = WorkerChunk(self._settings.where, chunk, finished)
@@ -248,13 +248,13 @@ class RayModelWorker:
         finally:
             pool.at_work.discard(item.chunk)
         pool.take(result.snapshot)
-        await anyio.to_thread.run_sync(self._finish, item.chunk, result)
+        await anyio.to_thread.run_sync(self._finish, result)
         if not result.is_whole:
             raise ChunkUndoneError
 
-    def _finish(self, chunk: int, result: ChunkResult) -> None:
-        for step, lies in result.written.items():
-            self._pool.directory.finish_written(chunk, step, lies)
+    def _finish(self, result: ChunkResult) -> None:
+        for parts in result.written.values():
+            self._pool.directory.finish_written(parts)
 
     async def heartbeats(self, is_over: IsOver) -> None:
         """Hear of progress and tell of a stop until cancelled."""

@@ -5,28 +5,26 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.runs import lease as lease_module
-from claimscore.runs.lease import (
+from claimscore.runs import lock
+from claimscore.runs.lock import (
+    LOCK,
     LOOK_S,
     SKEW_S,
     VALID_S,
     Clock,
     Lease,
-    SystemClock,
     current_holder,
 )
-from claimscore.storage import LocalStorage
-
-NAME = ".lock"
+from claimscore.storage.objects import ObjectStorage
+from tests.run_tables import store_in_memory
 
 
 @dataclasses.dataclass
-class TurnedClock:
+class TurnedClock(Clock):
     """A machine's clock: `sleep` takes no time, and something may happen meanwhile."""
 
     now_s: float = 1e9
@@ -52,20 +50,20 @@ class Machines:
     """Leases of one run directory, each on a machine with a clock of its own; all end with the
     test."""
 
-    def __init__(self, folder: LocalStorage) -> None:
-        self.folder = folder
+    def __init__(self, storage: ObjectStorage) -> None:
+        self.storage = storage
         self.leases: list[Lease] = []
 
     def lease(self, clock: Clock, machine: str = "", told: list[str] | None = None) -> Lease:
         tell = [].append if told is None else told.append
-        lease = Lease(self.folder, NAME, machine, tell=tell, clock=clock)
+        lease = Lease(self.storage, machine, tell=tell, clock=clock)
         self.leases.append(lease)
         return lease
 
 
 @pytest.fixture
-def machines(tmp_path: Path) -> Iterator[Machines]:
-    found = Machines(LocalStorage(tmp_path))
+def machines() -> Iterator[Machines]:
+    found = Machines(store_in_memory())
     yield found
     for lease in found.leases:
         lease.release()
@@ -103,7 +101,7 @@ def test_a_living_holder_is_left_alone_whatever_the_clock(
         machines.lease(clock).take()
 
 
-def test_nobody_waits_for_who_is_long_dead(machines: Machines) -> None:
+def test_a_holder_that_is_long_dead_is_followed_at_once(machines: Machines) -> None:
     """The next morning it goes on at once."""
     machines.lease(TurnedClock()).take()
     clock = TurnedClock(now_s=1e9 + VALID_S + SKEW_S + 1)
@@ -111,7 +109,7 @@ def test_nobody_waits_for_who_is_long_dead(machines: Machines) -> None:
     assert clock.passed_s == 0
 
 
-def test_nobody_waits_for_a_dead_process_of_this_machine(machines: Machines) -> None:
+def test_a_dead_holder_of_this_machine_is_followed_at_once(machines: Machines) -> None:
     """The machine's own lock, which the caller holds, says that it is dead."""
     machines.lease(TurnedClock(), "here").take()
     clock = TurnedClock()
@@ -120,14 +118,14 @@ def test_nobody_waits_for_a_dead_process_of_this_machine(machines: Machines) -> 
 
 
 def test_released_lease_is_free(machines: Machines) -> None:
-    """The next one does not wait, and nobody seems to be at work."""
-    first = machines.lease(SystemClock())
+    """The next one does not wait, and no process seems to be at work."""
+    first = machines.lease(Clock())
     first.take()
-    held = current_holder(machines.folder, NAME)
+    held = current_holder(machines.storage)
     assert held is not None
     assert held.token == first.token
     first.release()
-    assert current_holder(machines.folder, NAME) is None
+    assert current_holder(machines.storage) is None
     clock = TurnedClock()
     machines.lease(clock).take()
     assert clock.passed_s == 0
@@ -136,7 +134,7 @@ def test_released_lease_is_free(machines: Machines) -> None:
 def test_old_sign_of_life_is_no_holder(machines: Machines) -> None:
     """`status` does not call a run at work that was killed."""
     machines.lease(TurnedClock()).take()
-    assert current_holder(machines.folder, NAME) is None
+    assert current_holder(machines.storage) is None
 
 
 def test_holder_that_slept_stops(machines: Machines) -> None:
@@ -147,7 +145,7 @@ def test_holder_that_slept_stops(machines: Machines) -> None:
     asleep.check()
     later = machines.lease(TurnedClock(now_s=1e9 + 3600))
     later.take()
-    asleep.check()  # it cannot know yet
+    asleep.check()  # it cannot tell yet
     clock.turn(VALID_S)
     for _ in range(2):
         with pytest.raises(StoppedEarly, match="another process has taken this run over"):
@@ -157,7 +155,7 @@ def test_holder_that_slept_stops(machines: Machines) -> None:
     later.renew()
 
 
-def test_holder_that_slept_goes_on_where_nobody_came(machines: Machines) -> None:
+def test_holder_that_slept_and_was_not_replaced_continues(machines: Machines) -> None:
     """Its lease was over, but the store says that it is still its own."""
     clock = TurnedClock()
     asleep = machines.lease(clock)
@@ -170,14 +168,14 @@ def test_lost_answer_is_no_lost_lease(machines: Machines, monkeypatch: pytest.Mo
     """A renewal that the store did, but whose answer did not arrive, is found out."""
     lease = machines.lease(TurnedClock())
     lease.take()
-    done = machines.folder.replace_if
+    done = machines.storage.replace_if
 
     def unheard(name: str, data: bytes | memoryview, version: str) -> str | None:
         done(name, data, version)
         return None
 
     with monkeypatch.context() as patch:
-        patch.setattr(machines.folder, "replace_if", unheard)
+        patch.setattr(machines.storage, "replace_if", unheard)
         lease.renew()
     lease.renew()
 
@@ -201,14 +199,14 @@ def test_two_at_once_after_a_death(machines: Machines) -> None:
 
 def test_damaged_lease_is_free(machines: Machines) -> None:
     """Whatever lies there, a run can go on."""
-    machines.folder.write(NAME, b"{")
+    machines.storage.write(LOCK, b"{")
     clock = TurnedClock()
     machines.lease(clock).take()
     assert clock.passed_s == 0
 
 
 def test_the_thread_renews(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until the lease is given back, without anybody asking."""
+    """Until the lease is given back."""
     renewed = threading.Event()
 
     class Counted(Lease):
@@ -216,9 +214,9 @@ def test_the_thread_renews(machines: Machines, monkeypatch: pytest.MonkeyPatch) 
             super().renew()
             renewed.set()
 
-    monkeypatch.setattr(lease_module, "RENEW_S", 0.01)
-    lease = Counted(machines.folder, NAME)
+    monkeypatch.setattr(lock, "RENEW_S", 0.01)
+    lease = Counted(machines.storage)
     lease.take()
     assert renewed.wait(30)
     lease.release()
-    assert current_holder(machines.folder, NAME) is None
+    assert current_holder(machines.storage) is None

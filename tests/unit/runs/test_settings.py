@@ -109,11 +109,20 @@ def test_metrics_may_grow(run: RunDirectory) -> None:
     }
 
 
-def test_broken_run_toml_is_named(run: RunDirectory) -> None:
-    """A file that somebody edited badly is no traceback."""
-    (run.path / "run.toml").write_text("seed = \n")
-    with pytest.raises(ConfigError, match=r"run\.toml: "):
-        run.check_settings(SETTINGS)
+@pytest.mark.parametrize("damage", [b"seed = \n", b"", b"seed = 1\n"])
+def test_a_damaged_run_toml_is_read_from_its_copy(run: RunDirectory, damage: bytes) -> None:
+    """An edited file is noticed and restored; with both damaged, the error names the file."""
+    run.check_settings({"seed": 0})
+    whole = run.storage.read("run.toml")
+    run.storage.write("run.toml", damage)
+    assert run.settings == {"seed": 0}
+    assert "run.toml: damaged: not what was written" in run.mend_settings()
+    assert run.storage.read("run.toml") == whole
+    assert run.mend_settings() == ""
+    for name in ("run.toml", ".state/run.toml"):
+        run.storage.write(name, damage)
+    with pytest.raises(ConfigError, match=r"run\.toml: damaged: not what was written; name anot"):
+        run.check_settings({"seed": 0})
 
 
 values = st.recursive(

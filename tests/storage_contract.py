@@ -1,0 +1,124 @@
+"""The contract of a storage, on a disk and in object stores."""
+
+from __future__ import annotations
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from claimscore.storage import Storage
+from claimscore.storage.objects import ObjectStorage
+
+
+class StorageContract:
+    """Subclasses give an empty storage."""
+
+    @pytest.fixture
+    def storage(self) -> Storage:
+        """An empty storage."""
+        raise NotImplementedError
+
+    def test_a_written_file_is_read(self, storage: Storage) -> None:
+        """Content, size and existence, of a file, an empty one and a missing one."""
+        storage.write("claims/00001.parquet", b"one")
+        storage.write("empty", b"")
+        first = storage.stat("claims/00001.parquet").version
+        storage.write("claims/00001.parquet", memoryview(b"another"))
+        assert storage.read("claims/00001.parquet") == b"another"
+        assert storage.stat("claims/00001.parquet").size == 7
+        assert storage.stat("claims/00001.parquet").version != first
+        assert storage.sizes() == {"claims/00001.parquet": 7, "empty": 0}
+        assert storage.read("empty") == b""
+        assert storage.exists("empty")
+        assert not storage.exists("claims")
+        for ask in (storage.read, storage.stat, storage.open):
+            for name in ("claims", "empty/below"):
+                with pytest.raises(FileNotFoundError):
+                    ask(name)
+
+    def test_a_child_is_the_same_place(self, storage: Storage) -> None:
+        """A file written through one is seen through the other."""
+        storage.child("claims").write("a/b", b"x")
+        assert storage.read("claims/a/b") == b"x"
+        assert list(storage.child("claims").names()) == ["a/b"]
+        assert str(storage.child("claims").address("a/b")) == f"{storage.name}/claims/a/b"
+
+    def test_names_are_sorted_and_of_whole_folders(self, storage: Storage) -> None:
+        """A prefix is a folder's name, not the beginning of one; dotted names are left out."""
+        for name in ("t/2", "t/10", "t-2/1", "t/a/b", "u", "t/.hidden"):
+            storage.write(name, b"")
+        assert list(storage.names("t")) == ["t/10", "t/2", "t/a/b"]
+        assert list(storage.names()) == ["t-2/1", "t/10", "t/2", "t/a/b", "u"]
+        assert list(storage.names("none")) == []
+
+    def test_deleting_is_idempotent(self, storage: Storage) -> None:
+        """A missing file is no error, alone or among others."""
+        storage.write("a", b"")
+        storage.write("b/c", b"")
+        storage.delete("a", "none", "none/none", "b/c")
+        storage.delete("a")
+        storage.delete()
+        assert list(storage.names()) == []
+
+    def test_a_stream_reads_and_seeks(
+        self, storage: Storage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """More than one range, from the beginning and from within."""
+        monkeypatch.setattr("claimscore.storage.ranges.RANGE_BYTES", 1000)
+        data = bytes(range(256)) * 20
+        storage.write("big", data)
+        with storage.open("big") as stream:
+            assert stream.read(10) == data[:10]
+            assert stream.read() == data[10:]
+            stream.seek(-4000, 2)
+            assert stream.read(7) == data[-4000:-3993]
+            assert stream.readline() == data[-3993 : data.index(b"\n", len(data) - 3993) + 1]
+
+    def test_a_large_file_is_written_through_a_path(self, storage: Storage) -> None:
+        """One of several pieces, byte for byte; a block that raises changes nothing."""
+        data = bytes(range(256)) * 25_000  # 6.4 MB
+        with storage.writing("results/all") as path:
+            path.write_bytes(data)
+        with contextlib.suppress(KeyboardInterrupt), storage.writing("results/all") as path:
+            path.write_bytes(b"half")
+            raise KeyboardInterrupt
+        assert storage.read("results/all") == data
+        assert list(storage.names()) == ["results/all"]
+
+    def test_wrong_names_are_refused(self, storage: Storage) -> None:
+        """No name leads out of the storage."""
+        for name in ("../x", "/x", "a//b", "a/./b", "", "x\0"):
+            with pytest.raises(ValueError, match="not a name"):
+                storage.write(name, b"")
+
+
+class ConditionalWrites:
+    """The contract of the conditional writes of an object store."""
+
+    def test_one_of_many_creates(self, storage: ObjectStorage) -> None:
+        """Of sixteen threads at once one is told that it succeeded, and its content is there."""
+        with ThreadPoolExecutor(16) as pool:
+            won = list(pool.map(lambda n: storage.create("lock/run", b"%d" % n), range(16)))
+        assert won.count(True) == 1
+        assert storage.read("lock/run") == b"%d" % won.index(True)
+
+    def test_one_of_many_replaces_a_version(self, storage: ObjectStorage) -> None:
+        """Sixteen threads saw the same version; one replaces it."""
+        storage.write("lease", b"old")
+        seen = storage.version("lease")
+        assert seen is not None
+        with ThreadPoolExecutor(16) as pool:
+            done = list(pool.map(lambda n: storage.replace_if("lease", b"%d" % n, seen), range(16)))
+        (new,) = [version for version in done if version is not None]
+        assert storage.version("lease") == new != seen
+        assert storage.read("lease") == b"%d" % done.index(new)
+        assert storage.replace_if("none", b"", seen) is None
+        assert storage.version("none") is None
+
+    def test_a_local_file_is_uploaded(self, storage: ObjectStorage, tmp_path: Path) -> None:
+        """Byte for byte."""
+        (tmp_path / "source").write_bytes(b"content")
+        storage.upload("a/b", tmp_path / "source")
+        assert storage.read("a/b") == b"content"

@@ -1,0 +1,456 @@
+"""The contract of a manifest, with both of its logs; and what each log does on its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from claimscore.errors import ConfigError, StoppedEarly
+from claimscore.runs import manifest_log
+from claimscore.runs.manifest import Manifest
+from claimscore.runs.manifest_log import FileLog, ManifestLog, ObjectLog
+from claimscore.runs.parts import Checksum, PartSet, RowRange
+from claimscore.storage.objects import ObjectStorage
+from tests.run_tables import store_in_memory
+
+#: Opens the log for the writer of this name, or for a reader.
+OpenLog = Callable[[str], ManifestLog]
+
+STEPS, TABLES, CHUNKS = ("facts", "decompose-a", "nli"), ("claims", "failures"), 12
+
+
+def own(chunk: int, step: str, **rows: int) -> PartSet:
+    """The set that a step writes for one chunk."""
+    sums = {table: Checksum(10 * n, chunk) for table, n in rows.items() if n}
+    return PartSet.of(step, chunk, chunk + 1, 0, {t: [n] for t, n in rows.items()}, sums)
+
+
+def writer(log: OpenLog, name: str = "w") -> Manifest:
+    manifest = Manifest(log(name))
+    manifest.open_for_writing()
+    return manifest
+
+
+@pytest.fixture
+def store() -> ObjectStorage:
+    return store_in_memory()
+
+
+@pytest.fixture(params=["file", "store"])
+def log(request: pytest.FixtureRequest, tmp_path: Path, store: ObjectStorage) -> OpenLog:
+    """One place for a log."""
+    if request.param == "store":
+        return lambda name: ObjectLog(store, name)
+    (tmp_path / ".state").mkdir()
+    return lambda _: FileLog(tmp_path)
+
+
+def test_every_change_is_read_back(log: OpenLog) -> None:
+    """By a reader and by the next writer; the last line about a step wins."""
+    manifest = writer(log)
+    manifest.add(own(0, "decompose", claims=2))
+    manifest.add(own(1, "decompose", claims=3, failures=0))
+    manifest.add(own(0, "decompose", claims=5))
+    manifest.add(own(0, "nli", nli=7))
+    manifest.invalidate(("nli", 0, 1))
+    for view in (manifest, Manifest(log("")), writer(log, "v"), Manifest(log(""))):
+        assert view.counts() == {"claims": 8, "failures": 0}
+        assert view.steps(0) == {"decompose"}
+        assert view.chunks_with("decompose") == [0, 1]
+        assert view.all_steps() == {"decompose"}
+        (rows,) = view.finished(1)["decompose"]
+        assert (rows.rows, rows.part.checksum) == (3, Checksum(30, 1))
+
+
+def test_threads_commit_in_groups(log: OpenLog) -> None:
+    """Steps that finish during a write are the next group, and count after it."""
+    manifest = writer(log)
+    began, go_on, appends = threading.Event(), threading.Event(), []
+    append = manifest._log.append
+
+    def slow(lines: bytes) -> None:
+        began.set()
+        assert go_on.wait(30)
+        appends.append(lines.count(b"\n"))
+        append(lines)
+
+    manifest._log.append = slow  # type: ignore[method-assign]
+    with ThreadPoolExecutor(9) as pool:
+        first = pool.submit(manifest.add, own(0, "a"))
+        assert began.wait(30)
+        others = [pool.submit(manifest.add, own(chunk, "a")) for chunk in range(1, 9)]
+        while len(manifest._waiting) < 8:
+            threading.Event().wait(0.001)
+        assert not any(one.done() for one in (first, *others))
+        assert not manifest.chunks_with("a")
+        go_on.set()
+    assert appends == [1, 8]
+    assert len(manifest.chunks_with("a")) == len(Manifest(log("")).chunks_with("a")) == 9
+
+
+def test_an_error_fails_the_whole_group(log: OpenLog) -> None:
+    """Every thread of the group hears of it, nothing counts, and the next change is kept."""
+    manifest = writer(log)
+    append = manifest._log.append
+
+    def away(_: bytes) -> None:
+        raise StoppedEarly("the store was not reached")
+
+    manifest._log.append = away  # type: ignore[method-assign]
+    with ThreadPoolExecutor(4) as pool:
+        for one in [pool.submit(manifest.add, own(chunk, "a")) for chunk in range(4)]:
+            with pytest.raises(StoppedEarly, match="not reached"):
+                one.result()
+    assert not manifest.chunks_with("a")
+    assert not Manifest(log("")).chunks_with("a")
+    manifest._log.append = append  # type: ignore[method-assign]
+    manifest.add(own(0, "a"))
+    assert Manifest(log("")).chunks_with("a") == [0]
+
+
+def test_a_long_log_is_shortened(log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is written; every reader sees all steps."""
+    for name in ("_LINES", "_LINES_A_SET", "_SEGMENTS"):
+        monkeypatch.setattr(manifest_log, name, 5)
+    manifest = writer(log)
+    for n in range(100):
+        manifest.add(own(n % 3, "a", claims=n))
+    manifest.invalidate(("a", 0, 1))
+    for view in (manifest, Manifest(log("")), writer(log, "v")):
+        assert view.counts() == {"claims": 97 + 98}
+    (n_lines,) = [sum(len(list(lines)) for _, lines in log("").read())]
+    assert n_lines <= 25
+
+
+@pytest.mark.parametrize("damage", [b"garbage\n", b'{"step":"a"}\n', b"\0" * 40 + b"\n"])
+def test_damaged_lines_are_named_and_left_out(
+    log: OpenLog, store: ObjectStorage, tmp_path: Path, damage: bytes
+) -> None:
+    """A reader names the line; the next writer takes it out, and its step is undone."""
+    manifest = writer(log)
+    for chunk in range(3):
+        manifest.add(own(chunk, "a", claims=1))
+    if (tmp_path / ".state").exists():
+        path = tmp_path / ".state" / "manifest.log"
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join([lines[0], damage, lines[2]]))
+        where = f"{path}, line 2: damaged"
+    else:
+        name = ".state/manifest/00000003.log"
+        store.write(name, damage + store.read(name).splitlines()[-1] + b"\n")
+        where = f"{store.name}/{name}, line 1: damaged"
+    found = Manifest(log(""))
+    assert (found.damaged, found.chunks_with("a")) == ([where], [0, 2])
+    again = writer(log, "next")
+    assert again.damaged == [where]
+    again.add(own(1, "a", claims=1))
+    assert (Manifest(log("")).damaged, Manifest(log("")).counts()) == ([], {"claims": 3})
+
+
+def test_an_older_format_is_refused(log: OpenLog, store: ObjectStorage, tmp_path: Path) -> None:
+    """In one clear line, never ignored."""
+    (tmp_path / ".state").mkdir(exist_ok=True)
+    (tmp_path / ".state" / "manifest.jsonl").write_text("{}\n")
+    store.write(".state/manifest/00000001.jsonl", b"{}\n")
+    with pytest.raises(ConfigError, match="an older version of claimscore wrote this run direct"):
+        Manifest(log(""))
+
+
+# A file
+
+
+def file_log(tmp_path: Path) -> OpenLog:
+    (tmp_path / ".state").mkdir()
+    return lambda _: FileLog(tmp_path)
+
+
+@pytest.mark.parametrize("cut", [1, 2, 20])
+def test_a_torn_last_line_is_ignored(tmp_path: Path, cut: int) -> None:
+    """A kill during a write costs that step only, and the line is written over."""
+    log = file_log(tmp_path)
+    manifest, path = writer(log), tmp_path / ".state" / "manifest.log"
+    manifest.add(own(0, "a", claims=1))
+    manifest.add(own(1, "a", claims=1))
+    path.write_bytes(path.read_bytes()[:-cut])
+    again = writer(log)
+    assert (again.chunks_with("a"), again.damaged) == ([0], [])
+    again.add(own(1, "a", claims=2))
+    assert Manifest(log("")).counts() == {"claims": 3}
+    assert path.read_bytes().count(b"\n") == 2
+
+
+def test_half_a_line_of_a_full_disk_is_written_over(tmp_path: Path) -> None:
+    """The same process may continue once there is space."""
+    log = file_log(tmp_path)
+    manifest = writer(log)
+    manifest.add(own(0, "a", claims=1))
+    with (tmp_path / ".state" / "manifest.log").open("a") as stream:
+        stream.write('12345678 {"step":"a"')
+    manifest.add(own(2, "a", claims=1))
+    assert (Manifest(log("")).chunks_with("a"), Manifest(log("")).damaged) == ([0, 2], [])
+
+
+# Objects of a store
+
+
+def object_log(store: ObjectStorage) -> OpenLog:
+    return lambda name: ObjectLog(store, name)
+
+
+def names(store: ObjectStorage) -> list[str]:
+    return [name.rpartition("/")[2] for name in store.names(".state/manifest")]
+
+
+def patched_create(
+    manifest: Manifest, change: Callable[[Callable[..., bool], str, bytes], bool]
+) -> Callable[[], None]:
+    """Let a manifest's store create objects in another way, until the result is called."""
+    storage = manifest._log._storage  # type: ignore[attr-defined]
+    create = storage.create
+    storage.create = lambda name, data: change(create, name, data)
+
+    def restore() -> None:
+        storage.create = create
+
+    return restore
+
+
+def test_a_lost_answer_counts_once(store: ObjectStorage) -> None:
+    """The segment is there, written by this writer."""
+    manifest = writer(object_log(store))
+    restore = patched_create(manifest, lambda create, *given: create(*given) and False)
+    manifest.add(own(0, "a", claims=1))
+    restore()
+    manifest.add(own(1, "a", claims=1))
+    assert Manifest(ObjectLog(store)).counts() == {"claims": 2}
+
+
+def test_an_error_after_the_segment_was_written(store: ObjectStorage) -> None:
+    """This writer gave the segment up, but its number is taken; the next line goes behind it."""
+    manifest = writer(object_log(store))
+
+    def dropped(create: Callable[..., bool], *given: object) -> bool:
+        create(*given)
+        raise StoppedEarly("the line broke")
+
+    restore = patched_create(manifest, dropped)
+    with pytest.raises(StoppedEarly):
+        manifest.add(own(0, "a", claims=1))
+    restore()
+    manifest.add(own(1, "a", claims=1))
+    assert Manifest(ObjectLog(store)).chunks_with("a") == [0, 1]
+
+
+def test_an_earlier_writer_appends_nothing_more(store: ObjectStorage) -> None:
+    """The fence: it slept while another process took the run over, whose lines stay."""
+    asleep = writer(object_log(store), "asleep")
+    asleep.add(own(0, "a", claims=1))
+    other = writer(object_log(store), "other")
+    with pytest.raises(StoppedEarly, match="another process has taken this run over"):
+        asleep.add(own(1, "a", claims=100))
+    other.add(own(1, "a", claims=2))
+    with pytest.raises(StoppedEarly, match="taken this run over"):
+        asleep.invalidate(("a", 0, 1))
+    assert Manifest(ObjectLog(store)).counts() == {"claims": 3}
+
+
+def test_a_last_line_before_the_fence_counts(store: ObjectStorage) -> None:
+    """The next writer finds its number taken, and reads that line too."""
+    asleep = writer(object_log(store), "asleep")
+    log = ObjectLog(store, "other")
+    create = log._storage.create
+
+    def late(name: str, data: bytes | memoryview) -> bool:
+        log._storage.create = create  # type: ignore[method-assign]
+        asleep.add(own(0, "a", claims=1))
+        return create(name, data)
+
+    log._storage.create = late  # type: ignore[method-assign]
+    assert Manifest(log).counts() == {"claims": 1}
+
+
+def test_a_kill_between_snapshot_and_removal(
+    store: ObjectStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are there: each step counts once."""
+    monkeypatch.setattr(manifest_log, "_SEGMENTS", 8)
+    manifest = writer(object_log(store))
+    for chunk in range(6):
+        manifest.add(own(chunk, "a", claims=1))
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStorage, "delete", lambda *_: None)
+        writer(object_log(store), "next")
+    assert len(names(store)) == 9
+    assert Manifest(ObjectLog(store)).counts() == {"claims": 6}
+
+
+def test_a_reader_looks_again_where_a_segment_is_gone(
+    store: ObjectStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot replaced it after the reader had listed the names."""
+    monkeypatch.setattr(manifest_log, "_SEGMENTS", 8)
+    manifest = writer(object_log(store))
+    for chunk in range(6):
+        manifest.add(own(chunk, "a", claims=1))
+    reader = ObjectLog(store)
+    listed = reader._storage.names
+
+    def meanwhile(prefix: str = "") -> object:
+        found = list(listed(prefix))
+        reader._storage.names = listed  # type: ignore[method-assign]
+        writer(object_log(store), "next")
+        return iter(found)
+
+    reader._storage.names = meanwhile  # type: ignore[method-assign, assignment]
+    assert Manifest(reader).counts() == {"claims": 6}
+
+
+def test_a_segment_that_is_cut_or_gone_is_named(store: ObjectStorage) -> None:
+    """No kill leaves that: its step is undone."""
+    manifest = writer(object_log(store))
+    for chunk in range(3):
+        manifest.add(own(chunk, "a", claims=1))
+    name = ".state/manifest/00000003.log"
+    for torn in (b"", store.read(name)[:10]):
+        store.write(name, torn)
+        found = Manifest(ObjectLog(store))
+        assert name in found.damaged[0]
+        assert found.chunks_with("a") == [0, 2]
+    store.delete(name)
+    assert Manifest(ObjectLog(store)).damaged == [f"{store.name}/{name}: missing or cut off"]
+    assert writer(object_log(store), "next").damaged
+    assert Manifest(ObjectLog(store)).damaged == []
+
+
+# Any changes
+
+chunks = st.integers(0, CHUNKS - 1)
+
+
+class ManifestAgainstRows(RuleBasedStateMachine):
+    """The model keeps the rows of each finished step, and the content of every part."""
+
+    @initialize(kind=st.sampled_from(["file", "store"]))
+    def open(self, kind: str) -> None:
+        self.patch, self.folder = pytest.MonkeyPatch(), tempfile.TemporaryDirectory()
+        self.patch.setattr("os.fsync", lambda _: None)
+        is_store = kind == "store"
+        self.log = object_log(store_in_memory()) if is_store else file_log(Path(self.folder.name))
+        self.manifest = writer(self.log)
+        self.rows: dict[tuple[int, str], dict[str, int]] = {}
+        #: The chunk of each row, by table and key of the set.
+        self.content: dict[tuple[object, ...], list[int]] = {}
+        self.removed: set[tuple[object, ...]] = set()
+
+    def teardown(self) -> None:
+        if hasattr(self, "manifest"):
+            self.patch.undo()
+            self.folder.cleanup()
+
+    def _add(self, parts: PartSet) -> None:
+        superseded = self.manifest.add(parts)
+        self.removed |= {old.key for old in superseded}
+        self.removed.discard(parts.key)
+        for table in parts.starts:
+            heights = zip(range(parts.first, parts.end), parts.rows(table), strict=True)
+            self.content[table, parts.key] = [chunk for chunk, n in heights for _ in range(n)]
+
+    @rule(
+        chunk=chunks,
+        step=st.sampled_from(STEPS),
+        rows=st.fixed_dictionaries({table: st.integers(0, 3) for table in TABLES}),
+    )
+    def finish(self, chunk: int, step: str, rows: dict[str, int]) -> None:
+        self._add(own(chunk, step, **rows))
+        self.rows[chunk, step] = rows
+
+    @rule(first=chunks, size=st.integers(1, 4), step=st.sampled_from(STEPS))
+    def invalidate(self, first: int, size: int, step: str) -> None:
+        superseded = self.manifest.invalidate((step, first, first + size))
+        self.removed |= {old.key for old in superseded}
+        for chunk in range(first, first + size):
+            self.rows.pop((chunk, step), None)
+
+    @rule(step=st.sampled_from(STEPS), first=chunks, size=st.integers(2, 6))
+    def compact(self, step: str, first: int, size: int) -> None:
+        parts = self.manifest.compactable(step, first, first + size)
+        if parts is not None:
+            sums = {t: Checksum(1, 1) for t in parts.starts if parts.range(t, first, first + size)}
+            self._add(dataclasses.replace(parts, checksums=sums))
+
+    @rule(step=st.sampled_from(STEPS), chosen=st.sets(chunks, min_size=1, max_size=4))
+    def write_some(self, step: str, chosen: set[int]) -> None:
+        """One file for a few chunks, as failures are kept."""
+        first, end = min(chosen), max(chosen) + 1
+        heights = [int(chunk in chosen) for chunk in range(first, end)]
+        absent = set(range(first, end)) - chosen
+        parts = self.manifest.new_set(step, first, end, {"failures": heights}, absent)
+        self._add(dataclasses.replace(parts, checksums={"failures": Checksum(1, 1)}))
+        self.rows |= {(chunk, step): {"failures": 1} for chunk in chosen}
+
+    @rule()
+    def reopen(self) -> None:
+        self.manifest = writer(self.log)
+
+    @rule()
+    def rewrite(self) -> None:
+        self.manifest._log.rewrite(self.manifest._snapshot())
+
+    def _at(self, rows: RowRange) -> list[int]:
+        """The chunk of each row of a range; its part was not removed."""
+        key = (rows.part.step, rows.part.first, rows.part.end, rows.part.generation)
+        assert key not in self.removed
+        return self.content[rows.part.table, key][rows.offset : rows.offset + rows.rows]
+
+    @invariant()
+    def says_the_same_as_the_model(self) -> None:
+        if not hasattr(self, "manifest"):
+            return
+        total: Counter[str] = Counter()
+        for rows in self.rows.values():
+            total.update(rows)
+        for view in (self.manifest, Manifest(self.log(""))):
+            assert not view.damaged
+            assert +view.counts() == +total
+            for chunk in range(CHUNKS):
+                assert view.steps(chunk) == {step for at, step in self.rows if at == chunk}
+            for step, table in itertools.product(STEPS, TABLES):
+                done = sorted(chunk for chunk, name in self.rows if name == step)
+                assert view.chunks_with(step) == done
+                wanted = [c for c in done for _ in range(self.rows[c, step].get(table, 0))]
+                found = view.all_ranges(table, step)
+                assert [chunk for rows in found for chunk in self._at(rows)] == wanted
+            for table in TABLES:
+                found = view.ranges(table, range(CHUNKS))
+                assert [(r.chunk, r.part.step) for r in found] == [
+                    (chunk, step)
+                    for chunk, step in sorted(self.rows)
+                    if self.rows[chunk, step].get(table)
+                ]
+                assert all(set(self._at(rows)) == {rows.chunk} for rows in found)
+
+
+TestManifestAgainstRows = ManifestAgainstRows.TestCase
+TestManifestAgainstRows.settings = settings(max_examples=60, stateful_step_count=15, deadline=None)
+
+
+@given(st.integers(0, 200))
+def test_any_chunk_may_come_first(chunk: int) -> None:
+    """Whichever chunk is finished first."""
+    manifest = writer(object_log(store_in_memory()))
+    manifest.add(own(chunk, "nli", nli=2))
+    assert manifest.chunk_counts(chunk) == {"nli": 2}
+    assert manifest.steps(chunk + 1) == frozenset()
+    assert [rows.chunk for rows in manifest.all_ranges("nli")] == [chunk]
+    assert manifest.chunks_in(manifest.parts()[0]) == [chunk]
