@@ -38,7 +38,7 @@ MUTATIONS = (
         file="claimscore/cache/in_flight_locks.py",
         old="return exc.errno not in _TAKEN",
         new="return True",
-        tests=("tests/cache/test_in_flight_locks.py",),
+        tests=("tests/integration/cache/test_in_flight_locks.py",),
     ),
     # --max-cost is not looked at.
     Mutation(
@@ -46,7 +46,7 @@ MUTATIONS = (
         file="claimscore/pipeline/llm/budget/cap.py",
         old="if billed + possibly + self._held_pico + pico <= self._cap:",
         new="if self._cap >= 0:",
-        tests=("tests/pipeline/llm/budget/test_cap.py",),
+        tests=("tests/unit/pipeline/llm/budget/test_cap.py",),
     ),
     # A damaged answer in the cache is served.
     Mutation(
@@ -54,7 +54,7 @@ MUTATIONS = (
         file="claimscore/cache/entry.py",
         old="        and data[_SUM_START:_SUM_END] == _checksum(key, data[_HEAD_SIZE:-1])\n",
         new="",
-        tests=("tests/cache/test_entry.py",),
+        tests=("tests/unit/cache/test_entry.py",),
     ),
     # A request that always fails is sent far more often than it may be.
     Mutation(
@@ -62,7 +62,7 @@ MUTATIONS = (
         file="claimscore/pipeline/llm/engine.py",
         old="if attempts.exhausted:",
         new="if attempts.sent > 100:",
-        tests=("tests/pipeline/llm/test_engine_faults.py",),
+        tests=("tests/unit/pipeline/llm/test_engine_faults.py",),
     ),
     # Another model is given the answers of this one.
     Mutation(
@@ -70,7 +70,7 @@ MUTATIONS = (
         file="claimscore/cache/key.py",
         old='        "model": request.model,\n',
         new="",
-        tests=("tests/cache/test_key.py",),
+        tests=("tests/unit/cache/test_key.py",),
     ),
     # Scores do not stand in the order of the input.
     Mutation(
@@ -78,7 +78,7 @@ MUTATIONS = (
         file="claimscore/pipeline/scoring.py",
         old="for of_record in scores for score in of_record]",
         new="for of_record in reversed(scores) for score in of_record]",
-        tests=("tests/pipeline/test_scoring.py",),
+        tests=("tests/unit/pipeline/test_scoring.py",),
     ),
     # A score that could not be computed is a score of zero.
     Mutation(
@@ -87,7 +87,7 @@ MUTATIONS = (
         old='"value": [score.value for score in in_order],',
         new='"value": [score.value or 0.0 for score in in_order],',
         tests=(
-            "tests/test_main_job.py::TestOnAServer::test_rubbish_answers_are_failure_rows_and_exit_3",
+            "tests/e2e/test_main_job.py::TestOnAServer::test_rubbish_answers_are_failure_rows_and_exit_3",
         ),
     ),
     # Entailment and contradiction are taken for each other.
@@ -96,7 +96,7 @@ MUTATIONS = (
         file="claimscore/pipeline/encoders/protocols.py",
         old='return named["entailment"], named["neutral"], named["contradiction"]',
         new='return named["contradiction"], named["neutral"], named["entailment"]',
-        tests=("tests/pipeline/encoders/test_nli.py",),
+        tests=("tests/integration/pipeline/encoders/test_nli.py",),
     ),
     # An input's markup becomes a part of the report.
     Mutation(
@@ -104,15 +104,15 @@ MUTATIONS = (
         file="claimscore/report/markup.py",
         old='return html.escape(_CONTROL.sub("\\ufffd", str(value)), quote=True)',
         new='return _CONTROL.sub("\\ufffd", str(value))',
-        tests=("tests/report/test_report_page.py",),
+        tests=("tests/unit/report/test_report_page.py",),
     ),
     # A value in the cache may run code when it is read.
     Mutation(
         name="pickle allowed",
         file="claimscore/cache/database.py",
-        old="disk=_BytesDisk, ",
+        old="disk=BytesDisk, ",
         new="",
-        tests=("tests/cache/test_store.py",),
+        tests=("tests/unit/cache/test_store.py",),
     ),
 )
 

@@ -14,8 +14,8 @@ from hypothesis import settings
 
 from claimscore.cli import main
 from claimscore.types import JSON
-from tests.command_line import Command, Result
-from tests.object_store import gs, gs_server, s3, s3_server
+from tests.support.command_line import Command, Result
+from tests.support.object_store import gs, gs_server, s3, s3_server
 
 __all__ = ["gs", "gs_server", "s3", "s3_server"]  # fixtures that any test may ask for
 
@@ -28,13 +28,13 @@ settings.load_profile("claimscore")
 
 #: Files that wait for other processes for minutes: begun last they would be waited for alone.
 FIRST = (
-    "tests/report/test_report_browser.py",
-    "tests/test_map_stops.py",
-    "tests/test_main_job.py",
-    "tests/pipeline/test_model_stage.py",
-    "tests/test_docs_tutorial.py",
+    "tests/e2e/test_report_browser.py",
+    "tests/e2e/test_map_stops.py",
+    "tests/e2e/test_main_job.py",
+    "tests/integration/pipeline/test_model_stage.py",
+    "tests/e2e/test_docs_tutorial.py",
     "tests/e2e/test_contract.py",
-    "tests/test_wheel.py",
+    "tests/e2e/test_wheel.py",
 )
 
 
@@ -43,6 +43,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ranks = {file: rank for rank, file in enumerate(FIRST)}
     root = Path(__file__).parent.parent
     items.sort(key=lambda item: ranks.get(item.path.relative_to(root).as_posix(), len(FIRST)))
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Async tests run on asyncio, the only loop that the package uses."""
+    return "asyncio"
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ class Server:
         self.log = folder / "server.log.jsonl"
         config = folder / "server.json"
         config.write_text(json.dumps({"text": ANSWER, **settings}))
-        command = [sys.executable, "-m", "tests.loopback", "--config", str(config)]
+        command = [sys.executable, "-m", "tests.fake_server", "--config", str(config)]
         if log:
             command += ["--log", str(self.log)]
         self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)

@@ -24,7 +24,7 @@ from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from tests.tiny_models import save_tiny_nli  # after the path above
+from tests.support.tiny_models import save_tiny_nli  # after the path above
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -142,7 +142,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         nli = save_tiny_nli(Path(scratch) / "nli")
         server = subprocess.Popen(
-            [sys.executable, "-m", "tests.loopback"], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "tests.fake_server"], stdout=subprocess.PIPE, text=True
         )
         assert server.stdout is not None
         try:

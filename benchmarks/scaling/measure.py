@@ -195,7 +195,7 @@ def of_the_llm_stage(work: Path, data: Path, n: int) -> dict[str, float]:
 
     source = written(work / "llm.jsonl", many(hotel_pairs(data), n))
     server = subprocess.Popen(
-        [sys.executable, "-m", "tests.loopback", "--port", "0"],
+        [sys.executable, "-m", "tests.fake_server", "--port", "0"],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,

@@ -1,58 +1,55 @@
-"""Where paid answers lie: a folder with one database after the other.
-
-Mostly there is one, for ever. Where it turns out to be damaged, or was replaced, the
-next one takes its place while others are at work with it.
-"""
+"""Where paid answers lie: a folder with one database, which several processes may share."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import itertools
+import os
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from claimscore.cache import table
+from claimscore.atomic import reason, sync_folder
 from claimscore.cache.base import CacheStats
-from claimscore.cache.complaints import as_ours, sqlite_code
 from claimscore.cache.database import (
     DATABASE,
-    KNOWN_SETTINGS,
+    STEP,
     Database,
-    DiskDatabase,
-    ReadOnlyDatabase,
-    connect,
-    create,
-    make_private,
-    may_write,
+    NewRow,
+    StoredRow,
+    Writer,
+    can_write,
+    counted,
+    is_damage,
+    readable_rows,
+    sqlite_code,
 )
-from claimscore.cache.entry import Entry, decode_entry, encode_entry
+from claimscore.cache.entry import Entry, damage_of, decode_entry, encode_entry
 from claimscore.cache.in_flight_locks import InFlightLocks
-from claimscore.cache.layout import check_layout, migrate
-from claimscore.cache.lock import CacheLock
-from claimscore.cache.pages import salvage
-from claimscore.cache.rescue import Damage, damage_in, finish_rescue, rescue
-from claimscore.cache.table import NewRow
 from claimscore.errors import ConfigError, StoppedEarly
+from claimscore.file_lock import FileLock
 
 T = TypeVar("T")
 
 _BUSY_TIMEOUT_S = 60.0
 
-#: How often a look-up or a group is tried again because the file was damaged or replaced.
+#: How often work is done on a database before the cache gives up: damage may come again.
 _TRIES = 3
+
+_DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 class DiskCache:
     """A folder that several processes may share; nothing is ever evicted.
 
-    A kill at any moment loses nothing that `put_many` returned for (SQLite's WAL); a power
-    cut may lose the last commits, never earlier ones. A damaged database is set aside, and
-    what can be read of it is saved, whenever it is noticed (`was_mended`); `notices` says so,
-    and `on_notice` hears of it at once, in whichever thread it happens. In a folder that cannot
-    be written (`read_only`) stored answers are read and `put_many` refuses.
+    A kill at any moment loses nothing that `put_many` returned for (SQLite's WAL); a power cut may
+    lose the last commits, never earlier ones. A damaged database is set aside, at opening or in
+    use, and a new one takes over the rows that SQLite can still read (`recoveries` and `notices`
+    say so; `on_notice` hears of it at once, in the thread where it happens). In a folder that
+    cannot be written (`read_only`) stored answers are read and `put_many` refuses.
     """
 
     def __init__(
@@ -64,45 +61,51 @@ class DiskCache:
     ) -> None:
         self.folder = folder
         self.notices: list[str] = []
-        self.was_mended = False
+        self.recoveries: list[str] = []
         self._on_notice = on_notice
         self._busy_timeout_s = busy_timeout_s
         self._n_damaged = 0
-        self._n_expected = 0  # answers that were there, as far as this process can know
         self._path = folder.absolute() / DATABASE
-        self._lock = CacheLock(self._path.with_name(f"{DATABASE}.lock"), busy_timeout_s)
         self._replacing = threading.Lock()
-        with self._explained():
+        self._is_read_only = self._path.exists() and not can_write(self._path)
+        with self._explained(writing=False):
             self._database = self._open()
         self._in_flight = InFlightLocks(self._path.with_name(f"{DATABASE}.in-flight"))
+
+    @property
+    def read_only(self) -> bool:
+        """Whether new answers cannot be kept here."""
+        return self._is_read_only
 
     @classmethod
     def is_in(cls, folder: Path) -> bool:
         """Whether there is one in a folder; opening it would make one."""
         return (folder / DATABASE).exists()
 
-    @property
-    def read_only(self) -> bool:
-        """Whether new answers cannot be kept here."""
-        return isinstance(self._database, ReadOnlyDatabase)
-
     def get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
         """Inline look-ups, a few us each; a thread hop would cost more than most calls."""
-        found, damaged = self.read(lambda connection: _decoded(connection, keys))
-        for key in damaged:
-            self._count_damaged(key)
+        rows = self._use(lambda database: database.look_up(keys))
+        found = {}
+        for key, value in rows:
+            entry = decode_entry(key, value) if type(value) is bytes else None
+            if entry is None:
+                self._count_damaged(key)
+            else:
+                found[key] = entry
         return found
 
     def put_many(self, entries: Mapping[str, Entry]) -> None:
-        now = time.time()
-        self.put_rows(
-            [NewRow(key, now, encode_entry(key, entry)) for key, entry in entries.items()]
-        )
+        """Keep all of these or none; when it returns, a killed process loses none of them."""
+        self.put_rows([NewRow(key, encode_entry(key, entry)) for key, entry in entries.items()])
 
     def put_rows(self, rows: Sequence[NewRow]) -> None:
-        """Keep all of these encoded entries or none."""
-        self.write(lambda connection: table.upsert(connection, rows))
-        self._n_expected += len(rows)
+        """The same for encoded entries that were bought earlier."""
+
+        def put(writer: Writer) -> None:
+            for row in rows:
+                writer.set(row.key, row.value, tag=row.bought_at)
+
+        self.write(put)
 
     def try_lock(self, key: str) -> bool:
         return self._in_flight.try_lock(key)
@@ -111,155 +114,107 @@ class DiskCache:
         self._in_flight.unlock(key)
 
     def stats(self) -> CacheStats:
-        return CacheStats(self.read(table.count), self._n_damaged)
+        ((entries,),) = self._use(lambda db: db.select("SELECT COUNT(*) FROM Cache"))
+        return CacheStats(entries, self._n_damaged)
 
     def close(self) -> None:
         self._in_flight.close()
         self._database.close()
 
-    # -- for upkeep
+    # -- for maintenance
 
-    def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """The result of `work` on the database; done again where the file had to be replaced."""
-        try:
-            return self._tried(work, contextlib.nullcontext)
-        except (OSError, sqlite3.Error) as exc:
-            raise self._as_ours(exc, writing=False) from exc
+    @property
+    def set_aside(self) -> list[str]:
+        """The names of files that hold damage, the newest last."""
+        paths = self.folder.glob("*damaged-*[0-9]")
+        return [path.name for path in sorted(paths, key=lambda path: (len(path.name), path.name))]
 
-    def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """The same in a transaction."""
+    def write(self, work: Callable[[Writer], T]) -> T:
+        """The result of `work` with diskcache's cache, in one transaction."""
         if self.read_only:
             raise ConfigError(
                 f"{self.folder}: new answers cannot be kept, the cache cannot be written; make "
                 "folder and files writable for you, or name another folder with --cache-dir"
             )
 
-        def committed(connection: sqlite3.Connection) -> T:
-            with table.transaction(connection):
-                return work(connection)
-
-        with self._explained(writing=True):
-            return self._tried(committed, self._lock.shared)
+        return self._use(lambda database: database.write(work), writing=True)
 
     @contextlib.contextmanager
-    def inspected(self) -> Iterator[sqlite3.Connection]:
-        """The database as it is: damage is an error that says so, and nothing is replaced.
+    def inspected(self) -> Iterator[Database]:
+        """The database as it is: damage is an error that says so, and nothing is replaced."""
+        with self._explained(writing=False):
+            yield self._database
 
-        What is deleted here from a file that is set aside meanwhile may come back.
-        """
-        with self._explained():
-            yield self._database.connection()
-
-    def mend(self, reason: str) -> None:
-        """Set the database aside and save what can be read of it."""
+    def recover(self, why: str) -> None:
+        """Set the database aside and take over the rows that SQLite can read."""
         with self._explained(writing=True):
-            self._replace(self._database, Damage(reason, certain=True))
+            self._replace(self._database, why)
 
     # -- one database after the other
 
-    def _tried(
-        self,
-        work: Callable[[sqlite3.Connection], T],
-        guard: Callable[[], contextlib.AbstractContextManager[None]],
-    ) -> T:
-        """`work` on the database that is in place, not on one that was set aside meanwhile."""
+    def _use(self, work: Callable[[Database], T], *, writing: bool = False) -> T:
+        """The result of `work` on the database that is in place after it.
+
+        A database that was set aside meanwhile may have taken rows in vain: `work` is done again.
+        """
         for n_left in reversed(range(_TRIES)):
-            database, damage = self._database, None
+            database, why = self._database, None
             try:
-                with guard():
-                    if database.is_current():
-                        return work(database.connection())
-            except sqlite3.Error as exc:
-                damage = self._damage_in(exc)
-                if damage is None or n_left == 0 or not self._is_confirmed(damage):
-                    raise
-            self._replace(database, damage)
+                found = work(database)
+                if database.is_current():
+                    return found
+            except (OSError, sqlite3.Error) as exc:
+                if n_left == 0 or not is_damage(exc, self._path):
+                    raise self._translate_error(exc, writing=writing) from exc
+                # other errors may be bugs of ours: opening looks at the file by itself
+                certain = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_READONLY)
+                why = str(exc) if sqlite_code(exc) in certain else None
+            with self._explained(writing=writing):
+                self._replace(database, why)
         raise StoppedEarly(f"{self.folder}: the cache is replaced again and again; look into it")
 
-    def _damage_in(self, error: sqlite3.Error) -> Damage | None:
-        """The damage of the file; a header may also claim that it cannot be written."""
-        if sqlite_code(error) == sqlite3.SQLITE_READONLY and may_write(self._path):
-            return Damage("its header says that it cannot be written", certain=True)
-        return damage_in(error)
+    def _replace(self, database: Database, why: str | None) -> None:
+        """Open the database that is in place now, after setting a damaged one aside.
 
-    def _is_confirmed(self, damage: Damage) -> bool:
-        """Whether a second look agrees; without it, a bug of ours could cost a sound file."""
-        if damage.certain:
-            return True
-        with contextlib.closing(connect(self._path, self._busy_timeout_s)) as connection:
-            try:
-                check_layout(connection, KNOWN_SETTINGS)
-                found = connection.execute("PRAGMA integrity_check(1)").fetchone()
-                return tuple(found) != ("ok",)
-            except sqlite3.Error as exc:
-                return damage_in(exc) is not None
-
-    def _replace(self, database: Database, damage: Damage | None) -> None:
-        """Open what is in place now; where it is still the damaged one, set it aside before.
-
-        Of all threads and processes that meet the damage, one does this; the others wait.
+        Of all threads and processes that meet the damage one does this; the others wait.
         """
         with self._replacing:
             if self._database is not database:
                 return
             if self.read_only:
                 raise ConfigError(
-                    f"{self.folder}: {DATABASE} is damaged or was replaced, and cannot be "
-                    "written; name another folder with --cache-dir"
+                    f"{self.folder}: {DATABASE} is damaged or was replaced, and cannot be written; "
+                    "name another folder with --cache-dir"
                 )
-            if damage is not None:
-                with self._lock.exclusive():
-                    if database.is_current():
-                        self._set_aside(damage)
-            self._database = self._open()
+            self._database = self._open(database, why)
             database.close()
 
-    def _set_aside(self, damage: Damage) -> None:
-        if not damage.certain and not any(found.row for found in salvage(self._path)):
-            raise ConfigError(
-                f"{self._path}: not a cache of claimscore ({damage.reason}); move it away, or "
-                "name another folder with --cache-dir"
-            )
-        done = rescue(self._path, self._make_database)
-        if self._n_expected:  # the file may have forgotten how many it had
-            done = done._replace(n_before=max(done.n_before or 0, self._n_expected))
-        self._n_expected = done.n_saved
-        self.was_mended = True
-        self._notice(done.notice(damage.reason))
-
-    def _open(self) -> Database:
-        """The database in the folder: made if there is none, rescued if it is damaged."""
-        if self._path.exists() and not may_write(self._path):
+    def _open(self, damaged: Database | None = None, why: str | None = None) -> Database:
+        """The database in the folder: made if there is none, replaced if it is damaged."""
+        if self.read_only:
             return self._open_read_only()
-        make_private(self.folder)
-        with self._lock.exclusive() as was_used:
-            if finish_rescue(self._path) is not None:
-                self._notice(f"{self.folder}: the rescue of a damaged cache was finished")
-            if was_used and self._path.exists() and self._path.stat().st_size == 0:
-                self._set_aside(Damage("the file was emptied", certain=True))
+        _make_private(self.folder)
+        with self._only_process() as lock:
+            was_used = os.fstat(lock.descriptor).st_size > 0
+            if why is None and was_used and self._path.exists() and not self._path.stat().st_size:
+                why = "the file was emptied"
+            elif damaged is not None and not damaged.is_current():
+                why = None  # another process was faster
             try:
-                database = self._open_checked()
+                if why is not None:
+                    raise sqlite3.DatabaseError(why)
+                database = self._open_whole()
             except sqlite3.Error as exc:
-                damage = self._damage_in(exc)
-                if damage is None:
+                if not is_damage(exc, self._path):
                     raise
-                self._set_aside(damage)
-                database = self._open_checked()
+                self._set_aside()
+                database = self._open_whole(str(exc))
             if not was_used:
-                self._lock.sign()
-            self._n_expected = max(self._n_expected, table.count(database.connection()))
+                os.write(lock.descriptor, b"1\n")  # from now on an empty database is damage
             return database
 
-    def _open_checked(self) -> DiskDatabase:
-        create(self._path)
-        with contextlib.closing(connect(self._path, self._busy_timeout_s)) as connection:
-            migrate(connection, self._path)
-            check_layout(connection, KNOWN_SETTINGS)
-        return DiskDatabase(self._path, self._busy_timeout_s)
-
-    def _open_read_only(self) -> ReadOnlyDatabase:
-        database = ReadOnlyDatabase(self._path)
-        migrate(database.connection(), self._path)
+    def _open_read_only(self) -> Database:
+        database = Database(self._path, self._busy_timeout_s)
         unread = " (but for those of an unfinished run)" if database.leaves_log_unread else ""
         self._notice(
             f"{self.folder}: the cache cannot be written; stored answers are used{unread}, new "
@@ -267,18 +222,92 @@ class DiskCache:
         )
         return database
 
-    def _make_database(self, folder: Path, groups: Iterator[list[NewRow]]) -> int:
-        folder.mkdir(mode=0o700)
-        create(folder / DATABASE)
-        database = DiskDatabase(folder / DATABASE, self._busy_timeout_s)
-        try:
-            connection = database.connection()
-            for rows in groups:
-                with table.transaction(connection):
-                    table.upsert_newer(connection, rows)
-            return table.count(connection)
-        finally:
-            database.close()
+    @contextlib.contextmanager
+    def _only_process(self) -> Iterator[FileLock]:
+        """No other process opens or replaces the database meanwhile."""
+        lock = FileLock.take(
+            self._path.with_name(f"{DATABASE}.lock"),
+            patience_s=self._busy_timeout_s,
+            required=False,
+        )
+        if lock is None:
+            raise StoppedEarly(
+                f"{self.folder}: another process has been replacing the cache for "
+                f"{self._busy_timeout_s:g} s; see what it is doing"
+            )
+        with lock:
+            yield lock
+
+    # -- recovery: a killed one is finished when the cache is opened next
+
+    @property
+    def _quarantine(self) -> Path:
+        """A damaged database whose rows are not taken over yet."""
+        return self._path.with_name(f"{DATABASE}.recovering")
+
+    def _set_aside(self) -> None:
+        """First the database, then its log: a log without a database waits for this."""
+        if self._quarantine.exists():  # then the database is the broken beginning of its copy
+            _log(self._path).unlink(missing_ok=True)
+            self._path.unlink()
+        else:
+            self._path.replace(self._quarantine)
+        self._set_log_aside()
+
+    def _set_log_aside(self) -> None:
+        _move(_log(self._path), _log(self._quarantine))
+        self._path.with_name(f"{DATABASE}-shm").unlink(missing_ok=True)  # an index of the log
+        sync_folder(self.folder)
+
+    def _open_whole(self, why: str = "a recovery was interrupted") -> Database:
+        """The database with the rows of one that was set aside, if there is one."""
+        damaged = self._quarantine
+        if damaged.exists() and not self._path.exists():
+            self._set_log_aside()
+        _create(self._path)
+        database = Database(self._path, self._busy_timeout_s)
+        if damaged.exists():
+            try:
+                self._take_over(database, why)
+            except BaseException:
+                database.close()
+                raise
+        return database
+
+    def _take_over(self, database: Database, why: str) -> None:
+        """Keep the sound rows of the database in quarantine, and say what became of it."""
+        damaged = self._quarantine
+        n_before, n_taken = counted(damaged), 0
+        rows = (row for row in readable_rows(damaged) if damage_of_row(row) is None)
+
+        def take_some(writer: Writer) -> int:
+            some = list(itertools.islice(rows, STEP))
+            for row in some:
+                writer.add(row.key, row.value, tag=time_s(row.bought_at))
+            return len(some)
+
+        while n := database.write(take_some):
+            n_taken += n
+        aside = next(
+            path
+            for number in itertools.count(1)
+            if not (path := self._path.with_name(f"{DATABASE}.damaged-{number}")).exists()
+        )
+        damaged.with_name(f"{damaged.name}-shm").unlink(missing_ok=True)
+        _move(_log(damaged), _log(aside))
+        damaged.rename(aside)
+        sync_folder(self.folder)
+        if n_before is None:
+            losses = "how many are lost is not known"
+        else:
+            n_lost = max(0, n_before - n_taken)
+            losses = f"about {n_lost:,} are lost" if n_lost else "none is known to be lost"
+        notice = (
+            f"{self.folder}: the cache was damaged ({why}) and is set aside as {aside.name}; "
+            f"{n_taken:,} answers were saved, {losses}; what is missing is asked again"
+        )
+        self.recoveries.append(notice)
+        self._notice(notice)
 
     # -- words
 
@@ -296,26 +325,79 @@ class DiskCache:
             )
 
     @contextlib.contextmanager
-    def _explained(self, *, writing: bool = False) -> Iterator[None]:
+    def _explained(self, *, writing: bool) -> Iterator[None]:
         """Errors of files and SQLite as ours."""
         try:
             yield
         except (OSError, sqlite3.Error) as exc:
-            raise self._as_ours(exc, writing=writing) from exc
+            raise self._translate_error(exc, writing=writing) from exc
 
-    def _as_ours(self, error: OSError | sqlite3.Error, *, writing: bool) -> Exception:
-        return as_ours(error, self.folder, self._busy_timeout_s, writing=writing)
+    def _translate_error(self, error: BaseException, *, writing: bool) -> Exception:
+        """The error as one of ours, in a line with the folder and what to do."""
+        code = sqlite_code(error)
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL):
+            return StoppedEarly(
+                f"{self.folder}: another process has held the cache locked for "
+                f"{self._busy_timeout_s:g} s; see what it is doing"
+            )
+        why = reason(error) if isinstance(error, OSError) else str(error)
+        is_full = code == sqlite3.SQLITE_FULL or getattr(error, "errno", None) in _DISK_FULL
+        if writing or is_full:
+            return StoppedEarly(
+                f"{self.folder}: answers cannot be kept ({why}); "
+                + ("make room there" if is_full else "see that the folder is there and writable")
+            )
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            where = "in a copy of it, as it cannot be written" if self.read_only else "there"
+            return ConfigError(
+                f"{self.folder}: the cache is damaged ({why}); `claimscore cache verify --repair` "
+                f"saves what can be read {where}"
+            )
+        return ConfigError(
+            f"{self.folder}: the cache cannot be used ({why}); make the folder readable and "
+            "writable for you, or name another one with --cache-dir"
+        )
 
 
-def _decoded(
-    connection: sqlite3.Connection, keys: Sequence[str]
-) -> tuple[dict[str, Entry], list[str]]:
-    """The entries that are there, and the keys of those that are damaged."""
-    found, damaged = {}, []
-    for key, value in table.look_up(connection, keys):
-        entry = decode_entry(key, value) if type(value) is bytes else None
-        if entry is None:
-            damaged.append(key)
-        else:
-            found[key] = entry
-    return found, damaged
+def damage_of_row(row: StoredRow) -> str | None:
+    """Why a row holds no answer, for people; None where it holds one."""
+    if not (row.is_ours and type(row.value) is bytes):
+        return "it is not in the form that claimscore writes"
+    return damage_of(row.key, row.value)
+
+
+def time_s(stored: object) -> float:
+    """A time of purchase; 0 where it is none."""
+    return stored if isinstance(stored, float) and stored > 0 else 0.0
+
+
+def _log(database: Path) -> Path:
+    return database.with_name(f"{database.name}-wal")
+
+
+def _move(path: Path, target: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        path.replace(target)
+
+
+def _make_private(folder: Path) -> None:
+    """Create the folder so that no other user can read it.
+
+    A folder that holds other things (`--cache-dir .`) keeps its own mode: it is not ours to
+    close. The database file is private in any case.
+    """
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(new):
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            path.mkdir(mode=0o700)
+    if (folder / DATABASE).exists() or not any(folder.iterdir()):
+        folder.chmod(0o700)
+
+
+def _create(database: Path) -> None:
+    """An empty, private file, where there is none yet.
+
+    One that is there is not opened: closing it would drop SQLite's locks of other threads.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))

@@ -27,10 +27,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, NamedTuple, cast
 
 from claimscore.atomic import atomic_file, os_errors
-from claimscore.cache import table
+from claimscore.cache.database import STEP, NewRow, StoredRow
 from claimscore.cache.entry import damage_of
-from claimscore.cache.store import DiskCache
-from claimscore.cache.table import NewRow
+from claimscore.cache.store import DiskCache, damage_of_row, time_s
 from claimscore.errors import ConfigError
 from claimscore.storage import is_remote, open_file
 from claimscore.types import JSON
@@ -43,7 +42,6 @@ FILE_VERSION = 1
 
 _KIND = "cache export"
 _GZIP = b"\x1f\x8b"
-_GROUP = 500
 #: Longer than any answer; a line that has no end must not fill the memory.
 _LONGEST_LINE = 2**26
 _LINE = re.compile(
@@ -120,17 +118,16 @@ def _object(address: str) -> tuple[ObjectStorage, str]:
 
 def _export(cache: DiskCache, path: Path) -> Exported:
     entries = damaged = 0
-    with cache.inspected() as connection, atomic_file(path) as target:
+    with cache.inspected() as database, atomic_file(path) as target:
         os.fchmod(target.fileno(), 0o600)
         with _packed(target, path) as stream:
             stream.write(_json_line({"claimscore": _KIND, "version": FILE_VERSION}))
-            for row in table.walk(connection):
-                value = row.value
-                if not (row.ours and type(value) is bytes) or damage_of(row.key, value):
-                    damaged += 1
-                else:
-                    stream.write(_exported_line(row.key, row.store_time, value))
+            for row in itertools.chain.from_iterable(database.walk()):
+                if damage_of_row(row) is None:
+                    stream.write(_exported_line(row))
                     entries += 1
+                else:
+                    damaged += 1
             stream.write(_json_line({"entries": entries}))
     return Exported(entries, damaged)
 
@@ -145,9 +142,10 @@ def _packed(target: BinaryIO, path: Path) -> Iterator[IO[bytes]]:
             yield cast("IO[bytes]", stream)
 
 
-def _exported_line(key: str, stored: object, value: bytes) -> bytes:
-    time_s = stored if isinstance(stored, float) and stored > 0 else 0.0
-    return b'{"key":"%b","stored":%b,"value":%b}\n' % (key.encode(), repr(time_s).encode(), value)
+def _exported_line(row: StoredRow) -> bytes:
+    assert isinstance(row.value, bytes)
+    stored = repr(time_s(row.bought_at)).encode()
+    return b'{"key":"%b","stored":%b,"value":%b}\n' % (row.key.encode(), stored, row.value)
 
 
 def _json_line(value: JSON) -> bytes:
@@ -169,7 +167,7 @@ def import_answers(
     with _opened(source) as packed, _unpacked(packed) as stream:
         _check_header(stream, source)
         rows = reading.rows(stream)
-        while group := {row.key: row for row in itertools.islice(rows, _GROUP)}:
+        while group := {row.key: row for row in itertools.islice(rows, STEP)}:
             known = cache.get_many(list(group))
             cache.put_rows([row for key, row in group.items() if key not in known])
             added += len(group) - len(known)
@@ -256,4 +254,4 @@ def _understood(line: bytes, now: float) -> tuple[NewRow | None, str]:
     reason = damage_of(key, value)
     if reason is not None:
         return None, reason
-    return NewRow(key, min(float(match[2]), now), value), ""
+    return NewRow(key, value, min(float(match[2]), now)), ""

@@ -22,9 +22,9 @@ from claimscore.config import user_cache_dir
 from claimscore.errors import ConfigError
 
 if TYPE_CHECKING:
+    from claimscore.cache.maintenance import DamagedEntry
     from claimscore.cache.store import DiskCache
     from claimscore.cache.transfer import RefusedLine
-    from claimscore.cache.verify import DamagedEntry
 
 
 @click.group()
@@ -59,8 +59,8 @@ def _tell(as_json: bool, found: Mapping[str, Any], text: str) -> None:
 @json_option
 def cache_stats(cache_dir: Path | None, as_json: bool) -> None:
     """Where the answers are kept, how many, how large, of which models."""
+    from claimscore.cache.maintenance import CacheDetails, details
     from claimscore.cache.store import DiskCache
-    from claimscore.cache.upkeep import CacheDetails, details
     from claimscore.pipeline.encoders.results import FOLDER as MODELS
     from claimscore.pipeline.encoders.results import stored_models
 
@@ -87,7 +87,7 @@ def cache_stats(cache_dir: Path | None, as_json: bool) -> None:
 @json_option
 def cache_verify(cache_dir: Path | None, repair: bool, as_json: bool) -> int:
     """Hash every stored answer again and check the database (status 3: damage found)."""
-    from claimscore.cache.verify import verify
+    from claimscore.cache.maintenance import verify
 
     def show(damaged: DamagedEntry) -> None:
         if not as_json:
@@ -109,8 +109,8 @@ def cache_prune(cache_dir: Path | None, older_than: str, dry_run: bool, as_json:
 
     Stored results of models go where none was added to a model's for AGE.
     """
+    from claimscore.cache.maintenance import Pruned, age_s, prune
     from claimscore.cache.store import DiskCache
-    from claimscore.cache.upkeep import Pruned, age_s, prune
     from claimscore.pipeline.encoders.results import FOLDER as MODELS
     from claimscore.pipeline.encoders.results import prune_models
 

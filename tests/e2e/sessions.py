@@ -22,10 +22,10 @@ import pytest
 from claimscore.cli import main
 from claimscore.types import Completion
 from tests.e2e.shapes import Shape, shape, tables
-from tests.language_model import judging_answer
-from tests.loopback import AnswerFunction, Body, Loopback, builtin_answer, text_answer
-from tests.loopback_http import Exchange
-from tests.tiny_models import save_tiny_causal, save_tiny_seq2seq
+from tests.fake_server import AnswerFunction, Body, FakeServer, builtin_answer, text_answer
+from tests.fake_server.http import Exchange
+from tests.support.language_model import judging_answer
+from tests.support.tiny_models import save_tiny_causal, save_tiny_seq2seq
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 KEY = "made-up-key"
@@ -86,7 +86,7 @@ def _names(out: Path) -> Sequence[str]:
     return sorted(path.name for path in found if not path.name.startswith("."))
 
 
-class Recorder(Loopback):
+class Recorder(FakeServer):
     """The loopback server that also keeps each request: method, path and body."""
 
     def __init__(self, answer: AnswerFunction = builtin_answer, **settings: Any) -> None:

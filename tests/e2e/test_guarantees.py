@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from claimscore.cli import main
-from tests.loopback import Loopback, text_answer
+from tests.fake_server import FakeServer, text_answer
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "explanation/guarantees.md").read_text(encoding="utf-8")
@@ -73,7 +73,7 @@ def test_a_key_is_in_no_file_and_no_message(
     monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "state"))
     records, out = _records(tmp_path / "records.jsonl", "1"), tmp_path / "run"
     answer = text_answer(json.dumps({"claims": [f"The key is {KEY}."]}))
-    with Loopback(answer=answer, key=KEY) as server:
+    with FakeServer(answer=answer, key=KEY) as server:
         llm = ("--llm", "openai:m", "--base-url", server.base_url)
         run = ("run", records, "--out", out, "--metrics", "", "--tasks", "decompose", *llm)
         assert _claimscore(*run) == 0
@@ -105,7 +105,7 @@ def test_a_named_namespace_finds_the_answers_at_another_address(tmp_path: Path) 
     records = _records(tmp_path / "records.jsonl", "1")
 
     def requests(out: str, *options: object) -> int:
-        with Loopback() as server:
+        with FakeServer() as server:
             llm = ("--llm", "openai:m", "--base-url", server.base_url, *options)
             task = ("--metrics", "", "--tasks", "decompose", "--cache-dir", tmp_path / "cache")
             assert _claimscore("run", records, "--out", tmp_path / out, *task, *llm) == 0

@@ -12,8 +12,8 @@ from claimscore.config import user_state_dir
 from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.runs import RunDirectory, lock, workspace
 from claimscore.runs.lock import Holder
-from tests.run_directory_contract import RunDirectoryContract
-from tests.run_tables import claims
+from tests.support.run_directory_contract import RunDirectoryContract
+from tests.support.run_tables import claims
 
 
 class TestInAStore(RunDirectoryContract):

@@ -18,7 +18,7 @@ import pytest
 from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
 from claimscore.storage import Storage, open_storage
 from claimscore.storage.addresses import parse_address
-from tests.object_store import KEY, SECRET, aws_environment
+from tests.support.object_store import KEY, SECRET, aws_environment
 
 ASK: dict[str, Callable[[Storage], object]] = {
     "read": lambda folder: folder.read("x"),

@@ -8,7 +8,7 @@ import pytest
 
 from claimscore.storage import open_storage
 from claimscore.storage.objects import ObjectStorage
-from tests.storage_contract import ConditionalWrites, StorageContract
+from tests.support.storage_contract import ConditionalWrites, StorageContract
 
 
 @pytest.mark.parametrize("kind", ["s3", "gs"])

@@ -20,7 +20,7 @@ from claimscore.runs.lock import (
     current_holder,
 )
 from claimscore.storage.objects import ObjectStorage
-from tests.run_tables import store_in_memory
+from tests.support.run_tables import store_in_memory
 
 
 @dataclasses.dataclass

@@ -22,7 +22,7 @@ from claimscore.runs.manifest import Manifest
 from claimscore.runs.manifest_log import FileLog, ManifestLog, ObjectLog
 from claimscore.runs.parts import Checksum, PartSet, RowRange
 from claimscore.storage.objects import ObjectStorage
-from tests.run_tables import store_in_memory
+from tests.support.run_tables import store_in_memory
 
 #: Opens the log for the writer of this name, or for a reader.
 OpenLog = Callable[[str], ManifestLog]

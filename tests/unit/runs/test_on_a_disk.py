@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.runs import RunDirectory
 from claimscore.runs import scores as scores_file
-from tests.run_directory_contract import RunDirectoryContract
-from tests.run_tables import claims, failures, scores
+from tests.support.run_directory_contract import RunDirectoryContract
+from tests.support.run_tables import claims, failures, scores
 
 
 class TestOnADisk(RunDirectoryContract):

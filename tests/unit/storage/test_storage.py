@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from claimscore.storage import LocalStorage, Storage, is_remote, open_storage
 from claimscore.storage.objects import ObjectStorage
-from tests.run_tables import store_in_memory
-from tests.storage_contract import ConditionalWrites, StorageContract
+from tests.support.run_tables import store_in_memory
+from tests.support.storage_contract import ConditionalWrites, StorageContract
 
 
 class TestOnADisk(StorageContract):

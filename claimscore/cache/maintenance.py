@@ -1,0 +1,240 @@
+"""What is in a cache, whether it is sound, and what of it is old.
+
+All of it walks over the table some rows at a time: a million answers take the memory of a
+thousand, and other processes may use the cache meanwhile.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from claimscore.cache.database import DATABASE, FORMAT, StoredRow, Writer, is_damage
+from claimscore.cache.store import DiskCache, damage_of_row
+from claimscore.errors import ConfigError
+from claimscore.types import JSON
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+class DamagedEntry(NamedTuple):
+    """An entry that is not as it was written, and what is wrong with it."""
+
+    key: str
+    reason: str
+
+
+@dataclasses.dataclass(slots=True)
+class Verification:
+    """The findings of `verify`; `problems` concern the database as a whole.
+
+    `set_aside` is the damaged database where this or the opening replaced it;
+    `unrepaired` is whether anything is still as it was found.
+    """
+
+    entries: int = 0
+    damaged: int = 0
+    problems: list[str] = dataclasses.field(default_factory=list)
+    set_aside: Path | None = None
+    unrepaired: bool = False
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.damaged and not self.problems
+
+    def to_json(self) -> JSON:
+        return {
+            "clean": self.is_clean,
+            "entries": self.entries,
+            "damaged": self.damaged,
+            "problems": self.problems,
+            "set_aside": self.set_aside and str(self.set_aside),
+        }
+
+    def text(self) -> str:
+        """The findings and what was done, in lines for people."""
+        lines = [f"{self.entries:,} entries, {self.damaged:,} damaged"]
+        lines += [f"the database: {problem}" for problem in self.problems]
+        if self.set_aside is not None:
+            lines.append(f"moved away to {self.set_aside}; what is missing is asked again")
+        if self.unrepaired:
+            lines.append("--repair moves away what is damaged and saves the rest")
+        return "\n".join(lines)
+
+
+def verify(
+    cache: DiskCache,
+    *,
+    repair: bool = False,
+    on_damage: Callable[[DamagedEntry], None] = lambda _: None,
+) -> Verification:
+    """Hash every entry again, and check the database as SQLite does.
+
+    With `repair`, a database with any damage is set aside as it is, and a new one takes over its
+    sound entries; the others are bought again where they are needed.
+    """
+    found = Verification(problems=list(cache.recoveries))
+    damage: list[str] = []
+    with cache.inspected() as database:
+        try:
+            for rows in database.walk():
+                for row in rows:
+                    found.entries += 1
+                    if (reason := damage_of_row(row)) is not None:
+                        found.damaged += 1
+                        on_damage(DamagedEntry(row.key, reason))
+            answers = database.select("PRAGMA integrity_check(10)")
+            lines = [line for (answer,) in answers for line in str(answer).splitlines()]
+            damage += [line for line in lines if line != "ok" and not line.startswith("***")]
+        except sqlite3.Error as exc:
+            if not is_damage(exc, cache.folder / DATABASE):
+                raise
+            damage.append(str(exc))
+    found.problems += damage
+    if repair and (damage or found.damaged):
+        cache.recover("; ".join(damage) or f"{found.damaged:,} damaged entries")
+    else:
+        found.unrepaired = bool(damage or found.damaged)
+    if cache.recoveries:
+        found.set_aside = cache.folder / cache.set_aside[-1]
+    return found
+
+
+class Pruned(NamedTuple):
+    """Entries removed (or found, in a dry run) and the bytes of their values."""
+
+    entries: int
+    n_bytes: int
+
+    def text(self, dry_run: bool) -> str:
+        verb = "would be removed" if dry_run else "removed"
+        return f"{self.entries:,} answers {verb} ({megabytes(self.n_bytes)})"
+
+
+def prune(
+    cache: DiskCache, older_than_s: float, *, dry_run: bool = False, now: float | None = None
+) -> Pruned:
+    """Remove the entries that were bought longer ago than this.
+
+    An answer that was bought again meanwhile stays: the rows of a step are read in the
+    transaction that removes them.
+    """
+    entries = n_bytes = 0
+    with cache.inspected() as database:
+        steps = database.walk((time.time() if now is None else now) - older_than_s)
+
+        def removed(writer: Writer) -> list[StoredRow] | None:
+            rows = next(steps, None)
+            return rows and [row for row in rows if writer.delete(row.key)]
+
+        for rows in steps if dry_run else iter(lambda: cache.write(removed), None):
+            entries += len(rows)
+            n_bytes += sum(len(row.value) for row in rows if isinstance(row.value, bytes))
+    return Pruned(entries, n_bytes)
+
+
+def age_s(text: str) -> float:
+    """`30d`, `12h`, `90m`, `2w` as seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text.strip())
+    if found is None:
+        raise ConfigError(f"{text!r} is no age; write 30d, 12h, 90m or 2w")
+    return float(found[1]) * _UNITS_S[found[2]]
+
+
+_DETAILS = """
+    SELECT CAST(json_extract(entry, '$.completion.model') AS BLOB), COUNT(*),
+           SUM(json_type(entry, '$.rejected') IS NOT 'null'), SUM(n_bytes),
+           MIN(bought_at), MAX(bought_at)
+    FROM (
+        SELECT CASE WHEN json_valid(text) THEN json_extract(text, '$.entry') END AS entry,
+               n_bytes, bought_at
+        FROM (
+            SELECT CAST(value AS TEXT) AS text, length(value) AS n_bytes,
+                   coalesce(tag, store_time) AS bought_at
+            FROM Cache
+        )
+    )
+    GROUP BY 1 ORDER BY 2 DESC, 1
+"""
+
+
+@dataclasses.dataclass(slots=True)
+class CacheDetails:
+    """The content of a cache, as its rows say; whether they are sound is `verify`'s to find out.
+
+    `n_bytes` is what the answers take, `file_bytes` what the files take. Times are seconds
+    since 1970. `models` counts answers by the model that the server reported; `set_aside`
+    are the files that damage was moved to.
+    """
+
+    entries: int = 0
+    rejected: int = 0
+    n_bytes: int = 0
+    file_bytes: int = 0
+    oldest: float | None = None
+    newest: float | None = None
+    models: dict[str, int] = dataclasses.field(default_factory=dict)
+    set_aside: list[str] = dataclasses.field(default_factory=list)
+
+    def to_json(self) -> JSON:
+        return {
+            "format": FORMAT,
+            "entries": self.entries,
+            "rejected": self.rejected,
+            "bytes": self.n_bytes,
+            "file_bytes": self.file_bytes,
+            "oldest": _iso(self.oldest),
+            "newest": _iso(self.newest),
+            "models": self.models,
+            "set_aside": self.set_aside,
+        }
+
+    def text(self) -> str:
+        """The same in lines for people."""
+        lines = [
+            f"{self.entries:,} answers, {self.rejected:,} of them refused by their check",
+            f"{megabytes(self.n_bytes)} of answers in {megabytes(self.file_bytes)} of files "
+            f"(format {FORMAT})",
+        ]
+        if self.oldest is not None:
+            lines.append(f"bought from {_iso(self.oldest)} to {_iso(self.newest)}")
+        lines += [f"{n:,} by {model}" for model, n in self.models.items()]
+        lines += [f"damage was moved to {name}" for name in self.set_aside]
+        return "\n".join(lines)
+
+
+def details(cache: DiskCache) -> CacheDetails:
+    """Numbers about all entries, summed up by SQLite."""
+    with cache.inspected() as database:
+        models = database.select(_DETAILS)
+    times = [time_s for *_, oldest, newest in models for time_s in (oldest, newest)]
+    known = [time_s for time_s in times if isinstance(time_s, float)]
+    return CacheDetails(
+        entries=sum(model[1] for model in models),
+        rejected=sum(model[2] for model in models),
+        n_bytes=sum(model[3] or 0 for model in models),
+        file_bytes=sum(path.stat().st_size for path in cache.folder.glob("cache.db*")),
+        oldest=min(known, default=None),
+        newest=max(known, default=None),
+        models={(name or b"?").decode("utf-8", "backslashreplace"): n for name, n, *_ in models},
+        set_aside=cache.set_aside,
+    )
+
+
+def megabytes(n_bytes: int) -> str:
+    return f"{n_bytes / 1e6:,.1f} MB"
+
+
+def _iso(time_s: float | None) -> str | None:
+    """A time as `2026-11-20T03:00:00Z`; None where it is none that a calendar has."""
+    if time_s is None:
+        return None
+    try:
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_s))
+    except (ValueError, OverflowError, OSError):
+        return None

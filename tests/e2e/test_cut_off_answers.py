@@ -1,0 +1,121 @@
+"""A run and a map over a server that cuts answers off: more tokens, the same rows, one bill."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from claimscore.cache.store import DiskCache
+from claimscore.cli import main
+from claimscore.config import user_cache_dir
+from tests.fake_server import FakeServer, text_answer
+
+LINES = [
+    {"id": f"r{i}", "summary": f"Room {i} is clean and quiet. Floor {i} is loud."} for i in (1, 2)
+]
+
+
+@pytest.fixture(autouse=True)
+def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    path = tmp_path / "records.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in LINES), encoding="utf-8")
+    return path
+
+
+def beds(tmp_path: Path, n: int) -> Path:
+    """Records of one sentence each."""
+    path = tmp_path / f"{n}.jsonl"
+    lines = ({"id": f"x{i}", "summary": f"Bed {i} is hard."} for i in range(n))
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def prompt(tmp_path: Path, settings: str) -> Path:
+    """Our `decompose` with settings of its own."""
+    path = tmp_path / "prompts" / "decompose" / "v7.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'inherits = "v1"\n[settings]\n{settings}\n', encoding="utf-8")
+    return path
+
+
+def decompose(server: FakeServer, records: Path, out: Path, file: Path, *more: object) -> int:
+    options = ("--metrics", "", "--tasks", "decompose", "--prompt", f"decompose={file}")
+    call = ("run", records, "--out", out, *options, "--llm", "openai:m")
+    return main([str(word) for word in (*call, "--base-url", server.base_url, *more)])
+
+
+def asked(server: FakeServer) -> Counter[int]:
+    return Counter(body["max_tokens"] for body in server.bodies)
+
+
+def table(out: Path, name: str) -> pl.DataFrame:
+    return pl.read_parquet(sorted((out / name).glob("*.parquet")))
+
+
+def test_a_run_asks_again_with_more_tokens(records: Path, tmp_path: Path, capsys: Any) -> None:
+    """Rows have the key of the answer that was used; another run on the cache sends nothing, and
+    an estimate counts with the share of answers that were cut off."""
+    file = prompt(tmp_path, "max_tokens = 16")
+    with FakeServer(completion_tokens=40) as server:
+        assert decompose(server, records, tmp_path / "one", file) == 0
+        assert asked(server) == {16: 4, 32: 4, 64: 4}
+        assert decompose(server, records, tmp_path / "two", file) == 0
+        assert server.n_requests == 12
+        assert decompose(server, beds(tmp_path, 30), tmp_path / "three", file) == 0
+        call = ("estimate", beds(tmp_path, 45), "--metrics", "", "--tasks", "decompose")
+        options = ("--prompt", f"decompose={file}", "--llm", "openai:m")
+        capsys.readouterr()
+        assert main([*map(str, (*call, *options, "--base-url", server.base_url))]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "decompose 45 30 45 " in said  # questions, answered, requests: three each
+    assert "3.00 tries a question as so far, 67% of the answers cut off" in said
+    claims = table(tmp_path / "one", "claims")
+    assert claims.equals(table(tmp_path / "two", "claims"))
+    cache = DiskCache(user_cache_dir())
+    stored = cache.get_many(claims["request_key"].to_list())
+    cache.close()
+    assert set(stored) == set(claims["request_key"])
+    assert {entry.completion.finish_reason for entry in stored.values()} == {"stop"}
+
+
+def test_still_cut_off_is_one_row_with_both_numbers_and_the_setting(
+    records: Path, tmp_path: Path
+) -> None:
+    """The ceiling is the prompt's; the same command again buys nothing, a higher one the rest."""
+    file = prompt(tmp_path, "max_tokens = 16\nmax_tokens_limit = 24")
+    with FakeServer(completion_tokens=40) as server:
+        for _ in range(2):
+            assert decompose(server, records, tmp_path / "one", file) == 3
+            assert asked(server) == {16: 4, 24: 4}
+        failures = table(tmp_path / "one", "failures")
+        assert failures["kind"].to_list() == ["length"] * 4
+        assert failures["attempts"].to_list() == [2] * 4
+        for message in failures["message"]:
+            for words in ("24", "max_tokens is 16", "max_tokens_limit", "[settings]"):
+                assert words in message
+        prompt(tmp_path, "max_tokens = 16\nmax_tokens_limit = 48")
+        assert decompose(server, records, tmp_path / "two", file) == 0
+        assert asked(server) == {16: 4, 24: 4, 32: 4, 48: 4}
+
+
+def test_a_map_asks_again_with_more_tokens(records: Path, tmp_path: Path) -> None:
+    """By the settings of its prompt."""
+    file, out = tmp_path / "tone.toml", tmp_path / "out.parquet"
+    text = 'name = "tone"\nversion = "v1"\nuser = "$summary"\n[settings]\nmax_tokens = 8\n'
+    file.write_text(text, encoding="utf-8")
+    with FakeServer(answer=text_answer("warm"), completion_tokens=20) as server:
+        call = ("map", records, "--prompt", file, "--out", out, "--llm", "openai:m")
+        assert main([str(word) for word in (*call, "--base-url", server.base_url)]) == 0
+        assert asked(server) == {8: 2, 16: 2, 32: 2}
+    assert pl.read_parquet(out)["error"].to_list() == [None, None]

@@ -1,0 +1,388 @@
+"""A run directory whose files were damaged: the same call makes them again and asks nobody."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from claimscore.baseline.provider import BuiltinProvider
+from claimscore.cli import main
+from claimscore.config import RunConfig
+from claimscore.errors import ConfigError, RejectedError
+from claimscore.pipeline import run as run_module
+from claimscore.pipeline.estimate import Estimate
+from claimscore.pipeline.plan import Plan
+from claimscore.pipeline.run import RunResult, run, score
+from claimscore.pipeline.status import run_status
+from claimscore.runs import RunDirectory, compaction
+from claimscore.types import Completion, Request
+from tests.unit.pipeline.passes.test_model_pass import FakeClassifier
+
+N_RECORDS = 7
+
+#: What the provider refuses without an answer, and what it answers so that nobody can use it.
+REFUSED, MUMBLED = "Refused", "Mumbled"
+
+
+class Counting(BuiltinProvider):
+    """The rules; counts what it is asked, refuses one text and says nonsense about another."""
+
+    n_asked = 0
+
+    async def complete(self, request: Request) -> Completion:
+        Counting.n_asked += 1
+        said = request.messages[-1].content
+        if REFUSED in said:
+            raise RejectedError("not that one", "content_filter")
+        if MUMBLED in said:
+            return Completion("mumble", "m")
+        return await super().complete(request)
+
+
+def write_input(path: Path) -> Path:
+    """One record whose first text is refused and one of whose answers cannot be used."""
+    texts = [f"Room {n} is clean. Bar {n} is loud." for n in range(N_RECORDS)]
+    texts[2], texts[5] = f"{REFUSED} it is. Room 2 is big.", f"{MUMBLED} it is. Room 5 is old."
+    lines = [
+        json.dumps({"id": f"r{n}", "summary_a": text, "summary_b": f"Bed {n} is hard."})
+        for n, text in enumerate(texts)
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small() -> object:
+    """Files of two and four chunks, a provider that counts, a model that is none."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compaction, "SIZES", (2, 4))
+        patch.setattr(run_module, "load_provider", lambda _: Counting())
+        patch.setattr("claimscore.pipeline.model_stage.load_model", lambda *_: FakeClassifier())
+        yield
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+    """A run that ended, with its cache."""
+    folder = tmp_path_factory.mktemp("damage")
+    config = RunConfig(
+        str(write_input(folder / "input.jsonl")),
+        folder / "run",
+        ("caspr", "ds"),
+        ("negate",),
+        cache_dir=folder / "cache",
+        chunk_records=1,
+    )
+    run(config)
+    run(config)  # compacts what the first call left
+    return config
+
+
+@pytest.fixture
+def copied(finished: RunConfig, tmp_path: Path) -> RunConfig:
+    return copy_of(finished, tmp_path / "run")
+
+
+def copy_of(finished: RunConfig, out: Path) -> RunConfig:
+    shutil.copytree(finished.out, out)
+    return dataclasses.replace(finished, out=out)
+
+
+def again(config: RunConfig) -> tuple[RunResult, int, list[str]]:
+    """The same call: its result, how many requests were sent, what people were told."""
+    before, told = Counting.n_asked, list[str]()
+
+    def hear(progress: object) -> None:
+        notice = str(progress.notice)  # type: ignore[attr-defined]
+        if notice and notice not in told:
+            told.append(notice)
+
+    result = run(config, on_progress=hear)
+    return result, Counting.n_asked - before, told
+
+
+def out_of(config: RunConfig) -> Path:
+    assert isinstance(config.out, Path)
+    return config.out
+
+
+def rows(config: RunConfig) -> dict[str, pl.DataFrame]:
+    """All tables, their rows in an order of their own."""
+    directory = RunDirectory.reader(config.out)
+    tables = ("records", "claims", "negations", "nli", "failures")
+    return {table: directory.read(table, *range(N_RECORDS)) for table in tables}
+
+
+def assert_as_before(config: RunConfig, finished: RunConfig) -> None:
+    scores = "scores.parquet"
+    assert (out_of(config) / scores).read_bytes() == (out_of(finished) / scores).read_bytes()
+    found, expected = rows(config), rows(finished)
+    for table, frame in expected.items():
+        assert found[table].to_dicts() == frame.to_dicts(), table
+
+
+def parts(out: Path) -> list[Path]:
+    return sorted(out.glob("*/part-*.parquet"))
+
+
+def cut(path: Path, at: int) -> None:
+    path.write_bytes(path.read_bytes()[: at % max(1, path.stat().st_size)])
+
+
+def flip(path: Path, at: int) -> None:
+    """One bit."""
+    content = bytearray(path.read_bytes())
+    content[at // 8 % len(content)] ^= 1 << at % 8
+    path.write_bytes(content)
+
+
+def empty(path: Path, _: int) -> None:
+    path.write_bytes(b"")
+
+
+def delete(path: Path, _: int) -> None:
+    path.unlink()
+
+
+DAMAGES: list[Callable[[Path, int], None]] = [cut, flip, empty, delete]
+
+
+def test_the_run_has_what_the_tests_damage(finished: RunConfig) -> None:
+    """Merged files of two sizes, both kinds of failures, steps made from others."""
+    names = {path.name for path in parts(out_of(finished))}
+    assert "part-000000-000003.1-decompose-a-b.parquet" in names
+    assert "part-000004-000005.1-nli-a-b.parquet" in names
+    assert "part-000006-nli-a-b.parquet" in names
+    kinds = rows(finished)["failures"].filter(stage="decompose")["kind"]
+    assert kinds.to_list() == ["content_filter", "parse"]
+
+
+@settings(max_examples=3)
+@given(seed=st.integers(0, 2**32), n_files=st.integers(1, 12))
+def test_any_damage_is_mended(finished: RunConfig, seed: int, n_files: int) -> None:
+    """Of any files of the run, in any way: the same bytes come back, and nobody is asked."""
+    draw = random.Random(seed)
+    out = out_of(finished).with_name(f"run-{seed}")
+    config = copy_of(finished, out)
+    try:
+        state = out / ".state"
+        known = [
+            *(path for path in parts(out) if path.parent.name != "failures"),
+            *(out / name for name in ("run.toml", "scores.parquet", "summary.json")),
+            *(state / name for name in ("run.toml", "options.json", "scores.json", "input.json")),
+        ]
+        chosen = draw.sample(known, n_files)
+        settings_files = {out / "run.toml", state / "run.toml"}
+        if settings_files <= set(chosen):
+            chosen.remove(out / "run.toml")
+        for path in chosen:
+            draw.choice(DAMAGES)(path, draw.randrange(10**6))
+        _, n_asked, _ = again(config)
+        assert n_asked == 0
+        assert_as_before(config, finished)
+    finally:
+        shutil.rmtree(out)
+
+
+def test_a_compacted_file(copied: RunConfig, finished: RunConfig) -> None:
+    """Its chunks are made again, with what was made of them; others are left as they are. What
+    the server had refused without an answer is not asked again."""
+    out = out_of(copied)
+    path = out / "claims" / "part-000000-000003.1-decompose-a-b.parquet"
+    delete(path, 0)
+    others = {p: p.stat().st_mtime_ns for p in parts(out) if "000004" in p.name}
+    estimates: list[Estimate] = []
+
+    def hear(_: Plan, estimate: Estimate) -> None:
+        estimates.append(estimate)
+
+    before = Counting.n_asked
+    run(copied, on_estimate=hear)
+    assert Counting.n_asked == before
+    assert estimates[-1].to_json()["total"]["requests"] == 0
+    assert_as_before(copied, finished)
+    assert {p: p.stat().st_mtime_ns for p in others} == others
+    assert not [p for p in parts(out) if "kept" in p.name]
+
+
+def test_what_is_said(copied: RunConfig) -> None:
+    """One line: the file, what is made again."""
+    (out_of(copied) / "claims" / "part-000004-000005.1-decompose-a-b.parquet").unlink()
+    _, _, told = again(copied)
+    (line,) = told
+    assert (
+        "part-000004-000005.1-decompose-a-b.parquet: missing; 6 steps of 2 chunks made again"
+        in line
+    )
+
+
+def test_failures_that_are_lost_are_asked_again_and_said(
+    copied: RunConfig, finished: RunConfig
+) -> None:
+    """What was refused without an answer is known from there alone; answers that could not be
+    used are in the cache, and count."""
+    (out_of(copied) / "failures" / "part-000000-000003.1-decompose-a-b.parquet").unlink()
+    _, n_asked, told = again(copied)
+    assert n_asked == 1
+    assert "which questions had failed is not known any more in 1 of them: those" in told[0]
+    assert_as_before(copied, finished)
+    (out_of(copied) / "failures" / "part-000004-000005.1-decompose-a-b.parquet").unlink()
+    assert again(copied)[1] == 0
+    assert_as_before(copied, finished)
+
+
+def test_retry_failed_asks_what_was_kept(copied: RunConfig) -> None:
+    """The user wants it: what is kept through a damage is no reason not to ask."""
+    (out_of(copied) / "claims" / "part-000000-000003.1-decompose-a-b.parquet").unlink()
+    cache_dir = out_of(copied).with_name("cache")
+    shutil.copytree(str(copied.cache_dir), cache_dir)
+    before = Counting.n_asked
+    run(dataclasses.replace(copied, retry_failed=True, cache_dir=cache_dir))
+    assert Counting.n_asked > before
+
+
+def test_a_kill_after_the_damage_was_forgotten(copied: RunConfig, finished: RunConfig) -> None:
+    """Failures that were kept wait for the next call, and are seen meanwhile."""
+    (out_of(copied) / "claims" / "part-000000-000003.1-decompose-a-b.parquet").unlink()
+
+    def kill(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_module, "find_records", kill)
+        with pytest.raises(KeyboardInterrupt):
+            run(copied)
+    state = run_status(copied.out)
+    assert state["chunks"]["left"] == 4
+    assert {failure["kind"] for failure in state["failures"]} >= {"content_filter", "parse"}
+    assert again(copied)[1] == 0
+    assert_as_before(copied, finished)
+
+
+def test_lines_of_the_manifest(copied: RunConfig, finished: RunConfig) -> None:
+    """Whatever stands there in the place of any line."""
+    manifest = out_of(copied) / ".state" / "manifest.log"
+    damages = [(0.0, b'{"chunk":1}\n'), (0.6, b"\0" * 40 + b"\n")]
+    for share, line in damages:
+        lines = manifest.read_bytes().splitlines(keepends=True)
+        number = int(share * len(lines))
+        manifest.write_bytes(b"".join([*lines[:number], line, *lines[number + 1 :]]))
+        with pytest.raises(ConfigError, match=f"line {number + 1}: damaged; the same command"):
+            run_status(copied.out)
+        _, n_asked, told = again(copied)
+        assert n_asked <= 1
+        assert f"line {number + 1}: damaged" in told[0]
+        assert_as_before(copied, finished)
+
+
+def test_a_manifest_that_is_gone(copied: RunConfig, finished: RunConfig) -> None:
+    """All is made again from the cache; only what it does not have is asked."""
+    (out_of(copied) / ".state" / "manifest.log").unlink()
+    _, n_asked, _ = again(copied)
+    assert n_asked == 1
+    assert_as_before(copied, finished)
+
+
+def test_records_are_made_from_the_same_input_only(
+    copied: RunConfig, finished: RunConfig, tmp_path: Path
+) -> None:
+    """Changed or gone it is refused in one line, and nothing else is lost."""
+    source = write_input(tmp_path / "input.jsonl")
+    config = dataclasses.replace(copied, input=str(source))
+    out = out_of(copied)
+    flip(next((out / "records").iterdir()), 3000)
+    content = source.read_text()
+    source.write_text(content.replace("Room 3", "Room 33"))
+    with pytest.raises(ConfigError, match="was made from other records"):
+        run(config)
+    source.unlink()
+    with pytest.raises(ConfigError, match=r"input\.jsonl"):
+        run(config)
+    source.write_text(content)
+    assert again(config)[1] == 0
+    assert_as_before(config, finished)
+
+
+def test_without_settings_nobody_knows(copied: RunConfig) -> None:
+    """run.toml and its copy gone: refused, and the work is left alone."""
+    out = out_of(copied)
+    (out / "run.toml").unlink()
+    (out / ".state" / "run.toml").unlink()
+    before = {path: path.read_bytes() for path in parts(out)}
+    with pytest.raises(ConfigError, match=r"run\.toml: missing, and its copy too"):
+        run(copied)
+    assert {path: path.read_bytes() for path in parts(out)} == before
+
+
+def test_a_folder_in_the_place_of_a_part(copied: RunConfig) -> None:
+    """Nothing of somebody else's is removed: one line says what is in the way."""
+    path = out_of(copied) / "nli" / "part-000006-nli-a-b.parquet"
+    path.unlink()
+    path.mkdir()
+    (path / "thesis.tex").write_text("x")
+    with pytest.raises(ConfigError, match=r"part-000006-nli-a-b\.parquet: it is a folder"):
+        run(copied)
+    assert (path / "thesis.tex").exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "command"),
+    [(cut, "status"), (empty, "report"), (delete, "score"), (delete, "compare")],
+)
+def test_other_commands_say_it_in_one_line(
+    copied: RunConfig,
+    finished: RunConfig,
+    damage: Callable[[Path, int], None],
+    command: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Which file, and what to do; nothing is changed by them."""
+    path = out_of(copied) / "nli" / "part-000000-000003.1-nli-a-b.parquet"
+    damage(path, 100)
+    before = {path: path.read_bytes() for path in parts(out_of(copied))}
+    more = {"score": ["--metrics", "rouge-1"], "compare": [str(finished.out)]}.get(command, [])
+    assert main([command, str(copied.out), *more]) == 2
+    said = capsys.readouterr().err.strip()
+    assert said.count("\n") == 0
+    assert str(path) in said
+    assert "the same command that began it makes it again" in said
+    assert {path: path.read_bytes() for path in parts(out_of(copied))} == before
+
+
+def test_scores_with_a_flipped_bit_are_not_shown(
+    copied: RunConfig, finished: RunConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A report of other numbers would look like one."""
+    flip(out_of(copied) / "scores.parquet", 3000)
+    assert main(["report", str(copied.out)]) == 2
+    assert main(["compare", str(copied.out), str(finished.out)]) == 2
+    assert capsys.readouterr().err.count("scores.parquet: damaged: not what was written") == 2
+
+
+def test_damage_found_while_a_metric_is_added(copied: RunConfig, finished: RunConfig) -> None:
+    """A flipped bit is found when the rows are read: `score` names it, `run` mends it."""
+    path = out_of(copied) / "records" / "part-000000-000003.2.parquet"
+    path = path if path.exists() else next((out_of(copied) / "records").iterdir())
+    flip(path, 4000)
+    with pytest.raises(ConfigError, match=f"{path.name}: damaged: not what was written"):
+        score(copied.out, ("ds",))
+    assert again(copied)[1] == 0
+    assert_as_before(copied, finished)
+
+
+def test_a_flipped_bit_where_no_metric_reads(copied: RunConfig, finished: RunConfig) -> None:
+    """A report would meet it."""
+    flip(out_of(copied) / "negations" / "part-000006-negate-a-b.parquet", 3000)
+    _, n_asked, told = again(copied)
+    assert n_asked == 0
+    assert "part-000006-negate-a-b.parquet: damaged: not what was written; 1 step of" in told[0]
+    assert_as_before(copied, finished)

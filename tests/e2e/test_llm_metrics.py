@@ -1,0 +1,456 @@
+"""Whole runs of the metrics whose scores come from the language model."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import anyio
+import polars as pl
+import pytest
+
+from claimscore.cli import main
+from claimscore.pipeline.llm.batch_jobs.provider import OpenAIBatchProvider
+from claimscore.types import Completion
+from tests.fake_server import Body, FakeServer
+from tests.support.children import killed_at_last
+from tests.support.language_model import grade, judging_answer
+
+BOTH = ("--metrics", "llm-judge,qa")
+
+
+@pytest.fixture(autouse=True)
+def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or fills the user's cache, or knows a key."""
+    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def claimscore(*arguments: object) -> int:
+    """The command line, in this process."""
+    return main([str(argument) for argument in arguments])
+
+
+def write_records(path: Path, n: int = 6) -> Path:
+    """Summaries that keep, change and invent words of their sources; the last has two sources."""
+    rows: list[dict[str, Any]] = [
+        {
+            "id": f"r{i}",
+            "summary": f"Room{i} smells nice. Pool{i} looks {'clean' if i % 2 else 'dirty'}.",
+            "source": f"Room{i} smells nice. Pool{i} looks clean. Bar{i} closes early.",
+        }
+        for i in range(n)
+    ]
+    rows[-1] |= {"source": rows[-1]["source"].split(". ", 1)}
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def options(server: FakeServer, *more: object) -> tuple[object, ...]:
+    return ("--llm", "openai:m", "--base-url", server.base_url, "--quiet", *more)
+
+
+def scores_of(out: Path, metric: str) -> dict[str, dict[str, Any]]:
+    scores = pl.read_parquet(out / "scores.parquet").filter(metric=metric)
+    return {
+        row["id"]: {**row, **json.loads(row["components"])} for row in scores.iter_rows(named=True)
+    }
+
+
+def table(out: Path, name: str) -> pl.DataFrame:
+    return pl.read_parquet(sorted((out / name).glob("*.parquet")))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both metrics over six records, once and undisturbed."""
+    folder = tmp_path_factory.mktemp("llm-metrics")
+    records = write_records(folder / "in.jsonl")
+    with FakeServer(answer=judging_answer) as server:
+        call = ("run", records, "--out", folder / "run", *BOTH, *options(server))
+        assert claimscore(*call, "--cache-dir", folder / "cache") == 0
+        assert set(server.contents.values()) == {1}
+    return folder / "run"
+
+
+class TestAWholeRun:
+    """`--metrics llm-judge,qa` from records to scores."""
+
+    def test_qa_counts_the_answers_in_common(self, whole: Path) -> None:
+        """A changed word costs precision and recall, a fact left out recall alone."""
+        scores = scores_of(whole, "qa")
+        assert (scores["r1"]["precision"], scores["r0"]["precision"]) == (1.0, 0.5)
+        assert scores["r1"]["recall"] == pytest.approx(2 / 3)
+        assert scores["r0"]["recall"] == pytest.approx(1 / 3)
+        assert scores["r1"]["value"] == pytest.approx(2 * (2 / 3) / (1 + 2 / 3))
+        assert scores["r0"]["failed"] == [
+            {
+                "from": "summary",
+                "question": "Which word comes after looks?",
+                "expected": "dirty",
+                "given": "clean",
+            },
+            {
+                "from": "source",
+                "question": "Which word comes after looks?",
+                "expected": "clean",
+                "given": "dirty",
+            },
+            {
+                "from": "source",
+                "question": "Which word comes after closes?",
+                "expected": "early",
+                "given": None,
+            },
+        ]
+
+    def test_several_sources_are_asked_about_one_by_one_and_asked_as_one(self, whole: Path) -> None:
+        """Questions are numbered through; those of the summary see all sources."""
+        rows = table(whole, "llm_answers").filter(id="r5")
+        asked = rows.filter(task="questions", side="source")
+        assert asked["index"].to_list() == [0, 1, 2]
+        assert asked["request_key"].n_unique() == 2
+        assert scores_of(whole, "qa")["r5"]["precision"] == 1.0
+
+    def test_grades_are_expectations_where_the_server_gives_log_probabilities(
+        self, whole: Path
+    ) -> None:
+        """Each dimension says what its value rests on; the overall score is their mean."""
+        for row in scores_of(whole, "llm-judge").values():
+            grades = [row[name] for name in ("coherence", "consistency", "fluency", "relevance")]
+            for found in grades:
+                said = found["score"]
+                assert found["by"] == "expectation"
+                assert found["value"] == pytest.approx((2 * said + said % 5 + 1) / 3, abs=1e-12)
+            assert row["value"] == pytest.approx(sum(g["value"] for g in grades) / 4)
+
+    def test_scores_say_what_made_them(self, whole: Path) -> None:
+        """The signature names prompts with their digests, the model and the options."""
+        (judge,) = {row["signature"] for row in scores_of(whole, "llm-judge").values()}
+        (qa,) = {row["signature"] for row in scores_of(whole, "qa").values()}
+        assert judge.startswith("llm-judge|v1|dimension:overall|expectation:auto|judge:judge=v1@")
+        assert "|questions:questions=v1@" in qa
+        assert "|answers:answers=v1@" in qa
+        assert "|llm:openai:m@http://127.0.0.1" in qa
+
+    def test_other_options_later_ask_nothing(self, tmp_path: Path) -> None:
+        """One dimension, the scores as they were said, precision alone: all there already."""
+        records, out = write_records(tmp_path / "in.jsonl"), tmp_path / "run"
+        more = "llm-judge:dimension=fluency,llm-judge:expectation=off,qa:value=precision"
+        with FakeServer(answer=judging_answer) as server:
+            assert claimscore("run", records, "--out", out, *BOTH, *options(server)) == 0
+            asked = server.n_requests
+            assert claimscore("score", out, "--metrics", more, "--quiet") == 0
+            assert server.n_requests == asked
+        off = scores_of(out, "llm-judge:expectation=off")["r0"]
+        fluency = scores_of(out, "llm-judge:dimension=fluency")["r0"]
+        both = scores_of(out, "llm-judge")["r0"]
+        assert fluency["value"] == both["fluency"]["value"]
+        assert off["value"] == sum(both[n]["score"] for n in off if n in both and n in DIMS) / 4
+        assert scores_of(out, "qa:value=precision")["r0"]["value"] == 0.5
+
+    def test_precision_alone_asks_nothing_about_the_source(self, tmp_path: Path) -> None:
+        """Recall is bought when it is wanted, and then without asking the rest again."""
+        records, out = write_records(tmp_path / "in.jsonl"), tmp_path / "run"
+        with FakeServer(answer=judging_answer) as server:
+            half = ("--metrics", "qa:value=precision")
+            assert claimscore("run", records, "--out", out, *half, *options(server)) == 0
+            assert set(table(out, "llm_answers")["side"]) == {"summary"}
+            assert claimscore("score", out, "--metrics", "qa", "--quiet") == 0
+            assert set(server.contents.values()) == {1}
+        assert scores_of(out, "qa")["r1"]["recall"] == pytest.approx(2 / 3)
+
+
+DIMS = ("coherence", "consistency", "fluency", "relevance")
+
+
+class TestStopped:
+    """A run that was stopped goes on, and ends as if nothing had happened."""
+
+    @pytest.mark.parametrize("n", [1, 20, 40])
+    def test_at_any_request(self, n: int, whole: Path, tmp_path: Path) -> None:
+        """Nothing is asked twice, and the scores are the undisturbed run's but for the port."""
+        records, out = write_records(tmp_path / "in.jsonl"), tmp_path / "run"
+        with FakeServer(answer=judging_answer) as server:
+            call = ("run", records, "--out", out, *BOTH, *options(server))
+            assert claimscore(*call, "--max-requests", n, "--max-concurrency", 3) == 75
+            assert server.n_requests == n
+            assert claimscore(*call) == 0
+            assert set(server.contents.values()) == {1}
+            url = server.base_url
+        resumed, undisturbed = (pl.read_parquet(p / "scores.parquet") for p in (out, whole))
+        assert "signature" in resumed.columns
+        assert url in resumed["signature"][0]
+        assert resumed.drop("signature").equals(undisturbed.drop("signature"))
+
+    def test_killed(self, tmp_path: Path) -> None:
+        """`kill -9` half way: what was in flight may be asked again, the bytes are the same."""
+        records, half = write_records(tmp_path / "in.jsonl", 8), threading.Event()
+
+        async def answer(body: Body) -> Completion:
+            if server.n_requests >= 40:
+                half.set()
+            return await judging_answer(body)
+
+        with FakeServer(answer=answer, latency_s=0.01) as server:
+            more = options(server, "--max-concurrency", 4)
+            call = ("run", records, *BOTH, *more, "--out")
+            command = [sys.executable, "-m", "claimscore", *map(str, (*call, tmp_path / "run"))]
+            with killed_at_last(subprocess.Popen(command)):
+                assert half.wait(timeout=60)
+            assert claimscore(*call, tmp_path / "run") == 0
+            assert sum(count - 1 for count in server.contents.values()) <= 4
+            again = ("--cache-dir", tmp_path / "other")
+            assert claimscore(*call, tmp_path / "whole", *again) == 0
+        scores = [(tmp_path / name / "scores.parquet").read_bytes() for name in ("run", "whole")]
+        assert scores[0] == scores[1]
+
+
+class TestServersWithoutLogprobs:
+    """The score as it was said, found out once."""
+
+    def test_one_that_refuses_them_is_asked_without(self, tmp_path: Path) -> None:
+        """The first few requests meet the refusal; later ones, and later runs, never."""
+        records = write_records(tmp_path / "in.jsonl")
+        judge = ("--metrics", "llm-judge")
+        with FakeServer(answer=judging_answer, logprobs="refused") as server:
+            more = options(server, "--max-concurrency", 2)
+            assert claimscore("run", records, "--out", tmp_path / "a", *judge, *more) == 0
+            refused = server.n_requests - len(server.contents)
+            assert 1 <= refused <= 2
+            other = ("--cache-dir", tmp_path / "other")
+            assert claimscore("run", records, "--out", tmp_path / "b", *judge, *more, *other) == 0
+            assert server.n_requests == refused + 2 * len(server.contents)
+        for row in scores_of(tmp_path / "b", "llm-judge").values():
+            assert {row[name]["by"] for name in DIMS} == {"score"}
+            assert row["value"] == sum(row[name]["score"] for name in DIMS) / 4
+
+    def test_one_that_ignores_them(self, tmp_path: Path) -> None:
+        """Where the expectation is required, there is none: null with the reason."""
+        records, out = write_records(tmp_path / "in.jsonl"), tmp_path / "run"
+        judge = ("--metrics", "llm-judge:expectation=required,llm-judge")
+        with FakeServer(answer=judging_answer, logprobs="ignored") as server:
+            assert claimscore("run", records, "--out", out, *judge, *options(server)) == 0
+        assert scores_of(out, "llm-judge")["r0"]["value"] is not None
+        required = scores_of(out, "llm-judge:expectation=required")["r0"]
+        assert (required["value"], required["reason"]) == (None, "no log-probabilities: coherence")
+
+
+class TestBatches:
+    """`--llm openai-batch:MODEL` asks the same and gets the same."""
+
+    @pytest.fixture(autouse=True)
+    def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A batch is not waited for by the second."""
+
+        async def nap(seconds: float) -> None:
+            await anyio.sleep(min(seconds, 0.05))
+
+        defaults = OpenAIBatchProvider.__init__.__kwdefaults__
+        monkeypatch.setitem(defaults, "linger_s", 0.05)
+        monkeypatch.setitem(defaults, "sleep", nap)
+
+    @pytest.mark.parametrize(("logprobs", "by"), [("given", "expectation"), ("refused", "score")])
+    def test_log_probabilities_come_in_lines_too(
+        self, logprobs: str, by: str, whole: Path, tmp_path: Path
+    ) -> None:
+        """Lines whose server refuses them are asked without, in the next batch."""
+        records, out = write_records(tmp_path / "in.jsonl"), tmp_path / "run"
+        with FakeServer(answer=judging_answer, logprobs=logprobs) as server:
+            llm = ("--llm", "openai-batch:m", "--base-url", server.base_url, "--quiet")
+            assert claimscore("run", records, "--out", out, "--metrics", "llm-judge", *llm) == 0
+            assert set(server.paid.values()) == {1}
+        found, online = scores_of(out, "llm-judge"), scores_of(whole, "llm-judge")
+        for record, row in found.items():
+            for name in DIMS:
+                assert row[name]["by"] == by
+                assert row[name]["score"] == online[record][name]["score"]
+        if logprobs == "given":
+            assert {r: row["value"] for r, row in found.items()} == {
+                r: row["value"] for r, row in online.items()
+            }
+
+
+class TestRefusedAnswers:
+    """What cannot be used is asked for again, then a failure with a reason."""
+
+    def test_a_grade_beyond_the_scale_is_asked_again(self, tmp_path: Path) -> None:
+        """As a new sample, in its own place in the cache; the second answer counts."""
+        records, out = write_records(tmp_path / "in.jsonl", 1), tmp_path / "run"
+        asked: dict[str, int] = {}
+
+        async def answer(body: Body) -> Completion:
+            content = body["messages"][-1]["content"]
+            asked[content] = asked.get(content, 0) + 1
+            return grade(6, {6: 1.0}) if asked[content] == 1 else grade(4, {4: 1.0})
+
+        with FakeServer(answer=answer) as server:
+            judge = ("run", records, "--out", out, "--metrics", "llm-judge")
+            assert claimscore(*judge, *options(server)) == 0
+        assert list(asked.values()) == [2, 2, 2, 2]
+        assert scores_of(out, "llm-judge")["r0"]["value"] == 4.0
+
+    def test_grades_that_stay_beyond_the_scale_are_failures(self, tmp_path: Path) -> None:
+        """Null with the reason for what needs that dimension; the others are scored."""
+        records, out = write_records(tmp_path / "in.jsonl", 2), tmp_path / "run"
+
+        async def answer(body: Body) -> Completion:
+            return grade(0, {0: 1.0}) if "Dimension: fluency" in _last(body) else grade(3)
+
+        with FakeServer(answer=answer) as server:
+            both = ("--metrics", "llm-judge,llm-judge:dimension=coherence")
+            assert claimscore("run", records, "--out", out, *both, *options(server)) == 3
+        failed = scores_of(out, "llm-judge")["r1"]
+        assert failed["value"] is None
+        assert failed["reason"] == "judge failed for fluency: the score must be from 1 to 5, not 0"
+        assert scores_of(out, "llm-judge:dimension=coherence")["r1"]["value"] is not None
+        assert table(out, "failures")["attempts"].to_list() == [3, 3]
+
+    def test_a_failed_answer_costs_its_own_record(self, tmp_path: Path) -> None:
+        """And only the direction it belongs to; `--retry-failed` heals it."""
+        records, out = write_records(tmp_path / "in.jsonl", 3), tmp_path / "run"
+        broken = {"on": True}
+
+        async def answer(body: Body) -> Completion:
+            if broken["on"] and "Pool1 looks clean. Bar1" in _last(body) and "Q" in _last(body):
+                return Completion('{"answerable": true, "answer": " "}', "m")
+            return await judging_answer(body)
+
+        with FakeServer(answer=answer) as server:
+            both = ("--metrics", "qa,qa:value=recall")
+            call = ("run", records, "--out", out, *both, *options(server))
+            assert claimscore(*call) == 3
+            found = scores_of(out, "qa")
+            assert [found[f"r{i}"]["value"] is None for i in range(3)] == [False, True, False]
+            assert found["r1"]["reason"] == "answers failed for summary: the answer is empty"
+            assert scores_of(out, "qa:value=recall")["r1"]["value"] == pytest.approx(2 / 3)
+            broken["on"] = False
+            assert claimscore(*call, "--retry-failed") == 0
+        assert scores_of(out, "qa")["r1"]["value"] is not None
+
+    def test_texts_that_are_empty_or_say_nothing(self, tmp_path: Path) -> None:
+        """Null with the column, and nothing asked about them."""
+        records, out = tmp_path / "in.jsonl", tmp_path / "run"
+        rows = [
+            ("x", " ", "Room smells nice."),
+            ("y", "Room smells nice.", ""),
+            ("z", "Wow.", "Hm."),
+        ]
+        lines = [
+            json.dumps(dict(zip(("id", "summary", "source"), row, strict=True))) for row in rows
+        ]
+        records.write_text("\n".join(lines))
+        with FakeServer(answer=judging_answer) as server:
+            assert claimscore("run", records, "--out", out, *BOTH, *options(server)) == 0
+        qa, judge = scores_of(out, "qa"), scores_of(out, "llm-judge")
+        assert [qa[i]["reason"] for i in "xyz"] == [
+            "no text in summary",
+            "no text in source",
+            "no questions from summary",
+        ]
+        assert [judge[i]["reason"] for i in "xyz"] == [
+            "no text in summary",
+            "no text in source",
+            None,
+        ]
+
+
+def _last(body: Body) -> str:
+    return str(body["messages"][-1]["content"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (BOTH, "llm-judge, qa: a language model must do judge, questions, answers"),
+        (("--metrics", "ds,qa:value=recall"), "qa:value=recall: a language model must do"),
+        (
+            ("--metrics", "", "--tasks", "decompose,judge"),
+            "--tasks: a language model must do judge",
+        ),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "estimate"])
+def test_the_built_in_rules_are_refused_before_anything_is_done(
+    command: str, asked: tuple[str, ...], said: str, tmp_path: Path, capsys: Any
+) -> None:
+    """One line that says what to name; no folder is left behind."""
+    row = {"id": "r", "summary": "A.", "source": "B.", "summary_a": "A.", "summary_b": "B."}
+    records = tmp_path / "in.jsonl"
+    records.write_text(json.dumps(row))
+    assert claimscore(command, records, "--out", tmp_path / "run", *asked, "--quiet") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert line.endswith("name one, as in --llm openai:MODEL")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_tasks_can_be_asked_for_by_name(tmp_path: Path) -> None:
+    """Their rows lie in one table; `answers` brings `questions`."""
+    records, out = write_records(tmp_path / "in.jsonl", 2), tmp_path / "run"
+    with FakeServer(answer=judging_answer) as server:
+        tasks = ("--metrics", "", "--tasks", "answers,judge")
+        assert claimscore("run", records, "--out", out, *tasks, *options(server)) == 0
+    rows = table(out, "llm_answers")
+    counts = dict(rows.group_by("task").len().rows())
+    assert counts == {"judge": 8, "questions": 10, "answers": 10}
+    assert (
+        rows.select("request_key", "prompt_digest", "model").null_count().sum_horizontal()[0] == 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "user", "missing"),
+    [
+        ("judge", "$text $source", "dimension"),
+        ("judge", "$dimension $source", "text"),
+        ("answers", "$text", "question"),
+        ("questions", "What?", "text"),
+    ],
+)
+def test_a_prompt_that_leaves_out_what_the_task_is_about_is_refused(
+    task: str, user: str, missing: str, tmp_path: Path, capsys: Any
+) -> None:
+    """Four equal questions for four dimensions would be four equal grades."""
+    prompt = tmp_path / "own.toml"
+    prompt.write_text(f'name = "own"\nversion = "v1"\nuser = "{user}"\n')
+    records = write_records(tmp_path / "in.jsonl", 2)
+    call = ("run", records, "--out", tmp_path / "run", *BOTH, "--llm", "openai:m")
+    assert claimscore(*call, "--prompt", f"{task}={prompt}") == 2
+    assert f"the prompt never uses ${missing}" in capsys.readouterr().err
+
+
+class TestEstimate:
+    """What the new tasks will ask, counted before and after the questions are known."""
+
+    def estimated(self, capsys: Any, *call: object) -> tuple[dict[str, int], str]:
+        assert claimscore("estimate", *call, "--json") == 0
+        found = json.loads(capsys.readouterr().out.splitlines()[-1])
+        tasks = {task["task"]: task["requests"] for task in found["tasks"]}
+        return tasks, "\n".join(found["assumptions"])
+
+    def test_questions_not_made_yet_are_assumed_and_said_to_be(
+        self, tmp_path: Path, capsys: Any
+    ) -> None:
+        """One a sentence; once the questions are there, the count is exact."""
+        records = write_records(tmp_path / "in.jsonl")
+        with FakeServer(answer=judging_answer) as server:
+            call = (records, *BOTH, *options(server))
+            tasks, said = self.estimated(capsys, *call)
+            assert tasks == {"judge": 24, "questions": 13, "answers": 30}
+            assert (
+                "answers: asks about questions not made yet; those of 13 texts are assumed" in said
+            )
+            made = (records, "--metrics", "", "--tasks", "questions", *options(server))
+            assert claimscore("run", *made, "--out", tmp_path / "made") == 0
+            before = server.n_requests
+            tasks, said = self.estimated(capsys, *call)
+            assert (tasks["judge"], tasks["questions"]) == (24, 0)
+            assert "not made yet" not in said
+            assert claimscore("run", *call, "--out", tmp_path / "run") == 0
+            assert server.n_requests - before == tasks["judge"] + tasks["answers"]

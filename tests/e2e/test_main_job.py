@@ -1,0 +1,585 @@
+"""The main job from end to end: records in, scores out, resumed, on a server, and refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from claimscore.cli import main
+from claimscore.runs import RunDirectory
+from claimscore.types import Completion
+from tests.fake_server import Body, FakeServer, builtin_answer, text_answer
+from tests.support.children import killed_at_last
+from tests.support.report_pages import Page
+
+pytestmark = pytest.mark.usefixtures("rules_answer_once")
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "hotels.jsonl"
+
+#: A model pass without the weights of the extra `offline`: DS needs none, CASPR does.
+WORDS_ONLY = ("--metrics", "ds", "--tasks", "decompose")
+
+
+@pytest.fixture(autouse=True)
+def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No test reads or fills the user's cache, or knows a key."""
+    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "cache"
+
+
+def claimscore(*arguments: object) -> int:
+    """The command line, in this process."""
+    return main([str(argument) for argument in arguments])
+
+
+def table(out: Path, name: str) -> pl.DataFrame:
+    return pl.read_parquet(sorted((out / name).glob("*.parquet")))
+
+
+def write_records(path: Path, n: int) -> Path:
+    """Pairs of three sentences each, no two alike."""
+    with path.open("w", encoding="utf-8") as stream:
+        for i in range(n):
+            record = {
+                "id": f"r{i}",
+                "summary_a": f"Room {i} is clean and quiet. Floor {i} is loud. Bar {i} is big.",
+                "summary_b": f"Bed {i} is hard but cheap. Pool {i} is warm. House {i} is old.",
+            }
+            stream.write(json.dumps(record) + "\n")
+    return path
+
+
+@pytest.fixture
+def few(tmp_path: Path) -> Path:
+    """Four of the examples, on phones."""
+    lines = EXAMPLES.read_text(encoding="utf-8").splitlines(keepends=True)
+    path = tmp_path / "few.jsonl"
+    path.write_text("".join(line for line in lines if '"phones"' in line), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The README's run, once."""
+    folder = tmp_path_factory.mktemp("offline") / "run"
+    cache = folder.parent / "cache"
+    assert claimscore("run", EXAMPLES, "--out", folder, "--cache-dir", cache, "--quiet") == 0
+    return folder
+
+
+class TestOffline:
+    """The README's command: built-in rules and the embedded model."""
+
+    def test_every_record_has_every_score(self, out: Path) -> None:
+        """Twelve pairs, three metrics, in the order of the input; no value without a signature."""
+        scores = pl.read_parquet(out / "scores.parquet")
+        ids = [json.loads(line)["id"] for line in EXAMPLES.read_text().splitlines()]
+        assert scores["id"].to_list() == [i for i in ids for _ in range(3)]
+        assert scores["metric"].to_list() == ["caspr", "ds", "bs-inverse"] * 12
+        assert scores["value"].null_count() == 0
+        assert scores["signature"].str.contains("claimscore:").all()
+
+    def test_caspr_tells_paraphrases_from_negations(self, out: Path) -> None:
+        """What DS cannot see: a paraphrase is low, a negation is high, whatever the words."""
+        values = pl.read_parquet(out / "scores.parquet").filter(metric="caspr")
+        score = dict(zip(values["id"], values["value"], strict=True))
+        for topic in ("hotel", "phone", "university"):
+            assert score[f"{topic}-paraphrase"] < score[f"{topic}-negated"]
+            assert score[f"{topic}-negated"] >= 75
+
+    def test_rows_say_what_made_them(self, out: Path) -> None:
+        """Claims name prompt, digest, model and request; NLI rows name model and revision."""
+        claims, nli = table(out, "claims"), table(out, "nli")
+        assert (
+            claims.select("request_key", "prompt_digest", "model").null_count().sum_horizontal()[0]
+            == 0
+        )
+        assert claims["model"].unique().to_list() == ["builtin-rules-1"]
+        assert nli["model"].unique().to_list() == ["embedded"]
+        total = nli.select(pl.sum_horizontal("entailment", "neutral", "contradiction"))
+        assert total.to_series().is_between(0.999, 1.001).all()
+
+    def test_nli_has_both_directions_of_every_pair_of_claims(self, out: Path) -> None:
+        """m claims and n claims make 2mn rows."""
+        claims = table(out, "claims").group_by("id", "side").len()
+        expected = claims.group_by("id").agg(n=2 * pl.col("len").product())["n"].sum()
+        assert table(out, "nli").height == expected
+
+    def test_the_summary_adds_up(self, out: Path) -> None:
+        """Counts of records, scores and failures; the report lies beside it."""
+        summary = json.loads((out / "summary.json").read_text())
+        assert summary["records"] == {"total": 12, "done": 12, "failed": 0}
+        assert {m: row["n"] for m, row in summary["metrics"].items()} == {
+            "caspr": 12,
+            "ds": 12,
+            "bs-inverse": 12,
+        }
+        page = Page((out / "report.html").read_text(encoding="utf-8"))
+        assert "hotel-negated" in page.index["ids"]
+
+    def test_running_again_does_nothing_and_gives_the_same_bytes(self, out: Path) -> None:
+        """Resuming a finished run asks nobody."""
+        before = (out / "scores.parquet").read_bytes()
+        cache = out.parent / "cache"
+        assert claimscore("run", EXAMPLES, "--out", out, "--cache-dir", cache, "--quiet") == 0
+        assert (out / "scores.parquet").read_bytes() == before
+        call = json.loads((out / "summary.json").read_text())["last_call"]
+        assert (call["requests"], call["nli_pairs"]) == (0, 0)
+
+    def test_the_toy_pairs_of_the_paper(self, tmp_path: Path) -> None:
+        """CASPR paper, Table 1: a paraphrase scores 0, a negation 100."""
+        records = tmp_path / "toys.csv"
+        records.write_text(
+            "id,summary_a,summary_b\n"
+            "i,The hotel is sparkly clean.,The hotel was kept very tidy.\n"
+            "ii,The hotel is clean.,The hotel is not clean\n"
+        )
+        out = tmp_path / "run"
+        assert claimscore("run", records, "--out", out, "--metrics", "caspr", "--quiet") == 0
+        assert pl.read_parquet(out / "scores.parquet")["value"].to_list() == [0.0, 100.0]
+
+
+def test_a_metric_added_later_asks_no_llm_again(tmp_path: Path, few: Path, capsys: Any) -> None:
+    """`score` runs the stages that are missing and keeps the scores that were there."""
+    out = tmp_path / "run"
+    with FakeServer() as server:
+        llm = ("--llm", "openai:m", "--base-url", server.base_url)
+        assert claimscore("run", few, "--out", out, *WORDS_ONLY, *llm, "--quiet") == 0
+        asked = server.n_requests
+        assert claimscore("score", out, "--metrics", "caspr", "--json") == 0
+        assert server.n_requests == asked
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {name: row["n"] for name, row in summary["metrics"].items()} == {"ds": 4, "caspr": 4}
+
+
+class TestOnAServer:
+    """`--llm openai:MODEL --base-url URL`."""
+
+    def test_a_server_with_the_same_answers_gives_the_same_claims(self, tmp_path: Path) -> None:
+        """The way the answers came leaves no trace; asked again, nothing is sent."""
+        with FakeServer() as server:
+            llm = ("--llm", "openai:rules", "--base-url", server.base_url)
+            assert claimscore("run", EXAMPLES, "--out", tmp_path / "s", *WORDS_ONLY, *llm) == 0
+            assert claimscore("run", EXAMPLES, "--out", tmp_path / "b", *WORDS_ONLY) == 0
+            columns = ["id", "side", "sentence_index", "claim_index", "text"]
+            theirs, ours = (table(tmp_path / d, "claims")[columns] for d in ("s", "b"))
+            assert theirs.equals(ours)
+            asked = server.n_requests
+            assert asked == table(tmp_path / "b", "claims")["sentence"].n_unique()
+            assert claimscore("run", EXAMPLES, "--out", tmp_path / "s2", *WORDS_ONLY, *llm) == 0
+            assert server.n_requests == asked
+
+    def test_all_four_tasks_write_their_tables(self, tmp_path: Path) -> None:
+        """`--tasks` works without a metric that needs them; negation brings decomposition."""
+        out = tmp_path / "run"
+        with FakeServer() as server:
+            llm = ("--llm", "openai:rules", "--base-url", server.base_url)
+            tasks = ("--metrics", "", "--tasks", "paraphrase,negate,facts")
+            assert claimscore("run", EXAMPLES, "--out", out, *tasks, *llm, "--quiet") == 0
+        heights = {name: table(out, name).height for name in ("claims", "paraphrases", "facts")}
+        assert all(heights.values())
+        negations = table(out, "negations")
+        assert negations.filter(level="claim").height == heights["claims"]
+        assert pl.read_parquet(out / "scores.parquet").height == 0
+
+    def test_a_summary_can_be_asked_about_in_one_request(self, tmp_path: Path) -> None:
+        """`--granularity summary`: one request a text; the paraphrase too."""
+        with FakeServer() as server:
+            llm = ("--llm", "openai:rules", "--base-url", server.base_url)
+            options = ("--granularity", "summary", *WORDS_ONLY, *llm, "--quiet")
+            assert claimscore("run", EXAMPLES, "--out", tmp_path / "run", *options) == 0
+            lines = [json.loads(line) for line in EXAMPLES.read_text().splitlines()]
+            assert server.n_requests == len({line[f"summary_{s}"] for line in lines for s in "ab"})
+
+    def test_rubbish_answers_are_failure_rows_and_exit_3(self, tmp_path: Path) -> None:
+        """Nothing is invented: CASPR is null with the reason, the raw answer is kept."""
+        out = tmp_path / "run"
+        with FakeServer(answer=text_answer("I am a teapot")) as server:
+            llm = ("--llm", "openai:teapot", "--base-url", server.base_url)
+            arguments = ("run", EXAMPLES, "--out", out, "--metrics", "caspr,ds", *llm, "--quiet")
+            assert claimscore(*arguments) == 3
+            asked = server.n_requests
+            assert claimscore(*arguments) == 3
+            assert server.n_requests == asked, "a rerun leaves failed rows alone"
+        failures = table(out, "failures")
+        assert set(failures["raw"]) == {"I am a teapot"}
+        assert failures["attempts"].unique().to_list() == [3]
+        scores = pl.read_parquet(out / "scores.parquet").filter(metric="caspr")
+        assert scores["value"].null_count() == 12
+        assert scores["reason"].str.starts_with("decompose failed for summary_a").all()
+        summary = json.loads((out / "summary.json").read_text())
+        assert summary["records"] == {"total": 12, "done": 0, "failed": 12}
+        assert summary["metrics"]["ds"]["n"] == 12
+
+    def test_retry_failed_asks_new_samples_and_heals_the_run(
+        self, tmp_path: Path, few: Path
+    ) -> None:
+        """Only what failed is asked again, and what was made from it is made again."""
+        rubbish = {"on": True}
+
+        async def answer(body: Body) -> Completion:
+            text = body["messages"][-1]["content"]
+            if rubbish["on"] and "battery" in text:
+                return Completion(text="no", model="m")
+            return await builtin_answer(body)
+
+        out = tmp_path / "run"
+        with FakeServer(answer=answer) as server:
+            llm = ("--llm", "openai:m", "--base-url", server.base_url)
+            arguments = ("run", few, "--out", out, "--metrics", "caspr", *llm, "--quiet")
+            assert claimscore(*arguments) == 3
+            failed = table(out, "failures")["request_key"].n_unique()
+            rubbish["on"], asked = False, server.n_requests
+            assert claimscore(*arguments, "--retry-failed") == 0
+            assert server.n_requests == asked + failed
+        assert pl.read_parquet(out / "scores.parquet")["value"].null_count() == 0
+
+    @pytest.mark.parametrize(
+        ("status", "message"),
+        [
+            pytest.param("401", "key", id="wrong-key"),
+            pytest.param("404", "HTTP 404", id="wrong-url"),
+        ],
+    )
+    def test_a_refused_key_or_model_stops_at_once(
+        self, tmp_path: Path, capsys: Any, status: str, message: str
+    ) -> None:
+        """Exit 2 and one line, after a handful of requests, not after all of them."""
+        script = dict.fromkeys(range(1, 1000), status)
+        with FakeServer(script=script) as server:
+            llm = ("--llm", "openai:rules", "--base-url", server.base_url, "--max-concurrency", "2")
+            assert claimscore("run", EXAMPLES, "--out", tmp_path / "r", *WORDS_ONLY, *llm) == 2
+            assert server.n_requests <= 2
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith("claimscore: error:")
+        assert message in error
+
+
+class TestInterrupted:
+    """A run that was stopped goes on, and ends as if nothing had happened."""
+
+    N = 20
+
+    def arguments(self, records: Path, out: Path, server: FakeServer) -> list[str]:
+        llm = ("--llm", "openai:m", "--base-url", server.base_url, "--max-concurrency", "4")
+        return ["run", str(records), "--out", str(out), *WORDS_ONLY, *llm, "--quiet"]
+
+    def interrupted(
+        self, tmp_path: Path, how: signal.Signals
+    ) -> tuple[int, FakeServer, Path, Path]:
+        """A run on a server, sent a signal when half of it was answered, then run to its end."""
+        records = write_records(tmp_path / "records.jsonl", self.N)
+        half, n_sentences = threading.Event(), 6 * self.N
+
+        async def answer(body: Body) -> Completion:
+            if server.n_requests >= n_sentences // 2:
+                half.set()
+            return await builtin_answer(body)
+
+        out = tmp_path / "run"
+        with FakeServer(answer=answer, latency_s=0.01) as server:
+            arguments = self.arguments(records, out, server)
+            command = [sys.executable, "-m", "claimscore", *arguments]
+            with killed_at_last(subprocess.Popen(command, stderr=subprocess.PIPE)) as process:
+                assert half.wait(timeout=60)
+                process.send_signal(how)
+                _, stderr = process.communicate(timeout=60)
+            if how is signal.SIGINT:
+                assert b"run the same command to go on" in stderr
+            assert claimscore(*arguments) == 0
+        return process.returncode, server, records, out
+
+    def test_kill_9_half_way(self, tmp_path: Path) -> None:
+        """Only what was in flight is asked twice; the scores are the uninterrupted run's, byte
+        for byte."""
+        code, server, records, out = self.interrupted(tmp_path, signal.SIGKILL)
+        assert code == -signal.SIGKILL
+        twice = sum(count - 1 for count in server.contents.values())
+        assert len(server.contents) == 6 * self.N
+        assert twice <= 4
+        whole = tmp_path / "whole"
+        assert claimscore("run", records, "--out", whole, *WORDS_ONLY, "--quiet") == 0
+        assert (out / "scores.parquet").read_bytes() == (whole / "scores.parquet").read_bytes()
+
+    def test_ctrl_c_half_way(self, tmp_path: Path) -> None:
+        """Exit 75, nothing asked twice, and the same command goes on."""
+        code, server, _, out = self.interrupted(tmp_path, signal.SIGINT)
+        assert code == 75
+        assert set(server.contents.values()) == {1}
+        spent = json.loads((out / "summary.json").read_text())["spent"]
+        assert spent["requests"] == len(server.contents), "both calls count together"
+        assert spent["usd"] is None, "nobody knows the price"
+
+
+class TestRefused:
+    """Wrong input and wrong use: one line, exit 2, nothing spent."""
+
+    @pytest.mark.parametrize(
+        ("name", "content", "message"),
+        [
+            pytest.param("x.jsonl", b'{"summary_a": "a"\n', "x.jsonl, line 1", id="broken-json"),
+            pytest.param("x.jsonl", b"", "no records", id="empty"),
+            pytest.param("x.jsonl", b'{"id": "1", "summary_a": "a"}\n', "summary_b", id="column"),
+            pytest.param("x.csv", b"id,summary_a,summary_b\n1,\xff,b\n", "UTF-8", id="encoding"),
+            pytest.param("x.parquet", b"PAR1 no", "x.parquet", id="parquet"),
+        ],
+    )
+    def test_wrong_input(
+        self, tmp_path: Path, capsys: Any, name: str, content: bytes, message: str
+    ) -> None:
+        """File, place and reason on one line."""
+        path = tmp_path / name
+        path.write_bytes(content)
+        assert claimscore("run", path, "--out", tmp_path / "run", "--quiet") == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        assert message in error
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            pytest.param(["--metrics", "casper"], "known metrics: caspr", id="metric"),
+            pytest.param(["--tasks", "summarise"], "known tasks: decompose", id="task"),
+            pytest.param(["--llm", "gpt-4o"], "openai", id="llm"),
+            pytest.param(["--nli", "no/such-model", "--offline"], "no/such-model", id="nli"),
+            pytest.param(["--prompt", "decompose=v9"], "versions of decompose: v1", id="prompt"),
+            pytest.param(["--prompt", "decompse=v1"], "unknown task decompse", id="prompt-task"),
+            pytest.param(
+                ["--prompt", "facts=v2"], "has no task facts; its tasks, by", id="unused-prompt"
+            ),
+            pytest.param(
+                ["--units", "sentences", "--prompt", "decompose=v2"],
+                "has no task decompose; its tasks, by --metrics, --tasks and --units: none",
+                id="no-task",
+            ),
+            pytest.param(["--prompts-dir", "nosuch"], "no such folder", id="prompts-dir"),
+            pytest.param(["--metrics", ""], "nothing to do", id="nothing"),
+            pytest.param(["--llm", "openai:m", "--base-url", "http://[::1"], "base URL", id="url"),
+            pytest.param(["--rpm", "0"], "above zero", id="rpm"),
+            pytest.param(["--nosuch"], "No such option", id="option"),
+        ],
+    )
+    def test_wrong_options(
+        self, tmp_path: Path, capsys: Any, options: list[str], message: str
+    ) -> None:
+        """The error names what there is instead."""
+        assert claimscore("run", EXAMPLES, "--out", tmp_path / "run", "--quiet", *options) == 2
+        assert message in capsys.readouterr().err
+
+    def test_a_refused_run_can_be_corrected_in_the_same_folder(
+        self, tmp_path: Path, capsys: Any
+    ) -> None:
+        """Settings that nothing was made with yet do not stand in the way of the right ones."""
+        run = ("run", EXAMPLES, "--out", tmp_path / "run", "--quiet", "--metrics", "ds")
+        script = dict.fromkeys(range(1, 1000), "404")
+        with FakeServer(script=script) as broken, FakeServer() as server:
+            llm = ("--tasks", "decompose", "--llm", "openai:m", "--base-url")
+            assert claimscore(*run, *llm, broken.base_url) == 2
+            assert claimscore(*run, *llm, server.base_url) == 0
+            assert claimscore(*run, *llm, broken.base_url) == 2
+        assert "--base-url: was" in capsys.readouterr().err.splitlines()[-1]
+
+    def test_a_refused_run_leaves_no_folder(self, tmp_path: Path) -> None:
+        """Nothing was made, so nothing is there."""
+        records = tmp_path / "x.jsonl"
+        records.write_text("no json\n")
+        assert claimscore("run", records, "--out", tmp_path / "deep" / "run", "--quiet") == 2
+        assert not (tmp_path / "deep" / "run").exists()
+
+    def test_other_records_for_the_same_folder(self, tmp_path: Path, capsys: Any) -> None:
+        """Said in words, not in digests."""
+        out = tmp_path / "run"
+        assert claimscore("run", EXAMPLES, "--out", out, *WORDS_ONLY, "--quiet") == 0
+        other = write_records(tmp_path / "other.jsonl", 3)
+        assert claimscore("run", other, "--out", out, *WORDS_ONLY, "--quiet") == 2
+        assert "other records (12 then, 3 now" in capsys.readouterr().err
+
+    def test_a_prompt_with_other_output_types_is_refused(self, tmp_path: Path, capsys: Any) -> None:
+        """One text in place of a list of claims would be read letter by letter."""
+        prompt = tmp_path / "mine.toml"
+        prompt.write_text(
+            'name = "mine"\nversion = "v1"\nuser = "$text"\n[output]\nclaims = "string"\n'
+        )
+        arguments = ("run", EXAMPLES, "--out", tmp_path / "run", *WORDS_ONLY, "--quiet")
+        assert claimscore(*arguments, "--prompt", f"decompose={prompt}") == 2
+        assert '[output] must be {"claims": ["string"]}' in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [
+            pytest.param(".state/options.json", "[]", id="options"),
+            pytest.param("summary.json", "{", id="summary"),
+            pytest.param("scores.parquet", "PAR1", id="scores"),
+            pytest.param(
+                ".state/manifest.log",
+                '{"chunk": 0, "step": "records", "rows": {"records": "a"}}\n',
+                id="manifest",
+            ),
+        ],
+    )
+    def test_a_damaged_folder_is_one_clear_line(
+        self, tmp_path: Path, capsys: Any, name: str, content: str
+    ) -> None:
+        """`status` and `report` say which folder is damaged; no traceback."""
+        out = tmp_path / "run"
+        assert claimscore("run", EXAMPLES, "--out", out, *WORDS_ONLY, "--quiet") == 0
+        (out / name).write_text(content)
+        codes = {claimscore("status", out), claimscore("report", out)}
+        assert codes <= {0, 2}
+        assert 2 in codes
+        assert "damaged" in capsys.readouterr().err
+
+    def test_status_before_the_records_are_read(self, tmp_path: Path, capsys: Any) -> None:
+        """A run that was stopped while reading has nothing to show yet, and says so."""
+        out = tmp_path / "run"
+        assert claimscore("run", EXAMPLES, "--out", out, *WORDS_ONLY, "--quiet") == 0
+        (out / ".state" / "manifest.log").unlink()
+        assert claimscore("status", out) == 0
+        assert "records are not read yet" in capsys.readouterr().out
+
+    def test_other_settings_for_the_same_folder(self, tmp_path: Path, capsys: Any) -> None:
+        """The difference is shown; more metrics are welcome."""
+        run = ("run", EXAMPLES, "--out", tmp_path / "run", "--quiet")
+        assert claimscore(*run, *WORDS_ONLY) == 0
+        assert claimscore(*run, *WORDS_ONLY, "--granularity", "summary") == 2
+        assert '--granularity: was "sentence", now "summary"' in capsys.readouterr().err
+        assert claimscore(*run, "--metrics", "ds,ds", "--tasks", "decompose,facts") == 0
+
+    def test_a_key_is_not_sent_over_plain_http(
+        self, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Refused before anything is sent, and the key is not in the message."""
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+        llm = ("--llm", "openai:m", "--base-url", "http://192.0.2.1/v1")
+        assert claimscore("run", EXAMPLES, "--out", tmp_path / "r", *WORDS_ONLY, *llm) == 2
+        error = capsys.readouterr().err
+        assert "--allow-http-key" in error
+        assert "sk-secret" not in error
+
+
+def test_records_on_standard_input(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`-` is JSONL on standard input; the run keeps a copy."""
+    with EXAMPLES.open(encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        run = ("run", "-", "--out", tmp_path / "run", "--metrics", "ds", "--json")
+        assert claimscore(*run) == 0
+    assert json.loads(capsys.readouterr().out)["metrics"]["ds"]["n"] == 12
+
+
+def test_status_and_small_commands(tmp_path: Path, capsys: Any) -> None:
+    """Each prints what it says it prints."""
+    out = tmp_path / "run"
+    assert claimscore("run", EXAMPLES, "--out", out, *WORDS_ONLY, "--quiet") == 0
+    capsys.readouterr()
+    assert claimscore("status", out, "--json") == 0
+    state = json.loads(capsys.readouterr().out)
+    assert state["complete"] is True
+    assert state["rows"]["claims"] == table(out, "claims").height
+    for command, expected in (
+        (("status", out), "complete"),
+        (("report", out), "report.html"),
+        (("prompts", "list"), "decompose"),
+        (("prompts", "show", "facts"), "subject"),
+        (("prompts", "show", "facts", "--toml"), 'name = "facts"'),
+        (("cache", "stats"), "answers"),
+        (("models", "list"), "embedded"),
+    ):
+        assert claimscore(*command) == 0
+        assert expected in capsys.readouterr().out
+    assert claimscore("status", tmp_path) == 2
+
+
+def test_settings_from_a_file(tmp_path: Path, capsys: Any) -> None:
+    """`--config`: the command's options as TOML; an unknown one is refused."""
+    config = tmp_path / "claimscore.toml"
+    config.write_text('metrics = ["ds"]\ngranularity = "summary"\nmax-concurrency = 3\n')
+    run = ("run", EXAMPLES, "--config", config, "--quiet")
+    assert claimscore(*run, "--out", tmp_path / "run") == 0
+    options = json.loads((tmp_path / "run" / ".state" / "options.json").read_text())
+    assert (options["granularity"], options["llm"]["max_concurrency"]) == ("summary", 3)
+    for wrong, message in (
+        ("granluarity = 1", "granluarity"),
+        ("seed = 1.5", "seed must be of type int"),
+        ("rpm = true", "rpm must be of type float"),
+        ("metrics = [1]", "metrics must be a list of texts"),
+        ("llm = {model = 'x'}", "llm must be of type str"),
+    ):
+        config.write_text(wrong + "\n")
+        assert claimscore(*run, "--out", tmp_path / "other") == 2
+        assert message in capsys.readouterr().err
+
+
+def test_metrics_of_an_earlier_call_are_kept(tmp_path: Path) -> None:
+    """A call with fewer metrics for the same folder drops no score."""
+    out = tmp_path / "run"
+    run = ("run", EXAMPLES, "--out", out, "--units", "sentences", "--quiet")
+    assert claimscore(*run, "--metrics", "ds", "--tasks", "decompose") == 0
+    assert claimscore(*run, "--metrics", "", "--tasks", "facts") == 0
+    assert set(pl.read_parquet(out / "scores.parquet")["metric"]) == {"ds"}
+
+
+def test_sigterm_before_the_stages_is_a_stop_in_good_order(tmp_path: Path) -> None:
+    """A scheduler's SIGTERM while records are read: exit 75 and the line that says how to go on."""
+    command = [sys.executable, "-m", "claimscore", "run", "-", "--out", str(tmp_path / "run")]
+    with subprocess.Popen(
+        [*command, "--metrics", "ds"], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stderr is not None
+        assert b"reading" in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        assert b"run the same command to go on" in process.stderr.read()
+    assert process.returncode == 75
+
+
+def test_status_needs_no_prompt(tmp_path: Path, capsys: Any) -> None:
+    """What was done stays done when the prompt's file has gone or is broken."""
+    folder = tmp_path / "prompts"
+    file = folder / "decompose" / "mine.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('inherits = "v1"\n')
+    out = tmp_path / "run"
+    prompt = ("--prompts-dir", folder, "--prompt", "decompose=mine")
+    assert claimscore("run", EXAMPLES, "--out", out, *WORDS_ONLY, *prompt, "--quiet") == 0
+    for change in (lambda: file.write_text("broken"), file.unlink):
+        change()
+        capsys.readouterr()
+        assert claimscore("status", out) == 0
+        assert "complete" in capsys.readouterr().out
+
+
+def test_score_needs_the_prompts_of_missing_answers_alone(tmp_path: Path, capsys: Any) -> None:
+    """Metrics are added to finished answers although the prompt has gone; tasks are not begun."""
+    folder = tmp_path / "prompts"
+    file = folder / "decompose" / "mine.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('inherits = "v1"\n')
+    out, half = tmp_path / "run", tmp_path / "half"
+    prompt = ("--prompts-dir", folder, "--prompt", "decompose=mine", "--quiet")
+    assert claimscore("run", EXAMPLES, "--out", out, *WORDS_ONLY, *prompt) == 0
+    shutil.copytree(out, half)
+    with RunDirectory(half) as directory:
+        (step,) = (step for step in directory.steps(0) if step.startswith("decompose"))
+        directory.forget(0, step)
+    asked = (out / "run.toml").read_text()
+    assert "[additive.prompts.decompose]" in asked
+    for change in (lambda: file.write_text("broken"), lambda: shutil.rmtree(folder)):
+        change()
+        capsys.readouterr()
+        assert claimscore("score", out, "--metrics", "ds") == 0
+        assert "no LLM and no model is asked" in capsys.readouterr().err
+        assert claimscore("score", half, "--metrics", "ds") == 2
+        assert "mine" in capsys.readouterr().err
+    assert (out / "run.toml").read_text() == asked

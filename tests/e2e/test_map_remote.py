@@ -1,0 +1,214 @@
+"""`claimscore map` from and to an object store."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import claimscore
+from claimscore.config import user_state_dir
+from claimscore.errors import ConfigError, RejectedError, StoppedEarly
+from claimscore.pipeline.map import estimate_map, map_status
+from claimscore.runs import RunDirectory
+from claimscore.storage import Storage, open_storage
+from claimscore.storage.objects import ObjectStorage
+from claimscore.types import Completion, Request
+from tests.support.engine_doubles import FakeProvider, completion
+
+ROWS = pl.DataFrame({"n": range(30), "text": [f"review {n}" for n in range(30)]})
+
+
+async def say(request: Request) -> Completion:
+    """Repeats what stands after "Say"; `review 7` is refused."""
+    text = request.messages[-1].content.removeprefix("Say ")
+    if text == "review 7":
+        raise RejectedError("not nice", "content")
+    return completion(text.upper())
+
+
+@pytest.fixture
+def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A prompt's file; and no waiting for the disk, as there are no power cuts in tests."""
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    path = tmp_path / "prompt.toml"
+    path.write_text('name = "plain"\nversion = "v1"\nuser = "Say $text"\n')
+    return path
+
+
+def mapped(prompt: Path, table: Any, out: Any, say: Any = say, **options: Any) -> Any:
+    config = claimscore.MapConfig(input=table, out=out, prompt=prompt, chunk_rows=10, **options)
+    return claimscore.map(config, provider=FakeProvider(say))
+
+
+def nothing_left(address: str) -> bool:
+    """Whether neither the store nor this machine has a trace of the work."""
+    left = {path.name for path in user_state_dir().glob("runs/*/*")}
+    return not RunDirectory.is_at(f"{address}.parts") and left <= {".lock", "machine", "address"}
+
+
+def _as(ending: str) -> bytes:
+    buffer = io.BytesIO()
+    (ROWS.write_parquet if ending == "parquet" else ROWS.write_ndjson)(buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_the_object_is_the_file_that_a_disk_would_have(
+    ending: str, s3: str, prompt: Path, tmp_path: Path
+) -> None:
+    """From a bucket to a bucket: the same bytes as on a disk, and nothing stays here."""
+    open_storage(s3).write(f"in/rows.{ending}", _as(ending))
+    (tmp_path / f"rows.{ending}").write_bytes(_as(ending))
+    out = f"{s3}/out/said.parquet"
+    here = mapped(prompt, tmp_path / f"rows.{ending}", tmp_path / "said.parquet")
+    there = mapped(prompt, f"{s3}/in/rows.{ending}", out)
+    folder = open_storage(f"{s3}/out")
+    for name in ("said.parquet", "said.failures.parquet"):
+        assert folder.read(name) == (tmp_path / name).read_bytes()
+    assert list(folder.names()) == ["said.failures.parquet", "said.parquet"]
+    assert there.summary["out"] == out == there.path
+    assert there.frame().collect().equals(here.frame().collect())
+    assert there.failures().collect().equals(here.failures().collect())
+    assert nothing_left(out)
+
+
+def test_again_asks_nothing_and_retries_what_failed(s3: str, prompt: Path, tmp_path: Path) -> None:
+    """What is in the store is fetched, also on a machine that never saw it."""
+    out = f"{s3}/said.parquet"
+    mapped(prompt, ROWS, out)
+    version = open_storage(s3).stat("said.parquet").version
+    again = mapped(prompt, ROWS, out)
+    assert (again.summary["requests"], again.summary["was_finished"]) == (0, True)
+    assert open_storage(s3).stat("said.parquet").version == version
+    with pytest.raises(ConfigError, match=f"^{out} was made with other settings"):
+        mapped(prompt, ROWS[1:], out)
+    assert nothing_left(out)
+
+    async def kind(request: Request) -> Completion:
+        return completion("YES")
+
+    retried = mapped(prompt, ROWS, out, kind, retry_failed=True)
+    assert (retried.failed_rows, retried.summary["requests"]) == (0, 1)
+    assert list(open_storage(s3).names()) == ["said.parquet"]
+    assert nothing_left(out)
+
+
+def test_a_stop_leaves_the_parts_beside_the_file(
+    s3: str, prompt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Going on asks only for what is missing, on whatever machine."""
+    out, asked = f"{s3}/said.parquet", 0
+
+    async def until_15(request: Request) -> Completion:
+        nonlocal asked
+        asked += 1
+        if asked > 15:
+            raise ConfigError("enough")
+        return await say(request)
+
+    with pytest.raises(ConfigError, match="enough"):
+        mapped(prompt, ROWS, out, until_15)
+    assert not open_storage(s3).exists("said.parquet")
+    assert json.loads(open_storage(s3).read("said.parquet.parts/state.json"))["complete"] is False
+    config = claimscore.MapConfig(input=ROWS, out=out, prompt=prompt, chunk_rows=10)
+    assert estimate_map(config, provider=FakeProvider(say)).requests < 30
+    monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "empty"))
+    done = mapped(prompt, ROWS, out)
+    assert done.rows == 30
+    assert done.summary["requests"] == 20
+    assert done.summary["spent_in_all"]["requests"] > 30
+    assert nothing_left(out)
+
+
+def test_a_result_that_could_not_be_sent_is_sent_by_the_next_call(
+    s3: str, prompt: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that is away at the end costs nothing but the time."""
+    out = f"{s3}/said.parquet"
+    mapped(prompt, ROWS[:10], out)
+    open_storage(s3).delete("said.parquet")
+
+    def away(self: Storage, name: str, path: Path) -> None:
+        raise StoppedEarly(f"{name}: not reached")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStorage, "upload", away)
+        with pytest.raises(StoppedEarly, match="not reached"):
+            mapped(prompt, ROWS, out)
+    assert RunDirectory.is_at(f"{out}.parts")
+    done = mapped(prompt, ROWS, out)
+    assert (done.rows, done.summary["requests"]) == (30, 0)
+    assert open_storage(s3).exists("said.parquet")
+    assert nothing_left(out)
+
+
+def test_somebody_elses_object_is_not_replaced(s3: str, prompt: Path) -> None:
+    """As on a disk; and a web server's never is."""
+    folder = open_storage(s3)
+    folder.write("theirs.parquet", _as("parquet"))
+    with pytest.raises(ConfigError, match=f"^{s3}/theirs.parquet is there already"):
+        mapped(prompt, ROWS, f"{s3}/theirs.parquet")
+    assert folder.read("theirs.parquet") == _as("parquet")
+    with pytest.raises(ConfigError, match="can only be read"):
+        mapped(prompt, ROWS, "https://host/x.parquet")
+
+
+def test_status_of_an_address(
+    s3: str, prompt: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Unfinished work on this machine, then the file in the store, from any machine."""
+    out = f"{s3}/said.parquet"
+    with pytest.raises(ConfigError, match=r"said\.parquet: there is no such file, and no work"):
+        map_status(out)
+
+    async def stop(request: Request) -> Completion:
+        if "review 25" in request.messages[-1].content:
+            raise StoppedEarly("enough")
+        return await say(request)
+
+    with pytest.raises(StoppedEarly):
+        mapped(prompt, ROWS, out, stop)
+    found = map_status(out)
+    assert found is not None
+    assert (found["out"], found["complete"], found["running"]) == (out, False, False)
+    assert found["rows"]["total"] == 30
+    assert 0 < found["rows"]["left"] < 30
+
+    with monkeypatch.context() as away:
+        away.setattr(ObjectStorage, "upload", _refuse)
+        with pytest.raises(StoppedEarly):
+            mapped(prompt, ROWS, out)
+    found = map_status(out)
+    assert found is not None
+    assert (found["out"], found["complete"], found["rows"]["left"]) == (out, False, 0)
+
+    mapped(prompt, ROWS, out)
+    monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "elsewhere"))
+    assert map_status(out) == {
+        "out": out,
+        "rows": {"total": 30, "done": 30, "failed": 1, "left": 0},
+        "failures": [{"stage": "map", "kind": "content", "count": 1}],
+        "complete": True,
+        "running": False,
+    }
+
+
+def test_status_of_what_is_no_map(s3: str, tmp_path: Path) -> None:
+    """A run of such a name, somebody's Parquet file, and what is no Parquet file."""
+    folder = open_storage(s3)
+    folder.write("run.parquet/run.toml", b"")
+    assert map_status(f"{s3}/run") is map_status(f"{s3}/run.parquet") is None
+    for content in (_as("parquet"), b"", b"text", b"\xff" * 8 + b"PAR1"):
+        folder.write("x.parquet", content)
+        with pytest.raises(ConfigError, match="was not written by `claimscore map`"):
+            map_status(f"{s3}/x.parquet")
+
+
+def _refuse(*_: object) -> None:
+    raise StoppedEarly("the store was not reached")

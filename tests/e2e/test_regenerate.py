@@ -1,0 +1,232 @@
+"""A changed prompt, model or input buys what is new and nothing else, by a server that counts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from claimscore.cli import main
+from claimscore.pipeline import model_stage as working
+from tests.fake_server import Body, FakeServer, builtin_answer
+from tests.integration.pipeline.test_model_results import Classifier
+
+pytestmark = pytest.mark.usefixtures("rules_answer_once")
+
+TASKS = "decompose,paraphrase,negate,facts"
+PRICES = ("--input-price", "1", "--output-price", "4")
+
+
+@pytest.fixture(autouse=True)
+def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer() as server:
+        yield server
+
+
+def records(path: Path, n: int) -> Path:
+    """Pairs of two sentences each, no two alike, and a source."""
+    lines = [
+        {
+            "id": f"r{i}",
+            "summary_a": f"Room {i} is clean and quiet. Floor {i} is loud.",
+            "summary_b": f"Bed {i} is hard. The pool of house {i} is warm and large.",
+            "source": f"The garden of house {i} was lovely.",
+        }
+        for i in range(n)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def asked_by(body: Body) -> str:
+    """The task of a request, as its output schema is named."""
+    name: str = body["response_format"]["json_schema"]["name"]
+    return name
+
+
+def run(server: FakeServer, source: Path, out: Path, *more: object, code: int = 0) -> Counter[str]:
+    """Run all tasks; how many requests of each task the server has had by it."""
+    before = len(server.bodies)
+    options = ("--metrics", "ds", "--tasks", TASKS, "--llm", "openai:m")
+    call = ("run", source, "--out", out, *options, "--base-url", server.base_url, *more)
+    assert main([str(word) for word in call]) == code
+    return Counter(map(asked_by, server.bodies[before:]))
+
+
+def rows(out: Path, name: str) -> pl.DataFrame:
+    return pl.read_parquet(sorted((out / name).glob("*.parquet")))
+
+
+def our_prompt(tmp_path: Path, task: str, old: str = "", new: str = "") -> Path:
+    """A copy of our prompt as the user's v7 of it, with one word changed."""
+    from claimscore.prompts import prompt_source
+
+    text = prompt_source(task).replace('version = "v1"', 'version = "v7"')
+    assert old in text
+    path = tmp_path / "prompts" / task / "v7.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text.replace(old, new, 1) if old else text, encoding="utf-8")
+    return path
+
+
+def test_nothing_changed_sends_nothing(server: FakeServer, tmp_path: Path) -> None:
+    """Neither into the same folder nor into another, nor by a copy of the same prompt."""
+    source = records(tmp_path / "in.jsonl", 4)
+    first = run(server, source, tmp_path / "a")
+    assert first == {"decompose": 16, "paraphrase": 16, "negate": 24, "facts": 12}
+    assert not run(server, source, tmp_path / "a")
+    assert not run(server, source, tmp_path / "b")
+    copy = our_prompt(tmp_path, "decompose")
+    assert not run(server, source, tmp_path / "c", "--prompt", f"decompose={copy}")
+    assert set(rows(tmp_path / "c", "claims")["prompt_version"]) == {"v7"}
+
+
+def test_one_word_in_a_prompt_resends_that_task_alone(server: FakeServer, tmp_path: Path) -> None:
+    """The same claims came back, so the task that reads them has nothing new to ask."""
+    source = records(tmp_path / "in.jsonl", 4)
+    run(server, source, tmp_path / "a")
+    our_prompt(tmp_path, "decompose", "simple", "plain")
+    changed = ("--prompt", "decompose=v7", "--prompts-dir", tmp_path / "prompts")
+    assert run(server, source, tmp_path / "b", *changed) == {"decompose": 16}
+    assert max(server.paid.values()) == 1
+    told = rows(tmp_path / "b", "claims").select("prompt", "prompt_version", "prompt_digest")
+    assert told.unique().height == 1
+    assert told.row(0)[:2] == ("decompose", "v7")
+    assert told.row(0)[2] != rows(tmp_path / "a", "claims")["prompt_digest"][0]
+    assert set(rows(tmp_path / "b", "negations")["prompt_version"]) == {"v1"}
+
+
+def test_what_reads_the_rows_is_asked_about_new_rows_alone(tmp_path: Path) -> None:
+    """The changed prompt changes the claims of one sentence: two new claims are negated."""
+
+    async def answer(body: Body) -> Any:
+        said = await builtin_answer(body)
+        if asked_by(body) == "decompose" and "plain" in json.dumps(body["messages"][0]):
+            text = said.text.replace("Room 2 is clean", "Room 2 is spotless")
+            return type(said)(text, said.model, said.finish_reason, said.usage)
+        return said
+
+    source = records(tmp_path / "in.jsonl", 4)
+    with FakeServer(answer=answer) as server:
+        run(server, source, tmp_path / "a")
+        our_prompt(tmp_path, "decompose", "simple", "plain")
+        changed = ("--prompt", "decompose=v7", "--prompts-dir", tmp_path / "prompts")
+        sent = run(server, source, tmp_path / "b", *changed)
+    assert sent == {"decompose": 16, "negate": 1}
+    assert server.bodies[-1]["messages"][-1]["content"] == "Room 2 is spotless."
+
+
+def test_another_model_for_facts_resends_facts_alone(server: FakeServer, tmp_path: Path) -> None:
+    """A prompt file of three lines names it; rows, signature and settings say so."""
+    source = records(tmp_path / "in.jsonl", 4)
+    run(server, source, tmp_path / "a")
+    mine = tmp_path / "other-model.toml"
+    mine.write_text('name = "facts"\ninherits = "v1"\n[settings]\nmodel = "large"\n')
+    sent = run(server, source, tmp_path / "b", "--prompt", f"facts={mine}")
+    assert sent == {"facts": 12}
+    assert {body["model"] for body in server.bodies[-12:]} == {"large"}
+    facts = rows(tmp_path / "b", "facts")
+    assert set(facts["prompt_version"]) == {"other-model"}
+    assert set(rows(tmp_path / "b", "claims")["prompt_version"]) == {"v1"}
+    assert 'model = "large"' in (tmp_path / "b" / "run.toml").read_text()
+
+
+def test_more_records_send_theirs_alone(server: FakeServer, tmp_path: Path) -> None:
+    """Five more at the end; equal sentences would be asked once, so all are new."""
+    run(server, records(tmp_path / "four.jsonl", 4), tmp_path / "a")
+    sent = run(server, records(tmp_path / "nine.jsonl", 9), tmp_path / "b")
+    assert sent == {"decompose": 20, "paraphrase": 20, "negate": 30, "facts": 15}
+    new = json.dumps([body["messages"][-1]["content"] for body in server.bodies[-85:]])
+    assert not any(f" {i} " in new for i in range(4))
+    assert max(server.paid.values()) == 1
+
+
+def test_it_is_said_before_anything_is_sent(
+    server: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is new and what it costs, with the version; and then it is as was said."""
+    source = records(tmp_path / "in.jsonl", 4)
+    run(server, source, tmp_path / "a", *PRICES)
+    capsys.readouterr()
+    sent = run(server, source, tmp_path / "b", "--prompt", "decompose=v2", *PRICES)
+    said = capsys.readouterr().err
+    assert "decompose v2 @" in said
+    assert "0 of 8 questions answered before; 8 requests to send, about" in said
+    assert "facts v1 @239addc9924c: 12 of 12 questions answered before\n" in said
+    assert "new: 8 requests, about $0.00" in said
+    assert sent == {"decompose": 8}
+    capsys.readouterr()
+    run(server, source, tmp_path / "b", "--prompt", "decompose=v2", *PRICES)
+    assert "requests" not in capsys.readouterr().err, "nothing is missing: nothing to say"
+    run(server, source, tmp_path / "c", "--prompt", "decompose=v2", "--quiet")
+    assert capsys.readouterr().err == ""
+
+
+def test_only_new_pairs_go_through_the_model(
+    server: FakeServer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The claims of the other version are the same but for one summary's: its pairs are new."""
+    source = records(tmp_path / "in.jsonl", 3)
+    model = Classifier()
+    monkeypatch.setattr(working, "load_model", lambda role, config: model)
+
+    def score(out: str, *more: object) -> Any:
+        call = ("run", source, "--out", tmp_path / out, "--metrics", "caspr", "--json", *more)
+        address = ("--llm", "openai:m", "--base-url", server.base_url)
+        assert main([str(word) for word in (*call, *address)]) == 0
+        return json.loads(capsys.readouterr().out)["last_call"]
+
+    first = score("a")["model_items"]
+    assert first == {"computed": len(model.asked), "stored": 0}
+    again = score("b", "--prompt", "decompose=v2")
+    assert again["requests"] == 6
+    assert again["model_items"] == {"computed": 0, "stored": first["computed"]}
+    lines = source.read_text().splitlines()
+    changed = json.loads(lines[1]) | {"summary_b": "The pool is cold."}
+    source.write_text("\n".join([lines[0], json.dumps(changed), lines[2]]) + "\n")
+    third = score("c", "--prompt", "decompose=v2")
+    assert third["requests"] == 1
+    claims = rows(tmp_path / "c", "claims").filter(id="r1")
+    n_a, n_b = (claims.filter(side=side).height for side in ("a", "b"))
+    assert (n_a, n_b) == (3, 1)
+    assert third["model_items"]["computed"] == 2 * n_a * n_b
+    assert len(model.asked) == len(set(model.asked)) == first["computed"] + 2 * n_a * n_b
+
+
+def test_interrupted_and_resumed(server: FakeServer, tmp_path: Path) -> None:
+    """Stopped by its budget of requests, the same command goes on; nothing is paid for twice."""
+    source = records(tmp_path / "in.jsonl", 4)
+    run(server, source, tmp_path / "a")
+    new = ("--prompt", "decompose=v2", "--prompt", "paraphrase=v2")
+    first = run(server, source, tmp_path / "b", *new, "--max-requests", 5, code=75)
+    second = run(server, source, tmp_path / "b", *new)
+    assert first + second == {"decompose": 8, "paraphrase": 8}
+    assert max(server.paid.values()) == 1
+    whole = tmp_path / "whole"
+    assert not run(server, source, whole, *new)
+    for name in ("claims", "paraphrases", "negations", "facts"):
+        assert rows(tmp_path / "b", name).equals(rows(whole, name))
+
+
+def test_another_prompt_for_the_same_folder_is_refused(
+    server: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The difference is shown by the option that it comes from."""
+    source = records(tmp_path / "in.jsonl", 2)
+    run(server, source, tmp_path / "a")
+    assert not run(server, source, tmp_path / "a", "--prompt", "decompose=v2", code=2)
+    assert "--prompt decompose" in capsys.readouterr().err

@@ -1,0 +1,409 @@
+"""The report in a real browser: nothing is loaded, nothing is an error, everything works."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from claimscore import tables as schemas
+from claimscore.report import DetailChunk, ReportTables, write_report
+from tests.support.hostile_run import EVIL, SameExchange, hostile
+from tests.support.made_up_run import claim_rows
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = os.environ.get("CLAIMSCORE_CHROMIUM") or shutil.which("chromium")
+AXE = Path(os.environ.get("CLAIMSCORE_AXE", "node_modules/axe-core/axe.min.js"))
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine"),
+]
+MakeUp = Callable[..., ReportTables]
+
+
+class Browser:
+    """Opens reports and hears of everything that a page complains of or asks for."""
+
+    def __init__(self, browser: Any, folder: Path) -> None:
+        self.browser, self.folder = browser, folder
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+
+    def open(self, tables: ReportTables, address: str = "", **options: Any) -> Any:
+        path = self.folder / "report.html"
+        write_report(tables, path)
+        page = self.browser.new_context(**options).new_page()
+        page.set_default_timeout(15_000)
+        page.on("console", lambda said: self.complaints.append(f"{said.type}: {said.text}"))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("dialog", lambda dialog: self.complaints.append(dialog.message))
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.goto(f"{path.as_uri()}{address}")
+        page.wait_for_selector("html[data-ready]")
+        return page
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def browser(chromium: Any, tmp_path: Path) -> Iterator[Browser]:
+    """A browser; after the test no page has complained, and none has asked for anything."""
+    opened = Browser(chromium, tmp_path)
+    yield opened
+    assert opened.complaints == []
+    outside = [url for url in opened.requests if not url.startswith(("file:", "data:", "blob:"))]
+    assert outside == []
+    files = {url.partition("#")[0] for url in opened.requests if url.startswith("file:")}
+    assert files == {(tmp_path / "report.html").as_uri()}
+
+
+def found(page: Any) -> str:
+    said: str = page.inner_text(".found")
+    return said
+
+
+def rows(page: Any) -> list[str]:
+    names: list[str] = page.locator("table.list tbody th").all_inner_texts()
+    return names
+
+
+def repeated(tables: ReportTables, times: int) -> ReportTables:
+    """A run of many records from one of few: quicker than to make them all up."""
+
+    def again(frame: pl.DataFrame | None, time: int) -> Any:
+        return frame if frame is None else frame.with_columns(pl.col("id") + f"/{time}")
+
+    (chunk,) = tables.chunks()
+    chunks = [DetailChunk(*(again(frame, n) for frame in chunk)) for n in range(times)]
+    return dataclasses.replace(
+        tables,
+        run=dataclasses.replace(tables.run, n_records=tables.run.n_records * times),
+        scores=pl.concat([again(tables.scores, n) for n in range(times)]),
+        failures=pl.concat([again(tables.failures, n) for n in range(times)]),
+        records=pl.concat([part.records for part in chunks]),
+        chunks=lambda: iter(chunks),
+    )
+
+
+@pytest.mark.parametrize("n", [12, 500, 5_000])
+def test_overview_list_and_record_are_drawn(browser: Browser, made_up: MakeUp, n: int) -> None:
+    """Reports of a few, hundreds and thousands of records: every view, no complaint."""
+    page = browser.open(made_up(n) if n < 50 else repeated(made_up(50, sentences=2), n // 50))
+    page.wait_for_selector("#cs-histogram-2 svg")
+    page.wait_for_selector("#cs-groups-0 svg")
+    page.click("text=Explore records")
+    page.wait_for_selector(".points circle")
+    assert found(page) == f"{n:,} records"
+    page.click(f"table.list a >> nth={11 if n > 12 else 5}")
+    page.wait_for_selector("#cs-record .matrix td")
+    assert page.locator("#cs-record .claims li").count() >= 4
+
+
+def test_filters_narrow_the_list(browser: Browser, made_up: MakeUp) -> None:
+    """Search in the texts, failures, a group, a range: each alone and together."""
+    page = browser.open(made_up(60), "#explore")
+    page.fill("input[type=search]", "HOTEL-0007")
+    page.wait_for_selector(".found:text('1 of 60 records')")
+    assert rows(page) == ["hotel-0007"]
+    page.fill("input[type=search]", "late checkout")
+    page.wait_for_selector(".found:not(:text('1 of 60 records'))")
+    assert 1 < int(found(page).split()[0]) < 60
+    page.fill("input[type=search]", "")
+    page.select_option("label:has-text('Show') >> select >> nth=0", "failed")
+    page.wait_for_selector(".found:text('5 of 60 records')")
+    page.select_option("label:has-text('Group and colour') select", "system")
+    page.select_option(
+        "label:text-is('Group') select, label:has-text('Group') >> nth=1 >> select", "=system 1"
+    )
+    page.wait_for_selector(".found:text('2 of 60 records')")
+    assert rows(page) == ["hotel-0010", "hotel-0043"]
+    page.click("text=Clear")
+    page.wait_for_selector(".found:text-is('60 records')")
+    page.fill("input[aria-label='at least']", "80")
+    page.press("input[aria-label='at least']", "Tab")
+    page.wait_for_selector(".chips li")
+    values = page.locator("table.list tbody td.num:nth-child(4)").all_inner_texts()
+    assert values
+    assert all(float(value) >= 80 for value in values)
+
+
+def test_a_drag_over_a_distribution_keeps_its_range(browser: Browser, made_up: MakeUp) -> None:
+    """The bar that was dragged becomes a range, and can be taken away."""
+    page = browser.open(made_up(60), "#explore")
+    box = page.locator(".brush .overlay").first.bounding_box()
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] * 0.5, middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.95, middle, steps=4)
+    page.mouse.up()
+    page.wait_for_selector(".chips li:has-text('caspr')")
+    assert found(page).endswith("of 60 records")
+    page.click(".chips button")
+    page.wait_for_selector(".found:text-is('60 records')")
+
+
+def test_columns_sort_both_ways_with_nulls_last(browser: Browser, made_up: MakeUp) -> None:
+    """A number's column: highest first, then lowest first, then the order of the input."""
+    page = browser.open(made_up(22), "#explore")
+    order = []
+    for _ in range(3):
+        page.click("table.list th button:has-text('caspr')")
+        page.wait_for_timeout(100)
+        order.append(rows(page))
+    assert order[2] == [f"hotel-{number:04d}" for number in range(22)]
+    assert order[0][-2:] == order[1][-2:] == ["hotel-0010", "hotel-0021"]  # null
+    assert order[0][:20] == order[1][:20][::-1]
+
+
+def test_the_scatter_leads_to_records_by_pointer_and_keyboard(
+    browser: Browser, made_up: MakeUp
+) -> None:
+    """A press on a point opens its record; the points can be gone through one by one."""
+    page = browser.open(made_up(12), "#explore")
+    page.click(".points circle >> nth=3")
+    page.wait_for_selector("#cs-record h2:text('hotel-0003')")
+    page.click("text=← All records")
+    page.focus(".stepper button >> nth=1")
+    page.keyboard.press("Enter")
+    assert page.inner_text(".said").startswith("1 of 11: hotel-")
+    page.keyboard.press("ArrowRight")
+    said = page.inner_text(".said")
+    assert said.startswith("2 of 11")
+    page.click(".stepper >> text=Open")
+    page.wait_for_selector(f"#cs-record h2:text('{said.split()[3].strip(',')}')")
+
+
+def test_correlations_are_those_of_scipy(browser: Browser, made_up: MakeUp) -> None:
+    """What stands under the scatter plot agrees with scipy, ties included."""
+    from scipy.stats import pearsonr, spearmanr
+
+    tables = made_up(40)
+    rounded = tables.scores.with_columns((pl.col("value") / 10).round() * 10)
+    page = browser.open(dataclasses.replace(tables, scores=rounded), "#explore")
+    page.wait_for_selector(".points")
+    both = rounded.pivot("metric", index="id", values="value").drop_nulls()
+    x, y = both["caspr"].to_numpy(), both["ds"].to_numpy()
+    said = page.inner_text(".plots figure .hint >> nth=0").replace("−", "-")
+    numbers = [float(found) for found in re.findall(r"[rρ] (-?\d\.\d{3})", said)]
+    assert numbers == pytest.approx([pearsonr(x, y)[0], spearmanr(x, y)[0]], abs=6e-4)
+
+
+def test_a_record_can_be_read_without_a_pointer(browser: Browser, made_up: MakeUp) -> None:
+    """From the list into a matrix and back, by keys alone."""
+    page = browser.open(made_up(3), "#explore")
+    page.focus("table.list tbody a >> nth=0")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#cs-record h2:text('hotel-0001')")
+    assert page.evaluate("document.activeElement.textContent") == "hotel-0001"
+    page.focus("#cs-record .matrix td[tabindex='0']")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    readout = page.inner_text("#cs-record .readout")
+    assert readout.startswith("A2 with B2")
+    assert page.locator("#cs-record .claims li.on").count() == 2
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#explore:visible")
+    assert page.evaluate("document.activeElement.textContent") == "hotel-0001"
+
+
+def coloured(page: Any, selector: str) -> list[str]:
+    """The label that each of these texts is coloured by."""
+    return [
+        next(name for name in found.split() if len(name) == 1)
+        for found in page.locator(selector).evaluate_all("all => all.map((one) => one.className)")
+    ]
+
+
+def test_sentences_are_coloured_as_caspr_counts(browser: Browser, made_up: MakeUp) -> None:
+    """Ties count as said; only neutral pairs as not in the other text; mixed sentences as both."""
+    e, n, c = (0.9, 0.1, 0.0), (0.1, 0.9, 0.0), (0.0, 0.1, 0.9)
+    pairs = [[e, c], [c, n], [n, n], [n, e]]
+    nli = [
+        dict(zip(schemas.NLI.schema, ("x", *places, *p), strict=False))
+        for i, row in enumerate(pairs)
+        for j, p in enumerate(row)
+        for places in (("a", i, "b", j, "ab"), ("b", j, "a", i, "ba"))
+    ]
+    sides = {
+        "a": [("One and two.", "One.", "Two."), ("Three.", "Three."), ("Four.", "Four.")],
+        "b": [("Five.", "Five."), ("Six.", "Six.")],
+    }
+    claims = [row for side, sentences in sides.items() for row in claim_rows("x", side, sentences)]
+    record = {"id": "x", "summary_a": "One and two. Three. Four.", "summary_b": "Five. Six."}
+    chunk = DetailChunk(
+        pl.DataFrame([record]), schemas.CLAIMS.frame(claims), schemas.NLI.frame(nli)
+    )
+    page = browser.open(made_up(1, chunks=lambda: [chunk]), "#record-1")
+    assert coloured(page, ".side:nth-child(1) .tint") == ["M", "N", "E"]
+    assert coloured(page, ".side:nth-child(2) .tint") == ["E", "E"]
+    assert coloured(page, ".side:nth-child(1) .claims .tag") == ["E", "C", "N", "E"]
+
+
+def test_sentences_are_coloured_by_their_best_block(browser: Browser, made_up: MakeUp) -> None:
+    """Without claims: by the block of the source that entails or contradicts a sentence most."""
+    values = [[(0.9, 0.1), (0.2, 0.6), (0.1, 0.1)], [(0.1, 0.8), (0.4, 0.1), (0.3, 0.49)]]
+    rows = [
+        ("x", "source", "sentence", i, "summary", "sentence", j, e, 1 - e - c, c, False)
+        for i, row in enumerate(values)
+        for j, (e, c) in enumerate(row)
+    ]
+    blocks = [dict(zip(schemas.BLOCK_NLI.schema, row, strict=False)) for row in rows]
+    record = {
+        "id": "x",
+        "source": "The kettle boils fast. It is rather loud.",
+        "summary": "It is a fast kettle. It is a quiet kettle. It is made of steel.",
+    }
+    empty = (schemas.CLAIMS.empty(), schemas.NLI.empty())
+    chunk = DetailChunk(pl.DataFrame([record]), *empty, block_nli=schemas.BLOCK_NLI.frame(blocks))
+    page = browser.open(made_up(1, chunks=lambda: [chunk]), "#record-1")
+    assert coloured(page, ".side .tint") == ["E", "C", "N"]
+    page.hover(".matrix td[tabindex='0']")
+    assert page.locator(".block.on").all_inner_texts() == [
+        "S1It is a fast kettle.",
+        "D1The kettle boils fast.",
+    ]
+
+
+def test_a_matrix_shows_labels_or_probabilities(browser: Browser, made_up: MakeUp) -> None:
+    """The same cells as a heat map of one probability."""
+    page = browser.open(made_up(1), "#record-1")
+    assert page.inner_text(".matrix td[tabindex='0']") in "ENC-"
+    page.select_option(".matrix-bar select", "entailment")
+    cell = page.locator(".matrix td[tabindex='0']")
+    assert re.fullmatch(r"\.\d\d|1\.00", cell.inner_text())
+    assert re.search(r"\bh\d+\b", cell.get_attribute("class"))
+
+
+def test_prompt_and_answer_open_and_close(browser: Browser, made_up: MakeUp) -> None:
+    """Behind a claim: model, key, tokens, cost, the conversation and the answer."""
+    tables = made_up(1)
+    (chunk,) = tables.chunks()
+    claims = chunk.claims.with_columns(request_key=pl.lit("k" * 64), model=pl.lit("m-1"))
+    tables = dataclasses.replace(
+        tables, chunks=lambda: [chunk._replace(claims=claims)], exchanges=SameExchange("said so")
+    )
+    page = browser.open(tables, "#record-1")
+    page.click(".asked button >> nth=0")
+    shown = page.inner_text("dialog[open]")
+    for words in ("said so", "m-1", "k" * 64, "7 in, 3 out", "$0.5", "decompose"):
+        assert words in shown
+    page.keyboard.press("Escape")
+    assert page.locator("dialog[open]").count() == 0
+
+
+def test_figures_and_tables_can_be_taken_away(browser: Browser, made_up: MakeUp) -> None:
+    """SVG without variables, PNG, and CSV of what is shown."""
+    page = browser.open(made_up(12))
+    page.wait_for_selector("#cs-histogram-0 svg")
+
+    def saved(selector: str) -> bytes:
+        with page.expect_download() as waiting:
+            page.click(selector)
+        return Path(waiting.value.path()).read_bytes()
+
+    svg = saved("[aria-label='SVG: Distribution of caspr']").decode()
+    assert svg.startswith("<svg")
+    assert "var(" not in svg
+    assert "http" not in svg.replace("http://www.w3.org/", "")
+    assert saved("[aria-label='PNG: Distribution of caspr']").startswith(b"\x89PNG")
+    assert "caspr" in saved("[aria-label='CSV: Scores']").decode("utf-8-sig").splitlines()[1]
+    page.click("text=Explore records")
+    page.fill("input[type=search]", "hotel-0003")
+    page.wait_for_selector(".found:text('1 of 12')")
+    lines = saved("[aria-label='CSV: Records shown']").decode("utf-8-sig").splitlines()
+    assert lines[0] == "id,system,caspr,ds,bs-inverse,failures"
+    assert len(lines) == 2
+    assert lines[1].startswith("hotel-0003,system 0,")
+    page.click("table.list a")
+    assert saved(".panel .take >> text=PNG").startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_hostile_texts_are_texts_everywhere(browser: Browser, scheme: str) -> None:
+    """Ids, columns, groups, models, prompts, messages: shown as they are, run by nobody."""
+    page = browser.open(hostile(EVIL), color_scheme=scheme)
+    page.wait_for_selector("#cs-groups-0 svg")
+    page.click("text=Explore records")
+    page.wait_for_selector("table.list tbody tr")
+    page.select_option("label:has-text('Group and colour') select", index=1)
+    page.fill("input[type=search]", "<SCRIPT>alert")
+    page.wait_for_selector("table.list tbody tr >> nth=1")
+    page.click("table.list a >> nth=0")
+    page.wait_for_selector("#cs-record h2")
+    page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
+    page.wait_for_selector("#cs-record .matrix.heat td")
+    page.hover("#cs-record .matrix.heat td[tabindex='0']")
+    page.click("#cs-record .asked button >> nth=0")
+    assert "<script>alert(1)</script>" in page.inner_text("dialog[open]")
+    strangers = page.evaluate(
+        """() => [...document.querySelectorAll('*')].filter((one) =>
+             ['IMG', 'IFRAME', 'OBJECT'].includes(one.tagName)
+             || [...one.attributes].some((found) => found.name.startsWith('on'))).length"""
+    )
+    assert strangers == 0
+    assert page.evaluate("document.scripts.length") == page.evaluate(
+        "document.querySelectorAll('script[id], body > script, head > script').length"
+    )
+
+
+def test_a_csv_holds_no_formula(browser: Browser, made_up: MakeUp) -> None:
+    """What a spreadsheet would run is a text there; numbers stay numbers."""
+    tables = made_up(1)
+    (chunk,) = tables.chunks()
+    formula = '=HYPERLINK("x")'
+    records = chunk.records.with_columns(id=pl.lit(formula))
+    page = browser.open(
+        dataclasses.replace(tables, chunks=lambda: [chunk._replace(records=records)]), "#explore"
+    )
+    with page.expect_download() as waiting:
+        page.click("[aria-label='CSV: Records shown']")
+    assert '"\'=HYPERLINK(""x"")"' in Path(waiting.value.path()).read_text()
+
+
+def test_without_scripts_the_overview_is_there(browser: Browser, made_up: MakeUp) -> None:
+    """Tables need no script; the page says what does."""
+    path = browser.folder / "report.html"
+    write_report(made_up(3), path)
+    page = browser.browser.new_context(java_script_enabled=False).new_page()
+    page.on("request", lambda request: browser.requests.append(request.url))
+    page.goto(path.as_uri())
+    assert page.locator("table.metrics").is_visible()
+    assert page.locator("noscript").is_visible()
+    assert not page.locator("#explore").is_visible()
+
+
+@pytest.mark.skipif(not AXE.is_file(), reason=f"there is no axe-core at {AXE}")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_axe_finds_nothing(browser: Browser, scheme: str, width: int) -> None:
+    """Names, roles, landmarks, contrast: in every view, with everything open."""
+    page = browser.open(
+        hostile("a text"),
+        color_scheme=scheme,
+        viewport={"width": width, "height": 900},
+        bypass_csp=True,
+    )
+    page.wait_for_selector("#cs-groups-0 svg")
+    for view in ("#overview", "#explore", "#record-1"):
+        page.evaluate(f"location.hash = '{view}'")
+        page.wait_for_selector(f"html[data-ready='{view}']")
+        page.evaluate("for (const d of document.querySelectorAll('main details')) d.open = true")
+        page.wait_for_timeout(300)
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+        result = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
+        assert [(one["id"], one["nodes"][0]["html"]) for one in result["violations"]] == []

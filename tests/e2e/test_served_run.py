@@ -1,0 +1,270 @@
+"""Runs whose models are behind a server: the same scores, stored, resumed, failing by the row."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from claimscore.cli import main
+from claimscore.pipeline.encoders import nli
+from claimscore.pipeline.encoders.protocols import ModelInfo
+from tests.support.served_models import make_hasty
+from tests.support.tei_server import SHA, Tei, probabilities, serving, vector
+
+pytestmark = pytest.mark.usefixtures("rules_answer_once")
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "hotels.jsonl"
+KEY = "sk-a-key-that-nobody-may-see"
+
+
+@pytest.fixture(autouse=True)
+def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_hasty(monkeypatch)
+
+
+@pytest.fixture
+def server() -> Iterator[Tei]:
+    with serving(Tei()) as found:
+        found.info |= {"max_input_length": 16, "max_client_batch_size": 32}
+        yield found
+
+
+def scored(out: Path, model: str, *more: object) -> int:
+    arguments = ("run", EXAMPLES, "--out", out, "--metrics", "caspr", "--nli", model, "--quiet")
+    return main([str(argument) for argument in (*arguments, *more)])
+
+
+def table(out: Path, name: str) -> pl.DataFrame:
+    return pl.read_parquet(sorted((out / name).glob("*.parquet")))
+
+
+def last_call(out: Path) -> Any:
+    return json.loads((out / "summary.json").read_text())["last_call"]
+
+
+class Local:
+    """The double's arithmetic without a server."""
+
+    info = ModelInfo("local", "1", "float32")
+
+    def classify(self, pairs: Sequence[tuple[str, str]], *, on_batch: Any = None) -> Any:
+        on_batch(len(pairs))
+        found = [probabilities(*pair) for pair in pairs]
+        return np.array(found, dtype=np.float32).reshape(-1, 3)
+
+
+def test_the_same_scores_as_on_this_machine(
+    server: Tei, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every number of the bundled example, and who it is from; no key anywhere."""
+    server.key = KEY
+    monkeypatch.setenv("CLAIMSCORE_NLI_API_KEY", KEY)
+    assert scored(tmp_path / "served", f"tei:{server.address}") == 0
+    monkeypatch.setattr(nli, "load", lambda config: Local())
+    assert scored(tmp_path / "local", "embedded") == 0
+    numbers = ["id", "entailment", "neutral", "contradiction"]
+    found, wanted = (table(tmp_path / name, "nli") for name in ("served", "local"))
+    assert found.height > 100
+    assert found.select(numbers).equals(wanted.select(numbers))
+    scores = [pl.read_parquet(tmp_path / name / "scores.parquet") for name in ("served", "local")]
+    assert (
+        scores[0].select("id", "value", "reason").equals(scores[1].select("id", "value", "reason"))
+    )
+    assert found.select("model", "revision", "dtype").unique().rows() == [
+        ("tei:org/model", SHA, "float16")
+    ]
+    signature = scores[0]["signature"][0]
+    assert f"nli:tei:org/model@{SHA}" in signature
+    assert "dtype:float16" in signature
+    for path in (tmp_path / "served").rglob("*"):
+        assert path.is_dir() or KEY.encode() not in path.read_bytes(), path
+
+
+HEAVY = {"torch", "transformers", "openai"}
+
+
+@pytest.mark.parametrize(
+    "what", [["--metrics", "caspr,rouge-1"], ["--metrics", "", "--tasks", "facts"]]
+)
+def test_a_run_without_models_of_its_own_starts_light(
+    server: Tei, tmp_path: Path, what: list[str]
+) -> None:
+    """Neither torch nor transformers is imported where a server has the model."""
+    record = json.loads(EXAMPLES.read_text().splitlines()[0])
+    texts = {"summary": record["summary_a"], "references": [record["summary_b"]]}
+    records = tmp_path / "one.jsonl"
+    records.write_text(json.dumps(record | texts) + "\n")
+    served = ["--nli", f"tei:{server.address}", "--out", str(tmp_path / "run")]
+    command = ["-X", "importtime", "-m", "claimscore", "run", str(records), *what, *served]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "polars" in loaded
+    assert loaded.isdisjoint(HEAVY)
+
+
+def test_what_the_model_cuts_is_told_by_the_row(server: Tei, tmp_path: Path) -> None:
+    """In the table, and counted in the summary."""
+    out = tmp_path / "run"
+    assert scored(out, f"tei:{server.address}") == 0
+    claims = table(out, "claims").with_columns(index=pl.int_range(pl.len()).over("id", "side"))
+    words = {
+        (row["id"], row["side"], row["index"]): len(row["text"].split())
+        for row in claims.iter_rows(named=True)
+    }
+    rows = table(out, "nli")
+    wanted = [
+        words[row["id"], row["premise_side"], row["premise_index"]]
+        + words[row["id"], row["hypothesis_side"], row["hypothesis_index"]]
+        + 3
+        > 16
+        for row in rows.iter_rows(named=True)
+    ]
+    assert rows["truncated"].to_list() == wanted
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["truncated"]["caspr"]["rows"] == sum(wanted) > 0
+
+
+def test_another_address_of_the_same_model(server: Tei, tmp_path: Path, capsys: Any) -> None:
+    """Its results are at hand, a run goes on there; another model's is another run."""
+    assert scored(tmp_path / "one", f"tei:{server.address}") == 0
+    assert last_call(tmp_path / "one")["model_items"]["computed"] > 0
+    with serving(Tei()) as other:
+        other.info |= server.info
+        assert scored(tmp_path / "two", f"tei:{other.address}") == 0
+        assert last_call(tmp_path / "two")["model_items"]["computed"] == 0
+        assert other.sizes == [1, 1]  # a probe, and one that is too long
+        one, two = (tmp_path / name / "scores.parquet" for name in ("one", "two"))
+        assert one.read_bytes() == two.read_bytes()
+        more = ("--metrics", "caspr,ds")
+        assert scored(tmp_path / "one", f"tei:{other.address}", *more) == 0
+        other.info["model_sha"] = "f" * 40
+        capsys.readouterr()
+        records = tmp_path / "few.jsonl"
+        records.write_text(EXAMPLES.read_text().splitlines()[0] + "\n")
+        assert scored(tmp_path / "three", f"tei:{other.address}") == 0
+        assert last_call(tmp_path / "three")["model_items"]["stored"] == 0
+
+
+def test_without_a_version_nothing_is_stored(server: Tei, tmp_path: Path) -> None:
+    """Another run asks the server again."""
+    server.info["model_sha"] = None
+    for name in ("one", "two"):
+        before = sum(server.sizes)
+        assert scored(tmp_path / name, f"tei:{server.address}") == 0
+        assert sum(server.sizes) - before > 50
+    assert table(tmp_path / "two", "nli")["revision"].unique().to_list() == ["unknown"]
+
+
+def test_a_refused_pair_is_a_failure_of_its_record(
+    server: Tei, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the server's words; all other records have their scores."""
+    refusal = Tei._refusal
+
+    def refuse(self: Tei, texts: Sequence[str], path: str, *, truncate: bool) -> Any:
+        if path == "/predict" and any("breakfast" in text.lower() for text in texts):
+            return 422, {"error": "no breakfast here", "error_type": "Validation"}
+        return refusal(self, texts, path, truncate=truncate)
+
+    monkeypatch.setattr(Tei, "_refusal", refuse)
+    out = tmp_path / "run"
+    assert scored(out, f"tei:{server.address}") == 3
+    failures = table(out, "failures")
+    assert set(failures["stage"]) == {"nli"}
+    assert set(failures["kind"]) == {"refused"}
+    assert set(failures["message"]) == {"the server refused it (422): no breakfast here"}
+    claims = table(out, "claims")
+    guilty = claims.filter(pl.col("text").str.to_lowercase().str.contains("breakfast"))["id"]
+    assert set(failures["id"]) == set(guilty)
+    scores = pl.read_parquet(out / "scores.parquet")
+    assert set(scores.filter(pl.col("value").is_null())["id"]) == set(guilty)
+    assert 0 < len(set(guilty)) < 12
+
+
+def test_an_embedder_behind_a_server(tmp_path: Path) -> None:
+    """FactSim's similarities are cosines of the server's vectors."""
+    products = EXAMPLES.parent / "products.jsonl"
+    out = tmp_path / "run"
+    with serving(Tei(embeds=True)) as server:
+        server.info["max_input_length"] = 512
+        arguments = ["run", products, "--out", out, "--metrics", "factsim", "--quiet"]
+        served = ["--embedder", f"tei:{server.address}"]
+        assert main([str(argument) for argument in (*arguments, *served)]) == 0
+    facts = table(out, "facts").with_columns(text=pl.col("subject") + " " + pl.col("description"))
+    texts = {(row["id"], row["side"], row["index"]): row["text"] for row in facts.to_dicts()}
+    rows = table(out, "similarities")
+    assert rows.height > 10
+    for row in rows.head(50).to_dicts():
+        one = np.array(vector(texts[row["id"], row["row_side"], row["row_index"]]))
+        two = np.array(vector(texts[row["id"], row["column_side"], row["column_index"]]))
+        cosine = one @ two / np.linalg.norm(one) / np.linalg.norm(two)
+        assert row["similarity"] == pytest.approx(cosine, abs=1e-5)
+    assert rows["truncated"].to_list() == [False] * rows.height
+
+
+class TestCommands:
+    """`models check`, `models list` and `estimate`."""
+
+    def test_check_says_what_the_server_is(self, server: Tei, capsys: Any) -> None:
+        """With and without the role; for people and for scripts."""
+        assert main(["models", "check", f"tei:{server.address}"]) == 0
+        said = capsys.readouterr().out
+        for part in (
+            f"tei:org/model ({SHA}), float16",
+            f"text-embeddings-inference 1.9.3 at {server.address}",
+            "CONTRADICTION, ENTAILMENT, NEUTRAL",
+            "16 tokens",
+            "32 items each, 8 at a time",
+            "entailment 0.",
+            "stored across runs",
+            "not checked",
+        ):
+            assert part in said
+        spec = f"tei:{server.address}"
+        assert main(["models", "check", spec, "--role", "nli", "--json"]) == 0
+        facts = json.loads(capsys.readouterr().out)
+        assert facts["role"] == "nli"
+        assert sum(facts["probe"].values()) == pytest.approx(1, abs=1e-3)
+
+    def test_check_of_embeddings(self, capsys: Any) -> None:
+        """Both protocols."""
+        with serving(Tei(embeds=True)) as server:
+            assert main(["models", "check", f"tei:{server.address}"]) == 0
+            assert "5 numbers (mean)" in capsys.readouterr().out
+            assert main(["models", "check", f"openai:some@{server.address}/v1"]) == 0
+            said = capsys.readouterr().out
+        assert "5 numbers" in said
+        assert "not stored across runs" in said
+        assert "not told" in said
+
+    @pytest.mark.parametrize(
+        ("role", "said"),
+        [("embedder", "is no embedder"), ("token-encoder", "not for --token-encoder")],
+    )
+    def test_check_refuses_what_a_run_would(
+        self, server: Tei, capsys: Any, role: str, said: str
+    ) -> None:
+        """One line, exit status 2."""
+        assert main(["models", "check", f"tei:{server.address}", "--role", role]) == 2
+        error = capsys.readouterr().err
+        assert said in error
+        assert "Traceback" not in error
+
+    def test_list_and_estimate(self, server: Tei, capsys: Any) -> None:
+        """The ways are named; an estimate asks the server nothing that it need not."""
+        assert main(["models", "list"]) == 0
+        listed = capsys.readouterr().out
+        assert "tei:URL" in listed
+        assert "openai:MODEL@URL" in listed
+        arguments = ["estimate", str(EXAMPLES), "--metrics", "caspr", "--nli"]
+        assert main([*arguments, f"tei:{server.address}"]) == 0
+        assert server.sizes == []

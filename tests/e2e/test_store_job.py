@@ -1,0 +1,299 @@
+"""The main job with input and run directory in an object store: the same as on a disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import polars as pl
+import pytest
+
+from claimscore.cli import main
+from claimscore.config import LLMConfig, RunConfig
+from claimscore.errors import ConfigError, StoppedEarly
+from claimscore.pipeline.llm.budget.cap import SPEND_FILE, Budget
+from claimscore.pipeline.llm.budget.ledger import Ledger, Spent, parse_spent
+from claimscore.pipeline.run import run, score
+from claimscore.pipeline.spending import open_ledger, run_spent, take_over_spending
+from claimscore.pipeline.status import run_status
+from claimscore.runs import RunDirectory
+from claimscore.storage import open_storage
+from tests.unit.pipeline.llm.budget.test_cap import MOST, MOST_USD, PRICE, TOKEN, request
+
+pytestmark = pytest.mark.usefixtures("rules_answer_once")
+
+KILLED_AFTER_THREE_STEPS = """
+import os, signal, sys
+from claimscore.config import RunConfig
+from claimscore.pipeline.run import run
+from claimscore.runs import RunDirectory
+
+done, write = [], RunDirectory.write_parts
+
+def write_parts(self, chunk, step, frames):
+    write(self, chunk, step, frames)
+    done.extend([step] * (step != "records"))
+    if len(done) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+RunDirectory.write_parts = write_parts
+run(RunConfig(sys.argv[1], sys.argv[2], (), ("decompose",), chunk_records=1))
+"""
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    """Six, with a reference each."""
+    path = tmp_path / "records.jsonl"
+    with path.open("w") as stream:
+        for n in range(6):
+            record = {
+                "id": f"r{n}",
+                "summary": f"Room {n} is clean and quiet. The staff is kind.",
+                "references": [f"Room {n} is quiet. The bar is loud."],
+            }
+            stream.write(json.dumps(record) + "\n")
+    return path
+
+
+def config(records: Path | str, out: Path | str) -> RunConfig:
+    return RunConfig(str(records), out, ("rouge-1",), ("decompose",), chunk_records=1)
+
+
+def test_a_killed_run_goes_on_to_the_bytes_of_a_disk(
+    records: Path, s3: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """kill -9 half way, go on, add a metric, look, report, compare: nothing is asked twice."""
+    where, local = f"{s3}/runs/a", tmp_path / "local"
+    source = f"{s3}/input/records.jsonl"
+    open_storage(s3).write("input/records.jsonl", records.read_bytes())
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_AFTER_THREE_STEPS, source, where],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    half = run_status(where)
+    assert not half["running"]
+    assert not half["complete"]
+    assert half["records"] == 6
+    assert 3 <= half["chunks"]["done"] < 6
+
+    resumed = run(config(source, where))
+    assert resumed.summary["records"] == {"total": 6, "done": 6, "failed": 0}
+    asked = resumed.summary["last_call"]
+    left = half["chunks"]["left"]
+    assert asked["requests"] + asked["cache_hits"] == 2 * left
+    run(config(records, local))
+    score(where, ("rouge-l",))
+    score(local, ("rouge-l",))
+    folder = RunDirectory.reader(where).storage
+    assert folder.read("scores.parquet") == (local / "scores.parquet").read_bytes()
+
+    whole = run_status(where)
+    assert whole["complete"]
+    assert list(whole["metrics"]) == ["rouge-1", "rouge-l"]
+    assert whole["spent"]["requests"] == half["spent"]["requests"] + asked["requests"]
+    assert main(["report", where]) == 0
+    assert capsys.readouterr().out.strip() == f"{where}/report.html"
+    assert folder.read("report.html").startswith(b"<!DOCTYPE html>")
+    assert main(["compare", where, str(local), "--json", "-"]) == 0
+    compared = json.loads(capsys.readouterr().out)
+    assert where in json.dumps(compared)
+    assert main(["estimate", source, "--out", where, "--metrics", "rouge-1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["records"] == 6
+
+
+def test_what_was_spent_counts_on_another_machine(
+    s3: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The mirror of the ledger, reservations of a killed process included; a ledger that says more
+    is never lost to one that says less."""
+    where, llm = f"{s3}/run", LLMConfig(model="openai:m")
+    with RunDirectory(where) as directory:
+        directory.check_settings({"seed": 0})
+        take_over_spending(directory)
+        with open_ledger(directory, llm) as ledger:
+            ledger.settle([ledger.reserve(10, 5, 100)], Spent(1, 9, 4, 70))
+            ledger.reserve(10, 5, 100)
+            directory.write_through()
+            ledger.settle([ledger.reserve(10, 5, 100)], Spent(1, 9, 4, 30))
+            assert run_spent(directory).requests == 3
+            with monkeypatch.context() as elsewhere:
+                elsewhere.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "elsewhere"))
+                seen = run_spent(RunDirectory.reader(where))
+                assert (seen.requests, seen.prompt_tokens) == (2, 9)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "elsewhere"))
+        with RunDirectory(where) as directory:
+            take_over_spending(directory)
+            with open_ledger(directory, llm) as ledger:
+                assert ledger.earlier == Spent(3, 18, 8, 100, 100)
+                ledger.settle([], Spent(4))
+    assert run_spent(RunDirectory.reader(where)).requests == 7
+
+
+def test_what_was_spent_here_counts_where_the_mirror_is_behind(s3: str) -> None:
+    """After a kill, or a store that was away at the end."""
+
+    def away(*_: object) -> None:
+        raise StoppedEarly("the store was not reached")
+
+    where, llm = f"{s3}/run", LLMConfig(model="openai:m")
+    with RunDirectory(where) as directory, pytest.MonkeyPatch.context() as patch:
+        directory.check_settings({"seed": 0})
+        take_over_spending(directory)
+        with open_ledger(directory, llm) as ledger:
+            ledger.settle([], Spent(1))
+            directory.write_through()
+            ledger.settle([], Spent(1))
+        patch.setattr(type(directory.storage), "write", away)
+        directory.__exit__(None, None, None)
+    with RunDirectory(where) as directory:
+        take_over_spending(directory)
+        assert run_spent(directory).requests == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(["map", "x.jsonl", "--prompt", "p.toml", "--prompts-dir"], id="prompts"),
+        pytest.param(["train", "summac-conv", "x.jsonl", "--out"], id="train"),
+    ],
+)
+def test_an_address_where_a_folder_is_needed(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is refused, and no folder called s3: is made."""
+    assert main([*command, "s3://bucket/a"]) == 2
+    assert "an address; name a local folder" in capsys.readouterr().err
+    assert not Path("s3:").exists()
+
+
+def test_experiments_need_a_folder(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They keep more than a run in it."""
+    assert main(["evaluate", "factsim", str(records), "--out", "s3://bucket/a", "--quiet"]) == 2
+    assert not Path("s3:").exists()
+
+
+def test_an_address_that_is_none(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line; what may be a secret is not shown."""
+    assert main(["run", str(records), "--out", "ftp://host/a"]) == 2
+    assert "ftp://: no such kind of address is known" in capsys.readouterr().err
+    assert main(["run", str(records), "--out", "s3://key:hidden@bucket/a"]) == 2
+    assert "hidden" not in capsys.readouterr().err
+
+
+def test_what_was_spent_is_not_lost_by_a_call_that_spends_nothing(s3: str) -> None:
+    """After a kill: a call that is interrupted before it looks at the ledger, or a report."""
+    where = f"{s3}/run"
+    with RunDirectory(where) as directory:
+        directory.check_settings({"seed": 0})
+        ledger = Ledger(directory.state / SPEND_FILE)  # as a kill leaves it: not mirrored
+        ledger.settle([], Spent(3))
+        ledger.close()
+        (directory.state / "scores").mkdir()
+    assert not (directory.state / "scores").exists()
+    with RunDirectory(where) as directory:
+        take_over_spending(directory)
+        assert run_spent(directory).requests == 3
+    assert run_spent(RunDirectory.reader(where)).requests == 3
+    assert not (directory.state / SPEND_FILE).exists()
+
+
+async def _reserve(budget: Budget, n: int) -> None:
+    for _ in range(n):
+        await budget.reserve(request())
+
+
+def test_a_kill_and_another_machine_pass_no_cap(
+    s3: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What the killed call had reserved is in no mirror; the block that held it is. A call that
+    ends leaves what it spent, and the machine that was killed knows it itself."""
+    where, name = f"{s3}/run", f".state/{SPEND_FILE}"
+    llm = LLMConfig(model="openai:m", max_cost=100 * MOST_USD, max_requests=100)
+    with RunDirectory(where) as directory:
+        directory.check_settings({"seed": 0})
+        take_over_spending(directory)
+        with open_ledger(directory, llm) as ledger:
+            budget = Budget(
+                price=PRICE, max_cost=llm.max_cost, max_requests=llm.max_requests, ledger=ledger
+            )
+            anyio.run(_reserve, budget, 20)  # more than a block, and so the store was asked again
+            as_killed = directory.storage.read(name)
+    folder = open_storage(where)
+    assert parse_spent(folder.read(name), "x")[0] == Spent(20, possibly_pico_usd=20 * MOST * TOKEN)
+
+    folder.write(name, as_killed)
+    monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "elsewhere"))
+    with RunDirectory(where) as directory:
+        take_over_spending(directory)
+        with open_ledger(directory, llm) as ledger:
+            earlier = ledger.earlier
+    assert 20 <= earlier.requests <= 25
+    assert 20 * MOST * TOKEN <= earlier.possibly_pico_usd <= 25 * MOST * TOKEN
+    assert parse_spent(folder.read(name), "x")[0] == earlier
+
+    with RunDirectory(where) as directory:  # killed on the same machine: its ledger is exact
+        take_over_spending(directory)
+        ours = f'{{"settle":[],"machine":"{directory.machine}","requests":90}}\n'
+        folder.write(name, ours.encode())
+        take_over_spending(directory)
+        assert run_spent(directory).requests == earlier.requests
+    folder.write(".state/ahead.json", b"{}")
+    with RunDirectory(where) as directory, pytest.raises(ConfigError, match="of an older claimsc"):
+        take_over_spending(directory)
+    folder.delete(".state/ahead.json")
+    folder.write(name, b"[]\n")
+    with (
+        RunDirectory(where) as directory,
+        pytest.raises(ConfigError, match=r"jsonl, line 1 or aft"),
+    ):
+        take_over_spending(directory)
+
+
+def test_what_polars_says_of_a_store_is_one_line(
+    s3: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A table is read by polars itself: its error names place and answer, and no key."""
+    table = f"{s3}gone/claims/part-000000.parquet"
+    monkeypatch.setattr(
+        "claimscore.report.run.write_run_report", lambda _: pl.scan_parquet(table).collect()
+    )
+    assert main(["report", f"{s3}/run"]) == 75
+    assert capsys.readouterr().err == (
+        f"claimscore: stopped: {table}: the store answers 404; check the network, the "
+        "credentials and the rights, then run the same command again\n"
+    )
+
+
+def test_a_part_that_the_store_does_not_give_is_not_called_damaged(
+    s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Credentials that expired half-way; and a part that is gone is missing."""
+    with RunDirectory(f"{s3}/run") as directory:
+        directory.check_settings({"seed": 0})
+        rows = [pl.DataFrame({"id": [str(n)]}) for n in range(3)]
+        directory.write_chunks(0, "records", "records", rows)
+        part = next(directory.storage.names("records"))
+
+        def refuse(*_: object) -> None:
+            raise StoppedEarly("the credentials have expired")
+
+        content = directory.storage.read(part)
+        directory.storage.delete(part)
+        with pytest.raises(ConfigError, match=f"{part}: missing;"):
+            directory.read("records", 1)
+        directory.storage.write(part, content)
+        assert directory.read("records", 1)["id"].to_list() == ["1"]
+        directory.storage.delete(part)
+        with monkeypatch.context() as patch:
+            patch.setattr(type(directory.storage), "exists", refuse)
+            with pytest.raises(StoppedEarly, match="expired"):
+                directory.read("records", 1)

@@ -1,0 +1,340 @@
+"""A small OpenAI-compatible server for tests and benchmarks.
+
+In a test: `with FakeServer(rpm=600) as server: ... server.base_url ...`. For another process:
+`python -m tests.fake_server --port 0 --latency-ms 50 --set rpm=600`, which prints its base URL
+as its first line. It answers by the rules of `BuiltinProvider`, by any function given, or
+with a fixed text.
+
+`tests/fake_server/settings.py` has everything it can be told (budgets, faults, outages, quota,
+latencies, lengths, batches) at the start or while it runs: `server.change(...)`, or
+`POST /_control` with the same names as JSON, to which `{"reset": true}` adds a fresh start
+(counts, budgets and draws) and `{"finish_batches": true}` does what it says.
+`GET /_stats` (`?times=1`) has its counts. Nothing that it does depends on chance: draws are
+seeded, and go by the number of the request or by its content.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+
+import anyio
+from anyio.abc import TaskStatus
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from claimscore.types import Completion, Message, OutputSchema, Request, Usage
+from tests.fake_server.batches import Batches
+from tests.fake_server.chat import AnswerFunction, Body, Chat
+from tests.fake_server.counts import Counts
+from tests.fake_server.http import Exchange, Listener, error_body, json_response
+from tests.fake_server.settings import Settings
+
+
+async def builtin_answer(body: Body) -> Completion:
+    """What the built-in rules say to a request as it came over the wire."""
+    from claimscore.baseline.provider import BuiltinProvider
+    from claimscore.config import LLMConfig
+
+    provider = BuiltinProvider.from_config(LLMConfig())
+    return await provider.complete(request_from_wire(body))
+
+
+def text_answer(text: str, finish_reason: str = "stop") -> AnswerFunction:
+    """Always the same answer."""
+
+    async def answer(body: Body) -> Completion:
+        return Completion(text, body["model"], finish_reason, Usage())
+
+    return answer
+
+
+def request_from_wire(body: Body) -> Request:
+    """The request that a client meant."""
+    asked = body.get("response_format") or {}
+    schema = asked.get("json_schema") if asked.get("type") == "json_schema" else None
+    return Request(
+        provider="loopback",
+        namespace="loopback",
+        model=body["model"],
+        messages=tuple(Message(m["role"], m["content"]) for m in body["messages"]),
+        temperature=body.get("temperature", 1.0),
+        max_tokens=body.get("max_tokens") or body.get("max_completion_tokens") or 256,
+        output=OutputSchema(schema["name"], schema["schema"]) if schema else None,
+    )
+
+
+class FakeServer:
+    """The server, in a thread of its own while entered.
+
+    `contents` counts chat requests by their content, so that what was paid for twice is
+    seen; only those answered with status 200 are counted in `paid`. `bodies` and `headers`
+    are kept unless `keep` says no.
+    """
+
+    def __init__(
+        self,
+        *,
+        answer: AnswerFunction = builtin_answer,
+        log: Path | None = None,
+        port: int = 0,
+        keep: bool = True,
+        **settings: Any,
+    ) -> None:
+        self.base_url = ""
+        self.settings = Settings().changed({k: v for k, v in settings.items() if v is not None})
+        self._answer = answer
+        self._log_path = log
+        self._port = port
+        self._keep = keep
+        self._stack = contextlib.ExitStack()
+        self._portal: BlockingPortal | None = None
+        self._refusals: list[Any] = []
+        self._used_up: Counter[str] = Counter()
+
+    # -- what it saw
+
+    @property
+    def counts(self) -> Counts:
+        return self._chat.counts
+
+    @property
+    def n_requests(self) -> int:
+        return self._chat.counts.received
+
+    @property
+    def contents(self) -> Counter[str]:
+        return self._chat.counts.contents
+
+    @property
+    def paid(self) -> Counter[str]:
+        return self._chat.counts.paid
+
+    @property
+    def bodies(self) -> list[Body]:
+        return self._chat.bodies
+
+    @property
+    def headers(self) -> list[dict[str, str]]:
+        return self._chat.headers
+
+    @property
+    def batches(self) -> dict[str, Body]:
+        return self._batches.batches
+
+    # -- what it is told
+
+    def change(self, **settings: Any) -> None:
+        """Go on with other settings."""
+        self._call(settings)
+
+    def reset(self) -> None:
+        """Start afresh: counts, budgets and draws; settings, files and batches stay."""
+        self._call({"reset": True})
+
+    def finish_batches(self) -> None:
+        """Execute the batches that wait for it."""
+        self._call({"finish_batches": True})
+
+    def _call(self, orders: Mapping[str, Any]) -> None:
+        assert self._portal is not None, "enter the server first: with FakeServer() as server"
+        self._portal.call(self._obey, orders)
+
+    def _obey(self, orders: Mapping[str, Any]) -> None:
+        values = {k: v for k, v in orders.items() if k not in ("reset", "finish_batches")}
+        if values:
+            self.settings = self.settings.changed(values)
+            self._chat.change(self.settings)
+            if "on_path" in values:
+                self._used_up.clear()
+        if orders.get("reset"):
+            self._chat.restart()
+            self._cpu_at = time.process_time()
+        if orders.get("finish_batches"):
+            self._batches.finish_all()
+        if "outages" in values or orders.get("reset"):
+            self._plan_refusals()
+
+    # -- running
+
+    def __enter__(self) -> FakeServer:
+        self._portal = self._stack.enter_context(start_blocking_portal())
+        _, self.base_url = self._portal.start_task(self.serve)
+        self._stack.callback(self._portal.call, self._stop)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+        if self._listener.bugs and exc is None:
+            raise self._listener.bugs[0]
+
+    async def serve(self, *, task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled; reports the base URL when it listens."""
+        self._listener = Listener(self._handle, self._port)
+        with contextlib.ExitStack() as stack:
+            log: TextIO | None = None
+            if self._log_path is not None:
+                log = stack.enter_context(self._log_path.open("a", encoding="utf-8"))
+            self._chat = Chat(
+                self.settings,
+                self._answer,
+                later=self._listener.later,
+                spawn=self._listener.spawn,
+                log=log,
+                keep=self._keep,
+            )
+            self._batches = Batches(self._chat, self._listener.later)
+            self._cpu_at = time.process_time()
+            await self._listener.open()
+            try:
+                with anyio.CancelScope() as self._scope:
+                    task_status.started(f"http://127.0.0.1:{self._listener.port}/v1")
+                    await anyio.sleep_forever()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._listener.end()
+
+    def _stop(self) -> None:
+        self._scope.cancel()
+
+    # -- paths
+
+    def _handle(self, exchange: Exchange) -> None:
+        if exchange.path == "/v1/chat/completions" and exchange.method == "POST":
+            is_first = self._chat.counts.received == 0
+            self._chat.take(exchange)
+            if is_first and self.settings.outages:
+                self._plan_refusals()
+        elif exchange.path.startswith("/_"):
+            self._private(exchange)
+        else:
+            self._other(exchange)
+
+    def _private(self, exchange: Exchange) -> None:
+        """For benchmarks that drive the server from another process."""
+        if exchange.path == "/_control":
+            try:
+                self._obey(json.loads(exchange.body))
+            except (ValueError, TypeError) as exc:
+                exchange.reply(json_response(400, error_body(str(exc))))
+                return
+        with_times = exchange.query == "times=1"
+        stats = self.counts.to_json(with_times=with_times)
+        stats["cpu_s"] = time.process_time() - self._cpu_at
+        exchange.reply(json_response(200, stats))
+
+    def _other(self, exchange: Exchange) -> None:
+        """Everything but chat; a fault of `on_path` comes before it, "lost" after it."""
+        where = f"{exchange.method} {exchange.path}"
+        faults = self.settings.on_path.get(where, ())
+        fault = faults[self._used_up[where]] if self._used_up[where] < len(faults) else ""
+        self._used_up[where] += 1
+        if fault.isdigit():
+            exchange.reply(json_response(int(fault), error_body("scripted")))
+        elif fault == "reset":
+            exchange.reset()
+        elif fault == "lost":
+            self._serve_path(Deaf(exchange))
+            exchange.reset()
+        else:
+            self._serve_path(exchange)
+
+    def _serve_path(self, exchange: Exchange) -> None:
+        names = self.settings.models or ("loopback",)
+        models = [{"id": name, "object": "model"} for name in names]
+        path = exchange.path.removeprefix("/v1/models")
+        if exchange.method == "GET" and path == "":
+            exchange.reply(json_response(200, {"object": "list", "data": models}))
+        elif exchange.method == "GET" and path.removeprefix("/") in names:
+            exchange.reply(json_response(200, {"id": path[1:], "object": "model"}))
+        elif not self._batches.take(exchange):
+            exchange.reply(json_response(404, error_body(f"no such path: {exchange.path}")))
+
+    # -- refused connections
+
+    def _plan_refusals(self) -> None:
+        """Close and open the port as the outages say, once there was a first request."""
+        for handle in self._refusals:
+            handle.cancel()
+        self._refusals = []
+        self._open_again()
+        if self._chat.counts.first_at is None:
+            return
+        since = self._chat.counts.since_first_s(self._chat.clock())
+        for outage in self.settings.outages:
+            if outage.how == "refuse" and outage.from_s is not None and outage.to_s is not None:
+                self._plan(outage.from_s - since, self._listener.close)
+                self._plan(outage.to_s - since, self._open_again)
+
+    def _plan(self, seconds: float, what: Callable[[], None]) -> None:
+        if seconds > 0:
+            self._refusals.append(self._listener.later(seconds, what))
+
+    def _open_again(self) -> None:
+        if not self._listener.is_open:
+            self._listener.spawn(self._listener.open())
+
+
+class Deaf(Exchange):
+    """A request whose answer never leaves the server."""
+
+    __slots__ = ()
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange.line, exchange.head, exchange.body)
+
+    def reply(self, data: bytes, *, close: bool = False) -> None:
+        pass
+
+
+async def _serve_for_ever(server: FakeServer) -> None:
+    async with anyio.create_task_group() as tasks:
+        print(await tasks.start(server.serve), flush=True)
+
+
+def _setting(item: str) -> tuple[str, Any]:
+    """`rpm=600`, `text=hello` or `rates={"500": 0.05}`."""
+    name, _, value = item.partition("=")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--latency-ms", type=float, default=0.0)
+    parser.add_argument("--log", type=Path, help="append one JSON line a request")
+    parser.add_argument(
+        "--script", nargs="*", default=[], metavar="N=FAULT", help="such as 3=429:0.2 5=reset"
+    )
+    parser.add_argument("--text", help="answer everything so, instead of by the rules")
+    parser.add_argument("--config", type=Path, help="a JSON object of settings")
+    parser.add_argument(
+        "--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings; values are JSON"
+    )
+    options = parser.parse_args()
+    faults = (item.partition("=") for item in options.script)
+    settings: dict[str, Any] = {
+        "text": options.text,
+        "latency_s": options.latency_ms / 1000,
+        "script": {int(number): fault for number, _, fault in faults},
+    }
+    if options.config is not None:
+        settings |= json.loads(options.config.read_text(encoding="utf-8"))
+    settings |= dict(map(_setting, options.set))
+    server = FakeServer(log=options.log, port=options.port, keep=False, **settings)
+    with contextlib.suppress(KeyboardInterrupt):
+        anyio.run(_serve_for_ever, server)

@@ -1,0 +1,235 @@
+"""Several processes on one cache, kills at any moment, and folders that refuse."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from claimscore.cache.store import DiskCache
+from claimscore.errors import ConfigError, StoppedEarly
+from claimscore.file_lock import FileLock
+from tests.support.cache_samples import entries, entry, filled, key, opened
+
+WRITER = """
+import pathlib, sys
+from tests.support.cache_samples import *
+cache = DiskCache(pathlib.Path(sys.argv[1]))
+start, size = int(sys.argv[2]), int(sys.argv[3])
+for number in range(start, start + 100_000, size):
+    cache.put_many(entries(size, start=number))
+    print(number, flush=True)
+"""
+
+
+def writer(folder: Path, start: int, size: int = 5) -> subprocess.Popen[str]:
+    """A process that puts groups for ever and tells each one that was kept."""
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(folder), str(start), str(size)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("n_groups", [1, 2, 7, 30])
+def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, n_groups: int):
+    """kill -9 in the middle of putting: every group whose `put_many` returned is there."""
+    process = writer(tmp_path / "cache", 0)
+    assert process.stdout is not None
+    for _ in range(n_groups):
+        process.stdout.readline()
+    process.kill()
+    told = n_groups + len(process.stdout.readlines())
+    process.communicate()
+    with opened(tmp_path / "cache") as cache:
+        kept = cache.get_many(list(entries(5 * told + 50)))
+        assert entries(5 * told).items() <= kept.items()
+        assert len(kept) % 5 == 0  # a group is there or not
+        assert cache.stats().entries == len(kept)
+        assert cache.notices == []
+
+
+def test_processes_write_at_once(tmp_path: Path):
+    """Nothing of what either of them was told is missing, nothing is damaged."""
+    folder = tmp_path / "cache"
+    processes = [writer(folder, start=1_000_000 * number) for number in range(3)]
+    told = []
+    for process in processes:
+        assert process.stdout is not None
+        told += [int(process.stdout.readline()) for _ in range(12)]
+    for process in processes:
+        process.kill()
+        process.communicate()
+    with opened(folder) as cache:
+        for start in told:
+            assert cache.get_many(list(entries(5, start))) == entries(5, start)
+        assert cache.stats().damaged == 0
+
+
+def test_a_file_that_others_hold_locked_stops_the_run(tmp_path: Path):
+    """After its patience a put says what is the matter; reads go on meanwhile."""
+    database = filled(tmp_path, 3)
+    cache = DiskCache(tmp_path, busy_timeout_s=0.05)
+    with contextlib.closing(sqlite3.connect(database)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        assert cache.get_many(list(entries(3))) == entries(3)
+        with pytest.raises(StoppedEarly, match=r"held the cache locked for 0\.05 s"):
+            cache.put_many({key(5): entry(5)})
+    cache.put_many({key(5): entry(5)})
+    cache.close()
+
+
+def test_a_recovery_that_takes_for_ever_stops_the_others(tmp_path: Path):
+    """A process that waits to open the cache says so after its patience."""
+    filled(tmp_path, 3)
+    lock = FileLock.take(tmp_path / "cache.db.lock")
+    assert lock is not None
+    with lock, pytest.raises(StoppedEarly, match="replacing the cache"):
+        DiskCache(tmp_path, busy_timeout_s=0.05)
+    with opened(tmp_path) as cache:
+        cache.put_many({key(5): entry(5)})
+
+
+@contextlib.contextmanager
+def files_up_to(n_bytes: int) -> Iterator[None]:
+    """A file system that is full when a file has this size."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_answers_that_do_not_fit_on_the_disk_stop_the_run(tmp_path: Path):
+    """The group is not kept, all earlier ones are, and later ones as soon as there is room."""
+    with opened(tmp_path) as cache:
+        cache.put_many(entries(20))
+        with (
+            files_up_to((tmp_path / "cache.db-wal").stat().st_size + 20_000),
+            pytest.raises(StoppedEarly, match="answers cannot be kept"),
+        ):
+            cache.put_many(entries(200, start=20))
+        assert cache.get_many(list(entries(220))) == entries(20)
+        cache.put_many(entries(200, start=20))
+        assert cache.get_many(list(entries(220))) == entries(220)
+        assert cache.notices == []
+
+
+def test_a_full_disk_at_opening_can_be_taken_up_again(tmp_path: Path):
+    """Not a wrong setting: make room and run the same command (exit 75)."""
+    with files_up_to(1000), pytest.raises((StoppedEarly, ConfigError)):
+        DiskCache(tmp_path / "cache")
+    with opened(tmp_path / "cache") as cache:
+        cache.put_many(entries(3))
+        assert cache.notices == []
+
+
+# -- folders that cannot be written
+
+
+@pytest.fixture
+def locked_folder() -> Iterator[Path]:
+    """A folder with a cache in which this process can only read, whoever it is.
+
+    Root may write everywhere, so root becomes somebody else meanwhile.
+    """
+    top = Path(tempfile.mkdtemp())
+    top.chmod(0o755)
+    folder = top / "cache"
+    filled(folder, 20)
+    try:
+        yield folder
+    finally:
+        os.seteuid(os.getuid())
+        folder.chmod(0o700)
+        shutil.rmtree(top)
+
+
+def lock(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.chmod(0o444)
+    folder.chmod(0o555)
+    if os.getuid() == 0:
+        os.seteuid(65534)
+
+
+def test_stored_answers_are_read_where_nothing_can_be_written(locked_folder: Path):
+    """A shared folder of paid answers, or a read-only disk: a warm run needs no more."""
+    before = sorted(path.name for path in locked_folder.iterdir())
+    lock(locked_folder)
+    cache = DiskCache(locked_folder)
+    assert cache.read_only
+    assert "new ones cannot be kept" in cache.notices[0]
+    assert cache.get_many(list(entries(25))) == entries(20)
+    assert cache.stats().entries == 20
+    cache.close()
+    assert sorted(path.name for path in locked_folder.iterdir()) == before
+
+
+def test_a_put_into_a_read_only_cache_says_what_to_do(locked_folder: Path):
+    """A setting is wrong (exit 2): the same command would fail again."""
+    lock(locked_folder)
+    with (
+        opened(locked_folder) as cache,
+        pytest.raises(ConfigError, match=r"cannot be written.*--cache-dir"),
+    ):
+        cache.put_many(entries(3))
+
+
+def leave_a_log(folder: Path) -> None:
+    """As a killed run leaves it: the last answers are in the write-ahead log."""
+    with opened(folder) as cache:
+        cache.put_many(entries(5, start=20))
+        shutil.copytree(folder, folder.with_name("copy"))
+    shutil.rmtree(folder)
+    folder.with_name("copy").rename(folder)
+
+
+def test_the_log_of_a_killed_run_is_read_too(locked_folder: Path):
+    """With its index beside it SQLite can read it without writing."""
+    leave_a_log(locked_folder)
+    lock(locked_folder)
+    with opened(locked_folder) as cache:
+        assert cache.get_many(list(entries(25))) == entries(25)
+
+
+def test_a_log_that_cannot_be_read_is_told(locked_folder: Path):
+    """Without the index of the log its answers are not seen; nobody must think they are."""
+    leave_a_log(locked_folder)
+    (locked_folder / "cache.db-shm").unlink()
+    lock(locked_folder)
+    with opened(locked_folder) as cache:
+        assert "but for those of an unfinished run" in cache.notices[0]
+        assert cache.get_many(list(entries(25))) == entries(20)
+
+
+def test_a_damaged_read_only_cache_is_left_alone(locked_folder: Path):
+    """It can be neither trusted nor mended."""
+    database = locked_folder / "cache.db"
+    with database.open("r+b") as stream:
+        stream.write(b"garbage")
+    lock(locked_folder)
+    with pytest.raises(ConfigError, match=r"damaged.*a copy"):
+        DiskCache(locked_folder)
+    assert not list(locked_folder.glob("*damaged*"))
+
+
+def test_a_page_damaged_in_a_read_only_cache_is_an_error(locked_folder: Path):
+    """Found in use, where nothing can be set aside."""
+    database = locked_folder / "cache.db"
+    with database.open("r+b") as stream:
+        stream.seek(12 * 4096)  # behind what is read at opening
+        stream.write(b"\xaa" * (database.stat().st_size - 12 * 4096))
+    lock(locked_folder)
+    with opened(locked_folder) as cache, pytest.raises(ConfigError, match="damaged"):
+        cache.get_many(list(entries(20)))

@@ -1,0 +1,133 @@
+"""`claimscore models check`: what it says of a model, and when it refuses one."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from claimscore.config import EncoderConfig
+from claimscore.errors import ConfigError
+from claimscore.pipeline.encoders import nli, throughput
+from claimscore.pipeline.encoders.model_check import check_model
+from claimscore.pipeline.encoders.throughput import known_throughput, throughput_key
+from tests.support.command_line import Command
+from tests.support.tiny_models import LABELS, save_tiny_encoder, save_tiny_nli
+
+CPU = EncoderConfig(device="cpu", offline=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.mark.parametrize(
+    ("family", "runs"), [("bert", "packed"), ("albert", "packed"), ("deberta-v2", "padded")]
+)
+def test_a_classifier_agrees_with_the_stock_model(folder: Path, family: str, runs: str) -> None:
+    """Packed or padded, and it is said why."""
+    found = check_model(str(save_tiny_nli(folder / f"nli-{family}", family)), CPU)
+    assert (found.role, found.family, found.runs, found.labels) == ("nli", family, runs, LABELS)
+    assert family in found.why
+    assert found.agrees
+    assert 0 <= found.difference <= 2e-5
+
+
+@pytest.mark.parametrize("family", ["roberta", "mpnet"])
+def test_encoders_agree_with_the_stock_model(folder: Path, family: str) -> None:
+    """As sentence encoder (what an encoder is without a role) and as token encoder."""
+    path = str(save_tiny_encoder(folder / f"encoder-{family}", family))
+    assert check_model(path, CPU).role == "embedder"
+    assert check_model(path, CPU).agrees
+    config = dataclasses.replace(CPU, token_layer=1)
+    found = check_model(path, config, "token-encoder")
+    assert found.agrees
+    assert found.labels is None
+    assert found.token_limit == 64
+
+
+def test_bfloat16_has_a_bound_of_its_own(folder: Path) -> None:
+    """Rounded products are compared with the stock model in float32."""
+    path = str(save_tiny_nli(folder / "nli-rough", "bert"))
+    found = check_model(path, dataclasses.replace(CPU, dtype="bfloat16"))
+    assert found.bound > 2e-5
+    assert 2e-5 < found.difference <= found.bound
+
+
+def test_the_command_says_what_a_run_would_do(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, cli: Command
+) -> None:
+    """As text and as JSON; exit 0. How fast it is, is remembered."""
+    monkeypatch.setattr(throughput, "CALIBRATION_S", 0.0)
+    path = str(save_tiny_nli(folder / "nli-said", "bert"))
+    said = cli("models", "check", path, "--device", "cpu", "--offline")
+    assert "packed" in said.out
+    assert "contradiction, neutral, entailment" in said.out
+    assert "1,024 tokens" in said.out
+    assert "tokens a second, remembered for estimates" in said.out
+    found = cli("models", "check", path, "--device", "cpu", "--json").json()
+    assert found["agrees"] is True
+    known = known_throughput(throughput_key("nli", dataclasses.replace(CPU, nli=path)))
+    assert known is not None
+    assert known.tokens_per_s == pytest.approx(found["tokens_per_s"], rel=0.02)
+
+
+def test_a_model_that_disagrees_is_an_exit_of_1(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, cli: Command
+) -> None:
+    """One line that names the difference; labels that turned round count too."""
+    path = str(save_tiny_nli(folder / "nli-wrong", "bert"))
+    right = nli.BatchedPairClassifier.classify
+
+    def turned(self: Any, pairs: Any, **options: Any) -> Any:
+        return np.roll(right(self, pairs, **options), 1, axis=1)
+
+    monkeypatch.setattr(nli.BatchedPairClassifier, "classify", turned)
+    result = cli("models", "check", path, "--device", "cpu")
+    assert result.status == 1
+    (line,) = result.err.splitlines()
+    assert "differs from the stock model" in line
+    found = check_model(path, CPU)
+    assert found.labels_differ
+    assert not found.agrees
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        pytest.param("config.json", None, id="no-config"),
+        pytest.param("config.json", "", id="empty-config"),
+        pytest.param("config.json", "[]", id="config-is-a-list"),
+        pytest.param("config.json", "{}", id="config-of-nothing"),
+        pytest.param("model.safetensors", None, id="no-weights"),
+        pytest.param("model.safetensors", "no tensors", id="broken-weights"),
+        pytest.param("tokenizer.json", "{", id="broken-tokenizer"),
+    ],
+)
+@pytest.mark.parametrize("role", ["nli", "embedder"])
+def test_a_folder_that_is_no_model_is_one_line(
+    folder: Path, tmp_path: Path, name: str, content: str | None, role: Any
+) -> None:
+    """`ConfigError`, which the command line prints; never a traceback."""
+    whole = folder / "nli-whole"
+    if not whole.exists():
+        save_tiny_nli(whole, "bert")
+    broken = Path(shutil.copytree(whole, tmp_path / "broken"))
+    (broken / name).unlink()
+    if content is not None:
+        (broken / name).write_text(content)
+    with pytest.raises(ConfigError) as caught:
+        check_model(str(broken), CPU, role)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_encoder_is_no_nli_model(folder: Path) -> None:
+    """A role that the model cannot have is refused as a run would."""
+    path = str(save_tiny_encoder(folder / "encoder-plain", "bert"))
+    with pytest.raises(ConfigError, match="not an NLI model"):
+        check_model(path, CPU, "nli")

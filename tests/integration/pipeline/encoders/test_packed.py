@@ -1,0 +1,272 @@
+"""The packed forward pass: the stock model's numbers, one row at a time, in every family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+
+from claimscore.pipeline.encoders import packed as products
+from claimscore.pipeline.encoders.backbone import encoder_backbone, padded_model
+from claimscore.pipeline.encoders.packed import FAMILIES, PackedBackbone, family_of
+from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
+from tests.support.tiny_models import save_tiny_encoder, save_tiny_nli
+
+Folders = Callable[..., Path]
+PACKED = ["bert", "electra", "roberta", "xlm-roberta", "albert"]
+PADDED = ["distilbert", "deberta", "deberta-v2", "mpnet", "modernbert"]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    """Gives the folder of a tiny encoder; each is made once."""
+    made: dict[str, Path] = {}
+
+    def folder(family: str = "bert") -> Path:
+        if family not in made:
+            made[family] = save_tiny_encoder(
+                tmp_path_factory.mktemp("enc") / family, family, layers=3
+            )
+        return made[family]
+
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def model_at(folder: Path) -> Any:
+    return AutoModel.from_pretrained(folder).eval()
+
+
+def rows(seed: int = 0, n: int = 9, longest: int = 30) -> list[list[int]]:
+    """Random ids, none of a special token; neighbours of the same length, and others."""
+    generator = np.random.default_rng(seed)
+    lengths = generator.integers(1, longest, n).tolist()
+    lengths = [*sorted([*lengths, *lengths[:3]], reverse=True), *lengths[:2]]
+    return [generator.integers(5, 60, length).tolist() for length in lengths]
+
+
+def batch_of(ids: list[list[int]]) -> TokenBatch:
+    types = [[int(i > len(row) // 2) for i in range(len(row))] for row in ids]
+    return WholeRows(ragged(ids), ragged(types)).batch(np.arange(len(ids)))
+
+
+@torch.inference_mode()
+def one_by_one(model: Any, batch: TokenBatch, *, types: bool, layer: int = -1) -> list[Any]:
+    """The stock model's states of each row alone, ``[tokens, hidden]``."""
+    found = []
+    kinds = batch._replace(ids=batch.types).split()
+    for ids, kind in zip(batch.split(), kinds, strict=True):
+        given = {"token_type_ids": torch.from_numpy(kind)[None]} if types else {}
+        out = model(torch.from_numpy(ids)[None], output_hidden_states=True, **given)
+        found.append(out.hidden_states[layer][0])
+    return found
+
+
+@pytest.mark.parametrize("family", PACKED)
+def test_states_equal_the_stock_model_on_one_row_at_a_time(tiny: Folders, family: str) -> None:
+    """Rows side by side do not see each other; the last layers and first tokens are the same."""
+    batch = batch_of(rows())
+    types = family in ("bert", "electra", "albert")
+    backbone = PackedBackbone(model_at(tiny(family)), with_types=types)
+    with torch.inference_mode():
+        states, first = backbone.states(batch), backbone.first(batch)
+        layers = backbone.layers(batch, 2)
+    stock = model_at(tiny(family))
+    expected = one_by_one(stock, batch, types=types)
+    assert torch.cat(expected).std() > 0.1
+    torch.testing.assert_close(states, torch.cat(expected), atol=2e-5, rtol=0)
+    torch.testing.assert_close(first, torch.stack([row[0] for row in expected]), atol=2e-5, rtol=0)
+    assert len(layers) == 2
+    below = torch.cat(one_by_one(stock, batch, types=types, layer=-2))
+    torch.testing.assert_close(layers[0], below, atol=2e-5, rtol=0)
+    torch.testing.assert_close(layers[1], states, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("family", PADDED)
+def test_other_families_run_padded(tiny: Folders, family: str) -> None:
+    """Behind the same seam, with the padding removed."""
+    from transformers import AutoTokenizer
+
+    stock = model_at(tiny(family))
+    assert family_of(stock.config) is None
+    tokenizer = AutoTokenizer.from_pretrained(tiny(family))
+    backbone = encoder_backbone(model_at(tiny(family)), tokenizer, dtype=torch.float32)
+    batch = batch_of(rows())
+    assert backbone.padded
+    with torch.inference_mode():
+        states, first = backbone.states(batch), backbone.first(batch)
+    expected = one_by_one(stock, batch, types=False)
+    torch.testing.assert_close(states, torch.cat(expected), atol=2e-5, rtol=0)
+    torch.testing.assert_close(first, torch.stack([row[0] for row in expected]), atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("family", PACKED)
+def test_a_rows_numbers_do_not_depend_on_its_neighbours(tiny: Folders, family: str) -> None:
+    """Alone, among others, in another order: the same up to the order of sums."""
+    backbone = PackedBackbone(model_at(tiny(family)), with_types=False)
+    ids = rows()
+    with torch.inference_mode():
+        together = backbone.first(batch_of(ids))
+        turned = backbone.first(batch_of(ids[::-1])).flip(0)
+        alone = torch.cat([backbone.first(batch_of([row])) for row in ids])
+        again = backbone.first(batch_of(ids))
+    assert torch.equal(together, again)
+    torch.testing.assert_close(turned, together, atol=1e-5, rtol=0)
+    torch.testing.assert_close(alone, together, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("family", PACKED)
+def test_a_prepared_batch_gives_the_same_numbers_each_time(tiny: Folders, family: str) -> None:
+    """What was done before is used, also after a pass that was broken off."""
+    backbone = PackedBackbone(model_at(tiny(family)), with_types=False)
+    batch = batch_of(rows())
+    with torch.inference_mode():
+        prepared = backbone.prepare(batch)
+        found = [backbone.first(prepared), backbone.states(prepared), backbone.first(prepared)]
+        prepared.segments.layers_left = 1
+        assert torch.equal(backbone.first(prepared), found[0])
+        assert torch.equal(backbone.states(batch), found[1])
+    assert torch.equal(found[0], found[2])
+    torch.testing.assert_close(
+        found[0], found[1][torch.from_numpy(batch.starts)], atol=1e-5, rtol=0
+    )
+
+
+def test_a_padding_token_within_a_text_is_not_counted(tiny: Folders) -> None:
+    """RoBERTa gives it no position of its own, wherever it stands."""
+    batch = batch_of([[5, 1, 7, 8], [9, 1, 1], [6, 7]])
+    stock, backbone = model_at(tiny("roberta")), PackedBackbone(model_at(tiny("roberta")))
+    with torch.inference_mode():
+        found = backbone.states(batch._replace(types=np.zeros_like(batch.types)))
+    expected = torch.cat(one_by_one(stock, batch, types=False))
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("family", PACKED)
+def test_the_head_reads_first_tokens_as_the_classifier_does(tmp_path: Path, family: str) -> None:
+    """Pooler, activation and projection are the family's."""
+    folder = save_tiny_nli(tmp_path / family, family)
+    stock, model = (
+        AutoModelForSequenceClassification.from_pretrained(folder).eval() for _ in range(2)
+    )
+    batch = batch_of(rows())._replace(types=np.zeros(sum(map(len, rows())), dtype=np.int64))
+    backbone = PackedBackbone(model.base_model)
+    with torch.inference_mode():
+        found = FAMILIES[family].head(model, backbone.first(batch))
+        expected = [stock(torch.from_numpy(ids)[None]).logits for ids in batch.split()]
+    torch.testing.assert_close(found, torch.cat(expected), atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("family", PACKED)
+def test_a_packed_model_still_takes_padded_batches(tiny: Folders, family: str) -> None:
+    """What has to see padding runs on the same weights."""
+    from transformers import AutoTokenizer
+
+    model, stock = model_at(tiny(family)), model_at(tiny(family))
+    PackedBackbone(model)
+    tokenizer = AutoTokenizer.from_pretrained(tiny(family))
+    batch = batch_of(rows())
+    with torch.inference_mode():
+        found, expected = (
+            padded_model(one, tokenizer)(batch).last_hidden_state for one in (model, stock)
+        )
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("family", ["bert", "albert"])
+def test_reduced_precision_keeps_the_residual_stream(tiny: Folders, family: str) -> None:
+    """Products alone are rounded: nearer to float32 than a model that is rounded throughout."""
+    batch = batch_of(rows())
+    batch = batch._replace(types=np.zeros_like(batch.types))
+    exact = torch.cat(one_by_one(model_at(tiny(family)), batch, types=False))
+    whole = torch.cat(one_by_one(model_at(tiny(family)).bfloat16(), batch, types=False)).float()
+    backbone = PackedBackbone(model_at(tiny(family)), dtype=torch.bfloat16)
+    with torch.inference_mode():
+        found = backbone.states(batch)
+    assert found.dtype == torch.float32
+    error, worst = (found - exact).square().mean(), (whole - exact).square().mean()
+    assert 0 < error < worst
+
+
+def test_a_decoder_or_unknown_positions_run_padded() -> None:
+    """What was not tried is not packed."""
+    assert family_of(AutoConfig.for_model("bert")) is not None
+    assert family_of(AutoConfig.for_model("bert", is_decoder=True)) is None
+    relative = AutoConfig.for_model("bert", position_embedding_type="relative_key")
+    assert family_of(relative) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("bias", [True, False])
+def test_packed_weights_give_the_same_product(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, bias: bool
+) -> None:
+    """Whatever the layout of the weights, and whatever the number of tokens."""
+    if dtype == torch.bfloat16 and not products.packing_pays(dtype):
+        pytest.skip("this CPU has no bfloat16 products in oneDNN")
+    monkeypatch.setattr(products, "packing_pays", lambda dtype: True)
+    linear = nn.Linear(24, 40, bias=bias)
+    replaced = products.replace_linear(linear, dtype, torch.float32)
+    assert isinstance(replaced, products.CastLinear)
+    for n in (1, 7, 600):
+        given = torch.randn(n, 24)
+        with torch.inference_mode():
+            expected, found = linear(given), replaced(given)
+        torch.testing.assert_close(
+            found, expected, atol=1e-5 if dtype == torch.float32 else 3e-2, rtol=1e-2
+        )
+
+
+def test_without_the_private_operators_torch_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may change or go with any release."""
+
+    def gone(*_: Any) -> Tensor:
+        raise AttributeError("no such operator")
+
+    monkeypatch.setattr(products, "packing_pays", lambda dtype: True)
+    monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", gone, raising=False)
+    linear = nn.Linear(8, 8)
+    with torch.inference_mode():
+        given = torch.randn(3, 8)
+        found = products.replace_linear(linear, torch.float32, torch.float32)(given)
+        assert torch.equal(found, linear(given))
+
+
+def test_layers_stay_as_they_are_where_packing_does_not_pay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No change of arithmetic without a gain."""
+    monkeypatch.setattr(products, "packing_pays", lambda dtype: False)
+    linear = nn.Linear(8, 8)
+    assert products.replace_linear(linear, torch.float32, torch.float32) is linear
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("family", PACKED)
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 2e-5), (torch.bfloat16, 0.1), (torch.float16, 0.02)]
+)
+def test_a_gpu_gives_the_same_states(
+    tiny: Folders, family: str, dtype: torch.dtype, tolerance: float
+) -> None:
+    """By groups of equal length in float32, by varlen attention in less."""
+    batch = batch_of(rows(n=60))
+    expected = PackedBackbone(model_at(tiny(family)), with_types=False)
+    found = PackedBackbone(model_at(tiny(family)).cuda(), dtype=dtype, with_types=False)
+    with torch.inference_mode():
+        for read in ("states", "first"):
+            ours: NDArray[np.float32] = getattr(found, read)(batch).cpu().numpy()
+            theirs = getattr(expected, read)(batch).numpy()
+            assert np.abs(ours - theirs).max() <= tolerance
+            assert np.array_equal(ours, getattr(found, read)(batch).cpu().numpy())

@@ -1,0 +1,273 @@
+"""A server that fails: asked again, waited for, or said; never a made-up number."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+
+from claimscore.errors import ConfigError, OutageError, StoppedEarly
+from claimscore.pipeline.encoders.protocols import RejectedItemsError
+from claimscore.pipeline.encoders.served import client
+from tests.support.served_models import PAIRS, classifier, embedder, make_hasty
+from tests.support.tei_server import Tei, probabilities, serving, vector
+
+HANG_UP = (200, None)
+
+
+@pytest.fixture(autouse=True)
+def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_hasty(monkeypatch)
+
+
+@pytest.fixture
+def server() -> Iterator[Tei]:
+    with serving(Tei()) as found:
+        yield found
+
+
+def expected(pairs: Any = PAIRS) -> Any:
+    return np.array([probabilities(*pair) for pair in pairs], dtype=np.float32)
+
+
+def _changed(answer: Any, change: Callable[[list[Any]], None]) -> Any:
+    change(answer[0])
+    return answer
+
+
+WRONG = {
+    "no-json": (200, b"<html>hello</html>"),
+    "a-row-less": lambda answer: answer[:-1],
+    "two-labels": lambda answer: _changed(answer, lambda row: row.pop()),
+    "a-label-twice": lambda answer: _changed(
+        answer, lambda row: row[0].update(label=row[1]["label"])
+    ),
+    "an-unknown-label": lambda answer: _changed(answer, lambda row: row[0].update(label="maybe")),
+    "nan": lambda answer: _changed(answer, lambda row: row[0].update(score=float("nan"))),
+    "null": lambda answer: _changed(answer, lambda row: row[0].update(score=None)),
+    "logits": lambda answer: _changed(answer, lambda row: row[0].update(score=7.5)),
+    "negative": lambda answer: _changed(
+        answer, lambda row: (row[0].update(score=1.5), row[1].update(score=-0.5))
+    ),
+    "an-object": lambda answer: {"error": "no"},
+}
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        pytest.param([429, 429, 429, 429, 429], id="overloaded"),
+        pytest.param([503, 502, 504, 503, 503], id="down"),
+        pytest.param([500, 424], id="failed"),
+        pytest.param([HANG_UP, HANG_UP], id="hangs-up"),
+        pytest.param([429, HANG_UP, 503, WRONG["nan"], 424], id="everything"),
+        *(pytest.param([fault], id=name) for name, fault in WRONG.items()),
+    ],
+)
+def test_what_passes_leaves_no_trace(server: Tei, faults: list[Any]) -> None:
+    """The same numbers as without it."""
+    model = classifier(server)
+    server.faults.extend(faults)
+    np.testing.assert_allclose(model.classify(PAIRS), expected(), rtol=1e-6)
+    assert not server.faults
+
+
+@pytest.mark.parametrize("name", list(WRONG))
+def test_a_wrong_answer_that_stays_is_no_score(server: Tei, name: str) -> None:
+    """The pair is refused, and the others keep theirs."""
+    model = classifier(server)
+    wrong = WRONG[name]
+    odd = PAIRS[7]
+    honest = server.answer
+
+    def answer(path: str, body: Any) -> tuple[int, Any]:
+        status, answered = honest(path, body)
+        if path == "/predict" and list(odd) in body["inputs"]:
+            return wrong if isinstance(wrong, tuple) else (200, wrong(answered))
+        return status, answered
+
+    server.answer = answer  # type: ignore[method-assign]
+    if name in ("an-object", "no-json"):
+        pairs = PAIRS
+    else:  # the first row of the answer is the wrong one
+        pairs = [odd, *(pair for pair in PAIRS if len(pair[0] + pair[1]) < 10)]
+    with pytest.raises(RejectedItemsError) as refusal:
+        model.classify(pairs)
+    assert refusal.value.indices == (pairs.index(odd),)
+    assert refusal.value.kind == "server_error"
+    assert f"tried {client.MAX_FAULTS} times" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"), [("POISON", "refused"), ("HEAVY", "refused"), ("BROKEN", "server_error")]
+)
+def test_refused_pairs_are_named_and_the_others_asked_once(
+    server: Tei, word: str, kind: str
+) -> None:
+    """All that are refused for one reason, wherever they stand; the next call has the rest."""
+    model = classifier(server)
+    bad = (f"It is {word}.", "Indeed.")
+    pairs = [*PAIRS[:5], bad, *PAIRS[5:20], (f"{word} again", "x"), *PAIRS[20:], bad]
+    with pytest.raises(RejectedItemsError) as refusal:
+        model.classify(pairs)
+    assert refusal.value.kind == kind
+    assert refusal.value.indices == (5, 21, len(pairs) - 1)
+    before = len(server.asked)
+    rest = [pair for i, pair in enumerate(pairs) if i not in refusal.value.indices]
+    np.testing.assert_allclose(model.classify(rest), expected(rest), rtol=1e-6)
+    assert len(server.asked) == before
+
+
+def test_two_reasons_are_two_refusals(server: Tei) -> None:
+    """Each with its own words."""
+    model = classifier(server)
+    pairs = [("POISON", "a"), ("HEAVY", "b"), *PAIRS]
+    said = []
+    for _ in range(2):
+        with pytest.raises(RejectedItemsError) as refusal:
+            model.classify(pairs)
+        assert refusal.value.indices == (0,)
+        said.append(str(refusal.value))
+        pairs.pop(0)
+    assert "422" in said[0]
+    assert "413" in said[1]
+    np.testing.assert_allclose(model.classify(pairs), expected(pairs), rtol=1e-6)
+
+
+def test_a_smaller_batch_size_after_a_restart_is_found(server: Tei) -> None:
+    """A batch that is refused is halved."""
+    model = classifier(server)
+    server.info["max_client_batch_size"] = 1
+    np.testing.assert_allclose(model.classify(PAIRS), expected(), rtol=1e-6)
+
+
+def test_an_outage_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    """The server dies between two calls and comes back at its address; progress is asked for."""
+    with serving(Tei()) as first:
+        model = classifier(first)
+    port = urlsplit(first.address).port
+    assert port is not None
+    ticks: list[int] = []
+    back = threading.Event()
+
+    def come_back() -> None:
+        time.sleep(1.3)
+        with serving(Tei(), port):
+            back.wait(20)
+
+    thread = threading.Thread(target=come_back, daemon=True)
+    thread.start()
+    try:
+        with caplog.at_level(logging.WARNING):
+            found = model.classify(PAIRS, on_batch=ticks.append)
+    finally:
+        back.set()
+        thread.join()
+    np.testing.assert_allclose(found, expected(), rtol=1e-6)
+    assert ticks.count(0) >= 2
+    assert [record.message[:7] for record in caplog.records] == ["waiting"]
+
+
+def test_an_outage_that_lasts_stops_the_run() -> None:
+    """With the server's last word and the option that says how long."""
+    with serving(Tei()) as server:
+        model = classifier(server, max_outage_s=0.3)
+    began = time.monotonic()
+    with pytest.raises(OutageError, match=r"max-outage-s 0\.3.*cannot be reached"):
+        model.classify(PAIRS)
+    assert 0.3 <= time.monotonic() - began < 5
+
+
+def test_a_server_that_is_always_overloaded_stops_the_run(server: Tei) -> None:
+    """Nothing is answered: that is an outage too."""
+    model = classifier(server, max_outage_s=0.3)
+    server.faults.extend([429] * 10_000)
+    with pytest.raises(OutageError, match="too many requests"):
+        model.classify(PAIRS)
+
+
+def test_another_model_at_the_address_is_noticed() -> None:
+    """After the line broke, whoever answers is asked who it is."""
+    with serving(Tei()) as first:
+        model = classifier(first)
+    other = Tei()
+    other.info["model_sha"] = "f" * 40
+    with (
+        serving(other, urlsplit(first.address).port or 0),
+        pytest.raises(ConfigError, match=r"serves org/model@fff.* now; it was org/model@0123"),
+    ):
+        model.classify(PAIRS)
+    assert "/predict" not in other.paths()[1:]
+
+
+class TestStopping:
+    """`on_batch` may raise: no more is sent, and nobody waits for what is under way."""
+
+    def test_between_batches(self, server: Tei) -> None:
+        """What is in flight is all that is still asked."""
+        model = classifier(server)
+        server.info["max_concurrent_requests"] = 8
+        before = len(server.sizes)
+
+        def stop(_done: int) -> None:
+            raise StoppedEarly("interrupted")
+
+        with pytest.raises(StoppedEarly):
+            model.classify([(f"{i}", "x") for i in range(400)], on_batch=stop)
+        time.sleep(0.1)
+        assert len(server.sizes) - before <= 4 * model._batches.in_flight
+
+    @pytest.mark.parametrize("how", ["slow", "down"])
+    def test_while_nothing_is_answered(self, how: str) -> None:
+        """A server that works on and on, and one that is not there."""
+        with serving(Tei()) as server:
+            model = classifier(server)
+            server.slow_s = 3.0
+            if how == "slow":
+                self._stops_soon(model)
+        if how == "down":
+            self._stops_soon(model)
+
+    def _stops_soon(self, model: Any) -> None:
+        began = time.monotonic()
+
+        def stop(done: int) -> None:
+            assert done == 0
+            if time.monotonic() - began > 0.3:
+                raise StoppedEarly("interrupted")
+
+        with pytest.raises(StoppedEarly):
+            model.classify(PAIRS, on_batch=stop)
+        assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param(lambda answer: answer[:-1], id="a-row-less"),
+        pytest.param(lambda answer: [row[:-1] for row in answer], id="other-dimensions"),
+        pytest.param(lambda answer: [[None, *row[1:]] for row in answer], id="null"),
+        pytest.param(lambda answer: [[*row[:-1], float("inf")] for row in answer], id="infinite"),
+        pytest.param(lambda answer: [answer[0], answer[1][:2], *answer[2:]], id="ragged"),
+        pytest.param(lambda answer: [["x", *row[1:]] for row in answer], id="words"),
+    ],
+)
+def test_wrong_embeddings_are_asked_again_and_then_refused(wrong: Any) -> None:
+    """Once: no trace. Always: no vector."""
+    texts = ["one text", "another text"]
+    with serving(Tei(embeds=True)) as server:
+        model = embedder(server)
+        server.faults.append(wrong)
+        np.testing.assert_allclose(model.embed(texts), [vector(text) for text in texts])
+        assert not server.faults
+        server.faults.extend([lambda answer: [[None]]] * 100)
+        with pytest.raises(RejectedItemsError) as refusal:
+            model.embed(["third text", "fourth text"])
+        assert refusal.value.kind == "server_error"
+        assert refusal.value.indices

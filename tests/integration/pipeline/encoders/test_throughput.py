@@ -1,0 +1,234 @@
+"""Budgets and throughput: found by work, kept for later runs, never made up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from claimscore.config import EncoderConfig, user_state_dir
+from claimscore.pipeline.encoders import load_model, throughput
+from claimscore.pipeline.encoders.devices import device_label
+from claimscore.pipeline.encoders.protocols import ModelInfo
+from claimscore.pipeline.encoders.throughput import (
+    DEFAULT,
+    GIVEN,
+    LOWERED,
+    Meter,
+    Metered,
+    Throughput,
+    ThroughputKey,
+    TokenBudget,
+    budgets_file,
+    calibrate,
+    estimated_tokens,
+    has_throughput,
+    known_throughput,
+    metered,
+    padded_tokens,
+    save_lowered_budget,
+    save_throughput,
+    throughput_file,
+    throughput_key,
+    token_budget,
+)
+from tests.support.tiny_models import save_tiny_nli
+
+CPU = torch.device("cpu")
+INFO = ModelInfo("org/model", "abc", "float32")
+KEY = ThroughputKey("nli", "embedded", "float32", "cpu, 1 thread")
+
+
+def test_a_budget_is_given_or_lowered_or_the_default() -> None:
+    """In this order; the lowered one is that of the same model, arithmetic and device."""
+    assert token_budget(None, INFO, CPU) == TokenBudget(1024, DEFAULT)
+    save_lowered_budget(INFO, CPU, 64)
+    assert token_budget(None, INFO, CPU) == TokenBudget(64, LOWERED)
+    assert token_budget(77, INFO, CPU) == TokenBudget(77, GIVEN)
+    for other in ("model", "revision", "dtype"):
+        info = INFO._replace(**{other: "other"})
+        assert token_budget(None, info, CPU) == TokenBudget(1024, DEFAULT)
+
+
+def test_gpus_of_two_kinds_have_two_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lowered one is kept under the GPU's name."""
+    gpu = torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "small")
+    save_lowered_budget(INFO, gpu, 8192)
+    assert token_budget(None, INFO, gpu) == TokenBudget(8192, LOWERED)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "large")
+    assert token_budget(None, INFO, gpu) == TokenBudget(131_072, DEFAULT)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"org/model | abc | cpu | float32": {"tokens": "many"}}', "\x00"]
+)
+def test_a_damaged_file_of_budgets_is_forgotten(content: str) -> None:
+    """And written anew."""
+    budgets_file().parent.mkdir(parents=True, exist_ok=True)
+    budgets_file().write_text(content)
+    assert token_budget(None, INFO, CPU).origin == DEFAULT
+    save_lowered_budget(INFO, CPU, 32)
+    assert token_budget(None, INFO, CPU) == TokenBudget(32, LOWERED)
+
+
+def test_a_budget_that_cannot_be_kept_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run goes on; the next one begins with the default."""
+    (user_state_dir() / "file").write_text("")
+    monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(user_state_dir() / "file" / "below"))
+    save_lowered_budget(INFO, CPU, 32)
+    assert token_budget(None, INFO, CPU).origin == DEFAULT
+
+
+class Clock:
+    """Time that passes when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(throughput, "time", clock)
+    return clock
+
+
+class Model(Metered):
+    """Takes a second for each item."""
+
+    def __init__(self, clock: Clock, waits_s: float = 0.0) -> None:
+        self._clock, self._waits_s = clock, waits_s
+
+    @metered()
+    def classify(self, pairs: list[tuple[str, str]], *, on_batch: Any = None) -> int:
+        self._clock.now += len(pairs)
+        return len(pairs)
+
+    @metered()
+    def token_layers(self, texts: list[str], n_layers: int) -> None:
+        self._clock.now += 1
+
+    @metered(padded_tokens)
+    def padded(self, texts: list[str]) -> None:
+        self._clock.now += 1
+
+
+def test_a_call_counts_its_distinct_items_and_its_time(clock: Clock) -> None:
+    """By characters, as an estimate counts them; without a meter nothing is counted."""
+    model = Model(clock)
+    assert model.classify([("a", "b")]) == 1
+    model.meter = Meter(KEY)
+    model.classify([("a" * 40, "b" * 4), ("a" * 40, "b" * 4)], on_batch=None)
+    assert model.meter.total == (10 + 2 + 1 + 2, 2.0)
+    model.token_layers(["a" * 40], 3)
+    assert model.meter.total == (15 + 12, 3.0)
+    model.padded(["a", "a", "b"])
+    assert model.meter.total == (27 + 1024, 4.0)
+
+
+def test_waiting_for_a_device_is_no_work(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread had it."""
+    waited = iter([5.0, 5.0 + 1.5])
+    monkeypatch.setattr(throughput, "device_wait_s", lambda: next(waited))
+    model = Model(clock)
+    model.meter = Meter(KEY)
+    model.classify([("a", "b"), ("c", "d")])
+    assert model.meter.total.seconds == 0.5
+
+
+def test_throughput_is_saved_after_a_second_and_when_it_has_doubled() -> None:
+    """Not after each call: a run has thousands."""
+    meter = Meter(KEY)
+    meter.add(100, 0.9)
+    assert known_throughput(KEY) is None
+    assert not has_throughput(*KEY[:3])
+    meter.add(100, 0.1)
+    assert known_throughput(KEY) == Throughput(200, 1.0)
+    meter.add(1_000, 0.5)
+    assert known_throughput(KEY) == Throughput(200, 1.0)
+    meter.add(1_000, 0.5)
+    assert known_throughput(KEY) == Throughput(2_200, 2.0)
+    assert has_throughput(*KEY[:3])
+
+
+def test_little_work_does_not_replace_much() -> None:
+    """Until it is half as much, however long it took: the machine may have been busy."""
+    save_throughput(KEY, Throughput(10_000, 100.0))
+    meter = Meter(KEY)
+    meter.add(4_999, 1000.0)
+    assert known_throughput(KEY) == Throughput(10_000, 100.0)
+    meter.add(1, 1000.0)
+    assert known_throughput(KEY) == Throughput(5_000, 2000.0)
+
+
+def test_keys_are_told_apart() -> None:
+    """By role, model, dtype and device."""
+    save_throughput(KEY, Throughput(1, 2))
+    others = [KEY._replace(**{name: "other"}) for name in KEY._fields]
+    assert [known_throughput(other) for other in others] == [None] * 4
+    save_throughput(others[0], Throughput(3, 4))
+    assert known_throughput(KEY) == Throughput(1, 2)
+    assert known_throughput(others[0]) == Throughput(3, 4)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{", '{"KEY": 1}', '{"KEY": {"tokens": "1", "seconds": 1}}',
+     '{"KEY": {"tokens": 1, "seconds": 0}}', '{"KEY": {"tokens": true, "seconds": 1}}',
+     '{"KEY": {"tokens": 1, "seconds": NaN}}'],
+)  # fmt: skip
+def test_a_damaged_file_has_no_throughput(content: str) -> None:
+    """And is no error; the next figure replaces it."""
+    throughput_file().parent.mkdir(parents=True, exist_ok=True)
+    throughput_file().write_text(content.replace("KEY", " | ".join(KEY)))
+    assert known_throughput(KEY) is None
+    save_throughput(KEY, Throughput(1, 2))
+    assert known_throughput(KEY) == Throughput(1, 2)
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run goes on; the estimate does not know."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "file" / "below"))
+    save_throughput(KEY, Throughput(1, 2))
+    assert known_throughput(KEY) is None
+
+
+def test_every_loaded_model_has_a_meter(tmp_path: Path) -> None:
+    """Under the name by which it was asked for, and on its device."""
+    path = str(save_tiny_nli(tmp_path / "nli", "bert"))
+    model: Any = load_model("nli", EncoderConfig(nli=path, device="cpu"))
+    assert model.meter.key == ("nli", path, "float32", device_label("cpu"))
+    pairs = [("The hotel was clean.", "The staff was rude!")]
+    model.classify(pairs)
+    assert model.meter.total.tokens == estimated_tokens(pairs)
+    assert model.meter.total.seconds > 0
+
+
+@pytest.mark.parametrize("role", ["nli", "embedder", "token_encoder"])
+def test_calibrating_remembers_what_it_measured(
+    role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a model of any role; the texts are all different."""
+    monkeypatch.setattr(throughput, "CALIBRATION_S", 0.0)
+    path = str(save_tiny_nli(tmp_path / "nli", "bert"))
+    named: dict[str, Any] = {role: path}
+    config = EncoderConfig(device="cpu", token_layer=1, rescale_with_baseline=False, **named)
+    model: Any = load_model(role, config)
+    found = calibrate(model)
+    assert found.tokens_per_s > 0
+    known = known_throughput(throughput_key(role, config))
+    assert known is not None
+    assert known.tokens == found.tokens
+    texts = [text for pair in throughput._made_up_pairs(8, 500) for text in pair]
+    assert len(set(texts)) == len(texts)
+    assert json.loads(throughput_file().read_text())

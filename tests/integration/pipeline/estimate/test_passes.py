@@ -1,0 +1,255 @@
+"""The plan before a run: who needs what, and how much each model pass has to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import claimscore.pipeline.estimate.stage as counting
+import claimscore.pipeline.model_stage as working
+from claimscore.cli import main
+from claimscore.config import EncoderConfig, RunConfig
+from claimscore.metrics import METRICS, load_metric
+from claimscore.metrics.base import Metric, PassRequirement, Requirements
+from claimscore.pipeline.encoders.protocols import ModelInfo
+from claimscore.pipeline.estimate import Estimate, estimate_run
+from claimscore.pipeline.estimate.stage import metric_requirements
+from claimscore.pipeline.passes import PASSES
+from claimscore.pipeline.passes.pass_counts import count_items
+from claimscore.pipeline.run import run, score
+from claimscore.runs import RunDirectory
+from claimscore.tables import TABLES
+from tests.fake_server import FakeServer
+from tests.integration.pipeline.estimate.test_estimate import claimscore_json
+
+N = 5
+
+
+@pytest.fixture(autouse=True)
+def _private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
+
+
+class CountingEmbedder:
+    """Gives every text a vector of its length, and remembers what it was asked."""
+
+    info = ModelInfo("counting", "1", "float32")
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def embed(self, texts: Sequence[str], *, on_batch: Any) -> np.ndarray:
+        self.asked += texts
+        return np.array([[len(text), 1.0] for text in texts], dtype=np.float32).reshape(-1, 2)
+
+
+class CountingClassifier:
+    """Says one third to everything, and remembers what it was asked."""
+
+    info = ModelInfo("counting", "1", "float32")
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    def classify(self, pairs: Sequence[tuple[str, str]], *, on_batch: Any) -> np.ndarray:
+        self.asked += pairs
+        return np.full((len(pairs), 3), 1 / 3, dtype=np.float32)
+
+
+@pytest.fixture
+def models(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The models that are loaded, in every role that these tests need."""
+    fakes = {"embedder": CountingEmbedder(), "nli": CountingClassifier()}
+    monkeypatch.setattr(working, "load_model", lambda role, config: fakes[role])
+    return fakes
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    """Two sources a record, the last record's second one blank."""
+    path = tmp_path / "records.jsonl"
+    with path.open("w", encoding="utf-8") as stream:
+        for i in range(N):
+            record = {
+                "id": f"r{i}",
+                "sources": [
+                    f"Great pool, and {i} quiet rooms. The food is good.",
+                    "" if i == N - 1 else "The rooms were clean. The staff was rude.",
+                ],
+                "summary": f"The rooms were clean. The staff of {i} was nice.",
+                "summary_a": "The rooms were clean. The pool was cold.",
+                "summary_b": "The pool was warm.",
+            }
+            stream.write(json.dumps(record) + "\n")
+    return path
+
+
+def estimated(records: Path, *metrics: str, out: Path | None = None, **more: Any) -> Estimate:
+    config = RunConfig(str(records), out or Path("unused"), metrics, chunk_records=2, **more)
+    return estimate_run(config, out=out)
+
+
+def items(found: Estimate) -> dict[str, int | None]:
+    return {one.step.partition("-")[0]: one.items for one in found.passes}
+
+
+def test_items_are_what_the_models_are_then_asked(
+    records: Path, tmp_path: Path, models: dict[str, Any]
+) -> None:
+    """Texts for the embedder, pairs for the classifier; afterwards nothing is left."""
+    metrics = ("bert-cosine:against=source", "summac-zs", "mnli-doc")
+    found = estimated(records, *metrics)
+    counts = {one.step: one.items for one in found.passes}
+    run(RunConfig(str(records), tmp_path / "run", metrics, chunk_records=2))
+    assert len(models["embedder"].asked) == counts["text_similarities-summary.text-source.text"]
+    assert len(models["embedder"].asked) == N + 2 * N - 1
+    blocks = [n for step, n in counts.items() if step.startswith("block_nli")]
+    assert len(models["nli"].asked) == sum(n or 0 for n in blocks)
+    assert blocks == [4 * 2 * (N - 1) + 2 * 2, 2 * (N - 1) + 1]
+    after = estimated(records, *metrics, out=tmp_path / "run")
+    assert [one.items for one in after.passes] == [0, 0, 0]
+
+
+def test_shared_needs_stand_once(records: Path) -> None:
+    """Two operators of one image are one pass of two metrics."""
+    found = estimated(records, "summac-zs", "summac-zs:op1=min", "caspr", "ds")
+    assert [(one.step, one.metrics) for one in found.passes] == [
+        ("nli-a-b", ("caspr",)),
+        ("block_nli-source.sentence-summary.sentence", ("summac-zs", "summac-zs:op1=min")),
+    ]
+    assert [(one.role, one.model, one.unit) for one in found.passes] == [
+        ("nli", "embedded", "pairs")
+    ] * 2
+    needs = {one.metric: one for one in found.metrics}
+    assert needs["caspr"].to_json() == {
+        "metric": "caspr",
+        "tasks": [{"task": "decompose", "sides": ["a", "b"]}],
+        "passes": ["nli-a-b"],
+    }
+    assert needs["ds"].tasks == needs["ds"].passes == ()
+
+
+def test_what_tasks_make_is_known_after_them(
+    records: Path, tmp_path: Path, models: dict[str, Any]
+) -> None:
+    """Pairs of claims are not guessed; where the pass is done nothing is left of it."""
+    assert items(estimated(records, "caspr")) == {"nli": None}
+    run(RunConfig(str(records), tmp_path / "run", ("caspr",), chunk_records=2))
+    assert items(estimated(records, "caspr", out=tmp_path / "run")) == {"nli": 0}
+
+
+def test_one_chunk_of_three_is_left(records: Path, tmp_path: Path, models: dict[str, Any]) -> None:
+    """What is done in the folder does not count."""
+    config = RunConfig(str(records), tmp_path / "run", ("mnli-doc",), chunk_records=2)
+    run(config)
+    with RunDirectory(tmp_path / "run") as directory:
+        directory.forget(0, "block_nli-source.document-summary.document")
+    found = estimated(records, "mnli-doc", out=tmp_path / "run")
+    assert items(found) == {"block_nli": 4}
+
+
+def test_of_large_inputs_a_sample_is_counted(
+    records: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And said so."""
+    monkeypatch.setattr(counting, "COUNTED_RECORDS", 2)
+    monkeypatch.setattr(counting, "RULED_RECORDS", 2)
+    found = estimated(records, "mnli-doc")
+    assert found.assumptions[0] == "model passes: counted on 2 of 5 records"
+    assert items(found) == {"block_nli": 10}
+
+
+def test_a_metric_that_is_added_costs_the_difference(
+    records: Path, tmp_path: Path, models: dict[str, Any]
+) -> None:
+    """FactSim after bert-cosine and the like: the facts are asked and embedded, nothing twice.
+
+    Of the 3 N texts one is blank, and the second source is the same in all other records.
+    """
+    out, embedder = tmp_path / "run", models["embedder"]
+    first = ("bert-cosine:against=source", "ds", "mnli-doc")
+    run(RunConfig(str(records), out, first, chunk_records=2))
+    n_pairs = len(models["nli"].asked)
+    embedder.asked.clear()
+    plan = estimated(records, *first, "factsim", out=out)
+    assert items(plan) == {"block_nli": 0, "fact_similarities": None, "text_similarities": 0}
+    result = score(out, ("factsim",))
+    call = result.summary["last_call"]
+    assert call["requests"] == plan.requests == 2 * N + 1
+    facts = RunDirectory.reader(out).scan("facts").collect()
+    assert len(embedder.asked) == facts.height > 0
+    assert len(models["nli"].asked) == n_pairs
+    embedder.asked.clear()
+    again = score(out, ("factsim", "bert-cosine:against=source")).summary["last_call"]
+    assert (again["requests"], again["nli_pairs"], embedder.asked) == (0, 0, [])
+    assert estimated(records, *first, "factsim", out=out).requests == 0
+
+
+@pytest.mark.parametrize("kind", PASSES)
+def test_every_pass_can_be_counted(kind: str, records: Path) -> None:
+    """Without a model, whatever it does beforehand; and a chunk without texts has no items."""
+    over = {
+        "nli": ("a", "b"),
+        "block_nli": ("source.sentence", "summary.sentence"),
+        "perplexity": ("summary",),
+        "ls_padded": ("summary",),
+        "fact_similarities": ("source.fact", "summary.fact"),
+        "text_similarities": ("source.text", "summary.text"),
+    }.get(kind, ("summary", "source"))
+    frame = pl.DataFrame({"id": ["x"], "summary": ["A b. C d."], "source": ["A nice place. E f."]})
+    need = PassRequirement(kind, over)
+    expected = {"block_nli": 0, "text_similarities": 2}.get(kind, 1)  # its blocks are too short
+    n = count_items(PASSES[kind], need, frame, lambda table: TABLES[table].empty())
+    assert n == (0 if PASSES[kind].after or kind == "nli" else expected)
+    blank = frame.with_columns(summary=pl.lit(" "), source=pl.lit(""))
+    assert count_items(PASSES[kind], need, blank, lambda table: TABLES[table].empty()) == 0
+
+
+def test_tasks_that_others_wait_for_are_named() -> None:
+    """qa needs questions for its answers; every metric of ours can be described."""
+    qa = {need.task: need.sides for need in metric_requirements(load_metric("qa")).tasks}
+    assert list(qa) == ["questions", "answers"]
+    negated = Metric(
+        "m", "v1",
+        Requirements((), (load_metric("caspr").requires.tasks[0]._replace(task="negate"),)),
+        lambda tables: [], (), "", (0, 1), "", "",
+    )  # fmt: skip
+    assert [need.task for need in metric_requirements(negated).tasks] == ["decompose", "negate"]
+    for name in set(METRICS) - {"summac-conv"}:
+        assert metric_requirements(load_metric(name)).metric == name
+
+
+def test_the_command_shows_it(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As tables for people, as JSON for programs; a model that is missing is named."""
+    metrics = ("--metrics", "factsim,bert-cosine:against=source,perplexity")
+    with FakeServer() as server:
+        llm = ("--llm", "openai:m", "--base-url", server.base_url)
+        found = claimscore_json(capsys, "estimate", records, *metrics, *llm)
+        assert main(["estimate", str(records), *metrics, *llm]) == 0
+        assert server.n_requests == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    fact_step = "fact_similarities-source.fact-summary.fact"
+    assert f"factsim facts (source, summary) {fact_step}" in lines
+    assert f"{fact_step} --embedder embedded known after the tasks" in lines
+    assert "text_similarities-summary.text-source.text --embedder embedded 14 texts" in lines
+    assert "perplexity-summary --causal-lm is missing 5 texts" in lines
+    assert found["metrics"][0]["tasks"] == [{"task": "facts", "sides": ["source", "summary"]}]
+    assert found["passes"][0] == {
+        "step": fact_step,
+        "role": "embedder",
+        "model": "embedded",
+        "metrics": ["factsim"],
+        "items": None,
+        "unit": "texts",
+        "expected_items": 33,
+        "tokens": 24,
+        "tokens_per_s": None,
+        "seconds": None,
+    }
+    assert EncoderConfig().causal_lm is found["passes"][2]["model"] is None

@@ -1,0 +1,149 @@
+"""Real processes, real connections, real kills."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import anyio
+import pytest
+
+from claimscore.cache.key import request_key
+from claimscore.pipeline.llm.batch_jobs.journal import JobJournal
+from claimscore.pipeline.llm.batch_jobs.provider import OpenAIBatchProvider
+from claimscore.types import Completion, Message, Request
+from tests.fake_server import FakeServer, text_answer
+from tests.support.children import processes_with
+
+pytestmark = pytest.mark.anyio
+
+N_REQUESTS = 90
+
+
+def ask(url: str, folder: Path) -> None:
+    """Ask for what there is not yet; time passes a hundred times as fast."""
+    anyio.run(_ask, url, folder)
+
+
+async def _ask(url: str, folder: Path) -> None:
+    kept = folder / "kept.jsonl"
+
+    def read() -> dict[str, Completion]:
+        lines = kept.read_text().splitlines() if kept.exists() else []
+        return {
+            item["key"]: Completion.from_json(item["answer"]) for item in map(json.loads, lines)
+        }
+
+    def keep(answers: Mapping[str, Completion]) -> None:
+        with kept.open("a") as stream:
+            for key, answer in answers.items():
+                stream.write(json.dumps({"key": key, "answer": answer.to_json()}) + "\n")
+
+    def find(keys: Iterable[str]) -> dict[str, Completion]:
+        have = read()
+        return {key: have[key] for key in keys if key in have}
+
+    async def sleep(seconds: float) -> None:
+        await anyio.sleep(seconds / 100)
+
+    provider = OpenAIBatchProvider(
+        "m", base_url=url, state=folder / "batches", max_requests=60, sleep=sleep
+    )
+    await provider.recover(keep, find)
+    requests = [
+        Request("openai", url, "m", (Message("user", f"question {i}"),)) for i in range(N_REQUESTS)
+    ]
+    have = read()
+    async with anyio.create_task_group() as tasks:
+        provider.start(tasks)
+        for request in requests:
+            if request_key(request) not in have:
+                tasks.start_soon(provider.complete, request)
+    await provider.aclose()
+
+
+def start(server: FakeServer, folder: Path) -> BaseProcess:
+    processes = processes_with(__name__, "claimscore.pipeline.llm.batch_jobs.client")
+    process = processes.Process(target=ask, args=(server.base_url, folder))
+    process.start()
+    return process
+
+
+def kill_when(process: BaseProcess, condition: Callable[[], bool]) -> None:
+    """SIGKILL, as soon as something is seen to have happened."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert process.is_alive()
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    process.kill()
+    process.join()
+
+
+def test_killed_processes_pay_nothing_twice(tmp_path: Path):
+    """After the upload, after the creation, while answers arrive: everything is paid once."""
+    with FakeServer(answer=text_answer("fine"), batch_delay_s=None) as server:
+        files = server._batches.files
+        kill_when(start(server, tmp_path), lambda: len(files) == 1)
+        kill_when(start(server, tmp_path), lambda: len(server.batches) == 2)
+        server.finish_batches()
+        kept = tmp_path / "kept.jsonl"
+        kill_when(start(server, tmp_path), lambda: kept.exists() and kept.stat().st_size > 0)
+        server.change(batch_delay_s=0.0)
+        server.finish_batches()
+        last = start(server, tmp_path)
+        last.join(60)
+        assert last.exitcode == 0
+        server.finish_batches()
+        assert len(server.paid) == N_REQUESTS
+        assert set(server.paid.values()) == {1}
+    answers = {json.loads(line)["key"] for line in kept.read_text().splitlines()}
+    assert len(answers) == N_REQUESTS
+    assert JobJournal(tmp_path / "batches").names() == []
+
+
+def test_two_processes_at_once_pay_nothing_twice(tmp_path: Path):
+    """They share the batches of the folder."""
+    with FakeServer(answer=text_answer("fine"), batch_delay_s=0.2) as server:
+        processes = [start(server, tmp_path) for _ in range(2)]
+        for process in processes:
+            process.join(60)
+            assert process.exitcode == 0
+        assert set(server.paid.values()) == {1}
+        assert len(server.paid) == N_REQUESTS
+
+
+async def test_a_lost_answer_over_a_real_connection(tmp_path: Path):
+    """Of every step; the connection is reset after the server has done it."""
+    lost = {
+        "POST /v1/files": ("lost",),
+        "POST /v1/batches": ("lost", "500"),
+        "GET /v1/batches": ("reset", "503"),
+        "GET /v1/files": ("reset",),
+        "GET /v1/batches/batch_2": ("reset",),
+    }
+
+    async def sleep(seconds: float) -> None:
+        await anyio.sleep(seconds / 1000)
+
+    with FakeServer(answer=text_answer("fine"), on_path=lost, batch_rates={"500": 0.3}) as server:
+        provider = OpenAIBatchProvider(
+            "m", base_url=server.base_url, state=tmp_path / "s", sleep=sleep
+        )
+        answers: list[str] = []
+
+        async def complete(number: int) -> None:
+            request = Request("openai", "n", "m", (Message("user", str(number)),))
+            answers.append((await provider.complete(request)).text)
+
+        async with anyio.create_task_group() as tasks:
+            provider.start(tasks)
+            for number in range(20):
+                tasks.start_soon(complete, number)
+        await provider.aclose()
+        assert answers == ["fine"] * 20
+        assert set(server.paid.values()) == {1}
+        assert len(server.paid) == 20

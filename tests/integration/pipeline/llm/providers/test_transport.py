@@ -1,0 +1,925 @@
+"""Connections: what breaks on the way, what is used again, and that nothing is sent twice."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import gzip
+import itertools
+import select
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import termios
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from shutil import which
+
+import anyio
+import httpx2
+import pytest
+from anyio.abc import ByteStream, SocketAttribute, SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
+from anyio.streams.tls import TLSListener
+from hypothesis import given
+from hypothesis import strategies as st
+
+from claimscore.errors import ConfigError, TransientError
+from claimscore.pipeline.llm.providers import transport as transport_module
+from claimscore.pipeline.llm.providers.transport import (
+    ClientTransport,
+    DirectTransport,
+    Reply,
+    Transport,
+    open_transport,
+)
+
+pytestmark = pytest.mark.anyio
+
+HUNG_UP = (
+    anyio.EndOfStream,
+    anyio.IncompleteRead,
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+)
+PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the machine has, these tests are about none, or about their own."""
+    for name in PROXY_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+def answer(body: bytes = b"{}", status: int = 200, **headers: str) -> bytes:
+    """A response with a length."""
+    fields = {"content-length": str(len(body)), **headers}
+    head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in fields.items())
+    return f"HTTP/1.1 {status} x\r\n{head}\r\n".encode() + body
+
+
+class Visit:
+    """One connection as the server sees it."""
+
+    def __init__(self, server: Server, stream: ByteStream) -> None:
+        self._server = server
+        self._reader = BufferedByteReceiveStream(stream)
+        self.stream = stream
+
+    async def request(self) -> bytes:
+        """The next request's head."""
+        head = await self._reader.receive_until(b"\r\n\r\n", 65536)
+        lines = head.lower().split(b"\r\n")
+        lengths = [line[15:] for line in lines if line.startswith(b"content-length:")]
+        self._server.bodies.append(
+            await self._reader.receive_exactly(int(lengths[0])) if lengths else b""
+        )
+        self._server.heads.append(head)
+        return head
+
+    async def send(self, data: bytes) -> None:
+        await self.stream.send(data)
+
+    async def reset(self) -> None:
+        """Hang up as a crash does."""
+        raw = self.stream.extra(SocketAttribute.raw_socket)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await self.stream.aclose()
+
+    async def gone(self) -> None:
+        """Return when the client has hung up."""
+        with contextlib.suppress(*HUNG_UP):
+            await self._reader.receive_exactly(1)
+            raise AssertionError("the client sent more")
+
+
+Handler = Callable[[Visit], Awaitable[None]]
+
+
+class Server:
+    """Counts connections; `heads` and `bodies` are what was asked."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.n_connections = 0
+        self.heads: list[bytes] = []
+        self.bodies: list[bytes] = []
+        self.left = anyio.Event()
+
+
+@contextlib.asynccontextmanager
+async def serving(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
+    """A server of one's own; `left` is set whenever a handler has come to its end."""
+    server = Server()
+
+    async def visited(stream: ByteStream) -> None:
+        server.n_connections += 1
+        async with stream:
+            with contextlib.suppress(*HUNG_UP):
+                await handler(Visit(server, stream))
+        server.left.set()
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+        port = listener.extra(SocketAttribute.local_port)
+        server.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}/v1"
+        serves = TLSListener(listener, tls, standard_compatible=False) if tls else listener
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(serves.serve, visited)
+            yield server
+            tasks.cancel_scope.cancel()
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    server: Server, timeout_s: float = 10.0, **options: object
+) -> AsyncIterator[DirectTransport]:
+    made = DirectTransport(server.url, timeout_s, **options)  # type: ignore[arg-type] # passed on
+    try:
+        yield made
+    finally:
+        await made.aclose()
+
+
+async def post(to: Transport, body: bytes = b"[1]") -> Reply:
+    return await to.send("POST", "/chat/completions", [(b"authorization", b"Bearer x")], body)
+
+
+def always(data: bytes) -> Handler:
+    """The same answer to every request on a connection."""
+
+    async def handler(visit: Visit) -> None:
+        while True:
+            await visit.request()
+            await visit.send(data)
+
+    return handler
+
+
+# -- asking
+
+
+async def test_a_request_goes_out_whole():
+    """Path below the base URL, host, length, our headers; nothing that was not asked for."""
+    async with serving(always(answer(b'{"a": 1}', x_thing="7"))) as server:
+        async with connected(server) as direct:
+            assert await post(direct) == (200, {"content-length": "8", "x-thing": "7"}, b'{"a": 1}')
+        host = server.url.removeprefix("http://").removesuffix("/v1")
+        assert server.heads[0].decode().split("\r\n") == [
+            "POST /v1/chat/completions HTTP/1.1",
+            f"host: {host}",
+            "accept-encoding: identity",
+            "authorization: Bearer x",
+            "content-length: 3",
+        ]
+        assert server.bodies == [b"[1]"]
+
+
+async def test_a_get_has_no_body():
+    """Nor a length."""
+    async with serving(always(answer())) as server, connected(server) as direct:
+        await direct.send("GET", "/models", [])
+        assert server.heads[0].startswith(b"GET /v1/models HTTP/1.1\r\n")
+        assert b"content-length" not in server.heads[0]
+
+
+async def test_a_redirect_is_a_reply():
+    """The key goes where the user sent it, not where a server points."""
+    reply = answer(b"", 307, location="http://elsewhere.invalid/")
+    async with serving(always(reply)) as server, connected(server) as direct:
+        got = await post(direct)
+        assert (got.status, got.headers["location"]) == (307, "http://elsewhere.invalid/")
+        assert len(server.heads) == 1
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "body"),
+    [
+        pytest.param(answer(b"hello"), b"hello", id="a length"),
+        pytest.param(answer(b""), b"", id="nothing"),
+        pytest.param(CHUNKED + b"2;x=y\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n", b"hello", id="chunks"),
+        pytest.param(CHUNKED + b"5\r\nhello\r\n0\r\nx-late: 1\r\n\r\n", b"hello", id="trailers"),
+        pytest.param(b"HTTP/1.1 200 OK\r\n\r\nhello", b"hello", id="until the end"),
+        pytest.param(b"HTTP/1.0 200 OK\r\n\r\nhello", b"hello", id="HTTP/1.0"),
+        pytest.param(b"HTTP/1.1 100 Continue\r\n\r\n" + answer(b"hello"), b"hello", id="100"),
+        pytest.param(answer(gzip.compress(b"hello"), content_encoding="GZIP"), b"hello", id="gzip"),
+        pytest.param(
+            answer(zlib.compress(b"hello"), content_encoding="deflate"), b"hello", id="deflate"
+        ),
+        pytest.param(answer(b"hello", content_encoding="identity"), b"hello", id="identity"),
+    ],
+)
+async def test_bodies_in_all_their_forms(data: bytes, body: bytes):
+    """However a server says where its answer ends."""
+
+    async def handler(visit: Visit) -> None:
+        await visit.request()
+        await visit.send(data)
+
+    async with serving(handler) as server, connected(server) as direct:
+        assert (await post(direct)).body == body
+
+
+# -- what breaks
+
+
+async def reset_before_an_answer(visit: Visit) -> None:
+    await visit.request()
+    await visit.reset()
+
+
+async def close_before_an_answer(visit: Visit) -> None:
+    await visit.request()
+
+
+def then_hang_up(data: bytes) -> Handler:
+    async def handler(visit: Visit) -> None:
+        await visit.request()
+        await visit.send(data)
+
+    return handler
+
+
+def then_reset(data: bytes) -> Handler:
+    """Reset when the client has read what was sent: a reset may overtake it."""
+
+    async def handler(visit: Visit) -> None:
+        await visit.request()
+        await visit.send(data)
+        raw = visit.stream.extra(SocketAttribute.raw_socket)
+        while _unread_bytes(raw):
+            await anyio.sleep(0)
+        await visit.reset()
+
+    return handler
+
+
+def _unread_bytes(raw: socket.socket) -> int:
+    """What the other side's kernel has not taken over yet."""
+    return int.from_bytes(fcntl.ioctl(raw.fileno(), termios.TIOCOUTQ, b"\0" * 4), sys.byteorder)
+
+
+HALF = answer(b'{"choices": []}')[:-4]
+
+
+@pytest.mark.parametrize(
+    ("handler", "kind", "words"),
+    [
+        pytest.param(reset_before_an_answer, "dropped", "without an answer", id="reset"),
+        pytest.param(close_before_an_answer, "dropped", "without an answer", id="closed"),
+        pytest.param(then_hang_up(HALF), "body", "broke off", id="shorter than its length"),
+        pytest.param(then_reset(HALF), "body", "broke off", id="reset in the body"),
+        pytest.param(then_hang_up(CHUNKED + b"5\r\nhel"), "body", "broke off", id="half a chunk"),
+        pytest.param(then_hang_up(CHUNKED + b"xyz\r\n"), "body", "broke off", id="no chunk"),
+        pytest.param(then_hang_up(HALF[:20]), "dropped", "no whole HTTP answer", id="half a head"),
+        pytest.param(
+            then_hang_up(b"220 mail\r\n\r\n"), "dropped", "no whole HTTP answer", id="no HTTP"
+        ),
+        pytest.param(
+            then_hang_up(answer(x_long="x" * 200_000)),
+            "dropped",
+            "no whole HTTP answer",
+            id="huge header",
+        ),
+        pytest.param(
+            always(answer(b"?", content_encoding="br")), "body", "decoded", id="unknown coding"
+        ),
+        pytest.param(
+            always(answer(b"no zip", content_encoding="gzip")), "body", "decoded", id="no gzip"
+        ),
+        pytest.param(
+            always(answer(gzip.compress(b"hello")[:-3], content_encoding="gzip")),
+            "body",
+            "decoded",
+            id="half a gzip",
+        ),
+    ],
+)
+async def test_what_breaks_is_named_and_not_sent_again(handler: Handler, kind: str, words: str):
+    """One request on the wire, one error that says whether it may have been billed."""
+    async with serving(handler) as server, connected(server) as direct:
+        with pytest.raises(TransientError, match=words) as caught:
+            await post(direct)
+        assert (caught.value.kind, caught.value.may_be_billed) == (kind, True)
+        assert str(caught.value).startswith(server.url)
+        assert len(server.heads) == 1
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        pytest.param(then_hang_up(answer(b"x" * 99, 429, retry_after="7")[:-9]), id="cut off"),
+        pytest.param(always(answer(b"?", 429, retry_after="7", content_encoding="br")), id="coded"),
+    ],
+)
+async def test_a_refusal_is_heard_though_its_body_is_broken(handler: Handler):
+    """Its status and headers say enough."""
+    async with serving(handler) as server, connected(server) as direct:
+        reply = await post(direct)
+        assert (reply.status, reply.headers["retry-after"]) == (429, "7")
+
+
+@pytest.mark.parametrize("coding", ["identity", "gzip"])
+async def test_an_answer_beyond_all_bounds_is_broken(coding: str, monkeypatch: pytest.MonkeyPatch):
+    """Neither a large answer nor a small one that grows fills the memory."""
+    monkeypatch.setattr(transport_module, "MAX_BODY_BYTES", 1000)
+    body = b"x" * 1001
+    packed = gzip.compress(body) if coding == "gzip" else body
+    handler = always(answer(packed, content_encoding=coding))
+    async with serving(handler) as server, connected(server) as direct:
+        with pytest.raises(TransientError) as caught:
+            await post(direct)
+        assert caught.value.kind == "body"
+
+
+async def test_no_answer_in_time():
+    """It may come, and be billed, afterwards; the connection is closed."""
+    closed = anyio.Event()
+
+    async def handler(visit: Visit) -> None:
+        await visit.request()
+        await visit.send(HALF)
+        await visit.gone()
+        closed.set()
+
+    async with serving(handler) as server, connected(server, 0.05) as direct:
+        with pytest.raises(TransientError, match=r"no answer within 0\.05 s") as caught:
+            await post(direct)
+        assert caught.value.kind == "timeout"
+        await closed.wait()
+
+
+async def test_a_server_that_is_not_there():
+    """Nothing was sent, so nothing can be billed."""
+    async with serving(always(answer())) as server:
+        pass
+    async with connected(server) as direct:
+        with pytest.raises(TransientError, match="cannot be reached: Connection refused") as caught:
+            await post(direct)
+    assert (caught.value.kind, caught.value.may_be_billed) == ("connect", False)
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        pytest.param(
+            socket.gaierror(-2, "Name or service not known"), "Name or service", id="unknown name"
+        ),
+        pytest.param(
+            OSError("All connection attempts failed"), "connection attempts", id="no reason"
+        ),
+        pytest.param(anyio.EndOfStream(), "it was closed", id="closed in the handshake"),
+        pytest.param(ssl.SSLError(1, "WRONG_VERSION_NUMBER"), "WRONG_VERSION", id="not TLS"),
+    ],
+)
+async def test_what_keeps_from_connecting_is_said(
+    failure: Exception, words: str, monkeypatch: pytest.MonkeyPatch
+):
+    """In the system's words."""
+
+    async def connect_tcp(*args: object, **options: object) -> SocketStream:
+        raise failure
+
+    monkeypatch.setattr(anyio, "connect_tcp", connect_tcp)
+    with pytest.raises(TransientError, match=words) as caught:
+        await post(DirectTransport("https://example.org/v1", 10.0))
+    assert caught.value.kind == "connect"
+
+
+async def test_several_addresses_give_one_reason(monkeypatch: pytest.MonkeyPatch):
+    """A name with two addresses fails twice; the first reason is said."""
+
+    async def connect_tcp(*args: object, **options: object) -> SocketStream:
+        group = ExceptionGroup(
+            "two", [OSError(errno.ECONNREFUSED, "x"), OSError(errno.EHOSTUNREACH, "y")]
+        )
+        raise OSError("All connection attempts failed") from group
+
+    monkeypatch.setattr(anyio, "connect_tcp", connect_tcp)
+    with pytest.raises(TransientError, match=r"cannot be reached: Connection refused$"):
+        await post(DirectTransport("http://localhost/v1", 10.0))
+
+
+async def test_a_server_that_accepts_no_connection(monkeypatch: pytest.MonkeyPatch):
+    """It is told from one that takes its time to answer: nothing was sent."""
+
+    async def connect_tcp(*args: object, **options: object) -> SocketStream:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    monkeypatch.setattr(anyio, "connect_tcp", connect_tcp)
+    with pytest.raises(TransientError, match=r"more than 0\.01 s") as caught:
+        await post(DirectTransport("http://localhost/v1", 0.02))
+    assert caught.value.kind == "connect"
+
+
+# -- what is used again
+
+
+async def test_one_after_the_other_takes_one_connection():
+    """Opening one for each would cost a handshake each."""
+    async with serving(always(answer())) as server, connected(server) as direct:
+        for _ in range(10):
+            await post(direct)
+        assert (server.n_connections, len(server.heads)) == (1, 10)
+
+
+async def test_a_hundred_at_once_take_a_hundred_connections_again_and_again():
+    """One each while they wait, the same ones for the next hundred."""
+    arrived, release = 0, anyio.Event()
+
+    async def handler(visit: Visit) -> None:
+        nonlocal arrived, release
+        while True:
+            await visit.request()
+            arrived += 1
+            if arrived % 100 == 0:
+                release.set()
+                release = anyio.Event()
+            else:
+                await release.wait()
+            await visit.send(answer(str(arrived).encode()))
+
+    async with serving(handler) as server, connected(server) as direct:
+        for _ in range(3):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(100):
+                    tasks.start_soon(post, direct)
+        assert (server.n_connections, len(server.heads)) == (100, 300)
+
+
+@pytest.mark.parametrize("how", ["closed", "reset", "talks"])
+async def test_a_connection_that_went_bad_while_idle_is_not_used(how: str):
+    """It is seen before anything is sent: no error, and no request twice."""
+    read, went_bad = anyio.Event(), anyio.Event()
+
+    async def handler(visit: Visit) -> None:
+        await visit.request()
+        await visit.send(answer(b"good"))
+        if server.n_connections > 1:
+            return
+        await read.wait()
+        if how == "closed":
+            await visit.stream.aclose()
+        elif how == "reset":
+            await visit.reset()
+        else:
+            await visit.send(answer(b"for nobody"))
+        went_bad.set()
+        await visit.gone()
+
+    async with serving(handler) as server, connected(server) as direct:
+        assert (await post(direct)).body == b"good"
+        read.set()
+        await went_bad.wait()
+        assert (await post(direct)).body == b"good"
+        assert (server.n_connections, len(server.heads)) == (2, 2)
+
+
+async def test_a_long_wait_is_not_forgotten_on_the_way():
+    """Routers drop what is silent for minutes; the system keeps it alive."""
+    async with serving(always(answer())) as server, connected(server) as direct:
+        await post(direct)
+        raw = direct._idle[0]._socket
+        assert raw.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+
+
+@pytest.mark.parametrize("has_poll", [True, False])
+def test_a_closed_line_can_be_read(has_poll: bool, monkeypatch: pytest.MonkeyPatch):
+    """On systems without poll too."""
+    if not has_poll:
+        monkeypatch.delattr(select, "poll")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert not transport_module._is_readable(ours.fileno())
+        theirs.close()
+        assert transport_module._is_readable(ours.fileno())
+    assert transport_module._is_readable(ours.fileno())
+
+
+async def test_an_answer_to_no_request_is_no_answer():
+    """Two answers in one go: the second must not go to the next request."""
+    async with (
+        serving(always(answer(b"mine") + answer(b"not mine"))) as server,
+        connected(server) as direct,
+    ):
+        for _ in range(3):
+            assert (await post(direct)).body == b"mine"
+        assert server.n_connections == 3
+
+
+async def test_a_used_connection_that_drops_a_request_is_not_asked_again():
+    """The server has read it; whether it was done, and billed, is unknown."""
+
+    async def handler(visit: Visit) -> None:
+        await visit.request()
+        await visit.send(answer())
+        await visit.request()
+
+    async with serving(handler) as server, connected(server) as direct:
+        await post(direct)
+        with pytest.raises(TransientError) as caught:
+            await post(direct)
+        assert caught.value.kind == "dropped"
+        assert (server.n_connections, len(server.heads)) == (1, 2)
+
+
+async def test_a_server_that_says_close_is_believed():
+    """Its connection is not used again, although it has not closed it yet."""
+
+    async def handler(visit: Visit) -> None:
+        await visit.request()
+        await visit.send(answer(connection="close"))
+        await visit.gone()
+
+    async with serving(handler) as server, connected(server) as direct:
+        await post(direct)
+        await post(direct)
+        assert server.n_connections == 2
+
+
+async def test_a_connection_idle_for_too_long_is_not_used():
+    """Its server is about to close it, and perhaps does in the moment of sending."""
+    async with serving(always(answer())) as server, connected(server) as direct:
+        await post(direct)
+        direct._idle[0].idle_since -= 100.0
+        await post(direct)
+        assert (server.n_connections, len(direct._idle)) == (2, 1)
+
+
+async def test_connections_that_are_not_needed_any_more_are_closed():
+    """After a burst the few that are in use do not keep the others open."""
+    together = anyio.Event()
+    n_open = 0
+
+    async def handler(visit: Visit) -> None:
+        nonlocal n_open
+        n_open += 1
+        try:
+            await visit.request()
+            if server.n_connections == 5:
+                together.set()
+            await together.wait()
+            await visit.send(answer())
+            await always(answer())(visit)
+        finally:
+            n_open -= 1
+
+    async with serving(handler) as server, connected(server) as direct:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(post, direct)
+        for line in direct._idle:
+            line.idle_since -= 100.0
+        direct._idle[-1].idle_since += 100.0
+        for _ in range(5):
+            await post(direct)
+            await anyio.wait_all_tasks_blocked()
+        assert (n_open, server.n_connections) == (1, 5)
+
+
+async def test_a_cancelled_request_closes_its_connection_and_no_other():
+    """Its answer is still to come; the next request must not read it."""
+    waiting, closed = anyio.Event(), anyio.Event()
+
+    async def handler(visit: Visit) -> None:
+        await visit.request()
+        if server.n_connections == 1:
+            await visit.send(HALF)
+            waiting.set()
+            await visit.gone()
+            closed.set()
+        await visit.send(answer(b"next"))
+
+    async with serving(handler) as server, connected(server) as direct:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(post, direct)
+            await waiting.wait()
+            tasks.cancel_scope.cancel()
+        await closed.wait()
+        assert (await post(direct)).body == b"next"
+        assert server.n_connections == 2
+
+
+async def test_closing_closes_what_is_idle_and_later_what_was_in_use():
+    """May be called twice; a request under way gets its answer."""
+    asked, go_on = anyio.Event(), anyio.Event()
+    replies: list[Reply] = []
+
+    async def handler(visit: Visit) -> None:
+        await visit.request()
+        asked.set()
+        await go_on.wait()
+        await visit.send(answer(b"late"))
+        await visit.gone()
+
+    async with serving(handler) as server, connected(server) as direct:
+
+        async def ask() -> None:
+            replies.append(await post(direct))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await asked.wait()
+            await direct.aclose()
+            await direct.aclose()
+            go_on.set()
+        assert replies[0].body == b"late"
+        await server.left.wait()
+
+
+# -- any way of arriving
+
+
+class Pieces:
+    """A stream that hands out an answer in pieces, and then ends."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self._pieces = [piece for piece in pieces if piece]
+
+    def extra(self, attribute: object) -> None:
+        return None
+
+    async def send(self, data: bytes) -> None:
+        pass
+
+    async def receive(self) -> bytes:
+        if not self._pieces:
+            raise anyio.EndOfStream
+        return self._pieces.pop(0)
+
+
+class Deaf(Pieces):
+    """It has answered, and hung up, before it was sent everything."""
+
+    async def send(self, data: bytes) -> None:
+        raise anyio.BrokenResourceError
+
+
+def read(stream: Pieces) -> Reply | TransientError:
+    async def exchange() -> Reply:
+        line = transport_module.Connection(stream, "http://x")  # type: ignore[arg-type] # a double
+        return await line.exchange(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+
+    try:
+        return anyio.run(exchange)
+    except TransientError as exc:
+        return exc
+
+
+def test_a_server_that_refuses_before_it_has_heard_all_is_heard():
+    """A request too large for it, for one; without a word it has dropped the request."""
+    refused = read(Deaf([answer(b"too large", 413)]))
+    assert isinstance(refused, Reply)
+    assert (refused.status, refused.body) == (413, b"too large")
+    dropped = read(Deaf([]))
+    assert isinstance(dropped, TransientError)
+    assert dropped.kind == "dropped"
+
+
+WHOLE = CHUNKED + b"4\r\nfour\r\n5\r\n, ten\r\n0\r\n\r\n"
+
+
+@given(cuts=st.lists(st.integers(0, len(WHOLE)), max_size=8), end=st.integers(0, len(WHOLE)))
+def test_an_answer_is_whole_or_broken_wherever_it_is_cut(cuts: list[int], end: int):
+    """However it arrives it is the same answer; what is missing makes it none at all."""
+    edges = [0, *sorted(min(cut, end) for cut in cuts), end]
+    pieces = [WHOLE[a:b] for a, b in itertools.pairwise(edges)]
+    got = read(Pieces(pieces))
+    if end == len(WHOLE):
+        assert got == (200, {"transfer-encoding": "chunked"}, b"four, ten")
+    else:
+        assert isinstance(got, TransientError)
+        assert got.kind == ("body" if end >= len(CHUNKED) else "dropped")
+
+
+@given(st.binary(max_size=200))
+def test_nothing_that_a_server_sends_is_more_than_an_error(noise: bytes):
+    """Noise instead of an answer, and in an answer's body."""
+    for data in (noise, CHUNKED + noise, b"HTTP/1.1 200 OK\r\n" + noise):
+        assert isinstance(read(Pieces([data])), Reply | TransientError)
+
+
+# -- TLS
+
+
+class Certificate:
+    """A self-made one for an address, and a client context that trusts it."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        key, certificate = folder / f"{name}.key", folder / f"{name}.pem"
+        options = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test"
+        made = ["-addext", f"subjectAltName={name}", "-keyout", str(key), "-out", str(certificate)]
+        subprocess.run(
+            ["openssl", "req", "-x509", *options.split(), *made], check=True, capture_output=True
+        )
+        self.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.server.load_cert_chain(certificate, key)
+        self.client = ssl.create_default_context(cafile=certificate)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Certificate]:
+    if which("openssl") is None:
+        pytest.skip("openssl makes the certificates")
+    folder = tmp_path_factory.mktemp("certificates")
+    return {name: Certificate(folder, name) for name in ("IP:127.0.0.1", "DNS:example.org")}
+
+
+async def test_tls_is_spoken_with_whom_is_trusted(certificates: dict[str, Certificate]):
+    """And its connections are used again."""
+    ours = certificates["IP:127.0.0.1"]
+    async with serving(always(answer(b"secret")), ours.server) as server:
+        async with connected(server, tls=ours.client) as direct:
+            for _ in range(3):
+                assert (await post(direct)).body == b"secret"
+        assert server.n_connections == 1
+
+
+async def test_an_untrusted_certificate_stops_the_run(certificates: dict[str, Certificate]):
+    """Nothing is sent, and waiting would not help."""
+    ours = certificates["IP:127.0.0.1"]
+    async with serving(always(answer()), ours.server) as server, connected(server) as direct:
+        with pytest.raises(ConfigError, match=r"not trusted.*SSL_CERT_FILE"):
+            await post(direct)
+        assert server.heads == []
+
+
+async def test_a_certificate_for_another_name_stops_the_run(certificates: dict[str, Certificate]):
+    """By any authority."""
+    other = certificates["DNS:example.org"]
+    async with (
+        serving(always(answer()), other.server) as server,
+        connected(server, tls=other.client) as direct,
+    ):
+        with pytest.raises(ConfigError, match="not trusted"):
+            await post(direct)
+        assert server.heads == []
+
+
+async def test_a_certificate_that_goes_bad_in_the_night_is_waited_for(
+    certificates: dict[str, Certificate],
+):
+    """A server that was trusted is one; its certificate will be renewed."""
+    ours = certificates["IP:127.0.0.1"]
+    async with (
+        serving(always(answer()), ours.server) as server,
+        connected(server, tls=ours.client, longest_idle_s=-1.0) as direct,
+    ):
+        await post(direct)
+        direct._tls = certificates["DNS:example.org"].client
+        with pytest.raises(TransientError, match="not trusted any more") as caught:
+            await post(direct)
+        assert caught.value.kind == "connect"
+
+
+# -- proxies and doubles
+
+
+async def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch):
+    """It gets the whole URL."""
+    async with serving(always(answer(b"by proxy"))) as server:
+        monkeypatch.setenv("http_proxy", server.url.removesuffix("/v1"))
+        through = open_transport("http://example.org/v1", 10.0)
+        assert isinstance(through, ClientTransport)
+        assert (await post(through)).body == b"by proxy"
+        await through.aclose()
+        assert server.heads[0].startswith(b"POST http://example.org/v1/chat/completions HTTP/1.1")
+
+
+async def test_no_proxy_sees_what_goes_to_this_machine(monkeypatch: pytest.MonkeyPatch):
+    """Plain http may carry a key here; an httpx2 client, which batch jobs use, goes directly."""
+    async with serving(always(answer(b"direct"))) as server:
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+        monkeypatch.setenv("all_proxy", "http://127.0.0.1:9")
+        client = ClientTransport(server.url, 10.0)
+        assert (await post(client)).body == b"direct"
+        await client.aclose()
+
+
+@pytest.mark.parametrize(
+    ("variables", "url", "expected"),
+    [
+        pytest.param({}, "https://example.org/v1", DirectTransport, id="none"),
+        pytest.param(
+            {"https_proxy": "http://p:1"}, "http://example.org", DirectTransport, id="other scheme"
+        ),
+        pytest.param({"all_proxy": "http://p:1"}, "http://example.org", ClientTransport, id="all"),
+        pytest.param(
+            {"http_proxy": "http://p:1", "no_proxy": "localhost,.example.org"},
+            "http://a.example.org/v1",
+            DirectTransport,
+            id="excepted",
+        ),
+        pytest.param(
+            {"http_proxy": "http://p:1", "no_proxy": "*"},
+            "http://example.org",
+            DirectTransport,
+            id="all excepted",
+        ),
+        pytest.param(
+            {"all_proxy": "http://p:1", "http_proxy": "http://p:1"},
+            "http://localhost:8000/v1",
+            DirectTransport,
+            id="this machine: a key may go there by plain http",
+        ),
+        pytest.param(
+            {"http_proxy": "http://p:1"}, "http://127.0.0.2/v1", DirectTransport, id="its number"
+        ),
+    ],
+)
+async def test_direct_unless_a_proxy_applies(
+    variables: dict[str, str], url: str, expected: type, monkeypatch: pytest.MonkeyPatch
+):
+    """The usual variables decide."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    opened = open_transport(url, 10.0)
+    await opened.aclose()
+    assert type(opened) is expected
+
+
+def test_an_impossible_proxy_stops_the_run(monkeypatch: pytest.MonkeyPatch):
+    """Said before anything is sent."""
+    monkeypatch.setenv("http_proxy", "gopher://p:1")
+    with pytest.raises(ConfigError, match="the proxy named in the environment"):
+        open_transport("http://example.org", 10.0)
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        pytest.param(httpx2.ConnectError("refused"), "connect", id="refused"),
+        pytest.param(httpx2.ConnectTimeout(""), "connect", id="connect timeout"),
+        pytest.param(httpx2.ProxyError("503"), "connect", id="proxy"),
+        pytest.param(httpx2.ReadTimeout(""), "timeout", id="read timeout"),
+        pytest.param(httpx2.WriteTimeout(""), "timeout", id="write timeout"),
+        pytest.param(httpx2.ReadError(""), "dropped", id="read"),
+        pytest.param(httpx2.RemoteProtocolError("Bearer x"), "dropped", id="protocol"),
+        pytest.param(httpx2.DecodingError(""), "body", id="decoding"),
+    ],
+)
+async def test_the_clients_errors_become_ours(failure: Exception, kind: str):
+    """By kind, and without a word of what was sent."""
+
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        raise failure
+
+    client = open_transport("http://example.org/v1", 10.0, httpx2.MockTransport(handle))
+    with pytest.raises(TransientError) as caught:
+        await post(client)
+    await client.aclose()
+    assert caught.value.kind == kind
+    assert "Bearer" not in str(caught.value)
+
+
+async def test_an_impossible_url_stops_the_run():
+    """No waiting makes it possible."""
+
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.UnsupportedProtocol("no")
+
+    client = open_transport("http://example.org/v1", 10.0, httpx2.MockTransport(handle))
+    with pytest.raises(ConfigError, match="no"):
+        await post(client)
+    await client.aclose()
+
+
+async def test_a_proxys_untrusted_certificate_stops_the_run():
+    """Companies that look into TLS have one of their own: it must be named."""
+    said = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate"
+
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError(said)
+
+    client = open_transport("https://example.org/v1", 10.0, httpx2.MockTransport(handle))
+    with pytest.raises(ConfigError, match="SSL_CERT_FILE"):
+        await post(client)
+    await client.aclose()
+
+
+async def test_the_client_has_bounds_too(monkeypatch: pytest.MonkeyPatch):
+    """Of size, as for direct connections, and of time as a whole."""
+    monkeypatch.setattr(transport_module, "MAX_BODY_BYTES", 10)
+
+    async def handle(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path == "/large":
+            return httpx2.Response(200, content=b"x" * 11)
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    client = ClientTransport("http://example.org", 0.05, httpx2.MockTransport(handle))
+    for path, kind in (("/large", "body"), ("/slow", "timeout")):
+        with pytest.raises(TransientError) as caught:
+            await client.send("POST", path, [])
+        assert caught.value.kind == kind
+    await client.aclose()

@@ -1,0 +1,139 @@
+"""What the limiter must reach where no limit is declared, or there is none, in simulated runs.
+
+All on a virtual clock: the figures are properties of the algorithm, not of the machine.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.limiter_simulation import SimulatedServer, World, simulate
+
+# -- limits that nothing declares
+
+
+@pytest.mark.parametrize(
+    ("rpm", "depth_s", "latency_s", "concurrency", "seconds"),
+    [
+        pytest.param(3000, 1, 0.05, 64, 72, id="3,000, 1 s: the benchmark's row"),
+        pytest.param(3000, 1, 0.05, 128, 120, id="3,000, 1 s"),
+        pytest.param(3000, 60, 0.05, 128, 180, id="3,000, 60 s"),
+        pytest.param(3000, 1, 2, 128, 120, id="3,000, 1 s, slow"),
+        pytest.param(3000, 60, 2, 256, 180, id="3,000, 60 s, slow"),
+        pytest.param(300, 1, 0.05, 64, 900, id="300, 1 s"),
+        pytest.param(300, 60, 0.05, 64, 1800, id="300, 60 s"),
+        pytest.param(300, 1, 2, 64, 900, id="300, 1 s, slow"),
+        pytest.param(300, 60, 2, 64, 900, id="300, 60 s, slow"),
+    ],
+)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_limit_is_found(
+    rpm: int, depth_s: float, latency_s: float, concurrency: int, seconds: float, seed: int
+):
+    """At least 90 % of the rate within 60 s and from then on, 429s at most 2 % of the run."""
+    server = SimulatedServer(
+        rpm=rpm, depth_s=depth_s, latency_s=latency_s, retry_after="none", seed=seed
+    )
+    client = simulate(server, until=seconds, concurrency=concurrency, seed=seed)
+    assert server.rate(50, 60) >= 0.9 * rpm / 60
+    assert server.rate(60, seconds) >= 0.9 * rpm / 60
+    assert client.refused_share <= 0.02
+
+
+@pytest.mark.parametrize(("latency_s", "concurrency"), [(0.05, 128), (2, 4000)])
+def test_a_high_limit_is_found(latency_s: float, concurrency: int):
+    """60,000 a minute, at 2 s latency with 2,000 in flight."""
+    server = SimulatedServer(rpm=60_000, latency_s=latency_s, retry_after="none")
+    client = simulate(server, until=40, concurrency=concurrency)
+    assert server.rate(30, 40) >= 900
+    assert client.refused_share <= 0.02
+
+
+@pytest.mark.parametrize("retry_after", ["none", "exact", "seconds"])
+def test_hints_are_not_needed_and_do_no_harm(retry_after):
+    """A limit is found with exact, rounded and no `retry-after`."""
+    server = SimulatedServer(rpm=3000, retry_after=retry_after)
+    client = simulate(server, until=75)
+    assert server.rate(0, 75) >= 0.93 * 50
+    assert client.refused_share <= 0.02
+
+
+@pytest.mark.parametrize("latency_s", [0.05, 2])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_limit_of_tokens_is_found(latency_s: float, seed: int):
+    """The rate of requests adapts to what tokens let through."""
+    server = SimulatedServer(tpm=300_000, latency_s=latency_s, seed=seed)
+    client = simulate(server, until=300, tokens=lambda r: r.randint(100, 400), seed=seed)
+    assert server.rate(60, 300) >= 0.9 * 20
+    assert client.refused_share <= 0.02
+
+
+@pytest.mark.parametrize("factor", [0.5, 2], ids=["halved", "doubled"])
+@pytest.mark.parametrize(
+    ("rpm", "settles_s", "refused_share"), [(3000, 40, 0.02), (300, 100, 0.05)]
+)
+@pytest.mark.parametrize("latency_s", [0.05, 2])
+def test_a_limit_that_changes_is_found_again(
+    rpm: int, settles_s: float, refused_share: float, factor: float, latency_s: float
+):
+    """It halves or doubles after two minutes: 90 % of it, and few 429s, the change included."""
+    server = SimulatedServer(rpm=rpm, latency_s=latency_s)
+
+    def change(world: World, server: SimulatedServer) -> None:
+        assert server.requests is not None
+        server.requests.change(rpm * factor, world.now)
+
+    client = simulate(
+        server,
+        until=240 + settles_s,
+        concurrency=256,
+        then=lambda w, s: w.at(120, lambda: change(w, s)),
+    )
+    assert server.rate(120 + settles_s, 240 + settles_s) >= 0.9 * rpm * factor / 60
+    n_sent = sum(t > 120 for t, _ in client.sent)
+    assert sum(t > 120 for t in server.refused) <= refused_share * n_sent
+
+
+def test_refusals_that_come_as_late_as_answers_are_waited_for():
+    """After 0.3 s: the rate grows no faster than refusals are heard of."""
+    server = SimulatedServer(rpm=3000, latency_s=0.3, refusal_s=0.3, retry_after="none", seed=1)
+    client = simulate(server, until=120, concurrency=256)
+    assert server.rate(50, 60) >= 0.9 * 50
+    assert client.refused_share <= 0.03
+
+
+# -- no limit at all
+
+
+def test_an_unlimited_server_is_at_full_speed_at_once():
+    """128 are in flight within 0.3 s at 50 ms."""
+    server = SimulatedServer(latency_s=0.05)
+    client = simulate(server, until=2)
+    assert sum(0.30 <= t < 0.35 for t, _ in client.sent) >= 0.8 * 128
+
+
+@pytest.mark.parametrize("concurrency", [32, 128])
+@pytest.mark.parametrize("retry_after_s", [None, 0.02, 1.0])
+def test_isolated_refusals_hardly_slow_a_run(concurrency: int, retry_after_s: float | None):
+    """5 % at random: at most 1.15 times the clean run, where workers do not run out."""
+    n = 100 * concurrency
+
+    def wall_s(isolated: float, seed: int) -> float:
+        server = SimulatedServer(
+            latency_s=0.3,
+            isolated=isolated,
+            isolated_retry_after_s=retry_after_s,
+            seed=seed,
+        )
+        return simulate(server, n, concurrency=concurrency, n_workers=4 * concurrency).done[-1]
+
+    assert wall_s(0.05, 1) <= 1.15 * wall_s(0.0, 1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_isolated_refusals_never_add_up(seed: int):
+    """100,000 requests with 5 % refused at random run at 85 % of full speed at least."""
+    server = SimulatedServer(isolated=0.05, seed=seed)
+    simulate(server, until=50, n_workers=1000)
+    assert server.rate(0, 50) >= 0.85 * 128 / 0.055
+    assert server.rate(40, 50) >= 0.85 * 128 / 0.055

@@ -1,0 +1,502 @@
+"""Several workers on one queue: the same bytes as one, in any order, however it ends."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import anyio
+import numpy as np
+import polars as pl
+import pytest
+
+import claimscore.pipeline.model_stage as working
+import claimscore.pipeline.run as running
+from claimscore.cli import main
+from claimscore.config import EncoderConfig, RunConfig
+from claimscore.errors import StoppedEarly
+from claimscore.pipeline import model_stage
+from claimscore.pipeline.blocking import run_blocking
+from claimscore.pipeline.chunks import ChunkTodo, find_todo
+from claimscore.pipeline.encoders import Worker
+from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
+from claimscore.pipeline.model_stage import LocalModels, WorkerLostError
+from claimscore.pipeline.plan import make_plan
+from claimscore.pipeline.progress import Progress
+from claimscore.pipeline.run import run
+from claimscore.pipeline.stages import Stages
+from claimscore.runs import RunDirectory
+from tests.support.children import killed_at_last
+from tests.support.tiny_models import save_tiny_nli
+
+N_CHUNKS = 12
+#: Pairs a batch of the fake.
+BATCH = 2
+
+
+class Killed(BaseException):
+    """In the place of kill -9."""
+
+
+class Chunkwise:
+    """Numbers that depend on all pairs of a call, as those of a real model may in their last
+    bits: only a chunk that is computed whole and alone gives the same again.
+
+    `pause` is called before each batch.
+    """
+
+    info = ModelInfo("chunkwise", "r1", "float32")
+
+    def __init__(self, pause: Callable[[], object] = lambda: None) -> None:
+        self.n_calls = 0
+        self._pause = pause
+
+    def classify(self, pairs: Sequence[tuple[str, str]], *, on_batch: OnBatch | None = None) -> Any:
+        self.n_calls += 1
+        for done in range(0, len(pairs), BATCH):
+            self._pause()
+            if on_batch is not None:
+                on_batch(min(done + BATCH, len(pairs)))
+        seed = hashlib.sha256(json.dumps(list(pairs)).encode()).digest()[:8]
+        rng = np.random.default_rng(int.from_bytes(seed, "little"))
+        return rng.dirichlet(np.ones(3), len(pairs)).astype(np.float32)
+
+
+def settings(out: Path, **options: Any) -> RunConfig:
+    return RunConfig(
+        input=str(out.parent / "records.jsonl"),
+        out=out,
+        metrics=("caspr",),
+        units="sentences",
+        chunk_records=2,
+        **{"model_store": False, **options},
+    )
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    """Two records a chunk; some chunks have ten times the pairs of others."""
+    path = tmp_path / "records.jsonl"
+    rows = [
+        {
+            "id": str(n),
+            "summary_a": " ".join(f"Room {n} has bed {i}." for i in range(1 + n % 5)),
+            "summary_b": f"Room {n} is big. The bar is {n} steps away.",
+        }
+        for n in range(2 * N_CHUNKS)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+Loader = Callable[..., list[Chunkwise]]
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Loader:
+    """What runs load from now on: a fake a worker, which all call `pause`."""
+
+    def use(pause: Callable[[], object] = lambda: None) -> list[Chunkwise]:
+        loaded: list[Chunkwise] = []
+
+        def load_fake(role: str, config: EncoderConfig) -> Any:
+            loaded.append(Chunkwise(pause))
+            return loaded[-1]
+
+        monkeypatch.setattr(working, "load_model", load_fake)
+        return loaded
+
+    return use
+
+
+def scored(out: Path, device: str = "cpu") -> bytes:
+    run(settings(out, encoders=EncoderConfig(device=device)))
+    return (out / "scores.parquet").read_bytes()
+
+
+def nli_of(out: Path) -> pl.DataFrame:
+    return pl.read_parquet(sorted((out / "nli").glob("*.parquet")))
+
+
+@pytest.mark.usefixtures("records")
+def test_workers_share_the_work_and_give_the_bytes_of_one(tmp_path: Path, load: Loader) -> None:
+    """Every chunk once, by a worker that is free; no byte of a score or of a row tells which."""
+    load()
+    alone = scored(tmp_path / "one")
+    loaded = load(lambda: time.sleep(0.002))
+    together = scored(tmp_path / "three", "cpu,cpu,cpu")
+    assert together == alone
+    assert nli_of(tmp_path / "three").equals(nli_of(tmp_path / "one"))
+    calls = [model.n_calls for model in loaded]
+    assert (len(calls), sum(calls)) == (3, N_CHUNKS)
+    assert min(calls) >= 1
+    call = json.loads((tmp_path / "three" / "summary.json").read_text())["last_call"]
+    assert call["nli_pairs"] == nli_of(tmp_path / "three").height
+    assert call["passes"]["nli-a-b"]["records"] == 2 * N_CHUNKS
+
+
+@pytest.mark.usefixtures("records")
+def test_the_order_of_chunks_leaves_no_trace(
+    tmp_path: Path, load: Loader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Last chunk first: what is computed depends on a chunk, not on what came before it."""
+    load()
+    alone = scored(tmp_path / "one")
+    forwards = running.find_todo
+    monkeypatch.setattr(running, "find_todo", lambda *given: forwards(*given)[::-1])
+    assert scored(tmp_path / "backwards", "cpu,cpu") == alone
+
+
+@pytest.mark.usefixtures("records")
+@pytest.mark.parametrize("at", [1, 9, 30])
+def test_cut_off_and_taken_up_again_with_two_workers(tmp_path: Path, load: Loader, at: int) -> None:
+    """Whatever the other worker was in the middle of: the next call does the rest, to the bytes
+    of a run that nothing happened to."""
+    load()
+    whole = scored(tmp_path / "whole")
+    batches = iter(range(10**6))
+    mutex = threading.Lock()
+
+    def end() -> None:
+        with mutex:
+            if next(batches) == at:
+                raise Killed
+
+    load(end)
+    out = tmp_path / "run"
+    with pytest.raises(Killed):
+        scored(out, "cpu,cpu")
+    assert not (out / "scores.parquet").exists()
+    done = RunDirectory.reader(out).steps_done("nli-a-b")
+    assert done < N_CHUNKS
+    loaded = load()
+    assert scored(out, "cpu,cpu") == whole
+    assert sum(model.n_calls for model in loaded) == N_CHUNKS - done
+
+
+class Storable(Chunkwise):
+    """One whose results are stored."""
+
+    facts: ClassVar[dict[str, str]] = {"limit": "512"}
+
+    def truncates(self, pairs: Sequence[tuple[str, str]]) -> Any:
+        return np.zeros(len(pairs), dtype=bool)
+
+
+@pytest.mark.usefixtures("records")
+def test_workers_share_one_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one has computed the other finds, here in another run; everything is counted once."""
+    loaded: list[Storable] = []
+
+    def load_fake(role: str, config: EncoderConfig) -> Any:
+        loaded.append(Storable(lambda: time.sleep(0.001)))
+        return loaded[-1]
+
+    monkeypatch.setattr(working, "load_model", load_fake)
+    encoders = EncoderConfig(device="cpu,cpu")
+    first, second = (
+        run(settings(tmp_path / name, model_store=True, encoders=encoders)).summary["last_call"]
+        for name in ("first", "second")
+    )
+    n = nli_of(tmp_path / "first").height
+    assert first["model_items"] == {"computed": n, "stored": 0}
+    assert second["model_items"] == {"computed": 0, "stored": n}
+    assert [model.n_calls for model in loaded[2:]] == [0, 0]
+    assert nli_of(tmp_path / "first").equals(nli_of(tmp_path / "second"))
+
+
+def stages(
+    out: Path, workers: Sequence[Worker], change: Callable[[LocalModels], Any] = lambda pool: pool
+) -> tuple[Stages, RunDirectory]:
+    """Stages over chunks of one record each."""
+    config = settings(out)
+    directory = RunDirectory(out)
+    directory.__enter__()
+    for chunk in range(N_CHUNKS):
+        texts = {"summary_a": ["It is warm. It is big."], "summary_b": ["It is old."]}
+        frame = pl.DataFrame({"id": [f"r{chunk}"], **texts})
+        directory.write_parts(chunk, "records", {"records": frame})
+    plan = make_plan(config, ["id", "summary_a", "summary_b"])
+    todo = find_todo(plan, directory, N_CHUNKS, retry_failed=False)
+    progress = Progress()
+    pool = change(LocalModels(workers, directory, progress))
+    return Stages(config, directory, todo, None, pool, progress), directory
+
+
+def test_an_error_in_one_worker_ends_the_other_at_its_next_batch(tmp_path: Path) -> None:
+    """The error itself is raised, at once, and the thread of the other does not go on."""
+    other_works = threading.Event()
+    batches: list[int] = []
+
+    def go_on() -> None:
+        batches.append(1)
+        other_works.set()
+        time.sleep(0.01)
+        if len(batches) == 500:
+            raise AssertionError("it goes on for a run that has ended")
+
+    def fail() -> None:
+        assert other_works.wait(20)
+        raise ZeroDivisionError("a bug")
+
+    class Endless(Chunkwise):
+        def classify(self, pairs: Any, *, on_batch: Any = None) -> Any:
+            while True:
+                go_on()
+                on_batch(0)
+
+    workers = [Worker({"nli": Endless()}), Worker({"nli": Chunkwise(fail)})]
+    work, directory = stages(tmp_path / "run", workers)
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        run_blocking(work.run)
+    assert directory.steps_done("nli-a-b") == 0
+    assert len(batches) < 500
+    directory.__exit__(None, None, None)
+
+
+class DyingPool:
+    """Workers in the place of other processes: one dies over its chunks, `times` of them."""
+
+    facts: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, healthy: LocalModels, times: int) -> None:
+        self.workers = [DyingWorker(times), *healthy.workers]
+
+    async def keep_in_touch(self, is_over: Callable[[], bool]) -> None:
+        """Nothing."""
+
+
+class DyingWorker:
+    """Says that its process died over each chunk; after so many it is not ready any more."""
+
+    name, threads = "dying", 1
+
+    def __init__(self, times: int) -> None:
+        self._left = times
+
+    async def ready(self, is_over: Callable[[], bool]) -> None:
+        while not (self._left or is_over()):
+            await anyio.sleep(0.01)
+
+    async def do(self, item: ChunkTodo, is_over: Callable[[], bool]) -> None:
+        self._left -= 1
+        raise WorkerLostError("killed")
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_chunks_of_dead_workers_are_done_by_others(tmp_path: Path, times: int) -> None:
+    """Each once, and the stage ends though a worker never comes back."""
+    model = Chunkwise(lambda: time.sleep(0.002))
+    pool = functools.partial(DyingPool, times=times)
+    work, directory = stages(tmp_path / "run", [Worker({"nli": model})], pool)
+    run_blocking(work.run)
+    assert model.n_calls == directory.steps_done("nli-a-b") == N_CHUNKS
+    directory.__exit__(None, None, None)
+
+
+def test_a_chunk_that_kills_every_worker_stops_the_run(tmp_path: Path) -> None:
+    """It is named, with what was said of the last worker; else they would die for ever."""
+    pool = functools.partial(DyingPool, times=1000)
+    work, directory = stages(tmp_path / "run", [], pool)
+    with pytest.raises(StoppedEarly, match=r"5 workers died over chunk \d, .*killed"):
+        run_blocking(work.run)
+    directory.__exit__(None, None, None)
+
+
+def test_a_cancelled_run_leaves_no_thread_behind(tmp_path: Path) -> None:
+    """What happens around the stages ends them too, though threads cannot be cancelled."""
+    begun = threading.Event()
+
+    class Endless(Chunkwise):
+        def classify(self, pairs: Any, *, on_batch: Any = None) -> Any:
+            deadline = time.monotonic() + 20
+            while time.monotonic() < deadline:
+                begun.set()
+                time.sleep(0.005)
+                on_batch(0)
+            raise AssertionError("it goes on for a run that has ended")
+
+    work, directory = stages(tmp_path / "run", [Worker({"nli": Endless()})] * 2)
+
+    async def cancelled() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(work.run)
+            await anyio.to_thread.run_sync(begun.wait)
+            group.cancel_scope.cancel()
+
+    run_blocking(cancelled)
+    directory.__exit__(None, None, None)
+
+
+def test_a_stop_ends_all_workers_and_drops_what_waits(tmp_path: Path) -> None:
+    """`StoppedEarly` after the batches at work; nothing is half done, the rest is done later."""
+    batches: list[int] = []
+    stopped = threading.Event()
+
+    def stop_when_all_wait() -> None:
+        batches.append(1)
+        deadline = time.monotonic() + 20
+        while len(work._model_stage._queue) < N_CHUNKS - 2 and not stopped.is_set():
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        stopped.set()
+        work.stop()
+
+    workers = [Worker({"nli": Chunkwise(stop_when_all_wait)}) for _ in range(2)]
+    work, directory = stages(tmp_path / "run", workers)
+    with pytest.raises(StoppedEarly, match="interrupted"):
+        run_blocking(work.run)
+    assert len(batches) <= 2
+    assert directory.steps_done("nli-a-b") == 0
+    directory.__exit__(None, None, None)
+
+
+def test_threads_of_one_worker_share_its_models(tmp_path: Path) -> None:
+    """Two threads a device: one set of models, two chunks at a time."""
+    both = threading.Barrier(2, timeout=20)
+    met: list[int] = []
+
+    def meet() -> None:
+        if not met:
+            both.wait()
+            met.append(1)
+
+    model = Chunkwise(meet)
+    work, directory = stages(tmp_path / "run", [Worker({"nli": model}, "cpu", 2)])
+    run_blocking(work.run)
+    assert model.n_calls == directory.steps_done("nli-a-b") == N_CHUNKS
+    directory.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [pytest.param(1, 2, id="one chunk waits"), pytest.param(10**6, N_CHUNKS, id="all may wait")],
+)
+def test_the_bound_holds_back_work_and_not_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, expected: int
+) -> None:
+    """While the models are at their first chunk: those that wait are bounded by their tokens."""
+    monkeypatch.setattr(model_stage, "QUEUED_TOKENS", most)
+    release = threading.Event()
+    work, directory = stages(tmp_path / "run", [Worker({"nli": Chunkwise(release.wait)})])
+    put: list[int] = []
+    real = work._model_stage._queue.put
+
+    async def counted(waiting: Any, tokens: int) -> None:
+        assert tokens == waiting.tokens > 0
+        await real(waiting, tokens)
+        put.append(waiting.item.chunk)
+
+    monkeypatch.setattr(work._model_stage._queue, "put", counted)
+
+    async def watched() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(work.run)
+            try:
+                with anyio.move_on_after(20):
+                    while len(put) < expected:
+                        await anyio.sleep(0.01)
+                await anyio.sleep(0.1)
+                assert len(put) == expected
+            finally:
+                release.set()  # else the thread of the models waits for ever
+
+    run_blocking(watched)
+    assert directory.steps_done("nli-a-b") == N_CHUNKS
+    directory.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [
+        pytest.param(signal.SIGINT, 75, id="Ctrl-C"),
+        pytest.param(signal.SIGKILL, -signal.SIGKILL, id="kill -9", marks=pytest.mark.slow),
+    ],
+)
+def test_a_real_model_on_two_workers_that_were_interrupted(
+    tmp_path: Path, how: signal.Signals, code: int
+) -> None:
+    """Exit 75 and one line, or nothing at all; then to the end: the bytes of one worker that was
+    left alone."""
+    model = save_tiny_nli(tmp_path / "tiny")
+    n_chunks = 5
+    rows = [
+        {
+            "id": str(n),
+            "summary_a": " ".join(f"Room {n} has {i} beds and it is warm." for i in range(2)),
+            "summary_b": " ".join(f"Room {n} is big and bed {i} is old." for i in range(2)),
+        }
+        for n in range(n_chunks * RunConfig("", Path()).chunk_records)
+    ]
+    records = tmp_path / "records.jsonl"
+    records.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def arguments(out: Path, device: str) -> list[str]:
+        return [
+            *("run", str(records), "--out", str(out), "--metrics", "caspr", "--quiet"),
+            *("--units", "sentences", "--nli", str(model), "--device", device, "--no-model-store"),
+        ]
+
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "claimscore", *arguments(out, "cpu,cpu")]
+    with killed_at_last(subprocess.Popen(command, stderr=subprocess.PIPE)) as process:
+        deadline = time.monotonic() + 60
+        while not list(out.glob("nli/*.parquet")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        process.send_signal(how)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == code, stderr
+    assert b"Traceback" not in stderr
+    assert len(list(out.glob("nli/*.parquet"))) < n_chunks
+    assert main(arguments(out, "cpu,cpu")) == 0
+    assert main(arguments(tmp_path / "alone", "cpu")) == 0
+    same = (out / "scores.parquet").read_bytes()
+    assert same == (tmp_path / "alone" / "scores.parquet").read_bytes()
+    assert nli_of(out).equals(nli_of(tmp_path / "alone"))
+
+
+class Waits(Chunkwise):
+    """Its first call waits for the end of another one; `in_time` says if that came."""
+
+    in_time: bool | None = None
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__()
+        self._wait_s = wait_s
+        self._other = threading.Event()
+
+    def classify(self, pairs: Sequence[tuple[str, str]], *, on_batch: OnBatch | None = None) -> Any:
+        if self.in_time is None:
+            self.in_time = False
+            self.in_time = self._other.wait(self._wait_s)
+        found = super().classify(pairs, on_batch=on_batch)
+        self._other.set()
+        return found
+
+
+@pytest.mark.usefixtures("records")
+@pytest.mark.parametrize("is_large", [True, False])
+def test_a_large_chunk_does_not_keep_the_others_waiting(
+    tmp_path: Path, load: Loader, monkeypatch: pytest.MonkeyPatch, is_large: bool
+) -> None:
+    """A device with one thread does others meanwhile, and every byte is what it was; beside a
+    chunk like all others it does none."""
+    load()
+    alone = scored(tmp_path / "one")
+    model = Waits(10 if is_large else 0.1)
+    monkeypatch.setattr(model_stage, "LARGE_TOKENS", 0 if is_large else model_stage.LARGE_TOKENS)
+    monkeypatch.setattr(working, "load_model", lambda role, config: model)
+    assert scored(tmp_path / "two") == alone
+    assert model.in_time is is_large
+    assert model.n_calls == N_CHUNKS

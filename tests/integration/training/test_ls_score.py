@@ -1,0 +1,413 @@
+"""Training of LS_Score on a toy table with a tiny random backbone."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from claimscore.config import EncoderConfig
+from claimscore.errors import ConfigError, InputError
+from claimscore.metrics.linguistic_semantic import ls_score as metric
+from claimscore.pipeline.encoders.ls_checkpoint import (
+    CHANGED,
+    HEAD,
+    SETTINGS,
+    load_backbone,
+    new_head,
+)
+from claimscore.pipeline.encoders.ls_model import load
+from claimscore.training import ls_score
+from claimscore.training.ls_data import CandidateMaker, Columns, TextPair, read_pairs
+from claimscore.training.ls_ranking import Validation
+from claimscore.training.ls_score import LSTrainingConfig, Ranker, train
+from claimscore.training.nli import Progress
+from tests.support.command_line import Command
+from tests.support.tiny_models import save_tiny_encoder
+
+NOUNS = ("hotel", "pool", "staff", "food", "beach")
+WORDS = ("clean", "warm", "good", "quiet", "great", "not")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Sums depend on the number of threads, and so small a model is slower with more."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny_encoder(tmp_path_factory.mktemp("ls") / "backbone")
+
+
+def toy_rows(count: int, seed: int = 0) -> list[dict[str, object]]:
+    rng = np.random.default_rng(seed)
+
+    def sentence() -> str:
+        noun, first, second = rng.choice(NOUNS), *rng.choice(WORDS, size=2)
+        return f"The {noun} was {first} and {second}."
+
+    rows = []
+    for i in range(count):
+        sentences = [sentence() for _ in range(5)]
+        rows.append({"source": " ".join(sentences), "summary": " ".join(sentences[:2]), "n": i % 2})
+    return rows
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "table.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in toy_rows(24)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def config(table: Path, backbone: Path, tmp_path: Path) -> LSTrainingConfig:
+    return LSTrainingConfig(
+        tables=(str(table),),
+        out=tmp_path / "model",
+        backbone=str(backbone),
+        epochs=3,
+        lr=1e-3,
+        head_lr=1e-2,
+        max_tokens=64,
+        validation=0.2,
+        device="cpu",
+    )
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_training_lowers_the_loss_and_ranks_better(config: LSTrainingConfig) -> None:
+    """The toy summaries follow a grammar that their damaged copies break."""
+    result = train(replace(config, dropout=0.0, lr=3e-4))
+    losses = [epoch.train_loss for epoch in result.epochs[1:]]
+    assert losses[-1] < losses[0]
+    assert result.epochs[result.best_epoch].validation_loss < result.epochs[0].validation_loss
+    assert (result.records, result.validation_records, result.skipped) == (20, 4, 0)
+
+
+def test_held_out_ranking_is_told_by_kind_and_part(config: LSTrainingConfig) -> None:
+    """L finds words in disorder in documents it has not seen, as the toy grammar lets it."""
+    kinds = ("delete", "add", "disorder_words")
+    long = replace(config, dropout=0.0, epochs=3, validation=0.4, negatives=kinds, head_lr=1e-3)
+    result = train(long)
+    before, after = ({k.kind: k for k in result.epochs[i].kinds} for i in (0, -1))
+    assert set(after) == set(kinds)
+    assert all(kind.negatives == result.validation_records for kind in after.values())
+    assert before["disorder_words"].linguistic < 0.8
+    assert after["disorder_words"].linguistic > 0.85
+
+
+def test_the_head_is_not_driven_to_zero(config: LSTrainingConfig) -> None:
+    """Adam divides by the gradient's size, and LS takes a hundredth of L: any decay of weights
+    that is added to so small a gradient outweighs it, until L says the same of all texts."""
+    short = replace(config, epochs=1, head_lr=5e-3)
+
+    def size(config: LSTrainingConfig) -> float:
+        train(config)
+        head = load_file(config.out / HEAD)["decoder_l.2.weight"]
+        return float(head.std())
+
+    assert size(short) > 0.019
+    assert size(replace(short, out=config.out / "decayed", weight_decay=1e-3)) < 0.019
+
+
+def test_a_step_widens_the_gap(config: LSTrainingConfig) -> None:
+    """One step against the loss raises the good summary above its damaged copies, in L and S."""
+    still = replace(config, dropout=0.0)
+    backbone = load_backbone(config.backbone)
+    record = ls_score._records(still, backbone, 64).learning[0]
+    ranker = Ranker(backbone, new_head("ls", backbone.model), still, 64).eval()
+    before = ranker([record])[0]
+    before.loss.backward()
+    with torch.no_grad():
+        for parameter in ranker.parameters():
+            if parameter.grad is not None:
+                parameter -= 0.01 * parameter.grad
+        after = ranker([record])[0]
+    assert after.loss < before.loss
+    for old, new in ((before.linguistic, after.linguistic), (before.semantic, after.semantic)):
+        assert (new[0] - new[1:]).mean() > (old[0] - old[1:]).mean()
+
+
+@pytest.mark.parametrize("loss", ["paper", "code"])
+def test_scores_do_not_depend_on_the_rows_beside(
+    config: LSTrainingConfig, monkeypatch: pytest.MonkeyPatch, loss: str
+) -> None:
+    """Rows go through the backbone by length; each gets its own numbers back."""
+    backbone = load_backbone(config.backbone)
+    own = replace(config, loss=loss)
+    records = ls_score._records(own, backbone, 64).learning[:5]
+    ranker = Ranker(backbone, new_head("ls", backbone.model), own, 64).eval()
+    with torch.no_grad():
+        alone = [ranker([record])[0] for record in records]
+        monkeypatch.setattr(ls_score, "GROUP_TOKENS", 100)
+        for expected, found in zip(alone, ranker(records), strict=True):
+            torch.testing.assert_close(found.scores, expected.scores)
+            torch.testing.assert_close(found.linguistic, expected.linguistic)
+
+
+@pytest.mark.parametrize("loss", ["paper", "code"])
+def test_the_same_seed_gives_the_same_bytes(
+    config: LSTrainingConfig, tmp_path: Path, loss: str
+) -> None:
+    """Two trainings of one configuration write equal files; another seed writes others."""
+    short = replace(config, epochs=1, loss=loss, max_records=8)
+    train(short)
+    train(replace(short, out=tmp_path / "again"))
+    train(replace(short, out=tmp_path / "other", seed=7))
+    assert content(short.out) == content(tmp_path / "again")
+    assert content(short.out)[HEAD] != content(tmp_path / "other")[HEAD]
+
+
+def test_a_checkpoint_scores_as_the_model_in_memory(
+    config: LSTrainingConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written and read again gives the same numbers."""
+    kept = []
+    write = ls_score.write_checkpoint
+
+    def keep(folder, settings, head, backbone, changed):
+        kept.append((head.eval(), backbone))
+        return write(folder, settings, head, backbone, changed)
+
+    monkeypatch.setattr(ls_score, "write_checkpoint", keep)
+    train(replace(config, epochs=1))
+    ((head, trained),) = kept
+    loaded = load(EncoderConfig(ls_model=str(config.out), device="cpu"))
+    found = loaded.log_probs("The pool was warm.")
+    with torch.no_grad():
+        ids = torch.tensor([found.ids])
+        states = trained.model.eval()(input_ids=ids).last_hidden_state
+        expected = head(states[0], ids[0])
+    assert found.log_probs == pytest.approx(expected.numpy(), abs=1e-5)
+    untouched = load_backbone(config.backbone).model.eval()
+    assert not torch.allclose(untouched(input_ids=ids).last_hidden_state, states, atol=1e-3)
+
+
+@pytest.mark.parametrize(("loss", "variant"), [("paper", "paper"), ("code", "code")])
+def test_training_scores_as_the_metric(config: LSTrainingConfig, loss: str, variant: str) -> None:
+    """What is ranked is LS as the metric defines it, parts included."""
+    own = replace(config, loss=loss, epochs=0)
+    train(own)
+    backbone = load_backbone(own.backbone)
+    pair = read_pairs(own.tables, own.columns)[0]
+    record = CandidateMaker(backbone.tokenizer, ("delete",), seed=0, max_tokens=64)(pair)
+    assert record is not None
+    ranker = Ranker(backbone, new_head("ls", backbone.model, own.seed), own, 64).eval()
+    with torch.no_grad():
+        ranked = ranker([record])[0]
+    model = load(EncoderConfig(ls_model=str(own.out), device="cpu"))
+    summary = model.log_probs(pair.summary, padded=variant == "code")
+    document = model.log_probs(pair.document)
+    ids, values, closeness = summary
+    expected = metric(ids, values, document.cls, closeness, variant=variant)
+    scale = 0.01 if variant == "paper" else 1.0
+    assert float(ranked.linguistic[0]) == pytest.approx(scale * expected.linguistic, abs=1e-5)
+    assert float(ranked.semantic[0]) == pytest.approx(expected.semantic, abs=1e-5)
+    assert float(ranked.scores[0]) == pytest.approx(expected.score, abs=1e-5)
+
+
+def test_an_interrupted_training_goes_on_to_the_same_bytes(
+    config: LSTrainingConfig, tmp_path: Path
+) -> None:
+    """Stopped in the second epoch and called again, it ends as if never stopped."""
+
+    class Interrupted(Exception):
+        pass
+
+    def stop(progress: Progress) -> None:
+        if progress.step == 8:
+            raise Interrupted
+
+    config = replace(config, epochs=2, loss="code-unpadded")
+    whole = replace(config, out=tmp_path / "whole")
+    first = train(whole)
+    with pytest.raises(Interrupted):
+        train(config, stop)
+    assert not (config.out / SETTINGS).exists()
+    steps: list[int] = []
+    resumed = train(config, lambda progress: steps.append(progress.step))
+    assert steps[0] == 6
+    assert content(config.out) == content(whole.out)
+    assert resumed.epochs == first.epochs
+
+
+def test_the_state_of_another_training_is_refused(config: LSTrainingConfig) -> None:
+    """Never continued with another recipe."""
+
+    def stop(progress: Progress) -> None:
+        if progress.step == 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, stop)
+    with pytest.raises(ConfigError, match="other settings or data"):
+        train(replace(config, lr=1e-4))
+
+
+def test_head_only_training_leaves_the_backbone(config: LSTrainingConfig) -> None:
+    """Cosines are those of the backbone, likelihoods are not those of a new head."""
+    train(replace(config, out=config.out / "new", epochs=0))
+    train(replace(config, out=config.out / "head", epochs=1, trained="head"))
+    new, head = (
+        load(EncoderConfig(ls_model=str(config.out / name), device="cpu"))
+        for name in ("new", "head")
+    )
+    pairs = [("The hotel was clean.", "The pool was warm."), ("The staff was good.", "The food.")]
+    before, after = new.score(pairs), head.score(pairs)
+    np.testing.assert_allclose(before.semantic, after.semantic, atol=1e-6)
+    assert not np.allclose(before.linguistic, after.linguistic, atol=1e-3)
+
+
+def test_the_ablation_trains_a_linear_head(config: LSTrainingConfig) -> None:
+    """BERT+Linear: the same negatives and ranking, a score from the two [CLS] vectors."""
+    result = train(replace(config, head="bert-linear"))
+    best = result.epochs[result.best_epoch]
+    assert best.validation_loss < result.epochs[0].validation_loss
+    model = load(EncoderConfig(ls_model=str(config.out), device="cpu"))
+    assert np.isfinite(model.score([("The hotel was clean.", "The pool.")]).linear).all()
+
+
+def test_patience_ends_and_lowers_the_learning_rate(
+    config: LSTrainingConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A drop of the share means a tenth of the rate; so many in a row, the end; best is kept."""
+    shares = iter([0.5, 0.6, 0.9, 0.8, 0.7, 0.2])
+    monkeypatch.setattr(
+        ls_score.Ranker, "validate", lambda self, records: Validation(1.0, next(shares))
+    )
+    factors: list[float] = []
+    optimizer = ls_score.Ranker.optimizer
+
+    def noted(self, factor):
+        factors.append(factor)
+        return optimizer(self, factor)
+
+    monkeypatch.setattr(ls_score.Ranker, "optimizer", noted)
+    result = train(replace(config, epochs=9, patience=2, max_records=6))
+    assert [epoch.first_share for epoch in result.epochs] == [0.5, 0.6, 0.9, 0.8, 0.7]
+    assert factors == pytest.approx([1, 0.1, 0.01])
+    assert result.best_epoch == 2
+    shares = iter([0.5, 0.6, 0.9])
+    train(replace(config, out=config.out / "two", epochs=2, max_records=6))
+    assert content(config.out)[HEAD] == (config.out / "two" / HEAD).read_bytes()
+
+
+def test_documents_are_on_one_side(config: LSTrainingConfig, tmp_path: Path) -> None:
+    """Summaries of one document are never in training and held out at once."""
+    rows = toy_rows(6)
+    more = [row | {"summary": row["source"].split(". ")[2] + "."} for row in rows]
+    path = tmp_path / "many.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in rows + more), encoding="utf-8")
+    several = replace(config, tables=(str(path),))
+    learning, held_out, _ = ls_score._records(several, load_backbone(config.backbone), 64)
+    documents = [{tuple(record.document) for record in side} for side in (learning, held_out)]
+    assert documents[0].isdisjoint(documents[1])
+    assert len(learning) + len(held_out) == 12
+
+
+def test_candidates_are_made_of_the_pair_alone(backbone: Path) -> None:
+    """Always the same for the same pair; equal copies and one-sentence documents are left out."""
+    make = CandidateMaker(
+        load_backbone(str(backbone)).tokenizer,
+        ("delete", "add", "disorder_words", "disorder_sentences"),
+        seed=0,
+        max_tokens=64,
+    )
+    row = toy_rows(1)[0]
+    pair = TextPair(str(row["source"]), str(row["summary"]))
+    found = make(pair)
+    assert found == make(pair)
+    assert found.kinds == ("delete", "add", "disorder_words", "disorder_sentences")
+    assert len({tuple(ids) for ids in found.summaries}) == 5
+    assert make(TextPair("One sentence.", "One sentence.")) is None
+    short = make(TextPair("The pool. The hotel. The food.", "Clean."))
+    assert short.kinds == ("add",)
+
+
+def test_tables_in_three_formats(tmp_path: Path) -> None:
+    """Distinct pairs, labelled rows only where a label is named, blank texts left out."""
+    rows = [
+        {"text": "A. B.", "claim": "A.", "ok": 1},
+        {"text": "A. B.", "claim": "B.", "ok": 0},
+        {"text": "A. B.", "claim": "A.", "ok": 1},
+        {"text": "A. B.", "claim": " ", "ok": 1},
+    ]
+    jsonl, table = tmp_path / "t.jsonl", tmp_path / "t.csv"
+    jsonl.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    with table.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    parquet = tmp_path / "t.parquet"
+    pl.DataFrame(rows).write_parquet(parquet)
+    for path in (jsonl, table, parquet):
+        assert read_pairs([str(path)], Columns("text", "claim", "ok")) == [("A. B.", "A.")]
+        assert len(read_pairs([str(path)], Columns("text", "claim"))) == 2
+    with pytest.raises(InputError, match=r"t\.jsonl, line 1: no column source.*--document-column"):
+        read_pairs([str(jsonl)], Columns())
+    with pytest.raises(InputError, match="no row to train on"):
+        read_pairs([str(jsonl)], Columns("text", "claim", "claim"))
+    with pytest.raises(InputError, match="ok must be text"):
+        read_pairs([str(jsonl)], Columns("text", "ok"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        pytest.param({"negatives": ("translate",)}, "unknown negative", id="unknown negative"),
+        pytest.param({"negatives": ()}, "unknown negative", id="no negative"),
+        pytest.param({"loss": "best"}, "the loss is one of", id="unknown loss"),
+        pytest.param({"epochs": -1}, "epochs", id="negative epochs"),
+        pytest.param({"validation": 0.0}, "shares", id="nothing held out"),
+    ],
+)
+def test_wrong_settings_are_refused(config: LSTrainingConfig, changes, message: str) -> None:
+    """In one line."""
+    with pytest.raises(ConfigError, match=message):
+        replace(config, **changes)
+
+
+def test_the_backbones_own_folder_is_refused(config: LSTrainingConfig) -> None:
+    """A training never overwrites what it starts from."""
+    with pytest.raises(ConfigError, match="another --out"):
+        replace(config, out=Path(config.backbone))
+
+
+def test_a_table_with_one_document_is_refused(config: LSTrainingConfig, tmp_path: Path) -> None:
+    """One is held out, so one more is needed."""
+    path = tmp_path / "one.jsonl"
+    path.write_text(json.dumps(toy_rows(1)[0]), encoding="utf-8")
+    with pytest.raises(InputError, match="takes two documents"):
+        train(replace(config, tables=(str(path),)))
+
+
+def test_the_command_trains(config: LSTrainingConfig, table: Path, cli: Command) -> None:
+    """From the command line to a folder that `--ls-model` takes."""
+    arguments = ["train", "ls-score", str(table), "--out", str(config.out), "--label-column", "n"]
+    more = ["--backbone", config.backbone, "--epochs", "1", "--max-tokens", "64", "--json"]
+    result = cli(*arguments, *more, "--negatives", "delete,add")
+    assert result.status == 0, result.err
+    told = result.json()
+    assert told["checkpoint"] == str(config.out)
+    assert [epoch["epoch"] for epoch in told["epochs"]] == [0, 1]
+    kinds = told["epochs"][1]["kinds"]
+    assert [kind["kind"] for kind in kinds] == ["delete", "add"]
+    assert all(0 <= kind[part] <= 1 for kind in kinds for part in ("score", "linguistic"))
+    assert not (config.out / CHANGED).exists()
+    assert load(EncoderConfig(ls_model=str(config.out), device="cpu")).head == "ls"

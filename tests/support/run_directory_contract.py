@@ -1,0 +1,492 @@
+"""The contract of a run directory, on a disk and in an object store."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from claimscore.errors import ConfigError
+from claimscore.runs import ChunkFiles, RunDirectory, WorkerChunk, compaction, retry_if_compacted
+from claimscore.runs.parts import PartFiles
+from claimscore.tables import CLAIMS, FAILURES, SCORES
+from tests.support.run_tables import claims, failures, scores
+
+SIDES = ("a", "b")
+
+
+def kill(*_: object) -> None:
+    """What a signal does in the middle of a call."""
+    raise KeyboardInterrupt
+
+
+def views(run: RunDirectory) -> tuple[RunDirectory, RunDirectory]:
+    """The writer, and a reader of the files."""
+    return run, RunDirectory.reader(run.name)
+
+
+def names(run: RunDirectory, table: str = "claims") -> list[str]:
+    """The files of a table."""
+    return [name.rpartition("/")[2] for name in run.storage.names(table)]
+
+
+def ids(frame: pl.DataFrame) -> list[str]:
+    return frame["id"].to_list()
+
+
+def of_side(chunk: int, side: str, text: str = "") -> pl.DataFrame:
+    """The claims of a chunk that one of two steps writes."""
+    n = chunk % 3 + 1
+    return CLAIMS.frame([{"id": f"{chunk}-{i}", "side": side, "text": text} for i in range(n)])
+
+
+def write(run: RunDirectory, *chunks: int) -> None:
+    """Two steps that write one table, one of them with failures in some chunks."""
+    for chunk in chunks:
+        failed = FAILURES.frame([{"id": f"{chunk}"}] * (chunk % 5 == 0))
+        run.write_parts(chunk, "decompose-a", {"claims": of_side(chunk, "a"), "failures": failed})
+        run.write_parts(chunk, "decompose-b", {"claims": of_side(chunk, "b")})
+
+
+def expected(*chunks: int) -> pl.DataFrame:
+    """The claims that `write` writes."""
+    return pl.concat([of_side(chunk, side) for chunk in chunks for side in SIDES])
+
+
+class RunDirectoryContract:
+    """Subclasses say where."""
+
+    @pytest.fixture
+    def where(self) -> Path | str:
+        """A path or an address, with nothing there."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def run(self, where: Path | str) -> Iterator[RunDirectory]:
+        """The writer of a run directory there."""
+        with RunDirectory(where) as opened:
+            opened.check_settings({"seed": 0})
+            yield opened
+
+    @pytest.fixture
+    def small_ranges(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Ranges of 4 and 16 chunks."""
+        monkeypatch.setattr(compaction, "SIZES", (4, 16))
+
+    # Steps and their parts
+
+    def test_parts_are_read_back(self, run: RunDirectory) -> None:
+        """Chunk by chunk and as a scan, in the input's order whatever order they came in."""
+        run.write_parts(1, "decompose", {"claims": claims("c"), "failures": failures()})
+        run.write_parts(0, "decompose", {"claims": claims("a", "b"), "failures": failures("b")})
+        for view in views(run):
+            assert view.has(0, "decompose")
+            assert not view.has(0, "nli")
+            assert view.read("claims", 0).equals(claims("a", "b"))
+            assert ids(view.read("claims", 1, 0)) == ["c", "a", "b"]
+            assert ids(view.scan("claims").collect()) == ["a", "b", "c"]
+            assert view.steps_done("decompose") == 2
+            assert view.counts() == {"claims": 3, "failures": 1}
+            assert view.chunk_counts(0) == {"claims": 2, "failures": 1}
+        assert names(run) == ["part-000000-decompose.parquet", "part-000001-decompose.parquet"]
+
+    def test_empty_tables_have_no_file_but_a_schema(self, run: RunDirectory) -> None:
+        """A chunk without rows reads as an empty frame of the table."""
+        run.write_parts(0, "decompose", {"claims": claims()})
+        assert not names(run)
+        for view in views(run):
+            assert view.has(0, "decompose")
+            assert view.read("claims", 0).equals(CLAIMS.empty())
+            assert view.scan("claims").collect().schema == CLAIMS.schema
+
+    def test_records_of_any_schema(self, run: RunDirectory) -> None:
+        """`records` has the input's columns; a chunk without rows reads with the same schema."""
+        frame = pl.DataFrame({"id": ["a"], "refs": [["x", "y"]]})
+        assert run.read("records", 0).is_empty()
+        run.write_parts(0, "records", {"records": frame})
+        assert run.read("records", 0).equals(frame)
+        assert run.read("records", 1).schema == frame.schema
+
+    def test_failures_of_several_steps_are_joined(self, run: RunDirectory) -> None:
+        """Steps do not overwrite each other; they are read in sorted order."""
+        run.write_parts(0, "nli", {"failures": failures("n")})
+        run.write_parts(0, "decompose", {"failures": failures("d")})
+        assert ids(run.read("failures", 0)) == ["d", "n"]
+        assert ids(run.scan("failures").collect()) == ["d", "n"]
+        assert "part-000000-nli.parquet" in names(run, "failures")
+
+    def test_a_forgotten_step_is_undone(self, run: RunDirectory) -> None:
+        """Its rows are gone, other steps keep theirs, and forgetting twice does no harm."""
+        run.write_parts(0, "decompose-a", {"claims": claims("a"), "failures": failures("x")})
+        run.write_parts(0, "decompose-b", {"claims": claims("b")})
+        for _ in range(2):
+            run.forget(0, "decompose-a")
+            for view in views(run):
+                assert view.steps(0) == {"decompose-b"}
+                assert ids(view.read("claims", 0)) == ["b"]
+        assert names(run) == ["part-000000-decompose-b.parquet"]
+
+    def test_redoing_a_step_replaces_its_parts(self, run: RunDirectory) -> None:
+        """A table that is empty now has no file, other steps keep theirs."""
+        run.write_parts(0, "nli", {"failures": failures("n")})
+        run.write_parts(0, "decompose", {"claims": claims("a"), "failures": failures("b")})
+        run.write_parts(0, "decompose", {"claims": claims("a", "b"), "failures": failures()})
+        for view in views(run):
+            assert ids(view.read("claims", 0)) == ["a", "b"]
+            assert ids(view.read("failures", 0)) == ["n"]
+            assert view.counts() == {"claims": 2, "failures": 1}
+        assert names(run, "failures") == ["part-000000-nli.parquet"]
+
+    def test_a_kill_while_redoing_leaves_the_step_undone(
+        self, run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Half old and half new is never seen."""
+        run.write_parts(0, "decompose", {"claims": claims("a"), "failures": failures("b")})
+        monkeypatch.setattr(PartFiles, "_write_part", kill)
+        with pytest.raises(KeyboardInterrupt):
+            run.write_parts(0, "decompose", {"claims": claims("a", "b")})
+        for view in views(run):
+            assert not view.has(0, "decompose")
+            assert not view.counts()
+            assert view.read("failures", 0).is_empty()
+
+    def test_parts_without_manifest_are_not_seen(self, run: RunDirectory, where: Any) -> None:
+        """A part that a kill left is never read, written over, and gone at the next opening."""
+        name = "claims/part-000000-decompose.parquet"
+        run.storage.write(name, b"stale")
+        assert run.read("claims", 0).is_empty()
+        assert run.scan("claims").collect().is_empty()
+        run.write_parts(0, "decompose", {"claims": claims()})
+        assert not run.storage.exists(name)
+        run.storage.write(name, b"stale")
+        reopen(run)
+        assert not run.storage.exists(name)
+
+    def test_threads_write_different_steps(self, run: RunDirectory) -> None:
+        """Every step of every thread is in the manifest."""
+        steps = {"decompose", "paraphrase", "nli"}
+
+        def write(chunk: int) -> None:
+            for step in steps:
+                run.write_parts(chunk, step, {"claims": claims(f"{chunk}-{step}")})
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            list(pool.map(write, range(8)))
+        for view in views(run):
+            assert view.counts() == {"claims": 24}
+            assert all(view.steps(chunk) == steps for chunk in range(8))
+
+    def test_a_damaged_part_is_named(self, run: RunDirectory) -> None:
+        """A part that is changed or gone stops with its address."""
+        run.write_parts(0, "decompose", {"claims": claims("a")})
+        name = "claims/part-000000-decompose.parquet"
+        run.storage.write(name, b"not parquet")
+        with pytest.raises(ConfigError, match=rf"{name}: damaged: not what was written"):
+            run.read("claims", 0)
+        run.storage.delete(name)
+        with pytest.raises(ConfigError, match=rf"{name}: missing"):
+            run.read("claims", 0)
+
+    @pytest.mark.parametrize(
+        ("step", "frames", "expected"),
+        [
+            pytest.param("../x", {}, "not a name for a step", id="step"),
+            pytest.param("a", {"../x": claims("a")}, "not a name for a table", id="table"),
+            pytest.param("a", {"claims": pl.DataFrame({"id": ["a"]})}, "claims: schema", id="type"),
+            pytest.param("b", {"records": claims("a")}, "was written by step first", id="owner"),
+        ],
+    )
+    def test_bugs_of_callers_are_caught(
+        self, run: RunDirectory, step: str, frames: dict[str, pl.DataFrame], expected: str
+    ) -> None:
+        """Nothing is written where a step or frame is not what it should be."""
+        run.write_parts(0, "first", {"claims": claims("z"), "records": claims("z")})
+        with pytest.raises(ValueError, match=expected):
+            run.write_parts(0, step, frames)
+        assert ids(run.read("claims", 0)) == ["z"]
+
+    # Chunks in workers
+
+    @pytest.mark.parametrize("kind", ["writer", "worker"])
+    def test_chunk_files_read_what_they_wrote(self, run: RunDirectory, kind: str) -> None:
+        """Rows of finished steps and their own, steps in sorted order."""
+        run.write_parts(0, "records", {"records": pl.DataFrame({"id": ["a", "b"]})})
+        run.write_parts(0, "facts-a", {"claims": claims("a"), "failures": failures()})
+        worker = WorkerChunk(run.name, 0, run.finished(0))
+        files: ChunkFiles = worker if kind == "worker" else run.chunk(0)
+        assert files.chunk == 0
+        assert ids(files.read("records")) == ["a", "b"]
+        files.write("decompose-a", {"claims": claims("x", "y"), "failures": failures()})
+        files.write("decompose-b", {"claims": claims(), "failures": failures("z")})
+        assert ids(files.read("claims")) == ["x", "y", "a"]
+        assert ids(files.read("failures")) == ["z"]
+        assert files.read("nli").is_empty()
+
+    def test_the_parts_of_a_worker_count_when_the_writer_says_so(self, run: RunDirectory) -> None:
+        """Before, no other process sees them; then all do, and no file was written again."""
+        run.write_parts(0, "facts-a", {"claims": claims("a"), "failures": failures()})
+        worker = WorkerChunk(run.name, 0, run.finished(0))
+        worker.write("decompose-a", {"claims": claims("x", "y"), "failures": failures()})
+        before = run.storage.stat("claims/part-000000-decompose-a.parquet").version
+        assert ids(run.read("claims", 0)) == ["a"]
+        for _ in range(2):
+            run.finish_written(worker.written["decompose-a"])
+            for view in views(run):
+                assert ids(view.read("claims", 0)) == ["x", "y", "a"]
+                assert view.counts() == {"claims": 3, "failures": 0}
+        assert run.storage.stat("claims/part-000000-decompose-a.parquet").version == before
+
+    def test_a_step_of_a_dead_worker_is_written_over(self, run: RunDirectory) -> None:
+        """Also by nothing: its parts are gone when the step is done again."""
+        dead = WorkerChunk(run.name, 0, {})
+        dead.write("decompose-a", {"claims": claims("x"), "failures": failures("y")})
+        again = WorkerChunk(run.name, 0, run.finished(0))
+        assert again.read("claims").is_empty()
+        again.write("decompose-a", {"claims": claims("z"), "failures": failures()})
+        run.finish_written(again.written["decompose-a"])
+        assert ids(run.read("claims", 0)) == ["z"]
+        assert run.scan("failures").collect().is_empty()
+        assert not names(run, "failures")
+
+    def test_bugs_and_damage_in_workers_are_named(self, run: RunDirectory) -> None:
+        """As in the writer."""
+        run.write_parts(0, "records", {"records": pl.DataFrame({"id": ["a", "b"]})})
+        worker = WorkerChunk(run.name, 0, run.finished(0))
+        with pytest.raises(ValueError, match="claims: schema"):
+            worker.write("decompose-a", {"claims": pl.DataFrame({"id": ["a"]})})
+        assert not worker.written
+        worker.write("other", {"records": pl.DataFrame({"id": ["c"]})})
+        with pytest.raises(ValueError, match="was written by step records"):
+            run.finish_written(worker.written["other"])
+        run.storage.delete("records/part-000000.parquet")
+        with pytest.raises(ConfigError, match=r"part-000000\.parquet: missing"):
+            WorkerChunk(run.name, 0, run.finished(0)).read("records")
+
+    # Compaction
+
+    @pytest.mark.usefixtures("small_ranges")
+    def test_sealed_chunks_are_compacted(self, run: RunDirectory) -> None:
+        """Ranges of 4, then of 16; a range that is not whole stays as it is, and all reads the
+        same, also in a worker."""
+        write(run, *range(22))
+        assert len(names(run)) == 44
+        run.seal(*range(0, 22, 2))
+        run.seal(*range(1, 22, 2))
+        assert names(run) == [
+            *(f"part-000000-000015.1-decompose-{side}.parquet" for side in SIDES),
+            *(f"part-000016-000019.1-decompose-{side}.parquet" for side in SIDES),
+            *(f"part-{n:06d}-decompose-{side}.parquet" for n in (20, 21) for side in SIDES),
+        ]
+        for view in views(run):
+            for chunk in (0, 4, 5, 15, 19, 21):
+                worker = WorkerChunk(run.name, chunk, view.finished(chunk))
+                assert view.read("claims", chunk).equals(expected(chunk))
+                assert worker.read("claims").equals(expected(chunk))
+                assert worker.read("failures").equals(view.read("failures", chunk))
+            assert view.read("claims", *range(3, 19)).equals(expected(*range(3, 19)))
+            for side in SIDES:
+                in_order = pl.concat([of_side(chunk, side) for chunk in range(22)])
+                assert view.scan("claims", f"decompose-{side}").collect().equals(in_order)
+            found = view.scan("claims").collect()
+            assert found.sort("id", "side").equals(expected(*range(22)).sort("id", "side"))
+            assert ids(view.scan("failures").collect()) == ["0", "5", "10", "15", "20"]
+            assert view.counts() == {"claims": found.height, "failures": 5}
+
+    @pytest.mark.usefixtures("small_ranges")
+    def test_a_forgotten_chunk_is_compacted_again(self, run: RunDirectory) -> None:
+        """Its old rows are skipped; ranges of a large file that lack nothing stay in it."""
+        write(run, *range(16))
+        run.seal(*range(16))
+        reopen(run)
+        run.forget(5, "decompose-a")
+        left = pl.concat([of_side(chunk, "a") for chunk in range(16) if chunk != 5])
+        for view in views(run):
+            assert not view.has(5, "decompose-a")
+            assert view.scan("claims", "decompose-a").collect().equals(left)
+            assert view.read("claims", 6).equals(expected(6))
+        before = names(run)
+        run.seal(*(chunk for chunk in range(16) if chunk != 5))
+        assert names(run) == before
+        run.write_parts(
+            5, "decompose-a", {"claims": of_side(5, "a", "new"), "failures": failures()}
+        )
+        new = pl.concat([of_side(5, "a", "new"), of_side(5, "b")])
+        assert RunDirectory.reader(run.name).read("claims", 5).equals(new)
+        run.seal(5)
+        assert names(run) == [
+            "part-000000-000015.1-decompose-b.parquet",
+            "part-000000-000015.2-decompose-a.parquet",
+        ]
+        assert run.read("claims", 5).equals(new)
+        assert run.read("claims", *range(6, 16)).equals(expected(*range(6, 16)))
+
+    @pytest.mark.usefixtures("small_ranges")
+    @pytest.mark.parametrize("killed_at", ["compact", "remove"])
+    def test_a_kill_while_compacting(
+        self, run: RunDirectory, monkeypatch: pytest.MonkeyPatch, killed_at: str
+    ) -> None:
+        """Before the manifest knows, and while old parts are removed."""
+        write(run, *range(8))
+        run.seal(*range(4))
+        with monkeypatch.context() as patch:
+            patch.setattr(PartFiles, killed_at, kill)
+            with pytest.raises(KeyboardInterrupt):
+                run.seal(*range(4, 8))
+        for view in views(run):
+            assert view.read("claims", *range(8)).equals(expected(*range(8)))
+        reopen(run)
+        run.seal(*range(8))
+        assert len(names(run)) == 4
+        assert run.read("claims", *range(8)).equals(expected(*range(8)))
+
+    def test_records_of_many_chunks_in_one_file(self, run: RunDirectory) -> None:
+        """Written together, read one by one; a second writer is refused."""
+        frames = [pl.DataFrame({"id": [f"{n}", f"{n}!"], "note": [n, n]}) for n in range(6)]
+        run.write_chunks(0, "records", "records", frames[:4])
+        run.write_chunks(4, "records", "records", frames[4:])
+        files = ["part-000000-000003.1.parquet", "part-000004-000005.1.parquet"]
+        assert names(run, "records") == files
+        for view in views(run):
+            for chunk, frame in enumerate(frames):
+                assert view.read("records", chunk).equals(frame)
+            assert view.scan("records").collect().equals(pl.concat(frames))
+        with pytest.raises(ValueError, match="was written by step records"):
+            run.write_chunks(3, "other", "records", frames[:1])
+        run.storage.delete(f"records/{files[0]}")
+        with pytest.raises(ConfigError, match=rf"{files[0]}: missing"):
+            run.read("records", 3)
+
+    @pytest.mark.usefixtures("small_ranges")
+    def test_readers_follow_a_compaction(self, run: RunDirectory) -> None:
+        """`status` or `report` opened the folder a moment before; a part that is missing after a
+        second look is an error."""
+        write(run, *range(4))
+        reader = RunDirectory.reader(run.name)
+        looks = []
+
+        @retry_if_compacted
+        def rows() -> int:
+            view = RunDirectory.reader(run.name)
+            looks.append(len(names(run)))
+            run.seal(*range(4))
+            return view.scan("claims").collect().height
+
+        assert rows() == run.counts()["claims"]
+        assert looks == [8, 2]
+        assert reader.read("claims", 2).equals(expected(2))
+        run.storage.delete(*run.storage.names("claims"))
+        with pytest.raises(ConfigError, match="missing"):
+            rows()
+
+    # Other files
+
+    def test_scores_have_the_bytes_that_a_disk_has(self, run: RunDirectory, tmp_path: Path) -> None:
+        """The place leaves no trace; a damaged file is refused."""
+        run.write_scores([scores(0, 3), scores(3, 5)])
+        with RunDirectory(tmp_path / "other") as local:
+            local.write_scores([scores(0, 5)])
+        content = local.storage.read("scores.parquet")
+        assert run.storage.read("scores.parquet") == content
+        run.check_scores()
+        run.storage.write("scores.parquet", content[:-1])
+        with pytest.raises(ConfigError, match=r"scores\.parquet: damaged: not what was written"):
+            run.check_scores()
+        run.write_scores([])
+        table = pl.scan_parquet(run.storage.address("scores.parquet"), glob=False).collect()
+        assert table.equals(SCORES.empty())
+
+    def test_small_files_are_read_back(self, run: RunDirectory) -> None:
+        """Settings, options, summary, note and events; a missing or damaged one is named."""
+        with pytest.raises(ConfigError, match=r"options\.json: missing"):
+            run.options()
+        run.write_options({"metrics": ["caspr"], "out": None})
+        assert run.summary() == {}
+        run.write_summary({"mean": {"caspr": 0.25}, "n": 3})
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            run.write_summary({"mean": float("nan")})
+        for view in views(run):
+            assert view.settings == {"seed": 0}
+            assert view.options() == {"metrics": ["caspr"], "out": None}
+            assert view.summary() == {"mean": {"caspr": 0.25}, "n": 3}
+        for name, read in (("options.json", run.options), ("summary.json", run.summary)):
+            path = f".state/{name}" if name == "options.json" else name
+            run.storage.write(path, b"{")
+            with pytest.raises(ConfigError, match=rf"{name}: damaged"):
+                read()
+
+    def test_notes_and_events(self, run: RunDirectory) -> None:
+        """A line an event, in UTC; the last note with its time."""
+        assert run.note() is None
+        run.event("started", chunks=3, path=Path("x"))
+        run.write_note({"phase": "running"})
+        run.event("stopped")
+        run.__exit__(None, None, None)
+        assert (RunDirectory.reader(run.name).note() or {}).keys() == {"at", "phase"}
+        lines = run.storage.read("events.jsonl").splitlines()
+        first, second = map(json.loads, lines)
+        assert (first["kind"], first["chunks"], first["path"]) == ("started", 3, "x")
+        assert second["time"].endswith("+00:00")
+        run.__enter__()
+
+    def test_a_reader_takes_no_lock_and_writes_nothing(self, run: RunDirectory) -> None:
+        """`status` works while the run goes on, and sees that it does."""
+        run.write_parts(0, "decompose", {"claims": claims("a")})
+        reader = RunDirectory.reader(run.name)
+        assert reader.is_locked
+        assert reader.counts() == {"claims": 1}
+        assert reader.title == run.name.rpartition("/")[2]
+        for write in (
+            lambda: reader.event("x"),
+            lambda: reader.write_parts(0, "a", {}),
+            lambda: reader.check_settings({}),
+        ):
+            with pytest.raises(RuntimeError, match="not open for writing"):
+                write()
+        run.__exit__(None, None, None)
+        assert not reader.is_locked
+        run.__enter__()
+
+    def test_a_place_that_is_no_run_directory(self, where: Any) -> None:
+        """It is named; nothing is read or written before the lock is held."""
+        assert not RunDirectory.is_at(where)
+        with pytest.raises(ConfigError, match=f"{where}: not a run directory; there is no run.tom"):
+            RunDirectory.reader(where)
+        with pytest.raises(RuntimeError, match="not open"):
+            RunDirectory(where).has(0, "decompose")
+
+    def test_a_place_with_other_files_is_refused(self, where: Any) -> None:
+        """`--out ~` by mistake writes nothing."""
+        storage = RunDirectory(where).storage
+        storage.write("thesis/chapter.tex", b"x")
+        with pytest.raises(ConfigError, match=r"a folder with other files \(thesis\)"):
+            RunDirectory(where).__enter__()
+        assert list(storage.names()) == ["thesis/chapter.tex"]
+        assert not storage.exists(".lock")
+
+    def test_a_refused_run_leaves_nothing(self, where: Any) -> None:
+        """A run that was refused before it made anything leaves no file."""
+        with pytest.raises(ConfigError, match="no such model"), RunDirectory(where) as run:
+            raise ConfigError("no such model")
+        assert not list(run.storage.names())
+        assert not run.storage.exists(".lock")
+
+    def test_a_removed_run_directory_is_gone(self, run: RunDirectory, where: Any) -> None:
+        """`map` keeps none when its result is whole."""
+        write(run, 0, 1)
+        run.remove()
+        run.__exit__(None, None, None)
+        assert not RunDirectory.is_at(where)
+        assert not list(run.storage.names())
+        run.__enter__()
+        assert not run.all_steps()
+
+
+def reopen(run: RunDirectory) -> None:
+    """End the writer, and open the run directory again."""
+    run.__exit__(None, None, None)
+    run.__enter__()

@@ -1,0 +1,31 @@
+"""Served models of the tests, and waits that no test waits for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tenacity import wait_random_exponential
+
+from claimscore import retry
+from claimscore.config import EncoderConfig
+from claimscore.pipeline.encoders import load_model
+from claimscore.pipeline.encoders.served import servers
+from tests.support.tei_server import Tei
+
+PAIRS = [(f"The room {i % 9} was clean.", f"Nobody {i} was there.") for i in range(30)]
+TEXTS = [f"The room {i} was clean." for i in range(30)]
+
+
+def classifier(server: Tei, **options: Any) -> Any:
+    return load_model("nli", EncoderConfig(nli=f"tei:{server.address}", **options))
+
+
+def embedder(server: Tei, **options: Any) -> Any:
+    return load_model("embedder", EncoderConfig(embedder=f"tei:{server.address}", **options))
+
+
+def make_hasty(patch: pytest.MonkeyPatch) -> None:
+    """Attempts follow one another at once, and nobody waits long for a server to start."""
+    patch.setattr(retry, "_backoff", wait_random_exponential(multiplier=0.002, max=0.02))
+    patch.setattr(servers, "PATIENCE_S", 0.2)

@@ -1,0 +1,412 @@
+"""A damaged database: noticed, said, set aside, and what can be read of it saved."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from claimscore.cache.database import Database
+from claimscore.cache.store import DiskCache
+from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
+from tests.support.cache_samples import entries, entry, filled, key, opened, overwrite, sql
+
+N = 60
+
+
+def set_format(database: Path, value: object) -> None:
+    sql(database.parent, "UPDATE Settings SET value = ? WHERE key = 'claimscore'", value)
+
+
+OPENING = [
+    # SQLite reads nothing of a file whose first page is gone
+    pytest.param(lambda db: overwrite(db, 0, b"garbage"), "not a database", False, id="magic"),
+    pytest.param(lambda db: overwrite(db, 44, b"\0\0\0\x09"), "format", False, id="schema format"),
+    pytest.param(lambda db: overwrite(db, 100, b"\x05" * 900), "malformed", False, id="schema"),
+    pytest.param(lambda db: db.write_bytes(b""), "emptied", False, id="emptied"),
+    pytest.param(lambda db: db.write_bytes(b"text" * 999), "not a database", False, id="text"),
+    # the rows are not touched
+    pytest.param(lambda db: overwrite(db, 18, b"\x09"), "readonly", True, id="write version"),
+    pytest.param(lambda db: set_format(db, "{}"), "format cannot be read", True, id="format"),
+    pytest.param(lambda db: set_format(db, None), "format cannot be read", True, id="no format"),
+]
+
+
+@pytest.mark.parametrize(("damage", "why", "rows_are_there"), OPENING)
+def test_a_damaged_file_is_set_aside_at_opening(
+    tmp_path: Path, damage: Callable[[Path], None], why: str, rows_are_there: bool
+):
+    """The run goes on with the rows that SQLite can read; the damaged file is kept, and said."""
+    database = filled(tmp_path / "cache", N)
+    damage(database)
+    damaged = database.read_bytes()
+    heard: list[str] = []
+    cache = DiskCache(tmp_path / "cache", on_notice=heard.append)
+    assert (tmp_path / "cache" / "cache.db.damaged-1").read_bytes() == damaged
+    (notice,) = cache.notices
+    assert heard == [notice] == cache.recoveries
+    assert why in notice
+    assert "cache.db.damaged-1" in notice
+    expected = entries(N) if rows_are_there else {}
+    losses = "none is known to be lost" if rows_are_there else "how many are lost is not known"
+    assert f"{len(expected):,} answers were saved, {losses}" in notice
+    assert cache.get_many(list(entries(N))) == expected
+    cache.put_many(entries(N))
+    assert cache.stats().entries == N
+    cache.close()
+    with opened(tmp_path / "cache") as again:
+        assert again.get_many(list(entries(N))) == entries(N)
+        assert again.notices == []
+
+
+def damage_pages(database: Path, pages: Iterable[int]) -> None:
+    for page in pages:
+        overwrite(database, page * 4096, b"\xaa" * 4096)
+
+
+def leaf_pages(database: Path) -> list[int]:
+    """The pages that hold rows of the cache, more than one."""
+    pages = range(1, database.stat().st_size // 4096)
+    content = database.read_bytes()
+    return [
+        number
+        for number in pages
+        if content[number * 4096] == 0x0D and b'{"v":1' in content[number * 4096 :][:4096]
+    ]
+
+
+@pytest.mark.parametrize("which", [[0], [1, 2], [-1], [0, 4, 5, -1]], ids=str)
+def test_what_is_lost_is_counted(tmp_path: Path, which: list[int]):
+    """The first, the last and some pages between are gone; SQLite steps over them."""
+    database = filled(tmp_path / "cache", N)
+    leaves = leaf_pages(database)
+    damage_pages(database, [leaves[n] for n in which])
+    with opened(tmp_path / "cache") as cache:
+        cache.recover("for a test")
+        kept = cache.get_many(list(entries(N)))
+        n_lost = N - len(kept)
+        assert kept.items() <= entries(N).items()
+        assert 0 < n_lost <= 5 * len(which)  # at most five of the samples fit on a page
+        assert f"{len(kept)} answers were saved, about {n_lost} are lost" in cache.notices[0]
+
+
+def test_rows_on_every_other_page_are_taken_over(tmp_path: Path):
+    """However the damage lies, a sound page gives all of its rows."""
+    database = filled(tmp_path / "cache", 600)
+    leaves = leaf_pages(database)
+    damage_pages(database, leaves[::2])
+    with opened(tmp_path / "cache") as cache:
+        cache.recover("for a test")
+        assert len(cache.get_many(list(entries(600)))) > 200
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        pytest.param(lambda cache: cache.get_many(list(entries(N))), id="get"),
+        pytest.param(lambda cache: cache.put_many(entries(N)), id="put"),
+    ],
+)
+def test_damage_in_use_is_mended_in_use(tmp_path: Path, use: Callable[[DiskCache], object]):
+    """A page that is found broken in the middle of a run does not end the run."""
+    database = filled(tmp_path / "cache", N)
+    with opened(tmp_path / "cache") as cache:  # behind SQLite's back
+        damage_pages(database, range(3, database.stat().st_size // 4096, 2))
+        use(cache)
+        assert "cache.db.damaged-1" in cache.notices[0]
+        left = cache.get_many(list(entries(N)))
+        assert left.items() <= entries(N).items()
+        cache.put_many(entries(N))
+        assert cache.get_many(list(entries(N))) == entries(N)
+        assert len(cache.notices) == 1
+
+
+def test_damage_is_set_aside_once_a_time(tmp_path: Path):
+    """A second damaged file does not overwrite the first."""
+    database = filled(tmp_path / "cache", 3)
+    for number in (1, 2):
+        overwrite(database, 0, b"garbage")
+        opened(tmp_path / "cache").__enter__().close()
+        assert (tmp_path / "cache" / f"cache.db.damaged-{number}").exists()
+
+
+def test_the_write_ahead_log_goes_along(tmp_path: Path):
+    """What was committed and only lies in the log is saved, and the log kept with its file."""
+    filled(tmp_path, N)
+    with opened(tmp_path) as cache:
+        cache.put_many(entries(N, start=N))
+        cache.recover("for a test")
+        assert cache.get_many(list(entries(2 * N))) == entries(2 * N)
+    assert (tmp_path / "cache.db.damaged-1-wal").stat().st_size > 0
+
+
+def test_the_newest_version_of_an_answer_is_saved(tmp_path: Path):
+    """Where a page and its older copy are both readable, the later purchase counts."""
+    filled(tmp_path, 5)
+    with opened(tmp_path) as cache:
+        cache.put_many({key(2): entry(77)})
+        cache.recover("for a test")
+        assert cache.get_many([key(2)]) == {key(2): entry(77)}
+
+
+# -- what must not be taken for damage
+
+
+def test_a_bug_in_a_statement_is_no_damage(tmp_path: Path):
+    """An error of ours that SQLite words like damage must not cost a sound file."""
+    filled(tmp_path, 3)
+    with opened(tmp_path) as cache:
+        with pytest.raises(ConfigError, match="no such table"):
+            cache._use(lambda database: database.select("SELECT * FROM nonsense"))
+        assert cache.notices == []
+    assert not list(tmp_path.glob("*damaged*"))
+
+
+def test_a_cache_removed_by_hand_begins_anew(tmp_path: Path):
+    """`rm cache.db` while a run uses it: later answers are kept in a new file."""
+    with opened(tmp_path) as cache:
+        cache.put_many(entries(3))
+        (tmp_path / "cache.db").unlink()
+        cache.put_many({key(9): entry(9)})
+        assert cache.get_many(list(entries(10))) == {key(9): entry(9)}
+    with opened(tmp_path) as cache:
+        assert list(cache.get_many(list(entries(10)))) == [key(9)]
+
+
+# -- several at once
+
+
+def test_who_had_the_damaged_file_open_goes_on_with_the_new_one(tmp_path: Path):
+    """What another user of the folder puts after the rescue is in the new file, and stays
+    there when they close the old one."""
+    database = filled(tmp_path, N)
+    with opened(tmp_path) as one:
+        with opened(tmp_path) as other:
+            other.put_many({key(100): entry(100)})
+            one.recover("for a test")
+            other.put_many({key(101): entry(101)})
+            one.put_many({key(102): entry(102)})
+            assert len(other.get_many(list(entries(103)))) == N + 3
+        assert len(one.get_many(list(entries(103)))) == N + 3
+        assert database.with_name("cache.db-wal").exists()
+    with opened(tmp_path) as cache:
+        assert len(cache.get_many(list(entries(103)))) == N + 3
+
+
+def test_damage_that_another_has_mended_is_not_mended_again(tmp_path: Path):
+    """Both had met it in the same file; the second finds a new one in its place."""
+    filled(tmp_path, N)
+    with opened(tmp_path) as one, opened(tmp_path) as other:
+        one.recover("for a test")
+        other.recover("the same damage")
+        assert other.notices == []
+        assert other.get_many(list(entries(N))) == entries(N)
+    assert [path.name for path in tmp_path.glob("*damaged-?")] == ["cache.db.damaged-1"]
+
+
+def test_a_file_cut_off_in_use_does_not_kill_the_process(tmp_path: Path):
+    """As `cp old.db cache.db` does. A file that is mapped into memory would (SIGBUS)."""
+    code = (
+        "import os, pathlib, sys\n"
+        "from tests.support.cache_samples import *\n"
+        "folder = pathlib.Path(sys.argv[1])\n"
+        "filled(folder, 300)\n"
+        "with opened(folder) as cache:\n"
+        "    cache.put_many(entries(1, start=999))\n"
+        "    cache.get_many(list(entries(300)))\n"
+        "    os.truncate(folder / 'cache.db', 20 * 4096)\n"
+        "    cache._use(lambda database: database.select('PRAGMA shrink_memory'))\n"
+        "    print(len(cache.get_many(list(entries(300)))), len(cache.notices))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    n_left, n_notices = done.stdout.split()
+    assert (done.returncode, int(n_left) > 20, n_notices) == (0, True, "1")
+
+
+def test_a_database_is_set_aside_once_by_many(tmp_path: Path):
+    """Threads and processes that meet the damage at the same time: one of them mends it."""
+    set_format(filled(tmp_path / "cache", N), "{}")
+    code = (
+        "import pathlib, sys\n"
+        "from tests.support.cache_samples import *\n"
+        "with opened(pathlib.Path(sys.argv[1])) as cache:\n"
+        "    sys.stdin.readline()\n"
+        "    assert cache.get_many(list(entries(60))) == entries(60), 'lost'\n"
+        "    print(len(cache.notices))\n"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path / "cache")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    notices = [int(process.communicate("go\n")[0]) for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4
+    assert sum(notices) == 1
+    assert [path.name for path in (tmp_path / "cache").glob("*damaged*")] == ["cache.db.damaged-1"]
+
+
+def test_threads_share_a_rescue(tmp_path: Path):
+    """Readers and writers of one cache, as the engine has them, while its file is replaced."""
+    database = filled(tmp_path, N)
+    with opened(tmp_path) as cache:
+        overwrite(database, 3 * 4096, b"\xaa" * (database.stat().st_size - 3 * 4096))
+        errors: list[BaseException] = []
+
+        def work(number: int) -> None:
+            try:
+                for turn in range(20):
+                    cache.get_many(list(entries(N)))
+                    cache.put_many({key(1000 + 20 * number + turn): entry(number)})
+            except BaseException as exc:
+                errors.append(exc)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+        assert len(cache.notices) == 1
+        assert len(cache.get_many([key(number) for number in range(1000, 1080)])) == 80
+
+
+@pytest.mark.parametrize("step", range(8))
+def test_a_rescue_survives_a_kill_between_its_steps(
+    tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Whoever opens the cache next finishes what the killed one began; nothing is lost."""
+    filled(tmp_path, N)
+    n_steps = 0
+
+    class Killed(BaseException):
+        pass
+
+    def counting(function):
+        def wrapped(*arguments, **options):
+            nonlocal n_steps
+            n_steps += 1
+            if n_steps > step:
+                raise Killed
+            return function(*arguments, **options)
+
+        return wrapped
+
+    with opened(tmp_path) as killed, monkeypatch.context() as patched:
+        killed.put_many(entries(N, start=N))  # in the log
+        for name in ("rename", "replace", "unlink"):
+            patched.setattr(Path, name, counting(getattr(Path, name)))
+        with contextlib.suppress(Killed):
+            killed.recover("for a test")
+    with opened(tmp_path) as cache:
+        assert cache.get_many(list(entries(2 * N))) == entries(2 * N)
+        assert not (tmp_path / "cache.db.recovering").exists()
+        cache.recover("what the killed one left is not in the way")
+    assert n_steps == step + 1 or step > 5  # there are no more steps
+
+
+def test_a_cache_that_is_always_damaged_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A disk that breaks everything written to it: an error, not an endless rescue."""
+    filled(tmp_path, 3)
+
+    def broken(*_: object) -> object:
+        error = sqlite3.DatabaseError("database disk image is malformed")
+        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise error
+
+    with opened(tmp_path) as cache:
+        monkeypatch.setattr(Database, "look_up", broken)
+        with pytest.raises(ConfigError, match="damaged"):
+            cache.get_many([key(1)])
+        assert len(list(tmp_path.glob("cache.db.damaged-?"))) == 2
+
+
+# -- any bytes
+
+SEEDS = range(24)
+
+
+def scratch(path: Path, dice: random.Random, n_runs: int) -> None:
+    """Overwrite random places with random bytes."""
+    size = path.stat().st_size
+    for _ in range(n_runs):
+        overwrite(path, dice.randrange(size), dice.randbytes(dice.choice((1, 1, 8, 100, 5000))))
+
+
+def use_and_check(cache: DiskCache) -> None:
+    found = cache.get_many(list(entries(N)))
+    assert found.items() <= entries(N).items()
+    cache.put_many(entries(5, start=N))
+    assert cache.get_many(list(entries(5, start=N))) == entries(5, start=N)
+    cache.put_many({k: e for k, e in entries(N).items() if k not in found})
+    assert cache.get_many(list(entries(N))) == entries(N)
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sound") / "cache"
+    filled(folder, N - 10)
+    with opened(folder) as cache:
+        cache.put_many(entries(10, start=N - 10))
+        shutil.copytree(folder, folder.with_name("copy"))  # with its write-ahead log
+    return folder.with_name("copy")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_any_damage_before_opening(tmp_path: Path, sound: Path, seed: int):
+    """Never a crash, never a wrong answer; what is missing can be bought and kept."""
+    dice = random.Random(seed)
+    folder = tmp_path / "cache"
+    shutil.copytree(sound, folder)
+    scratch(folder / dice.choice(("cache.db", "cache.db", "cache.db-wal")), dice, 1 + seed // 4)
+    with opened(folder) as cache:
+        use_and_check(cache)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_any_damage_in_use(tmp_path: Path, sound: Path, seed: int):
+    """The same while the file is open; cut off as well."""
+    dice = random.Random(1000 + seed)
+    folder = tmp_path / "cache"
+    shutil.copytree(sound, folder)
+    with opened(folder) as cache:
+        cache.get_many([key(1)])
+        database = folder / "cache.db"
+        if seed % 4 == 0:
+            os.truncate(database, dice.randrange(database.stat().st_size))
+        else:
+            scratch(database, dice, 1 + seed // 4)
+        use_and_check(cache)
+
+
+def test_errors_are_ours_where_nothing_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """No room for the new file: said as such, and everything stays for the next time."""
+    database = filled(tmp_path, 3)
+    set_format(database, "{}")
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Database, "write", full)
+    with pytest.raises(StoppedEarly, match="full") as raised:
+        DiskCache(tmp_path)
+    assert isinstance(raised.value, ClaimscoreError)
+    monkeypatch.undo()
+    with opened(tmp_path) as cache:
+        assert cache.get_many(list(entries(3))) == entries(3)

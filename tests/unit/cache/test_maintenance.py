@@ -1,0 +1,290 @@
+"""`verify` finds and names every damage and repairs it; `prune` and `stats` tell the truth."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from claimscore.cache.database import NewRow, readable_rows
+from claimscore.cache.entry import Entry, encode_entry
+from claimscore.cache.maintenance import DamagedEntry, age_s, details, prune, verify
+from claimscore.cache.store import DiskCache
+from claimscore.errors import ConfigError
+from claimscore.types import Completion
+from tests.support.cache_samples import entries, entry, filled, key, opened, overwrite, sql
+
+NOW = 1_750_000_000.0
+DAY = 86400.0
+
+
+# -- verify
+
+
+def test_a_sound_cache_is_clean(tmp_path: Path):
+    """Nothing is found, nothing is written."""
+    filled(tmp_path, 30)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with opened(tmp_path) as cache:
+        found = verify(cache, repair=True)
+    assert found.is_clean
+    assert (found.entries, found.damaged, found.unrepaired) == (30, 0, False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+DAMAGE = [
+    pytest.param("value = CAST(replace(value, '4', '5') AS BLOB)", "", id="text"),
+    pytest.param("value = 'text'", "form", id="no bytes"),
+    pytest.param("value = substr(value, 1, 100)", "checksum", id="cut off"),
+    pytest.param("value = CAST('x' AS BLOB)", "form", id="something else"),
+    pytest.param("value = NULL", "form", id="nothing"),
+    pytest.param("mode = 4", "form", id="mode of a pickle"),
+    pytest.param("mode = 2, filename = '../../etc/passwd'", "form", id="mode of a file"),
+    pytest.param("raw = 0", "form", id="key of a pickle"),
+    pytest.param("key = 'other'", "checksum", id="other key"),
+    pytest.param("key = CAST(X'ff00' AS TEXT)", "checksum", id="no text"),
+]
+
+
+@pytest.mark.parametrize(("change", "reason"), DAMAGE)
+def test_a_damaged_entry_is_named_and_set_aside(tmp_path: Path, change: str, reason: str):
+    """With key and reason; the file that is set aside has every bit, and it is bought again."""
+    filled(tmp_path, 30)
+    sql(tmp_path, f"UPDATE Cache SET {change} WHERE key = ?", key(4))
+    with opened(tmp_path) as cache:
+        named: list[DamagedEntry] = []
+        found = verify(cache, on_damage=named.append)
+        assert (found.entries, found.damaged, found.unrepaired) == (30, 1, True)
+        assert "--repair" in found.text()
+        assert [reason in damaged.reason for damaged in named] == [True]
+        damaged_value = cache._database.select("SELECT value FROM Cache WHERE rowid = 5")
+        repaired = verify(cache, repair=True)
+        assert repaired.set_aside == tmp_path / "cache.db.damaged-1"
+        assert not repaired.unrepaired
+        assert not repaired.is_clean
+        assert cache.stats().entries == 29
+        cache.put_many({key(4): entry(4)})
+        assert cache.get_many(list(entries(30))) == entries(30)
+    with opened(tmp_path) as cache:
+        assert verify(cache).is_clean
+    rows = {row.rowid: row.value for row in readable_rows(tmp_path / "cache.db.damaged-1")}
+    assert [(rows[5],)] == damaged_value
+    assert (tmp_path / "cache.db.damaged-1").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_changed_byte_of_a_value_is_found(tmp_path: Path, seed: int):
+    """By `verify` and by `get_many`, wherever in the value it is."""
+    dice = random.Random(seed)
+    filled(tmp_path, 10)
+    number = dice.randrange(10)
+    value = bytearray(encode_entry(key(number), entry(number)))
+    value[dice.randrange(len(value))] ^= dice.randrange(1, 256)
+    sql(tmp_path, "UPDATE Cache SET value = ? WHERE key = ?", bytes(value), key(number))
+    with opened(tmp_path) as cache:
+        named: list[DamagedEntry] = []
+        verify(cache, on_damage=named.append)
+        assert [damaged.key for damaged in named] == [key(number)]
+        assert cache.get_many(list(entries(10))).keys() == entries(10).keys() - {key(number)}
+
+
+def test_sound_entries_between_damaged_ones_stay(tmp_path: Path):
+    """More than one step of the walk; what the first repair set aside is not overwritten."""
+    filled(tmp_path, 1200)
+    with opened(tmp_path) as cache:
+        for number in (1, 2):
+            sql(tmp_path, "UPDATE Cache SET value = X'00' WHERE rowid % 2 = 0")
+            found = verify(cache, repair=True)
+            assert (found.entries, found.damaged) == (1200 // number, 600 // number)
+            assert found.set_aside == tmp_path / f"cache.db.damaged-{number}"
+            assert cache.stats().entries == 600 // number
+        assert details(cache).set_aside == ["cache.db.damaged-1", "cache.db.damaged-2"]
+
+
+@pytest.mark.parametrize("repair", [True, False])
+def test_a_cache_in_use_is_checked(tmp_path: Path, repair: bool):
+    """What a run puts meanwhile, the damaged answer too, is met or not, and never lost."""
+    filled(tmp_path, 600)
+    sql(tmp_path, "UPDATE Cache SET value = X'00' WHERE key = ?", key(1))
+    with opened(tmp_path) as cache, opened(tmp_path) as run:
+        new = {key(1): entry(1), key(1000): entry(1000)}
+        verify(cache, repair=repair, on_damage=lambda _: run.put_many(new))
+        assert cache.get_many([*entries(600), *new]) == entries(600) | new
+        assert run.get_many(list(new)) == new
+
+
+def index_page(database: Path) -> int:
+    """A page of the index of keys: it has a key, but no answer."""
+    content = database.read_bytes()
+    for number in range(1, len(content) // 4096):
+        page = content[4096 * number : 4096 * (number + 1)]
+        if page[0] == 0x0A and key(1).encode()[:8] in page:
+            return number
+    raise AssertionError("no such page")
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["page", "one key of it"])
+def test_a_damaged_index_is_found_and_made_anew(tmp_path: Path, whole: bool):
+    """Answers that are there but cannot be found are paid for twice: the check sees them."""
+    database = filled(tmp_path, 20)
+    at = index_page(database) * 4096
+    if whole:
+        overwrite(database, at, b"\xaa" * 4096)
+    else:
+        page = database.read_bytes()[at : at + 4096]
+        overwrite(database, at + page.index(key(1).encode()[:8]), b"zzzz")
+    with opened(tmp_path) as cache:
+        found = verify(cache)
+        assert found.problems
+        assert found.unrepaired
+        verify(cache, repair=True)
+        assert "cache.db.damaged-1" in cache.notices[0]
+        assert cache.get_many(list(entries(20))) == entries(20)
+    with opened(tmp_path) as cache:
+        assert verify(cache).is_clean
+
+
+def test_a_damaged_page_does_not_end_the_check(tmp_path: Path):
+    """What SQLite cannot walk over is reported, and the rows that are left are taken over."""
+    database = filled(tmp_path, 60)
+    with opened(tmp_path) as cache:
+        for page in range(8, 20):
+            overwrite(database, page * 4096, b"\xaa" * 4096)
+        found = verify(cache)
+        assert any("malformed" in problem for problem in found.problems)
+        assert cache.notices == []
+        verify(cache, repair=True)
+        assert 0 < verify(cache).entries < 60
+
+
+def test_damage_found_at_opening_is_reported(tmp_path: Path):
+    """`cache verify` must not say that all is well after it has just lost something."""
+    overwrite(filled(tmp_path, 5), 0, b"garbage")
+    with opened(tmp_path) as cache:
+        found = verify(cache)
+    assert not found.is_clean
+    assert not found.unrepaired
+    assert found.problems == cache.notices
+
+
+# -- prune
+
+
+def aged(folder: Path, n: int) -> None:
+    """Answer number k was bought k days ago."""
+    with opened(folder) as cache:
+        cache.put_rows(
+            [NewRow(key(k), encode_entry(key(k), entry(k)), NOW - k * DAY) for k in range(n)]
+        )
+
+
+def days_left(cache: DiskCache, n: int) -> list[int]:
+    found = cache.get_many([key(number) for number in range(n)])
+    return [number for number in range(n) if key(number) in found]
+
+
+def test_what_is_older_goes(tmp_path: Path):
+    """Entries and bytes are told, the others stay; doing it again finds nothing."""
+    aged(tmp_path, 1200)
+    n_bytes = sum(len(encode_entry(key(n), entry(n))) for n in range(31, 1200))
+    with opened(tmp_path) as cache:
+        dry = prune(cache, 30 * DAY, dry_run=True, now=NOW)
+        assert "would be removed" in dry.text(dry_run=True)
+        assert cache.stats().entries == 1200
+        assert prune(cache, 30 * DAY, now=NOW) == dry == (1169, n_bytes)
+        assert days_left(cache, 1200) == list(range(31))
+        assert cache.stats().entries == 31
+        assert prune(cache, 30 * DAY, now=NOW).entries == 0
+
+
+def test_a_clock_that_was_wrong_removes_nothing(tmp_path: Path):
+    """Answers from the future, and those without a time, are not old."""
+    filled(tmp_path, 3)
+    sql(tmp_path, "UPDATE Cache SET store_time = NULL WHERE key = ?", key(1))
+    with opened(tmp_path) as cache:
+        assert prune(cache, 0.0, now=NOW - 1e9).entries == 0
+        assert prune(cache, 1.0, now=1e12).entries == 2
+        assert days_left(cache, 3) == [1]
+
+
+def test_the_file_shrinks(tmp_path: Path):
+    """Removing old answers makes room on the disk."""
+    aged(tmp_path, 600)
+    before = (tmp_path / "cache.db").stat().st_size
+    with opened(tmp_path) as cache:
+        prune(cache, 30 * DAY, now=NOW)
+    assert (tmp_path / "cache.db").stat().st_size < before / 5
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30d", 2_592_000), ("12h", 43_200), ("90m", 5400), ("2w", 1_209_600), (" 1.5 h ", 5400)],
+)
+def test_ages(text: str, seconds: float):
+    """As people write them."""
+    assert age_s(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "30", "d", "-1d", "1y", "1d2h", "nan", "1e9d"])
+def test_what_is_no_age(text: str):
+    """Said with examples; nothing is removed on a guess."""
+    with pytest.raises(ConfigError, match="30d, 12h"):
+        age_s(text)
+
+
+# -- stats
+
+
+def test_what_a_cache_holds(tmp_path: Path):
+    """Counted from the rows, not from a counter."""
+    aged(tmp_path, 50)
+    sql(tmp_path, "UPDATE Settings SET value = 99 WHERE key = 'count'")
+    with opened(tmp_path) as cache:
+        found = details(cache)
+        assert cache.stats().entries == 50
+    assert (found.entries, found.rejected) == (50, 8)
+    assert found.n_bytes == sum(len(encode_entry(key(n), entry(n))) for n in range(50))
+    assert found.file_bytes >= found.n_bytes
+    assert (found.oldest, found.newest) == (NOW - 49 * DAY, NOW)
+    assert found.models == {"m0": 25, "m1": 25}
+    assert (found.to_json()["format"], found.to_json()["newest"]) == (1, "2025-06-15T15:06:40Z")
+
+
+def test_strange_models_and_rows_are_counted(tmp_path: Path):
+    """Quotes in a model's name, what is no character, and rows that are not ours."""
+    models = ['a "b" \\ c', "é\ud800"]
+    with opened(tmp_path) as cache:
+        cache.put_many({key(n): Entry(Completion("t", model)) for n, model in enumerate(models)})
+        sql(tmp_path, "INSERT INTO Cache (key, raw, mode, value) VALUES ('x', 1, 1, NULL)")
+        sql(tmp_path, "INSERT INTO Cache (key, raw, mode, value) VALUES ('y', 1, 1, 'text')")
+        found = details(cache)
+    assert found.models == {models[0]: 1, "é\\xed\\xa0\\x80": 1, "?": 2}
+    assert found.entries == 4
+
+
+def test_rejected_is_what_the_entry_says(tmp_path: Path):
+    """Not what its text or its reason quotes."""
+    quoted = '"rejected":null}}'
+    with opened(tmp_path) as cache:
+        cache.put_many(
+            {key(1): Entry(Completion(quoted, "m"), quoted), key(2): Entry(Completion(quoted, "m"))}
+        )
+        assert details(cache).rejected == 1
+
+
+def test_an_empty_cache(tmp_path: Path):
+    """Zeros, and no times."""
+    with opened(tmp_path) as cache:
+        found = details(cache)
+    assert (found.entries, found.oldest, found.models) == (0, None, {})
+    assert found.text().startswith("0 answers")
+
+
+def test_a_time_that_no_calendar_has(tmp_path: Path):
+    """A damaged time of purchase is not shown, and does not end the listing."""
+    filled(tmp_path, 2)
+    sql(tmp_path, "UPDATE Cache SET store_time = 1e300 WHERE key = ?", key(1))
+    with opened(tmp_path) as cache:
+        assert details(cache).to_json()["newest"] is None
+        assert entries(2) == cache.get_many(list(entries(2)))

@@ -1,0 +1,327 @@
+"""The store of paid answers: one contract for both caches, and the dangers of the disk."""
+
+from __future__ import annotations
+
+import os
+import pickle  # noqa: TID251 - only to plant what must never be loaded
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import diskcache
+import pytest
+
+from claimscore.cache.base import Cache, MemoryCache
+from claimscore.cache.database import BytesDisk, NewRow, Writer
+from claimscore.cache.entry import Entry, encode_entry
+from claimscore.cache.maintenance import prune, verify
+from claimscore.cache.store import DiskCache
+from claimscore.errors import ConfigError
+from claimscore.types import Completion, Usage
+
+ENTRY = Entry(Completion('{"claims": ["Größe"]}', "m", "stop", Usage(12, 7)))
+REFUSED = Entry(Completion("", "m", "length"), "the answer was cut off")
+
+
+@pytest.fixture(params=["memory", "disk"])
+def cache(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cache]:
+    made: Cache = MemoryCache() if request.param == "memory" else DiskCache(tmp_path / "cache")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[DiskCache]:
+    made = DiskCache(tmp_path / "cache")
+    yield made
+    made.close()
+
+
+def sql(cache: DiskCache, statement: str, *values: object) -> None:
+    with sqlite3.connect(cache.folder / "cache.db") as connection:
+        connection.execute(statement, values)
+    connection.close()
+
+
+def test_what_was_put_is_got(cache: Cache):
+    """Entries come back equal, rejected ones with their reason; others are left out."""
+    cache.put_many({"a": ENTRY, "b": REFUSED})
+    assert cache.get_many(["b", "c", "a"]) == {"a": ENTRY, "b": REFUSED}
+    assert cache.stats().entries == 2
+
+
+def test_a_second_put_replaces(cache: Cache):
+    """A damaged entry that was bought again takes the place of the old one."""
+    cache.put_many({"a": ENTRY})
+    cache.put_many({"a": REFUSED})
+    assert cache.get_many(["a"]) == {"a": REFUSED}
+
+
+def test_entries_outlive_the_process(tmp_path: Path):
+    """What `put_many` returned for is there after the process has died without closing."""
+    code = (
+        "import os, pathlib, sys\n"
+        "from tests.unit.cache.test_store import DiskCache, ENTRY\n"
+        "DiskCache(pathlib.Path(sys.argv[1])).put_many({'a': ENTRY})\n"
+        "os._exit(9)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "cache")], check=False)
+    cache = DiskCache(tmp_path / "cache")
+    assert cache.get_many(["a"]) == {"a": ENTRY}
+    cache.close()
+
+
+def test_two_caches_share_a_folder(tmp_path: Path):
+    """Several processes may use one folder at a time; each sees what the others bought."""
+    one, other = DiskCache(tmp_path / "cache"), DiskCache(tmp_path / "cache")
+    one.put_many({"a": ENTRY})
+    other.put_many({"b": REFUSED})
+    assert one.get_many(["a", "b"]) == other.get_many(["a", "b"])
+    one.close()
+    other.close()
+
+
+def test_put_many_is_all_or_nothing(disk: DiskCache):
+    """A group that cannot be written leaves nothing half-written behind."""
+    broken = Entry(Completion(object(), "m"))  # type: ignore[arg-type]  # no JSON
+    with pytest.raises(TypeError):
+        disk.put_many({"a": ENTRY, "b": broken})
+    assert disk.get_many(["a", "b"]) == {}
+
+
+def test_a_write_that_fails_is_undone(disk: DiskCache):
+    """Also where it is not SQLite that fails; the next one finds no half-done transaction."""
+    row = NewRow("a", encode_entry("a", ENTRY))
+
+    def fail(writer: Writer) -> None:
+        writer.set(row.key, row.value)
+        raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        disk.write(fail)
+    assert disk.get_many(["a"]) == {}
+    disk.put_rows([row])
+    assert disk.get_many(["a"]) == {"a": ENTRY}
+
+
+@pytest.mark.parametrize("n", [0, 1, 500, 501, 1234])
+def test_any_number_of_keys_is_looked_up(cache: Cache, n: int):
+    """More than SQLite takes in one statement, none, and some twice."""
+    keys = [str(number) for number in range(n)]
+    cache.put_many(dict.fromkeys(keys[::2], ENTRY))
+    assert cache.get_many([*keys, *keys[:3]]) == dict.fromkeys(keys[::2], ENTRY)
+
+
+@pytest.mark.parametrize("value", [None, "text", 5, 0.5], ids=repr)
+def test_a_value_that_is_no_bytes_is_damage(disk: DiskCache, value: object):
+    """Whatever SQLite gives for a damaged row."""
+    disk.put_many({"a": ENTRY})
+    sql(disk, "UPDATE Cache SET value = ?", value)
+    assert disk.get_many(["a"]) == {}
+    assert disk.stats().damaged == 1
+    assert "`claimscore cache verify`" in disk.notices[0]
+
+
+def test_the_open_file_is_not_opened_again(disk: DiskCache, monkeypatch: pytest.MonkeyPatch):
+    """Closing any other handle of it would drop SQLite's locks in this process."""
+    opened: list[str] = []
+    plain = os.open
+
+    def noting(path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_EXCL == 0:
+            opened.append(os.fspath(path))
+        return plain(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", noting)
+    DiskCache(disk.folder).close()
+    assert {Path(path).name for path in opened} == {"cache.db.lock", "cache.db.in-flight"}
+
+
+def test_large_answers_stay_in_the_database(disk: DiskCache):
+    """No answer becomes a file of its own: a kill could leave half of it."""
+    large = Entry(Completion("x" * 200_000, "m"))
+    disk.put_many({"a": large})
+    assert disk.get_many(["a"]) == {"a": large}
+    assert not list(disk.folder.rglob("*.val"))
+
+
+class Payload:
+    """Unpickling this creates a file."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return Path.touch, (self.target,)
+
+
+@pytest.mark.parametrize("mode", [1, 4, 2, 3], ids=["raw", "pickle", "binary file", "text file"])
+def test_a_planted_pickle_as_value_is_not_run(disk: DiskCache, tmp_path: Path, mode: int):
+    """Whatever a row claims to be, it is bytes that we wrote or it is missing."""
+    target = tmp_path / "run"
+    payload = pickle.dumps(Payload(target))
+    sql(
+        disk,
+        "INSERT INTO Cache (key, raw, store_time, mode, value, filename) VALUES (?, 1, 0, ?, ?, ?)",
+        "a", mode, payload, "../../etc/passwd",
+    )  # fmt: skip
+    assert disk.get_many(["a"]) == {}
+    assert disk.stats().damaged == 1
+    assert not target.exists()
+
+
+def test_a_planted_pickle_as_key_is_not_run(disk: DiskCache, tmp_path: Path):
+    """Keys are no pickles either, not even where all of them are listed."""
+    target = tmp_path / "run"
+    sql(
+        disk,
+        "INSERT INTO Cache (key, raw, store_time, mode, value) VALUES (?, 0, 0, 1, ?)",
+        pickle.dumps(Payload(target)), b"x",
+    )  # fmt: skip
+    verify(disk)
+    prune(disk, -1e12)
+    assert not target.exists()
+    with (
+        diskcache.Cache(str(disk.folder), disk=BytesDisk) as ours,
+        pytest.raises(TypeError, match="did not write"),
+    ):
+        list(ours)
+    assert not target.exists()
+
+
+def test_nothing_is_ever_pickled(disk: DiskCache):
+    """Only bytes under text keys go in; diskcache's default would pickle the rest."""
+
+    def put(key: object, value: object, **options: object) -> None:
+        with pytest.raises(TypeError):
+            disk.write(lambda writer: writer.set(key, value, **options))
+
+    for key, value in [("a", {"x": 1}), ("a", "text"), (("a", 1), b"x"), (b"a", b"x")]:
+        put(key, value)
+    put("a", b"x", read=True)
+
+
+def test_a_planted_file_name_removes_no_file(disk: DiskCache, tmp_path: Path):
+    """diskcache removes the files of rows that go; no row of ours has one."""
+    victim = tmp_path / "victim"
+    victim.touch()
+    for key in ("a", "b"):
+        sql(
+            disk,
+            "INSERT INTO Cache (key, raw, store_time, mode, filename) VALUES (?, 1, 1, 2, ?)",
+            key, "../victim",
+        )  # fmt: skip
+    disk.put_many({"a": ENTRY})
+    assert prune(disk, 0.0, now=2.0).entries == 1
+    assert disk.get_many(["a", "b"]) == {"a": ENTRY}
+    assert victim.exists()
+
+
+def test_a_damaged_entry_is_bought_again(disk: DiskCache):
+    """Damage is counted, and a new answer heals it."""
+    disk.put_many({"a": ENTRY})
+    sql(disk, "UPDATE Cache SET value = ?", b'{"v":1,"sum":"0000000000000000","entry":{}}')
+    assert disk.get_many(["a"]) == {}
+    disk.put_many({"a": ENTRY})
+    assert disk.get_many(["a"]) == {"a": ENTRY}
+    assert disk.stats().damaged == 1
+
+
+def test_new_folders_are_private(tmp_path: Path):
+    """Folder, parents made for it, and database can be read by the user alone."""
+    cache = DiskCache(tmp_path / "parent" / "cache")
+    cache.put_many({"a": ENTRY})
+    for path in (tmp_path / "parent", cache.folder):
+        assert path.stat().st_mode & 0o777 == 0o700
+    for path in cache.folder.iterdir():
+        assert path.stat().st_mode & 0o077 == 0, path
+    cache.close()
+
+
+def test_a_folder_of_other_things_keeps_its_mode(tmp_path: Path):
+    """`--cache-dir .` must not lock others out of a shared folder; the answers stay private."""
+    tmp_path.chmod(0o755)
+    (tmp_path / "data.csv").touch()
+    DiskCache(tmp_path).close()
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "cache.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_unusable_folder_is_a_config_error(tmp_path: Path):
+    """The message names the folder and the way out."""
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"file/cache: .*--cache-dir"):
+        DiskCache(tmp_path / "file" / "cache")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_rights_is_a_config_error(tmp_path: Path):
+    """The message says what to do."""
+    tmp_path.chmod(0o500)
+    with pytest.raises(ConfigError, match="writable"):
+        DiskCache(tmp_path / "cache")
+
+
+# -- the format
+
+
+def test_diskcache_reads_what_we_write(disk: DiskCache):
+    """The table stays diskcache's: its own calls find every row, and its check is content."""
+    disk.put_many({str(number): ENTRY for number in range(20)})
+    disk.put_many({str(number): REFUSED for number in range(10)})  # rows that are there already
+    disk.close()
+    with diskcache.Cache(str(disk.folder)) as plain:
+        assert plain.get("3") == encode_entry("3", REFUSED)
+        assert len(plain) == 20
+        assert plain.eviction_policy == "none"
+        assert plain.volume() > 0
+
+
+def test_a_cache_without_a_number_has_the_first_format(tmp_path: Path):
+    """As the first version wrote it, with diskcache's own calls; then it is marked."""
+    with diskcache.Cache(str(tmp_path), eviction_policy="none", disk_min_file_size=2**31) as old:
+        old.set("a", encode_entry("a", ENTRY))
+    for _ in range(2):
+        cache = DiskCache(tmp_path)
+        assert cache.get_many(["a"]) == {"a": ENTRY}
+        assert cache.notices == []
+        cache.close()
+    with diskcache.Cache(str(tmp_path)) as plain:
+        assert plain.reset("claimscore") == '{"format": 1}'
+
+
+@pytest.mark.parametrize(("number", "maker"), [(2, "a newer"), (0, "an older")])
+def test_another_format_is_refused(disk: DiskCache, number: int, maker: str):
+    """What another version wrote is neither misread nor set aside, and the way out is named."""
+    disk.put_many({"a": ENTRY})
+    disk.close()
+    value = f'{{"format": {number}}}'
+    sql(disk, "UPDATE Settings SET value = ? WHERE key = 'claimscore'", value)
+    words = rf"made by {maker} claimscore \(format {number}; this one knows 1\).*`cache export`"
+    with pytest.raises(ConfigError, match=words):
+        DiskCache(disk.folder)
+    assert not list(disk.folder.glob("*damaged*"))
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        pytest.param("CREATE TABLE bookmarks (url TEXT)", "other tables", id="table"),
+        pytest.param("ALTER TABLE Cache RENAME COLUMN mode TO mude", "other tables", id="column"),
+        # diskcache would set SQLite's switches to whatever stands there
+        pytest.param(
+            "INSERT INTO Settings VALUES ('sqlite_writable_schema', 1)", "settings", id="setting"
+        ),
+    ],
+)
+def test_a_foreign_database_is_left_alone(disk: DiskCache, statement: str, words: str):
+    """`--cache-dir` of another program: nothing is renamed, nothing written into it."""
+    disk.close()
+    sql(disk, statement)
+    before = (disk.folder / "cache.db").read_bytes()
+    with pytest.raises(ConfigError, match=f"not a cache of claimscore .*{words}"):
+        DiskCache(disk.folder)
+    assert (disk.folder / "cache.db").read_bytes() == before
+    assert not list(disk.folder.glob("*damaged*"))

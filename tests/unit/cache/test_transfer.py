@@ -1,0 +1,230 @@
+"""`export` and `import`: the paid answers as one file, whole and checked."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from claimscore.cache.entry import encode_entry
+from claimscore.cache.maintenance import details
+from claimscore.cache.transfer import RefusedLine, export_answers, import_answers
+from claimscore.errors import ConfigError, StoppedEarly
+from tests.support.cache_samples import entries, entry, filled, key, opened, sql
+
+N = 30
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Path:
+    """A plain file with `N` answers."""
+    filled(tmp_path / "mine", N)
+    with opened(tmp_path / "mine") as cache:
+        assert export_answers(cache, tmp_path / "answers.jsonl") == (N, 0)
+    return tmp_path / "answers.jsonl"
+
+
+@pytest.mark.parametrize("name", ["answers.jsonl", "answers.jsonl.gz"])
+def test_a_colleague_gets_every_answer(tmp_path: Path, name: str):
+    """Equal entries with the time of their purchase; a second import adds nothing."""
+    filled(tmp_path / "mine", 1200)
+    sql(tmp_path / "mine", "UPDATE Cache SET store_time = 1700000000.25")
+    with opened(tmp_path / "mine") as cache:
+        assert export_answers(cache, tmp_path / name).entries == 1200
+    with opened(tmp_path / "theirs") as cache:
+        assert import_answers(cache, tmp_path / name) == (1200, 0, 0, False)
+        assert cache.get_many(list(entries(1200))) == entries(1200)
+        export_answers(cache, tmp_path / f"again-{name}")
+        assert (tmp_path / f"again-{name}").read_bytes() == (tmp_path / name).read_bytes()
+        assert import_answers(cache, tmp_path / name) == (0, 1200, 0, False)
+
+
+def test_the_file_is_private_and_tells_nothing_else(exported: Path):
+    """Only its owner can read it; it has no path, and is the same bytes each time."""
+    assert exported.stat().st_mode & 0o777 == 0o600
+    assert b"mine" not in exported.read_bytes()
+    lines = [json.loads(line) for line in exported.read_bytes().decode("utf-8", "surrogatepass").splitlines()]  # fmt: skip  # noqa: E501
+    assert lines[0] == {"claimscore": "cache export", "version": 1}
+    assert lines[-1] == {"entries": N}
+    assert {line["key"] for line in lines[1:-1]} == set(entries(N))
+    for name in ("one.gz", "other.gz"):
+        with opened(exported.parent / "mine") as cache:
+            export_answers(cache, exported.with_name(name))
+    packed = exported.with_name("one.gz").read_bytes()
+    assert packed == exported.with_name("other.gz").read_bytes()
+    assert gzip.decompress(packed) == exported.read_bytes()
+    assert b"one" not in packed
+    assert packed[4:8] == bytes(4)  # the time that gzip would write
+
+
+def test_damaged_entries_are_left_out(tmp_path: Path):
+    """A colleague gets what is sound; how many are not is said."""
+    filled(tmp_path / "mine", N)
+    sql(tmp_path / "mine", "UPDATE Cache SET value = X'00' WHERE key = ?", key(3))
+    sql(tmp_path / "mine", "UPDATE Cache SET mode = 4 WHERE key = ?", key(4))
+    with opened(tmp_path / "mine") as cache:
+        found = export_answers(cache, tmp_path / "x.jsonl")
+    assert found == (N - 2, 2)
+    assert "2 damaged ones left out" in found.text()
+
+
+def test_an_export_appears_whole_or_not_at_all(
+    tmp_path: Path, exported: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """An error in the middle leaves the file of yesterday, and nothing beside it."""
+    before = exported.read_bytes()
+    monkeypatch.setattr("claimscore.cache.transfer._exported_line", lambda *_: 1 / 0)
+    with opened(tmp_path / "mine") as cache, pytest.raises(ZeroDivisionError):
+        export_answers(cache, exported)
+    assert exported.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["answers.jsonl", "mine"]
+
+
+def test_existing_entries_stay(tmp_path: Path, exported: Path):
+    """What one has paid for oneself is not replaced; what is damaged is."""
+    with opened(tmp_path / "theirs") as cache:
+        cache.put_many({key(1): entry(77), key(2): entry(88)})
+        sql(cache.folder, "UPDATE Cache SET value = X'00' WHERE key = ?", key(2))
+        assert import_answers(cache, exported) == (N - 1, 1, 0, False)
+        assert cache.get_many([key(1), key(2)]) == {key(1): entry(77), key(2): entry(2)}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_changed_byte_costs_at_most_its_line(tmp_path: Path, exported: Path, seed: int):
+    """It is refused with its number; all other lines are taken, none is wrong."""
+    dice = random.Random(seed)
+    data = bytearray(exported.read_bytes())
+    begin = data.index(b"\n") + 1
+    place = dice.randrange(begin, data.rindex(b"{") - 1)
+    if data[place] == 10:
+        place += 1
+    data[place] ^= dice.randrange(1, 256)
+    exported.write_bytes(data)
+    refused: list[RefusedLine] = []
+    with opened(tmp_path / "theirs") as cache:
+        import_answers(cache, exported, on_refused=refused.append)
+        kept = cache.get_many(list(entries(N)))
+        assert kept.items() <= entries(N).items()
+        assert cache.stats().entries == len(kept) >= N - 2
+    times_only = len(kept) == N  # a digit of a time is no answer's
+    assert times_only or data[:place].count(b"\n") + 1 in {line.number for line in refused}
+
+
+@pytest.mark.parametrize("name", ["answers.jsonl", "answers.jsonl.gz"])
+def test_a_file_that_was_cut_off_gives_what_is_left(tmp_path: Path, exported: Path, name: str):
+    """The lines before the cut are taken, and it is said that the end is missing."""
+    data = exported.read_bytes()
+    path = tmp_path / name
+    path.write_bytes((gzip.compress(data) if name.endswith("gz") else data)[: -len(data) // 40])
+    with opened(tmp_path / "theirs") as cache:
+        found = import_answers(cache, path)
+        assert found.cut_off
+        assert not found.is_whole
+        assert 0 < found.added < N
+        assert "the end of the file is missing" in found.text()
+
+
+def test_a_line_that_is_missing_is_noticed(tmp_path: Path, exported: Path):
+    """The last line says how many there are."""
+    lines = exported.read_bytes().splitlines(keepends=True)
+    exported.write_bytes(b"".join(lines[:5] + lines[6:]))
+    with opened(tmp_path / "theirs") as cache:
+        assert import_answers(cache, exported) == (N - 1, 0, 0, True)
+
+
+@pytest.mark.parametrize(
+    ("first_line", "words"),
+    [
+        pytest.param('{"claimscore": "cache export", "version": 2}', "newer", id="newer"),
+        pytest.param('{"claimscore": "cache export", "version": 0}', "not a file", id="zero"),
+        pytest.param('{"claimscore": "cache export"}', "not a file", id="no version"),
+        pytest.param('{"claimscore": "something", "version": 1}', "not a file", id="other kind"),
+        pytest.param("[]", "not a file", id="other JSON"),
+        pytest.param("", "not a file", id="nothing"),
+        pytest.param("\x00\x01\x02", "not a file", id="binary"),
+    ],
+)
+def test_a_foreign_file_is_refused(tmp_path: Path, exported: Path, first_line: str, words: str):
+    """Before anything is taken from it."""
+    lines = exported.read_bytes().splitlines(keepends=True)
+    exported.write_bytes(first_line.encode() + b"\n" + b"".join(lines[1:]))
+    with opened(tmp_path / "theirs") as cache:
+        with pytest.raises(ConfigError, match=words):
+            import_answers(cache, exported)
+        assert cache.stats().entries == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"\x1f\x8b", b"\x1f\x8b" + b"x" * 99], ids=repr)
+def test_a_file_without_a_line_is_refused(tmp_path: Path, content: bytes):
+    """Empty, or compressed and broken from the first byte."""
+    (tmp_path / "x.gz").write_bytes(content)
+    with opened(tmp_path / "theirs") as cache, pytest.raises(ConfigError, match="not a file"):
+        import_answers(cache, tmp_path / "x.gz")
+
+
+def sealed_line(name: str, value: bytes, stored: str = "1.0") -> bytes:
+    return b'{"key":"%b","stored":%b,"value":%b}\n' % (name.encode(), stored.encode(), value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(sealed_line("short", encode_entry("short", entry(1))), id="no key of ours"),
+        pytest.param(sealed_line(key(1), encode_entry(key(2), entry(1))), id="another key"),
+        pytest.param(sealed_line(key(1), b"{}"), id="no entry"),
+        pytest.param(sealed_line(key(1), encode_entry(key(1), entry(1)), "NaN"), id="no time"),
+        pytest.param(sealed_line(key(1), encode_entry(key(1), entry(1)), "-5"), id="negative time"),
+        pytest.param(b"\n", id="empty"),
+        pytest.param(b'{"entries": x}\n', id="no number"),
+    ],
+)
+def test_a_crafted_line_is_refused(tmp_path: Path, exported: Path, line: bytes):
+    """What is not exactly an exported line is not taken."""
+    lines = exported.read_bytes().splitlines(keepends=True)
+    exported.write_bytes(lines[0] + line + b'{"entries": 1}\n')
+    with opened(tmp_path / "theirs") as cache:
+        assert import_answers(cache, exported) == (0, 0, 1, False)
+
+
+def test_a_line_without_an_end_does_not_fill_the_memory(
+    tmp_path: Path, exported: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """It is read in pieces, and each is refused."""
+    monkeypatch.setattr("claimscore.cache.transfer._LONGEST_LINE", 1000)
+    first = exported.read_bytes().splitlines(keepends=True)[0]
+    exported.write_bytes(first + b"x" * 100_000)
+    with opened(tmp_path / "theirs") as cache:
+        assert import_answers(cache, exported) == (0, 0, 100, True)
+
+
+def test_a_time_from_the_future_is_now(tmp_path: Path, exported: Path):
+    """A colleague's clock must not keep an answer from ever being old."""
+    value = encode_entry(key(1), entry(1))
+    first = exported.read_bytes().splitlines(keepends=True)[0]
+    exported.write_bytes(first + sealed_line(key(1), value, "9e99") + b'{"entries": 1}\n')
+    with opened(tmp_path / "theirs") as cache:
+        assert import_answers(cache, exported).added == 1
+        assert details(cache).newest < time.time()
+
+
+def test_a_missing_file_is_said(tmp_path: Path):
+    """With its name."""
+    with opened(tmp_path) as cache, pytest.raises(ConfigError, match=r"nowhere\.gz"):
+        import_answers(cache, tmp_path / "nowhere.gz")
+
+
+def test_a_full_disk_ends_an_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Nothing is left behind."""
+    filled(tmp_path / "mine", 3)
+
+    def full(*_: object) -> bytes:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("claimscore.cache.transfer._exported_line", full)
+    with opened(tmp_path / "mine") as cache, pytest.raises((StoppedEarly, ConfigError)):
+        export_answers(cache, tmp_path / "x.gz")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine"]

@@ -1,0 +1,180 @@
+"""`claimscore evaluate ...`: what is printed and written, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from claimscore.cli import main
+from tests.support.rated_tables import labelled_rows, rated_rows, write_jsonl, write_run
+
+ROOT = Path(__file__).parents[3]
+Evaluate = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def evaluate(capsys: pytest.CaptureFixture[str]) -> Evaluate:
+    """A call of the command: exit code, standard output, standard error."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        code = main(["evaluate", *map(str, arguments)])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def rated(tmp_path: Path) -> Path:
+    return write_jsonl(tmp_path / "rated.jsonl", rated_rows(20))
+
+
+@pytest.fixture
+def labelled(tmp_path: Path) -> Path:
+    return write_jsonl(tmp_path / "labelled.jsonl", labelled_rows())
+
+
+CORRELATE = ("--scores", "good,poor", "--ratings", "fluency", "--case", "article")
+
+
+def test_correlate_prints_a_table_a_level(evaluate: Evaluate, rated: Path):
+    """Title, values with stars and intervals, notes."""
+    code, text, _ = evaluate("correlate", rated, *CORRELATE, "--samples", 50, "--compare")
+    assert code == 0
+    assert "Kendall's τ-b, system level: 20 cases, 5 systems" in text
+    assert "Kendall's τ-b, summary level" in text
+    assert "good − poor" in text
+    assert re.search(r"good +0\.\d{4}\*\*", text)
+
+
+def test_correlate_writes_tables_and_a_page(evaluate: Evaluate, rated: Path, tmp_path: Path):
+    """Parquet and CSV with the same rows, Markdown with the printed ones."""
+    out = tmp_path / "a" / "out"
+    code, _, _ = evaluate("correlate", rated, *CORRELATE, "--samples", 50, "--out", out)
+    assert code == 0
+    names = {path.name for path in out.iterdir()}
+    assert names == {
+        "correlate.md",
+        "correlate.html",
+        *(f"{table}.{end}" for table in ("correlations", "ranks") for end in ("csv", "parquet")),
+    }
+    frame = pl.read_parquet(out / "correlations.parquet")
+    assert frame.height == 4
+    assert pl.read_csv(out / "correlations.csv")["value"].to_list() == frame["value"].to_list()
+    page = (out / "correlate.md").read_text(encoding="utf-8")
+    assert "| score | fluency | average rank |" in page
+    assert f"{frame['value'][0]:.4f}" in page
+
+
+def test_correlate_as_json(evaluate: Evaluate, rated: Path):
+    """One object with every row."""
+    code, text, _ = evaluate("correlate", rated, *CORRELATE, "--samples", 50, "--json")
+    found = json.loads(text)
+    assert (code, found["cases"], found["systems"], found["left_out"]) == (0, 20, 5, 0)
+    assert {row["score"] for row in found["correlations"]} == {"good", "poor"}
+
+
+def test_correlate_a_run_directory(evaluate: Evaluate, rated: Path, tmp_path: Path):
+    """The metrics of a run are score columns; the same numbers as from the file."""
+    run = write_run(tmp_path / "run", rated_rows(20), ["good", "poor"])
+    options = (*CORRELATE, "--samples", 50, "--json")
+    assert evaluate("correlate", run, *options)[1] == evaluate("correlate", rated, *options)[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(("--scores", "best", *CORRELATE[2:]), "no column best", id="column"),
+        pytest.param(CORRELATE[:4], None, id="pooled without --case"),
+        pytest.param((*CORRELATE[:4], "--level", "system"), "--case", id="system without --case"),
+        pytest.param((*CORRELATE, "--metric", "tau"), "none of kendall", id="metric"),
+        pytest.param(CORRELATE[2:], "--scores", id="no scores"),
+    ],
+)
+def test_wrong_arguments(evaluate: Evaluate, rated: Path, arguments, message: str | None):
+    """Exit code 2 and one line on standard error."""
+    code, _, error = evaluate("correlate", rated, *arguments, "--samples", 5)
+    assert code == (0 if message is None else 2)
+    assert (message or "") in error
+
+
+def test_too_few_cases(evaluate: Evaluate, tmp_path: Path):
+    """Refused before anything is computed."""
+    path = write_jsonl(tmp_path / "t.jsonl", rated_rows(1))
+    code, _, error = evaluate("correlate", path, *CORRELATE)
+    assert code == 2
+    assert "1 whole cases are too few" in error
+
+
+def test_summac_prints_published_rows_where_names_match(evaluate: Evaluate, labelled: Path):
+    """`frank` has figures, `mine` has none."""
+    code, text, _ = evaluate("summac", labelled, "--scores", "good", "--samples", 50)
+    assert code == 0
+    assert "Balanced accuracy, %: protocol paper" in text
+    zero_shot = next(line for line in text.splitlines() if "SummaC-ZS" in line)
+    assert zero_shot.split() == ["SummaC-ZS,", "published", "79.0", "72.1"]
+    renamed = [{**row, "dataset": "mine"} for row in labelled_rows()]
+    other = write_jsonl(labelled.parent / "other.jsonl", renamed)
+    assert "published" not in evaluate("summac", other, "--scores", "good", "--samples", 50)[1]
+
+
+def test_summac_writes_and_tells(evaluate: Evaluate, labelled: Path, tmp_path: Path):
+    """Tables, page, JSON; the notebook's protocol by name."""
+    options = ("--scores", "good,poor", "--protocol", "notebook", "--json", "--out", tmp_path / "o")
+    code, text, _ = evaluate("summac", labelled, *options)
+    assert code == 0
+    assert json.loads(text)["protocol"] == "notebook"
+    rows = pl.read_parquet(tmp_path / "o" / "summac.parquet")
+    assert rows.to_dicts() == json.loads(text)["rows"]
+    page = (tmp_path / "o" / "summac.md").read_text(encoding="utf-8")
+    assert "threshold picked on the rows it scores" in page
+
+
+def test_summac_wrong_columns(evaluate: Evaluate, rated: Path):
+    """Labels are not ratings."""
+    code, _, error = evaluate("summac", rated, "--scores", "good")
+    assert code == 2
+    assert "no column label" in error
+
+
+def test_convert(evaluate: Evaluate, tmp_path: Path):
+    """Says how many records; an unknown name lists the known ones."""
+    source = write_jsonl(
+        tmp_path / "s.jsonl",
+        [{"dataset": "frank", "cut": "val", "document": "D.", "claim": "C.", "label": 0}],
+    )
+    out = tmp_path / "out.jsonl"
+    assert evaluate("convert", "summac", source, "--out", out) == (0, f"{out}: 1 records\n", "")
+    code, _, error = evaluate("convert", "cnndm", source, "--out", out)
+    assert code == 2
+    assert "known: opinsummeval" in error
+
+
+def test_the_page_of_the_docs_runs(evaluate: Evaluate, monkeypatch, tmp_path: Path):
+    """Every command on the examples, as it stands in docs/reference/evaluation.md."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "reference/evaluation.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^claimscore evaluate (.* examples/.*)$", page, re.MULTILINE)
+    assert len(commands) >= 4
+    for command in commands:
+        code, text, error = evaluate(*shlex.split(command, comments=True))
+        assert (code, error) == (0, ""), command
+        assert text
+
+
+def test_help_imports_nothing_heavy():
+    """The group is light until a command runs."""
+    command = [sys.executable, "-X", "importtime", "-m", "claimscore", "evaluate", "--help"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0
+    loaded = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
+    assert loaded.isdisjoint({"numpy", "scipy", "polars", "rich.table", "torch"})
+    assert "correlate" in result.stdout

@@ -1,0 +1,181 @@
+"""Converters: every published format, and that both forms of a data set agree."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from claimscore.errors import ConfigError, InputError
+from claimscore.evaluation.caspr_texts import read_annotated
+from claimscore.evaluation.datasets import CONVERTERS, convert
+from claimscore.records import prepare
+from tests.support.rated_tables import write_jsonl
+from tests.support.shared_data import shared
+
+DIMENSIONS = ("asp_rel", "self_coh", "sent_con", "readblty")
+
+
+def converted(name: str, source: Path, folder: Path) -> list[dict[str, Any]]:
+    out = folder / "out.jsonl"
+    count = convert(name, source, out)
+    records = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert len(records) == count
+    prepare(str(out), spool=folder / "spool", required={})  # they are records
+    return records
+
+
+def test_opinsummeval_folder_and_file_agree(tmp_path: Path):
+    """The repository's two files, and the one that joins them."""
+    first, second = (dict.fromkeys(DIMENSIONS, 4.0), dict.fromkeys(DIMENSIONS, 3.0))
+    folder = tmp_path / "metric_evaluation"
+    folder.mkdir()
+    scores = {"bart": {"R1_F1": 0.3, "annot1": first, "annot2": second}, "case": 7}
+    write_jsonl(folder / "scores.jsonl", [scores])
+    texts = {"revs": {"rev1": "Good.", "rev2": "Bad."}, "summ": "Mixed.", "case": 7}
+    write_jsonl(folder / "14model_outputs.jsonl", [{**texts, "model_output": {"bart": "So so."}}])
+    output = {
+        "summary": "So so.",
+        "human_annotator1": first,
+        "human_annotator2": second,
+        "scores": {"R1_F1": 0.3},
+    }
+    joined = {"case": 7, "reviews": ["Good.", "Bad."], "reference": "Mixed."}
+    file = write_jsonl(tmp_path / "j.jsonl", [{**joined, "systems": {"bart": output}}])
+    expected = {
+        "id": "7-bart",
+        "case": "7",
+        "system": "bart",
+        "sources": ["Good.", "Bad."],
+        "references": ["Mixed."],
+        "summary": "So so.",
+        "ratings": dict.fromkeys(DIMENSIONS, 3.5),
+        "R1_F1": 0.3,
+    }
+    assert converted("opinsummeval", folder, tmp_path) == [expected]
+    assert converted("opinsummeval", file, tmp_path) == [expected]
+
+
+def test_cocotrip_with_and_without_synthetic_texts(tmp_path: Path):
+    """The annotations alone, or joined with CASPR's texts by both entities."""
+    pair = {"entity_a": "1", "entity_b": "2", "entity_a_uid": []}
+    texts = {f"entity_{side}_summary": [f"{side} one.", f"{side} two."] for side in "ab"}
+    other = {**pair, "entity_b": "3", **texts}
+    annotations = {"train": [{**pair, **texts}], "dev": [], "test": [other]}
+    path = tmp_path / "anno.json"
+    path.write_text(json.dumps(annotations), encoding="utf-8")
+    expected = [
+        {"id": "1_2", "split": "train", "entity_a": "1", "entity_b": "2", **texts},
+        {"id": "1_3", "split": "test", "entity_a": "1", "entity_b": "3", **texts},
+    ]
+    assert converted("cocotrip", path, tmp_path) == expected
+    assert converted("cocotrip", tmp_path, tmp_path) == expected
+    synthetic = {"entity_a": "1", "entity_b": "3", "syn_low_contrast": "Low."}
+    (tmp_path / "caspr_synthetic_dataset.json").write_text(json.dumps([synthetic]))
+    expected[1]["syn_low_contrast"] = "Low."
+    assert converted("cocotrip", tmp_path, tmp_path) == expected
+    assert len(read_annotated(str(tmp_path / "out.jsonl"))) == 2
+
+
+def test_newsroom_csv(tmp_path: Path):
+    """Three annotators' rows become one record; HTML entities become characters."""
+    path = tmp_path / "newsroom-human-eval.csv"
+    ratings = ("CoherenceRating", "FluencyRating", "InformativenessRating", "RelevanceRating")
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(
+            ["ArticleID", "System", "ArticleTitle", "ArticleText", "SystemSummary", *ratings]
+        )
+        for given in ((4, 3, 5, 1), (4, 4, 5, 1), (4, 5, 2, 1)):
+            writer.writerow(["8", "lede3", "T", "A &amp; B", "It&#39;s A", *given])
+    (record,) = converted("newsroom", path, tmp_path)
+    assert (record["case"], record["system"], record["source"], record["summary"]) == (
+        ("8", "lede3", "A & B", "It's A")
+    )
+    assert record["ratings"] == {
+        "coherence": 4,
+        "fluency": 4,
+        "informativeness": 4,
+        "relevance": 1,
+    }
+
+
+def test_summeval_both_forms(tmp_path: Path):
+    """A line a summary with three experts, or a line an article with their means."""
+    experts = [{"coherence": n, "consistency": 5} for n in (1, 2, 3)]
+    paired = {
+        "id": "dm-1",
+        "model_id": "M0",
+        "decoded": "S.",
+        "text": "Doc.",
+        "references": ["R."],
+        "expert_annotations": experts,
+    }
+    means = {"coherence": 2.0, "consistency": 5.0}
+    joined = {
+        "id": "dm-1",
+        "document": "Doc.",
+        "references": ["R."],
+        "systems": {"M0": {"summary": "S.", "expert_mean": means}},
+    }
+    first = converted("summeval", write_jsonl(tmp_path / "a.jsonl", [paired]), tmp_path)
+    assert first == converted("summeval", write_jsonl(tmp_path / "b.jsonl", [joined]), tmp_path)
+    assert first[0]["ratings"] == means
+
+
+def test_summac_in_all_forms(tmp_path: Path):
+    """What the benchmark class holds, as one JSON file or as lines."""
+    row = {"document": "Doc.", "claim": "S.", "label": 1, "cut": "test", "model_name": "BART"}
+    expected = {
+        "id": "cogensumm-test-0000",
+        "dataset": "cogensumm",
+        "split": "test",
+        "source": "Doc.",
+        "summary": "S.",
+        "label": 1,
+        "system": "BART",
+    }
+    tree = tmp_path / "a.json"
+    tree.write_text(json.dumps([{"name": "cogensumm", "dataset": [row]}]))
+    rows = tmp_path / "b.json"
+    rows.write_text(json.dumps([{**row, "dataset": "cogensum"}]))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    write_jsonl(folder / "c.jsonl", [{**row, "dataset": "cogensumm"}])
+    write_jsonl(folder / "qags.jsonl", [{"document": "D", "claim": "C", "fact_score": 0.5}])
+    for source in (tree, rows, folder):
+        assert converted("summac", source, tmp_path) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "count"),
+    [
+        pytest.param("opinsummeval", "data/opinsummeval.jsonl", 1400, id="opinsummeval"),
+        pytest.param("newsroom", "data/newsroom/newsroom_human_420.jsonl", 420, id="newsroom"),
+        pytest.param("summac", "data/summac_benchmark/frank_val.jsonl", 664, id="summac"),
+    ],
+)
+def test_the_shared_data(name: str, path: str, count: int, tmp_path: Path):
+    """Every summary becomes a record with an id of its own."""
+    assert len(converted(name, shared(path), tmp_path)) == count
+
+
+@pytest.mark.parametrize("name", CONVERTERS)
+def test_another_format_is_named(name: str, tmp_path: Path):
+    """File, record and what is missing; nothing is left behind."""
+    path = write_jsonl(tmp_path / "x.jsonl", [{"id": "1", "label": 1, "text": "t"}])
+    out = tmp_path / "out.jsonl"
+    with pytest.raises(InputError, match=rf"x.jsonl: record 1 is not in a format of {name}: no '"):
+        convert(name, path, out)
+    assert not out.exists()
+
+
+def test_unknown_or_empty(tmp_path: Path):
+    """A wrong name lists the known ones; no records are an error."""
+    with pytest.raises(ConfigError, match="known: opinsummeval, newsroom, summeval, summac"):
+        convert("frank", tmp_path, tmp_path / "out.jsonl")
+    with pytest.raises(InputError, match="there are no records"):
+        convert("summac", write_jsonl(tmp_path / "e.jsonl", []), tmp_path / "out.jsonl")

@@ -1,0 +1,83 @@
+"""The registry, signatures and what failures mean for every metric."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from claimscore.errors import ConfigError
+from claimscore.metrics import METRICS, load_metric
+from claimscore.metrics.base import (
+    ChunkTables,
+    PassRequirement,
+    Requirements,
+    TaskRequirement,
+    failure_reasons,
+    signature,
+)
+from tests.support.frames import tables
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_registered_metrics_load_under_their_name(name):
+    """Every line of the registry is a metric of that name that says what it is."""
+    metric = load_metric(name)
+    assert metric.name == name
+    assert metric.description
+    assert metric.reference
+    assert metric.range[0] < metric.range[1]
+
+
+def test_unknown_metric_names_the_known_ones():
+    """A typing error is answered with the names there are."""
+    with pytest.raises(ConfigError, match="unknown metric casper; known metrics: caspr, ds, ds3"):
+        load_metric("casper")
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_no_records_no_scores(name):
+    """An empty chunk is no error."""
+    metric = load_metric(name)
+    chunk = tables([{"id": "x", **dict.fromkeys(metric.requires.columns, "c")}])
+    empty = ChunkTables(lambda table: chunk[table].clear())
+    assert metric.score(empty) == []
+
+
+def test_signature_is_one_line_of_facts():
+    """Name, version, what the metric fixes, then the run's facts that it depends on."""
+    facts = {"llm": "builtin-rules-1", "nli": "embedded@1", "seed": "0", "claimscore": "1.0"}
+    line = "caspr|v1|llm:builtin-rules-1|nli:embedded@1|claimscore:1.0"
+    assert signature(load_metric("caspr"), facts) == line
+    assert signature(load_metric("ds"), facts) == (
+        "ds|v1|splitter:rules-1|stems:rouge-1.5.5|claimscore:1.0"
+    )
+
+
+def test_the_first_failure_is_the_reason():
+    """Earlier stages come first, then sides and indices, whatever the order of the rows."""
+    needs = Requirements(
+        ("summary_a", "summary_b"),
+        (TaskRequirement("decompose", ("a", "b")),),
+        (PassRequirement("nli", ("a", "b")),),
+    )
+    failures = [
+        {"id": "x", "stage": "nli", "message": "late"},
+        {"id": "x", "stage": "decompose", "side": "b", "message": "second"},
+        {"id": "x", "stage": "decompose", "side": "a", "index": 4, "message": "not first"},
+        {"id": "x", "stage": "decompose", "side": "a", "index": 2, "message": "first"},
+        {"id": "y", "stage": "token_scores", "message": "not needed"},
+    ]
+    reasons = failure_reasons(tables([{"id": "x"}], failures=failures), needs)
+    assert reasons == {"x": "decompose failed for summary_a: first"}
+
+
+def test_the_registry_and_the_metrics_import_without_nltk():
+    """nltk may cost a second; only a metric that reads words pays, when it does."""
+    code = (
+        "import sys; from claimscore.metrics import METRICS, load_metric; "
+        "[load_metric(name) for name in METRICS]; "
+        "sys.exit(bool({'nltk', 'regex', 'torch', 'openai'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,209 @@
+"""Metrics from files and packages: what is offered, what is refused, what the signature says."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from claimscore.errors import ConfigError
+from claimscore.metrics import METRICS, catalogue, load_metric
+from claimscore.metrics.base import signature
+from claimscore.metrics.caspr import CASPR
+from tests.support.frames import tables
+
+WriteFile = Callable[..., Path]
+
+HEAD = """\
+from claimscore.metrics.base import *
+from claimscore.metrics.base import Metric, MetricFamily, Requirements, scored
+from claimscore.metrics.caspr import CASPR
+
+def made(name, score=lambda tables: [scored(i, 1.0, {}) for i in tables.records["id"]]):
+    return Metric(name, "v1", Requirements(()), score, (), "better", (0.0, 1.0), "a test", "none")
+
+"""
+FIRST_LINE = HEAD.count("\n") + 1
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> WriteFile:
+    def write_file(code: str, name: str = "own.py", head: str = HEAD) -> Path:
+        path = tmp_path / name
+        path.write_text(head + code, encoding="utf-8")
+        return path
+
+    return write_file
+
+
+def refused(*files: Path) -> str:
+    with pytest.raises(ConfigError) as caught:
+        catalogue(files)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_metrics_and_families_of_a_file_are_offered(write: WriteFile) -> None:
+    """Under their own names; not what is imported from claimscore, and an alias counts once."""
+    path = write(
+        'A = B = made("mine")\n'
+        'F = MetricFamily("kin", {"by": ("1", "2")}, lambda name, chosen: made(name))\n'
+    )
+    known = catalogue([path, path])
+    assert known.files == (path.resolve(),)
+    assert all(map(known.has, ("mine", "kin:by=2", "caspr")))
+    assert not known.has("other")
+    assert [metric.name for metric in known.load_all(["mine", "kin:by=2", "kin", "mine"])] == [
+        "mine",
+        "kin:by=2",
+        "kin",
+    ]
+    assert known.load("caspr") is CASPR
+    with pytest.raises(ConfigError, match="by is one of 1, 2"):
+        known.load("kin:by=3")
+    with pytest.raises(ConfigError, match="mine has no options"):
+        known.load("mine:by=3")
+    with pytest.raises(ConfigError, match=r"unknown metric other; known metrics: caspr, .*, mine"):
+        known.load("other")
+    assert not list(path.parent.glob("__pycache__"))
+
+
+def test_the_signature_has_the_file(write: WriteFile) -> None:
+    """A changed file is another signature, also for a family; ours have none."""
+    path = write('A = made("mine")\nF = MetricFamily("kin", {}, lambda name, _: made(name))\n')
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    known = catalogue([path])
+    assert signature(known.load("mine"), {}) == f"mine|v1|file:{digest}"
+    assert signature(known.load("kin"), {}) == f"kin|v1|file:{digest}"
+    path.write_text(path.read_text() + "# more\n")
+    assert signature(catalogue([path]).load("mine"), {}) != f"mine|v1|file:{digest}"
+    assert "file:" not in signature(load_metric("caspr"), {})
+
+
+def test_a_file_is_run_once_whatever_is_added(write: WriteFile, tmp_path: Path) -> None:
+    """Joining catalogues runs only what is new, and leaves the first as it was."""
+    log = tmp_path / "log"
+    log.touch()
+    count = f"import pathlib\np = pathlib.Path({str(log)!r})\np.write_text(p.read_text() + 'x')\n"
+    one = write(count + 'A = made("one")\n', "one.py")
+    two = write(count + 'A = made("two")\n', "two.py")
+    first = catalogue([one])
+    both = first.with_files([one, two])
+    both.load_all(["one", "two"])
+    assert log.read_text() == "xx"
+    assert not first.has("two")
+
+
+def test_dataclasses_and_annotations_work(write: WriteFile) -> None:
+    """What looks its module up in sys.modules finds it."""
+    head = "from __future__ import annotations\n" + HEAD
+    code = 'import dataclasses\n@dataclasses.dataclass\nclass C:\n    x: int = 0\nA = made("m")\n'
+    assert catalogue([write(code, head=head)]).has("m")
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "said"),
+    [
+        ('A = made("caspr")\n', 0, "claimscore has a metric caspr"),
+        ('A = made("m")\n\nB = made("m")\n', 2, "metric m is in .*own.py, line 8 too"),
+        ('A = made("a:b")\n', 0, "metric name 'a:b'"),
+        ("x = 1\nraise KeyError('no')\n", 1, "cannot be run: KeyError: 'no'"),
+        ("x = 1\nmade()\n", 1, "cannot be run: TypeError: "),
+        ("x = 1\nx = = 1\n", 1, "cannot be run: SyntaxError: invalid syntax"),
+        ("import sys; sys.exit(3)\n", 0, "cannot be run: SystemExit: 3"),
+        ("import nothing_of_that_name\n", 0, "cannot be run: ModuleNotFoundError"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(
+    write: WriteFile, code: str, line: int, said: str
+) -> None:
+    path = write(code)
+    message = refused(path)
+    assert message.startswith(f"{path}, line {FIRST_LINE + line}: ")
+    assert re.search(said, message), message
+
+
+def test_files_without_a_metric_or_that_are_not_there(write: WriteFile, tmp_path: Path) -> None:
+    assert refused(write("")).endswith("own.py: no Metric or MetricFamily at its top level")
+    assert "there is no such file" in refused(tmp_path / "gone.py")
+    assert "Is a directory" in refused(tmp_path)
+
+
+def test_one_name_in_two_files(write: WriteFile) -> None:
+    one, two = (write('A = made("m")\n', name) for name in ("one.py", "two.py"))
+    message = refused(one, two)
+    assert str(one) in message
+    assert message.startswith(f"{two}, line {FIRST_LINE}")
+
+
+def test_what_a_score_or_a_family_raises_names_the_line(write: WriteFile) -> None:
+    path = write(
+        "def score(tables):\n    return 1 / 0\n"
+        'A = made("m", score)\n'
+        'F = MetricFamily("f", {}, lambda name, chosen: made(1 / 0))\n'
+    )
+    known = catalogue([path])
+    place = f"{path}, line {FIRST_LINE + 1}: metric m: ZeroDivisionError: division by zero"
+    with pytest.raises(ConfigError) as caught:
+        known.load("m").score(tables([{"id": "r"}]))
+    assert str(caught.value) == place
+    with pytest.raises(ConfigError, match=f"line {FIRST_LINE + 3}: metric f: ZeroDivisionError"):
+        known.load("f")
+
+
+class TestPackages:
+    """Entry points of the group `claimscore.metrics`."""
+
+    @pytest.fixture
+    def install(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+        """A package on the path, with its metadata, as an installer leaves it."""
+
+        def install_package(name: str, points: str, code: str = 'A = made("packed")\n') -> None:
+            info = tmp_path / f"{name}-1.2.dist-info"
+            info.mkdir()
+            (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
+            (info / "entry_points.txt").write_text(f"[claimscore.metrics]\n{points}\n")
+            (tmp_path / f"{name}.py").write_text(HEAD + code)
+            monkeypatch.syspath_prepend(str(tmp_path))
+
+        return install_package
+
+    def test_it_is_found_by_name(self, install: Callable[..., None]) -> None:
+        install("packed_one", "packed = packed_one:A")
+        metric = load_metric("packed")
+        assert signature(metric, {}) == "packed|v1|package:packed_one@1.2"
+        assert catalogue().has("packed")
+        with pytest.raises(ConfigError, match=r"known metrics: .*, packed$"):
+            load_metric("paked")
+
+    @pytest.mark.parametrize(
+        ("points", "said"),
+        [
+            ("other = packed_two:A", "packed_two: packed_two:A is no Metric .*of that name"),
+            ("other = packed_two:HEAD", "package packed_two: AttributeError"),
+            ("other = packed_three:A", "package packed_two: ModuleNotFoundError"),
+            ("other = packed_two:made", "is no Metric"),
+        ],
+    )
+    def test_it_is_refused(self, install: Callable[..., None], points: str, said: str) -> None:
+        install("packed_two", points)
+        with pytest.raises(ConfigError, match=said):
+            load_metric("other")
+
+    def test_two_places_of_one_name(self, install: Callable[..., None], write: WriteFile) -> None:
+        """A file and a package; a package cannot take one of ours either."""
+        install("packed_four", "packed = packed_four:A\ncaspr = packed_four:A")
+        assert load_metric("caspr") is CASPR
+        with pytest.raises(ConfigError, match=r"packed is in the package packed_four and in .*own"):
+            catalogue([write('A = made("packed")\n')]).load("packed")
+
+
+def test_no_package_here_offers_metrics_of_ours() -> None:
+    """Names of the registry are looked up without a look at what is installed."""
+    installed = importlib.metadata.entry_points(group="claimscore.metrics")
+    assert not set(installed.names) & set(METRICS)

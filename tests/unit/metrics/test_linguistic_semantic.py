@@ -1,0 +1,261 @@
+"""LS_Score's formulas and the metric over the tables."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from claimscore.errors import ConfigError
+from claimscore.metrics import LSScore, load_metric, ls_score
+from tests.support.frames import tables
+from tests.support.shared_data import shared
+
+MODEL = {"model": "m", "revision": "r", "dtype": "float32"}
+LOG_PROBS = st.floats(-50, 0)
+
+
+def golden_cases() -> list[dict]:
+    return json.loads(shared("data/ls_score/golden.json").read_text())["cases"]
+
+
+def vectors(cosine: float) -> tuple[list[float], list[float]]:
+    """Two vectors with that cosine."""
+    return [2.0, 0.0], [3 * cosine, 3 * math.sqrt(1 - cosine**2)]
+
+
+def test_paper_by_hand():
+    """L = mean log p = −2, S = 0.5, LS = 0.01·(−2) + 0.5."""
+    found = ls_score([2, 7, 9, 3], [-1, -2, -2, -3], *vectors(0.5), variant="paper")
+    assert isinstance(found, LSScore)
+    assert found == pytest.approx((-2, 0.5, 0.48))
+
+
+def test_special_tokens_may_be_left_out():
+    """The mean over the inner tokens alone."""
+    values = [-1, -2, -4, -7]
+    found = ls_score([2, 7, 9, 3], values, *vectors(0.5), variant="paper", special_tokens=False)
+    assert found == pytest.approx((-3, 0.5, 0.47))
+
+
+def test_code_by_hand():
+    """The padded positions add to the sum and not to n: ((−8 − 12)/4 + 200)/100 + S."""
+    values = [-1, -2, -2, -3, -5, -7]
+    for ids in ([2, 7, 9, 3], [2, 7, 9, 3, 0, 0]):
+        found = ls_score(ids, values, *vectors(0.5), variant="code")
+        assert found == pytest.approx((1.95, 0.5, 2.45))
+        paper = ls_score(ids, values, *vectors(0.5), variant="paper")
+        assert paper.linguistic == pytest.approx(-2)
+
+
+def test_only_trailing_padding_is_padding():
+    """A text that holds the word [PAD] has it as a token."""
+    found = ls_score([2, 0, 9, 3, 0], [-1, -2, -2, -3, -9], *vectors(0.5), variant="paper")
+    assert found.linguistic == pytest.approx(-2)
+
+
+def test_rows_over_the_vocabulary_are_gathered():
+    """A row [vocabulary] a position gives what the token's own log-probability gives."""
+    rows = np.log(np.random.default_rng(0).dirichlet(np.ones(10), size=6))
+    ids = [2, 7, 9, 3]
+    own = [rows[i, token] for i, token in enumerate([*ids, 0, 0])]
+    for variant in ("paper", "code"):
+        expected = ls_score(ids, own, *vectors(0.1), variant=variant)
+        assert ls_score(ids, rows, *vectors(0.1), variant=variant) == pytest.approx(expected)
+
+
+def test_golden_token_log_probs():
+    """L of the paper, with and without special tokens, from the golden log-probabilities."""
+    for case in golden_cases():
+        ids, values = case["summary_input_ids"], case["token_log_probs"]
+        cls = vectors(case["S_score"])
+        found = ls_score(ids, values, *cls, variant="paper")
+        assert found.linguistic == pytest.approx(
+            case["L_score_paper_mean_over_cls_tokens_sep"], abs=2e-5
+        )
+        assert found.score == pytest.approx(
+            case["LS_score_paper_alpha0.01_beta1_cls_sep_included"], abs=2e-5
+        )
+        inner = case["L_score_mean_over_tokens_without_cls_sep"]
+        if inner is None:
+            with pytest.raises(ValueError, match="without tokens"):
+                ls_score(ids, values, *cls, variant="paper", special_tokens=False)
+        else:
+            found = ls_score(ids, values, *cls, variant="paper", special_tokens=False)
+            assert found.linguistic == pytest.approx(inner, abs=2e-5)
+
+
+def test_golden_code_from_the_raw_sum():
+    """The padding's share is what is missing to the golden sum over 512 positions."""
+    for case in golden_cases():
+        ids, values = case["summary_input_ids"], case["token_log_probs"]
+        left = 512 - len(ids)
+        rest = case["code_L_raw_sum_over_512_positions_div_n"] * len(ids) - sum(values)
+        padded = [*values, *([rest / left] * left if left else [])]
+        found = ls_score(ids, padded, *vectors(case["S_score"]), variant="code")
+        assert found.linguistic == pytest.approx(case["code_L_score"], abs=2e-5)
+        assert found.score == pytest.approx(case["code_LS_score"], abs=2e-5)
+
+
+@given(st.lists(LOG_PROBS, min_size=1, max_size=20), st.floats(-1, 1))
+def test_ranges_and_the_variants_agree_without_padding(values, cosine):
+    """L ≤ 0 and LS ≤ 1 in the paper; without padding the code's LS is LS + 2."""
+    ids = list(range(1, len(values) + 1))
+    paper = ls_score(ids, values, *vectors(cosine), variant="paper")
+    code = ls_score(ids, values, *vectors(cosine), variant="code")
+    assert paper.linguistic <= 0
+    assert -1 <= paper.semantic <= 1
+    assert paper.score <= 1
+    assert code.score == pytest.approx(paper.score + 2)
+
+
+@pytest.mark.parametrize(
+    ("ids", "values", "variant", "message"),
+    [
+        pytest.param([], [], "paper", "without tokens", id="nothing"),
+        pytest.param([0, 0], [-1, -1], "code", "without tokens", id="only padding"),
+        pytest.param([2, 3], [-1], "paper", "one log-probability", id="too few"),
+        pytest.param([2, 3], [-1, math.nan], "paper", "no number", id="nan"),
+        pytest.param([2, 3], [-1, -math.inf], "code", "no number", id="infinite"),
+        pytest.param([2, 3], [-1, -1], "best", "paper or code", id="unknown variant"),
+    ],
+)
+def test_what_is_no_summary_is_refused(ids, values, variant, message):
+    """Never a made-up number."""
+    with pytest.raises(ValueError, match=message):
+        ls_score(ids, values, *vectors(0.5), variant=variant)
+
+
+def test_vectors_must_fit():
+    """Two vectors of one length, of numbers; zero vectors have the cosine 0."""
+    with pytest.raises(ValueError, match="one length"):
+        ls_score([2], [-1], [1.0], [1.0, 2.0], variant="paper")
+    with pytest.raises(ValueError, match="no numbers"):
+        ls_score([2], [-1], [math.nan], [1.0], variant="paper")
+    assert ls_score([2], [-1], [0.0], [1.0], variant="paper").semantic == 0
+
+
+# -- the metric
+
+
+def value(record: str, name: str, number: float, given: int | None = None, **more) -> dict:
+    row = {"id": record, "measure": "ls", "side": "summary", "name": name, "value": number}
+    if given is not None:
+        row |= {"given_side": "source", "given_index": given}
+    return {**row, **MODEL, **more}
+
+
+def rows_of(record: str, *cosines: float, name: str = "semantic") -> list[dict]:
+    source = [
+        value(record, item, number, index, side="source", given_side=None)
+        for index in range(len(cosines))
+        for item, number in (("tokens", 12.0), ("cut", 3.0))
+    ]
+    likelihood = [
+        value(record, "linguistic", -10.0),
+        value(record, "linguistic_inner", -9.0),
+        value(record, "linguistic_code", -1.5, measure="ls_padded"),
+    ]
+    return [
+        *(likelihood if name == "semantic" else []),
+        value(record, "tokens", 8.0),
+        value(record, "cut", 0.0),
+        *(value(record, name, cosine, index) for index, cosine in enumerate(cosines)),
+        *source,
+    ]
+
+
+def score(spec: str, records: list[dict], rows: list[dict], **more: list[dict]):
+    return load_metric(spec).score(tables(records, text_scores=rows, **more))
+
+
+RECORD = {"id": "x", "source": "A document.", "summary": "A summary."}
+
+
+def test_metric_in_both_variants():
+    """LS = 0.01·L + S, or the code's L + S; the parts are told."""
+    (paper,) = score("ls-score", [RECORD], rows_of("x", 0.5))
+    assert paper.value == pytest.approx(0.4)
+    assert paper.components == {
+        "summary_tokens": 8,
+        "summary_cut": 0,
+        "source_cut": 3,
+        "n_sources": 1,
+        "linguistic": -10.0,
+        "semantic": 0.5,
+        "linguistic_without_special": -9.0,
+    }
+    (code,) = score("ls-score:variant=code", [RECORD], rows_of("x", 0.5))
+    assert code.value == pytest.approx(-1.0)
+    assert load_metric("ls-score:variant=code").name == "ls-score:variant=code"
+
+
+def test_only_the_code_variant_asks_for_the_padded_pass():
+    """Five hundred positions a summary are not computed for nothing."""
+    kinds = [
+        [need.kind for need in load_metric(spec).requires.passes]
+        for spec in ("ls-score", "ls-score:variant=code")
+    ]
+    assert kinds == [["ls"], ["ls", "ls_padded"]]
+
+
+def test_several_sources_count_by_the_mean_cosine():
+    """Row order is irrelevant."""
+    rows = rows_of("x", 0.5, 0.7)
+    for order in (rows, rows[::-1]):
+        (found,) = score("ls-score", [RECORD | {"source": ["a", "b"]}], order)
+        assert found.value == pytest.approx(0.5)
+        assert found.components["n_sources"] == 2
+        assert found.components["source_cut"] == 6
+
+
+@pytest.mark.parametrize(
+    ("record", "rows", "spec", "reason"),
+    [
+        pytest.param({"summary": " "}, [], "ls-score", "no text in summary", id="blank summary"),
+        pytest.param({"source": ""}, [], "ls-score", "no text in source", id="blank source"),
+        pytest.param({"source": ["", " "]}, [], "ls-score", "no text in source", id="blank list"),
+        pytest.param({}, [], "ls-score", "no LS_Score rows", id="no rows"),
+        pytest.param(
+            {},
+            rows_of("x", 0.5, name="linear"),
+            "ls-score",
+            "the model has a linear head: use ls-score:variant=bert-linear",
+            id="linear head",
+        ),
+        pytest.param(
+            {},
+            rows_of("x", 0.5),
+            "ls-score:variant=bert-linear",
+            "the model has LS_Score's head: use ls-score",
+            id="no linear head",
+        ),
+    ],
+)
+def test_nulls_have_a_reason(record, rows, spec, reason):
+    """Null, never a number in place of a missing one."""
+    (found,) = score(spec, [RECORD | record], rows)
+    assert (found.value, found.reason) == (None, reason)
+
+
+def test_a_linear_head_gives_its_own_score():
+    """The BERT+Linear ablation has neither L nor S."""
+    (found,) = score("ls-score:variant=bert-linear", [RECORD], rows_of("x", 1.25, name="linear"))
+    assert found.value == 1.25
+
+
+def test_a_failed_record_says_why():
+    """The failure of the pass is the reason."""
+    failure = {"id": "x", "stage": "ls", "kind": "no_tokens", "message": "nothing left"}
+    (found,) = score("ls-score", [RECORD], rows_of("x", 0.5), failures=[failure])
+    assert (found.value, found.reason) == (None, "ls failed: nothing left")
+
+
+def test_unknown_variants_are_refused():
+    """With the known ones."""
+    with pytest.raises(ConfigError, match="paper, code, bert-linear"):
+        load_metric("ls-score:variant=best")

@@ -1,0 +1,155 @@
+"""The judge's grades as scores: expected values, means, and why there is none."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from claimscore.errors import ConfigError
+from claimscore.metrics import load_metric
+from claimscore.metrics.base import Score
+from claimscore.metrics.llm_judge import DIMENSIONS, expected_score
+from tests.support.frames import tables
+
+RECORD = {"id": "x", "summary": "S.", "source": "T."}
+
+
+def graded(
+    score: int, probabilities: dict[str, float] | None = None, *, index: int, record: str = "x"
+) -> dict[str, object]:
+    answer = json.dumps({"score": score, "probabilities": probabilities})
+    place = {"id": record, "task": "judge", "side": "summary", "index": index}
+    return {**place, "question": DIMENSIONS[index], "answer": answer}
+
+
+def all_graded(*scores: int, record: str = "x") -> list[dict[str, object]]:
+    return [graded(score, index=index, record=record) for index, score in enumerate(scores)]
+
+
+def scores(spec: str, answers: Any, records: Any = (RECORD,), **more: Any) -> list[Score]:
+    return load_metric(spec).score(tables(records, llm_answers=answers, **more))
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "expected"),
+    [
+        ({"4": 1.0}, 4.0),
+        ({"1": 0.5, "5": 0.5}, 3.0),
+        ({"3": 0.25, "4": 0.5, "5": 0.25}, 4.0),
+        ({"4": 0.6, "5": 0.2}, 4.25),
+        ({"1": 0.2, "2": 0.2, "3": 0.2, "4": 0.2, "5": 0.2}, 3.0),
+    ],
+)
+def test_the_expected_value_is_over_the_scores_alone(probabilities, expected):
+    """G-Eval, eq. 1; what the model gave to no score is left out of the sum."""
+    assert expected_score(probabilities) == pytest.approx(expected, abs=1e-12)
+
+
+@given(st.dictionaries(st.sampled_from("12345"), st.floats(1e-9, 1), min_size=1))
+def test_the_expected_value_lies_between_its_scores(probabilities):
+    """And does not depend on how much of the whole probability they have."""
+    value = expected_score(probabilities)
+    named = [int(score) for score in probabilities]
+    assert min(named) - 1e-9 <= value <= max(named) + 1e-9
+    halves = {score: p / 2 for score, p in probabilities.items()}
+    assert expected_score(halves) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("nothing", [{}, {"4": 0.0}])
+def test_no_probability_has_no_expected_value(nothing):
+    """Rather than 0, or a division by it."""
+    with pytest.raises(ValueError, match="sum to nothing"):
+        expected_score(nothing)
+
+
+def test_overall_is_the_mean_of_four():
+    """In the order of the records, whatever the order of the rows."""
+    rows = [*all_graded(1, 2, 3, 4, record="y"), *all_graded(5, 5, 5, 4)][::-1]
+    first, second = scores("llm-judge", rows, [RECORD, {**RECORD, "id": "y"}])
+    assert (first.id, first.value, second.id, second.value) == ("x", 4.75, "y", 2.5)
+    assert list(first.components) == list(DIMENSIONS)
+
+
+@pytest.mark.parametrize(("index", "dimension"), list(enumerate(DIMENSIONS)))
+def test_one_dimension_is_its_own_grade(index, dimension):
+    """Nothing of the others counts, not even that they failed."""
+    rows = [graded(2, index=index)]
+    failures = [
+        {"id": "x", "stage": "judge", "side": "summary", "index": other, "message": "no"}
+        for other in range(4)
+        if other != index
+    ]
+    (score,) = scores(f"llm-judge:dimension={dimension}", rows, failures=failures)
+    assert score.value == 2.0
+
+
+@pytest.mark.parametrize(
+    ("expectation", "value", "by"),
+    [("auto", 4.25, "expectation"), ("required", 4.25, "expectation"), ("off", 4.0, "score")],
+)
+def test_the_option_says_which_of_both_counts(expectation, value, by):
+    """Probabilities are there; the components say what was used."""
+    rows = [graded(4, {"4": 0.6, "5": 0.2}, index=2)]
+    (score,) = scores(f"llm-judge:dimension=fluency:expectation={expectation}", rows)
+    assert score.value == pytest.approx(value)
+    assert score.components["fluency"]["by"] == by
+    assert score.components["fluency"]["score"] == 4
+
+
+@pytest.mark.parametrize(
+    ("spec", "record", "answers", "failures", "reason"),
+    [
+        pytest.param("llm-judge", {"summary": " "}, (), (), "no text in summary", id="blank"),
+        pytest.param("llm-judge", {"source": None}, (), (), "no text in source", id="null"),
+        pytest.param("llm-judge", {}, all_graded(4, 4), (), "no grade of fluency", id="missing"),
+        pytest.param(
+            "llm-judge:expectation=required",
+            {},
+            all_graded(4, 4, 4, 4),
+            (),
+            "no log-probabilities: coherence",
+            id="required",
+        ),
+        pytest.param(
+            "llm-judge",
+            {},
+            all_graded(4, 4),
+            [{"id": "x", "stage": "judge", "index": 2, "message": "cut off"}],
+            "judge failed for fluency: cut off",
+            id="failed",
+        ),
+    ],
+)
+def test_records_without_a_score_are_null_with_a_reason(spec, record, answers, failures, reason):
+    """No number takes the place of a grade; those that are there are still shown."""
+    (score,) = scores(spec, answers, [{**RECORD, **record}], failures=failures)
+    assert (score.value, score.reason) == (None, reason)
+
+
+def test_answers_of_other_tasks_are_not_grades():
+    """Several tasks write the table."""
+    rows = [{**graded(1, index=0), "task": "answers"}, graded(5, index=0)]
+    for given_rows in (rows, rows[::-1]):
+        (score,) = scores("llm-judge:dimension=coherence", given_rows)
+        assert score.value == 5.0
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"source": ["A.", " ", None]}, {"source": None, "sources": ["A."]}, {"sources": ["A."]}],
+)
+def test_a_source_may_be_several_texts(columns):
+    """One that has a text is enough."""
+    record = {"id": "x", "summary": "S.", **columns}
+    (score,) = scores("llm-judge", all_graded(4, 4, 4, 4), [record])
+    assert score.value == 4.0
+
+
+def test_an_unknown_dimension_is_refused_with_the_known_ones():
+    """Before anything is asked."""
+    with pytest.raises(ConfigError, match="overall, coherence, consistency, fluency, relevance"):
+        load_metric("llm-judge:dimension=style")

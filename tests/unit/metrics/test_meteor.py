@@ -1,0 +1,125 @@
+"""METEOR by hand, against nltk, and without WordNet."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from claimscore.config import RunConfig
+from claimscore.errors import ConfigError
+from claimscore.metrics import load_metric
+from claimscore.metrics import meteor as module
+from claimscore.metrics.meteor import check_wordnet, meteor
+from claimscore.pipeline.run import run
+from tests.support.frames import tables
+
+steady = settings(deadline=None, max_examples=60)
+WORDS = ("the", "hotel", "was", "clean", "cleaned", "not", "rooms", "room", ".")
+texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=9).map(" ".join)
+
+
+@pytest.fixture
+def without_wordnet(monkeypatch, tmp_path):
+    """A machine on which nothing is installed."""
+    monkeypatch.setattr(module, "DEBIAN_WORDNET", tmp_path)
+    monkeypatch.setattr("nltk.data.path", [])
+    module._wordnet.cache_clear()
+    yield
+    module._wordnet.cache_clear()
+
+
+def score(spec="meteor:synonyms=none", **record):
+    (found,) = load_metric(spec).score(tables([{"id": "x", **record}]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("candidate", "reference", "expected"),
+    [
+        # m = 3, P = 1, R = 3/4; F = PR/(.9P + .1R); one chunk
+        pytest.param(
+            "the clean room",
+            "the clean room here",
+            0.75 / (0.9 + 0.075) * (1 - 0.5 / 27),
+            id="one chunk",
+        ),
+        # m = 2 in two chunks, P = R = 1
+        pytest.param("clean room", "room clean", 1 - 0.5, id="two chunks"),
+        # `rooms` by its stem
+        pytest.param("clean rooms", "clean room", 1 - 0.5 / 8, id="stem"),
+        pytest.param("Clean ROOM", "clean room", 1 - 0.5 / 8, id="case"),
+        pytest.param("a b", "c d", 0.0, id="no match"),
+    ],
+)
+def test_formula(candidate, reference, expected):
+    """(1 − γ·(chunks/m)^β)·PR/(αP + (1 − α)R) with 0.9, 3, 0.5."""
+    assert meteor(candidate, reference, synonyms=False) == pytest.approx(expected)
+
+
+@steady
+@given(texts, texts)
+def test_range_and_equal_texts(candidate, reference):
+    """In [0, 1]; n equal words in one chunk are 1 − 0.5/n³."""
+    assert 0 <= meteor(candidate, reference, synonyms=False) <= 1
+    n = len(module._words(candidate))
+    assert meteor(candidate, candidate, synonyms=False) == pytest.approx(1 - 0.5 / n**3)
+
+
+@steady
+@given(st.text(st.characters(codec="utf-8")))
+def test_any_text(text):
+    """Any script; None or a number in the range."""
+    value = meteor(text, text + " x", synonyms=False)
+    assert value is None or 0 <= value <= 1
+
+
+def test_the_best_reference_counts_or_the_mean():
+    """As nltk's meteor_score does, or the mean."""
+    record = {"summary": "clean rooms", "references": ["", "dark", "clean rooms"]}
+    assert score(**record).value == pytest.approx(1 - 0.5 / 8)
+    assert score(**record).components == {"values": {1: 0.0, 2: pytest.approx(1 - 0.5 / 8)}}
+    mean = score("meteor:multi=mean:synonyms=none", **record)
+    assert mean.value == pytest.approx((1 - 0.5 / 8) / 2)
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({"summary": " ", "references": ["a"]}, "no text in summary"),
+        ({"summary": "a", "references": []}, "no text in references"),
+    ],
+)
+def test_records_without_a_score_are_null_with_a_reason(record, reason):
+    """No 0 for what cannot be compared."""
+    found = score(**record)
+    assert (found.value, found.reason) == (None, reason)
+
+
+def test_without_wordnet_it_says_what_to_install(without_wordnet, tmp_path):
+    """Before the run makes a folder; with synonyms=none it is not needed."""
+    with pytest.raises(ConfigError, match=r"nltk\.downloader wordnet.*wordnet-base.*synonyms=none"):
+        check_wordnet()
+    source = tmp_path / "records.jsonl"
+    source.write_text('{"summary": "clean rooms", "references": ["clean room"]}\n')
+    config = RunConfig(input=str(source), out=tmp_path / "run", metrics=("meteor",))
+    with pytest.raises(ConfigError, match="WordNet is not installed"):
+        run(config)
+    assert not (tmp_path / "run").exists()
+    config = RunConfig(input=str(source), out=tmp_path / "run", metrics=("meteor:synonyms=none",))
+    summary = run(config).summary["metrics"]["meteor:synonyms=none"]
+    assert summary["mean"] == pytest.approx(1 - 0.5 / 8)
+
+
+def some_wordnet():
+    try:
+        check_wordnet()
+    except ConfigError:
+        pytest.skip("WordNet is not installed (Debian: wordnet-base)")
+
+
+def test_synonyms_are_matched_with_wordnet():
+    """`huge` is a synonym of `vast`, which neither letters nor stems say."""
+    some_wordnet()
+    pair = ("the huge hotel", "the vast hotel")
+    assert meteor(*pair, synonyms=False) < meteor(*pair) == pytest.approx(1 - 0.5 / 27)

@@ -1,0 +1,178 @@
+"""Answers in common: the token F1 of SQuAD, and the scores that are made of it."""
+
+from __future__ import annotations
+
+import json
+import string
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from claimscore.metrics import load_metric
+from claimscore.metrics.base import Score
+from claimscore.metrics.qa import answer_tokens, harmonic_mean, token_f1
+from tests.support.frames import tables
+
+RECORD = {"id": "x", "summary": "S.", "source": "T."}
+
+answers = st.text(st.sampled_from("abct he.,!Ü-'\n"), max_size=20)
+
+
+@pytest.mark.parametrize(
+    ("expected", "given_answer", "f1"),
+    [
+        pytest.param("42", "42", 1.0, id="equal"),
+        pytest.param("The Eiffel Tower", "eiffel tower!", 1.0, id="normalised"),
+        pytest.param("the heated pool", "a pool", 2 / 3, id="one of two"),
+        pytest.param("in July 2020", "July", 0.5, id="one of three"),
+        pytest.param("very very good", "very good", 0.8, id="counts matter"),
+        pytest.param("clean", "dirty", 0.0, id="another"),
+        pytest.param("the", "an", 1.0, id="nothing left of both"),
+        pytest.param("the", "pool", 0.0, id="nothing left of one"),
+        pytest.param("don't", "dont", 1.0, id="punctuation inside"),
+        pytest.param("theatre", "theater", 0.0, id="articles are whole words"),
+    ],
+)
+def test_token_f1_is_squads(expected, given_answer, f1):
+    """2·shared / (n + m) over normalised words (SQuAD's evaluation script)."""
+    assert token_f1(expected, given_answer) == pytest.approx(f1)
+
+
+@given(answers, answers)
+def test_token_f1_is_symmetric_and_bounded(first, second):
+    """1 exactly where the same words are on both sides, in any order."""
+    value = token_f1(first, second)
+    assert value == token_f1(second, first)
+    assert 0 <= value <= 1
+    assert (value == 1) == (sorted(answer_tokens(first)) == sorted(answer_tokens(second)))
+
+
+@given(answers, st.sampled_from(["the", "A", "an", *string.punctuation]))
+def test_what_is_normalised_away_changes_nothing(answer, noise):
+    """Articles, punctuation, case, spaces around."""
+    assert token_f1(answer, f" {answer.upper()} {noise} ") == 1.0
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_the_harmonic_mean_lies_between_both(precision, recall):
+    """0 where nothing was answered right either way."""
+    value = harmonic_mean(precision, recall)
+    assert min(precision, recall) - 1e-9 <= value <= max(precision, recall) + 1e-9
+
+
+def test_the_harmonic_mean_of_nothing_is_nothing():
+    """No division by zero: every question was answered wrongly, which is a result."""
+    assert harmonic_mean(0.0, 0.0) == 0.0
+
+
+def rows(side: str, *pairs: tuple[str, str | None], record: str = "x") -> list[dict[str, object]]:
+    """Questions of one side: what is expected, and what the other text says."""
+    return [
+        {
+            "id": record,
+            "task": task,
+            "side": side,
+            "index": index,
+            "question": f"Q{index}?",
+            "answer": json.dumps({"answer": answer}),
+        }
+        for index, pair in enumerate(pairs)
+        for task, answer in zip(("questions", "answers"), pair, strict=True)
+    ]
+
+
+def scores(spec: str, answers: Any, records: Any = (RECORD,), **more: Any) -> list[Score]:
+    return load_metric(spec).score(tables(records, llm_answers=answers, **more))
+
+
+BOTH = [
+    *rows("summary", ("clean pool", "pool"), ("42", None)),
+    *rows("source", ("clean", "clean"), ("July", "May"), ("9", "9"), ("x", None)),
+]
+
+
+@pytest.mark.parametrize(
+    ("spec", "value"),
+    [
+        ("qa:value=precision", (2 / 3 + 0) / 2),
+        ("qa:value=recall", 0.5),
+        ("qa", 2 * (1 / 3) * 0.5 / (1 / 3 + 0.5)),
+    ],
+)
+def test_scores_are_means_over_questions(spec, value):
+    """Unanswerable counts 0; the order of the rows does not matter."""
+    for given_rows in (BOTH, BOTH[::-1]):
+        (score,) = scores(spec, given_rows)
+        assert score.value == pytest.approx(value)
+
+
+def test_components_name_the_questions_that_failed():
+    """With the side they come from and both answers."""
+    (score,) = scores("qa", BOTH)
+    assert score.components["precision_f1"] == [pytest.approx(2 / 3), 0.0]
+    assert score.components["failed"] == [
+        {"from": "summary", "question": "Q1?", "expected": "42", "given": None},
+        {"from": "source", "question": "Q1?", "expected": "July", "given": "May"},
+        {"from": "source", "question": "Q3?", "expected": "x", "given": None},
+    ]
+
+
+def failure(stage: str, side: str) -> dict[str, object]:
+    return {"id": "x", "stage": stage, "side": side, "index": 0, "message": "cut off"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "record", "given_rows", "failures", "reason"),
+    [
+        pytest.param("qa", {"summary": ""}, BOTH, [], "no text in summary", id="blank"),
+        pytest.param("qa", {"source": []}, BOTH, [], "no text in source", id="no source"),
+        pytest.param("qa", {}, BOTH[4:], [], "no questions from summary", id="no questions"),
+        pytest.param("qa", {}, BOTH[:4], [], "no questions from source", id="half"),
+        pytest.param(
+            "qa",
+            {},
+            BOTH[:-1],
+            [],
+            "answers do not match the questions: 3 of 4",
+            id="an answer is missing",
+        ),
+        pytest.param(
+            "qa",
+            {},
+            BOTH,
+            [failure("questions", "source")],
+            "questions failed for source: cut off",
+            id="questions failed",
+        ),
+        pytest.param(
+            "qa:value=precision",
+            {},
+            BOTH,
+            [failure("answers", "summary")],
+            "answers failed for summary: cut off",
+            id="answers failed",
+        ),
+    ],
+)
+def test_records_without_a_score_are_null_with_a_reason(spec, record, given_rows, failures, reason):
+    """No number takes the place of a missing answer."""
+    (score,) = scores(spec, given_rows, [{**RECORD, **record}], failures=failures)
+    assert (score.value, score.reason) == (None, reason)
+
+
+def test_a_failure_on_the_other_side_does_not_concern_precision():
+    """Nor does one of another stage."""
+    failures = [failure("answers", "source"), failure("questions", "source"), failure("nli", "a")]
+    (score,) = scores("qa:value=precision", BOTH, failures=failures)
+    assert score.value == pytest.approx(1 / 3)
+
+
+@given(st.lists(st.tuples(answers, st.none() | answers), min_size=1, max_size=5))
+def test_precision_is_in_its_range_and_duplicates_count_each_time(pairs):
+    """A question asked twice weighs twice."""
+    (once,) = scores("qa:value=precision", rows("summary", *pairs))
+    (twice,) = scores("qa:value=precision", rows("summary", *pairs, *pairs))
+    assert 0 <= once.value <= 1
+    assert twice.value == pytest.approx(once.value)

@@ -1,0 +1,158 @@
+"""WordNet's own file formats, on a few lines and, where it is installed, on the whole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+
+import pytest
+
+from claimscore.metrics import meteor as module
+from claimscore.metrics.meteor import DEBIAN_WORDNET, meteor
+from claimscore.metrics.wordnet_files import WordNetFiles
+from claimscore.text import word_tokens
+from tests.support.shared_data import shared
+
+LICENCE = "  1 This software and database is being provided to you, the LICENSEE  \n"
+SYNSETS = {
+    "noun": [("dog domestic_dog", ("dog", "domestic_dog")), ("axe ax", ("axe", "ax"))],
+    "verb": [("axe", ("axe", "ax"))],
+    "adj": [("huge vast immense", ("huge", "vast", "immense(p)"))],
+    "adv": [],
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A WordNet of four synsets, offsets and hexadecimal counts as in the real one."""
+    for name, synsets in SYNSETS.items():
+        data, index = LICENCE, LICENCE
+        for lemmas, words in synsets:
+            offset = len(data)
+            listed = " ".join(f"{word} 0" for word in words)
+            data += f"{offset:08d} 05 n {len(words):02x} {listed} 000 | a gloss; with words  \n"
+            index += "".join(f"{lemma} n 1 2 @ ~ 1 0 {offset:08d}  \n" for lemma in lemmas.split())
+        (tmp_path / f"data.{name}").write_text(data)
+        (tmp_path / f"index.{name}").write_text(index)
+        (tmp_path / f"{name}.exc").write_text("axen axe\n" if name == "noun" else "")
+    return tmp_path
+
+
+def names(wordnet, word):
+    return {lemma.name() for synset in wordnet.synsets(word) for lemma in synset.lemmas()}
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        pytest.param("dog", {"dog", "domestic_dog"}, id="as it stands"),
+        pytest.param("Dogs", {"dog", "domestic_dog"}, id="plural, any case"),
+        pytest.param("axen", {"axe", "ax"}, id="exception"),
+        pytest.param("axing", {"axe", "ax"}, id="verb's ending"),
+        pytest.param("vast", {"huge", "vast", "immense"}, id="marker of an adjective"),
+        pytest.param("hotel", set(), id="unknown"),
+        pytest.param("", set(), id="nothing"),
+    ],
+)
+def test_synonyms_by_base_form(folder, word, expected):
+    """Words, exceptions, endings, markers."""
+    assert names(WordNetFiles(folder), word) == expected
+
+
+# WordNet 3.0 as Debian has it, by nltk's own reader and by ours.
+
+PAIRS = [
+    ("A huge hotel near the shore.", "It is a vast hotel close to the coast."),
+    ("The physician purchased two automobiles.", "The doctor bought two cars."),
+    ("Geese and oxen were running.", "A goose ran beside an ox."),
+    ("They began speaking quickly.", "They started to talk fast."),
+    ("The children were happier and glad.", "The kids were happy."),
+    ("Ünïcode, 3.5 % and “quotes”!", "Unicode: 3.5 percent."),
+]
+
+
+@pytest.fixture(scope="module")
+def real():
+    """Our reader of the installed files."""
+    if not (DEBIAN_WORDNET / "data.noun").is_file():
+        pytest.skip("Debian's wordnet-base is not installed")
+    return WordNetFiles(DEBIAN_WORDNET)
+
+
+@pytest.fixture(scope="module")
+def of_nltk(real, tmp_path_factory):
+    """nltk's reader of the same files, and of the names of their sections, which Debian lacks."""
+    from nltk.corpus.reader.wordnet import WordNetCorpusReader
+
+    folder = tmp_path_factory.mktemp("wordnet")
+    for path in DEBIAN_WORDNET.iterdir():
+        if path.is_file():
+            shutil.copy(path, folder)
+    lines = (f"{number:02d}\tsection{number}\t1\n" for number in range(45))
+    (folder / "lexnames").write_text("".join(lines))
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # no other languages
+        patch.setattr("nltk.data.path", [str(folder)])
+        patch.setattr(WordNetCorpusReader, "map_wn", lambda _self: None)  # for other versions
+        yield WordNetCorpusReader(str(folder), None)
+
+
+def in_order(wordnet, word):
+    return [[lemma.name() for lemma in synset.lemmas()] for synset in wordnet.synsets(word)]
+
+
+def test_the_real_files(real):
+    """WordNet 3.0 as Debian has it."""
+    assert len(real.synsets("dogs")) == 8
+    assert {"dog", "domestic_dog", "chase", "track"} <= names(real, "dogs")
+
+
+def test_synsets_are_those_of_nltk(real, of_nltk):
+    """Words, exceptions and endings of all parts of speech, in the same order."""
+    words = {"Dogs", "geese", "axes", "ies", "s", "us", "men", "", "'s", "a.m.", "well-being"}
+    for part in ("noun", "verb", "adj", "adv"):
+        index = (DEBIAN_WORDNET / f"index.{part}").read_text(encoding="utf-8").splitlines()
+        found = [line.split()[0] for line in index if not line.startswith(" ")][::250]
+        words.update(word + ending for word in found for ending in ("", "s", "es", "ing", "ed"))
+        exceptions = (DEBIAN_WORDNET / f"{part}.exc").read_text(encoding="utf-8").splitlines()
+        words.update(line.split()[0] for line in exceptions[::20])
+    different = [w for w in sorted(words) if in_order(real, w) != in_order(of_nltk, w)]
+    assert len(words) > 3000
+    assert not different
+
+
+@pytest.fixture
+def debian_only(monkeypatch):
+    """METEOR with Debian's files, though nltk may have its own."""
+    monkeypatch.setattr("nltk.data.path", [])
+    module._wordnet.cache_clear()
+    yield
+    module._wordnet.cache_clear()
+
+
+def check_meteor(pairs, of_nltk):
+    """Each pair against nltk; how many pairs have synonyms that count."""
+    from nltk.translate.meteor_score import single_meteor_score
+
+    n_more = 0
+    for candidate, reference in pairs:
+        words = [word_tokens(text) for text in (reference, candidate)]
+        expected = single_meteor_score(*words, wordnet=of_nltk)
+        assert meteor(candidate, reference) == pytest.approx(expected, abs=1e-12)
+        n_more += expected > meteor(candidate, reference, synonyms=False)
+    return n_more
+
+
+def test_meteor_is_that_of_nltk(real, of_nltk, debian_only):
+    """On real words, with synonyms in nearly every pair."""
+    both_ways = [*PAIRS, *((b, a) for a, b in PAIRS)]
+    assert check_meteor(both_ways, of_nltk) >= 8
+
+
+def test_meteor_is_that_of_nltk_on_real_summaries(real, of_nltk, debian_only):
+    """Two annotators' summaries of 16 hotels."""
+    lines = shared("data/caspr/cocotrip_caspr.jsonl").read_text(encoding="utf-8").splitlines()
+    pairs = [tuple(json.loads(line)["entity_a_summary"][:2]) for line in lines[:16]]
+    assert len(pairs) == 16
+    assert check_meteor(pairs, of_nltk) >= 8

@@ -1,0 +1,218 @@
+"""Kills at every step: nothing is lost, and nothing is paid for twice."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from claimscore.cache.key import request_key
+from claimscore.errors import ConfigError
+from claimscore.types import Request
+from tests.support.batch_server import (
+    BatchServer,
+    Body,
+    Machine,
+    ask,
+    fine,
+    question,
+)
+
+pytestmark = pytest.mark.anyio
+
+REQUESTS = [question(text) for text in "abc"]
+
+#: All that a run does that can be seen from outside, in order.
+STEPS = [
+    f"{when} {step}"
+    for step in (
+        "atomic_file",  # the requests
+        "upload",
+        "write_text",  # creating
+        "create",
+        "write_text",  # created
+        "look",
+        "look",
+        "download",
+        "keep",
+        "remove",
+    )
+    for when in ("before", "after")
+]
+
+
+async def live(
+    machine: Machine, requests: list[Request], kill_at: int | None = None, **options: Any
+) -> None:
+    """One process, from its start to its end or its kill."""
+    with machine.switched_on(kill_at):
+        provider = machine.provider(**options)
+        await provider.recover(machine.keep, machine.find)
+        await ask(provider, machine.missing(requests))
+        await provider.aclose()
+
+
+def check(machine: Machine, requests: list[Request]) -> None:
+    """Everything has arrived, was paid for once, and nothing is left behind."""
+    for request in requests:
+        text = request.messages[0].content
+        assert machine.cache[request_key(request)].text == f"re {text}"
+    machine.server.finish()
+    assert machine.server.paid == dict.fromkeys(map(request_key, requests), 1)
+    assert {path.name for path in machine.state.iterdir()} <= {"lock"}
+
+
+async def test_a_run_takes_these_steps(tmp_path: Path):
+    """The tests below kill at each of them."""
+    machine = Machine(BatchServer(), tmp_path / "s")
+    await live(machine, REQUESTS)
+    assert machine.steps == STEPS
+    check(machine, REQUESTS)
+
+
+@pytest.mark.parametrize("step", range(len(STEPS)), ids=lambda n: f"{n}-{STEPS[n]}")
+async def test_a_kill_loses_nothing_and_pays_nothing_twice(step: int, tmp_path: Path):
+    """The next run goes on from there."""
+    machine = Machine(BatchServer(), tmp_path / "s")
+    await live(machine, REQUESTS, kill_at=step)
+    assert machine.dead
+    await live(machine, REQUESTS)
+    check(machine, REQUESTS)
+    assert len(machine.server.batches) == 1
+
+
+@pytest.mark.parametrize("step", range(0, len(STEPS), 3), ids=lambda n: f"{n}-{STEPS[n]}")
+async def test_after_a_kill_only_what_is_asked_for_is_sent(step: int, tmp_path: Path):
+    """What was not created is not bought behind the back of a run that wants less of it."""
+    machine = Machine(BatchServer(), tmp_path / "s")
+    await live(machine, REQUESTS, kill_at=step)
+    was_created = bool(machine.server.batches)
+    await live(machine, REQUESTS[:1])
+    check(machine, REQUESTS if was_created else REQUESTS[:1])
+
+
+@pytest.mark.parametrize("step", range(len(STEPS)), ids=lambda n: f"{n}-{STEPS[n]}")
+async def test_a_job_without_a_caller_is_collected_all_the_same(step: int, tmp_path: Path):
+    """It is paid for."""
+    machine = Machine(BatchServer(), tmp_path / "s")
+    await live(machine, REQUESTS, kill_at=step)
+    machine.server.finish()
+    await live(machine, [])
+    if machine.server.batches:
+        check(machine, REQUESTS)
+    else:
+        assert machine.cache == {}
+
+
+@pytest.mark.parametrize("call", ["upload", "create"])
+async def test_a_kill_after_a_lost_answer_pays_nothing_twice(call: str, tmp_path: Path):
+    """The two ways not to know whether something was done, one after the other."""
+    machine = Machine(BatchServer(), tmp_path / "s")
+    machine.server.faults[call] = ["lost", httpx2.ConnectError("down"), "lost"]
+    for kill_at in range(2, 8):
+        await live(machine, REQUESTS, kill_at=kill_at)
+    await live(machine, REQUESTS)
+    check(machine, REQUESTS)
+    assert len(machine.server.batches) == 1
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        pytest.param(httpx2.Response(401), id="wrong key"),
+        pytest.param(httpx2.Response(404), id="another server"),
+        pytest.param(httpx2.Response(400, json={"error": {"message": "no"}}), id="refused"),
+    ],
+)
+async def test_a_batch_that_may_be_there_outlives_a_refusal(
+    refusal: httpx2.Response, tmp_path: Path
+):
+    """Killed while it was created; then a run that the server would not talk to."""
+    machine = Machine(BatchServer(), tmp_path / "s")
+    await live(machine, REQUESTS, kill_at=STEPS.index("after create"))
+    machine.server.faults["list batches"] = [refusal, refusal]
+    with machine.switched_on():
+        provider = machine.provider()
+        await provider.recover(machine.keep, machine.find)
+        outcomes = await ask(provider, REQUESTS)
+        await provider.aclose()
+    assert {isinstance(outcome, ConfigError) for outcome in outcomes} == {True}
+    await live(machine, REQUESTS)
+    check(machine, REQUESTS)
+    assert len(machine.server.batches) == 1
+
+
+async def test_a_damaged_state_is_made_good_by_the_server(tmp_path: Path):
+    """It knows the batch by our uuid."""
+    machine = Machine(BatchServer(), tmp_path / "s")
+    await live(machine, REQUESTS, kill_at=STEPS.index("after look"))
+    (state,) = machine.state.glob("*.json")
+    state.write_text("{")
+    await live(machine, REQUESTS)
+    check(machine, REQUESTS)
+    assert len(machine.server.batches) == 1
+
+
+async def test_what_was_never_created_is_forgotten(tmp_path: Path):
+    """People's texts do not lie around for ever."""
+    machine = Machine(BatchServer(), tmp_path / "s")
+    await live(machine, REQUESTS, kill_at=STEPS.index("after upload"))
+    await live(machine, [])
+    assert [path.name for path in machine.state.iterdir()] == ["lock"]
+
+
+@settings(max_examples=40)
+@given(
+    kills=st.lists(st.integers(0, 60), max_size=6),
+    n_requests=st.integers(1, 5),
+    max_requests=st.integers(1, 5),
+    faults=st.lists(
+        st.tuples(
+            st.sampled_from(["upload", "create", "look", "download", "list batches"]),
+            st.sampled_from(["lost", "500", "429", "page"]),
+        ),
+        max_size=5,
+    ),
+    expire=st.sets(st.integers(0, 4)),
+    ends=st.lists(st.sampled_from(["completed", "expired", "cancelled"]), max_size=3),
+    full=st.integers(0, 2),
+)
+def test_no_sequence_of_kills_and_faults_pays_twice(
+    kills: list[int],
+    n_requests: int,
+    max_requests: int,
+    faults: list[tuple[str, str]],
+    expire: set[int],
+    ends: list[str],
+    full: int,
+):
+    """Every line is executed once, unless it failed or expired; every answer arrives."""
+    requests = [question(str(number)) for number in range(n_requests)]
+
+    def line(body: Body, n_asked: int) -> Any:
+        late = n_asked == 1 and int(body["messages"][0]["content"]) in expire
+        return "batch_expired" if late else fine(body, n_asked)
+
+    async def scenario(folder: Path) -> None:
+        machine = Machine(BatchServer(line), folder / "s")
+        machine.server.ends = list(ends)
+        refusals = [{"code": "token_limit_exceeded", "message": "Enqueued"}] * full
+        machine.server.judge = lambda items: [refusals.pop()] if refusals else []
+        for call, fault in faults:
+            machine.server.faults[call].append(
+                {"500": httpx2.Response(500), "429": httpx2.Response(429)}.get(fault)
+                or (httpx2.Response(200, text="<html>") if fault == "page" else "lost")
+            )
+        for kill_at in kills:
+            await live(machine, requests, kill_at=kill_at, max_requests=max_requests)
+        await live(machine, requests, max_requests=max_requests)
+        check(machine, requests)
+
+    with tempfile.TemporaryDirectory() as folder:
+        anyio.run(scenario, Path(folder))

@@ -1,0 +1,264 @@
+"""The batch provider: what is sent and when, and to whom the key goes."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+
+from claimscore.cache.key import request_key
+from claimscore.config import LLMConfig
+from claimscore.errors import (
+    AuthenticationError,
+    ClaimscoreError,
+    ConfigError,
+    OutageError,
+    RejectedError,
+)
+from claimscore.pipeline.llm.batch_jobs.provider import OpenAIBatchProvider
+from claimscore.pipeline.llm.providers.base import load_provider
+from claimscore.pipeline.llm.providers.openai import OpenAIProvider
+from claimscore.types import Completion, Usage
+from tests.support.batch_server import (
+    BatchServer,
+    Machine,
+    ask,
+    error,
+    question,
+    texts,
+)
+
+pytestmark = pytest.mark.anyio
+
+KEY = "sk-proj-abcdefghijklmnop"
+
+
+# -- asking
+
+
+async def test_requests_asked_together_are_one_batch(server: BatchServer, machine: Machine):
+    """One file, one batch; every answer whole and with its usage."""
+    provider = machine.provider()
+    outcomes = await ask(provider, [question("a"), question("b")])
+    assert outcomes == [
+        Completion("re a", "m-2026", "stop", Usage(7, 2)),
+        Completion("re b", "m-2026", "stop", Usage(7, 2)),
+    ]
+    assert server.calls == ["upload", "create", "look", "look", "download"]
+    await provider.aclose()
+
+
+async def test_a_line_asks_like_an_online_request(server: BatchServer, machine: Machine):
+    """The body is that of the online provider; the request's key is the line's name."""
+    request = question("a \u2028 b")
+    await ask(machine.provider(), [request])
+    ((name, content), *_) = server.files.values()
+    assert content.count(b"\n") == 1
+    assert "\u2028" not in content.decode()
+    assert json.loads(content) == {
+        "custom_id": request_key(request),
+        "method": "POST",
+        "url": "/v1/chat/completions",
+        "body": {
+            "model": "m",
+            "temperature": 0.0,
+            "top_p": 1.0,
+            "max_tokens": 256,
+            "messages": [{"role": "user", "content": "a \u2028 b"}],
+        },
+    }
+    (batch,) = server.batches.values()
+    assert batch["endpoint"] == "/v1/chat/completions"
+    assert name == f"claimscore-{batch['metadata']['claimscore']}.jsonl"
+
+
+async def test_keys_are_those_of_online_requests(machine: Machine):
+    """A run may begin as a batch and end online: family and namespace are the same."""
+    batch, online = machine.provider(), OpenAIProvider("m", base_url="https://api.example/v1")
+    assert (batch.family, batch.namespace) == (online.family, online.namespace)
+
+
+async def test_a_request_asked_twice_is_sent_once(server: BatchServer, machine: Machine):
+    """Both get the answer."""
+    outcomes = await ask(machine.provider(), [question("a"), question("a")])
+    assert texts(outcomes) == ["re a", "re a"]
+    assert server.sizes == [1]
+
+
+async def test_requests_that_come_while_others_are_collected_go_along(
+    server: BatchServer, machine: Machine
+):
+    """A batch is sent when no new request has come for `linger_s`."""
+    provider, outcomes = machine.provider(linger_s=2.0), []
+
+    async def late(n_sleeps: int) -> None:
+        for _ in range(n_sleeps):
+            await machine.clock.sleep(0.5)
+        outcomes.append(await provider.complete(question(str(n_sleeps))))
+
+    async with anyio.create_task_group() as tasks:
+        provider.start(tasks)
+        for n_sleeps in (0, 1, 2):
+            tasks.start_soon(late, n_sleeps)
+    assert server.sizes == [3]
+    assert machine.clock.slept[:1] != [0.0]
+
+
+@pytest.mark.parametrize(
+    ("limits", "sizes"),
+    [
+        pytest.param({"max_requests": 2}, [2, 2, 1], id="requests"),
+        pytest.param({"max_bytes": 800}, [3, 2], id="bytes"),
+        pytest.param({}, [5], id="none reached"),
+    ],
+)
+async def test_a_batch_keeps_the_servers_limits(
+    limits: dict[str, int], sizes: list[int], server: BatchServer, machine: Machine
+):
+    """What does not fit goes into the next; nothing is lost or asked twice."""
+    outcomes = await ask(machine.provider(**limits), [question(str(i)) for i in range(5)])
+    assert texts(outcomes) == [f"re {i}" for i in range(5)]
+    assert server.sizes == sizes
+    assert all(len(content) <= limits.get("max_bytes", 9999) for _, content in inputs(server))
+
+
+def inputs(server: BatchServer) -> list[tuple[str, bytes]]:
+    return [file for file in server.files.values() if file[0].startswith("claimscore-")]
+
+
+async def test_a_request_larger_than_a_batch_fails_alone(machine: Machine):
+    """It is a failure of its own; the others are answered."""
+    requests = [question("x" * 900), question("b")]
+    big, small = await ask(machine.provider(max_bytes=800), requests)
+    assert isinstance(big, RejectedError)
+    assert big.kind == "too_large"
+    assert texts([small]) == ["re b"]
+
+
+# -- keys and settings
+
+
+async def test_the_key_goes_to_the_server_and_nowhere_else(
+    server: BatchServer,
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    """As a bearer; not into files, logs, answers or errors; the environment's names stay there."""
+    for name in ("OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
+        monkeypatch.setenv(name, "of-the-environment")
+    caplog.set_level(logging.DEBUG)
+    server.n_looks = 3
+    server.line = lambda body, n: (
+        error(400, f"bad key {KEY}, Bearer {KEY}")
+        if "bad" in str(body)
+        else {"choices": [{"message": {"content": f"Bearer {KEY}"}}], "model": KEY}
+    )
+    kept: list[bytes] = []
+    provider = machine.provider(key=f"{KEY}\n")
+    provider.on_event = lambda kind, **fields: kept.extend(
+        path.read_bytes() for path in machine.state.rglob("*") if path.is_file()
+    )
+    bad, good = await ask(provider, [question("bad"), question("good")])
+    assert isinstance(good, Completion)
+    assert (good.text, good.model) == ("Bearer [key]", "[key]")
+    assert {headers.get("authorization") for headers in server.headers} == {f"Bearer {KEY}"}
+    assert not any("of-the-environment" in str(headers.raw) for headers in server.headers)
+    assert kept
+    for words in (str(bad), repr(provider), caplog.text, str(kept)):
+        assert KEY not in words
+
+
+def quoting(key: str) -> list[Any]:
+    said = {"error": {"message": f"{key} (sk-proj-****mnop)"}}
+    return [
+        httpx2.Response(403, json=said),
+        httpx2.ConnectError(f"no route: {key} sk-proj-****mnop"),
+    ]
+
+
+@pytest.mark.parametrize("fault", [0, 1], ids=["refused", "down"])
+@pytest.mark.parametrize("key", [KEY, "a-word"])
+async def test_the_key_is_in_no_error_of_a_call(
+    fault: int, key: str, server: BatchServer, machine: Machine
+):
+    """Also where the server, or the transport, quotes it."""
+    server.faults["upload"] = [quoting(key)[fault]] * 99
+    (outcome,) = await ask(machine.provider(key=key, max_outage_s=60.0), [question("a")])
+    assert isinstance(outcome, AuthenticationError | OutageError)
+    assert "[key]" in str(outcome)
+    assert key not in str(outcome)
+    assert "mnop" not in str(outcome)
+    assert outcome.__suppress_context__ or outcome.__context__ is None
+
+
+async def test_a_server_without_a_key_works_without_one(
+    server: BatchServer, machine: Machine, monkeypatch: pytest.MonkeyPatch
+):
+    """No Authorization header at all, whatever the environment has."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_ADMIN_KEY", KEY)
+    assert texts(await ask(machine.provider(), [question("a")])) == ["re a"]
+    assert all("authorization" not in headers for headers in server.headers)
+    assert not any(KEY in str(headers.raw) for headers in server.headers)
+
+
+def test_a_key_is_not_sent_in_the_clear(machine: Machine):
+    """The rule of online requests."""
+    with pytest.raises(ConfigError, match="--allow-http-key"):
+        machine.provider(base_url="http://example.org/v1", key=KEY)
+
+
+def test_the_provider_is_made_of_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Like the online one; its state lies in the cache's folder."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path))
+    made = load_provider(LLMConfig(model="openai-batch:m", base_url="https://x.example/v1"))
+    assert isinstance(made, OpenAIBatchProvider)
+    assert (made.family, made.model, made.namespace) == ("openai", "m", "https://x.example/v1")
+    assert made.state.parent == tmp_path / "batches"
+    made.state = tmp_path / "elsewhere"
+    assert made.state == tmp_path / "elsewhere"
+    for bare in ("openai-batch", "openai-batch:"):
+        with pytest.raises(ConfigError, match="openai-batch:"):
+            load_provider(LLMConfig(model=bare))
+
+
+async def test_state_is_private(server: BatchServer, machine: Machine):
+    """It holds people's texts."""
+    await ask(machine.provider(), [question("a")])
+    assert machine.state.stat().st_mode & 0o777 == 0o700
+
+
+async def test_an_error_raised_for_many_grows_no_traceback(server: BatchServer, machine: Machine):
+    """All who wait raise the same object."""
+    server.faults["upload"] = [httpx2.Response(401)]
+    outcomes = await ask(machine.provider(), [question(str(i)) for i in range(50)])
+    assert len({id(outcome) for outcome in outcomes}) == 1
+    (one,) = {id(outcome): outcome for outcome in outcomes}.values()
+    assert isinstance(one, ClaimscoreError)
+    depth, traceback = 0, one.__traceback__
+    while traceback is not None:
+        depth, traceback = depth + 1, traceback.tb_next
+    assert depth < 10
+
+
+async def test_a_diagnosis_is_that_of_online_requests(server: BatchServer, machine: Machine):
+    """A wrong key is no outage."""
+    provider = machine.provider(
+        transport=httpx2.MockTransport(lambda request: httpx2.Response(401))
+    )
+    with pytest.raises(AuthenticationError):
+        await provider.diagnose()
+    await provider.aclose()
+
+
+async def test_it_works_in_a_task_group_only(machine: Machine):
+    """An engine gives it one."""
+    with pytest.raises(RuntimeError, match=r"start\(\)"):
+        await machine.provider().complete(question("a"))

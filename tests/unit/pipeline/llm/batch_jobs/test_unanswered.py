@@ -1,0 +1,309 @@
+"""What becomes of requests that their batch has not answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from claimscore.errors import (
+    AuthenticationError,
+    ConfigError,
+    OutageError,
+    QuotaError,
+    RateLimitError,
+    RejectedError,
+    TransientError,
+    UnknownModelError,
+)
+from claimscore.pipeline.llm.batch_jobs.journal import JobJournal
+from claimscore.pipeline.llm.providers.schema import Dialect
+from tests.support.batch_server import (
+    BatchServer,
+    Body,
+    Machine,
+    ask,
+    error,
+    fine,
+    question,
+    texts,
+)
+
+pytestmark = pytest.mark.anyio
+
+# -- lines that are no answers
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected", "kind"),
+    [
+        pytest.param(error(400, code="context_length_exceeded"), RejectedError, "context_length"),
+        pytest.param(error(400, code="content_filter"), RejectedError, "content_filter"),
+        pytest.param(error(400, "bad role"), RejectedError, "rejected"),
+        pytest.param(error(429, code="insufficient_quota"), QuotaError, None),
+        pytest.param(error(400, code="billing_hard_limit_reached"), QuotaError, None),
+        pytest.param(error(404, code="model_not_found"), UnknownModelError, None),
+        pytest.param(error(401), AuthenticationError, None),
+        pytest.param(error(403, "region"), AuthenticationError, None),
+        pytest.param(error(429), RateLimitError, "rate_limit"),
+        pytest.param(error(500), TransientError, "status"),
+        pytest.param("request_timeout", TransientError, "timeout"),
+        pytest.param("batch_expired", TransientError, "status"),
+        pytest.param({"choices": []}, TransientError, "body"),
+        pytest.param(None, TransientError, "status"),
+    ],
+    ids=lambda value: str(value)[:50],
+)
+async def test_failed_lines_become_our_errors(
+    outcome: Any, expected: type[Exception], kind: str | None, server: BatchServer, machine: Machine
+):
+    """By the rules for online errors; what may pass has been asked three times."""
+    server.line = lambda body, n: (
+        outcome if body["messages"][0]["content"] == "bad" else fine(body, n)
+    )
+    bad, good = await ask(machine.provider(), [question("bad"), question("good")])
+    assert type(bad) is expected
+    assert getattr(bad, "kind", None) == kind
+    assert texts([good]) == ["re good"]
+    n_tries = 3 if isinstance(bad, TransientError) else 1
+    assert server.sizes == [2, 1, 1][:n_tries]
+
+
+async def test_a_failed_line_is_tried_again_in_the_next_batch(
+    server: BatchServer, machine: Machine
+):
+    """The others are not asked again."""
+    server.line = lambda body, n: error(500) if n == 1 else fine(body, n)
+    first = server.line
+    server.line = lambda body, n: (first if body["messages"][0]["content"] == "a" else fine)(
+        body, n
+    )
+    assert texts(await ask(machine.provider(), [question("a"), question("b")])) == ["re a", "re b"]
+    assert server.sizes == [2, 1]
+    assert set(server.paid.values()) == {1}
+
+
+@pytest.mark.parametrize("end", ["expired", "cancelled"])
+async def test_a_batch_that_ends_early_keeps_its_answers(
+    end: str, server: BatchServer, machine: Machine
+):
+    """What it has is used, the rest is sent again."""
+    server.ends = [end]
+    server.line = lambda body, n: (
+        f"batch_{end}" if n == 1 and body["messages"][0]["content"] > "2" else fine(body, n)
+    )
+    outcomes = await ask(machine.provider(), [question(str(i)) for i in range(6)])
+    assert texts(outcomes) == [f"re {i}" for i in range(6)]
+    assert server.sizes == [6, 3]
+    assert set(server.paid.values()) == {1}
+
+
+async def test_a_spent_quota_loses_no_answer_and_sends_nothing_more(
+    server: BatchServer, machine: Machine
+):
+    """The answers of the batch arrive; a later request gets the reason at once."""
+    server.line = lambda body, n: (
+        error(429, code="insufficient_quota")
+        if body["messages"][0]["content"] == "b"
+        else (error(500) if body["messages"][0]["content"] == "c" else fine(body, n))
+    )
+    provider = machine.provider()
+    good, bad, again = await ask(provider, [question("a"), question("b"), question("c")])
+    assert texts([good]) == ["re a"]
+    assert isinstance(bad, QuotaError)
+    assert isinstance(again, QuotaError)
+    with pytest.raises(QuotaError):
+        await provider.complete(question("d"))
+    assert server.sizes == [3]
+
+
+async def test_after_a_stop_nothing_is_sent_again(server: BatchServer, machine: Machine):
+    """A batch that ends later gives out its answers, and its failures get the reason."""
+    server.looks = {1: 9}
+    server.line = lambda body, n: (
+        error(429, code="insufficient_quota")
+        if "a" in body["messages"][0]["content"]
+        else error(500)
+    )
+    outcomes = await ask(machine.provider(max_requests=1), [question("a"), question("b")])
+    assert [type(outcome) for outcome in outcomes] == [QuotaError, QuotaError]
+    assert server.sizes == [1, 1]
+
+
+# -- dialects
+
+
+async def test_a_batch_refused_for_how_it_asks_is_asked_otherwise(
+    server: BatchServer, machine: Machine
+):
+    """Each complaint teaches once; what was learnt is remembered and told."""
+
+    def line(body: Body, n_asked: int) -> Any:
+        for name in ("max_tokens", "temperature"):
+            if name in body:
+                return error(400, f"Unsupported parameter: '{name}'", param=name)
+        return fine(body, n_asked)
+
+    server.line = line
+    told: list[Dialect] = []
+    provider = machine.provider()
+    provider.on_dialect = told.append
+    outcomes = await ask(provider, [question("a"), question("b")])
+    assert texts(outcomes) == ["re a", "re b"]
+    assert server.sizes == [2, 2, 2]
+    assert server.bodies(2)[0]["max_completion_tokens"] == 256
+    assert told == [
+        Dialect(limit_field="max_completion_tokens"),
+        Dialect(limit_field="max_completion_tokens", omitted=frozenset({"temperature"})),
+    ]
+    assert provider.dialect == told[-1]
+
+
+async def test_one_complaint_among_answers_teaches_nothing(server: BatchServer, machine: Machine):
+    """The others were answered in this dialect: it is that request's own fault."""
+    complaint = error(400, "Unsupported parameter: 'max_tokens'", param="max_tokens")
+    server.line = lambda body, n: complaint if "bad" in str(body) else fine(body, n)
+    provider = machine.provider()
+    bad, _ = await ask(provider, [question("bad"), question("good")])
+    assert isinstance(bad, RejectedError)
+    assert provider.dialect == Dialect()
+
+
+async def test_a_known_dialect_is_used_from_the_start(server: BatchServer, machine: Machine):
+    """What was learnt online need not be learnt again."""
+    provider = machine.provider()
+    provider.dialect = Dialect(limit_field="max_completion_tokens")
+    await ask(provider, [question("a")])
+    assert "max_completion_tokens" in server.bodies(0)[0]
+
+
+# -- batches that are refused
+
+
+def enqueued(n_allowed: int, server: BatchServer) -> None:
+    """Let no more than so many requests wait, as a token limit would."""
+
+    def judge(items: list[Body]) -> list[Body]:
+        waiting = sum(
+            len(server._items(batch))
+            for batch in server.batches.values()
+            if batch["status"] == "in_progress"
+        )
+        if waiting + len(items) <= n_allowed:
+            return []
+        message = f"Enqueued token limit reached for m. Limit: {n_allowed} enqueued tokens."
+        return [{"code": "token_limit_exceeded", "message": message, "line": None}]
+
+    server.judge = judge
+
+
+async def test_a_batch_too_large_for_the_queue_is_halved(server: BatchServer, machine: Machine):
+    """Until it fits; meanwhile it says why it waits."""
+    server.n_looks = 4
+    enqueued(2, server)
+    events: list[tuple[str, dict[str, Any]]] = []
+    provider = machine.provider()
+    troubles: set[str] = set()
+
+    def on_event(kind: str, **fields: Any) -> None:
+        events.append((kind, fields))
+        troubles.add(provider.under_way()[0])
+
+    provider.on_event = on_event
+    outcomes = await ask(provider, [question(str(i)) for i in range(8)])
+    assert texts(outcomes) == [f"re {i}" for i in range(8)]
+    assert server.sizes[:3] == [8, 4, 2]
+    assert set(server.paid.values()) == {1}
+    assert any("Enqueued token limit" in trouble for trouble in troubles)
+    refused = [fields for kind, fields in events if kind == "batch refused"]
+    assert "Enqueued token limit" in refused[0]["reason"]
+    assert max(machine.clock.slept) <= 60.0
+
+
+async def test_a_full_queue_is_waited_for_while_ours_is_in_it(
+    server: BatchServer, machine: Machine
+):
+    """The second batch is not made smaller: it is sent when the first one is done."""
+    server.n_looks = 4
+    enqueued(4, server)
+    outcomes = await ask(machine.provider(max_requests=4), [question(str(i)) for i in range(8)])
+    assert texts(outcomes) == [f"re {i}" for i in range(8)]
+    assert server.sizes == [4, 4, 4]
+    assert set(server.paid.values()) == {1}
+
+
+async def test_a_queue_that_stays_full_ends_the_patience(server: BatchServer, machine: Machine):
+    """Not for ever: an hour by default, then the run can be taken up again."""
+    enqueued(0, server)
+    (outcome,) = await ask(machine.provider(max_outage_s=600.0), [question("a")])
+    assert isinstance(outcome, OutageError)
+    assert "Enqueued token limit" in str(outcome)
+    assert machine.clock.elapsed < 2000
+    assert not list(JobJournal(machine.state).names())
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        pytest.param({"code": "model_not_found", "message": "no m"}, UnknownModelError, id="model"),
+        pytest.param(
+            {"code": "billing_hard_limit_reached", "message": "pay"}, QuotaError, id="billing"
+        ),
+        pytest.param({"code": "invalid_json_line", "message": "line 3"}, ConfigError, id="ours"),
+    ],
+)
+async def test_a_refused_batch_stops_the_run(
+    fault: Body, expected: type[Exception], server: BatchServer, machine: Machine
+):
+    """In the server's words; no request of it is a failure row, and none waits for ever."""
+    server.judge = lambda items: [fault]
+    outcomes = await ask(machine.provider(), [question("a"), question("b")])
+    assert {type(outcome) for outcome in outcomes} == {expected}
+    assert fault["message"] in str(outcomes[0])
+    assert JobJournal(machine.state).names() == []
+
+
+async def test_a_batch_refused_for_the_servers_own_trouble_is_sent_again(
+    server: BatchServer, machine: Machine
+):
+    """Three times at most."""
+    server.judge = lambda items: [{"code": "server_error", "message": "try again"}]
+    (outcome,) = await ask(machine.provider(), [question("a")])
+    assert isinstance(outcome, TransientError)
+    assert server.sizes == [1, 1, 1]
+
+
+async def test_a_batch_refused_as_a_whole_for_how_it_asks_is_asked_otherwise(
+    server: BatchServer, machine: Machine
+):
+    """As where each of its lines is refused for that."""
+    said = {"code": "unsupported_parameter", "message": "Unsupported: max_tokens"}
+    server.judge = lambda items: [said] if "max_tokens" in items[0]["body"] else []
+    assert texts(await ask(machine.provider(), [question("a")])) == ["re a"]
+    assert server.sizes == [1, 1]
+    assert "max_completion_tokens" in server.bodies(1)[0]
+
+
+async def test_a_queue_that_is_full_before_a_batch_is_created_is_waited_for(
+    server: BatchServer, machine: Machine
+):
+    """Some servers say so at once: a smaller batch is tried."""
+    message = "Enqueued token limit reached for m"
+    server.faults["create"] = [httpx2.Response(400, json={"error": {"message": message}})]
+    provider = machine.provider()
+    assert texts(await ask(provider, [question("a"), question("b")])) == ["re a", "re b"]
+    assert server.sizes == [1, 1]
+    assert set(server.paid.values()) == {1}
+
+
+async def test_a_stop_reaches_the_requests_that_wait_for_room(
+    server: BatchServer, machine: Machine
+):
+    """They are in no batch, and will be in none."""
+    server.n_looks = 4
+    server.line = lambda body, n: error(429, code="insufficient_quota")
+    enqueued(4, server)
+    outcomes = await ask(machine.provider(max_requests=4), [question(str(i)) for i in range(12)])
+    assert {type(outcome) for outcome in outcomes} == {QuotaError}
+    assert sum(server.asked.values()) == 4

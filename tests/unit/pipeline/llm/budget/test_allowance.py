@@ -1,0 +1,156 @@
+"""A run in a store: the store says beforehand how far the run may go, in blocks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from claimscore.errors import BudgetError, ConfigError, StoppedEarly
+from claimscore.pipeline.llm.budget.cap import Budget, Reservation
+from claimscore.pipeline.llm.budget.ledger import (
+    Allowance,
+    Ledger,
+    Spent,
+    parse_spent,
+    read_spent,
+)
+from claimscore.types import Usage
+from tests.unit.pipeline.llm.budget.test_cap import MOST, MOST_USD, PRICE, TOKEN, request
+
+pytestmark = pytest.mark.anyio
+
+
+class Store:
+    """What another machine would find there."""
+
+    def __init__(self, path: Path, *, step_requests: int, step_pico: int = 0) -> None:
+        self.short_form = b""
+        self.n_writes = 0
+        self.ledger = Ledger(path, Allowance(self.write, step_requests, step_pico))
+
+    def write(self) -> None:
+        self.n_writes += 1
+        self.short_form = self.ledger.short_form("here")
+
+    def spent(self) -> Spent:
+        return parse_spent(self.short_form, "the store")[0]
+
+
+async def test_the_store_says_so_before_a_request_is_sent(tmp_path: Path) -> None:
+    """At every moment a machine that has the store alone counts at least what was sent."""
+    store = Store(tmp_path / "spend.jsonl", step_requests=4)
+    budget = Budget(price=PRICE, max_requests=10, ledger=store.ledger)
+    assert budget.try_reserve(request()) is None
+    sent: list[Reservation] = []
+    for _ in range(10):
+        sent.append(await budget.reserve(request()))
+        assert store.spent().requests >= len(sent)
+        budget.settle(sent[-1], Usage(10, 5))
+    assert store.n_writes == 2, "one for each block of five"
+    with pytest.raises(BudgetError, match="--max-requests 10 is used up"):
+        await budget.reserve(request())
+    budget.flush()
+    store.ledger.close()
+
+
+async def test_a_block_in_dollars(tmp_path: Path) -> None:
+    """What is set aside for requests in flight is within the block."""
+    step = 2 * MOST * TOKEN
+    store = Store(tmp_path / "spend.jsonl", step_requests=0, step_pico=step)
+    budget = Budget(price=PRICE, max_cost=9.5 * MOST_USD, ledger=store.ledger)
+    sent = [await budget.reserve(request()) for _ in range(9)]
+    assert store.n_writes == 3
+    assert store.spent().possibly_pico_usd >= sum(r.pico_usd for r in sent)
+    for reservation in sent:
+        budget.settle(reservation, Usage(1, 1))
+    budget.flush()
+    store.ledger.close()
+    assert read_spent(store.ledger.path) == Spent(9, 9, 9, 9 * 2 * TOKEN)
+
+
+async def test_all_that_wait_go_on_with_one_write(tmp_path: Path) -> None:
+    """One asks the store; the others are served in their order."""
+    store = Store(tmp_path / "spend.jsonl", step_requests=50)
+    budget = Budget(price=PRICE, max_requests=100, ledger=store.ledger)
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            for _ in range(20):
+                group.start_soon(budget.reserve, request())
+    assert budget.totals.requests == 20
+    assert store.n_writes == 1
+    store.ledger.close()
+
+
+async def test_one_that_is_cancelled_while_the_store_is_asked(tmp_path: Path) -> None:
+    """It has taken nothing, and the next one gets its turn."""
+    store = Store(tmp_path / "spend.jsonl", step_requests=5)
+    budget = Budget(price=PRICE, max_requests=100, ledger=store.ledger)
+    async with anyio.create_task_group() as group:
+        with anyio.move_on_after(0):
+            await budget.reserve(request())
+        group.start_soon(budget.reserve, request())
+    assert budget.totals.requests == 1
+    store.ledger.close()
+
+
+async def test_a_store_that_is_away_stops_the_run(tmp_path: Path) -> None:
+    """Nothing is sent that the store does not know of; once it is back the run goes on."""
+
+    def away() -> None:
+        raise StoppedEarly("the store was not reached")
+
+    ledger = Ledger(tmp_path / "spend.jsonl", Allowance(away, 5, 0))
+    budget = Budget(price=PRICE, max_requests=100, ledger=ledger)
+    for _ in range(2):
+        with pytest.raises(StoppedEarly, match="the store was not reached"):
+            await budget.reserve(request())
+    assert budget.totals.requests == 0
+    ledger.close()
+
+
+async def test_without_a_cap_the_store_is_not_asked(tmp_path: Path) -> None:
+    """There is nothing to pass."""
+    store = Store(tmp_path / "spend.jsonl", step_requests=0)
+    budget = Budget(price=PRICE, ledger=store.ledger)
+    assert budget.try_reserve(request()) is not None
+    assert store.n_writes == 0
+    store.ledger.close()
+
+
+@settings(max_examples=25)
+@given(
+    reserved=st.lists(st.one_of(st.none(), st.integers(0, 10**9)), max_size=12),
+    settled=st.sets(st.integers(1, 12)),
+)
+def test_the_short_form_says_the_same(
+    tmp_path_factory: pytest.TempPathFactory, reserved: list[int | None], settled: set[int]
+) -> None:
+    """And a ledger goes on from it."""
+    folder = tmp_path_factory.mktemp("ledger")
+    ledger = Ledger(folder / "long.jsonl")
+    for pico in reserved:
+        number = ledger.reserve(100, 10, pico)
+        if number in settled:
+            ledger.settle([number], Spent(1, 90, number, pico or 0))
+    short_form = ledger.short_form("here")
+    ledger.close()
+    assert short_form.count(b"\n") == 1
+    assert parse_spent(short_form, "x") == (read_spent(ledger.path), "here")
+    again = folder / "short.jsonl"
+    again.write_bytes(short_form)
+    ledger = Ledger(again)
+    assert ledger.earlier == read_spent(folder / "long.jsonl")
+    ledger.settle([ledger.reserve(5, 5, 7)], Spent(requests=1))
+    ledger.close()
+    assert read_spent(again).requests == len(reserved) + 1
+
+
+@pytest.mark.parametrize("damaged", [b"{}\n", b"[]\n", b'{"settle":[3]}\n', b"\xff\n"])
+def test_damage_is_named(damaged: bytes) -> None:
+    """What was spent must not be guessed."""
+    with pytest.raises(ConfigError, match="the store, line 1 or after: damaged; what the run has"):
+        parse_spent(damaged, "the store")

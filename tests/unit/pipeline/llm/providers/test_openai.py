@@ -1,0 +1,641 @@
+"""The OpenAI provider: what goes over the wire, and what its answers and errors become."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+
+from claimscore.cache.base import MemoryCache
+from claimscore.cache.key import request_key
+from claimscore.config import LLMConfig
+from claimscore.errors import (
+    AuthenticationError,
+    ClaimscoreError,
+    ConfigError,
+    QuotaError,
+    RateLimitError,
+    RejectedError,
+    TransientError,
+    UnknownModelError,
+)
+from claimscore.pipeline.llm.engine import Engine
+from claimscore.pipeline.llm.providers.base import load_provider
+from claimscore.pipeline.llm.providers.openai import Dialect, OpenAIProvider, normalised_url
+from claimscore.pipeline.llm.question import Answer
+from claimscore.types import (
+    Completion,
+    LimitState,
+    Message,
+    OutputSchema,
+    RateLimits,
+    Request,
+    Usage,
+)
+from tests.fake_server import FakeServer, text_answer
+
+pytestmark = pytest.mark.anyio
+
+KEY = "sk-proj-abcdefghijklmnop"
+SCHEMA = OutputSchema("claims", {"type": "object", "properties": {"claims": {"type": "array"}}})
+REQUEST = Request(
+    provider="openai",
+    namespace="n",
+    model="m",
+    messages=(Message("system", "Decompose."), Message("user", "Kind staff.")),
+    output=SCHEMA,
+)
+
+
+class Server:
+    """A mock transport: replies in order, the last one for ever; remembers requests."""
+
+    def __init__(self, *replies: httpx2.Response | Exception) -> None:
+        self.replies = list(replies) or [reply("ok")]
+        self.bodies: list[dict[str, Any]] = []
+        self.headers: list[httpx2.Headers] = []
+        self.urls: list[str] = []
+
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        self.bodies.append(json.loads(request.content or b"null"))
+        self.headers.append(request.headers)
+        self.urls.append(str(request.url))
+        step = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        if isinstance(step, Exception):
+            raise step
+        return httpx2.Response(step.status_code, headers=step.headers, content=step.content)
+
+    def provider(self, **options: Any) -> OpenAIProvider:
+        return OpenAIProvider("m", transport=httpx2.MockTransport(self), **options)
+
+
+def reply(content: object, finish_reason: str | None = "stop", **message: Any) -> httpx2.Response:
+    choice = {"finish_reason": finish_reason, "message": {"content": content, **message}}
+    usage = {"prompt_tokens": 11, "completion_tokens": 3}
+    return httpx2.Response(200, json={"model": "m-2026", "choices": [choice], "usage": usage})
+
+
+def error(
+    status: int, message: str = "no", headers: dict[str, str] | None = None, **fields: Any
+) -> httpx2.Response:
+    body = {"error": {"message": message, **fields}}
+    return httpx2.Response(status, json=body, headers=headers)
+
+
+# -- asking
+
+
+async def test_a_request_goes_out_as_a_strict_json_schema():
+    """Model, messages, parameters and schema; nothing else that a server could stumble over."""
+    server = Server()
+    await server.provider().complete(REQUEST)
+    assert server.urls == ["https://api.openai.com/v1/chat/completions"]
+    assert server.bodies == [
+        {
+            "model": "m",
+            "temperature": 0.0,
+            "top_p": 1.0,
+            "max_tokens": 256,
+            "messages": [
+                {"role": "system", "content": "Decompose."},
+                {"role": "user", "content": "Kind staff."},
+            ],
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "claims", "schema": SCHEMA.schema, "strict": True},
+            },
+        }
+    ]
+
+
+async def test_an_answer_comes_back_whole():
+    """Text, model as reported, finish reason and usage."""
+    got = await Server(reply('{"claims": []}', "length")).provider().complete(REQUEST)
+    assert got == Completion('{"claims": []}', "m-2026", "length", Usage(11, 3))
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        pytest.param(reply(None), ("", "stop"), id="no content"),
+        pytest.param(reply("x", None), ("x", "stop"), id="no finish reason"),
+        pytest.param(
+            reply([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]),
+            ("ab", "stop"),
+            id="parts",
+        ),
+        pytest.param(reply(None, refusal="I cannot"), ("I cannot", "refusal"), id="refusal"),
+    ],
+)
+async def test_odd_messages(answer: httpx2.Response, expected: tuple[str, str]):
+    """What servers send instead of a plain text."""
+    got = await Server(answer).provider().complete(REQUEST)
+    assert (got.text, got.finish_reason) == expected
+
+
+async def test_a_missing_usage_is_unknown():
+    """Null, not zero."""
+    body = {"choices": [{"message": {"content": "x"}}]}
+    got = await Server(httpx2.Response(200, json=body)).provider().complete(REQUEST)
+    assert got == Completion("x", "m", "stop", Usage(None, None))
+
+
+# -- dialects
+
+
+async def test_another_model_is_asked_in_its_own_way():
+    """What one model complains of is left out for it alone, and told of the provider's alone."""
+    told: list[Dialect] = []
+    unwanted = error(
+        400, "Unsupported value: 'temperature' does not support 0", param="temperature"
+    )
+    server = Server(unwanted, reply("{}"))
+    provider = server.provider(on_dialect=told.append)
+    await provider.complete(dataclasses.replace(REQUEST, model="thinker"))
+    await provider.complete(REQUEST)
+    assert [(body["model"], "temperature" in body) for body in server.bodies] == [
+        ("thinker", True),
+        ("thinker", False),
+        ("m", True),
+    ]
+    assert told == []
+    assert provider.dialect == Dialect()
+
+
+async def test_an_unknown_other_model_is_named():
+    """Not the provider's own, which is there."""
+    missing = error(404, "The model does not exist", code="model_not_found")
+    with pytest.raises(UnknownModelError, match="no model 'thinker'"):
+        await Server(missing).provider().complete(dataclasses.replace(REQUEST, model="thinker"))
+
+
+@pytest.mark.parametrize("status", [400, 422])
+async def test_json_modes_fall_back_and_are_remembered(status: int):
+    """json_schema, then json_object, then the schema as text only; asked once per provider."""
+    refusal = error(status, "response_format of this type is unavailable")
+    server = Server(refusal, refusal, reply("ok"))
+    provider = server.provider()
+    await provider.complete(REQUEST)
+    await provider.complete(REQUEST)
+    kinds = [body.get("response_format", {}).get("type") for body in server.bodies]
+    assert kinds == ["json_schema", "json_object", None, None]
+    for body in server.bodies[1:]:
+        system = body["messages"][0]["content"]
+        assert system.startswith("Decompose.\n\nAnswer with one JSON object")
+        assert json.dumps(SCHEMA.schema) in system
+    assert request_key(REQUEST) == request_key(REQUEST)
+
+
+async def test_the_schema_as_text_needs_no_system_message():
+    """A conversation without one gets one."""
+    server = Server(error(400, "json_schema?"), error(400, "json_object?"), reply("ok"))
+    request = Request("openai", "n", "m", (Message("user", "x"),), output=SCHEMA)
+    await server.provider().complete(request)
+    assert [m["role"] for m in server.bodies[-1]["messages"]] == ["system", "user"]
+
+
+async def test_reasoning_models_are_asked_in_their_way():
+    """`max_completion_tokens`, and no temperature, once the server has said so."""
+    server = Server(
+        error(400, "Unsupported parameter: 'max_tokens' is not supported", param="max_tokens"),
+        error(400, "Unsupported value: 'temperature' does not support 0", param="temperature"),
+        reply("ok"),
+    )
+    provider = server.provider()
+    await provider.complete(REQUEST)
+    await provider.complete(REQUEST)
+    assert len(server.bodies) == 4
+    for body in server.bodies[2:]:
+        assert body["max_completion_tokens"] == 256
+        assert not {"max_tokens", "temperature"} & set(body)
+
+
+async def test_what_is_learnt_can_be_kept_for_the_next_run():
+    """Each change is told, and a provider that is given it does not ask in vain."""
+    told: list[Dialect] = []
+    refusal = error(400, "response_format is not supported")
+    server = Server(refusal, reply("ok"))
+    await server.provider(on_dialect=told.append).complete(REQUEST)
+    assert told == [Dialect("json_object")]
+    next_run = Server()
+    await next_run.provider(dialect=Dialect.from_json(told[0].to_json())).complete(REQUEST)
+    assert [body["response_format"]["type"] for body in next_run.bodies] == ["json_object"]
+
+
+async def test_many_tasks_learn_together():
+    """A complaint costs each of those in flight one request, and no request after them."""
+    told: list[Dialect] = []
+    together = anyio.Event()
+    n_asked = 0
+
+    async def handle(request: httpx2.Request) -> httpx2.Response:
+        nonlocal n_asked
+        n_asked += 1
+        if n_asked == 8:
+            together.set()
+        await together.wait()
+        if b"json_schema" in request.content:
+            return error(400, "json_schema is not supported")
+        return reply("ok")
+
+    provider = OpenAIProvider("m", transport=httpx2.MockTransport(handle), on_dialect=told.append)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(8):
+            tasks.start_soon(provider.complete, REQUEST)
+    await provider.complete(REQUEST)
+    assert (n_asked, told) == (8 + 8 + 1, [Dialect("json_object")])
+
+
+async def test_a_hopeless_complaint_is_a_rejection():
+    """When every way of asking is refused, the request fails; it is not asked for ever."""
+    server = Server(error(400, "response_format? never"))
+    with pytest.raises(RejectedError):
+        await server.provider().complete(REQUEST)
+    assert len(server.bodies) == 3
+
+
+# -- errors
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "detail"),
+    [
+        pytest.param(error(401), AuthenticationError, "HTTP 401", id="401"),
+        pytest.param(error(403, "region"), AuthenticationError, "region", id="403"),
+        pytest.param(error(404, code="model_not_found"), UnknownModelError, "'m'", id="model"),
+        pytest.param(error(404, "no such page"), ConfigError, "api.openai.com", id="404"),
+        pytest.param(error(405), ConfigError, "--base-url", id="405"),
+        pytest.param(error(429, code="insufficient_quota"), QuotaError, "account", id="quota"),
+        pytest.param(error(429, type="insufficient_quota"), QuotaError, "account", id="quota 2"),
+        pytest.param(error(402), QuotaError, "account", id="402"),
+        pytest.param(error(429), RateLimitError, "429", id="429"),
+        pytest.param(error(408), TransientError, "408", id="408"),
+        pytest.param(error(409), TransientError, "409", id="409"),
+        pytest.param(error(425), TransientError, "425", id="425"),
+        pytest.param(error(500), TransientError, "500", id="500"),
+        pytest.param(error(529), TransientError, "529", id="529"),
+        pytest.param(httpx2.Response(502, text="<html>"), TransientError, "Bad Gateway", id="502"),
+        pytest.param(httpx2.ConnectError("refused"), TransientError, "refused", id="connect"),
+        pytest.param(httpx2.ReadTimeout("slow"), TransientError, "no answer", id="timeout"),
+        pytest.param(httpx2.RemoteProtocolError("cut"), TransientError, "broke", id="cut off"),
+        pytest.param(httpx2.Response(200, text="{"), TransientError, "no chat", id="malformed"),
+        pytest.param(httpx2.Response(200, text="[]"), TransientError, "no chat", id="a list"),
+        pytest.param(httpx2.Response(200, json={}), TransientError, "no chat", id="no choices"),
+        pytest.param(
+            httpx2.Response(200, json={"choices": []}), TransientError, "no chat", id="empty"
+        ),
+        pytest.param(
+            error(307, headers={"location": "https://b/v1"}), ConfigError, "b/v1", id="redirect"
+        ),
+    ],
+)
+async def test_errors_become_ours(
+    answer: httpx2.Response | Exception, expected: type[ClaimscoreError], detail: str
+):
+    """The class decides what happens next; the message says what the server said."""
+    server = Server(answer)
+    with pytest.raises(expected, match=detail) as caught:
+        await server.provider().complete(REQUEST)
+    assert type(caught.value) is expected
+    assert len(server.bodies) == 1
+
+
+LATE = {"message": "Provider returned error"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "detail"),
+    [
+        pytest.param({**LATE, "code": 502}, TransientError, "instead", id="upstream failed"),
+        pytest.param({**LATE, "code": 429}, RateLimitError, "429", id="upstream limit"),
+        pytest.param({**LATE, "code": 402}, QuotaError, "fill", id="money"),
+        pytest.param(
+            {"message": "maximum context length", "code": 400}, RejectedError, "400", id="context"
+        ),
+        pytest.param(
+            {"type": "exceed_context_size_error", "message": "too long"},
+            RejectedError,
+            "too long",
+            id="llama.cpp",
+        ),
+        pytest.param({**LATE, "code": 401}, TransientError, "instead", id="upstream key"),
+        pytest.param({**LATE, "code": 404}, TransientError, "instead", id="upstream model"),
+        pytest.param({**LATE, "code": "boom"}, TransientError, "instead", id="a word"),
+        pytest.param("boom", TransientError, "boom", id="a text"),
+    ],
+)
+async def test_an_error_with_status_200_is_no_answer(
+    answer: object, expected: type[ClaimscoreError], detail: str
+):
+    """OpenRouter sends its status before it has an answer; then the body says what came of it."""
+    server = Server(httpx2.Response(200, json={"error": answer}))
+    with pytest.raises(expected, match=detail) as caught:
+        await server.provider().complete(REQUEST)
+    assert type(caught.value) is expected
+    if type(caught.value) is TransientError:
+        assert caught.value.kind == "body"
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        pytest.param(httpx2.ConnectError("x"), "connect", id="connect"),
+        pytest.param(httpx2.ReadError("x"), "dropped", id="dropped"),
+        pytest.param(httpx2.ReadTimeout("x"), "timeout", id="timeout"),
+        pytest.param(error(500), "status", id="status"),
+        pytest.param(httpx2.Response(200, text="{"), "body", id="body"),
+        pytest.param(httpx2.Response(200, content=b"\xff"), "body", id="no text"),
+        pytest.param(httpx2.Response(200, content=b"[" * 100_000), "body", id="nesting"),
+        pytest.param(httpx2.Response(204), "body", id="nothing"),
+    ],
+)
+async def test_transient_errors_say_how_it_came_to_nothing(
+    answer: httpx2.Response | Exception, kind: str
+):
+    """The engine tells an outage from a bad answer, and counts what may be billed."""
+    with pytest.raises(TransientError) as caught:
+        await Server(answer).provider().complete(REQUEST)
+    assert caught.value.kind == kind
+
+
+async def test_limits_come_with_answers_and_errors():
+    """The limiter learns from both."""
+    headers = {"X-RateLimit-Limit-Requests": "600", "X-RateLimit-Reset-Requests": "1s"}
+    answered, broken = reply("ok"), httpx2.Response(200, text="{")
+    expected = RateLimits(requests=LimitState(600.0, None, 1.0))
+    answered.headers.update(headers)
+    broken.headers.update(headers)
+    assert (await Server(answered).provider().complete(REQUEST)).limits == expected
+    for answer in (broken, error(500, headers=headers), error(429, headers=headers)):
+        with pytest.raises(TransientError) as caught:
+            await Server(answer).provider().complete(REQUEST)
+        assert caught.value.limits == expected
+
+
+# -- why nothing comes
+
+
+def models(*names: str) -> httpx2.Response:
+    return httpx2.Response(200, json={"data": [{"id": name} for name in names]})
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "detail"),
+    [
+        pytest.param(error(401), AuthenticationError, "OPENAI_API_KEY", id="401"),
+        pytest.param(error(403, "region"), AuthenticationError, "region", id="403"),
+        pytest.param(
+            models(*"abcdefg"), UnknownModelError, r"'m', but (\w, ){4}\w$", id="other models"
+        ),
+    ],
+)
+async def test_a_diagnosis_names_what_waiting_does_not_help(
+    answer: httpx2.Response, expected: type[ClaimscoreError], detail: str
+):
+    """A wrong key or name behind a gateway that calls it an outage."""
+    server = Server(answer)
+    with pytest.raises(expected, match=detail):
+        await server.provider(key=KEY).diagnose()
+    assert server.urls == ["https://api.openai.com/v1/models"]
+    assert server.headers[0]["authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(models("m", "n"), id="it is there"),
+        pytest.param(models("x"), id="one model"),
+        pytest.param(httpx2.Response(200, text="<html>"), id="a page"),
+        pytest.param(error(403, "Missing scopes: api.model.read"), id="may not list"),
+        pytest.param(error(401, "You have insufficient permissions"), id="may not list, 401"),
+        pytest.param(error(404, "model"), id="no list"),
+        pytest.param(error(429, code="insufficient_quota"), id="too fast"),
+        pytest.param(error(500), id="outage"),
+        pytest.param(httpx2.ConnectError("x"), id="not reached"),
+        pytest.param(httpx2.ReadTimeout("x"), id="too slow"),
+    ],
+)
+async def test_a_diagnosis_without_proof_says_nothing(answer: httpx2.Response | Exception):
+    """The list of models is asked for; an error, which stops a run, is raised for proof only."""
+    server = Server(answer)
+    await server.provider(key=KEY).diagnose()
+    assert len(server.headers) == 1
+
+
+# -- keys and URLs
+
+
+async def test_a_line_break_after_the_key_does_no_harm():
+    """Files have one at their end."""
+    server = Server()
+    await server.provider(key=f" {KEY}\r\n").complete(REQUEST)
+    assert server.headers[0]["authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize("key", ["sk-a\nb", "sk-é", "sk-a b", "sk-a\x00"])
+def test_a_key_that_is_none_is_refused_without_quoting_it(key: str):
+    """Before anything is sent: it would break the header that carries it."""
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY") as caught:
+        OpenAIProvider("m", key=key)
+    assert "sk-" not in str(caught.value)
+
+
+def test_the_sdk_is_not_loaded():
+    """It takes half a second and 40 MB, and nothing here needs it."""
+    code = "import sys, claimscore.pipeline.llm.providers.openai; sys.exit('openai' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+async def test_the_key_is_sent_as_bearer_and_nothing_else_is(monkeypatch: pytest.MonkeyPatch):
+    """Other credentials that the SDK would find in the environment stay there."""
+    monkeypatch.setenv("OPENAI_ADMIN_KEY", "admin-secret")
+    monkeypatch.setenv("OPENAI_API_KEY", "another")
+    for key, expected in ((KEY, f"Bearer {KEY}"), (None, None)):
+        server = Server()
+        await server.provider(key=key).complete(REQUEST)
+        assert server.headers[0].get("authorization") == expected
+        assert "secret" not in str(server.headers[0].raw)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://example.org/v1", "http://10.0.0.7:8000", "http://[2001:db8::1]"]
+)
+def test_a_key_is_not_sent_in_the_clear(url: str):
+    """Refused before anything is sent, unless the user accepts it or there is no key."""
+    with pytest.raises(ConfigError, match="--allow-http-key"):
+        OpenAIProvider("m", base_url=url, key=KEY)
+    OpenAIProvider("m", base_url=url, key=KEY, allow_http_key=True)
+    OpenAIProvider("m", base_url=url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://localhost:8000", "http://127.0.0.1:1", "http://[::1]:80/v1", "https://example.org"],
+)
+def test_a_key_may_go_to_loopback_and_over_https(url: str):
+    """Local servers need no encryption."""
+    assert OpenAIProvider("m", base_url=url, key=KEY).base_url == normalised_url(url)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 429, 500])
+async def test_the_key_is_in_no_error_log_or_repr(status: int, caplog: pytest.LogCaptureFixture):
+    """Also where the server quotes it, whole or shortened."""
+    caplog.set_level(logging.DEBUG)
+    quoting = f"bad key {KEY} (sk-proj-****mnop), Bearer {KEY}"
+    provider = Server(error(status, quoting)).provider(key=KEY)
+    with pytest.raises(ClaimscoreError) as caught:
+        await provider.complete(REQUEST)
+    for words in (str(caught.value), repr(provider), caplog.text):
+        assert KEY not in words
+        assert "mnop" not in words
+    assert caught.value.__cause__ is caught.value.__context__ is None
+
+
+async def test_a_key_that_a_server_echoes_is_in_no_answer():
+    """A 200 that quotes the key would carry it into cache, tables and report."""
+    provider = Server(reply(f"Bearer {KEY}")).provider(key=KEY)
+    completion = await provider.complete(REQUEST)
+    assert completion.text == "Bearer [key]"
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://API.example.org:443/v1/", "https://api.example.org/v1"),
+        ("http://localhost:8000", "http://localhost:8000"),
+        (" http://[::1]:80/v1?x=1#y ", "http://[::1]/v1"),
+    ],
+)
+def test_one_server_has_one_spelling(url: str, expected: str):
+    """The URL is the cache's namespace; spelling must not buy answers again."""
+    assert normalised_url(url) == expected
+    assert OpenAIProvider("m", base_url=url).namespace == expected
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "example.org/v1",
+        "ftp://x",
+        "https://",
+        "https://a:b@x/v1",
+        "http://x:99999",
+        "http://[::1",
+        "https://straße.example/v1",
+        "http://a:b@[::1/v1",
+        "http://[a:b]/v1",
+        "https://a b/v1",
+        "https://a\x00b/v1",
+    ],
+)
+def test_a_bad_url_is_a_config_error(url: str):
+    """Said before anything is sent, without quoting a password."""
+    with pytest.raises(ConfigError) as caught:
+        OpenAIProvider("m", base_url=url)
+    assert "a:b" not in str(caught.value)
+
+
+# -- from settings
+
+
+def test_the_provider_is_made_of_settings(monkeypatch: pytest.MonkeyPatch):
+    """The option is above the environment, the environment above the default."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://env.example/v1")
+    made = load_provider(LLMConfig(model="openai:org/m:free"))
+    assert (made.family, made.model) == ("openai", "org/m:free")
+    assert made.namespace == "https://env.example/v1"
+    named = LLMConfig(model="openai:m", base_url="https://opt.example", cache_namespace="mine")
+    assert load_provider(named).namespace == "mine"
+    monkeypatch.delenv("OPENAI_BASE_URL")
+    assert load_provider(LLMConfig(model="openai:m")).namespace == "https://api.openai.com/v1"
+
+
+@pytest.mark.parametrize("model", ["openai", "openai:", "gpt-5", ""])
+def test_an_unknown_llm_names_the_known(model: str):
+    """A typo is answered with what would work."""
+    with pytest.raises(ConfigError, match="openai:"):
+        load_provider(LLMConfig(model=model))
+
+
+# -- against a server
+
+
+async def test_faults_of_a_real_server_lose_nothing():
+    """500, 429, a reset, broken and cut-off bodies: each request is answered in the end."""
+    script = {2: "500", 4: "429:0.01", 6: "reset", 8: "malformed", 10: "truncated"}
+
+    async def no_sleep(seconds: float) -> None:
+        pass
+
+    ask: Callable[[Engine], list[Request]] = lambda engine: [  # noqa: E731
+        engine.request([Message("user", str(i))]) for i in range(30)
+    ]
+    with FakeServer(answer=text_answer("fine"), script=script) as server:
+        provider = OpenAIProvider("m", base_url=server.base_url, key=KEY)
+        async with Engine(provider, MemoryCache(), max_concurrency=4, sleep=no_sleep) as engine:
+            outcomes = await engine.answer_all(ask(engine), lambda answer: answer.text)
+            again = await engine.answer_all(ask(engine), lambda answer: answer.text)
+        await provider.aclose()
+    assert [o.value for o in outcomes if isinstance(o, Answer)] == ["fine"] * 30
+    assert all(isinstance(o, Answer) and o.cached for o in again)
+    assert server.n_requests == 35
+    assert engine.stats.retries == {"status": 1, "rate_limit": 1, "dropped": 1, "body": 2}
+    assert {headers["authorization"] for headers in server.headers} == {f"Bearer {KEY}"}
+
+
+async def test_a_server_without_a_key_works_without_one():
+    """No Authorization header at all."""
+    with FakeServer(answer=text_answer("fine")) as server:
+        provider = OpenAIProvider("m", base_url=server.base_url)
+        got = await provider.complete(REQUEST)
+        await provider.aclose()
+    assert got.text == "fine"
+    assert "authorization" not in server.headers[0]
+
+
+async def test_the_loopback_answers_by_the_rules_and_keeps_a_log(tmp_path: Path):
+    """End-to-end tests of other parts rest on it: real answers, every request on record."""
+    request = dataclasses.replace(
+        REQUEST,
+        messages=(Message("user", "<text>The staff was kind and the room was clean.</text>"),),
+        output=dataclasses.replace(SCHEMA, name="decompose"),
+    )
+    with FakeServer(log=tmp_path / "log.jsonl") as server:
+        provider = OpenAIProvider("m", base_url=server.base_url)
+        got = await provider.complete(request)
+        await provider.complete(request)
+        with pytest.raises(RejectedError, match="free text"):
+            await provider.complete(dataclasses.replace(request, output=None))
+        await provider.aclose()
+    assert json.loads(got.text) == {"claims": ["The staff was kind.", "The room was clean."]}
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["outcome"] for line in lines] == ["200", "200", "400"]
+    assert list(server.paid.values()) == [2]
+
+
+async def test_a_server_that_is_not_there_is_transient():
+    """It may come back; the engine decides how long to hope."""
+    with FakeServer() as server:
+        url = server.base_url
+    with pytest.raises(TransientError, match="cannot be reached"):
+        await OpenAIProvider("m", base_url=url).complete(REQUEST)
+
+
+async def test_openai_is_not_asked_without_a_key(monkeypatch: pytest.MonkeyPatch):
+    """It answers no request without one; where it cannot be reached, that would be waited for."""
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    provider = OpenAIProvider.from_config(LLMConfig(model="openai:m"))
+    with pytest.raises(AuthenticationError, match="OPENAI_API_KEY is not set"):
+        await provider.complete(REQUEST)
+    await provider.aclose()

@@ -1,0 +1,320 @@
+"""A limit declared by an option, by headers, or by both: as it is read, kept and used up.
+
+The simulated runs are on a virtual clock: their figures are properties of the algorithm, not of
+the machine.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from claimscore.pipeline.llm.ratelimit.declared import DeclaredLimit, HeaderLimit, read_header
+from claimscore.types import LimitState
+from tests.support.limiter_simulation import Client, SimulatedServer, World, simulate
+
+# -- what headers declare
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        pytest.param(LimitState(), None, id="nothing"),
+        pytest.param(LimitState(None, 5, 1), None, id="no limit"),
+        pytest.param(LimitState(0, 0, 1), None, id="a limit of nothing"),
+        pytest.param(LimitState(3000), HeaderLimit(3000, None, 0), id="only the limit"),
+        pytest.param(LimitState(3000, 2990, 0.2), HeaderLimit(3000, 2990, 3000), id="a minute"),
+        pytest.param(LimitState(3000, 49, 0.02), HeaderLimit(3000, 49, 50), id="a second"),
+        pytest.param(LimitState(3000, 10, 59.8), HeaderLimit(3000, 10, 3000), id="nearly empty"),
+        pytest.param(LimitState(3000, 100, None), HeaderLimit(3000, 100, 100), id="no reset"),
+        pytest.param(LimitState(3000, 5000, 1), HeaderLimit(3000, 3000, 3000), id="too much left"),
+        pytest.param(LimitState(200, 190, 4320), HeaderLimit(10 * 60 / 4320, 190, 200), id="a day"),
+    ],
+)
+def test_headers_are_read_as_a_bucket(state: LimitState, told: HeaderLimit | None):
+    """Limit, what is left, and how much there can be; resets of over a minute are a day's."""
+    found = read_header(state)
+    assert (found is None) == (told is None)
+    if found is not None and told is not None:
+        assert found.per_minute == pytest.approx(told.per_minute)
+        assert found.remaining == told.remaining
+        assert found.depth == pytest.approx(told.depth)
+
+
+def heard(declared: DeclaredLimit, remaining: float, *, limit: float = 3000, **more: float) -> None:
+    reset_s = (limit - remaining) / (limit / 60)
+    where = {"elapsed_s": 0.1, "sent_since": 0.0, "now": 1.0, **more}
+    declared.hear(LimitState(limit, remaining, reset_s), **where)  # type: ignore[arg-type]
+
+
+def test_what_is_left_is_used_but_for_a_margin():
+    """2,000 left of a minute's 3,000: a quarter second of the rate stays there."""
+    declared = DeclaredLimit(None)
+    heard(declared, 2000)
+    assert declared.wait_s(2000 - 12.5, 1.0) == 0.0
+    assert declared.wait_s(2000, 1.0) > 0.2
+
+
+def test_what_was_sent_since_is_subtracted():
+    """It may have arrived after the header was made, or before."""
+    declared = DeclaredLimit(None)
+    heard(declared, 2000, sent_since=500.0)
+    assert declared.wait_s(1500, 1.0) > 0
+    assert declared.wait_s(1490, 1.0) == 0.0
+
+
+def test_a_header_that_fits_changes_nothing():
+    """Between its earliest and its latest meaning our own account holds: no drift by noise."""
+    declared = DeclaredLimit(None)
+    heard(declared, 2000)
+    declared.take(300)
+    wait_s = declared.wait_s(2000, 1.0)
+    heard(declared, 1900, sent_since=250.0, elapsed_s=0.0)
+    assert declared.wait_s(2000, 1.0) == wait_s
+
+
+def test_what_others_used_is_obeyed():
+    """The server has less left than we thought."""
+    declared = DeclaredLimit(None)
+    heard(declared, 2000)
+    heard(declared, 100)
+    assert declared.wait_s(100, 1.0) > 0
+
+
+@pytest.mark.parametrize(
+    ("option", "kept", "at_once"), [(600, 600, False), (6000, 3000, True)], ids=["lower", "higher"]
+)
+def test_the_lower_of_option_and_header_wins(option: float, kept: float, at_once: bool):
+    """An option that is lower is kept evenly, whatever credit there is."""
+    declared = DeclaredLimit(option)
+    heard(declared, 3000)
+    assert declared.per_minute == kept
+    assert declared.from_headers is (kept == 3000)
+    declared.take(100)
+    assert (declared.wait_s(100, 1.0) == 0.0) is at_once
+
+
+def test_a_header_that_falls_below_the_option_wins_from_then_on():
+    """The server lowered its limit."""
+    declared = DeclaredLimit(600)
+    heard(declared, 100, limit=300)
+    assert declared.per_minute == 300
+
+
+def test_credit_is_not_trusted_after_refusals():
+    """Only where more than a second of it was in use."""
+    declared = DeclaredLimit(None)
+    heard(declared, 2000)
+    assert declared.distrust_credit()
+    heard(declared, 2000)
+    declared.take(100)
+    assert declared.wait_s(1, 1.0) == pytest.approx(2, rel=0.05)
+    assert not declared.distrust_credit()
+
+
+def test_a_limit_of_an_earlier_run_is_kept_until_headers_come():
+    """Evenly: what is left is not known."""
+    declared = DeclaredLimit(None)
+    declared.assume(600)
+    assert declared.per_minute == 600
+    declared.take(10)
+    assert declared.wait_s(1, 1.0) == pytest.approx(1, rel=0.02)
+    heard(declared, 3000)
+    assert declared.per_minute == 3000
+
+
+def test_a_correction_costs_at_once_and_comes_back_slowly():
+    """At most half a second of the rate comes back, at a tenth of it: servers save up no more."""
+    declared = DeclaredLimit(6000)
+    rate = 6000 / 60.26
+    declared.wait_s(1, 0.0)
+    declared.take(1)
+    declared.correct(199, 0.0)
+    assert declared.wait_s(1, 0.0) == pytest.approx(200 / rate, rel=0.01)
+    for _ in range(10):
+        declared.take(10)
+        declared.correct(-90, 0.0)
+    assert declared.wait_s(1, 0.0) == pytest.approx(300 / rate, rel=0.01)
+    assert declared.wait_s(1, 1.0) == pytest.approx(300 / rate - 1.1, rel=0.02)
+    assert declared.wait_s(1, 10.0) == 0.0
+
+
+@given(
+    st.integers(20, 5000),
+    st.sampled_from([0.05, 0.5, 3.0]),
+    st.integers(1, 40),
+    st.integers(0, 10),
+)
+@settings(max_examples=25, deadline=None)
+def test_no_minute_exceeds_an_option(rpm: int, latency_s: float, concurrency: int, seed: int):
+    """Whatever the server says, refuses, or takes its time for."""
+    server = SimulatedServer(
+        rpm=rpm * 2,
+        latency_s=latency_s,
+        headers="at admission",
+        depth_s=60,
+        isolated=0.1,
+        seed=seed,
+    )
+    client = simulate(server, min(2 * rpm, 3000), rpm=rpm, concurrency=concurrency, seed=seed)
+    assert client.most_in_a_minute() <= rpm
+    assert len(client.done) == min(2 * rpm, 3000)
+
+
+@given(st.integers(1000, 100_000), st.integers(1, 400), st.integers(0, 10))
+@settings(max_examples=25, deadline=None)
+def test_no_minute_exceeds_an_option_for_tokens(tpm: int, largest: int, seed: int):
+    """Sizes up to a twentieth of the limit have their room; of larger ones, one may go over."""
+    server = SimulatedServer(latency_s=1)
+    client = simulate(
+        server, 300, tpm=tpm, tokens=lambda r: r.randint(1, largest), concurrency=50, seed=seed
+    )
+    over = max(0.0, largest - tpm / 20)
+    assert client.most_in_a_minute() <= tpm + over + 1e-6
+    assert len(client.done) == 300
+
+
+# -- limits told by option
+
+
+@pytest.mark.parametrize(
+    ("rpm", "n", "depth_s", "latency_s"),
+    [
+        pytest.param(3000, 5000, 1, 0.05, id="3,000, a second deep"),
+        pytest.param(3000, 5000, 60, 2, id="3,000, a minute deep, 2 s"),
+        pytest.param(300, 900, 1, 0.05, id="300"),
+        pytest.param(300, 900, 1, 2, id="300, 2 s"),
+        pytest.param(60_000, 70_000, 1, 0.05, id="60,000"),
+        pytest.param(10, 40, 1, 0.05, id="10"),
+    ],
+)
+def test_a_limit_given_by_option_is_used_and_never_exceeded(
+    rpm: int, n: int, depth_s: float, latency_s: float
+):
+    """No 429, no minute over the limit, at least 98 % of it used, from the first request on."""
+    server = SimulatedServer(rpm=rpm, depth_s=depth_s, latency_s=latency_s)
+    client = simulate(server, n, rpm=rpm)
+    assert client.n_refused == 0
+    assert client.most_in_a_minute() <= rpm
+    assert client.done[-1] <= (n / (rpm / 60)) / 0.98 + 1.2 * latency_s
+
+
+def test_tokens_given_by_option_are_used_and_never_exceeded():
+    """Requests of 100 to 400 tokens: no minute over the limit, at least 95 % of it used."""
+    server = SimulatedServer(tpm=300_000, latency_s=2)
+    client = simulate(server, 2400, tpm=300_000, tokens=lambda r: r.randint(100, 400))
+    assert client.n_refused == 0
+    assert client.most_in_a_minute() <= 300_000
+    ideal_s = sum(tokens for _, tokens in client.sent) / 5000
+    assert client.done[-1] <= ideal_s / 0.95 + 2.2
+
+
+def test_a_wrong_option_is_found_out():
+    """6,000 a minute are given where the server takes 3,000: the rate settles at 3,000."""
+    server = SimulatedServer(rpm=3000)
+    client = simulate(server, rpm=6000, until=120)
+    assert server.rate(20, 120) >= 0.95 * 50
+    assert client.refused_share <= 0.02
+
+
+# -- limits told by headers
+
+
+@pytest.mark.parametrize("headers", ["at admission", "at answer"])
+@pytest.mark.parametrize("latency_s", [0.05, 2])
+@pytest.mark.parametrize("rpm", [None, 3000, 6000], ids=["told", "and given", "given too high"])
+def test_a_full_minutes_credit_is_used_at_once(headers, latency_s: float, rpm: int | None):
+    """5,000 requests at 3,000 a minute: 2,000 of them at the rate, the others before that."""
+    server = SimulatedServer(rpm=3000, depth_s=60, latency_s=latency_s, headers=headers)
+    client = simulate(server, 5000, rpm=rpm)
+    ideal_s = max((5000 - 3000) / 50, 5000 * latency_s / 128) + latency_s
+    assert client.done[-1] <= 1.03 * ideal_s
+    assert client.refused_share <= 0.001
+
+
+@pytest.mark.parametrize("headers", ["at admission", "at answer"])
+@pytest.mark.parametrize("latency_s", [0.05, 2])
+def test_a_shallow_bucket_is_not_overrun(headers, latency_s: float):
+    """A bucket of one second: at least 98 % of the rate, 429s at most 0.1 %."""
+    server = SimulatedServer(rpm=3000, latency_s=latency_s, headers=headers)
+    client = simulate(server, 5000)
+    assert 5000 / 50 / (client.done[-1] - 1.1 * latency_s) >= 0.98
+    assert client.refused_share <= 0.001
+
+
+@pytest.mark.parametrize("headers", ["at admission", "at answer"])
+def test_long_answers_change_nothing(headers):
+    """Answers take 10 to 30 s and come in any order; thousands are under way."""
+    server = SimulatedServer(rpm=3000, depth_s=60, latency_s=20, jitter=0.5, headers=headers)
+    client = simulate(server, 6000, rpm=3000, concurrency=4000)
+    assert client.refused_share <= 0.001
+    assert client.done[-1] <= 1.03 * ((6000 - 3000) / 50 + 30)
+
+
+def test_an_option_lower_than_the_headers_wins():
+    """And then no minute holds more, whatever credit the server shows."""
+    server = SimulatedServer(rpm=3000, depth_s=60, headers="at admission")
+    client = simulate(server, 2000, rpm=600, concurrency=32)
+    assert client.most_in_a_minute() <= 600
+    assert client.done[-1] <= 2000 / 10 / 0.98
+
+
+@pytest.mark.parametrize(
+    ("depth_s", "concurrency"), [(1, 128), (10, 128), (60, 512)], ids=["1 s", "10 s", "60 s"]
+)
+@pytest.mark.parametrize("headers", ["at admission", "at answer"])
+def test_tokens_told_by_headers_are_used(headers, depth_s: float, concurrency: int):
+    """1,500 requests of about 250 tokens that are estimated within 15 %, answers after 2 s."""
+    server = SimulatedServer(tpm=300_000, depth_s=depth_s, latency_s=2, headers=headers)
+    client = simulate(
+        server,
+        1500,
+        concurrency=concurrency,
+        tokens=lambda r: r.randint(150, 350),
+        expect=lambda client, tokens: int(tokens * client.random.uniform(0.85, 1.15)),
+    )
+    total = sum(tokens for _, tokens in client.sent[: 1500 + client.n_refused])
+    assert client.done[-1] <= max(total / 5000 - depth_s, 0) / 0.95 + 2.2
+
+
+def test_estimates_that_get_better_are_used_by_those_who_wait():
+    """The first expectation is four times too high, until answers tell."""
+    server = SimulatedServer(tpm=300_000, latency_s=2)
+
+    def expect(client: Client, tokens: int) -> int:
+        return tokens if client.done else 4 * tokens
+
+    client = simulate(
+        server, 1500, tpm=300_000, concurrency=256, tokens=lambda _: 200, expect=expect
+    )
+    assert client.done[-1] <= 1500 * 200 / 5000 / 0.95 + 2.2
+    assert client.n_refused == 0
+
+
+def test_what_others_use_is_left_to_them():
+    """Another machine takes half of the limit for a while: it shows in `remaining`."""
+    server = SimulatedServer(rpm=3000, headers="at admission")
+
+    def others(world: World, server: SimulatedServer) -> None:
+        assert server.requests is not None
+        server.requests.earn(world.now)
+        server.requests.level -= min(server.requests.level, 2.5)
+        if world.now < 60:
+            world.at(world.now + 0.1, lambda: others(world, server))
+
+    client = simulate(
+        server, until=90, then=lambda w, s: w.at(20, lambda: others(w, s)), concurrency=64
+    )
+    assert server.rate(30, 60) == pytest.approx(25, rel=0.1)
+    assert server.rate(70, 90) >= 0.95 * 50
+    assert client.refused_share <= 0.001
+
+
+def test_a_server_that_refuses_in_spite_of_its_headers_is_paced():
+    """It shows a minute's credit and takes only a second's: after that lesson, none is lost."""
+    server = SimulatedServer(rpm=3000, depth_s=60, headers="at admission", slice_s=1)
+    client = simulate(server, until=60)
+    assert server.rate(5, 60) >= 0.95 * 50
+    assert sum(t > 5 for t in server.refused) <= 5
+    assert client.limiter.state().source == "headers"

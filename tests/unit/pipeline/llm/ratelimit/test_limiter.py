@@ -1,0 +1,221 @@
+"""Pauses, headers, options, recovery, and what people are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from claimscore.pipeline.llm.ratelimit.limiter import Permit, RateLimiter
+from claimscore.types import LimitState, RateLimits
+from tests.support.limiter_simulation import Client, SimulatedServer, World, simulate
+
+
+class Script:
+    """A limiter that is told how each request ended, at times of the test's choice."""
+
+    def __init__(self, **settings: object) -> None:
+        self.events: list[tuple[str, dict[str, object]]] = []
+        self.now = 100.0
+        self.limiter = RateLimiter(
+            clock=lambda: self.now,
+            on_event=lambda kind, **fields: self.events.append((kind, fields)),
+            **settings,  # type: ignore[arg-type]
+        )
+
+    def take(self, n: int = 1, tokens: int = 0) -> list[Permit]:
+        """So many permits, as soon as each is to be had."""
+        permits = []
+        while len(permits) < n:
+            permit = self.limiter.try_reserve(tokens)
+            if permit is None:
+                self.now += self.limiter.wait_s(tokens)
+            else:
+                permits.append(permit)
+        return permits
+
+    def take_at_once(self, most: int = 1000) -> int:
+        """How many permits are to be had without waiting."""
+        n = 0
+        while n < most and self.limiter.try_reserve(0) is not None:
+            n += 1
+        return n
+
+    def answer(self, permits: list[Permit], limits: RateLimits | None = None) -> None:
+        for permit in permits:
+            self.limiter.answered(permit, permit.tokens, limits)
+
+    def refuse(self, permits: list[Permit], retry_after_s: float | None = None) -> None:
+        for permit in permits:
+            self.limiter.refused(permit, retry_after_s, None)
+
+    @property
+    def paused_s(self) -> float:
+        return max(0.0, self.limiter.state().paused_until - self.now)
+
+
+def test_without_limits_nothing_waits():
+    """Beyond the first few requests in flight."""
+    script = Script(max_concurrency=4)
+    assert script.take_at_once(10) == 10
+
+
+def test_where_the_server_limits_otherwise_nothing_waits_at_all():
+    """Batch jobs hold thousands of requests."""
+    script = Script(slow_start=False)
+    assert script.take_at_once() == 1000
+
+
+def test_one_refusal_delays_its_own_request_alone():
+    """However long it asks to wait."""
+    script = Script()
+    script.answer(script.take(20))
+    script.refuse(script.take(1), retry_after_s=60)
+    assert script.paused_s == 0
+    assert script.limiter.wait_s(0) == 0
+
+
+def test_refusals_in_a_row_pause_all_requests_until_the_latest_time_told():
+    """One event, one reason; a request that was under way may make the pause longer."""
+    script = Script()
+    script.answer(script.take(20))
+    permits = script.take(12)
+    script.refuse(permits[:9], retry_after_s=20)
+    assert script.paused_s == 20
+    assert script.limiter.wait_s(0) == 20
+    assert script.limiter.try_reserve(0) is None
+    script.refuse(permits[9:], retry_after_s=30)
+    assert script.paused_s == 30
+    assert [kind for kind, _ in script.events].count("paused") == 1
+    assert script.limiter.state().why
+
+
+def test_without_a_time_told_pauses_grow():
+    """Half a second, one, two ... while all that is sent in between is refused."""
+    script = Script()
+    script.refuse(script.take(8))
+    pauses = [script.paused_s]
+    for _ in range(9):
+        script.now += script.paused_s
+        script.refuse(script.take(3))
+        pauses.append(round(script.paused_s, 6))
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 32, 60, 60, 60]
+    script.now += 60
+    script.answer(script.take(20))
+    script.refuse(script.take(8))
+    assert script.paused_s == 0.5  # the server takes requests again
+
+
+def test_after_a_long_pause_few_go_first():
+    """Two, though a hundred wait."""
+    script = Script(rpm=60_000)
+    script.answer(script.take(20))
+    script.refuse(script.take(9), retry_after_s=20)
+    script.now += 20.1
+    assert script.take_at_once(100) == 2
+
+
+def test_after_an_outage_few_go_first():
+    """The engine says when."""
+    script = Script(rpm=60_000)
+    script.answer(script.take(1))
+    script.limiter.resume_gently()
+    script.now += 1
+    assert script.take_at_once(50) == 2
+
+
+def test_a_window_of_a_minute_is_waited_for():
+    """A server with fixed minutes asks to come back at their end: used in full, few refusals."""
+
+    class Fixed(SimulatedServer):
+        def _retry_after(self, seconds: float) -> float | None:
+            return 60 - world.now % 60
+
+    world = World()
+    server = Fixed(rpm=600, slice_s=60, depth_s=1e9)
+    limiter = RateLimiter(max_concurrency=64, clock=world)
+    client = Client(world, limiter, server, 10**9, concurrency=64)
+    world.run(240)
+    assert len(server.admitted) >= 0.9 * 4 * 600
+    assert client.refused_share <= 0.06
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_failures_give_tokens_back_unless_they_count(counted: bool):
+    """A request that was not sent, or not taken, costs no tokens."""
+    script = Script(tpm=6000)
+    (permit,) = script.take(1, tokens=1000)
+    script.limiter.failed(permit, counted=counted)
+    assert script.limiter.wait_s(0) == pytest.approx(10 if counted else 0, rel=0.06)
+
+
+def told(rpm: float, remaining: float, reset_s: float) -> RateLimits:
+    return RateLimits(requests=LimitState(rpm, remaining, reset_s))
+
+
+@pytest.mark.parametrize(
+    ("settings", "limits", "rpm", "source"),
+    [
+        pytest.param({}, None, None, "none", id="nothing"),
+        pytest.param({"rpm": 600}, None, 600, "option", id="option"),
+        pytest.param({"tpm": 600}, None, None, "option", id="tokens"),
+        pytest.param({}, told(300, 299, 0.2), 300, "headers", id="headers"),
+        pytest.param({"rpm": 600}, told(300, 299, 0.2), 300, "headers", id="lower header"),
+        pytest.param({"rpm": 200}, told(300, 299, 0.2), 200, "option", id="lower option"),
+    ],
+)
+def test_people_see_what_is_kept_and_where_it_comes_from(settings, limits, rpm, source):
+    """The limit in force and its source."""
+    script = Script(**settings)
+    script.answer(script.take(1), limits)
+    state = script.limiter.state()
+    assert (state.rpm, state.source) == (rpm, source)
+
+
+def test_limits_are_news_once():
+    """Headers come with every answer."""
+    script = Script()
+    for _ in range(50):
+        script.answer(script.take(1), told(3000, 2999, 0.02))
+        script.now += 0.1
+    assert script.events == [("limits learnt", {"rpm": 3000, "tpm": None})]
+
+
+def test_a_limit_that_was_found_is_told_seldom():
+    """3,000 a minute, found by refusals: a few events in two minutes."""
+    events: list[str] = []
+    server = SimulatedServer(rpm=3000, retry_after="none")
+    world = World()
+    limiter = RateLimiter(
+        max_concurrency=128, clock=world, on_event=lambda kind, **_: events.append(kind)
+    )
+    Client(world, limiter, server, 10**9)
+    world.run(120)
+    assert limiter.state().source == "learnt"
+    assert limiter.state().rpm == pytest.approx(3000, rel=0.15)
+    assert set(events) == {"paused", "rate lowered"}
+    assert len(events) <= 8
+
+
+def test_headers_end_the_slow_start():
+    """The first answer tells: what is declared need not be found."""
+    script = Script(max_concurrency=1000)
+    permits = script.take(8)
+    assert script.limiter.wait_s(0) > 0
+    script.now += 0.1
+    script.answer(permits[:1], told(3000, 2990, 0.2))
+    assert script.take_at_once(500) == 500
+
+
+def test_a_clock_that_jumps_makes_no_burst():
+    """The machine slept for an hour: a quarter second of the rate, no more."""
+    script = Script(rpm=600)
+    script.answer(script.take(1))
+    script.now += 3600
+    assert script.take_at_once() <= 3
+
+
+def test_simulations_repeat_themselves():
+    """Same seeds, same times: what these tests find can be looked at."""
+    runs = [
+        simulate(SimulatedServer(rpm=300, isolated=0.1, seed=3), 300, seed=3).sent for _ in range(2)
+    ]
+    assert runs[0] == runs[1]

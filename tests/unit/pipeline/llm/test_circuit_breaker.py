@@ -1,0 +1,164 @@
+"""The breaker: what is evidence of an outage, how it probes, when patience ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from claimscore.errors import OutageError, RateLimitError, TransientError, TransientKind
+from claimscore.pipeline.llm.circuit_breaker import OPENS_AT, CircuitBreaker
+from tests.support.engine_doubles import VirtualClock
+
+
+def closed(clock: VirtualClock, max_outage_s: float = 3600.0) -> CircuitBreaker:
+    return CircuitBreaker(max_outage_s, clock=clock, jitter=lambda: 0.5)
+
+
+def fail(breaker: CircuitBreaker, key: str, kind: TransientKind = "status", **facts: bool) -> bool:
+    return breaker.failed(key, TransientError("HTTP 503: down", kind), **facts)
+
+
+def opened(clock: VirtualClock, max_outage_s: float = 3600.0) -> CircuitBreaker:
+    breaker = closed(clock, max_outage_s)
+    for number in range(int(OPENS_AT)):
+        fail(breaker, f"key {number}")
+    assert breaker.is_open
+    return breaker
+
+
+def test_patience_ends_for_a_group_when_none_of_it_has_answered() -> None:
+    """One of two may be down for ever; the time counts from when the second went down."""
+    clock, group = VirtualClock(), []
+    first, second = (
+        CircuitBreaker(100, clock=clock, jitter=lambda: 0.5, group=group) for _ in range(2)
+    )
+    for number in range(8):
+        fail(first, f"key {number}")
+    clock.now = 1000
+    assert not fail(first, "key", probe=True)
+    for number in range(8):
+        fail(second, f"key {number}")
+    clock.now = 1099
+    fail(first, "key", probe=True)
+    clock.now = 1100
+    with pytest.raises(OutageError, match="nothing was answered for 100 s"):
+        fail(first, "key", probe=True)
+
+
+def test_a_probe_may_be_begun_without_waiting() -> None:
+    """It is due after a while, one at a time, and given up it is due again."""
+    clock = VirtualClock()
+    breaker = opened(clock)
+    assert breaker.probe_in_s == pytest.approx(0.5)
+    clock.now = 1
+    assert breaker.probe_in_s == 0
+    breaker.begin_probe()
+    assert breaker.probe_in_s == float("inf")
+    breaker.end_probe()
+    assert breaker.probe_in_s == 0
+
+
+def test_failures_between_answers_are_no_outage() -> None:
+    """Isolated faults, however many, count against their requests and stop nothing."""
+    breaker = closed(VirtualClock())
+    for number in range(100):
+        assert fail(breaker, f"key {number}")
+        assert fail(breaker, f"key {number}")
+        breaker.answered()
+    assert not breaker.is_open
+
+
+def test_several_requests_in_a_row_open_it_and_then_count_against_none() -> None:
+    """From the fifth different request on, the server is down and no request is to blame."""
+    breaker = closed(VirtualClock())
+    counted = [fail(breaker, f"key {number}") for number in range(8)]
+    assert counted == [True, True, True, True, False, False, False, False]
+
+
+def test_a_server_that_is_not_reached_is_down_at_once_and_no_request_is_to_blame() -> None:
+    """No request can be the cause of a refused connection."""
+    breaker = closed(VirtualClock())
+    assert [fail(breaker, "key", "connect"), fail(breaker, "key", "connect")] == [False, False]
+    assert breaker.is_open
+
+
+def test_one_request_alone_never_opens_it() -> None:
+    """A last request that the server cannot answer ends as a failure, not as an outage."""
+    breaker = closed(VirtualClock())
+    assert all(fail(breaker, "key") for _ in range(8))
+    assert not breaker.is_open
+
+
+def test_the_second_request_opens_it_where_one_at_a_time_is_asked() -> None:
+    """With one request in flight, an outage costs one row and no more."""
+    breaker = closed(VirtualClock())
+    for _ in range(8):
+        fail(breaker, "first")
+    fail(breaker, "second")
+    assert breaker.is_open
+
+
+def test_requests_that_fail_while_others_are_answered_are_no_evidence() -> None:
+    """Poisonous requests left alone at the end of a run are failures, not an outage."""
+    breaker = closed(VirtualClock())
+    for number in range(100):
+        assert fail(breaker, f"key {number % 10}", others_answered=True)
+    assert not breaker.is_open
+
+
+def test_an_answer_closes_it_and_tells_how_long_it_was_open() -> None:
+    """The flow resumes by itself when the line is back."""
+    clock = VirtualClock()
+    breaker = opened(clock)
+    clock.now += 20
+    assert breaker.answered() == 20.0
+    assert not breaker.is_open
+    assert breaker.answered() == 0.0
+
+
+def test_late_failures_of_requests_sent_before_do_not_put_the_probe_off() -> None:
+    """What was in flight when it opened says nothing new."""
+    breaker = opened(VirtualClock())
+    planned = breaker.probe_in_s
+    for number in range(100):
+        fail(breaker, f"late {number}")
+    assert breaker.probe_in_s == planned
+
+
+def test_patience_ends_after_max_outage_s() -> None:
+    """The run stops with the server's last words and can be taken up again."""
+    clock = VirtualClock()
+    breaker = opened(clock, max_outage_s=60)
+    clock.now += 59
+    fail(breaker, "probe", probe=True)
+    clock.now += 1
+    with pytest.raises(OutageError, match=r"60 s .*max-outage-s 60.*HTTP 503"):
+        fail(breaker, "probe", probe=True)
+
+
+def test_a_server_that_refuses_everything_for_too_long_ends_patience_too() -> None:
+    """Being limited for ever is no better than being down."""
+    clock = VirtualClock()
+    breaker = closed(clock, max_outage_s=60)
+    breaker.refused(RateLimitError("HTTP 429: slow down"))
+    clock.now += 30
+    breaker.refused(RateLimitError("HTTP 429: slow down"))
+    clock.now += 31
+    with pytest.raises(OutageError, match="slow down"):
+        breaker.refused(RateLimitError("HTTP 429: slow down"))
+
+
+def test_no_patience_at_all_still_forgives_a_single_fault() -> None:
+    """`--max-outage-s 0` stops at an outage, not at the first hiccup."""
+    clock = VirtualClock()
+    breaker = closed(clock, max_outage_s=0)
+    assert fail(breaker, "key")
+    breaker.refused(RateLimitError("HTTP 429"))
+    with pytest.raises(OutageError):
+        opened(clock, max_outage_s=0)
+
+
+def test_a_refusal_says_that_the_server_is_there() -> None:
+    """A 429 in an outage ends it: the rest is the limiter's business."""
+    breaker = opened(VirtualClock())
+    breaker.refused(RateLimitError("HTTP 429"))
+    assert not breaker.is_open

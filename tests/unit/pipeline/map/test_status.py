@@ -1,0 +1,199 @@
+"""`claimscore status` of a map: by its file, or by the unfinished work beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import polars as pl
+import pytest
+
+import claimscore
+from claimscore.cli import main
+from claimscore.errors import StoppedEarly
+from claimscore.pipeline.llm.stats import EngineStats
+from claimscore.pipeline.map import MapProgress, estimate_map
+from claimscore.runs import RunDirectory
+from claimscore.types import Completion, Request
+from tests.e2e.test_map_stops import PROMPT, Breaks, say
+from tests.support.engine_doubles import FakeProvider
+
+N_ROWS = 10
+
+
+@pytest.fixture(autouse=True)
+def private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or fills the user's folders."""
+    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "state"))
+
+
+def run_map(folder: Path, provider: FakeProvider, on_progress: Any = None) -> Path:
+    """Ten rows in chunks of three, of which the fifth is refused."""
+    (folder / "prompt.toml").write_text(PROMPT)
+    texts = [f"row {i}" if i != 4 else "bad" for i in range(N_ROWS)]
+    out = folder / "out.parquet"
+    config = claimscore.MapConfig(
+        input=pl.DataFrame({"text": texts}),
+        prompt=folder / "prompt.toml",
+        out=out,
+        chunk_rows=3,
+    )
+    claimscore.map(config, provider=provider, on_progress=on_progress)
+    return out
+
+
+def status(path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    capsys.readouterr()
+    assert main(["status", str(path), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_an_unfinished_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Named by the file that is not there yet, or by the folder of its parts."""
+    with pytest.raises(StoppedEarly):
+        run_map(tmp_path, Breaks(7, StoppedEarly("stopped here")))
+    out, parts = tmp_path / "out.parquet", tmp_path / "out.parquet.parts"
+    for path in (out, parts):
+        found = status(path, capsys)
+        assert found["out"] == str(parts)
+        assert (found["complete"], found["running"]) == (False, False)
+        rows = found["rows"]
+        assert rows["total"] == N_ROWS
+        assert 0 < rows["done"] < N_ROWS
+        assert rows["left"] == N_ROWS - rows["done"]
+        assert found["spent"]["requests"] >= 7
+    assert main(["status", str(out), "--watch"]) == 0
+    shown = capsys.readouterr().out
+    assert f"{rows['done']} of 10 done" in shown
+    assert "not running; the same `claimscore map` goes on" in shown
+
+
+def test_a_finished_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the file says of itself, failures by kind."""
+    out = run_map(tmp_path, FakeProvider(say))
+    found = status(out, capsys)
+    assert found["complete"]
+    assert found["rows"] == {"total": 10, "done": 10, "failed": 1, "left": 0}
+    assert found["failures"] == [{"stage": "map", "kind": "content", "count": 1}]
+    assert main(["status", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.splitlines() == [
+        f"{out}: complete",
+        "rows    10 of 10 done, 1 of them failed",
+        "failed  1 x map: content",
+        "next    the same command with --retry-failed tries the failed ones again",
+    ]
+
+
+def test_a_map_at_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another terminal sees what it does, until the last answer is there."""
+    seen: list[Any] = []
+    looked = anyio.Event()
+    note = tmp_path / "out.parquet.parts" / ".state" / "now.json"
+
+    def look(progress: MapProgress) -> None:
+        if progress.phase == "running" and note.exists() and not seen:
+            seen.append(status(tmp_path / "out.parquet", capsys))
+            looked.set()
+
+    async def say_when_looked_at(request: Request) -> Completion:
+        await looked.wait()
+        return await say(request)
+
+    run_map(tmp_path, FakeProvider(say_when_looked_at), look)
+    assert seen[0]["running"]
+    assert seen[0]["last_call"]["phase"] == "running"
+    assert seen[0]["rows"] == {"total": 10, "done": 0, "failed": 0, "left": 10}
+
+
+def test_a_map_whose_rows_are_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At work from the moment its folder is taken, though there is nothing to count yet."""
+    reading = tmp_path / "early.parquet.parts"
+    with RunDirectory(reading) as directory:
+        directory.check_settings({"records": {}}, {})
+        directory.forget_settings(["records"])
+        assert status(reading, capsys)["running"]
+    found = status(reading, capsys)
+    assert (found["running"], found["rows"]) == (False, None)
+    assert main(["status", str(reading)]) == 0
+    assert "its rows are not read yet" in capsys.readouterr().out
+
+
+def test_what_is_no_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One clear line, exit 2."""
+    other = tmp_path / "other.parquet"
+    pl.DataFrame({"x": [1]}).write_parquet(other)
+    for path, said in (
+        (other, "was not written by `claimscore map`"),
+        (tmp_path / "none.parquet", "none.parquet"),
+    ):
+        assert main(["status", str(path)]) == 2
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") == 1
+
+
+def test_what_a_finished_file_would_cost(tmp_path: Path) -> None:
+    """Nothing, whatever the cache has; with --retry-failed its failed rows."""
+    run_map(tmp_path, FakeProvider(say))
+    texts = [f"row {i}" if i != 4 else "bad" for i in range(N_ROWS)]
+
+    def requests(**options: Any) -> int:
+        config = claimscore.MapConfig(
+            input=pl.DataFrame({"text": texts}),
+            prompt=tmp_path / "prompt.toml",
+            out=tmp_path / "out.parquet",
+            chunk_rows=3,
+            cache_dir=tmp_path / "empty",
+            **options,
+        )
+        return estimate_map(config, provider=FakeProvider(say)).requests
+
+    assert requests() == 0
+    assert requests(retry_failed=True) == 1
+
+
+def test_parts_that_a_kill_left_half_removed_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a finished file they would be a copy of the input for ever."""
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run_map(tmp_path, FakeProvider(say))
+    parts = tmp_path / "out.parquet.parts"
+    assert parts.exists()
+    finished, provider = (tmp_path / "out.parquet").read_bytes(), FakeProvider(say)
+    assert run_map(tmp_path, provider).read_bytes() == finished
+    assert provider.asked == []
+    assert not parts.exists()
+
+
+@pytest.mark.parametrize(
+    ("stats", "rows", "expected"),
+    [
+        (EngineStats(), 100, 0.0),
+        (EngineStats(rpm=60.0), 100, 100.0),
+        (EngineStats(rpm=60.0, sent=5, answered=5, hits=45), 100, 10.0),
+        (EngineStats(waiting_s=3600.0), 100, 3600.0),
+        (EngineStats(waiting_s=7.0, is_down=True), 100, None),
+    ],
+    ids=["nothing known", "limit", "most are cached", "pause", "outage"],
+)
+def test_the_time_left_is_no_less_than_limits_allow(
+    stats: EngineStats, rows: int, expected: float | None
+) -> None:
+    """However fast it went before a pause, or before the first wait."""
+    assert stats.least_s(rows) == expected
+    progress = MapProgress(rows_total=rows, engine=stats)
+    progress.llm_pace.see(0, 0.0)
+    progress.llm_pace.see(1_000, 1.0)
+    left = progress.remaining_s()
+    assert left is None if expected is None else left == max(0.1, expected)

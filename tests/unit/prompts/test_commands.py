@@ -1,0 +1,210 @@
+"""`claimscore prompts`: what it lists, shows, compares and finds wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from claimscore.cli import main
+from claimscore.prompts import prompt_names
+from tests.fake_server import FakeServer
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Any:
+    """A function: what `claimscore prompts ...` prints, and on standard error, with its status."""
+
+    def call(*words: object, code: int = 0) -> str:
+        assert main(["prompts", *map(str, words)]) == code
+        streams = capsys.readouterr()
+        return streams.out + streams.err
+
+    return call
+
+
+def mine(tmp_path: Path, text: str, name: str = "mine.toml") -> Path:
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_list_names_the_default_the_source_and_what_is_hidden(said: Any, tmp_path: Path) -> None:
+    """One line each; the same as JSON."""
+    assert said("list").count("default") == len(prompt_names())
+    mine(tmp_path, 'inherits = "v1"\nchanges = "Ours."\n', "facts/v1.toml")
+    lines = [line.split() for line in said("list", "--prompts-dir", tmp_path).splitlines()]
+    assert ["facts", "v1", "239addc9924c", str(tmp_path), "default", "Ours."] in lines
+    assert ["facts", "v1", "239addc9924c", "claimscore", "hidden"] in [line[:5] for line in lines]
+    found = json.loads(said("list", "--prompts-dir", tmp_path, "--json"))["prompts"]
+    inheriting = [one for one in found if one["inherits"]]
+    assert [one["source"] for one in inheriting] == [str(tmp_path)]
+    assert "no such folder" in said("list", "--prompts-dir", tmp_path / "none", code=2)
+
+
+def test_show_has_all_that_is_inherited(said: Any, tmp_path: Path) -> None:
+    """Template, settings and schema as they are sent; the file itself with --toml."""
+    path = mine(tmp_path, 'name = "facts"\ninherits = "v1"\n[settings]\nmodel = "large"\n')
+    shown = said("show", path)
+    assert "facts mine @" in shown
+    assert 'model = "large"' in shown
+    assert "max_tokens = 1024" in shown
+    assert "The blender is not quiet" in shown
+    assert said("show", path, "--toml") == path.read_text()
+    assert json.loads(said("show", "facts", "--json"))["digest"] == "239addc9924c"
+    assert "versions of facts: v1, v2" in said("show", "facts=v9", code=2)
+
+
+def test_diff_is_of_all_that_is_sent(said: Any, tmp_path: Path) -> None:
+    """Line by line as `diff -u` writes it, also of what a file only inherits."""
+    path = mine(tmp_path, 'name = "facts"\ninherits = "v1"\n[settings]\ntemperature = 0.2\n')
+    lines = said("diff", "facts", path).splitlines()
+    assert lines[:2] == ["--- facts v1 @239addc9924c", lines[1]]
+    assert lines[1].startswith("+++ facts mine @")
+    assert [line for line in lines[2:] if line[0] in "+-"] == [
+        "-temperature = 0.0",
+        "+temperature = 0.2",
+    ]
+    copy = mine(tmp_path, 'name = "facts"\ninherits = "v1"\n', "copy.toml")
+    assert said("diff", "facts=v1", copy) == "no difference: both are @239addc9924c\n"
+    assert "+++ decompose v2 @" in said("diff", "decompose=v1", "decompose=v2")
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize("task", prompt_names())
+def test_our_prompts_are_right(task: str, version: str, said: Any) -> None:
+    """Each can be tried with nothing but the package."""
+    checked = json.loads(said("check", f"{task}={version}", "--json"))
+    trial = checked["trial"]
+    assert (checked["problems"], checked["notes"], trial["failures"]) == ([], [], [])
+    ruled = task in ("decompose", "paraphrase", "negate", "facts")
+    assert bool(trial["rows"]) == ruled == (not trial["why_not"])
+    assert trial["prompt_bytes"] == sum(
+        len(message["content"].encode()) for message in trial["messages"]
+    )
+    assert trial["prompt_tokens"] == round(trial["prompt_bytes"] / 4)
+    assert 0 < trial["own_tokens"] < trial["prompt_tokens"]
+
+
+def test_check_shows_the_users_first_record_and_its_rows(said: Any) -> None:
+    """Rendered, counted, asked of the rules."""
+    shown = said("check", "facts", EXAMPLES / "products.jsonl")
+    assert "rendered for record kettle-1" in shown
+    assert "4 a token, as estimate counts" in shown
+    assert '"subject": "kettle", "description": "fast"' in shown
+    assert "[2 rows]" in shown
+
+
+def test_check_tells_all_that_is_wrong_with_its_lines(said: Any, tmp_path: Path) -> None:
+    """And asks nobody."""
+    path = mine(
+        tmp_path,
+        'name = "decompose"\ninherits = "v1"\nuser = "Split: $txt"\n[output]\nclaim = "string"\n',
+    )
+    shown = said("check", path, code=2)
+    assert f"problem: {path}, line 3: the prompt uses $txt, which is not there; did you" in shown
+    assert f"problem: {path}, line 3: the prompt never uses $text" in shown
+    assert f"problem: {path}, line 4: [output] must be" in shown
+    assert "rendered" not in shown
+    broken = mine(tmp_path, 'name = "facts"\n[setings]\n', "broken.toml")
+    assert f"error: {broken}, line 2: unknown key 'setings'" in said("check", broken, code=2)
+
+
+def test_check_notes_what_may_not_be_meant(said: Any, tmp_path: Path) -> None:
+    """A version that is ours with other words, or another than the file's name."""
+    text = 'name = "facts"\nversion = "v1"\ninherits = "v1"\nsystem = "Facts."\n'
+    assert "as those of our prompt of that name" in said("check", mine(tmp_path, text))
+    mine(tmp_path, text, "prompts/facts/v7.toml")
+    shown = said("check", "facts=v7", "--prompts-dir", tmp_path / "prompts")
+    assert 'note: the file says version = "v1"; in a folder of prompts its name counts' in shown
+
+
+def test_check_of_a_table_prompt(said: Any) -> None:
+    """Without a table its columns stand for themselves; with one, a column must be there."""
+    tone = EXAMPLES / "tone.toml"
+    shown = said("check", tone)
+    assert "Review: $text" in shown
+    assert "nobody was asked" in shown
+    assert "The kettle is quiet" in said("check", tone, EXAMPLES / "reviews.csv")
+    assert "the prompt uses $text" in said("check", tone, EXAMPLES / "rated.csv", code=2)
+
+
+def test_check_asks_a_language_model_once_and_keeps_the_answer(said: Any, tmp_path: Path) -> None:
+    """One request, of the first sample; a second time it is in the cache."""
+    path = mine(tmp_path, 'name = "paraphrase"\ninherits = "v2"\n[settings]\nsamples = 5\n')
+    with FakeServer() as server:
+        call = ("check", path, "--llm", "openai:m", "--base-url", server.base_url)
+        assert "[answer of openai:m]" in said(*call)
+        assert server.n_requests == 1
+        assert "[2 rows]" in said(*call)
+        assert server.n_requests == 1
+    with FakeServer(text="no") as server:
+        call = ("check", "facts", "--llm", "openai:m", "--base-url", server.base_url)
+        assert "problem: parse: answer: Invalid JSON" in said(*call, code=2)
+
+
+def test_map_takes_a_prompt_of_the_folder_by_name(tmp_path: Path) -> None:
+    """And refuses what is for the tasks of a run."""
+    mine(tmp_path, (EXAMPLES / "tone.toml").read_text(), "prompts/tone/v1.toml")
+    mine(tmp_path, 'inherits = "v1"\n[settings]\ntemperature = 0.3\n', "prompts/tone/v2.toml")
+    mine(tmp_path, 'inherits = "v1"\n[settings]\nmodel = "x"\n', "prompts/tone/v3.toml")
+    answer = '{"tone": "positive", "confidence": 1}'
+    with FakeServer(text=answer) as server:
+        call = ("map", EXAMPLES / "reviews.csv", "--prompts-dir", tmp_path / "prompts", "--quiet")
+        where = ("--llm", "openai:m", "--base-url", server.base_url)
+
+        def code(prompt: str) -> int:
+            out = tmp_path / f"{prompt.replace('=', '-')}.parquet"
+            return main([*map(str, call), "--prompt", prompt, "--out", str(out), *where])
+
+        assert code("tone") == 0
+        first = server.n_requests
+        assert code("tone=v2") == 0
+        assert server.n_requests == 2 * first
+        assert {body["temperature"] for body in server.bodies} == {0.0, 0.3}
+        assert code("tone=v3") == 2
+        assert code("tone=v4") == 2
+        assert server.n_requests == 2 * first
+
+
+def test_a_broken_file_is_told_beside_the_list(said: Any, tmp_path: Path) -> None:
+    """The others are listed all the same; the status says that something is wrong."""
+    mine(tmp_path, "x = 1\n", "facts/bad.toml")
+    mine(tmp_path, 'inherits = "v1"\n', "facts/good.toml")
+    text = said("list", "--prompts-dir", tmp_path, code=2)
+    assert "good" in text
+    assert "bad.toml, line 1: unknown key 'x'" in text
+
+
+@pytest.mark.parametrize(
+    ("version", "answer", "message"),
+    [
+        pytest.param("v1", "no JSON", "example 1 answers what would be refused", id="no JSON"),
+        pytest.param("v1", '{"claim": []}', "refused: .*claim", id="another column"),
+        pytest.param("v2", '{"claims": ["x"]}', "refused: .*answers", id="without numbers"),
+    ],
+)
+def test_an_example_that_teaches_what_is_refused(
+    said: Any, tmp_path: Path, version: str, answer: str, message: str
+) -> None:
+    """The model would be shown what it must not answer."""
+    path = mine(
+        tmp_path,
+        f'name = "decompose"\ninherits = "{version}"\n[[examples]]\nuser = "1. x"\n'
+        f"assistant = '{answer}'\n",
+    )
+    (note,) = json.loads(said("check", path, "--json"))["notes"]
+    assert re.search(message, note)
+    assert json.loads(said("check", f"decompose={version}", "--json"))["notes"] == []

@@ -1,0 +1,265 @@
+"""Prompt files: what is sent, which version it is, and how a wrong file is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import string
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from claimscore.errors import ConfigError, ParseError
+from claimscore.prompts import (
+    available_versions,
+    list_prompts,
+    load_prompt,
+    load_prompt_file,
+    prompt_names,
+    prompt_source,
+)
+from claimscore.prompts.output import parse_answer
+
+DIGESTS = json.loads((Path(__file__).parent / "digests.json").read_text())
+TONE = """
+name = "tone"
+version = "v1"
+system = "You judge the tone of a review."
+user = "Review: $text"
+[settings]
+temperature = 0.5
+max_tokens = 32
+[output]
+tone = "string"
+confidence = "number"
+[[examples]]
+user = "Review: Lovely."
+assistant = '{"tone": "positive", "confidence": 0.9}'
+"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "prompt.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_released_prompts_are_never_edited() -> None:
+    """Every version in the package is the file, byte for byte, that it was released as."""
+    found = {
+        f"{one.prompt.name}={one.prompt.version}": {
+            "digest": one.prompt.digest,
+            "sha256": hashlib.sha256(one.path.read_bytes()).hexdigest(),
+        }
+        for one in list_prompts()
+    }
+    edited = sorted(name for name, was in DIGESTS.items() if found.get(name) != was)
+    assert not edited, (
+        f"{', '.join(edited)}: a released prompt was edited or removed. Scores were published "
+        "under its version, and answers are cached under its words. Put the file back as it was "
+        "(git show), and make the change in a new file, v<N+1>.toml."
+    )
+    new = {name: now for name, now in found.items() if name not in DIGESTS}
+    assert not new, (
+        "new prompts: once they are as they shall be released, add them to "
+        f"tests/unit/prompts/digests.json: {json.dumps(new, indent=2)}"
+    )
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "1" + 400 * "0"])
+def test_what_is_no_finite_number_is_refused(number: str) -> None:
+    """Neither JSON's own words nor what a float cannot hold becomes a value of a table."""
+    with pytest.raises(ParseError):
+        parse_answer(f'{{"confidence": {number}}}', {"confidence": "number"})
+
+
+def test_a_copy_of_our_prompt_is_a_prompt(tmp_path: Path) -> None:
+    """What `prompts show --toml` prints can be changed and named, alone or for a task."""
+    copy = tmp_path / "mine.toml"
+    copy.write_text(prompt_source("facts"), encoding="utf-8")
+    ours = load_prompt("facts")
+    assert load_prompt(str(copy)) == load_prompt("facts", str(copy)) == ours
+
+
+@pytest.mark.parametrize("name", prompt_names())
+def test_the_examples_of_our_prompts_pass_their_own_schema(name: str) -> None:
+    """A few-shot answer that the parser would refuse teaches the model to fail."""
+    for version in available_versions(name):
+        prompt = load_prompt(name, version)
+        for user, assistant in prompt.examples:
+            if prompt.takes_several:
+                answers = prompt.parse_several(assistant)
+                assert list(answers) == list(range(1, 1 + len(user.splitlines())))
+            else:
+                answers = {1: prompt.parse(assistant)}
+            assert all(tuple(answer or ()) == prompt.columns for answer in answers.values())
+
+
+def test_decompose_has_the_settings_of_the_paper() -> None:
+    """CASPR, appendix: 256 tokens at temperature 0.5, few-shot."""
+    prompt = load_prompt("decompose")
+    assert (prompt.settings.max_tokens, prompt.settings.temperature) == (256, 0.5)
+    assert len(prompt.examples) >= 3
+
+
+def test_paraphrase_has_the_words_and_settings_of_the_paper() -> None:
+    """CASPR, appendix B: 'Paraphrase this', 512 tokens at temperature 0.5."""
+    prompt = load_prompt("paraphrase")
+    assert prompt.render(text="It rains.")[-1].content == "Paraphrase this:\nIt rains."
+    assert (prompt.settings.max_tokens, prompt.settings.temperature) == (512, 0.5)
+
+
+def test_a_prompt_is_rendered_as_a_conversation(tmp_path: Path) -> None:
+    """System, then the examples as turns, then the row."""
+    prompt = load_prompt_file(write(tmp_path, TONE))
+    roles = [message.role for message in prompt.render(text="Fine.")]
+    assert roles == ["system", "user", "assistant", "user"]
+    assert prompt.render(text="Fine.")[-1].content == "Review: Fine."
+
+
+@given(text=st.text())
+def test_a_text_is_never_formatted_twice(text: str) -> None:
+    """Braces, dollars and placeholders inside a record arrive as they are."""
+    assert load_prompt("decompose").render(text=text)[-1].content == text
+
+
+def test_a_missing_and_an_unknown_field_are_refused() -> None:
+    """Neither an empty nor a forgotten column is sent to a model."""
+    prompt = load_prompt("decompose")
+    with pytest.raises(ConfigError, match="missing fields"):
+        prompt.render()
+    with pytest.raises(ConfigError, match="unknown"):
+        prompt.render(text="a", other="b")
+
+
+def test_a_placeholder_that_is_no_column_is_refused_with_a_suggestion(tmp_path: Path) -> None:
+    """The error names the placeholder, the nearest column, and where it stands."""
+    prompt = load_prompt_file(write(tmp_path, TONE))
+    with pytest.raises(ConfigError, match=r"\$text, which is not there; did you mean \$texts"):
+        prompt.check_fields(["texts"], "prompt.toml")
+
+
+@pytest.mark.parametrize("key", ["user", "system", "settings", "output", "examples"])
+def test_the_digest_changes_with_everything_that_is_sent(tmp_path: Path, key: str) -> None:
+    """A forgotten version number cannot hide a change."""
+    changed = {
+        "user": TONE.replace("Review: $text", "Text: $text"),
+        "system": TONE.replace("judge", "rate"),
+        "settings": TONE.replace("max_tokens = 32", "max_tokens = 33"),
+        "output": TONE.replace('confidence = "number"', 'sureness = "number"'),
+        "examples": TONE.replace("0.9", "0.8"),
+    }[key]
+    before = load_prompt_file(write(tmp_path, TONE)).digest
+    assert load_prompt_file(write(tmp_path, changed)).digest != before
+
+
+def test_the_digest_does_not_change_with_the_name_or_the_note(tmp_path: Path) -> None:
+    """What is not sent is not in the digest."""
+    before = load_prompt_file(write(tmp_path, TONE)).digest
+    renamed = TONE.replace('version = "v1"', 'version = "v2"\nchanges = "none"')
+    assert load_prompt_file(write(tmp_path, renamed)).digest == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        pytest.param('name = "tone"', "", "name must be a text", id="no-name"),
+        pytest.param('user = "Review: $text"', "", "user must be a text", id="no-user"),
+        pytest.param("[settings]", "[setings]", "unknown key 'setings'", id="misspelt-table"),
+        pytest.param("max_tokens", "max_token", "unknown key 'max_token'", id="misspelt-setting"),
+        pytest.param("= 32", "= 0", "at least 1", id="no-tokens"),
+        pytest.param("= 0.5", "= true", "must be a number", id="setting-of-wrong-type"),
+        pytest.param('"number"', '"float"', "output.confidence: unknown type 'float'", id="type"),
+        pytest.param("$text", "$ text", "lone \\$", id="lone-dollar"),
+        pytest.param("assistant =", "answer =", "exactly `user` and", id="example-keys"),
+        pytest.param("[output]", "[output", "line 9", id="broken-toml"),
+    ],
+)
+def test_a_wrong_prompt_file_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    """Each error names the file and what is wrong in it."""
+    path = write(tmp_path, TONE.replace(old, new))
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_prompt_file(path)
+    assert str(path) in str(caught.value)
+
+
+def test_an_unknown_version_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+    """So is an unknown task, and a file that does not exist."""
+    with pytest.raises(ConfigError, match="versions of decompose: v1"):
+        load_prompt("decompose", "v99")
+    with pytest.raises(ConfigError, match="tasks: answers, decompose"):
+        load_prompt("summarise")
+    with pytest.raises(ConfigError, match="must end in"):
+        load_prompt("decompose", "own.txt")
+    with pytest.raises(ConfigError, match="no such file"):
+        load_prompt("decompose", str(tmp_path / "none.toml"))
+
+
+def test_the_users_folder_goes_before_ours(tmp_path: Path) -> None:
+    """A version of the same name in the user's folder is the one that is used."""
+    folder = tmp_path / "decompose"
+    folder.mkdir()
+    (folder / "v7.toml").write_text(TONE.replace('name = "tone"', 'name = "decompose"'))
+    assert available_versions("decompose", tmp_path)[-1] == "v7"
+    assert "tone" in load_prompt("decompose", "v7", tmp_path).output
+    assert load_prompt("decompose", "v1", tmp_path).name == "decompose"
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        pytest.param("", "empty", id="empty"),
+        pytest.param("I think so.", "Invalid JSON", id="prose"),
+        pytest.param('{"tone": "good"}', "confidence: Field required", id="missing-column"),
+        pytest.param('{"tone": "good", "confidence": "1"}', "valid number", id="text-for-number"),
+        pytest.param('{"tone": 1, "confidence": 1}', "valid string", id="number-for-text"),
+        pytest.param('{"tone": "a", "confidence": 1, "x": 2}', "Extra inputs", id="extra-column"),
+        pytest.param('[{"tone": "a", "confidence": 1}]', "object", id="list"),
+        pytest.param('{"tone": "a", "confidence": 1', "Invalid JSON", id="cut-off"),
+    ],
+)
+def test_an_answer_is_parsed_strictly(tmp_path: Path, answer: str, message: str) -> None:
+    """What is not exactly the columns asked for is refused, with the place."""
+    prompt = load_prompt_file(write(tmp_path, TONE))
+    with pytest.raises(ParseError, match=message):
+        prompt.parse(answer)
+
+
+def test_an_answer_in_one_code_fence_is_the_answer(tmp_path: Path) -> None:
+    """Servers without structured output fence their JSON; nothing else is mended."""
+    prompt = load_prompt_file(write(tmp_path, TONE))
+    fenced = '```json\n{"tone": "good", "confidence": 1}\n```'
+    assert prompt.parse(fenced) == {"tone": "good", "confidence": 1.0}
+    with pytest.raises(ParseError):
+        prompt.parse("Here it is:\n" + fenced)
+
+
+def test_a_prompt_without_output_gives_its_text(tmp_path: Path) -> None:
+    """One column, `answer`; an empty answer is refused."""
+    plain = TONE.partition("[output]")[0]
+    prompt = load_prompt_file(write(tmp_path, plain))
+    assert prompt.schema is None
+    assert prompt.parse(" Fine.\n") == {"answer": "Fine."}
+    with pytest.raises(ParseError, match="empty"):
+        prompt.parse(" \n")
+
+
+def test_the_schema_is_strict_at_every_level() -> None:
+    """Servers refuse strict schemas that leave a level open."""
+    schema = load_prompt("facts").schema
+    assert schema is not None
+    item = schema.schema["properties"]["facts"]["items"]
+    assert item["additionalProperties"] is False
+    assert item["required"] == ["subject", "description"]
+
+
+def test_column_names_may_be_words_that_libraries_reserve(tmp_path: Path) -> None:
+    """`json`, `copy`, `model_config`: a user's column names are data."""
+    names = ["json", "copy", "model_config", "_private", "class", "schema"]
+    lines = "\n".join(f'{name} = "string"' for name in names)
+    plain = TONE.partition("[output]")[0] + f"[output]\n{lines}\n"
+    prompt = load_prompt_file(write(tmp_path, plain))
+    answer = dict(zip(names, string.ascii_letters, strict=False))
+    assert prompt.parse(json.dumps(answer)) == answer

@@ -1,0 +1,115 @@
+"""The page of `compare`: everything of others is text, every run has its sections."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from claimscore.evaluation.compare.comparison import CompareConfig, compare
+from claimscore.report.evaluation.compare import MAX_FLIPS, write_compare_page
+from tests.support.compared_runs import write_run
+from tests.unit.report.test_report_page import EVIL, Page
+
+E, N, C = "entailment", "neutral", "contradiction"
+
+
+def page(folder: Path, runs: list[Path], command: str = "claimscore compare", **options) -> Page:
+    path = folder / "compare.html"
+    config = CompareConfig(tuple(map(str, runs)), **{"samples": 20, **options})
+    write_compare_page(compare(config), path, command)
+    return Page(path.read_bytes().decode("utf-8"))
+
+
+def hostile_runs(folder: Path, word: str) -> list[Path]:
+    """Two runs in which every text that others could choose has `word` in it."""
+    ids = [f"{word} {number}" for number in range(6)]
+    first = ids[0]
+    labels = {(first, "a", 0, "b", 0): E, (first, "b", 0, "a", 0): N}
+    return [
+        write_run(
+            folder / f"run{place}",
+            ids,
+            {f"m {word}": [float(number * place) for number in range(1, 6)] + [None]},
+            claims={
+                (first, "a"): [
+                    f"The pool is {warm} warm {word} {word * place}",
+                    f"{word} only in {place} {warm * 3}",
+                ],
+                (first, "b"): [f"{word} both"],
+            },
+            facts={(first, "summary"): [(word, f"{word} {place}")]},
+            labels=labels if place == 1 else labels | {(first, "a", 0, "b", 0): C},
+            columns={"group": [word] * 6, f"c {word}": [f"{word} {place}"] * 6},
+            settings={"additive": {"llm": {"model": f"{word} {place}".replace("\0", "")}}},
+            signature=f"{word}|x:{word}{place}",
+        )
+        for place, warm in ((1, "very"), (2, "not"))
+    ]
+
+
+def test_everything_from_others_is_text(tmp_path: Path):
+    """Script tags, event handlers and ends of elements make no element and no attribute."""
+    command = f"claimscore compare {EVIL}"
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    evil = page(tmp_path / "a", hostile_runs(tmp_path / "a", EVIL), command, by="group")
+    plain = page(
+        tmp_path / "b", hostile_runs(tmp_path / "b", "x"), "claimscore compare x", by="group"
+    )
+    assert len(evil.scripts) == 1
+    assert _tags(evil) == _tags(plain)
+    assert "alert(1)" in evil.text
+    for _, attributes in evil.elements:
+        assert not [name for name in attributes if name.startswith("on")]
+    assert not [tag for tag, _ in evil.elements if tag in ("img", "iframe", "object")]
+
+
+def _tags(found: Page) -> list[str]:
+    """All elements but the marks of words, of which longer texts have more."""
+    return [tag for tag, _ in found.elements if tag not in ("ins", "del")]
+
+
+def test_a_section_a_run_and_its_records(tmp_path: Path):
+    """What differs, means, groups, claims, what moved; linked from the top."""
+    runs = hostile_runs(tmp_path, "x")
+    found = page(tmp_path, [*runs, runs[1]], by="group")
+    names = [attributes.get("id") for tag, attributes in found.elements if tag == "section"]
+    each = ("settings", "means", "groups", "claims", "moved")
+    assert names == [*(f"{part}-{run}" for run in "bc" for part in each), "notes", "again"]
+    links = {attributes.get("href") for tag, attributes in found.elements if tag == "a"}
+    assert {f"#{name}" for name in names} <= links
+    for words in ("entailment contradiction (reworded)", "1 claim is the same in both", "reworded"):
+        assert words in found.text
+    marked = [tag for tag, _ in found.elements if tag in ("ins", "del")]
+    assert {"ins", "del"} <= set(marked)
+
+
+def test_runs_without_scores_say_so(tmp_path: Path):
+    """An unfinished run is no empty figure."""
+    runs = [
+        write_run(tmp_path / "a", ["1"], {"ds": [1.0]}),
+        write_run(tmp_path / "b", ["1"]),
+    ]
+    found = page(tmp_path, runs)
+    assert "The runs share no metric." in found.text
+    assert "it has no scores yet" in found.text
+
+
+@pytest.mark.parametrize("n", [MAX_FLIPS, MAX_FLIPS + 1])
+def test_flipped_labels_past_the_cap_are_counted(tmp_path: Path, n: int):
+    """The page says that it leaves some out."""
+    claims = {("1", "a"): [f"claim {number}" for number in range(n)], ("1", "b"): ["other"]}
+    runs = [
+        write_run(
+            tmp_path / name,
+            ["1"],
+            {"caspr": [value]},
+            claims=claims,
+            labels={("1", "a", number, "b", 0): label for number in range(n)},
+        )
+        for name, value, label in (("a", 1.0, E), ("b", 2.0, C))
+    ]
+    found = page(tmp_path, runs)
+    assert f"{n} labels flipped" in found.text
+    assert (f"The first {MAX_FLIPS} are shown" in found.text) == (n > MAX_FLIPS)

@@ -1,0 +1,355 @@
+"""The pages of evaluations: what is markup, what is text, what is linked, what is said."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+import pytest
+
+from claimscore.cli import main
+from claimscore.config import RunConfig
+from claimscore.evaluation.caspr_experiment import (
+    MEANS_SCHEMA,
+    RHO_SCHEMA,
+    CasprConfig,
+    CasprResult,
+)
+from claimscore.evaluation.caspr_texts import COMPARISONS, MissingPair
+from claimscore.evaluation.correlations import CorrelateConfig, correlate
+from claimscore.evaluation.summac_benchmark import SUMMAC_SCHEMA, SummacConfig, summac_benchmark
+from claimscore.evaluation.summac_grid import CELL_SCHEMA, SPEED_SCHEMA, GridConfig, GridResult
+from claimscore.report.evaluation.caspr import write_caspr_page
+from claimscore.report.evaluation.correlate import write_correlate_page
+from claimscore.report.evaluation.grid import write_grid_page
+from claimscore.report.evaluation.sources import run_link, run_signatures
+from claimscore.report.evaluation.summac import write_summac_page
+from tests.support.rated_tables import labelled_rows, rated_rows, write_jsonl, write_run
+from tests.unit.report.test_report_page import EVIL, Page
+
+COMMAND = "claimscore evaluate x"
+
+
+class Run(NamedTuple):
+    """What `CasprResult.run` is asked for."""
+
+    out: Path
+
+
+def read(path: Path) -> tuple[Page, str]:
+    source = path.read_bytes().decode("utf-8")
+    return Page(source), source
+
+
+def correlate_page(folder: Path, name: str) -> Path:
+    """Every name is `name`: of the scores, the ratings, the columns."""
+    rows = [
+        {
+            f"s {name}": row["good"],
+            f"r {name}": row["ratings"]["fluency"],
+            f"c {name}": row["article"],
+            f"y {name}": row["system"],
+        }
+        for row in rated_rows(6)
+    ]
+    config = CorrelateConfig(
+        str(write_jsonl(folder / "t.jsonl", rows)),
+        (f"s {name}",),
+        (f"r {name}",),
+        case=f"c {name}",
+        system=f"y {name}",
+        samples=20,
+    )
+    path = folder / "correlate.html"
+    write_correlate_page(correlate(config), config, path, f"{COMMAND} {name}")
+    return path
+
+
+def summac_page(folder: Path, name: str) -> Path:
+    rows = [
+        row | {"dataset": f"{row['dataset']} {name}", f"s {name}": row["good"]}
+        for row in labelled_rows()
+    ]
+    config = SummacConfig((str(write_jsonl(folder / "t.jsonl", rows)),), (f"s {name}",), samples=20)
+    path = folder / "summac.html"
+    write_summac_page(summac_benchmark(config), config, path, f"{COMMAND} {name}")
+    return path
+
+
+def grid_page(folder: Path, name: str) -> Path:
+    operators = ("max", "mean", "min")
+    rows: list[dict[str, Any]] = []
+    for measure in ("balanced_accuracy", "roc_auc"):
+        for dataset in (f"a {name}", "b", "overall"):
+            for number, (op1, op2) in enumerate((a, b) for a in operators for b in operators):
+                cell = {
+                    "document_blocks": "sentence",
+                    "summary_blocks": "sentence",
+                    "op1": op1,
+                    "op2": op2,
+                }
+                bounds = dict.fromkeys(("low", "high", "low_corrected", "high_corrected"), 0.5)
+                rows.append(
+                    cell
+                    | bounds
+                    | {"dataset": dataset, "measure": measure, "value": 0.5 + number / 100}
+                )
+    schema = {**CELL_SCHEMA, **{k: v for k, v in SUMMAC_SCHEMA.items() if k != "score"}}
+    speed = [("sentence", "sentence", None, None, None)]
+    config = GridConfig((f"t {name.replace('/', '_')[:40]}.jsonl",), folder)
+    result = GridResult(
+        config,
+        pl.DataFrame(rows, schema=schema),
+        pl.DataFrame(speed, schema=SPEED_SCHEMA, orient="row"),
+        3,
+    )
+    path = folder / "summac_grid.html"
+    write_grid_page(result, config, path, f"{COMMAND} {name}")
+    return path
+
+
+def caspr_result(folder: Path, name: str, n: int = 6) -> CasprResult:
+    means, scores = [], []
+    for place, comparison in enumerate(COMPARISONS):
+        values = [float(10 * place + number) for number in range(n)]
+        published = (9.5, 0.5) if place == 2 else (None, None)
+        row = (name, comparison, n, 0, 10.0 * place + 2.5, 1.0, 1.0, 3.0, *published)
+        means.append(dict(zip(MEANS_SCHEMA, row, strict=True)))
+        scores += [
+            {
+                "comparison": comparison,
+                "pair": name,
+                "metric": name,
+                "value": value,
+                "reason": None,
+                "signature": f"{name}|v1",
+            }
+            for value in values
+        ]
+    scores.append(scores[0] | {"value": None, "reason": f"why {name}"})
+    rho = [
+        {
+            "metric": name,
+            "n": n,
+            "spearman": 0.5,
+            "low": 0.1,
+            "high": 0.9,
+            "p_value": 0.1,
+            "published": 0.4,
+        }
+    ]
+    return CasprResult(
+        CasprConfig(RunConfig(f"in {name}", folder, ("ds",)), drop_missing=True),
+        Run(folder / "run"),  # type: ignore[arg-type]
+        n,
+        2,
+        (MissingPair("syn_low", name, f"no text {name}"),),
+        pl.DataFrame(scores),
+        pl.DataFrame(means, schema=MEANS_SCHEMA),
+        pl.DataFrame(rho, schema=RHO_SCHEMA),
+    )
+
+
+def caspr_page(folder: Path, name: str) -> Path:
+    result = caspr_result(folder, name)
+    path = folder / "caspr.html"
+    write_caspr_page(result, result.config, path, f"{COMMAND} {name}")
+    return path
+
+
+PAGES = [
+    pytest.param(correlate_page, id="correlate"),
+    pytest.param(summac_page, id="summac"),
+    pytest.param(grid_page, id="grid"),
+    pytest.param(caspr_page, id="caspr"),
+]
+MakePage = Callable[[Path, str], Path]
+
+
+@pytest.mark.parametrize("make", PAGES)
+def test_hostile_names_make_no_element_and_no_attribute(make: MakePage, tmp_path: Path) -> None:
+    """The structure is that of a harmless page; the names are there as text."""
+
+    def structure(page: Page) -> Counter[tuple[str, tuple[str, ...]]]:
+        return Counter((tag, tuple(attributes)) for tag, attributes in page.elements)
+
+    evil = EVIL.replace("\u2028\u2029", "")
+    harmless, _ = read(make(tmp_path, "plain"))
+    page, source = read(make(tmp_path, evil))
+    assert structure(page) == structure(harmless)
+    assert not [name for _, attributes in page.elements for name in attributes if name[:2] == "on"]
+    assert source.count("</script") == 1
+    assert "\x00" not in source
+    assert " ".join(evil.replace("\x00", "\ufffd").split()) in page.text
+
+
+@pytest.mark.parametrize("make", PAGES)
+def test_a_page_is_complete_and_the_same_each_time(make: MakePage, tmp_path: Path) -> None:
+    """Nothing is loaded, only our script runs, every picture says what it shows."""
+    page, source = read(make(tmp_path, "plain"))
+    assert read(make(tmp_path, "plain"))[1] == source
+    for tag, attributes in page.elements:
+        assert "src" not in attributes
+        assert (attributes.get("href") or "#").startswith("#") or tag == "link"
+        if tag == "svg":
+            assert attributes.get("aria-label") or attributes.get("aria-hidden")
+    assert "http://" not in source
+    assert "https://" not in source
+    policy = next(a["content"] for _, a in page.elements if "http-equiv" in a) or ""
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-")
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for _, attributes in page.elements:
+        for name in (attributes.get("aria-labelledby") or "").split():
+            assert name in ids
+        if (attributes.get("href") or "").startswith("#"):
+            assert (attributes["href"] or "")[1:] in ids
+    assert f"Command {COMMAND} plain" in page.text
+    assert "claimscore:" in page.text
+
+
+def test_correlate_says_what_was_left_out(tmp_path: Path) -> None:
+    """And shows a dot for each value, with the numbers of the tables."""
+    rows = rated_rows(8)
+    rows[0]["good"] = None
+    config = CorrelateConfig(
+        str(write_jsonl(tmp_path / "t.jsonl", rows)),
+        ("good", "poor"),
+        ("fluency", "relevance"),
+        case="article",
+        drop_missing=True,
+        compare=True,
+        samples=20,
+    )
+    result = correlate(config)
+    write_correlate_page(result, config, tmp_path / "c.html", COMMAND)
+    page, _ = read(tmp_path / "c.html")
+    assert "1 case left out because a value was missing" in page.text
+    assert f"{result.correlations['value'][0]:.4f}" in page.text
+    assert "good − poor" in page.text
+    circles = [a for tag, a in page.elements if tag == "circle" and a.get("class") == "ours"]
+    assert len(circles) == 8 + 2, "two levels, two scores, two ratings, and two legends"
+
+
+def test_published_figures_stand_beside_ours(tmp_path: Path) -> None:
+    """In tables and charts, where the names are the benchmark's; intervals are drawn twice."""
+    config = SummacConfig(
+        (str(write_jsonl(tmp_path / "t.jsonl", labelled_rows())),), ("good",), samples=20
+    )
+    write_summac_page(summac_benchmark(config), config, tmp_path / "s.html", COMMAND)
+    page, _ = read(tmp_path / "s.html")
+    assert "SummaC-Conv, published" in page.text
+    assert "rows of other splits are not comparable" in page.text
+    kinds = Counter(a.get("class") for tag, a in page.elements if tag in ("line", "path", "circle"))
+    assert kinds["theirs"] == 2 * (2 + 2) + 2, "frank and overall, both models, and the legends"
+    assert kinds["wider"] == kinds["interval"] == 2 * 3 + 2
+
+
+def test_heat_map_has_a_level_a_value(tmp_path: Path) -> None:
+    """The smallest is level 0 and the largest 10; what is best is said with a warning."""
+    page, _ = read(grid_page(tmp_path, "plain"))
+    levels = [
+        a["class"] for tag, a in page.elements if tag == "td" and " h" in (a.get("class") or "")
+    ]
+    assert len(levels) == 2 * 3 * 9
+    assert Counter(levels)["num h0"] == Counter(levels)["num h10"] == 6
+    assert "Best: documents by sentence, summaries by sentence, min over the document" in page.text
+    assert "3 rows left out for missing scores" in page.text
+    assert page.text.index("overall") < page.text.index("a plain")
+
+
+def test_caspr_has_the_figure_and_what_was_left_out(tmp_path: Path) -> None:
+    """A box a comparison, ours and the published mean, pairs without text or score."""
+    page, _ = read(caspr_page(tmp_path, "plain"))
+    kinds = Counter(a.get("class") for tag, a in page.elements if tag in ("rect", "path", "circle"))
+    assert kinds["box"] == 5 + 1
+    assert kinds["theirs"] == 1 + 1
+    assert "synthetic low all 1 no text plain" in page.text
+    assert "synthetic low plain 1 why plain" in page.text
+    assert "plain plain|v1" in page.text
+
+
+def test_a_comparison_without_scores_has_no_box(tmp_path: Path) -> None:
+    """Nothing is drawn for what there is not."""
+    result = caspr_result(tmp_path, "m")
+    of_first = pl.col("comparison") == "syn_low"
+    result = dataclasses.replace(
+        result,
+        scores=result.scores.with_columns(value=pl.when(~of_first).then("value")),
+        means=result.means.with_columns(
+            mean=pl.when(~of_first).then("mean"), half_width=pl.when(~of_first).then("half_width")
+        ),
+    )
+    config = CasprConfig(RunConfig("in", tmp_path, ("ds",)))
+    write_caspr_page(result, config, tmp_path / "c.html", COMMAND)
+    page, _ = read(tmp_path / "c.html")
+    boxes = [a for tag, a in page.elements if tag == "rect" and a.get("class") == "box"]
+    assert len(boxes) == 4 + 1
+
+
+def test_a_run_is_linked_and_signed(tmp_path: Path) -> None:
+    """By a relative address, from wherever the page lies; without a report it says so."""
+    run = write_run(tmp_path / "a run#1", rated_rows(4), ["good"])
+    scores = pl.read_parquet(run / "scores.parquet").with_columns(signature=pl.lit("good|v1|x:1"))
+    scores.write_parquet(run / "scores.parquet")
+    page = tmp_path / "out" / "deep" / "page.html"
+    assert run_link(run, page) is None
+    (run / "report.html").write_text("x")
+    assert run_link(run, page) == "../../a%20run%231/report.html"
+    odd = tmp_path / "javascript:alert(1)"
+    odd.mkdir()
+    (odd / "report.html").write_text("x")
+    assert run_link(odd, tmp_path / "page.html") == "javascript%3Aalert%281%29/report.html"
+    assert run_signatures([run, tmp_path], ["good", "good.half", "other"]) == [
+        ("good", "good|v1|x:1"),
+        ("good.half", "good|v1|x:1"),
+    ]
+
+
+def test_the_command_is_the_one_that_was_typed(tmp_path: Path, capsys: Any) -> None:
+    """It can be pasted: names with blanks are quoted; the page is named on the terminal."""
+    run = write_run(tmp_path / "a run", rated_rows(6), ["good"])
+    (run / "report.html").write_text("x")
+    out = tmp_path / "o"
+    typed = ["evaluate", "correlate", str(run), "--scores", "good", "--ratings", "fluency",
+             "--case", "article", "--samples", "20", "--out", str(out)]  # fmt: skip
+    assert main(typed) == 0
+    printed = capsys.readouterr().out
+    assert f"page: {out / 'correlate.html'}" in printed.replace("\n", "")
+    page, _ = read(out / "correlate.html")
+    assert shlex.join(["claimscore", *typed]) in page.text
+    (link,) = [a["href"] for tag, a in page.elements if tag == "a" and ".html" in (a["href"] or "")]
+    assert (out / (link or "").replace("%20", " ")).is_file()
+
+
+def test_a_base_url_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may hold a password."""
+    import click
+
+    from claimscore.evaluation.commands import typed_command
+
+    given = [
+        "evaluate",
+        "caspr",
+        "--base-url",
+        "http://u:secret@h",
+        "--base-url=http://secret@h",
+        "x y",
+    ]
+    with click.Context(click.Command("c"), obj=given):
+        assert typed_command() == "claimscore evaluate caspr --base-url ... --base-url=... 'x y'"
+    with click.Context(click.Command("c")):
+        assert typed_command() == "claimscore"
+
+
+def test_lone_surrogates_do_not_stop_a_page(tmp_path: Path) -> None:
+    """A name that is no UTF-8 is shown escaped."""
+    config = CasprConfig(RunConfig("caf\udce9.jsonl", tmp_path, ("ds",)))
+    result = caspr_result(tmp_path, "m")
+    write_caspr_page(result, config, tmp_path / "c.html", COMMAND)
+    assert "caf\\udce9.jsonl" in (tmp_path / "c.html").read_text(encoding="utf-8")

@@ -1,0 +1,279 @@
+"""The page as a browser's parser sees it: what is markup, what is text, what is missing."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from claimscore.report import DetailChunk, ReportTables, write_report
+from claimscore.report.html import SCRIPTS
+from claimscore.report.markup import asset, json_block, packed, text
+from claimscore.report.sections import BASELINE_NOTICE
+from tests.support.hostile_run import EVIL, hostile
+from tests.support.report_pages import Page, read
+
+MakeUp = Callable[..., ReportTables]
+
+
+def test_hostile_text_makes_no_element_and_no_attribute(tmp_path: Path) -> None:
+    """The page's structure is the same whether its texts are harmless or hostile."""
+
+    def structure(page: Page) -> Counter[tuple[str, tuple[str, ...]]]:
+        return Counter((tag, tuple(attributes)) for tag, attributes in page.elements)
+
+    harmless, _ = read(hostile("plain"), tmp_path)
+    page, source = read(hostile(EVIL), tmp_path)
+    assert structure(page) == structure(harmless)
+    assert not [name for _, attributes in page.elements for name in attributes if name[:2] == "on"]
+    assert "\x00" not in source
+    assert "\u2028" not in "".join(page.blocks.values())
+    assert "<" not in "".join(page.blocks.values())
+
+
+def test_hostile_text_comes_back_from_json_as_it_was(tmp_path: Path) -> None:
+    """The JSON blocks hold the same text, character by character, NUL included."""
+    page, _ = read(hostile(EVIL), tmp_path)
+    record, _ = page.details()
+    index = page.index
+    assert index["ids"] == [EVIL, EVIL + "2"]
+    assert dict(index["groups"]).keys() == {f"{EVIL} (column)", "system"}
+    assert index["heads"] == [[["system", EVIL]]]
+    sides = {side["side"]: side for side in record["sides"]}
+    assert sides["a"]["claims"] == [EVIL]
+    assert sides["a"]["segments"] == [[EVIL, [0]]]
+    assert sides["b"]["segments"] == [[EVIL.strip(), []]]
+    assert record["other"] == [[EVIL, EVIL], ["system", EVIL]]
+    (call, *_) = record["calls"]
+    assert (call["user"], call["answer"], call["model"], call["key"]) == (EVIL,) * 4
+    assert record["texts"] == [["source", [EVIL], 0], ["references", [EVIL], 0]]
+    assert record["facts"]["source"] == [f"{EVIL} {EVIL}"[:200]]
+    assert record["facts"]["missing"] == [0]
+    assert record["reasons"] == [None, EVIL]
+    assert record["components"] == [{EVIL: EVIL}, {EVIL: EVIL}]
+    assert record["failures"][0][3] == EVIL
+
+
+def test_hostile_text_is_shown_as_text(tmp_path: Path) -> None:
+    """Static parts show the text itself, with control characters made visible."""
+    page, _ = read(hostile(EVIL), tmp_path)
+    shown = " ".join(EVIL.replace("\x00", "\ufffd").split())
+    assert page.text.count(shown) >= 8
+
+
+def test_nothing_is_loaded_and_only_our_script_runs(made_up: MakeUp, tmp_path: Path) -> None:
+    """No element refers to anything outside, and the policy forbids it as well."""
+    page, source = read(made_up(12), tmp_path)
+    for tag, attributes in page.elements:
+        assert "src" not in attributes
+        assert "style" not in attributes
+        assert (attributes.get("href") or "#").startswith("#") or tag == "link"
+    policy = next(a["content"] for _, a in page.elements if "http-equiv" in a) or ""
+    directives = dict(part.split(" ", 1) for part in policy.split("; "))
+    assert (
+        directives["default-src"] == directives["base-uri"] == directives["form-action"] == "'none'"
+    )
+    assert directives["img-src"] == "data:"
+    assert directives["require-trusted-types-for"] == "'script'"
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    assert len(page.scripts) == 1
+    (style,) = re.findall("<style>(.*?)</style>", source, re.DOTALL)
+    for text_, kind in ((page.scripts[0], "script-src"), (style, "style-src")):
+        digest = base64.b64encode(hashlib.sha256(text_.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in directives[kind]
+
+
+def test_script_uses_nothing_that_parses_markup() -> None:
+    """The script has no way of making markup or code out of a string."""
+    import claimscore.report
+
+    folder = Path(claimscore.report.__file__).parent / "assets"
+    assert {path.name for path in folder.glob("*.js")} == set(SCRIPTS)
+    script = "".join(map(asset, SCRIPTS))
+    for word in (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacent",
+        "document.write",
+        "eval(",
+        "Function(",
+        "fetch(",
+        "XMLHttpRequest",
+        'setAttribute("style"',
+    ):
+        assert word not in script
+
+
+def test_same_tables_give_the_same_bytes(made_up: MakeUp, tmp_path: Path) -> None:
+    """Nothing but the tables decides the bytes, be they frames or lazy frames."""
+    _, first = read(made_up(130), tmp_path)
+    again = made_up(130)
+    lazy = dataclasses.replace(again, scores=again.scores.lazy(), failures=again.failures.lazy())
+    _, second = read(lazy, tmp_path)
+    assert first == second
+
+
+def test_nulls_are_counted_and_shown_with_their_reason(made_up: MakeUp, tmp_path: Path) -> None:
+    """A null is no zero: the mean leaves it out, and its reason stands on the page."""
+    page, _ = read(made_up(12), tmp_path)
+    assert "caspr 1 decompose failed for summary_b" in page.text
+    assert "decompose parse 1 1 no JSON object in the answer" in page.text
+    assert page.index["values"][0][10] is None
+    assert page.index["failures"] == [0] * 10 + [1, 0]
+    assert page.details()[10]["reasons"] == [
+        "decompose failed for summary_b: no JSON object in the answer",
+        None,
+        None,
+    ]
+
+
+def test_not_a_number_is_null_with_a_reason(made_up: MakeUp, tmp_path: Path) -> None:
+    """NaN and infinity never reach the mean, the picture or the JSON."""
+    tables = made_up(3)
+    value = pl.Series([float("nan"), float("inf"), 10.0] + [1.0] * 6)
+    page, _ = read(
+        dataclasses.replace(tables, scores=tables.scores.with_columns(value.alias("value"))),
+        tmp_path,
+    )
+    assert page.details()[0]["reasons"] == ["not a finite number", "not a finite number", None]
+
+
+def test_empty_run_is_a_page_that_says_so(made_up: MakeUp, tmp_path: Path) -> None:
+    """No records, no scores, no metrics: still a page."""
+    page, _ = read(made_up(0, metrics=()), tmp_path)
+    for words in ("no scores", "no records", "Nothing failed", "0 records"):
+        assert words in page.text
+    assert page.details() == []
+    assert page.index["ids"] == []
+
+
+def test_metric_without_a_value_has_a_dash(made_up: MakeUp, tmp_path: Path) -> None:
+    """A metric of which every value is null has no mean, no interval and no picture."""
+    tables = made_up(2)
+    scores = tables.scores.with_columns(value=pl.lit(None, pl.Float64), reason=pl.lit("why: me"))
+    page, _ = read(dataclasses.replace(tables, scores=scores), tmp_path)
+    assert "– – 0 2" in page.text
+    assert "No values to show." in page.text
+    assert "caspr 2 why ds 2 why" in page.text
+
+
+@pytest.mark.parametrize(
+    ("llm", "expected"),
+    [
+        pytest.param("builtin", True, id="builtin"),
+        pytest.param("openai:builtin", False, id="a server's model"),
+    ],
+)
+def test_baseline_says_that_it_is_one(
+    llm: str, expected: bool, made_up: MakeUp, tmp_path: Path
+) -> None:
+    """A run of rules says that it is a baseline of rules, not a language model."""
+    tables = made_up(1)
+    run = dataclasses.replace(tables.run, llm=llm)
+    page, _ = read(dataclasses.replace(tables, run=run), tmp_path)
+    assert (BASELINE_NOTICE in page.text) is expected
+
+
+def test_cap_is_stated_and_kept(made_up: MakeUp, tmp_path: Path) -> None:
+    """Above the cap the list ends, the page says so, and the numbers still count all."""
+    page, _ = read(made_up(150, max_details=70), tmp_path)
+    assert "first 70 of 150 records" in page.text
+    assert len(page.details()) == 70
+    assert len(page.index["ids"]) == 70
+    assert "± 2.08 150 0" in page.text
+
+
+def test_landmarks_names_and_pictures_are_accessible(made_up: MakeUp, tmp_path: Path) -> None:
+    """One main, one h1, every distribution in words, every id once."""
+    page, source = read(made_up(12), tmp_path)
+    tags = Counter(tag for tag, _ in page.elements)
+    assert tags["main"] == tags["h1"] == tags["header"] == tags["footer"] == 1
+    assert "11 values between" in page.text
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for _, attributes in page.elements:
+        for name in (attributes.get("aria-labelledby") or "").split():
+            assert name in ids
+    assert source.startswith('<!DOCTYPE html>\n<html lang="en">')
+
+
+def test_failed_writing_leaves_the_old_report(made_up: MakeUp, tmp_path: Path) -> None:
+    """The report is replaced when it is complete, or not at all."""
+    path = tmp_path / "report.html"
+    path.write_text("old")
+
+    def broken() -> list[DetailChunk]:
+        raise RuntimeError("lost")
+
+    with pytest.raises(RuntimeError):
+        write_report(made_up(1, chunks=broken), path)
+    assert [found.name for found in tmp_path.iterdir()] == ["report.html"]
+    assert path.read_text() == "old"
+
+
+def test_lone_surrogates_do_not_stop_the_report(made_up: MakeUp, tmp_path: Path) -> None:
+    """A file name that is no UTF-8 reaches Python as surrogates; it is shown escaped."""
+    tables = made_up(1)
+    run = dataclasses.replace(tables.run, input="caf\udce9.jsonl")
+    page, _ = read(dataclasses.replace(tables, run=run), tmp_path)
+    assert "caf\\udce9.jsonl" in page.text
+
+
+def test_text_and_blocks_escape() -> None:
+    """The gates through which all text goes."""
+    assert not set("<>&'\"") & set(packed("</script>&\udce9"))
+    assert text("<a href='x'>&\"\x00") == "&lt;a href=&#x27;x&#x27;&gt;&amp;&quot;\ufffd"
+    assert (
+        json_block({"<": "</script>&\u2028"}) == '{"\\u003c":"\\u003c/script\\u003e\\u0026\\u2028"}'
+    )
+
+
+def test_each_metric_can_be_cited(made_up: MakeUp, tmp_path: Path) -> None:
+    """Signature and BibTeX of every metric, and each entry once in all of them together."""
+    page, source = read(made_up(2), tmp_path)
+    assert page.text.count("@misc{ananthamurugan2024caspr,") == 3  # caspr, bs-inverse, all
+    assert page.text.count("@inproceedings{zhang2020bertscore,") == 2
+    assert source.count('class="copyable ') == 3 + 4
+
+
+def test_what_was_cut_is_told_by_metric(made_up: MakeUp, tmp_path: Path) -> None:
+    """Texts longer than a model reads stand in the overview."""
+    tables = made_up(2)
+    run = dataclasses.replace(tables.run, truncated={"caspr": {"rows": 1_234, "records": 2}})
+    page, _ = read(dataclasses.replace(tables, run=run), tmp_path)
+    assert "caspr 1,234 2" in page.text
+    assert "Texts that were cut" not in read(tables, tmp_path)[0].text
+
+
+def contrast(one: str, two: str) -> float:
+    """WCAG 2's contrast of two colours like `#1d2126`."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(two)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_every_shade_can_be_read(theme: int) -> None:
+    """Numbers on the heat map's shades and letters on the labels' colours, in both themes."""
+    css = asset("report.css")
+    blocks = re.findall(r"\{\s*(--page.*?)\}", css, re.DOTALL)
+    colours = dict(re.findall(r"(--[\w-]+): (#[0-9a-f]{6})", blocks[theme]))
+    inks = {**dict.fromkeys(range(4), "low"), **dict.fromkeys(range(4, 9), "mid"), 9: "high"}
+    for shade in range(11):
+        ink = colours[f"--heat-{inks.get(shade, 'high')}"]
+        assert contrast(colours[f"--h{shade}"], ink) >= 4.5, shade
+    for label in "enc":
+        assert contrast(colours[f"--{label}"], colours[f"--{label}-ink"]) >= 4.5, label

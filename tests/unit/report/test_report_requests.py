@@ -1,0 +1,216 @@
+"""What stands behind a row: the prompt as it was sent, the answer, its cost."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from claimscore.cache.base import MemoryCache
+from claimscore.cache.entry import Entry
+from claimscore.cache.key import request_key
+from claimscore.config import RunConfig
+from claimscore.metrics import METRICS, load_metric
+from claimscore.pipeline.llm.budget.pricing import Price
+from claimscore.pipeline.run import run
+from claimscore.prompts import load_prompt
+from claimscore.report import DetailChunk
+from claimscore.report.citations import PAPERS, citations
+from claimscore.report.exchanges import NOT_IN_CACHE, NOT_RENDERED, RunExchanges
+from claimscore.report.run import write_run_report
+from claimscore.runs import RunDirectory
+from claimscore.types import Completion, OutputSchema, Request, Usage
+from tests.support.hostile_run import hostile
+from tests.support.report_pages import Page, read
+
+SUMMARIES = [
+    {
+        "id": "one",
+        "summary_a": "The rooms are clean and quiet. It rains.",
+        "summary_b": "It rains.",
+    },
+    {"id": "two", "summary_a": "The staff is kind.", "summary_b": "The rooms are not clean."},
+]
+
+
+def made_run(folder: Path, **changes: Any) -> Path:
+    """A small run with the built-in rules; no model is needed."""
+    source = folder / "in.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in SUMMARIES))
+    given: dict[str, Any] = {
+        "input": str(source),
+        "out": folder / "out",
+        "metrics": ("ds",),
+        "tasks": ("decompose", "paraphrase"),
+        "cache_dir": folder / "cache",
+    }
+    run(RunConfig(**given | changes))
+    return folder / "out"
+
+
+def report_of(out: Path) -> Page:
+    return Page(write_run_report(out).read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_run(tmp_path_factory.mktemp("run"))
+
+
+def test_a_claim_leads_to_its_prompt_and_answer(out: Path) -> None:
+    """The conversation is the one whose request has the key of the row, and the answer is its."""
+    page = report_of(out)
+    one, _ = page.details()
+    side = one["sides"][0]
+    assert side["claims"][:2] == ["The rooms are clean.", "The rooms are quiet."]
+    assert side["calls"][0] == side["calls"][1] != side["calls"][2]
+    call = one["calls"][side["calls"][0]]
+    assert (call["task"], call["side"], call["place"]) == ("decompose", "a", 1)
+    assert call["user"] == "The rooms are clean and quiet."
+    assert json.loads(call["answer"]) == {"claims": side["claims"][:2]}
+    assert page.index["heads"][call["head"]][0][0] == "system"
+    assert call["usd"] == 0
+    assert {call["task"] for call in one["calls"]} == {"decompose", "paraphrase"}
+    assert len(call["key"]) == 64
+
+
+@pytest.mark.parametrize("prompt", ["v1", "v2"])
+@pytest.mark.parametrize("granularity", ["sentence", "summary"])
+def test_every_row_finds_its_prompt(tmp_path: Path, prompt: str, granularity: Any) -> None:
+    """Whatever a request is about: one sentence, several, or a whole text."""
+    page = report_of(
+        made_run(
+            tmp_path,
+            granularity=granularity,
+            prompts={"decompose": prompt},
+            tasks=("decompose", "negate"),
+        )
+    )
+    calls = [call for record in page.details() for call in record["calls"]]
+    assert {call["task"] for call in calls} == {"decompose", "negate"}
+    assert all(call["user"] and call["answer"] for call in calls)
+    assert {call["version"] for call in calls if call["task"] == "decompose"} == {prompt}
+
+
+def test_without_the_cache_the_page_says_so(tmp_path: Path) -> None:
+    """The prompt is rendered again all the same; no cache is made for a look."""
+    out = made_run(tmp_path)
+    shutil.rmtree(tmp_path / "cache")
+    (one, _) = report_of(out).details()
+    assert all(call["answer_note"] == NOT_IN_CACHE for call in one["calls"])
+    assert all("user" in call and "answer" not in call for call in one["calls"])
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_prompt_that_changed_is_not_shown(tmp_path: Path) -> None:
+    """What is shown is what was sent, or nothing."""
+    file = tmp_path / "mine.toml"
+    text = 'name = "decompose"\nversion = "x"\nuser = "Claims of: $text"\n'
+    text += '[output]\nclaims = ["string"]\n'
+    file.write_text(text)
+    out = made_run(tmp_path, tasks=("decompose",), prompts={"decompose": str(file)})
+    (one, _) = report_of(out).details()
+    assert one["calls"][0]["user"] == "Claims of: The rooms are clean and quiet."
+    file.write_text(text.replace("Claims of", "All claims of"))
+    (one, _) = report_of(out).details()
+    assert one["calls"][0]["prompt_note"] == NOT_RENDERED
+    assert "user" not in one["calls"][0]
+    file.unlink()
+    (one, _) = report_of(out).details()
+    assert one["calls"][0]["prompt_note"] == NOT_RENDERED
+
+
+def test_a_price_makes_a_cost(out: Path) -> None:
+    """Dollars of one answer, by its own tokens; nothing is made up where tokens are not told."""
+    directory = RunDirectory.reader(out)
+    chunk = DetailChunk(**{name: directory.read(name, 0) for name in DetailChunk._fields})
+    told, untold = chunk.claims["request_key"].unique(maintain_order=True).to_list()[:2]
+    cache = MemoryCache()
+    cache.entries[told] = Entry(Completion("a", "m", "stop", Usage(1_000, 10, 500)))
+    cache.entries[untold] = Entry(Completion("a", "m"))
+    found = RunExchanges(
+        directory.settings, directory.options(), cache, Price(1.0, 2.0, 0.5, "us")
+    ).of_chunk(chunk, frozenset((told, untold)))
+    assert found[told].usd == pytest.approx((500 + 250 + 20) / 1e6)
+    assert found[untold].usd is None
+
+
+@pytest.mark.parametrize("times", [1, 2, 4])
+def test_a_later_sample_finds_its_prompt(out: Path, times: int) -> None:
+    """Where an answer was refused the row has the key of the next sample, and where it was cut
+    off that of the request with more tokens."""
+    directory = RunDirectory.reader(out)
+    chunk = DetailChunk(**{name: directory.read(name, 0) for name in DetailChunk._fields})
+    llm = directory.settings["additive"]["llm"]
+    prompt = load_prompt("decompose", "v1")
+    request = Request(
+        llm["provider"],
+        llm["namespace"],
+        llm["model"],
+        prompt.render(text="The staff is kind."),
+        temperature=prompt.settings.temperature,
+        max_tokens=times * prompt.settings.max_tokens,
+        output=OutputSchema("decompose", prompt.schema.schema),  # type: ignore[union-attr]
+        sample_index=2,
+    )
+    key = request_key(request)
+    others = frozenset(chunk.claims["request_key"].to_list())
+    known = RunExchanges(directory.settings, directory.options(), None, None)
+    found = known.of_chunk(chunk, others | {key})
+    assert found[key].messages == request.messages
+    assert all(exchange.messages for exchange in found.values())
+    for more in ({"sample_index": 3}, {"max_tokens": 8 * prompt.settings.max_tokens}):
+        beyond = request_key(dataclasses.replace(request, **more))
+        assert known.of_chunk(chunk, frozenset((beyond,)))[beyond].messages is None
+
+
+def test_a_full_page_says_what_it_leaves_out(tmp_path: Path) -> None:
+    """Conversations beyond the cap are named by their keys alone."""
+    tables = dataclasses.replace(hostile("x"), max_exchange_chars=2)  # a question, an answer
+    one, _ = read(tables, tmp_path)[0].details()
+    assert [("user" in call, call["key"]) for call in one["calls"]] == [(True, "x")]
+    assert not one["calls_left_out"]
+    tables = dataclasses.replace(hostile("x"), max_exchange_chars=1)
+    one, _ = read(tables, tmp_path)[0].details()
+    assert one["calls_left_out"]
+    assert "holds as much as it may" in one["calls"][0]["answer_note"]
+    assert "user" not in one["calls"][0]
+
+
+def test_every_metric_has_its_papers() -> None:
+    """Each metric of the package has a BibTeX entry, whose fields are closed and of one name."""
+    assert PAPERS.keys() == METRICS.keys()
+    for name in METRICS:
+        entries = citations(name)
+        assert entries
+        for entry in entries:
+            assert entry.count("{") == entry.count("}")
+            assert "\n  title = {" in entry
+            assert "\n  author = {" in entry
+            assert "\n  year = {" in entry
+
+
+def test_options_do_not_change_the_papers_and_others_have_none() -> None:
+    """A metric with options is the same paper; one of somebody else's is unknown here."""
+    assert citations("summac-zs:variant=paper") == citations("summac-zs")
+    assert citations("mine") == ()
+
+
+@pytest.mark.parametrize("name", ["caspr", "ds", "summac-zs", "ls-score", "wms", "moverscore"])
+def test_papers_are_those_that_the_metric_names(name: str) -> None:
+    """First author and year of the metric's own reference stand in one of its entries."""
+    reference = load_metric(name).reference
+    entries = " ".join(citations(name))
+    if "paper" in reference.split(",")[0]:  # named by its acronym
+        assert reference.split()[0] in entries
+    else:
+        author, year = (
+            reference.split()[0].strip(","),
+            next(w for w in reference.split() if w[:4].isdigit()),
+        )
+        assert author in entries
+        assert year[:4] in entries

@@ -1,0 +1,181 @@
+"""Measures of classifiers: golden numbers of the SummaC benchmark, and values by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from claimscore.stats.bootstrap import resamples
+from claimscore.stats.classification import (
+    balanced_accuracy,
+    best_threshold,
+    confusion_matrix,
+    macro_f1,
+    roc_auc,
+    weighted_accuracy,
+    weighted_auc,
+)
+from tests.support.shared_data import shared
+
+samples = st.lists(
+    st.tuples(st.integers(-8, 8).map(lambda n: n / 8), st.integers(0, 1)), min_size=2, max_size=40
+)
+
+
+def columns(rows: list[tuple[float, int]]) -> tuple[list[float], list[int]]:
+    scores, labels = zip(*rows, strict=True)
+    assume(0 < sum(labels) < len(labels))
+    return list(scores), list(labels)
+
+
+def recall(scores: list[float], labels: list[int], threshold: float, label: int) -> float:
+    """Share of the rows of one label that are predicted to have it."""
+    of_label = [
+        (score > threshold) == bool(label)
+        for score, given_label in zip(scores, labels, strict=True)
+        if given_label == label
+    ]
+    return sum(of_label) / len(of_label)
+
+
+def searched(scores: list[float], labels: list[int]) -> float:
+    """The benchmark's search, candidate by candidate."""
+    best, threshold = 0.0, 0.0
+    for p in np.arange(0, 100, 0.2):
+        candidate = float(np.percentile(scores, p))
+        accuracy = (recall(scores, labels, candidate, 0) + recall(scores, labels, candidate, 1)) / 2
+        if accuracy >= best:
+            best, threshold = accuracy, candidate
+    return threshold
+
+
+def test_golden_thresholds():
+    """The threshold to the last digit, balanced accuracy and ROC-AUC to 1e-8."""
+    golden = shared("data/summac_benchmark/threshold_golden.json").read_text(encoding="utf-8")
+    cases = json.loads(golden)["cases"]
+    assert len(cases) == 6
+    for case in cases:
+        scores, labels = case["scores"], case["labels"]
+        threshold = best_threshold(scores, labels)
+        assert threshold == case["threshold"]
+        accuracy = balanced_accuracy(scores, labels, threshold)
+        assert accuracy == pytest.approx(case["balanced_accuracy"], abs=1e-8)
+        assert roc_auc(scores, labels) == pytest.approx(case["roc_auc"], abs=1e-8)
+
+
+@given(samples.map(lambda rows: rows[:15]))
+@settings(max_examples=15)
+def test_search_equals_the_reference(rows):
+    """The same threshold as trying every candidate; of equally good ones the last."""
+    scores, labels = columns(rows)
+    assert best_threshold(scores, labels) == searched(scores, labels)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "expected"),
+    [
+        pytest.param(0.5, (2 / 3 + 0.5) / 2, id="a score at the threshold is not above it"),
+        pytest.param(-1.0, 0.5, id="all predicted consistent"),
+        pytest.param(1.0, 0.5, id="none"),
+    ],
+)
+def test_balanced_accuracy_by_hand(threshold: float, expected: float):
+    """Mean of both recalls."""
+    scores, labels = [0.9, 0.8, 0.5, 0.7, 0.5], [1, 1, 1, 0, 0]
+    assert balanced_accuracy(scores, labels, threshold) == pytest.approx(expected)
+
+
+@given(samples)
+@settings(max_examples=40)
+def test_auc_is_the_share_of_pairs_in_order(rows):
+    """Ties count one half."""
+    scores, labels = columns(rows)
+    pairs = [
+        (a > b) + (a == b) / 2
+        for a, label_a in zip(scores, labels, strict=True)
+        for b, label_b in zip(scores, labels, strict=True)
+        if label_a and not label_b
+    ]
+    assert roc_auc(scores, labels) == pytest.approx(sum(pairs) / len(pairs))
+
+
+@given(samples)
+@settings(max_examples=40)
+def test_auc_sees_only_the_order(rows):
+    """Monotone transforms and the order of rows change nothing; a turned sign mirrors it."""
+    scores, labels = columns(rows)
+    value = roc_auc(scores, labels)
+    assert roc_auc([math.exp(3 * score) for score in scores], labels) == value
+    assert roc_auc(scores[::-1], labels[::-1]) == pytest.approx(value)
+    assert roc_auc([-score for score in scores], labels) == pytest.approx(1 - value)
+
+
+@pytest.mark.parametrize(
+    ("scores", "labels", "message"),
+    [
+        pytest.param([0.1, math.nan], [0, 1], "finite", id="NaN"),
+        pytest.param([0.1, 0.2], [0, 1, 1], "one length", id="lengths"),
+        pytest.param([0.1, 0.2], [1, 1], "both labels", id="one label"),
+        pytest.param([0.1, 0.2], [0, 2], "0 or 1", id="other labels"),
+        pytest.param([], [], "both labels", id="empty"),
+    ],
+)
+def test_wrong_input_is_refused(scores, labels, message: str):
+    """Where one label is missing the other's recall would be 0/0."""
+    for call in (
+        lambda: best_threshold(scores, labels),
+        lambda: balanced_accuracy(scores, labels, 0.5),
+        lambda: roc_auc(scores, labels),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def test_weighted_measures_equal_the_plain_ones():
+    """Balanced accuracy and AUC of drawn rows, ties included; NaN where a label is missing."""
+    rng = np.random.default_rng(1)
+    scores = rng.integers(0, 6, size=30) / 6
+    positive = rng.integers(0, 2, size=30).astype(bool)
+    weights = np.concatenate(list(resamples(30, 25, seed=0)))
+    accuracies = weighted_accuracy(scores > 0.4, positive)(weights)
+    areas = weighted_auc(scores, positive)(weights)
+    for counts, accuracy, area in zip(weights.astype(int), accuracies, areas, strict=True):
+        drawn = np.repeat(np.arange(30), counts)
+        assert accuracy == pytest.approx(balanced_accuracy(scores[drawn], positive[drawn], 0.4))
+        assert area == pytest.approx(roc_auc(scores[drawn], positive[drawn]))
+    only_one = positive[None].astype(float)
+    assert np.isnan(weighted_accuracy(scores > 0.4, positive)(only_one)).all()
+    assert np.isnan(weighted_auc(scores, positive)(only_one)).all()
+
+
+def test_a_row_is_a_true_class() -> None:
+    """Columns are what it was called."""
+    found = confusion_matrix([0, 0, 1, 2, 2, 2], [0, 1, 1, 0, 2, 2], 3)
+    assert found.tolist() == [[1, 1, 0], [0, 1, 0], [1, 0, 2]]
+
+
+def test_macro_f1_by_hand() -> None:
+    """F1 of 2/4, 2/3 and 4/5."""
+    confusion = np.array([[1, 1, 0], [0, 1, 0], [1, 0, 2]])
+    assert macro_f1(confusion) == pytest.approx((2 / 4 + 2 / 3 + 4 / 5) / 3)
+
+
+def test_a_class_without_rows_has_no_f1() -> None:
+    """What was called by its name is missed by the right class: F1 of 4/6 and 2/3."""
+    confusion = np.array([[2, 1, 1], [0, 1, 0], [0, 0, 0]])
+    assert macro_f1(confusion) == pytest.approx((4 / 6 + 2 / 3) / 2)
+    assert macro_f1(np.zeros((3, 3), dtype=np.int64)) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "predicted"), [([0, 3], [0, 0]), ([0], [-1]), ([0, 1], [0])], ids=str
+)
+def test_classes_are_checked(labels: list[int], predicted: list[int]) -> None:
+    """Numbers that name no class, and lists of two lengths."""
+    with pytest.raises(ValueError, match=r"classes must|one length"):
+        confusion_matrix(labels, predicted, 3)

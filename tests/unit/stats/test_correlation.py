@@ -1,0 +1,279 @@
+"""Correlations: the published values, the rules for constants, and what may not change them."""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as nps
+from scipy import stats
+
+from claimscore.stats import bootstrap
+from claimscore.stats.bootstrap import drawn_rows
+from claimscore.stats.correlation import (
+    LEVELS,
+    METHODS,
+    Correlation,
+    case_correlations,
+    correlation,
+    correlation_draws,
+    kendall,
+    pearson,
+    spearman,
+    williams_test,
+)
+from tests.support.shared_data import shared
+
+FUNCTIONS = {"kendall": kendall, "spearman": spearman, "pearson": pearson}
+SCIPY = {
+    "kendall": stats.kendalltau,
+    "spearman": stats.spearmanr,
+    "pearson": stats.pearsonr,
+}
+
+#: Whole numbers, so that ties occur and sums are exact.
+grids = nps.array_shapes(min_dims=2, max_dims=2, min_side=3, max_side=6).flatmap(
+    lambda shape: st.tuples(
+        *[nps.arrays(np.float64, shape, elements=st.integers(-5, 5).map(float))] * 2
+    )
+)
+
+
+@cache
+def opinsummeval() -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    lines = shared("data/opinsummeval.jsonl").read_text(encoding="utf-8").splitlines()
+    expected = shared("data/opinsummeval_expected.json").read_text(encoding="utf-8")
+    return [json.loads(line) for line in lines], json.loads(expected)["rows"]
+
+
+def table(cases: list[dict[str, Any]], part: str, key: str) -> np.ndarray:
+    systems = list(cases[0]["systems"])
+    return np.array([[case["systems"][name][part][key] for name in systems] for case in cases])
+
+
+def test_opinsummeval_to_four_decimals():
+    """Every published system tau, its p-value, and summary tau of the shared rows."""
+    cases, rows = opinsummeval()
+    checked = 0
+    for row in rows.values():
+        for dimension, expected in row["dimensions"].items():
+            key = row["score_key"]
+            scores = table(cases, "scores", key if isinstance(key, str) else key[dimension])
+            ratings = table(cases, "human_mean", dimension)
+            system = kendall(scores, ratings, level="system")
+            summary = kendall(scores, ratings, level="summary")
+            assert system.value == pytest.approx(expected["system_tau"], abs=5.1e-5)
+            assert system.p_value == pytest.approx(expected["system_p"], abs=5.1e-5)
+            assert summary.value == pytest.approx(expected["summary_tau"], abs=5.1e-5)
+            checked += 1
+    assert checked == 72
+
+
+NEWSROOM_ROUGE = {
+    1: (0.2465, 0.2073, 0.3397, 0.2981),
+    2: (0.1208, 0.0885, 0.1839, 0.1524),
+}
+
+
+def distinct_ngrams(text: str, n: int) -> set[tuple[str, ...]]:
+    """As the PyPI package rouge 1.0.1 counts them: cut at full stops, each n-gram once."""
+    words = [word for part in text.split(".") if part for word in " ".join(part.split()).split(" ")]
+    return {tuple(words[i : i + n]) for i in range(len(words) - n + 1)}
+
+
+@pytest.mark.parametrize("n", NEWSROOM_ROUGE)
+def test_newsroom_rouge_recall(n: int):
+    """LS_Score's "summary level" is one Spearman over all 420 summaries."""
+    lines = shared("data/newsroom/newsroom_human_420.jsonl").read_text(encoding="utf-8")
+    rows = [json.loads(line) for line in lines.splitlines()]
+    grams = [
+        (distinct_ngrams(row["summary"], n), distinct_ngrams(row["reference"], n)) for row in rows
+    ]
+    recall = [len(a & b) / len(b) for a, b in grams]
+    dimensions = ("coherence", "fluency", "informativeness", "relevance")
+    found = [
+        spearman(recall, [np.mean(row["human"][name]) for row in rows], level="pooled").value
+        for name in dimensions
+    ]
+    assert found == pytest.approx(NEWSROOM_ROUGE[n], abs=5.1e-5)
+
+
+@pytest.mark.parametrize(
+    ("r12", "r13", "r23", "n", "t", "p"),
+    [
+        pytest.param(0.80, 0.72, 0.89, 26, 1.361, 0.187, id="Howell 2007, page 262"),
+        pytest.param(0.4, 0.5, 0.1, 103, -0.89, 0.37, id="r.test of R's psych, from Steiger 1980"),
+    ],
+)
+def test_williams_worked_examples(r12: float, r13: float, r23: float, n: int, t: float, p: float):
+    """Published t and p, to the digits that are printed."""
+    found = williams_test(r12, r13, r23, n)
+    assert found.t == pytest.approx(t, abs=0.005 if n == 103 else 0.0005)
+    assert found.p_value == pytest.approx(p, abs=0.005 if n == 103 else 0.0005)
+
+
+def test_williams_is_antisymmetric():
+    """Swapping the metrics turns the sign and keeps the p-value."""
+    one, other = williams_test(0.6, 0.4, 0.5, 50), williams_test(0.4, 0.6, 0.5, 50)
+    assert one.t == -other.t
+    assert one.p_value == other.p_value
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param((0.5, 0.4, 0.3, 3), "at least four items", id="n"),
+        pytest.param((1.5, 0.4, 0.3, 9), r"\[-1, 1\]", id="range"),
+        pytest.param((0.9, -0.9, 0.9, 9), "no three variables", id="impossible"),
+        pytest.param((0.5, 0.5, 1.0, 9), "agree entirely", id="0/0"),
+    ],
+)
+def test_williams_refuses(arguments: tuple[float, float, float, int], message: str):
+    """What cannot be tested is an error, not a p-value."""
+    with pytest.raises(ValueError, match=message):
+        williams_test(*arguments)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_levels_by_hand(name: str):
+    """Means, cases and pool, each with scipy."""
+    x = np.array([[1.0, 2.0, 4.0], [2.0, 1.0, 5.0], [0.0, 3.0, 2.0]])
+    y = np.array([[1.0, 3.0, 3.5], [1.0, 2.0, 5.0], [1.0, 2.0, 4.0]])
+    function, scipy = FUNCTIONS[name], SCIPY[name]
+    of_means = scipy(x.mean(axis=0), y.mean(axis=0))
+    assert function(x, y, level="system") == pytest.approx((of_means.statistic, of_means.pvalue))
+    pooled = scipy(x.ravel(), y.ravel())
+    assert function(x, y, level="pooled") == pytest.approx((pooled.statistic, pooled.pvalue))
+    of_cases = [scipy(a, b).statistic for a, b in zip(x, y, strict=True)]
+    t_test = stats.ttest_1samp(of_cases, 0)
+    assert function(x, y, level="summary") == pytest.approx((np.mean(of_cases), t_test.pvalue))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@given(grids)
+@settings(max_examples=30)
+def test_rows_equal_scipy(name: str, arrays: tuple[np.ndarray, np.ndarray]):
+    """All cases at once give what scipy gives one by one; NaN where one is constant."""
+    x, y = arrays
+    for found, a, b in zip(case_correlations(name, x, y), x, y, strict=True):
+        if np.ptp(a) == 0 or np.ptp(b) == 0:
+            assert math.isnan(found)
+        else:
+            assert found == pytest.approx(SCIPY[name](a, b).statistic, abs=1e-12)
+
+
+def test_long_rows_equal_short_ones():
+    """Tau-b of more than 64 systems takes another way to the same value."""
+    x, y = np.random.default_rng(0).integers(0, 9, size=(2, 2, 100)).astype(float)
+    found = case_correlations("kendall", x, y)
+    assert found == pytest.approx([stats.kendalltau(a, b).statistic for a, b in zip(x, y)])  # noqa: B905
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("function", [kendall, spearman], ids=["kendall", "spearman"])
+@given(grids)
+@settings(max_examples=20)
+def test_ranks_do_not_see_monotone_transforms(function, level: str, arrays):
+    """Any increasing function of both at case and pooled level; of the means, a linear one."""
+    x, y = arrays
+    transform = (lambda v: 3 * v + 1) if level == "system" else (lambda v: v**3 + v)
+    assert close(function(transform(x), y, level=level), function(x, y, level=level))
+    assert close(function(-x, y, level=level), negated(function(x, y, level=level)))
+
+
+def negated(found: Correlation) -> Correlation:
+    return Correlation(None if found.value is None else -found.value, found.p_value)
+
+
+def close(one: Correlation, other: Correlation) -> bool:
+    if one.value is None or other.value is None:
+        return one == other
+    p = (one.p_value or 0.0) == pytest.approx(other.p_value or 0.0, abs=1e-9)
+    return p and one.value == pytest.approx(other.value, abs=1e-12)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+@given(grids, st.randoms(use_true_random=False))
+@settings(max_examples=20)
+def test_order_of_cases_and_systems_is_irrelevant(name: str, level: str, arrays, rng):
+    """Both arrays permuted alike have the same correlation; swapped, too."""
+    x, y = arrays
+    cases, systems = list(range(x.shape[0])), list(range(x.shape[1]))
+    rng.shuffle(cases)
+    rng.shuffle(systems)
+    function = FUNCTIONS[name]
+    expected = function(x, y, level=level)
+    permuted = np.ix_(cases, systems)
+    assert close(function(x[permuted], y[permuted], level=level), expected)
+    assert close(function(y, x, level=level), expected)
+
+
+def test_the_order_of_cases_breaks_no_ties():
+    """Means that are equal stay equal however the cases are summed."""
+    x = np.array([[0.1, 0.3, 0.5], [0.2, 0.2, 0.5], [0.3, 0.1, 0.5]])
+    y = np.array([[1.0, 2.0, 3.0]] * 3)
+    values = {kendall(x[list(o)], y, level="system") for o in ((0, 1, 2), (2, 1, 0), (1, 0, 2))}
+    assert len(values) == 1
+    assert values.pop().value == pytest.approx(2 / math.sqrt(6))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_constants_have_no_correlation(name: str):
+    """None at system and pooled level; a constant case is left out of the mean, not zero."""
+    function = FUNCTIONS[name]
+    varied, constant = np.array([[1.0, 2.0, 3.0]] * 3), np.full((3, 3), 2.0)
+    for level in LEVELS:
+        assert function(constant, varied, level=level) == (None, None)
+        assert function(varied, constant, level=level) == (None, None)
+    mixed = np.vstack([constant[:1], varied[:2]])
+    assert function(mixed, varied, level="summary").value == pytest.approx(1)
+    assert function(np.vstack([constant[:2], varied[:1]]), varied, level="summary") == (
+        pytest.approx(1),
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "level", "message"),
+    [
+        pytest.param([[1, math.nan, 2]], [[1, 2, 3]], "system", "finite", id="NaN"),
+        pytest.param([[1, 2, 3]], [[1, math.inf, 3]], "pooled", "finite", id="infinity"),
+        pytest.param([[1, 2, 3]], [[1, 2]], "system", "one shape", id="shapes"),
+        pytest.param([1, 2, 3], [1, 2, 3], "system", "one shape", id="a list"),
+        pytest.param([[1], [2]], [[1], [2]], "summary", "two systems", id="one system"),
+        pytest.param([], [], "pooled", "two systems", id="empty"),
+        pytest.param([[1, 2]], [[1, 2]], "corpus", "level is one of", id="level"),
+    ],
+)
+def test_wrong_input_is_refused(x, y, level: str, message: str):
+    """An error in one line, never a NaN."""
+    for function in FUNCTIONS.values():
+        with pytest.raises(ValueError, match=message):
+            function(x, y, level=level)
+
+
+#: Tenths: sums that are equal but for rounding.
+RATED = np.random.default_rng(1).normal(size=(2, 12, 4)).round(1)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("method", METHODS)
+def test_draws_are_correlations_of_resampled_cases(
+    method: str, level: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Each draw is the plain function on the drawn cases, however many are in memory at a time."""
+    x, y = RATED
+    draws = correlation_draws(method, x, y, level=level, samples=20, seed=3)
+    drawn = np.concatenate(list(drawn_rows(len(x), 20, 3, 1)))
+    expected = [correlation(method, x[cases], y[cases], level=level).value for cases in drawn]
+    assert draws == pytest.approx(np.array(expected, dtype=float), nan_ok=True)
+    monkeypatch.setattr(bootstrap, "_BLOCK", 100)
+    blocks = correlation_draws(method, x, y, level=level, samples=20, seed=3)
+    assert blocks == pytest.approx(draws, abs=1e-9, nan_ok=True)

@@ -1,0 +1,155 @@
+"""Sentences and DS tokens."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from claimscore.errors import ConfigError
+from claimscore.text import ds_tokens, split_sentences, stem
+from tests.support.shared_data import shared
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        pytest.param(["The room was ok.", "Breakfast was bad."], id="ok"),
+        pytest.param(["Dr. Smith met Mr. Jones in St. Paul.", "He left."], id="titles"),
+        pytest.param(["See e.g. the pool, i.e. the big one.", "Nice."], id="e.g."),
+        pytest.param(["We like the U.S.", "The food is good."], id="U.S. at the end"),
+        pytest.param(["The U.S. government left.", "We stayed."], id="U.S. inside"),
+        pytest.param(["We came at 5 p.m.", "Breakfast was over."], id="p.m. at the end"),
+        pytest.param(["From 9 a.m. to 5 p.m. Monday we ate."], id="a.m. inside"),
+        pytest.param(["Pools, a spa, etc.", "Rooms are big."], id="etc. at the end"),
+        pytest.param(["Yoghurts, etc. to begin the day."], id="etc. inside"),
+        pytest.param(["Room No. 5 is bad.", "The answer is no.", "They left."], id="No. 5"),
+        pytest.param(["It costs 3.50 dollars.", "Cheap."], id="decimal"),
+        pytest.param(["We were in room 11.", "The view was good."], id="number at the end"),
+        pytest.param(["1. Clean.", "2. Near the beach."], id="numbered list"),
+        pytest.param(['"It was great."', "(It was bad.)", "We left."], id="closing marks"),
+        pytest.param(["“It was great.”", "«Oui.»", "Non."], id="typographic quotes"),
+        pytest.param(['"Is it good?" he asked.', "Yes (really!) and no."], id="quoted question"),
+        pytest.param(["Well... maybe.", "Great...", "Rooms are big."], id="ellipsis"),
+        pytest.param(["Hi… there …", "Rooms are big."], id="one-character ellipsis"),
+        pytest.param(["Go!", "Now?!", "Yes."], id="other marks"),
+        pytest.param(["J. S. Bach stayed here.", "He left."], id="initials"),
+        pytest.param(["¿Está bien?", "Sí.", "¡Muy bien!"], id="Spanish"),
+        pytest.param(["Es ist z.B. das Zimmer.", "Ja."], id="German"),
+        pytest.param(["यह अच्छा है।", "हाँ।"], id="Hindi"),
+        pytest.param(["هل هو جيد؟", "نعم."], id="Arabic"),
+    ],
+)
+def test_rules_cut_where_a_reader_would(sentences):
+    """Sentences joined by a space come apart again."""
+    assert split_sentences(" ".join(sentences)) == sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        pytest.param("One\nTwo\r\nThree", ["One", "Two", "Three"], id="lines"),
+        pytest.param("  One.  \n\n ", ["One."], id="stripped"),
+        pytest.param(
+            "これは良い。「良い！」でした。はい",
+            ["これは良い。", "「良い！」でした。", "はい"],
+            id="CJK",
+        ),
+        pytest.param("", [], id="empty"),
+        pytest.param(" \n\t", [], id="blank"),
+        pytest.param("No end", ["No end"], id="no end"),
+    ],
+)
+def test_boundaries_without_a_space(text, sentences):
+    """Line ends and CJK marks are boundaries; empty pieces are left out."""
+    assert split_sentences(text) == sentences
+
+
+@given(st.text(alphabet="aB1. !?\n\"')…。」etc", max_size=60))
+@settings(max_examples=40, deadline=None)
+def test_sentences_are_slices_and_nothing_is_lost(text):
+    """In order, stripped, none empty, and together all that is not space."""
+    sentences = split_sentences(text)
+    assert all(sentence and sentence == sentence.strip() for sentence in sentences)
+    assert "".join("".join(sentences).split()) == "".join(text.split())
+    place = 0
+    for sentence in sentences:
+        place = text.index(sentence, place) + len(sentence)
+
+
+@pytest.mark.parametrize("unit", [".", "a. ", "! ", '?"', "。", "... A", "?' a ", "etc. ", "1. "])
+def test_long_runs_take_linear_time(unit):
+    """Texts made to be slow are not."""
+    started = time.process_time()
+    split_sentences((unit * 20_000)[:20_000])
+    assert time.process_time() - started < 10
+
+
+def test_unknown_splitter_names_the_known_ones():
+    """A typing error is answered with the names there are."""
+    with pytest.raises(ConfigError, match="unknown sentence splitter nltk; known: rules, punkt"):
+        split_sentences("A.", "nltk")
+
+
+def test_punkt_without_its_data_says_what_to_do(monkeypatch):
+    """Nothing is downloaded; the error names the command and the other splitter."""
+    import nltk.data
+
+    from claimscore import text
+
+    monkeypatch.setattr(nltk.data, "path", [])
+    text._trained_punkt.cache_clear()
+    with pytest.raises(ConfigError, match=r"nltk.downloader punkt_tab.*splitter rules"):
+        split_sentences("A.", "punkt")
+
+
+def test_rules_agree_with_punkt_on_the_published_summaries():
+    """622 of the 623 summaries are cut alike; "etc. to begin" is punkt's error."""
+    try:
+        split_sentences("A.", "punkt")
+    except ConfigError as exc:
+        pytest.skip(str(exc))
+    lines = shared("data/caspr/comparisons.jsonl").read_text(encoding="utf-8").splitlines()
+    texts = {row[key] for row in map(json.loads, lines) for key in ("text_a", "text_b")}
+    lines = shared("data/caspr/cocotrip_caspr.jsonl").read_text(encoding="utf-8").splitlines()
+    for row in map(json.loads, lines):
+        for key in ("entity_a_summary", "entity_b_summary", "common_summary"):
+            texts.update(row[key])
+    different = [t for t in texts if split_sentences(t) != split_sentences(t, "punkt")]
+    assert len(texts) == 623
+    assert len(different) == 1
+    assert "etc. to begin" in different[0]
+
+
+@pytest.mark.parametrize(
+    ("token", "stemmed"),
+    [
+        pytest.param("was", "was", id="three characters stay"),
+        pytest.param("kept", "keep", id="exception table"),
+        pytest.param("sparkly", "sparkli", id="original Porter"),
+        pytest.param("rooms", "room", id="plural"),
+        pytest.param("...!", "...!", id="punctuation"),
+    ],
+)
+def test_stems(token, stemmed):
+    """Exceptions first, then the original Porter algorithm, only above three characters."""
+    assert stem(token) == stemmed
+
+
+def test_tokens_keep_punctuation_and_cut_before_lower_casing():
+    """Every sentence's final stop is a token, which needs the boundary to be seen."""
+    text = "The rooms weren't clean. He asked."
+    expected = ["the", "room", "be", "n't", "clean", ".", "he", "ask", "."]
+    assert ds_tokens(text) == expected
+
+
+def test_golden_tokens():
+    """The token lists of ds_golden.json's toy cases."""
+    golden = json.loads(shared("data/caspr/ds_golden.json").read_text(encoding="utf-8"))
+    for case in golden["toy_cases"]:
+        for side in ("a", "b"):
+            if f"tokens_{side}" in case:
+                assert ds_tokens(case[f"text_{side}"]) == case[f"tokens_{side}"]
