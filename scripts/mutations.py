@@ -101,9 +101,9 @@ MUTATIONS = (
     # An input's markup becomes a part of the report.
     Mutation(
         name="escape removed",
-        file="claimscore/report/markup.py",
-        old='return html.escape(_CONTROL.sub("\\ufffd", str(value)), quote=True)',
-        new='return _CONTROL.sub("\\ufffd", str(value))',
+        file="claimscore/report/html_page.py",
+        old="autoescape=True,",
+        new="autoescape=False,",
         tests=("tests/unit/report/test_report_page.py",),
     ),
     # A value in the cache may run code when it is read.

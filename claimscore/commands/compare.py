@@ -87,7 +87,7 @@ def compare(
     if differences is not None:
         write_differences(found, differences)
     if html_file is not None:
-        from claimscore.report.evaluation.compare import write_compare_page
+        from claimscore.report.evaluation.compare_page import write_compare_page
 
         write_compare_page(found, html_file, typed_command())
     if json_file is not None:

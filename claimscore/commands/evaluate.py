@@ -60,8 +60,8 @@ def evaluate_caspr(
         caspr_experiment,
     )
     from claimscore.evaluation.display import print_result
-    from claimscore.report.evaluation.caspr import write_caspr_page
-    from claimscore.report.run import write_run_report
+    from claimscore.report.evaluation.caspr_page import write_caspr_page
+    from claimscore.report.run_report import write_run_report
 
     config = CasprConfig(run_config(tasks=(), **options), paraphrase, drop_missing, samples)
     with progress_display(quiet or as_json) as show:
@@ -89,7 +89,7 @@ def evaluate_factsim(quiet: bool, as_json: bool, **options: Any) -> int:
     from claimscore.console.progress import progress_display
     from claimscore.evaluation.display import print_result
     from claimscore.evaluation.factsim_examples import factsim_examples
-    from claimscore.report.run import write_run_report
+    from claimscore.report.run_report import write_run_report
 
     options |= {"metrics": ("factsim",), "metric_files": (), "tasks": ()}
     config = run_config(granularity="sentence", units="claims", **options)
@@ -132,8 +132,8 @@ def evaluate_summac_grid(quiet: bool, as_json: bool, **options: Any) -> None:
     from claimscore.console.progress import progress_display
     from claimscore.evaluation.display import print_result
     from claimscore.evaluation.summac_grid import GridConfig, summac_grid
-    from claimscore.report.evaluation.grid import write_grid_page
-    from claimscore.report.run import write_run_report
+    from claimscore.report.evaluation.summac_pages import write_grid_page
+    from claimscore.report.run_report import write_run_report
 
     encoders = EncoderConfig(
         **{name: options.pop(name) for name in ("nli", "device", "dtype", "offline")}

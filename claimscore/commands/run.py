@@ -108,7 +108,7 @@ def run(quiet: bool, as_json: bool, **options: Any) -> int:
 def _finish(result: Any, as_json: bool) -> int:
     """The report, the table (or JSON), and the exit code."""
     from claimscore.console.result import print_result
-    from claimscore.report.run import write_run_report
+    from claimscore.report.run_report import write_run_report
 
     write_run_report(result.out)
     if as_json:
@@ -223,6 +223,6 @@ def estimate(quiet: bool, as_json: bool, machine_price: float | None, **options:
 @click.argument("directory", type=RUN_FOLDER)
 def report(directory: Path | str) -> None:
     """Write DIRECTORY/report.html: one file, no network needed."""
-    from claimscore.report.run import write_run_report
+    from claimscore.report.run_report import write_run_report
 
     print(write_run_report(directory))

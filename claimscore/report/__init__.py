@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claimscore.report.data import DetailChunk, MetricFacts, ReportTables, RunFacts
-from claimscore.report.html import write_report
+from claimscore.report.report_tables import DetailChunk, MetricFacts, ReportTables, RunFacts
+from claimscore.report.run_page import write_report
 
 __all__ = ["DetailChunk", "MetricFacts", "ReportTables", "RunFacts", "write_report"]

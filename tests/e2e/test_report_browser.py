@@ -15,7 +15,7 @@ import pytest
 
 from claimscore import tables as schemas
 from claimscore.report import DetailChunk, ReportTables, write_report
-from tests.support.hostile_run import EVIL, SameExchange, hostile
+from tests.support.hostile_run import EVIL, SameCall, hostile
 from tests.support.made_up_run import claim_rows
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -295,7 +295,7 @@ def test_prompt_and_answer_open_and_close(browser: Browser, made_up: MakeUp) -> 
     (chunk,) = tables.chunks()
     claims = chunk.claims.with_columns(request_key=pl.lit("k" * 64), model=pl.lit("m-1"))
     tables = dataclasses.replace(
-        tables, chunks=lambda: [chunk._replace(claims=claims)], exchanges=SameExchange("said so")
+        tables, chunks=lambda: [chunk._replace(claims=claims)], llm_calls=SameCall("said so")
     )
     page = browser.open(tables, "#record-1")
     page.click(".asked button >> nth=0")

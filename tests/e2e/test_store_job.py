@@ -264,7 +264,7 @@ def test_what_polars_says_of_a_store_is_one_line(
     """A table is read by polars itself: its error names place and answer, and no key."""
     table = f"{s3}gone/claims/part-000000.parquet"
     monkeypatch.setattr(
-        "claimscore.report.run.write_run_report", lambda _: pl.scan_parquet(table).collect()
+        "claimscore.report.run_report.write_run_report", lambda _: pl.scan_parquet(table).collect()
     )
     assert main(["report", f"{s3}/run"]) == 75
     assert capsys.readouterr().err == (

@@ -8,7 +8,7 @@ import polars as pl
 
 from claimscore import tables as schemas
 from claimscore.report import DetailChunk, MetricFacts, ReportTables, RunFacts
-from claimscore.report.data import Exchange
+from claimscore.report.report_tables import LLMCall
 from claimscore.types import Completion, Message, Usage
 
 EVIL = (
@@ -17,16 +17,16 @@ EVIL = (
 )
 
 
-class SameExchange:
+class SameCall:
     """One conversation behind every row."""
 
     def __init__(self, string: str) -> None:
         self.string = string
 
-    def of_chunk(self, chunk: DetailChunk, keys: frozenset[str]) -> dict[str, Exchange]:
+    def of_chunk(self, chunk: DetailChunk, keys: frozenset[str]) -> dict[str, LLMCall]:
         answer = Completion(self.string, self.string, self.string, Usage(7, 3))
         messages = (Message("system", self.string), Message("user", self.string))
-        return {key: Exchange(messages, "", answer, "", 0.5) for key in keys}
+        return {key: LLMCall(messages, "", answer, "", 0.5) for key in keys}
 
 
 def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:
@@ -75,7 +75,7 @@ def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:
         ),
         metrics=[MetricFacts("caspr", description=string, higher_is=string, reference=string)],
         records=records,
-        exchanges=SameExchange(string),
+        llm_calls=SameCall(string),
         scores=schemas.SCORES.frame([score, score | {"metric": "caspr", "value": 50.0}]),
         failures=schemas.FAILURES.frame([failure]),
         chunks=lambda: [

@@ -31,7 +31,7 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         tag, attributes = self.elements[-1] if self.elements else ("", {})
         if self.cdata_elem == "script":
-            if attributes.get("type"):
+            if attributes.get("type") != "module":
                 name = attributes["id"] or ""
                 self.blocks[name] = self.blocks.get(name, "") + data
             else:
@@ -46,6 +46,12 @@ class Page(HTMLParser):
     def unpacked(self, name: str) -> Any:
         """A compressed block, as the page's script reads it."""
         return json.loads(zlib.decompress(base64.b64decode(self.blocks[name])))
+
+    @property
+    def figures(self) -> list[dict[str, Any]]:
+        """What the page's script draws."""
+        found: list[dict[str, Any]] = json.loads(self.blocks["cs-figures"])
+        return found
 
     @property
     def index(self) -> dict[str, Any]:

@@ -49,8 +49,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline": BASE
     | {"cache", "text", "prompts", "records", "runs", "metrics", "stats", "storage", "baseline"}
     | {"pipeline.llm", "pipeline.encoders", "pipeline.tasks", "pipeline.passes"},
-    "report": BASE | {"blocks", "metrics", "stats", "runs", "report.exchanges"},
-    "report.exchanges": BASE  # prompts are rendered again, answers looked up
+    "report": BASE | {"blocks", "metrics", "stats", "runs", "report.llm_calls"},
+    "report.llm_calls": BASE  # prompts are rendered again, answers looked up
     | {"report", "runs", "cache", "prompts", "pipeline", "pipeline.llm", "pipeline.tasks"},
     "report.evaluation": BASE
     | {"report", "runs", "evaluation", "evaluation.compare", "evaluation.summac_grid"}
@@ -125,6 +125,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "ot": ("metrics.movers",),
     "matplotlib": ("evaluation.caspr_experiment",),
     "spacy": ("metrics.ner_overlap",),
+    "jinja2": ("report.html_page",),
     "ray": ("pipeline.ray",),
     "rich": ("console", "evaluation.display", "evaluation.compare.display"),
     "click": ("cli", "commands", "evaluation.commands"),

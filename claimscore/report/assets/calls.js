@@ -1,67 +1,71 @@
-  /* Where an answer comes from: prompt, answer, model, cost and request key. */
-  const dialog = el("dialog", { class: "call", "aria-labelledby": "call-title" });
-  document.body.append(dialog);
-  dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+/* Where an answer comes from: prompt, answer, model, cost and request key. */
+import { button, byId, copyButton, el, tableOf, whole } from "./dom.js";
+import { takeAway } from "./download.js";
+import { page } from "./selection.js";
 
-  const money = (usd) => (usd === null || usd === undefined ? "price not known" : usd === 0 ? "nothing" : "$" + (usd < 0.01 ? usd.toPrecision(3) : usd.toFixed(4)));
+export const dialog = el("dialog", { class: "call", "aria-labelledby": "call-title" });
+document.body.append(dialog);
+dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
 
-  function tokensOf({ usage }) {
-    if (!usage) return null;
-    const [sent, answered] = usage;
-    return sent === null && answered === null ? "not told" : (sent === null ? "?" : whole(sent)) + " in, " + (answered === null ? "?" : whole(answered)) + " out";
+const money = (usd) => (usd === null || usd === undefined ? "price not known" : usd === 0 ? "nothing" : "$" + (usd < 0.01 ? usd.toPrecision(3) : usd.toFixed(4)));
+
+function tokensOf({ usage }) {
+  if (!usage) return null;
+  const [sent, answered] = usage;
+  return sent === null && answered === null ? "not told" : (sent === null ? "?" : whole(sent)) + " in, " + (answered === null ? "?" : whole(answered)) + " out";
+}
+
+function answerText(text) {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
   }
+}
 
-  function answerText(text) {
-    try {
-      return JSON.stringify(JSON.parse(text), null, 2);
-    } catch {
-      return text;
-    }
-  }
+function turn([role, text]) {
+  return el("div", { class: "turn" }, el("h4", {}, role), el("p", { dir: "auto", tabindex: "0" }, text));
+}
 
-  function turn([role, text]) {
-    return el("div", { class: "turn" }, el("h4", {}, role), el("p", { dir: "auto", tabindex: "0" }, text));
-  }
+function promptOf(call) {
+  if (call.head === undefined || call.head === null) return [el("p", { class: "note" }, call.prompt_note || "The prompt is not in this file.")];
+  return [...page.data.heads[call.head], ["user", call.user]].map(turn);
+}
 
-  function promptOf(call) {
-    if (call.head === undefined || call.head === null) return [el("p", { class: "note" }, call.prompt_note || "The prompt is not in this file.")];
-    return [...data.heads[call.head], ["user", call.user]].map(turn);
-  }
+function showCall(record, at) {
+  const call = record.calls[at];
+  const facts = [
+    ["Task", call.task], ["Text", [call.side, call.place].filter((part) => part !== null && part !== undefined).join(" ")],
+    ["Prompt", call.prompt + "=" + call.version + "@" + call.digest], ["Model", call.model],
+    ["Tokens", tokensOf(call)],
+    ["Cost", call.answer === undefined ? null : money(call.usd)], ["Ended", call.finish ?? null],
+  ].filter(([, value]) => value !== null && value !== "");
+  const key = el("code", { class: "key" }, call.key);
+  const copy = copyButton(key, "Copy the request key");
+  dialog.replaceChildren(
+    el("div", { class: "bar" }, el("h2", { id: "call-title", tabindex: "-1" }, "Prompt and answer"), button("Close", () => dialog.close())),
+    el("dl", { class: "facts" }, ...facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", { dir: "auto" }, value)))),
+    el("p", { class: "keyline" }, el("span", { class: "soft" }, "Request key "), key, copy),
+    el("h3", {}, "Answer"),
+    call.answer === undefined ? el("p", { class: "note" }, call.answer_note || "The answer is not in this file.") : el("pre", { dir: "auto", tabindex: "0" }, answerText(call.answer)),
+    el("h3", {}, "Prompt"), ...promptOf(call));
+  dialog.showModal();
+  byId("call-title").focus();
+}
 
-  function showCall(record, at) {
-    const call = record.calls[at];
-    const facts = [
-      ["Task", call.task], ["Text", [call.side, call.place].filter((part) => part !== null && part !== undefined).join(" ")],
-      ["Prompt", call.prompt + "=" + call.version + "@" + call.digest], ["Model", call.model],
-      ["Tokens", tokensOf(call)],
-      ["Cost", call.answer === undefined ? null : money(call.usd)], ["Ended", call.finish ?? null],
-    ].filter(([, value]) => value !== null && value !== "");
-    const key = el("code", { class: "key" }, call.key);
-    const copy = copyButton(key, "Copy the request key");
-    dialog.replaceChildren(
-      el("div", { class: "bar" }, el("h2", { id: "call-title", tabindex: "-1" }, "Prompt and answer"), button("Close", () => dialog.close())),
-      el("dl", { class: "facts" }, ...facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", { dir: "auto" }, value)))),
-      el("p", { class: "keyline" }, el("span", { class: "soft" }, "Request key "), key, copy),
-      el("h3", {}, "Answer"),
-      call.answer === undefined ? el("p", { class: "note" }, call.answer_note || "The answer is not in this file.") : el("pre", { dir: "auto", tabindex: "0" }, answerText(call.answer)),
-      el("h3", {}, "Prompt"), ...promptOf(call));
-    dialog.showModal();
-    byId("call-title").focus();
-  }
+export const callButton = (record, at, label) => button(label, () => showCall(record, at), { class: "small", "aria-haspopup": "dialog" });
 
-  const callButton = (record, at, label) => button(label, () => showCall(record, at), { class: "small", "aria-haspopup": "dialog" });
-
-  /* All that a model was asked about the record. */
-  function callsOf(record) {
-    if (!record.calls.length && !record.calls_left_out) return null;
-    const name = "Requests of " + data.ids[currentRecord];
-    const line = (call, at) => el("tr", {}, el("th", { scope: "row" }, call.task), el("td", { dir: "auto" }, [call.side, call.place].filter((part) => part !== null && part !== undefined).join(" ")),
-      el("td", {}, call.version), el("td", { dir: "auto" }, call.model), el("td", { class: "num" }, call.usage ? call.usage.slice(0, 2).map((n) => (n === null ? "–" : whole(n))).join(" / ") : "–"),
-      el("td", { class: "num" }, call.answer === undefined ? "–" : money(call.usd)), el("td", {}, callButton(record, at, "Show")));
-    const head = ["Task", "Text", "Prompt", "Model", "Tokens in / out", "Cost", "Prompt and answer"];
-    return el("details", { class: "panel" }, el("summary", {}, "What the model was asked (" + whole(record.calls.length) + (record.calls.length === 1 ? " request)" : " requests)")),
-      record.calls_left_out ? el("p", { class: "note" }, "This file holds as much as it may; prompts and answers of this record are in the run directory and in the cache.") : null,
-      el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": name }, el("table", { class: "plain asked-table" }, el("thead", {}, el("tr", {}, ...head.map((title) => el("th", { scope: "col" }, title)))), el("tbody", {}, ...record.calls.map(line)))),
-      takeAway(name, { rows: () => [["task", "side", "place", "prompt", "version", "digest", "model", "request_key", "prompt_tokens", "completion_tokens", "usd", "answer"],
-        ...record.calls.map((call) => [call.task, call.side, call.place ?? null, call.prompt, call.version, call.digest, call.model, call.key, call.usage?.[0] ?? null, call.usage?.[1] ?? null, call.usd ?? null, call.answer ?? null])] }));
-  }
+/* All that a model was asked about the record. */
+export function callsOf(record) {
+  if (!record.calls.length && !record.calls_left_out) return null;
+  const name = "Requests of " + page.data.ids[page.current];
+  const line = (call, at) => el("tr", {}, el("th", { scope: "row" }, call.task), el("td", { dir: "auto" }, [call.side, call.place].filter((part) => part !== null && part !== undefined).join(" ")),
+    el("td", {}, call.version), el("td", { dir: "auto" }, call.model), el("td", { class: "num" }, call.usage ? call.usage.slice(0, 2).map((n) => (n === null ? "–" : whole(n))).join(" / ") : "–"),
+    el("td", { class: "num" }, call.answer === undefined ? "–" : money(call.usd)), el("td", {}, callButton(record, at, "Show")));
+  const head = ["Task", "Text", "Prompt", "Model", "Tokens in / out", "Cost", "Prompt and answer"];
+  return el("details", { class: "panel" }, el("summary", {}, "What the model was asked (" + whole(record.calls.length) + (record.calls.length === 1 ? " request)" : " requests)")),
+    record.calls_left_out ? el("p", { class: "note" }, "This file holds as much as it may; prompts and answers of this record are in the run directory and in the cache.") : null,
+    tableOf(name, "plain asked-table", head, record.calls.map(line)),
+    takeAway(name, { rows: () => [["task", "side", "place", "prompt", "version", "digest", "model", "request_key", "prompt_tokens", "completion_tokens", "usd", "answer"],
+      ...record.calls.map((call) => [call.task, call.side, call.place ?? null, call.prompt, call.version, call.digest, call.model, call.key, call.usage?.[0] ?? null, call.usage?.[1] ?? null, call.usd ?? null, call.answer ?? null])] }));
+}

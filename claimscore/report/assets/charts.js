@@ -1,60 +1,112 @@
-  /* Charts by Observable Plot. Colours are the page's variables: light, dark and print follow. */
-  const FONT = { fontFamily: "var(--sans)", fontSize: "11.5px" };
-  const tickOf = (value) => Number(value.toPrecision(6)).toLocaleString("en", { maximumSignificantDigits: 6 }).replace("-", "−");
+/* Charts by Observable Plot. Colours are the page's variables: light, dark and print follow. */
+import { byId } from "./dom.js";
+import { takeAway } from "./download.js";
+import { loadLibrary } from "./packed.js";
 
-  const TIP = { fill: "var(--card)", stroke: "var(--line)", className: "tip" };
-  // At most so many round counts on an axis, none between two whole numbers.
-  const wholeTicks = (most) => (most < 3 ? Array.from({ length: most + 1 }, (_, at) => at) : 3);
+export const tickOf = (value) => Number(value.toPrecision(6)).toLocaleString("en", { maximumSignificantDigits: 6 }).replace("-", "−");
+export const TIP = { fill: "var(--card)", stroke: "var(--line)", className: "tip" };
+const PUBLISHED = { symbol: "square", rotate: 45, r: 4, fill: "var(--card)", stroke: "var(--theirs)", strokeWidth: 1.6 };
+const shortened = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
+const signed = (value, digits) => value.toFixed(digits).replace("-", "−");
 
-  function draw(options) {
-    const drawn = Plot.plot({ className: "plot", style: FONT, ...options });
-    drawn.setAttribute("role", "img"); // one picture with a name; its parts need none
-    for (const part of drawn.querySelectorAll("[aria-label], [aria-description]")) {
-      part.removeAttribute("aria-label");
-      part.removeAttribute("aria-description");
-    }
-    return drawn;
+// At most so many round counts on an axis, none between two whole numbers.
+const wholeTicks = (most) => (most < 3 ? Array.from({ length: most + 1 }, (_, at) => at) : 3);
+
+export function draw(options) {
+  const drawn = Plot.plot({ className: "plot", style: { fontFamily: "var(--sans)", fontSize: "11.5px" }, ...options });
+  drawn.setAttribute("role", "img"); // one picture with a name; its parts need none
+  for (const part of drawn.querySelectorAll("[aria-label], [aria-description]")) {
+    part.removeAttribute("aria-label");
+    part.removeAttribute("aria-description");
   }
+  return drawn;
+}
 
-  function histogram({ name, low, high, counts, mean, half, description, width = 360, height = 176 }) {
-    const step = (high - low) / counts.length;
-    const bins = counts.map((n, index) => ({ from: low + index * step, to: low + (index + 1) * step, n }));
-    return draw({
-      width, height, marginLeft: 44, marginRight: 12, marginTop: 18, marginBottom: 26,
-      ariaLabel: "Distribution of " + name, ariaDescription: description,
-      x: { domain: [low, high], ticks: 5, label: null, tickFormat: tickOf },
-      y: { ticks: wholeTicks(Math.max(1, ...counts)), grid: true, label: null, tickFormat: "~s", domain: [0, Math.max(1, ...counts)] },
-      marks: [
-        mean !== null && half !== null ? Plot.rect([0], { x1: () => Math.max(low, mean - half), x2: () => Math.min(high, mean + half), y1: 0, y2: Math.max(1, ...counts), fill: "var(--ink)", fillOpacity: 0.13 }) : null,
-        Plot.rectY(bins, { x1: "from", x2: "to", y: "n", fill: "var(--bar)", inset: 0.6, rx: 1.5,
-          title: (bin) => tickOf(bin.from) + " to " + tickOf(bin.to) + ": " + bin.n.toLocaleString("en"), tip: TIP }),
-        Plot.ruleY([0], { stroke: "var(--soft)" }),
-        mean === null ? null : Plot.ruleX([mean], { stroke: "var(--ink)", strokeWidth: 1.5 }),
-        mean === null ? null : Plot.text([mean], { x: (value) => value, frameAnchor: "top", dy: -12, text: (value) => "mean " + value.toFixed(2), fill: "var(--ink)",
-          textAnchor: mean > low + 0.75 * (high - low) ? "end" : mean < low + 0.25 * (high - low) ? "start" : "middle" }),
-      ],
-    });
-  }
+/* A distribution: `bins` are [from, to, records]. */
+export function histogram({ name, bins, mean, half, description, width = 360, height = 176 }) {
+  const [low, high] = [bins[0][0], bins.at(-1)[1]];
+  const most = Math.max(1, ...bins.map((bin) => bin[2]));
+  return draw({
+    width, height, marginLeft: 44, marginRight: 12, marginTop: 18, marginBottom: 26, ariaLabel: name, ariaDescription: description,
+    x: { domain: [low, high], ticks: 5, label: null, tickFormat: tickOf },
+    y: { ticks: wholeTicks(most), grid: true, label: null, tickFormat: "~s", domain: [0, most] },
+    marks: [
+      mean !== null && half !== null ? Plot.rect([0], { x1: () => Math.max(low, mean - half), x2: () => Math.min(high, mean + half), y1: 0, y2: most, fill: "var(--ink)", fillOpacity: 0.13 }) : null,
+      Plot.rectY(bins, { x1: "0", x2: "1", y: "2", fill: "var(--bar)", inset: 0.6, rx: 1.5,
+        title: ([from, to, n]) => tickOf(from) + " to " + tickOf(to) + ": " + n.toLocaleString("en"), tip: TIP }),
+      Plot.ruleY([0], { stroke: "var(--soft)" }),
+      mean === null ? null : Plot.ruleX([mean], { stroke: "var(--ink)", strokeWidth: 1.5 }),
+      mean === null ? null : Plot.text([mean], { x: (value) => value, frameAnchor: "top", dy: -12, text: (value) => "mean " + value.toFixed(2), fill: "var(--ink)",
+        textAnchor: mean > low + 0.75 * (high - low) ? "end" : mean < low + 0.25 * (high - low) ? "start" : "middle" }),
+    ],
+  });
+}
 
-  /* One line a group: the box of its values, and its mean with the interval. */
-  function groupChart({ name, column, groups }) {
-    const longest = Math.max(...groups.map((group) => group.level.length));
-    return draw({
-      width: 430, height: 46 + 28 * groups.length, marginLeft: Math.min(170, 20 + 6.4 * longest), marginRight: 16, marginTop: 8, marginBottom: 30,
-      ariaLabel: name + " by " + column, ariaDescription: "A line for each value of " + column + ": the box of the values, and the mean with its interval.",
-      x: { label: null, ticks: 5, grid: true, tickFormat: tickOf },
-      y: { label: null, domain: groups.map((group) => group.level), tickFormat: (level) => (level.length > 23 ? level.slice(0, 22) + "…" : level), tickSize: 0 },
-      marks: [
-        Plot.ruleY(groups, { y: "level", x1: "low", x2: "high", stroke: "var(--soft)", strokeOpacity: 0.55 }),
-        Plot.barX(groups, { y: "level", x1: "q1", x2: "q3", fill: "var(--bar)", fillOpacity: 0.32, insetTop: 5, insetBottom: 5, rx: 2 }),
-        Plot.tickX(groups, { y: "level", x: "median", stroke: "var(--soft)", strokeWidth: 1.5, insetTop: 5, insetBottom: 5 }),
-        Plot.ruleY(groups.filter((group) => group.half !== null), { y: "level", x1: (group) => group.mean - group.half, x2: (group) => group.mean + group.half, stroke: "var(--accent)", strokeWidth: 3, strokeLinecap: "round" }),
-        Plot.dot(groups, { y: "level", x: "mean", fill: "var(--accent)", stroke: "var(--card)", r: 4.5,
-          title: (group) => group.level + "\nmean " + group.mean.toFixed(2) + (group.half === null ? "" : " ± " + group.half.toFixed(2)) + "\n" + group.n.toLocaleString("en") + " records", tip: TIP }),
-      ],
-    });
-  }
+/* One line a group: the box of its values, its mean with the interval, and the published mean. */
+function boxes({ name, groups, description, width = 360 }) {
+  const longest = Math.min(23, Math.max(...groups.map((group) => group.level.length)));
+  const at = { y: "level" };
+  const interval = (rows, mean, half, more) => Plot.ruleY(rows.filter((group) => group[half] !== null && group[half] !== undefined),
+    { ...at, x1: (group) => group[mean] - group[half], x2: (group) => group[mean] + group[half], strokeLinecap: "round", ...more });
+  const published = groups.filter((group) => (group.published ?? null) !== null);
+  const said = (group) => group.level + "\nmean " + signed(group.mean, 2) + (group.half_width === null ? "" : " ± " + group.half_width.toFixed(2)) + "\n" + group.n.toLocaleString("en") + " records";
+  return draw({
+    width, height: 46 + 32 * groups.length, marginLeft: 14 + 6.6 * longest, marginRight: 16, marginTop: 8, marginBottom: 30, ariaLabel: name, ariaDescription: description,
+    x: { label: null, ticks: 5, grid: true, nice: true, tickFormat: tickOf },
+    y: { label: null, domain: groups.map((group) => group.level), tickFormat: (level) => shortened(level, 23), tickSize: 0 },
+    marks: [
+      Plot.ruleY(groups, { ...at, x1: "low", x2: "high", stroke: "var(--soft)", strokeOpacity: 0.55 }),
+      Plot.barX(groups, { ...at, x1: "q1", x2: "q3", fill: "var(--bar)", fillOpacity: 0.32, insetTop: 5, insetBottom: 5, rx: 2 }),
+      Plot.tickX(groups, { ...at, x: "median", stroke: "var(--soft)", strokeWidth: 1.5, insetTop: 5, insetBottom: 5 }),
+      Plot.dot(groups.flatMap((group) => (group.outside || []).map((value) => ({ level: group.level, value }))), { ...at, x: "value", r: 2.2, stroke: "var(--soft)" }),
+      interval(groups, "mean", "half_width", { stroke: "var(--accent)", strokeWidth: 3 }),
+      Plot.dot(groups.filter((group) => group.mean !== null), { ...at, x: "mean", fill: "var(--accent)", stroke: "var(--card)", r: 4.5, title: said, tip: TIP }),
+      interval(published, "published", "published_half", { stroke: "var(--theirs)", strokeWidth: 1.6, dy: 9 }),
+      Plot.dot(published, { ...at, x: "published", dy: 9, ...PUBLISHED,
+        title: (group) => group.level + "\npublished " + signed(group.published, 2), tip: TIP }),
+    ],
+  });
+}
 
-  function figure(title, drawing, parts) {
-    return el("figure", {}, el("figcaption", {}, title), drawing, ...(parts || []));
+/* One line a value: its name and number, a dot, its interval, and a wider one where there is one. */
+function intervals({ name, marks, domain, within, line, digits, description, width = 360 }) {
+  const [low, high] = d3.nice(...domain, 5);
+  const rows = marks.map((mark, row) => ({ ...mark, row }));
+  const bar = (low, high, more) => Plot.ruleY(rows.filter((mark) => mark[low] !== null), { y: "row", x1: low, x2: high, stroke: "var(--bar)", strokeLinecap: "round", ...more });
+  const dots = (published, more) => Plot.dot(rows.filter((mark) => mark.value !== null && mark.published === published), { y: "row", x: "value", strokeWidth: 1.6, ...more });
+  const above = { y: "row", dy: -11, lineAnchor: "middle", stroke: "var(--card)", strokeWidth: 5 };
+  return draw({
+    width, height: 30 + 40 * rows.length, marginLeft: 14, marginRight: 14, marginTop: 4, marginBottom: 26, ariaLabel: name, ariaDescription: description,
+    x: { domain: within ? [Math.max(low, within[0]), Math.min(high, within[1])] : [low, high], label: null, ticks: 5, grid: true, tickFormat: tickOf },
+    y: { type: "band", axis: null, domain: rows.map((mark) => mark.row) },
+    marks: [
+      line === null ? null : Plot.ruleX([line], { stroke: "var(--soft)" }),
+      Plot.text(rows, { ...above, frameAnchor: "left", dx: 4, textAnchor: "start", text: (mark) => shortened(mark.label, Math.floor(width / 7.5)), fill: "var(--soft)" }),
+      Plot.text(rows, { ...above, frameAnchor: "right", textAnchor: "end", text: (mark) => (mark.value === null ? "none" : signed(mark.value, digits)), fill: "var(--ink)" }),
+      bar("wide_low", "wide_high", { strokeWidth: 1.2, dy: 6 }),
+      bar("low", "high", { strokeWidth: 3, dy: 6 }),
+      dots(false, { r: 4.2, fill: "var(--accent)", stroke: "var(--card)", dy: 6 }),
+      dots(true, { ...PUBLISHED, dy: 6 }),
+    ],
+  });
+}
+
+/* What a figure shows, as the rows of a CSV file. */
+const ROWS = {
+  histogram: ({ title, bins }) => [["metric", "from", "to", "records"], ...bins.map((bin) => [title, ...bin])],
+  boxes: ({ groups }) => [Object.keys(groups[0]), ...groups.map((group) => Object.values(group).map((value) => (Array.isArray(value) ? value.join(" ") : value)))],
+  intervals: ({ marks }) => [Object.keys(marks[0]), ...marks.map(Object.values)],
+};
+const DRAWN = { histogram, boxes, intervals };
+
+/* Draws the figures that the page names, each as wide as its place. */
+export async function drawFigures() {
+  const figures = JSON.parse(byId("cs-figures").textContent);
+  if (!figures.length) return;
+  await loadLibrary();
+  for (const figure of figures) {
+    const place = byId(figure.place);
+    const drawn = DRAWN[figure.kind]({ ...figure, width: Math.max(250, Math.min(460, place.clientWidth || 360)) });
+    place.append(drawn, takeAway(figure.name, { svg: () => drawn, rows: () => ROWS[figure.kind](figure) }));
   }
+}

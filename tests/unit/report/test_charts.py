@@ -1,105 +1,84 @@
-"""The drawn charts: axes, boxes, and what they leave to the tables."""
+"""The figures of evaluations as data: axes, boxes, and what they leave to the tables."""
 
 from __future__ import annotations
-
-import math
-import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claimscore.report.evaluation.charts import (
+from claimscore.report.evaluation.evaluation_page import (
     MAX_ROWS,
-    Axis,
     Box,
     Mark,
     box_chart,
-    find_axis,
-    five_numbers,
-    interval_chart,
+    interval_charts,
+    tukey_box,
 )
 
 numbers = st.floats(-1e6, 1e6).map(lambda value: round(value, 3))
 
 
-@given(st.lists(numbers, min_size=1, max_size=8))
-def test_an_axis_holds_every_value(values: list[float]) -> None:
-    """In few round steps, whatever the values."""
-    axis = find_axis([Mark("", value) for value in values])
-    slack = 1e-6 * (axis.high - axis.low)
-    assert axis.low - slack <= min(values)
-    assert max(values) <= axis.high + slack
-    assert 2 <= len(axis.ticks) <= 9
-    steps = [b - a for a, b in zip(axis.ticks, axis.ticks[1:], strict=False)]
-    assert steps == pytest.approx([steps[0]] * len(steps))
+@given(st.lists(numbers, min_size=1, max_size=8), numbers)
+def test_an_axis_holds_every_value_and_the_line(values: list[float], line: float) -> None:
+    """Charts that belong together share it."""
+    one, other = interval_charts(
+        {"a": [Mark("", value) for value in values], "b": [Mark("", None)]}, line, 2
+    )
+    low, high = one.data["domain"]
+    assert low < high
+    assert low <= min(*values, line)
+    assert max(*values, line) <= high
+    assert other.data["domain"] == (low, high)
 
 
 @pytest.mark.parametrize(
     ("marks", "line", "within", "expected"),
     [
-        pytest.param([], 0.0, (-1, 1), (-0.6, 0.6), id="nothing but the line"),
-        pytest.param([Mark("", None)], None, None, (0.0, 1.0), id="nothing at all"),
+        pytest.param([], 0.0, (-1, 1), (-0.5, 0.5), id="nothing but the line"),
         pytest.param([Mark("", 1.0, (0.9, 1.0))], 0.0, (-1, 1), (0.0, 1.0), id="up to the end"),
-        pytest.param([Mark("", 62.0)], 50.0, (0, 100), (50.0, 62.0), id="from chance"),
-        pytest.param([Mark("", 3.0, wider=(-2, 8))], None, None, (-2.0, 8.0), id="wider"),
+        pytest.param([Mark("", 3.0, wider=(-2, 8))], 0.0, None, (-2.0, 8.0), id="wider"),
     ],
 )
 def test_ends_of_an_axis(
     marks: list[Mark],
-    line: float | None,
+    line: float,
     within: tuple[float, float] | None,
     expected: tuple[float, float],
 ) -> None:
-    """The line is on it; it goes no further than values can."""
-    axis = find_axis(marks, line, within)
-    assert (axis.low, axis.high) == pytest.approx(expected)
+    """The line is on it; the script rounds it, but not further than values can go."""
+    (chart,) = interval_charts({"t": marks}, line, 2, within)
+    assert chart.data["within"] == within
+    assert chart.data["domain"] == expected
 
 
 @given(st.lists(numbers, min_size=1, max_size=30))
 def test_boxes_are_tukeys(values: list[float]) -> None:
     """As matplotlib draws them."""
     stats = pytest.importorskip("matplotlib.cbook").boxplot_stats(values)[0]
-    found = five_numbers(values)
-    assert found[:5] == pytest.approx(
-        [stats["whislo"], stats["q1"], stats["med"], stats["q3"], stats["whishi"]]
-    )
-    assert sorted(found.outside) == pytest.approx(sorted(stats["fliers"].tolist()))
+    found = tukey_box(values)
+    outside = found.pop("outside")
+    names = ("whislo", "q1", "med", "q3", "whishi")
+    assert list(found.values()) == pytest.approx([stats[name] for name in names])
+    assert sorted(outside) == pytest.approx(sorted(stats["fliers"].tolist()))
 
 
-def test_five_numbers_by_hand() -> None:
+def test_a_box_by_hand() -> None:
     """1, 2, 3, 4, 100: quartiles 2, 3, 4; 100 is further than 1.5 times 2 away."""
-    assert five_numbers([100, 4, 2, 3, 1]) == (1, 2, 3, 4, 4, (100,))
+    assert list(tukey_box([100, 4, 2, 3, 1]).values()) == [1, 2, 3, 4, 4, [100]]
+    assert list(tukey_box([]).values()) == [None] * 5 + [[]]
 
 
-def test_a_value_that_is_not_there_has_no_dot() -> None:
-    """Its row says none."""
-    drawn = interval_chart(
-        "t", [Mark("a", None), Mark("b", -0.5, (-1, 0))], Axis(-1, 1, (-1, 1)), ".2f"
-    )
-    assert drawn.count("<circle") == 1
-    assert ">none<" in drawn
-    assert ">−0.50<" in drawn
+def test_charts_say_in_words_what_they_show() -> None:
+    """Also for those that do not see them; a value that is not there is said."""
+    (chart,) = interval_charts({"t": [Mark("a", None), Mark("b", -0.5, (-1, 0))]}, 0.0, 2)
+    assert chart.description == "a none; b -0.50 (-1.00 to 0.00)"
+    drawn = box_chart("t", [Box("a", [0.0, 1.0], 0.5, 0.1, 0.25), Box("b", [])])
+    assert drawn.description == "a: mean 0.50, published 0.2; b: no value"
+    assert drawn.data["groups"][1]["median"] is None
 
 
 def test_a_chart_of_too_many_rows_says_so() -> None:
     """The table has all."""
-    marks = [Mark(f"score {n}", 0.5) for n in range(MAX_ROWS + 5)]
-    drawn = interval_chart("t", marks, find_axis(marks), ".2f")
-    assert drawn.count("<circle") == MAX_ROWS
-    assert f"The first {MAX_ROWS} of {MAX_ROWS + 5}" in drawn
-
-
-def test_places_follow_the_values() -> None:
-    """Both ends of the axis are the ends of the picture; up is more."""
-    drawn = interval_chart("t", [Mark("a", 0.0), Mark("b", 1.0)], Axis(0, 1, (0, 1)), ".2f")
-    assert re.findall(r'cx="([\d.]+)"', drawn) == ["8.0", "352.0"]
-    boxes = box_chart("t", [Box(("a", ""), [0.0, 1.0], 0.5, 0.1), Box(("b", ""), [], None)])
-    bars = re.findall(
-        r'class="interval-bar" x1="[\d.]+" x2="[\d.]+" y1="([\d.]+)" y2="([\d.]+)"', boxes
-    )
-    assert len(bars) == 1
-    low, high = map(float, bars[0])
-    assert low > high
-    assert math.isclose((low + high) / 2, 110.0)
-    assert boxes.count('class="box"') == 1
+    (chart,) = interval_charts({"t": [Mark(f"s {n}", 0.5) for n in range(MAX_ROWS + 5)]}, 0, 2)
+    assert len(chart.data["marks"]) == MAX_ROWS
+    assert f"The first {MAX_ROWS} of {MAX_ROWS + 5}" in chart.hint

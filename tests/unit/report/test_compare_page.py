@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from claimscore.evaluation.compare.comparison import CompareConfig, compare
-from claimscore.report.evaluation.compare import MAX_FLIPS, write_compare_page
+from claimscore.report.evaluation.compare_page import MAX_FLIPS, write_compare_page
 from tests.support.compared_runs import write_run
 from tests.unit.report.test_report_page import EVIL, Page
 

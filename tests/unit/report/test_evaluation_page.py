@@ -24,11 +24,10 @@ from claimscore.evaluation.caspr_texts import COMPARISONS, MissingPair
 from claimscore.evaluation.correlations import CorrelateConfig, correlate
 from claimscore.evaluation.summac_benchmark import SUMMAC_SCHEMA, SummacConfig, summac_benchmark
 from claimscore.evaluation.summac_grid import CELL_SCHEMA, SPEED_SCHEMA, GridConfig, GridResult
-from claimscore.report.evaluation.caspr import write_caspr_page
-from claimscore.report.evaluation.correlate import write_correlate_page
-from claimscore.report.evaluation.grid import write_grid_page
-from claimscore.report.evaluation.sources import run_link, run_signatures
-from claimscore.report.evaluation.summac import write_summac_page
+from claimscore.report.evaluation.caspr_page import write_caspr_page
+from claimscore.report.evaluation.correlate_page import write_correlate_page
+from claimscore.report.evaluation.evaluation_page import run_link, run_signatures
+from claimscore.report.evaluation.summac_pages import write_grid_page, write_summac_page
 from tests.support.rated_tables import labelled_rows, rated_rows, write_jsonl, write_run
 from tests.unit.report.test_report_page import EVIL, Page
 
@@ -183,7 +182,7 @@ def test_hostile_names_make_no_element_and_no_attribute(make: MakePage, tmp_path
     page, source = read(make(tmp_path, evil))
     assert structure(page) == structure(harmless)
     assert not [name for _, attributes in page.elements for name in attributes if name[:2] == "on"]
-    assert source.count("</script") == 1
+    assert source.count("</script") == 4, "the figures, the two libraries, the script"
     assert "\x00" not in source
     assert " ".join(evil.replace("\x00", "\ufffd").split()) in page.text
 
@@ -201,7 +200,8 @@ def test_a_page_is_complete_and_the_same_each_time(make: MakePage, tmp_path: Pat
     assert "http://" not in source
     assert "https://" not in source
     policy = next(a["content"] for _, a in page.elements if "http-equiv" in a) or ""
-    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-")
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     for _, attributes in page.elements:
@@ -232,8 +232,15 @@ def test_correlate_says_what_was_left_out(tmp_path: Path) -> None:
     assert "1 case left out because a value was missing" in page.text
     assert f"{result.correlations['value'][0]:.4f}" in page.text
     assert "good − poor" in page.text
-    circles = [a for tag, a in page.elements if tag == "circle" and a.get("class") == "ours"]
-    assert len(circles) == 8 + 2, "two levels, two scores, two ratings, and two legends"
+    assert len(page.figures) == 4, "two levels, two ratings"
+    assert [mark["label"] for mark in page.figures[0]["marks"]] == ["good", "poor"]
+    first = result.correlations.row(0, named=True)
+    mark = page.figures[0]["marks"][0]
+    assert (mark["value"], mark["low"], mark["high"]) == (
+        first["value"],
+        first["low"],
+        first["high"],
+    )
 
 
 def test_published_figures_stand_beside_ours(tmp_path: Path) -> None:
@@ -245,9 +252,13 @@ def test_published_figures_stand_beside_ours(tmp_path: Path) -> None:
     page, _ = read(tmp_path / "s.html")
     assert "SummaC-Conv, published" in page.text
     assert "rows of other splits are not comparable" in page.text
-    kinds = Counter(a.get("class") for tag, a in page.elements if tag in ("line", "path", "circle"))
-    assert kinds["theirs"] == 2 * (2 + 2) + 2, "frank and overall, both models, and the legends"
-    assert kinds["wider"] == kinds["interval"] == 2 * 3 + 2
+    marks = [mark for figure in page.figures for mark in figure["marks"]]
+    assert sum(mark["published"] for mark in marks) == 2 * (2 + 2), "frank and overall, two models"
+    ours = [mark for mark in marks if not mark["published"]]
+    assert len(ours) == 2 * 3
+    assert all(
+        mark["wide_low"] <= mark["low"] <= mark["high"] <= mark["wide_high"] for mark in ours
+    )
 
 
 def test_heat_map_has_a_level_a_value(tmp_path: Path) -> None:
@@ -266,9 +277,10 @@ def test_heat_map_has_a_level_a_value(tmp_path: Path) -> None:
 def test_caspr_has_the_figure_and_what_was_left_out(tmp_path: Path) -> None:
     """A box a comparison, ours and the published mean, pairs without text or score."""
     page, _ = read(caspr_page(tmp_path, "plain"))
-    kinds = Counter(a.get("class") for tag, a in page.elements if tag in ("rect", "path", "circle"))
-    assert kinds["box"] == 5 + 1
-    assert kinds["theirs"] == 1 + 1
+    (figure,) = page.figures
+    assert figure["groups"][0]["level"] == "synthetic low"
+    assert [group["published"] for group in figure["groups"]] == [None, None, 9.5, None, None]
+    assert [group["median"] for group in figure["groups"]] == [2.5, 12.5, 22.5, 32.5, 42.5]
     assert "synthetic low all 1 no text plain" in page.text
     assert "synthetic low plain 1 why plain" in page.text
     assert "plain plain|v1" in page.text
@@ -288,8 +300,9 @@ def test_a_comparison_without_scores_has_no_box(tmp_path: Path) -> None:
     config = CasprConfig(RunConfig("in", tmp_path, ("ds",)))
     write_caspr_page(result, config, tmp_path / "c.html", COMMAND)
     page, _ = read(tmp_path / "c.html")
-    boxes = [a for tag, a in page.elements if tag == "rect" and a.get("class") == "box"]
-    assert len(boxes) == 4 + 1
+    (figure,) = page.figures
+    assert [group["median"] is None for group in figure["groups"]] == [True] + [False] * 4
+    assert figure["groups"][0]["mean"] is None
 
 
 def test_a_run_is_linked_and_signed(tmp_path: Path) -> None:

@@ -13,14 +13,17 @@ import pytest
 
 from claimscore import tables as schemas
 from claimscore.report import MetricFacts, ReportTables
-from claimscore.report.data import finite
-from claimscore.report.groups import MAX_LEVELS, group_tables
-from claimscore.report.index import BLOCK_RECORDS, MAX_LISTED_LEVELS, RecordList
-from claimscore.report.matrix import ALPHABET, MISSING, Matrices
-from claimscore.report.overview import Histogram, overview
-from claimscore.report.records import detail_blocks
-from claimscore.report.run import scores_of_records
-from claimscore.report.texts import claim_scores, segments
+from claimscore.report.matrices import ALPHABET, MISSING, LabelMatrices
+from claimscore.report.overview import MAX_LEVELS, Histogram, group_tables, overview
+from claimscore.report.record_details import (
+    BLOCK_RECORDS,
+    MAX_LISTED_LEVELS,
+    RecordIndex,
+    detail_blocks,
+)
+from claimscore.report.record_texts import claim_scores, segments
+from claimscore.report.report_tables import finite
+from claimscore.report.run_report import scores_of_records
 
 MakeUp = Callable[..., ReportTables]
 E, N, C = (0.8, 0.15, 0.05), (0.1, 0.7, 0.2), (0.0, 0.1, 0.9)
@@ -70,7 +73,7 @@ def test_label_of_a_pair(
 ) -> None:
     """The label of a pair follows METRICS section 3."""
     frame = nli([("x", "a", 0, "b", 0, there), ("x", "b", 0, "a", 0, back)])
-    (matrix,) = Matrices(["x"], frame).of(0)
+    (matrix,) = LabelMatrices(["x"], frame).of(0)
     assert matrix["labels"] == expected
 
 
@@ -82,7 +85,7 @@ def test_matrix_puts_every_row_in_its_cell() -> None:
         ("x", "a", 0, "b", 1, N),
         ("x", "a", 1, "b", 2, E),
     ]
-    matrices = Matrices(["w", "x", "y"], nli(rows))
+    matrices = LabelMatrices(["w", "x", "y"], nli(rows))
     assert matrices.of(0) == []
     (matrix,) = matrices.of(1)
     assert (matrix["rows"], matrix["columns"], matrix["size"]) == ("a", "b", [2, 3])
@@ -99,13 +102,13 @@ def test_matrix_puts_every_row_in_its_cell() -> None:
 def test_matrix_of_one_direction_uses_its_labels() -> None:
     """Where a metric asks for one direction only, that direction's label is the pair's."""
     rows = [("x", "source", i, "summary", 0, p) for i, p in enumerate((E, N, C))]
-    (matrix,) = Matrices(["x"], nli(rows)).of(0)
+    (matrix,) = LabelMatrices(["x"], nli(rows)).of(0)
     assert (matrix["rows"], matrix["columns"], matrix["labels"]) == ("source", "summary", "ENC")
 
 
 def test_huge_matrix_is_named_but_not_held() -> None:
     """A matrix that nobody could read takes no place in the file."""
-    (matrix,) = Matrices(["x"], nli([("x", "a", 200, "b", 200, E)])).of(0)
+    (matrix,) = LabelMatrices(["x"], nli([("x", "a", 200, "b", 200, E)])).of(0)
     assert matrix == {"rows": "a", "columns": "b", "size": [201, 201]}
 
 
@@ -113,7 +116,7 @@ def test_probabilities_add_up_to_a_thousand() -> None:
     """Neutral is what entailment and contradiction leave: never below zero."""
     for entailment in np.linspace(0, 1, 41):
         p = (float(entailment), 0.0, float(1 - entailment))
-        (matrix,) = Matrices(["x"], nli([("x", "a", 0, "b", 0, p)])).of(0)
+        (matrix,) = LabelMatrices(["x"], nli([("x", "a", 0, "b", 0, p)])).of(0)
         assert 999 <= sum(decode(matrix["forward"])) <= 1001
 
 
@@ -204,7 +207,7 @@ def test_histogram_holds_every_value(
 def test_blocks_are_full_and_in_the_input_order(made_up: MakeUp) -> None:
     """Chunks of any size become blocks of a hundred, and the list is complete at the end."""
     tables = made_up(230)
-    listed = RecordList(["caspr", "ds", "bs-inverse"])
+    listed = RecordIndex(["caspr", "ds", "bs-inverse"])
     blocks = list(detail_blocks(tables, listed))
     assert [len(block.texts) for block in blocks] == [BLOCK_RECORDS, BLOCK_RECORDS, 30]
     assert [len(block.more) for block in blocks] == [BLOCK_RECORDS, BLOCK_RECORDS, 30]
@@ -223,7 +226,7 @@ def test_chunks_after_the_cap_are_not_read(made_up: MakeUp) -> None:
             yield chunk
 
     capped = made_up(200, chunks=counted, max_details=64)
-    assert sum(len(block.texts) for block in detail_blocks(capped, RecordList([]))) == 64
+    assert sum(len(block.texts) for block in detail_blocks(capped, RecordIndex([]))) == 64
     assert read == [64]
 
 
@@ -238,7 +241,7 @@ def test_metrics_that_nobody_announced_are_shown_too(made_up: MakeUp) -> None:
 
 def test_own_columns_are_there_to_draw_and_to_group_by() -> None:
     """Numbers, those of a struct by their names, and texts of which there are few; others not."""
-    listed = RecordList(["ds"])
+    listed = RecordIndex(["ds"])
     n = MAX_LISTED_LEVELS + 1
     first = pl.DataFrame(
         {
@@ -298,8 +301,8 @@ def test_scores_are_read_block_by_block(
         heights.append(rows.select(pl.len()).collect().item())
         return finite(rows)
 
-    monkeypatch.setattr("claimscore.report.data.BLOCK_ROWS", 7)
-    monkeypatch.setattr("claimscore.report.data.finite", noted)
+    monkeypatch.setattr("claimscore.report.report_tables.BLOCK_ROWS", 7)
+    monkeypatch.setattr("claimscore.report.report_tables.finite", noted)
     for one, other in zip(overview(tables), whole, strict=True):
         assert one.mean == pytest.approx(other.mean, rel=1e-12)
         assert one._replace(mean=None) == other._replace(mean=None)

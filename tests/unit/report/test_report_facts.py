@@ -18,12 +18,15 @@ from claimscore.blocks import Cut
 from claimscore.metrics.base import ChunkTables
 from claimscore.metrics.fact_similarity import FACTSIM
 from claimscore.report import DetailChunk, ReportTables
-from claimscore.report.blocks import BlockMatrices
-from claimscore.report.facts import FactMatrices
-from claimscore.report.index import RecordList
-from claimscore.report.matrix import ALPHABET, MAX_CELLS, Room
-from claimscore.report.records import detail_blocks
-from claimscore.report.texts import MAX_COMPARED_CHARS, compared_texts
+from claimscore.report.matrices import (
+    ALPHABET,
+    MAX_CELLS,
+    BlockMatrices,
+    FactMatrices,
+    SizeLimit,
+)
+from claimscore.report.record_details import RecordIndex, detail_blocks
+from claimscore.report.record_texts import MAX_COMPARED_CHARS, compared_texts
 
 MakeUp = Callable[..., ReportTables]
 
@@ -69,12 +72,12 @@ def decode(code: str) -> list[int]:
 def test_a_record_has_its_facts_and_similarities() -> None:
     """Thousandths of max(0, cosine), row by row; what no fact matches is named."""
     facts, cells = frames({"w": [[1.0]], "x": [[0.9, 0.8], [-0.4, 0.69]]})
-    found = FactMatrices(facts, cells.reverse()).of("x", Room())
+    found = FactMatrices(facts, cells.reverse()).of("x", SizeLimit())
     assert found is not None
     assert found["source"] == ["source0 x", "source1 x"]
     assert decode(found["cells"]) == [900, 800, 0, 690]
     assert (found["missing"], found["unsupported"]) == ([1], [])
-    assert FactMatrices(facts, cells).of("other", Room()) is None
+    assert FactMatrices(facts, cells).of("other", SizeLimit()) is None
 
 
 @settings(max_examples=25, deadline=None)
@@ -88,7 +91,7 @@ def test_missing_and_unsupported_are_those_of_the_metric(data: Any) -> None:
     read = {"records": pl.DataFrame({"id": ["x"]}), "facts": facts, "similarities": cells}
     tables = ChunkTables(lambda name: read[name] if name in read else schemas.TABLES[name].empty())
     (score,) = FACTSIM.score(tables)
-    found = FactMatrices(facts, cells).of("x", Room())
+    found = FactMatrices(facts, cells).of("x", SizeLimit())
     assert found is not None
     for name, side in (("missing", "source"), ("unsupported", "summary")):
         assert [found[side][place] for place in found[name]] == score.components[name]
@@ -109,7 +112,7 @@ def test_facts_without_a_whole_matrix_are_listed_alone(cells: list[list[float]])
     """Nothing is called missing where it is not known."""
     facts = schemas.FACTS.frame(fact_rows("x", 2, 2))
     similarities = schemas.SIMILARITIES.frame(cell_rows("x", cells))
-    found = FactMatrices(facts, similarities).of("x", Room())
+    found = FactMatrices(facts, similarities).of("x", SizeLimit())
     assert found is not None
     assert found["source"] == ["source0 x", "source1 x"]
     assert "missing" not in found
@@ -119,7 +122,7 @@ def test_facts_without_a_whole_matrix_are_listed_alone(cells: list[list[float]])
 def test_too_many_cells_leave_the_lists() -> None:
     """What is missing is still named."""
     facts, cells = frames({"x": [[0.5] * 101] * 100})
-    found = FactMatrices(facts, cells).of("x", Room())
+    found = FactMatrices(facts, cells).of("x", SizeLimit())
     assert found is not None
     assert found["left_out"] == "size"
     assert found["missing"] == list(range(100))
@@ -132,7 +135,7 @@ def test_a_full_page_says_so() -> None:
     facts, cells = frames({"x": [[0.5, 0.5]]})
     matrices = FactMatrices(facts, cells)
     size = len("source0 x" + "summary0 x" + "summary1 x")
-    room = Room(size + 3)
+    room = SizeLimit(size + 3)
     found = matrices.of("x", room)
     assert found is not None
     assert (found["left_out"], found["missing"], room.left) == ("page", [0], 3)
@@ -170,7 +173,7 @@ RECORD = {
 def test_blocks_are_cut_as_the_pass_cuts_them() -> None:
     """Sources one after the other; a matrix a pair of cuts, with the texts of its rows."""
     rows = [*block_rows("x", (3, 2)), *block_rows("x", (3, 1), ("sentence", "document"))]
-    found = BlockMatrices(["x"], schemas.BLOCK_NLI.frame(rows)).of(0, RECORD, Room())
+    found = BlockMatrices(["x"], schemas.BLOCK_NLI.frame(rows)).of(0, RECORD, SizeLimit())
     assert [(m["rows"], m["columns"], m["labels"]) for m in found["matrices"]] == [
         ("source.sentence", "summary.document", "ECC"),
         ("source.sentence", "summary.sentence", "ECCECC"),
@@ -184,7 +187,7 @@ def test_blocks_are_cut_as_the_pass_cuts_them() -> None:
 def test_blocks_that_no_longer_fit_are_not_guessed() -> None:
     """Other texts, or a cut that nobody knows: the matrix stands without them."""
     rows = block_rows("x", (2, 1), ("sentence", "stanza"))
-    found = BlockMatrices(["x"], schemas.BLOCK_NLI.frame(rows)).of(0, RECORD, Room())
+    found = BlockMatrices(["x"], schemas.BLOCK_NLI.frame(rows)).of(0, RECORD, SizeLimit())
     assert found["blocks"] == {}
     assert found["matrices"][0]["size"] == [2, 1]
 
@@ -192,7 +195,7 @@ def test_blocks_that_no_longer_fit_are_not_guessed() -> None:
 def test_a_full_page_has_no_more_block_matrices() -> None:
     """Their sizes stay."""
     blocks = BlockMatrices(["x"], schemas.BLOCK_NLI.frame(block_rows("x", (3, 2))))
-    (matrix,) = blocks.of(0, RECORD, Room(10))["matrices"]
+    (matrix,) = blocks.of(0, RECORD, SizeLimit(10))["matrices"]
     assert matrix == {
         "rows": "source.sentence",
         "columns": "summary.sentence",
@@ -220,7 +223,7 @@ def with_facts(tables: ReportTables, components: dict[str, object]) -> ReportTab
 def test_components_do_not_repeat_the_facts(made_up: MakeUp) -> None:
     """FactSim's long lists are drawn, so they are not listed again; those of others are."""
     tables = with_facts(made_up(3), {"coverage": 0.5, "missing": ["a b"], "matches_source": []})
-    listed = RecordList(["factsim", "mine"])
+    listed = RecordIndex(["factsim", "mine"])
     ((_, (first, *_)),) = detail_blocks(tables, listed)
     assert first["components"][0] == {"coverage": 0.5}
     assert first["components"][1]["missing"] == ["a b"]
@@ -231,7 +234,7 @@ def test_the_cap_holds_for_all_records_together(made_up: MakeUp) -> None:
     """Records in the order of the input, as long as there is room."""
     size = len("source0 xsource1 xsummary0 xsummary1 x") + 2 * 4
     tables = dataclasses.replace(with_facts(made_up(5), {}), max_matrix_chars=2 * size)
-    ((_, block),) = detail_blocks(tables, RecordList(["factsim"]))
+    ((_, block),) = detail_blocks(tables, RecordIndex(["factsim"]))
     assert ["cells" in record["facts"] for record in block] == [True, True, False, False, False]
     assert block[-1]["facts"] == {"size": [2, 2], "left_out": "page"}
 
@@ -241,7 +244,7 @@ def test_parts_of_scores_take_room_too(made_up: MakeUp) -> None:
     tables = with_facts(made_up(2), {"note": "x" * 50})
     size = len(json.dumps({"note": "x" * 50}))
     tables = dataclasses.replace(tables, max_matrix_chars=size)
-    ((_, block),) = detail_blocks(tables, RecordList(["mine"]))
+    ((_, block),) = detail_blocks(tables, RecordIndex(["mine"]))
     assert [record["components"][0] is None for record in block] == [False, True]
     assert [record["components_left_out"] for record in block] == [0, 1]
 

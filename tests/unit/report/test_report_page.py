@@ -13,14 +13,16 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+import claimscore.report
 from claimscore.report import DetailChunk, ReportTables, write_report
-from claimscore.report.html import SCRIPTS
-from claimscore.report.markup import asset, json_block, packed, text
-from claimscore.report.sections import BASELINE_NOTICE
+from claimscore.report.html_page import asset, module_script, packed
 from tests.support.hostile_run import EVIL, hostile
 from tests.support.report_pages import Page, read
 
 MakeUp = Callable[..., ReportTables]
+ASSETS = Path(claimscore.report.__file__).parent / "assets"
+PAGE_SCRIPTS = ("run.js", "evaluation.js")
+BASELINE_NOTICE = "The claims of this run were made by a baseline of rules, not a language model"
 
 
 def test_hostile_text_makes_no_element_and_no_attribute(tmp_path: Path) -> None:
@@ -91,25 +93,36 @@ def test_nothing_is_loaded_and_only_our_script_runs(made_up: MakeUp, tmp_path: P
         assert f"'sha256-{digest}'" in directives[kind]
 
 
-def test_script_uses_nothing_that_parses_markup() -> None:
-    """The script has no way of making markup or code out of a string."""
-    import claimscore.report
+def test_scripts_use_nothing_that_parses_markup() -> None:
+    """No script has a way of making markup or code out of a string."""
+    for script in map(module_script, PAGE_SCRIPTS):
+        for word in (
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacent",
+            "document.write",
+            "eval(",
+            "Function(",
+            "fetch(",
+            "XMLHttpRequest",
+            'setAttribute("style"',
+        ):
+            assert word not in script
 
-    folder = Path(claimscore.report.__file__).parent / "assets"
-    assert {path.name for path in folder.glob("*.js")} == set(SCRIPTS)
-    script = "".join(map(asset, SCRIPTS))
-    for word in (
-        "innerHTML",
-        "outerHTML",
-        "insertAdjacent",
-        "document.write",
-        "eval(",
-        "Function(",
-        "fetch(",
-        "XMLHttpRequest",
-        'setAttribute("style"',
-    ):
-        assert word not in script
+
+def test_scripts_are_modules_that_import_what_others_export() -> None:
+    """Each name that a module imports is exported where it says, and none is declared twice."""
+    for page in PAGE_SCRIPTS:
+        script = module_script(page)
+        assert not re.search(r"^(import|export)\b", script, re.MULTILINE)
+        declared = re.findall(r"^(?:async )?(?:function|const|let) (\w+)", script, re.MULTILINE)
+        assert len(declared) == len(set(declared))
+    for path in ASSETS.glob("*.js"):
+        imports = r'^import \{ ([^}]*) \} from "\./([\w-]+\.js)";$'
+        for names, other in re.findall(imports, path.read_text(encoding="utf-8"), re.MULTILINE):
+            for name in names.split(", "):
+                exported = rf"^export (async )?(function|const|let) {name}\b"
+                assert re.search(exported, asset(other), re.MULTILINE), (path.name, name)
 
 
 def test_same_tables_give_the_same_bytes(made_up: MakeUp, tmp_path: Path) -> None:
@@ -227,13 +240,9 @@ def test_lone_surrogates_do_not_stop_the_report(made_up: MakeUp, tmp_path: Path)
     assert "caf\\udce9.jsonl" in page.text
 
 
-def test_text_and_blocks_escape() -> None:
-    """The gates through which all text goes."""
+def test_packed_blocks_hold_letters_alone() -> None:
+    """Nothing in them can end the element that they stand in."""
     assert not set("<>&'\"") & set(packed("</script>&\udce9"))
-    assert text("<a href='x'>&\"\x00") == "&lt;a href=&#x27;x&#x27;&gt;&amp;&quot;\ufffd"
-    assert (
-        json_block({"<": "</script>&\u2028"}) == '{"\\u003c":"\\u003c/script\\u003e\\u0026\\u2028"}'
-    )
 
 
 def test_each_metric_can_be_cited(made_up: MakeUp, tmp_path: Path) -> None:
@@ -268,7 +277,7 @@ def contrast(one: str, two: str) -> float:
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_every_shade_can_be_read(theme: int) -> None:
     """Numbers on the heat map's shades and letters on the labels' colours, in both themes."""
-    css = asset("report.css")
+    css = asset("page.css")
     blocks = re.findall(r"\{\s*(--page.*?)\}", css, re.DOTALL)
     colours = dict(re.findall(r"(--[\w-]+): (#[0-9a-f]{6})", blocks[theme]))
     inks = {**dict.fromkeys(range(4), "low"), **dict.fromkeys(range(4, 9), "mid"), 9: "high"}

@@ -19,9 +19,9 @@ from claimscore.pipeline.llm.budget.pricing import Price
 from claimscore.pipeline.run import run
 from claimscore.prompts import load_prompt
 from claimscore.report import DetailChunk
-from claimscore.report.citations import PAPERS, citations
-from claimscore.report.exchanges import NOT_IN_CACHE, NOT_RENDERED, RunExchanges
-from claimscore.report.run import write_run_report
+from claimscore.report.llm_calls import NOT_IN_CACHE, NOT_RENDERED, RunLLMCalls
+from claimscore.report.references import PAPERS, bibtex_entries
+from claimscore.report.run_report import write_run_report
 from claimscore.runs import RunDirectory
 from claimscore.types import Completion, OutputSchema, Request, Usage
 from tests.support.hostile_run import hostile
@@ -132,7 +132,7 @@ def test_a_price_makes_a_cost(out: Path) -> None:
     cache = MemoryCache()
     cache.entries[told] = Entry(Completion("a", "m", "stop", Usage(1_000, 10, 500)))
     cache.entries[untold] = Entry(Completion("a", "m"))
-    found = RunExchanges(
+    found = RunLLMCalls(
         directory.settings, directory.options(), cache, Price(1.0, 2.0, 0.5, "us")
     ).of_chunk(chunk, frozenset((told, untold)))
     assert found[told].usd == pytest.approx((500 + 250 + 20) / 1e6)
@@ -159,7 +159,7 @@ def test_a_later_sample_finds_its_prompt(out: Path, times: int) -> None:
     )
     key = request_key(request)
     others = frozenset(chunk.claims["request_key"].to_list())
-    known = RunExchanges(directory.settings, directory.options(), None, None)
+    known = RunLLMCalls(directory.settings, directory.options(), None, None)
     found = known.of_chunk(chunk, others | {key})
     assert found[key].messages == request.messages
     assert all(exchange.messages for exchange in found.values())
@@ -170,11 +170,11 @@ def test_a_later_sample_finds_its_prompt(out: Path, times: int) -> None:
 
 def test_a_full_page_says_what_it_leaves_out(tmp_path: Path) -> None:
     """Conversations beyond the cap are named by their keys alone."""
-    tables = dataclasses.replace(hostile("x"), max_exchange_chars=2)  # a question, an answer
+    tables = dataclasses.replace(hostile("x"), max_call_chars=2)  # a question, an answer
     one, _ = read(tables, tmp_path)[0].details()
     assert [("user" in call, call["key"]) for call in one["calls"]] == [(True, "x")]
     assert not one["calls_left_out"]
-    tables = dataclasses.replace(hostile("x"), max_exchange_chars=1)
+    tables = dataclasses.replace(hostile("x"), max_call_chars=1)
     one, _ = read(tables, tmp_path)[0].details()
     assert one["calls_left_out"]
     assert "holds as much as it may" in one["calls"][0]["answer_note"]
@@ -185,7 +185,7 @@ def test_every_metric_has_its_papers() -> None:
     """Each metric of the package has a BibTeX entry, whose fields are closed and of one name."""
     assert PAPERS.keys() == METRICS.keys()
     for name in METRICS:
-        entries = citations(name)
+        entries = bibtex_entries(name)
         assert entries
         for entry in entries:
             assert entry.count("{") == entry.count("}")
@@ -196,15 +196,15 @@ def test_every_metric_has_its_papers() -> None:
 
 def test_options_do_not_change_the_papers_and_others_have_none() -> None:
     """A metric with options is the same paper; one of somebody else's is unknown here."""
-    assert citations("summac-zs:variant=paper") == citations("summac-zs")
-    assert citations("mine") == ()
+    assert bibtex_entries("summac-zs:variant=paper") == bibtex_entries("summac-zs")
+    assert bibtex_entries("mine") == ()
 
 
 @pytest.mark.parametrize("name", ["caspr", "ds", "summac-zs", "ls-score", "wms", "moverscore"])
 def test_papers_are_those_that_the_metric_names(name: str) -> None:
     """First author and year of the metric's own reference stand in one of its entries."""
     reference = load_metric(name).reference
-    entries = " ".join(citations(name))
+    entries = " ".join(bibtex_entries(name))
     if "paper" in reference.split(",")[0]:  # named by its acronym
         assert reference.split()[0] in entries
     else:

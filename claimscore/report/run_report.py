@@ -13,9 +13,15 @@ import polars as pl
 
 from claimscore.errors import ConfigError
 from claimscore.metrics import load_metric
-from claimscore.report.data import DetailChunk, Exchanges, MetricFacts, ReportTables, RunFacts
-from claimscore.report.exchanges import open_exchanges
-from claimscore.report.html import write_report
+from claimscore.report.llm_calls import open_llm_calls
+from claimscore.report.report_tables import (
+    DetailChunk,
+    LLMCalls,
+    MetricFacts,
+    ReportTables,
+    RunFacts,
+)
+from claimscore.report.run_page import write_report
 from claimscore.runs import RunDirectory, damage_as_error, retry_if_compacted
 
 #: What users call the models of a run, by their role.
@@ -41,15 +47,15 @@ def write_run_report(out: Path | str) -> Path | str:
     directory.check_scores()
     with (
         damage_as_error(out),
-        open_exchanges(directory) as exchanges,
+        open_llm_calls(directory) as llm_calls,
         directory.writing("report.html") as path,
     ):
-        write_report(_tables(directory, directory.summary(), exchanges), path)
+        write_report(_tables(directory, directory.summary(), llm_calls), path)
     return directory.storage.address("report.html")
 
 
 def _tables(
-    directory: RunDirectory, summary: Mapping[str, Any], exchanges: Exchanges | None
+    directory: RunDirectory, summary: Mapping[str, Any], llm_calls: LLMCalls | None
 ) -> ReportTables:
     settings = directory.settings
     scores = pl.scan_parquet(directory.storage.address("scores.parquet"), glob=False)
@@ -72,7 +78,7 @@ def _tables(
         failures=directory.scan("failures"),
         chunks=chunks,
         records=directory.scan("records"),
-        exchanges=exchanges,
+        llm_calls=llm_calls,
         scores_in_order=True,
     )
 

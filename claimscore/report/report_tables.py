@@ -1,4 +1,4 @@
-"""The data of a report: the run's facts, its metrics, and its tables, read chunk by chunk."""
+"""What the report of a run is made of: its facts, its metrics, and its tables, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import NamedTuple, Protocol
 
 import polars as pl
 
-from claimscore.report.matrix import MAX_MATRIX_CHARS
 from claimscore.tables import (
     BLOCK_NLI,
     FACTS,
@@ -24,6 +23,11 @@ from claimscore.types import Completion, Message
 TEXT_COLUMNS = frozenset({"id", *SIDE_COLUMNS.values(), "source", "sources", "references"})
 
 MAX_RECORDS = 5_000
+
+#: A page holds so many characters of facts, blocks, matrices and components, and of conversations;
+#: then it says so.
+MAX_MATRIX_CHARS = 30_000_000
+MAX_CALL_CHARS = 30_000_000
 
 #: Scores that are read at a time: a row group of `scores.parquet`.
 BLOCK_ROWS = 50_000
@@ -48,10 +52,10 @@ class DetailChunk(NamedTuple):
     failures: pl.DataFrame | None = None
 
 
-class Exchange(NamedTuple):
+class LLMCall(NamedTuple):
     """The call behind a request key: the conversation as it was sent, the answer, its cost.
 
-    None where it cannot be said any more; `why_no_messages` and `why_no_answer` tell the reader.
+    None where it is not known any more; `why_no_messages` and `why_no_answer` tell the reader.
     `usd` is None too where the price is not known.
     """
 
@@ -62,11 +66,11 @@ class Exchange(NamedTuple):
     usd: float | None = None
 
 
-class Exchanges(Protocol):
-    """Looks up what was asked and answered for the rows of a chunk."""
+class LLMCalls(Protocol):
+    """Looks up the language model's calls behind the rows of a chunk."""
 
-    def of_chunk(self, chunk: DetailChunk, keys: frozenset[str]) -> dict[str, Exchange]:
-        """For each of these request keys what is known of it."""
+    def of_chunk(self, chunk: DetailChunk, keys: frozenset[str]) -> dict[str, LLMCall]:
+        """For each of these request keys its call, as far as it is known."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,11 +125,11 @@ class ReportTables:
     failures: pl.DataFrame | pl.LazyFrame
     chunks: Callable[[], Iterable[DetailChunk]]
     records: pl.DataFrame | pl.LazyFrame | None = None
-    exchanges: Exchanges | None = None
+    llm_calls: LLMCalls | None = None
     scores_in_order: bool = False
     max_details: int = MAX_RECORDS
     max_matrix_chars: int = MAX_MATRIX_CHARS
-    max_exchange_chars: int = 30_000_000
+    max_call_chars: int = MAX_CALL_CHARS
 
 
 def score_blocks(tables: ReportTables, *columns: str) -> Iterator[pl.DataFrame]:

@@ -1,4 +1,4 @@
-"""The BibTeX of each metric: `references.bib` is the one place of the entries."""
+"""The papers of the metrics: `references.bib` is the one place of their entries."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ PAPERS: dict[str, tuple[str, ...]] = {
 _ENTRY = re.compile(r"^@\w+\{([\w-]+),\n.*?^\}", re.MULTILINE | re.DOTALL)
 
 
-def citations(metric: str) -> tuple[str, ...]:
-    """The BibTeX entries of a metric, whatever its options; none for metrics of others."""
+def bibtex_entries(metric: str) -> tuple[str, ...]:
+    """The BibTeX entries of a metric with or without options; none for a user's own metric."""
     entries = _entries()
     return tuple(entries[key] for key in PAPERS.get(metric.partition(":")[0], ()))
 

@@ -1,4 +1,4 @@
-"""Prompts and answers behind a run's rows: rendered again, and looked up in the cache.
+"""The language model's calls behind a run's rows: rendered again, and looked up in the cache.
 
 A prompt is shown only where its request comes to the very key that the row has, so what is
 shown is what was sent.
@@ -25,7 +25,7 @@ from claimscore.pipeline.llm_stage import PromptRequests
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import TaskInput, side_texts
 from claimscore.prompts import DEFAULT_VERSION, Prompt, load_prompt
-from claimscore.report.data import DetailChunk, Exchange
+from claimscore.report.report_tables import DetailChunk, LLMCall
 from claimscore.runs import RunDirectory
 from claimscore.types import Completion, Message, Request, Usage
 
@@ -35,9 +35,11 @@ NOT_RENDERED = (
 )
 
 
-class RunExchanges:
-    """Looks up what stands behind the rows of a run: `settings` and `options` are those of its
-    directory; `cache` is where its answers are, None where there is none; `price` of its model.
+class RunLLMCalls:
+    """Looks up the calls of a run.
+
+    `settings` and `options` are those of its directory, `cache` has its answers (None where there
+    is no cache), `price` is that of its model.
     """
 
     def __init__(
@@ -61,14 +63,14 @@ class RunExchanges:
         others = any("model" in said for said in additive.get("prompts", {}).values())
         self._price = None if others else price
 
-    def of_chunk(self, chunk: DetailChunk, keys: frozenset[str]) -> dict[str, Exchange]:
+    def of_chunk(self, chunk: DetailChunk, keys: frozenset[str]) -> dict[str, LLMCall]:
         """For each key the conversation, the answer and its cost, as far as they are there."""
         messages = self._messages(chunk, keys)
         stored = self._cache.get_many(sorted(keys)) if self._cache is not None else {}
         found = {}
         for key in keys:
             answer = stored[key].completion if key in stored else None
-            found[key] = Exchange(
+            found[key] = LLMCall(
                 messages.get(key),
                 "" if key in messages else NOT_RENDERED,
                 answer,
@@ -125,7 +127,7 @@ class RunExchanges:
 
 
 @contextlib.contextmanager
-def open_exchanges(directory: RunDirectory) -> Iterator[RunExchanges | None]:
+def open_llm_calls(directory: RunDirectory) -> Iterator[RunLLMCalls | None]:
     """Where prompts and answers of a run are looked up; None for one that asked no language model.
 
     A cache that is not there is not made, and one that cannot be opened is as if it were not.
@@ -142,7 +144,7 @@ def open_exchanges(directory: RunDirectory) -> Iterator[RunExchanges | None]:
             with contextlib.suppress(ClaimscoreError):
                 cache = DiskCache(folder)
                 stack.callback(cache.close)
-        yield RunExchanges(settings, options, cache, find_price(LLMConfig(**options["llm"])))
+        yield RunLLMCalls(settings, options, cache, find_price(LLMConfig(**options["llm"])))
 
 
 def _match(

@@ -33,7 +33,7 @@ def side_of(side: str, record: JSON, claims: list[JSON], components: list[JSON |
     found: JSON = {
         "side": side,
         "column": column,
-        "claims": [cut(row["text"] or "", MAX_NOTE_CHARS) for row in claims],
+        "claims": [cut_off(row["text"] or "", MAX_NOTE_CHARS) for row in claims],
         "segments": segments(text[:MAX_TEXT_CHARS], claims),
     }
     if len(text) > MAX_TEXT_CHARS:
@@ -114,7 +114,7 @@ def compared_texts(record: JSON) -> list[list[Any]]:
 def preview(record: JSON) -> str:
     """The beginning of the record's first summary, in one line."""
     text = next((record[name] for name in SIDE_COLUMNS.values() if record.get(name)), "")
-    return cut(" ".join(plain(text)[:1000].split()), PREVIEW_CHARS)
+    return cut_off(" ".join(plain(text)[:1000].split()), PREVIEW_CHARS)
 
 
 def plain(value: object) -> str:
@@ -128,6 +128,6 @@ def plain(value: object) -> str:
     return str(value)
 
 
-def cut(text: str, length: int) -> str:
+def cut_off(text: str, length: int) -> str:
     """At most so many characters; the last one says that there were more."""
     return text if len(text) <= length else text[: length - 1].rstrip() + "…"

@@ -1,0 +1,200 @@
+"""The pages of `evaluate summac` and `evaluate summac-grid`, beside the published figures."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import polars as pl
+
+from claimscore.evaluation.published import OVERALL, SUMMAC_TEST, summac_figure
+from claimscore.evaluation.result import Section
+from claimscore.evaluation.summac_benchmark import MEASURES, SummacConfig, SummacResult
+from claimscore.evaluation.summac_grid import CELL_SCHEMA, GridConfig, GridResult
+from claimscore.report.evaluation.evaluation_page import (
+    Block,
+    Chart,
+    EvaluationPage,
+    Mark,
+    PageSection,
+    find_sources,
+    heat_levels,
+    interval_charts,
+    run_signatures,
+    section_block,
+    settings_signature,
+    write_evaluation_page,
+)
+from claimscore.report.html_page import count, decimal
+
+_TITLES = dict(zip(MEASURES, ("Balanced accuracy", "ROC-AUC"), strict=True))
+_NAMES = dict(zip(MEASURES, ("accuracy", "auc"), strict=True))
+
+
+def write_summac_page(result: SummacResult, config: SummacConfig, path: Path, command: str) -> None:
+    """Write the page of the benchmark; `command` is what was typed to get it."""
+    found = zip(MEASURES, result.sections(), strict=True)
+    sections = [
+        PageSection(_NAMES[measure], _TITLES[measure], [_measure_block(result, measure, section)])
+        for measure, section in found
+    ]
+    title = "Data sets and thresholds"
+    sections.append(PageSection("sets", title, [_thresholds(title, result.rows)]))
+    tables = [str(table) for table in config.tables]
+    write_evaluation_page(
+        EvaluationPage(
+            title="SummaC benchmark",
+            lede=[
+                f"protocol {result.protocol}",
+                count(len(_datasets(result.rows)), "data set"),
+                count(len(config.scores), "score"),
+            ],
+            command=command,
+            signature=settings_signature("summac", dataclasses.asdict(config)),
+            sources=find_sources(tables, path),
+            sections=sections,
+            signatures=run_signatures(map(Path, tables), config.scores),
+        ),
+        path,
+    )
+
+
+def _datasets(rows: pl.DataFrame) -> list[str]:
+    names = rows["dataset"].unique(maintain_order=True).to_list()
+    return [name for name in names if name != OVERALL]
+
+
+def _measure_block(result: SummacResult, measure: str, section: Section) -> Block:
+    """A chart a data set, and one of the mean: our scores, then the published ones."""
+    of_dataset: dict[str, list[Mark]] = {}
+    for row in result.rows.filter(measure=measure).iter_rows(named=True):
+        bounds = (100 * row["low"], 100 * row["high"])
+        corrected = (100 * row["low_corrected"], 100 * row["high_corrected"])
+        mark = Mark(row["score"], 100 * row["value"], bounds, corrected)
+        of_dataset.setdefault(row["dataset"], []).append(mark)
+    is_known = any(_published(measure, name) for name in of_dataset if name != OVERALL)
+    for name, marks in of_dataset.items():
+        marks += _published(measure, name) if is_known else []
+    wider = "wider99" if result.protocol == "notebook" else "corrected"
+    charts: tuple[Chart, ...] = interval_charts(of_dataset, 50.0, 1, (0, 100))
+    return section_block(
+        section,
+        legend=("interval", wider, "published") if is_known else ("interval", wider),
+        lead="In percent; the line at 50 is what chance reaches.",
+        charts=charts,
+    )
+
+
+def _published(measure: str, dataset: str) -> list[Mark]:
+    figures = [(model, summac_figure(model, measure, dataset)) for model in SUMMAC_TEST]
+    return [
+        Mark(f"{model}, published", 100 * figure, published=True)
+        for model, figure in figures
+        if figure is not None
+    ]
+
+
+def _thresholds(title: str, rows: pl.DataFrame) -> Block:
+    accuracy = rows.filter((pl.col("measure") == MEASURES[0]) & (pl.col("dataset") != OVERALL))
+    return Block(
+        header=("data set", "score", "threshold", "picked on", "scored rows", "consistent, %"),
+        rows=[
+            (
+                row["dataset"],
+                row["score"],
+                f"{row['threshold']:.4g}",
+                f"{row['n_threshold']:,} ({row['threshold_on']})",
+                f"{row['n']:,} ({row['scored_on']})",
+                f"{100 * row['positives']:.1f}",
+            )
+            for row in accuracy.iter_rows(named=True)
+        ],
+        notes=("a summary counts as consistent where its score is above the threshold",),
+    )
+
+
+# The grid
+
+
+def write_grid_page(result: GridResult, config: GridConfig, path: Path, command: str) -> None:
+    """Write the page of the grid: a heat map a measure and data set."""
+    datasets = _datasets(result.rows)
+    groups = result.rows.select("measure", "dataset").unique(maintain_order=True).rows()
+    blocks: dict[str, list[Block]] = {measure: [] for measure in MEASURES}
+    for (measure, dataset), section in zip(groups, result.sections(), strict=True):
+        block = _heat_map(section, result.rows.filter(measure=measure, dataset=dataset))
+        if dataset == OVERALL or len(datasets) == 1:
+            blocks[measure].insert(0, block)
+        else:
+            blocks[measure].append(Block(summary=dataset, blocks=(block,)))
+    sections = [PageSection(_NAMES[name], _TITLES[name], blocks[name]) for name in MEASURES]
+    sections.append(PageSection("speed", "Speed", [_speed(result.speed)]))
+    runs = [config.run_folder(table) for table in config.tables]
+    settings = dataclasses.asdict(config) | {"nli": config.encoders.nli}
+    write_evaluation_page(
+        EvaluationPage(
+            title="SummaC-ZS grid",
+            lede=[
+                f"protocol {result.protocol}",
+                count(len(datasets), "data set"),
+                count(result.rows.select(*CELL_SCHEMA).unique().height, "setting"),
+            ],
+            command=command,
+            signature=settings_signature("summac-grid", settings),
+            sources=find_sources(map(str, runs), path),
+            sections=sections,
+            signatures=run_signatures(runs, _metrics(runs)),
+        ),
+        path,
+    )
+
+
+def _metrics(runs: list[Path]) -> list[str]:
+    scores = [run / "scores.parquet" for run in runs if (run / "scores.parquet").is_file()]
+    if not scores:
+        return []
+    names = pl.scan_parquet(scores, glob=False).select(pl.col("metric").unique().sort())
+    found: list[str] = names.collect()["metric"].to_list()
+    return found
+
+
+def _heat_map(section: Section, rows: pl.DataFrame) -> Block:
+    n_columns = len(section.header) - 2  # without the names and the speed
+    values = {
+        (number, place): float(row[place])
+        for number, row in enumerate(section.rows)
+        for place in range(1, n_columns + 1)
+    }
+    best = rows.sort("value", descending=True, maintain_order=True).row(0, named=True)
+    found = (
+        f"best: documents by {best['document_blocks']}, summaries by {best['summary_blocks']}, "
+        f"{best['op1']} over the document, {best['op2']} over the summary: "
+        f"{100 * best['value']:.1f} [{100 * best['low']:.1f}–{100 * best['high']:.1f}]; chosen "
+        f"among {count(rows.height, 'setting')} on the rows that are scored, so it promises more "
+        "than it keeps"
+    )
+    return section_block(
+        section,
+        scale=(min(values.values()), max(values.values())),
+        cell_levels=heat_levels(values),
+        notes=(found, *section.notes),
+    )
+
+
+def _speed(speed: pl.DataFrame) -> Block:
+    return Block(
+        header=("document, summary", "documents", "seconds", "documents a minute"),
+        rows=[
+            (
+                f"{row['document_blocks']}, {row['summary_blocks']}",
+                decimal(row["documents"], ",d"),
+                decimal(row["seconds"], ",.1f"),
+                decimal(row["documents_per_minute"], ",.0f"),
+            )
+            for row in speed.iter_rows(named=True)
+        ],
+        notes=(
+            "only where this call computed NLI: cutting, judging and writing, without the loading "
+            "of the model",
+        ),
+    )

@@ -1,0 +1,261 @@
+"""The matrices of records as short strings: NLI labels of claims and of blocks, facts' similarity.
+
+Probabilities are thousandths, two base-64 characters each: a matrix of 10 by 10 claims in
+both directions takes 800 bytes and 100 more for its labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from claimscore.blocks import find_cut
+from claimscore.errors import ConfigError
+from claimscore.metrics.fact_similarity import MATCH
+from claimscore.report.record_texts import cut_off
+from claimscore.report.report_tables import MAX_MATRIX_CHARS
+
+JSON = dict[str, Any]
+
+MAX_CELLS = 10_000
+ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+MISSING = 4095  # "__": this pair was not judged
+_CODES = np.array([[ord(ALPHABET[v >> 6]), ord(ALPHABET[v & 63])] for v in range(4096)], np.uint8)
+#: Label of a pair from the labels of its two directions (METRICS section 3).
+_PAIR = np.array([list(b"EEN"), list(b"ENC"), list(b"NCC")], np.uint8)
+_ONE = np.frombuffer(b"ENC", np.uint8)
+
+_SIDE_ORDER = ("a", "b", "common", "source", "summary")
+
+
+class SizeLimit:
+    """How many more characters a page may hold."""
+
+    def __init__(self, chars: int = MAX_MATRIX_CHARS) -> None:
+        self.left = chars
+
+    def take(self, chars: int) -> bool:
+        """Whether that many fit; if so they are taken."""
+        if chars > self.left:
+            return False
+        self.left -= chars
+        return True
+
+
+class LabelMatrices:
+    """The NLI rows of a chunk, found again by the position of their record."""
+
+    def __init__(self, ids: list[str], nli: pl.DataFrame) -> None:
+        positions = pl.DataFrame(
+            {"id": ids, "position": np.arange(len(ids))},
+            schema={"id": pl.String(), "position": pl.Int64()},
+        )
+        joined = nli.join(positions, on="id", how="inner", maintain_order="left").sort(
+            "position", maintain_order=True
+        )
+        names = pl.concat([joined["premise_side"], joined["hypothesis_side"]]).unique().to_list()
+        self.sides = sorted(names, key=_side_rank)
+        sides = pl.Enum(self.sides)
+        first, second = (
+            joined[column].cast(sides).to_physical().to_numpy().astype(np.intp)
+            for column in ("premise_side", "hypothesis_side")
+        )
+        self.pair = first * len(self.sides) + second
+        self.premise = joined["premise_index"].to_numpy()
+        self.hypothesis = joined["hypothesis_index"].to_numpy()
+        self.p = joined.select("entailment", "neutral", "contradiction").to_numpy()
+        self.bounds = np.searchsorted(joined["position"].to_numpy(), np.arange(len(ids) + 1))
+
+    def of(self, position: int) -> list[JSON]:
+        start, stop = int(self.bounds[position]), int(self.bounds[position + 1])
+        if start == stop:
+            return []
+        pair, n = self.pair[start:stop], len(self.sides)
+        # The code of a pair and of its reverse, smaller first: one matrix for both.
+        both = {tuple(sorted(divmod(int(code), n))) for code in np.unique(pair)}
+        return [
+            self._matrix(
+                self.sides[a],
+                self.sides[b],
+                start + np.flatnonzero(pair == a * n + b),
+                start + np.flatnonzero((pair == b * n + a) & (a != b)),
+            )
+            for a, b in sorted(both)
+        ]
+
+    def _matrix(self, a: str, b: str, there: np.ndarray, back: np.ndarray) -> JSON:
+        i = np.concatenate([self.premise[there], self.hypothesis[back]])
+        j = np.concatenate([self.hypothesis[there], self.premise[back]])
+        rows, columns = int(i.max()) + 1, int(j.max()) + 1
+        found: JSON = {"rows": a, "columns": b, "size": [rows, columns]}
+        if rows * columns > MAX_CELLS:
+            return found
+        half = len(there)
+        forward = self._direction(there, i[:half] * columns + j[:half], rows * columns)
+        backward = self._direction(back, i[half:] * columns + j[half:], rows * columns)
+        found["labels"] = _labels(forward, backward)
+        found["forward"] = _encode(forward) if half else None
+        found["backward"] = _encode(backward) if len(back) else None
+        return found
+
+    def _direction(self, rows: np.ndarray, cells: np.ndarray, size: int) -> np.ndarray:
+        p = np.full((size, 3), np.nan, np.float32)
+        p[cells] = self.p[rows]
+        return p
+
+
+def _side_rank(side: str) -> tuple[int, str]:
+    return (_SIDE_ORDER.index(side) if side in _SIDE_ORDER else len(_SIDE_ORDER), side)
+
+
+def _labels(forward: np.ndarray, backward: np.ndarray) -> str:
+    """E, N or C for each pair; "-" where a direction that the record has is missing."""
+    has = [~np.isnan(p).any(axis=1) for p in (forward, backward)]
+    first, second = (np.nan_to_num(p).argmax(axis=1) for p in (forward, backward))
+    if has[0].any() and has[1].any():
+        labels, known = _PAIR[first, second], has[0] & has[1]
+    elif has[0].any():
+        labels, known = _ONE[first], has[0]
+    else:
+        labels, known = _ONE[second], has[1]
+    return np.where(known, labels, ord("-")).astype(np.uint8).tobytes().decode("ascii")
+
+
+def _encode(p: np.ndarray) -> str:
+    """Entailment and contradiction in thousandths; neutral is what is left."""
+    thousandths = np.rint(p[:, [0, 2]] * 1000)
+    ints = np.where(np.isnan(thousandths), MISSING, thousandths.clip(0, 1000)).astype(np.intp)
+    return _CODES[ints].tobytes().decode("ascii")
+
+
+# Facts
+
+#: FactSim's name, and its components that are not listed where its facts are shown.
+FACT_METRIC = "factsim"
+FACT_COMPONENTS = ("matches_source", "matches_summary", "missing", "unsupported", "match")
+
+MAX_FACT_CHARS = 200
+
+_FACT_SIDES = ("source", "summary")
+
+
+class FactMatrices:
+    """The facts and similarities of a chunk, found again by their record."""
+
+    def __init__(self, facts: pl.DataFrame, similarities: pl.DataFrame) -> None:
+        texts = (
+            facts.filter(pl.col("side").is_in(_FACT_SIDES))
+            .sort("index", maintain_order=True)
+            .with_columns(text=pl.concat_str("subject", "description", separator=" "))
+            .group_by("id", "side")
+            .agg(pl.col("text").fill_null("").str.slice(0, MAX_FACT_CHARS))
+        )
+        self._texts = {(record, side): found for record, side, found in texts.iter_rows()}
+        cells = (
+            similarities.filter(
+                (pl.col("unit") == "fact")
+                & (pl.col("row_side") == "source")
+                & (pl.col("column_side") == "summary")
+            )
+            .sort("row_index", "column_index")
+            .group_by("id")
+            .agg(pl.col("similarity").cast(pl.Float64))
+        )
+        self._cells: dict[str, list[float]] = dict(cells.iter_rows())
+
+    def of(self, record: str, limit: SizeLimit) -> JSON | None:
+        """The facts of a record by side, and of those with a whole matrix its similarities.
+
+        `cells` are thousandths of max(0, cosine), two base-64 characters each, row by row;
+        `missing` and `unsupported` the places of the facts whose best match is below `match`.
+        None where the record has no facts. `left_out` says what there was no room for.
+        """
+        source, summary = (self._texts.get((record, side), []) for side in _FACT_SIDES)
+        if not (source or summary):
+            return None
+        found: JSON = {"size": [len(source), len(summary)]}
+        if not limit.take(sum(map(len, source)) + sum(map(len, summary))):
+            return found | {"left_out": "page"}
+        found |= {"source": source, "summary": summary}
+        matrix = self._matrix(record, len(source), len(summary))
+        if matrix is None:
+            return found
+        found |= {
+            "match": MATCH,
+            "missing": _below(matrix.max(axis=1)),
+            "unsupported": _below(matrix.max(axis=0)),
+        }
+        if matrix.size > MAX_CELLS:
+            return found | {"left_out": "size"}
+        if not limit.take(2 * matrix.size):
+            return found | {"left_out": "page"}
+        codes = _CODES[np.rint(matrix.ravel() * 1000).astype(np.intp)]
+        return found | {"cells": codes.tobytes().decode("ascii")}
+
+    def _matrix(self, record: str, rows: int, columns: int) -> NDArray[np.float64] | None:
+        """max(0, cosine); None where a fact has no similarity, or one is not a number."""
+        values = np.array(self._cells.get(record, ()), np.float64)
+        if not len(values) or len(values) != rows * columns or not np.isfinite(values).all():
+            return None
+        return values.clip(0, 1).reshape(rows, columns)
+
+
+def _below(best: NDArray[np.float64]) -> list[int]:
+    """As FactSim names them: by six digits."""
+    places: list[int] = np.flatnonzero(np.round(best, 6) < MATCH).tolist()
+    return places
+
+
+# Blocks
+
+MAX_BLOCK_CHARS = 600
+
+#: The columns that a side's texts are taken from; the first that a record has.
+_COLUMNS = {"source": ("source", "sources")}
+
+
+class BlockMatrices:
+    """The block NLI of a chunk; a side is `source.sentence`: the text, and how it is cut."""
+
+    def __init__(self, ids: list[str], block_nli: pl.DataFrame) -> None:
+        sides = {
+            f"{role}_side": pl.concat_str(f"{role}_side", f"{role}_cut", separator=".")
+            for role in ("premise", "hypothesis")
+        }
+        self._matrices = LabelMatrices(ids, block_nli.with_columns(**sides))
+
+    def of(self, position: int, record: Mapping[str, Any], limit: SizeLimit) -> JSON:
+        """`matrices` as of claims, and by side the `blocks` that they compare."""
+        matrices, blocks = self._matrices.of(position), {}
+        for matrix in matrices:
+            for side, size in zip((matrix["rows"], matrix["columns"]), matrix["size"], strict=True):
+                found = [] if side in blocks else _blocks(side, record)
+                if len(found) == size and limit.take(sum(map(len, found))):
+                    blocks[side] = found
+            parts = [matrix.get(name) or "" for name in ("labels", "forward", "backward")]
+            if not limit.take(sum(map(len, parts))):
+                del matrix["labels"], matrix["forward"], matrix["backward"]
+                matrix["left_out"] = "page"
+        return {"matrices": matrices, "blocks": blocks}
+
+
+def _blocks(side: str, record: Mapping[str, Any]) -> list[str]:
+    """The blocks as the pass cut them; none where that is no longer known."""
+    name, _, cut_name = side.partition(".")
+    try:
+        cut = find_cut(cut_name)
+    except ConfigError:
+        return []
+    columns = _COLUMNS.get(name, (name,))
+    value = next((record[c] for c in columns if record.get(c) is not None), None)
+    texts: list[str] = [value] if isinstance(value, str) else list(value or ())
+    found = (
+        cut.document_blocks(texts)
+        if name == "source"
+        else [block for text in texts for block in cut.blocks(text)]
+    )
+    return [cut_off(block, MAX_BLOCK_CHARS) for block in found]

@@ -1,0 +1,427 @@
+"""The records of a page: an index of all, and the details of each, a block for each hundred.
+
+A reader filters, sorts and draws by the index. In a block the texts, which a search reads, lie
+apart from matrices and conversations, which the page reads for one record.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from claimscore.report.matrices import (
+    FACT_COMPONENTS,
+    FACT_METRIC,
+    BlockMatrices,
+    FactMatrices,
+    LabelMatrices,
+    SizeLimit,
+)
+from claimscore.report.record_texts import (
+    MAX_NOTE_CHARS,
+    compared_texts,
+    cut_off,
+    plain,
+    preview,
+    side_of,
+    sides_of,
+)
+from claimscore.report.report_tables import (
+    TEXT_COLUMNS,
+    DetailChunk,
+    LLMCall,
+    ReportTables,
+    finite,
+)
+from claimscore.tables import LLM_PROVENANCE
+
+JSON = dict[str, Any]
+
+BLOCK_RECORDS = 100
+MAX_COMPONENTS_CHARS = 20_000
+
+#: Longer prompts and answers are cut here; the run directory and the cache have the rest.
+MAX_PROMPT_CHARS = 20_000
+
+#: A column of texts can be filtered by where it has at most so many different ones.
+MAX_LISTED_LEVELS = 50
+
+#: The task whose rows a table has (`llm_answers` says it row by row), and the place of a row.
+_TASKS = {
+    "claims": ("decompose", "sentence_index"),
+    "paraphrases": ("paraphrase", "sentence_index"),
+    "negations": ("negate", "sentence_index"),
+    "facts": ("facts", None),
+    "llm_answers": (None, "index"),
+}
+
+
+# The index
+
+
+class LevelCodes:
+    """A column of few different texts: each record's as a number, until there are too many."""
+
+    def __init__(self, n_before: int) -> None:
+        self.levels: dict[str, int] = {}
+        self.codes: list[int | None] | None = [None] * n_before
+
+    def add(self, value: object) -> None:
+        if self.codes is None:
+            return
+        code = None if value is None else self.levels.setdefault(str(value), len(self.levels))
+        if len(self.levels) > MAX_LISTED_LEVELS:
+            self.codes = None
+        else:
+            self.codes.append(code)
+
+
+@dataclasses.dataclass
+class RecordIndex:
+    """One entry a record in every list, filled while the details are written.
+
+    `values` are by metric. `heads` are the beginnings of the conversations with the model, each
+    once; `claims` says if any record has some.
+    """
+
+    metrics: list[str]
+    ids: list[str] = dataclasses.field(default_factory=list)
+    previews: list[str] = dataclasses.field(default_factory=list)
+    values: list[list[float | None]] = dataclasses.field(default_factory=list)
+    failures: list[int] = dataclasses.field(default_factory=list)
+    heads: list[list[tuple[str, str]]] = dataclasses.field(default_factory=list)
+    claims: bool = False
+
+    def __post_init__(self) -> None:
+        self.values = [[] for _ in self.metrics]
+        self._numbers: dict[str, list[float | None]] = {}
+        self._groups: dict[str, LevelCodes] = {}
+        self._head_numbers: dict[tuple[tuple[str, str], ...], int] = {}
+
+    def head(self, messages: tuple[tuple[str, str], ...]) -> int:
+        """The number of a conversation's beginning."""
+        number = self._head_numbers.setdefault(messages, len(self.heads))
+        if number == len(self.heads):
+            self.heads.append(list(messages))
+        return number
+
+    def add_columns(self, records: pl.DataFrame) -> None:
+        """Add the records' own columns: numbers to draw, and texts to group by."""
+        n_before = len(self.ids)
+        seen = set()
+        for name, series in _own_columns(records):
+            shown = f"{name} (column)" if name in self.metrics else name
+            seen.add(shown)
+            if series.dtype.is_numeric():
+                known = self._numbers.setdefault(shown, [None] * n_before)
+                known += map(_number, series.cast(pl.Float64, strict=False).to_list())
+            else:
+                levels = self._groups.setdefault(shown, LevelCodes(n_before))
+                for value in series.cast(pl.String, strict=False).to_list():
+                    levels.add(value)
+        for missing in self._numbers.keys() - seen:
+            self._numbers[missing] += [None] * records.height
+        for missing in self._groups.keys() - seen:
+            for _ in range(records.height):
+                self._groups[missing].add(None)
+
+    def to_json(self) -> JSON:
+        """The index as the page's script reads it."""
+        groups = {
+            name: {"levels": list(found.levels), "codes": found.codes}
+            for name, found in self._groups.items()
+            if found.codes is not None and len(found.levels) > 1
+        }
+        numbers = {
+            name: values
+            for name, values in self._numbers.items()
+            if any(value is not None for value in values)
+        }
+        return {
+            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
+            "numbers": list(numbers.items()),
+            "groups": sorted(groups.items(), key=lambda item: item[0] != "system"),
+            "block": BLOCK_RECORDS,
+        }
+
+
+def _own_columns(records: pl.DataFrame) -> Iterator[tuple[str, pl.Series]]:
+    """Columns of numbers and of short texts; the numbers in a struct (`ratings`) by their names."""
+    for series in records:
+        if series.name in TEXT_COLUMNS:
+            continue
+        if isinstance(series.dtype, pl.Struct):
+            for field in series.struct.fields:
+                part = series.struct.field(field)
+                if part.dtype.is_numeric():
+                    yield f"{series.name}.{field}", part
+        elif series.dtype.is_numeric() or isinstance(
+            series.dtype, pl.String | pl.Boolean | pl.Categorical | pl.Enum
+        ):
+            yield series.name, series
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(f"{value:.7g}")
+
+
+# The details
+
+
+class DetailBlock(NamedTuple):
+    """The details of some records: one entry a record in both lists."""
+
+    texts: list[JSON]
+    more: list[JSON]
+
+
+class _Limits(NamedTuple):
+    """How much more of matrices and components, and of conversations, the page may hold."""
+
+    matrices: SizeLimit
+    calls: SizeLimit
+
+
+def detail_blocks(tables: ReportTables, index: RecordIndex) -> Iterator[DetailBlock]:
+    """Details of the first `max_details` records, `BLOCK_RECORDS` at a time.
+
+    `index` is complete when the iterator has ended.
+    """
+    texts: list[JSON] = []
+    more: list[JSON] = []
+    left = tables.max_details
+    limits = _Limits(SizeLimit(tables.max_matrix_chars), SizeLimit(tables.max_call_chars))
+    for chunk in tables.chunks() if left > 0 else ():
+        chunk = chunk._replace(records=chunk.records.head(left))
+        left -= chunk.records.height
+        for one, other in _chunk_details(tables, index, chunk, limits):
+            texts.append(one)
+            more.append(other)
+        while len(texts) >= BLOCK_RECORDS:
+            yield DetailBlock(texts[:BLOCK_RECORDS], more[:BLOCK_RECORDS])
+            del texts[:BLOCK_RECORDS], more[:BLOCK_RECORDS]
+        if left <= 0:
+            break
+    if texts:
+        yield DetailBlock(texts, more)
+
+
+def _chunk_details(
+    tables: ReportTables, index: RecordIndex, chunk: DetailChunk, limits: _Limits
+) -> Iterator[tuple[JSON, JSON]]:
+    ids = chunk.records["id"].cast(pl.String)
+    scores = _rows_by_id(finite(_rows_of(chunk.scores, tables.scores, ids)).collect())
+    failures = _rows_by_id(_rows_of(chunk.failures, tables.failures, ids).collect())
+    claims = _rows_by_id(chunk.claims)
+    index.claims = index.claims or bool(claims)
+    index.add_columns(chunk.records)
+    matrices = LabelMatrices(ids.to_list(), chunk.nli)
+    facts = FactMatrices(chunk.facts, chunk.similarities)
+    blocks = BlockMatrices(ids.to_list(), chunk.block_nli)
+    calls = _record_calls(tables, chunk, index, limits.calls)
+    for position, record in enumerate(chunk.records.iter_rows(named=True)):
+        record_id = str(record["id"])
+        scored = {row["metric"]: row for row in scores.get(record_id, [])}
+        mine = [scored.get(name) for name in index.metrics]
+        failed = failures.get(record_id, [])
+        components, n_left_out = _components_of(mine, limits.matrices)
+        index.ids.append(record_id)
+        index.failures.append(len(failed))
+        for values, row in zip(index.values, mine, strict=True):
+            values.append(_rounded(row["value"]) if row else None)
+        index.previews.append(preview(record))
+        claims_of: dict[str, list[JSON]] = {}
+        for row in claims.get(record_id, []):
+            claims_of.setdefault(row["side"] or "", []).append(row)
+        facts_of = facts.of(record_id, limits.matrices)
+        asked = calls.get(record_id, _RecordCalls())
+        sides = [
+            side_of(side, record, claims_of.get(side, []), components)
+            | asked.of_claims(claims_of.get(side, []))
+            for side in sides_of(record, claims_of)
+        ]
+        if facts_of and "missing" in facts_of:
+            components = [
+                one and {k: v for k, v in one.items() if k not in FACT_COMPONENTS}
+                if name == FACT_METRIC
+                else one
+                for name, one in zip(index.metrics, components, strict=True)
+            ]
+        block = blocks.of(position, record, limits.matrices)
+        yield (
+            {
+                "sides": sides,
+                "texts": compared_texts(record),
+                "reasons": [
+                    (row["reason"] or "no reason given") if row and row["value"] is None else None
+                    for row in mine
+                ],
+                "failures": [_failure(row) for row in failed],
+                "other": [
+                    [name, cut_off(plain(value), MAX_NOTE_CHARS)]
+                    for name, value in record.items()
+                    if name not in TEXT_COLUMNS and value is not None
+                ],
+            },
+            {
+                "matrices": matrices.of(position),
+                "facts": facts_of,
+                "block_matrices": block["matrices"],
+                "blocks": block["blocks"],
+                "components": components,
+                "components_left_out": n_left_out,
+                "calls": asked.calls,
+                "calls_left_out": asked.left_out,
+            },
+        )
+
+
+def _rows_of(
+    mine: pl.DataFrame | None, of_run: pl.DataFrame | pl.LazyFrame, ids: pl.Series
+) -> pl.LazyFrame:
+    """The rows of some records: those of their chunk, else those among all."""
+    found = of_run if mine is None else mine
+    return found.lazy().filter(pl.col("id").is_in(ids.implode()))
+
+
+def _components_of(rows: Sequence[JSON | None], limit: SizeLimit) -> tuple[list[JSON | None], int]:
+    """The components of a record's scores, and of how many there was no room for them."""
+    found: list[JSON | None] = []
+    n_left_out = 0
+    for row in rows:
+        one = _components(row["components"]) if row else None
+        if row and one and row["metric"] != FACT_METRIC:  # the facts of FactSim count by themselves
+            one = one if limit.take(len(row["components"])) else None
+            n_left_out += one is None
+        found.append(one)
+    return found, n_left_out
+
+
+def _components(text: str | None) -> JSON | None:
+    """A metric's components; None where there are none, they are too long, or no JSON object."""
+    if not text or len(text) > MAX_COMPONENTS_CHARS:
+        return None
+    try:
+        value = json.loads(text, parse_constant=lambda _: None)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) and value else None
+
+
+def _rows_by_id(frame: pl.DataFrame) -> dict[str, list[JSON]]:
+    found: dict[str, list[JSON]] = {}
+    for row in frame.iter_rows(named=True):
+        found.setdefault(row["id"], []).append(row)
+    return found
+
+
+def _failure(row: Mapping[str, Any]) -> list[Any]:
+    return [
+        row["stage"],
+        row["side"],
+        row["index"],
+        row["kind"],
+        cut_off(row["message"] or "", MAX_NOTE_CHARS),
+        row["attempts"],
+        cut_off(row["raw"], MAX_NOTE_CHARS) if row["raw"] else None,
+    ]
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+# The calls of the language model
+
+
+@dataclasses.dataclass
+class _RecordCalls:
+    """The calls behind a record's rows, in the order of the tables: one entry a request.
+
+    `left_out` where there was no room for what was said.
+    """
+
+    calls: list[JSON] = dataclasses.field(default_factory=list)
+    left_out: bool = False
+    numbers: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    def of_claims(self, claims: list[JSON]) -> JSON:
+        """For each claim the number of its call; nothing where none of them has one."""
+        numbers = [self.numbers.get(row["request_key"] or "") for row in claims]
+        return {"calls": numbers} if any(number is not None for number in numbers) else {}
+
+
+def _record_calls(
+    tables: ReportTables, chunk: DetailChunk, index: RecordIndex, limit: SizeLimit
+) -> dict[str, _RecordCalls]:
+    """The calls of a chunk's records, by id. Each conversation counts once a record."""
+    ids = chunk.records["id"].cast(pl.String)
+    rows = (
+        pl.concat(_rows_with_requests(chunk))
+        .filter(pl.col("id").is_in(ids.implode()) & pl.col("request_key").is_not_null())
+        .unique(("id", "request_key"), keep="first", maintain_order=True)
+    )
+    keys = frozenset(rows["request_key"].to_list())
+    known = tables.llm_calls.of_chunk(chunk, keys) if tables.llm_calls is not None and keys else {}
+    found: dict[str, _RecordCalls] = {}
+    for row in rows.iter_rows(named=True):
+        mine = found.setdefault(row["id"], _RecordCalls())
+        said = _conversation(
+            known.get(row["request_key"], LLMCall(why_no_answer="not looked up")), index
+        )
+        if not limit.take(len(said.get("user", "")) + len(said.get("answer", ""))):
+            mine.left_out = True
+            why = "This file holds as much as it may."
+            said = {"prompt_note": why, "answer_note": why}
+        mine.numbers[row["request_key"]] = len(mine.calls)
+        mine.calls.append(
+            {
+                "task": row["task"],
+                "side": row["side"],
+                "place": None if row["place"] is None else row["place"] + 1,
+                "key": row["request_key"],
+                "prompt": row["prompt"],
+                "version": row["prompt_version"],
+                "digest": row["prompt_digest"],
+                "model": row["model"],
+                **said,
+            }
+        )
+    return found
+
+
+def _rows_with_requests(chunk: DetailChunk) -> Iterator[pl.DataFrame]:
+    """The rows of every table that a language model made, with the same columns."""
+    for table, (task, place) in _TASKS.items():
+        frame: pl.DataFrame = getattr(chunk, table)
+        yield frame.select(
+            "id",
+            *([pl.lit(task).alias("task")] if task else ["task"]),
+            "side",
+            (pl.col(place) if place else pl.lit(None)).cast(pl.Int32).alias("place"),
+            *LLM_PROVENANCE,
+        )
+
+
+def _conversation(call: LLMCall, index: RecordIndex) -> JSON:
+    said: JSON = {}
+    if call.messages:
+        *head, last = call.messages
+        said["head"] = index.head(tuple((role, content) for role, content in head))
+        said["user"] = last.content[:MAX_PROMPT_CHARS]
+    else:
+        said["prompt_note"] = call.why_no_messages
+    if call.answer is None:
+        return said | {"answer_note": call.why_no_answer}
+    usage = call.answer.usage
+    return said | {
+        "answer": call.answer.text[:MAX_PROMPT_CHARS],
+        "finish": call.answer.finish_reason,
+        "usage": [usage.prompt_tokens, usage.completion_tokens, usage.cached_prompt_tokens],
+        "usd": call.usd,
+    }

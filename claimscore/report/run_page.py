@@ -1,0 +1,180 @@
+"""The page of a run: an overview of every record, and the first records with their details."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from claimscore.report.html_page import count, decimal, packed_json, write_page
+from claimscore.report.overview import (
+    GroupTable,
+    Histogram,
+    MetricOverview,
+    failure_groups,
+    group_tables,
+    overview,
+)
+from claimscore.report.record_details import RecordIndex, detail_blocks
+from claimscore.report.references import bibtex_entries
+from claimscore.report.report_tables import ReportTables, RunFacts
+
+JSON = dict[str, Any]
+
+MAX_REASONS = 6
+
+
+def write_report(tables: ReportTables, path: Path) -> None:
+    """Write the report; the same tables give the same bytes.
+
+    Details are written as they are read, block by block, and the file appears by rename when it is
+    complete.
+    """
+    metrics = overview(tables)
+    names = [metric.facts.name for metric in metrics]
+    groups = group_tables(tables, names)
+    index = RecordIndex(names)
+    run = tables.run
+    values = {
+        "kind": "report",
+        "title": run.title,
+        "generator": f"claimscore {run.version}".strip(),
+        "run": run,
+        "facts": _facts(run),
+        "metrics": [
+            (metric, histogram_figure(f"cs-histogram-{place}", metric))
+            for place, metric in enumerate(metrics)
+        ],
+        "null_reasons": list(_null_reasons(metrics)),
+        "groups": [
+            {
+                "column": table.column,
+                "head": [f"{name}{part}#" for name in table.metrics for part in ("", " ±")],
+                "rows": list(_group_rows(table)),
+                "figures": list(_group_figures(f"cs-groups-{place}", table)),
+            }
+            for place, table in enumerate(groups)
+        ],
+        "failures": failure_groups(tables),
+        "citing": _citing(metrics),
+        "settings": list(_flat(run.settings)),
+        "max_details": tables.max_details,
+        "details": _details(tables, index),
+        "index": index,
+    }
+    write_page(path, "run.html", "run.js", ("page.css", "run.css"), values)
+
+
+def _details(tables: ReportTables, index: RecordIndex) -> Iterator[tuple[str, Markup]]:
+    """The blocks of records by their names, each made when it is asked for."""
+    for number, block in enumerate(detail_blocks(tables, index)):
+        yield f"cs-texts-{number}", packed_json(block.texts)
+        yield f"cs-more-{number}", packed_json(block.more)
+
+
+def _facts(run: RunFacts) -> list[tuple[str, str]]:
+    """The run's input, requests and models."""
+    version = f"claimscore {run.version}".strip()
+    named: dict[str, object] = {"Input": run.input, "Language model": run.llm}
+    named |= {**run.models, **run.counts, "Version": version}
+    return [(name, _shown(value)) for name, value in named.items() if value not in (None, "")]
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _null_reasons(metrics: Sequence[MetricOverview]) -> Iterator[tuple[str, int, str]]:
+    """Why values are null: the most frequent reasons of each metric."""
+    for metric in metrics:
+        for reason, n in metric.nulls[:MAX_REASONS]:
+            yield metric.facts.name, n, reason
+        rest = metric.nulls[MAX_REASONS:]
+        if rest:
+            yield metric.facts.name, sum(n for _, n in rest), count(len(rest), "other reason")
+
+
+def _citing(metrics: Sequence[MetricOverview]) -> JSON:
+    """Signatures and BibTeX by metric, each entry once under `every`, and metrics without one."""
+    entries = {metric.facts.name: bibtex_entries(metric.facts.name) for metric in metrics}
+    every = list(dict.fromkeys(entry for found in entries.values() for entry in found))
+    return {
+        "signatures": [(m.facts.name, signature) for m in metrics for signature in m.signatures],
+        "bibtex": [(name, "\n\n".join(found)) for name, found in entries.items() if found],
+        "every": [("all of them", "\n\n".join(every))] if len(every) > 1 else [],
+        "unknown": [
+            (metric.facts.name, metric.facts.reference or "no reference is known")
+            for metric in metrics
+            if not entries[metric.facts.name]
+        ],
+    }
+
+
+def _flat(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """All settings by their dotted names."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif isinstance(value, Iterable) and not isinstance(value, str | bytes):
+            yield f"{prefix}{name}", ", ".join(map(str, value))
+        else:
+            yield f"{prefix}{name}", str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# What the page's script draws
+
+
+def histogram_figure(place: str, metric: MetricOverview) -> JSON | None:
+    """The distribution of a metric; None where it has no values."""
+    if metric.histogram is None:
+        return None
+    bins = _bins(metric.histogram)
+    peak = max(bins, key=lambda found: found[2])
+    used = [(low, high) for low, high, n in bins if n]
+    return {
+        "kind": "histogram",
+        "place": place,
+        "title": metric.facts.name,
+        "name": f"Distribution of {metric.facts.name}",
+        "description": (
+            f"{count(metric.n, 'value')} between {used[0][0]:.6g} and {used[-1][1]:.6g}, mean "
+            f"{decimal(metric.mean)}. Most, {peak[2]:,}, lie from {peak[0]:.6g} to {peak[1]:.6g}."
+        ),
+        "bins": bins,
+        "mean": metric.mean,
+        "half": metric.facts.half_width,
+    }
+
+
+def _bins(histogram: Histogram) -> list[tuple[float, float, int]]:
+    low, high, counts = histogram
+    width = (high - low) / len(counts)
+    return [(low + at * width, low + (at + 1) * width, n) for at, n in enumerate(counts)]
+
+
+def _group_figures(place: str, table: GroupTable) -> Iterator[JSON]:
+    for number, (name, rows) in enumerate(table.metrics.items()):
+        if rows:
+            yield {
+                "kind": "boxes",
+                "place": f"{place}-{number}",
+                "title": name,
+                "name": f"{name} by {table.column}",
+                "description": (
+                    f"A line for each value of {table.column}: the box of the values, and the "
+                    "mean with its interval."
+                ),
+                "groups": [row._asdict() for row in rows],
+            }
+
+
+def _group_rows(table: GroupTable) -> Iterator[tuple[str, int, list[float | None]]]:
+    """Of each level its records, and the mean and half width of each metric."""
+    by_level = [{row.level: row for row in rows} for rows in table.metrics.values()]
+    for level, n in table.sizes.items():
+        found = [rows.get(level) for rows in by_level]
+        yield level, n, [part for row in found for part in (row[2:4] if row else (None, None))]
