@@ -132,7 +132,7 @@ def evaluate_summac_grid(quiet: bool, as_json: bool, **options: Any) -> None:
     from claimscore.console.progress import progress_display
     from claimscore.evaluation.display import print_result
     from claimscore.evaluation.summac_grid import GridConfig, summac_grid
-    from claimscore.report.evaluation.summac_pages import write_grid_page
+    from claimscore.report.evaluation.benchmark_pages import write_grid_page
     from claimscore.report.run_report import write_run_report
 
     encoders = EncoderConfig(

@@ -88,7 +88,7 @@ def correlate_command(as_json: bool, out: Path | None, **options: Any) -> None:
     result = correlate(config)
     page = None
     if out:
-        from claimscore.report.evaluation.correlate_page import write_correlate_page
+        from claimscore.report.evaluation.benchmark_pages import write_correlate_page
 
         result.write(out)
         page = out / "correlate.html"
@@ -136,7 +136,7 @@ def summac_command(
     result = summac_benchmark(config)
     page = None
     if out:
-        from claimscore.report.evaluation.summac_pages import write_summac_page
+        from claimscore.report.evaluation.benchmark_pages import write_summac_page
 
         result.write(out)
         page = out / "summac.html"

@@ -7,7 +7,7 @@ both directions takes 800 bytes and 100 more for its labels.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -47,65 +47,53 @@ class SizeLimit:
 
 
 class LabelMatrices:
-    """The NLI rows of a chunk, found again by the position of their record."""
+    """The NLI rows of a chunk, found again by their record and the sides of their two texts."""
 
-    def __init__(self, ids: list[str], nli: pl.DataFrame) -> None:
-        positions = pl.DataFrame(
-            {"id": ids, "position": np.arange(len(ids))},
-            schema={"id": pl.String(), "position": pl.Int64()},
+    def __init__(self, nli: pl.DataFrame) -> None:
+        cells = nli.group_by("id", "premise_side", "hypothesis_side").agg(
+            "premise_index", "hypothesis_index", "entailment", "neutral", "contradiction"
         )
-        joined = nli.join(positions, on="id", how="inner", maintain_order="left").sort(
-            "position", maintain_order=True
-        )
-        names = pl.concat([joined["premise_side"], joined["hypothesis_side"]]).unique().to_list()
-        self.sides = sorted(names, key=_side_rank)
-        sides = pl.Enum(self.sides)
-        first, second = (
-            joined[column].cast(sides).to_physical().to_numpy().astype(np.intp)
-            for column in ("premise_side", "hypothesis_side")
-        )
-        self.pair = first * len(self.sides) + second
-        self.premise = joined["premise_index"].to_numpy()
-        self.hypothesis = joined["hypothesis_index"].to_numpy()
-        self.p = joined.select("entailment", "neutral", "contradiction").to_numpy()
-        self.bounds = np.searchsorted(joined["position"].to_numpy(), np.arange(len(ids) + 1))
+        self._cells: dict[str, dict[tuple[str, str], _Direction]] = {}
+        for record, premise, hypothesis, *lists in cells.iter_rows():
+            indices = np.array(lists[:2], np.intp)
+            found = _Direction(indices[0], indices[1], np.array(lists[2:], np.float32).T)
+            self._cells.setdefault(record, {})[premise, hypothesis] = found
 
-    def of(self, position: int) -> list[JSON]:
-        start, stop = int(self.bounds[position]), int(self.bounds[position + 1])
-        if start == stop:
-            return []
-        pair, n = self.pair[start:stop], len(self.sides)
-        # The code of a pair and of its reverse, smaller first: one matrix for both.
-        both = {tuple(sorted(divmod(int(code), n))) for code in np.unique(pair)}
+    def of(self, record: str) -> list[JSON]:
+        """The matrices of a record, one for both directions of two sides."""
+        cells = self._cells.get(record, {})
+        both = {tuple(sorted(sides, key=_side_rank)) for sides in cells}
         return [
-            self._matrix(
-                self.sides[a],
-                self.sides[b],
-                start + np.flatnonzero(pair == a * n + b),
-                start + np.flatnonzero((pair == b * n + a) & (a != b)),
-            )
-            for a, b in sorted(both)
+            self._matrix(a, b, cells.get((a, b), _NOTHING), cells.get((b, a), _NOTHING))
+            if a != b
+            else self._matrix(a, a, cells[a, a], _NOTHING)
+            for a, b in sorted(both, key=lambda sides: list(map(_side_rank, sides)))
         ]
 
-    def _matrix(self, a: str, b: str, there: np.ndarray, back: np.ndarray) -> JSON:
-        i = np.concatenate([self.premise[there], self.hypothesis[back]])
-        j = np.concatenate([self.hypothesis[there], self.premise[back]])
-        rows, columns = int(i.max()) + 1, int(j.max()) + 1
+    def _matrix(self, a: str, b: str, there: _Direction, back: _Direction) -> JSON:
+        rows = int(max(there.premise.max(initial=0), back.hypothesis.max(initial=0))) + 1
+        columns = int(max(there.hypothesis.max(initial=0), back.premise.max(initial=0))) + 1
         found: JSON = {"rows": a, "columns": b, "size": [rows, columns]}
         if rows * columns > MAX_CELLS:
             return found
-        half = len(there)
-        forward = self._direction(there, i[:half] * columns + j[:half], rows * columns)
-        backward = self._direction(back, i[half:] * columns + j[half:], rows * columns)
+        forward, backward = np.full((2, rows * columns, 3), np.nan, np.float32)
+        forward[there.premise * columns + there.hypothesis] = there.p
+        backward[back.hypothesis * columns + back.premise] = back.p
         found["labels"] = _labels(forward, backward)
-        found["forward"] = _encode(forward) if half else None
-        found["backward"] = _encode(backward) if len(back) else None
+        found["forward"] = _encode(forward) if len(there.p) else None
+        found["backward"] = _encode(backward) if len(back.p) else None
         return found
 
-    def _direction(self, rows: np.ndarray, cells: np.ndarray, size: int) -> np.ndarray:
-        p = np.full((size, 3), np.nan, np.float32)
-        p[cells] = self.p[rows]
-        return p
+
+class _Direction(NamedTuple):
+    """The pairs of two sides in one direction: two indices ``[n]`` and probabilities ``[n, 3]``."""
+
+    premise: NDArray[np.intp]
+    hypothesis: NDArray[np.intp]
+    p: NDArray[np.float32]
+
+
+_NOTHING = _Direction(np.empty(0, np.intp), np.empty(0, np.intp), np.empty((0, 3), np.float32))
 
 
 def _side_rank(side: str) -> tuple[int, str]:
@@ -221,16 +209,16 @@ _COLUMNS = {"source": ("source", "sources")}
 class BlockMatrices:
     """The block NLI of a chunk; a side is `source.sentence`: the text, and how it is cut."""
 
-    def __init__(self, ids: list[str], block_nli: pl.DataFrame) -> None:
+    def __init__(self, block_nli: pl.DataFrame) -> None:
         sides = {
             f"{role}_side": pl.concat_str(f"{role}_side", f"{role}_cut", separator=".")
             for role in ("premise", "hypothesis")
         }
-        self._matrices = LabelMatrices(ids, block_nli.with_columns(**sides))
+        self._matrices = LabelMatrices(block_nli.with_columns(**sides))
 
-    def of(self, position: int, record: Mapping[str, Any], limit: SizeLimit) -> JSON:
+    def of(self, record: Mapping[str, Any], limit: SizeLimit) -> JSON:
         """`matrices` as of claims, and by side the `blocks` that they compare."""
-        matrices, blocks = self._matrices.of(position), {}
+        matrices, blocks = self._matrices.of(str(record["id"])), {}
         for matrix in matrices:
             for side, size in zip((matrix["rows"], matrix["columns"]), matrix["size"], strict=True):
                 found = [] if side in blocks else _blocks(side, record)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias, cast
 
@@ -18,7 +18,6 @@ from claimscore.report.report_tables import (
     TEXT_COLUMNS,
     MetricFacts,
     ReportTables,
-    finite,
     score_blocks,
 )
 from claimscore.stats.bootstrap import MIN_VALUES
@@ -228,13 +227,9 @@ def group_tables(tables: ReportTables, names: list[str]) -> list[GroupTable]:
     found = _levels(records)
     metrics: list[dict[str, tuple[GroupRow, ...]]] = [{} for _ in found]
     for name in names if found else ():
-        values = _in_order(tables, name, len(found[0].codes))
+        values = _values(tables, name, len(found[0].codes))
         for of_column, levels in zip(metrics, found, strict=True):
-            if values is None:
-                values_, codes = _joined(tables, records, levels, name)
-                of_column[name] = tuple(_rows(levels.names, codes, values_))
-            else:
-                of_column[name] = tuple(_rows(levels.names, levels.codes, values))
+            of_column[name] = tuple(_rows(levels, values))
     return [
         GroupTable(levels.column, _sizes(levels), of_column)
         for levels, of_column in zip(found, metrics, strict=True)
@@ -284,42 +279,27 @@ def _encoded(texts: pl.Series, levels: Mapping[str, int]) -> Codes:
     return texts.replace_strict(old, new, default=NONE, return_dtype=pl.UInt8).to_numpy()
 
 
-def _in_order(tables: ReportTables, name: str, n: int) -> Values | None:
-    """A metric's values, ``[n]``, NaN for null; None where it has not one a record, in order.
+def _values(tables: ReportTables, name: str, n: int) -> Values:
+    """A metric's values by the position of their record, ``[n]``; NaN for null.
 
-    As a run writes them they are laid beside the records: to find a million ids among a million
+    All are NaN where the metric has not one score a record: to find a million ids among a million
     takes hundreds of megabytes.
     """
-    if not tables.scores_in_order:
-        return None
     values, end = np.full(n, np.nan), 0
     for rows in score_blocks(tables, "metric", "value"):
         mine = rows.filter(pl.col("metric") == name)["value"].to_numpy()
         if end + len(mine) > n:
-            return None
+            return np.full(n, np.nan)
         values[end : end + len(mine)] = mine
         end += len(mine)
-    return values if end == n else None
+    return values if end == n else np.full(n, np.nan)
 
 
-def _joined(
-    tables: ReportTables, records: pl.LazyFrame, levels: _Levels, name: str
-) -> tuple[Values, Codes]:
-    """A metric's values and the codes of their records, found by id."""
-    mine = finite(tables.scores.lazy()).filter(pl.col("metric") == name).select("id", "value")
-    of_records = records.select(
-        pl.col("id").cast(pl.String), level=pl.col(levels.column).cast(pl.String)
-    )
-    found = mine.join(of_records, on="id").collect(engine="streaming")
-    known = {text: code for code, text in enumerate(levels.names)}
-    return found["value"].cast(pl.Float64).to_numpy(), _encoded(found["level"], known)
-
-
-def _rows(names: Sequence[str], codes: Codes, values: Values) -> Iterator[GroupRow]:
+def _rows(levels: _Levels, values: Values) -> Iterator[GroupRow]:
     """The figures of each level that has values, by its name."""
     has_value = ~np.isnan(values)
-    for code, name in sorted(enumerate(names), key=itemgetter(1)):
-        mine = values[(codes == code) & has_value]
+    for code, name in sorted(enumerate(levels.names), key=itemgetter(1)):
+        mine = values[(levels.codes == code) & has_value]
         if not mine.size:
             continue
         low, q1, median, q3, high = np.quantile(mine, (0, 0.25, 0.5, 0.75, 1)).tolist()

@@ -220,11 +220,11 @@ def _chunk_details(
     claims = _rows_by_id(chunk.claims)
     index.claims = index.claims or bool(claims)
     index.add_columns(chunk.records)
-    matrices = LabelMatrices(ids.to_list(), chunk.nli)
+    matrices = LabelMatrices(chunk.nli)
     facts = FactMatrices(chunk.facts, chunk.similarities)
-    blocks = BlockMatrices(ids.to_list(), chunk.block_nli)
+    blocks = BlockMatrices(chunk.block_nli)
     calls = _record_calls(tables, chunk, index, limits.calls)
-    for position, record in enumerate(chunk.records.iter_rows(named=True)):
+    for record in chunk.records.iter_rows(named=True):
         record_id = str(record["id"])
         scored = {row["metric"]: row for row in scores.get(record_id, [])}
         mine = [scored.get(name) for name in index.metrics]
@@ -252,7 +252,7 @@ def _chunk_details(
                 else one
                 for name, one in zip(index.metrics, components, strict=True)
             ]
-        block = blocks.of(position, record, limits.matrices)
+        block = blocks.of(record, limits.matrices)
         yield (
             {
                 "sides": sides,
@@ -269,7 +269,7 @@ def _chunk_details(
                 ],
             },
             {
-                "matrices": matrices.of(position),
+                "matrices": matrices.of(record_id),
                 "facts": facts_of,
                 "block_matrices": block["matrices"],
                 "blocks": block["blocks"],

@@ -115,8 +115,8 @@ class ReportTables:
 
     `scores`, `failures` and `records` (id and the input's columns of the whole run, for groups)
     may be lazy; they are only aggregated, or read for one block of records. `chunks` is called
-    once and is read no further than `max_details` records. `scores_in_order`: each metric has one
-    score a record, in the order of the records.
+    once and is read no further than `max_details` records. The scores of a metric are one a
+    record, in the order of the records; a metric with fewer is left out of the groups.
     """
 
     run: RunFacts
@@ -126,7 +126,6 @@ class ReportTables:
     chunks: Callable[[], Iterable[DetailChunk]]
     records: pl.DataFrame | pl.LazyFrame | None = None
     llm_calls: LLMCalls | None = None
-    scores_in_order: bool = False
     max_details: int = MAX_RECORDS
     max_matrix_chars: int = MAX_MATRIX_CHARS
     max_call_chars: int = MAX_CALL_CHARS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -12,7 +11,6 @@ from typing import Any
 import polars as pl
 
 from claimscore.errors import ConfigError
-from claimscore.metrics import load_metric
 from claimscore.report.llm_calls import open_llm_calls
 from claimscore.report.report_tables import (
     DetailChunk,
@@ -79,7 +77,6 @@ def _tables(
         chunks=chunks,
         records=directory.scan("records"),
         llm_calls=llm_calls,
-        scores_in_order=True,
     )
 
 
@@ -166,26 +163,8 @@ def _duration(seconds: float) -> str:
 
 
 def _metric(name: str, row: Mapping[str, Any]) -> MetricFacts:
-    """The run's description of a metric; today's where the run stored none."""
-    facts = MetricFacts(name=name, half_width=row["half_width"], reference=row.get("reference", ""))
-    if "range" not in row:
-        return _described_now(facts)
+    """The run's description of a metric."""
     low, high = row["range"]
     bounds = (-math.inf if low is None else low, math.inf if high is None else high)
-    return dataclasses.replace(
-        facts, description=row["description"], higher_is=row["higher_is"], range=bounds
-    )
-
-
-def _described_now(facts: MetricFacts) -> MetricFacts:
-    try:
-        metric = load_metric(facts.name)
-    except ConfigError:
-        return facts
-    return dataclasses.replace(
-        facts,
-        description=metric.description,
-        higher_is=metric.higher_is,
-        range=metric.range,
-        reference=metric.reference,
-    )
+    known = {key: row[key] for key in ("half_width", "description", "higher_is", "reference")}
+    return MetricFacts(name=name, range=bounds, **known)

@@ -24,10 +24,13 @@ from claimscore.evaluation.caspr_texts import COMPARISONS, MissingPair
 from claimscore.evaluation.correlations import CorrelateConfig, correlate
 from claimscore.evaluation.summac_benchmark import SUMMAC_SCHEMA, SummacConfig, summac_benchmark
 from claimscore.evaluation.summac_grid import CELL_SCHEMA, SPEED_SCHEMA, GridConfig, GridResult
+from claimscore.report.evaluation.benchmark_pages import (
+    write_correlate_page,
+    write_grid_page,
+    write_summac_page,
+)
 from claimscore.report.evaluation.caspr_page import write_caspr_page
-from claimscore.report.evaluation.correlate_page import write_correlate_page
 from claimscore.report.evaluation.evaluation_page import run_link, run_signatures
-from claimscore.report.evaluation.summac_pages import write_grid_page, write_summac_page
 from tests.support.rated_tables import labelled_rows, rated_rows, write_jsonl, write_run
 from tests.unit.report.test_report_page import EVIL, Page
 

@@ -73,7 +73,7 @@ def test_label_of_a_pair(
 ) -> None:
     """The label of a pair follows METRICS section 3."""
     frame = nli([("x", "a", 0, "b", 0, there), ("x", "b", 0, "a", 0, back)])
-    (matrix,) = LabelMatrices(["x"], frame).of(0)
+    (matrix,) = LabelMatrices(frame).of("x")
     assert matrix["labels"] == expected
 
 
@@ -85,9 +85,9 @@ def test_matrix_puts_every_row_in_its_cell() -> None:
         ("x", "a", 0, "b", 1, N),
         ("x", "a", 1, "b", 2, E),
     ]
-    matrices = LabelMatrices(["w", "x", "y"], nli(rows))
-    assert matrices.of(0) == []
-    (matrix,) = matrices.of(1)
+    matrices = LabelMatrices(nli(rows))
+    assert matrices.of("w") == []
+    (matrix,) = matrices.of("x")
     assert (matrix["rows"], matrix["columns"], matrix["size"]) == ("a", "b", [2, 3])
     assert matrix["labels"] == "-C----"
     missing = [MISSING, MISSING]
@@ -95,20 +95,20 @@ def test_matrix_puts_every_row_in_its_cell() -> None:
         *missing, 100, 200, *missing, *missing, *missing, 800, 50
     ]  # fmt: skip
     assert decode(matrix["backward"]) == [*missing, 0, 900, *(missing * 4)]
-    (other,) = matrices.of(2)
+    (other,) = matrices.of("y")
     assert (other["labels"], other["backward"]) == ("E", None)
 
 
 def test_matrix_of_one_direction_uses_its_labels() -> None:
     """Where a metric asks for one direction only, that direction's label is the pair's."""
     rows = [("x", "source", i, "summary", 0, p) for i, p in enumerate((E, N, C))]
-    (matrix,) = LabelMatrices(["x"], nli(rows)).of(0)
+    (matrix,) = LabelMatrices(nli(rows)).of("x")
     assert (matrix["rows"], matrix["columns"], matrix["labels"]) == ("source", "summary", "ENC")
 
 
 def test_huge_matrix_is_named_but_not_held() -> None:
     """A matrix that nobody could read takes no place in the file."""
-    (matrix,) = LabelMatrices(["x"], nli([("x", "a", 200, "b", 200, E)])).of(0)
+    (matrix,) = LabelMatrices(nli([("x", "a", 200, "b", 200, E)])).of("x")
     assert matrix == {"rows": "a", "columns": "b", "size": [201, 201]}
 
 
@@ -116,7 +116,7 @@ def test_probabilities_add_up_to_a_thousand() -> None:
     """Neutral is what entailment and contradiction leave: never below zero."""
     for entailment in np.linspace(0, 1, 41):
         p = (float(entailment), 0.0, float(1 - entailment))
-        (matrix,) = LabelMatrices(["x"], nli([("x", "a", 0, "b", 0, p)])).of(0)
+        (matrix,) = LabelMatrices(nli([("x", "a", 0, "b", 0, p)])).of("x")
         assert 999 <= sum(decode(matrix["forward"])) <= 1001
 
 
@@ -290,9 +290,7 @@ def test_scores_are_read_block_by_block(
     """However many there are, so many rows are in memory; the figures are the same."""
     made = made_up(90)
     made.scores.write_parquet(tmp_path / "scores.parquet", row_group_size=10)
-    tables = dataclasses.replace(
-        made, scores=pl.scan_parquet(tmp_path / "scores.parquet"), scores_in_order=True
-    )
+    tables = dataclasses.replace(made, scores=pl.scan_parquet(tmp_path / "scores.parquet"))
     names = ["caspr", "ds", "bs-inverse"]
     whole, groups = overview(tables), group_tables(tables, names)
     heights = []
@@ -335,18 +333,12 @@ def test_a_small_group_has_a_mean_and_no_interval(made_up: MakeUp) -> None:
         assert [row.half_width is not None for row in rows] == [known] * 3
 
 
-def test_scores_in_the_order_of_the_records_need_no_ids(made_up: MakeUp) -> None:
-    """The same groups; where a metric's scores are not one a record, ids are looked for."""
+def test_a_metric_without_one_score_a_record_is_in_no_group(made_up: MakeUp) -> None:
+    """No score is laid beside a record that it is not of."""
     tables = made_up(90)
     few = tables.scores.filter(pl.col("metric") != "ds", id="hotel-0001").select("id", "metric")
-    tables = dataclasses.replace(
-        tables, scores=tables.scores.join(few, on=("id", "metric"), how="anti")
-    )
-    names = ["caspr", "ds", "bs-inverse"]
-    in_order = dataclasses.replace(tables, scores_in_order=True)
-    assert group_tables(in_order, names) == group_tables(tables, names)
-    ids = dataclasses.replace(in_order, scores=in_order.scores.with_columns(id=pl.lit("nobody")))
-    (found,) = group_tables(ids, names)
+    few = tables.scores.join(few, on=("id", "metric"), how="anti")
+    (found,) = group_tables(dataclasses.replace(tables, scores=few), ["caspr", "ds", "bs-inverse"])
     assert {name for name, rows in found.metrics.items() if rows} == {"ds"}
 
 

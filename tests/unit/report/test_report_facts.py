@@ -173,7 +173,7 @@ RECORD = {
 def test_blocks_are_cut_as_the_pass_cuts_them() -> None:
     """Sources one after the other; a matrix a pair of cuts, with the texts of its rows."""
     rows = [*block_rows("x", (3, 2)), *block_rows("x", (3, 1), ("sentence", "document"))]
-    found = BlockMatrices(["x"], schemas.BLOCK_NLI.frame(rows)).of(0, RECORD, SizeLimit())
+    found = BlockMatrices(schemas.BLOCK_NLI.frame(rows)).of(RECORD, SizeLimit())
     assert [(m["rows"], m["columns"], m["labels"]) for m in found["matrices"]] == [
         ("source.sentence", "summary.document", "ECC"),
         ("source.sentence", "summary.sentence", "ECCECC"),
@@ -187,15 +187,15 @@ def test_blocks_are_cut_as_the_pass_cuts_them() -> None:
 def test_blocks_that_no_longer_fit_are_not_guessed() -> None:
     """Other texts, or a cut that nobody knows: the matrix stands without them."""
     rows = block_rows("x", (2, 1), ("sentence", "stanza"))
-    found = BlockMatrices(["x"], schemas.BLOCK_NLI.frame(rows)).of(0, RECORD, SizeLimit())
+    found = BlockMatrices(schemas.BLOCK_NLI.frame(rows)).of(RECORD, SizeLimit())
     assert found["blocks"] == {}
     assert found["matrices"][0]["size"] == [2, 1]
 
 
 def test_a_full_page_has_no_more_block_matrices() -> None:
     """Their sizes stay."""
-    blocks = BlockMatrices(["x"], schemas.BLOCK_NLI.frame(block_rows("x", (3, 2))))
-    (matrix,) = blocks.of(0, RECORD, SizeLimit(10))["matrices"]
+    blocks = BlockMatrices(schemas.BLOCK_NLI.frame(block_rows("x", (3, 2))))
+    (matrix,) = blocks.of(RECORD, SizeLimit(10))["matrices"]
     assert matrix == {
         "rows": "source.sentence",
         "columns": "summary.sentence",
