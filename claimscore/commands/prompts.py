@@ -220,7 +220,7 @@ def prompts_check(
 
 def _placed(path: Path, key: tuple[str, ...], message: str) -> str:
     """A problem with the file, and the line where the key stands in it."""
-    from claimscore.prompts.lines import line_of
+    from claimscore.prompts.files import line_of
 
     line = line_of(path.read_text(encoding="utf-8"), *key)
     return f"{path}{f', line {line}' if line else ''}: {message}"

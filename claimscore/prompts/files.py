@@ -12,7 +12,6 @@ from typing import Any
 
 from claimscore.config import read_toml
 from claimscore.errors import ConfigError
-from claimscore.prompts.lines import line_of
 from claimscore.prompts.output import json_schema
 from claimscore.prompts.prompt import TEXTS_FIELD, Prompt, PromptSettings
 
@@ -32,91 +31,23 @@ Find = Callable[[str, str, Path], Path]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _File:
-    """One file as it stands, for messages about it."""
+    """One file as it stands, checked by itself."""
 
     path: Path
     text: str
+    content: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> _File:
+        content = read_toml(path)
+        file = cls(path, path.read_text(encoding="utf-8"), content)
+        _check(content, file)
+        return file
 
     def error(self, message: str, *key: str) -> ConfigError:
         """A refusal that names the file, and the line of the key where it can be found."""
         line = line_of(self.text, *key) if key else None
         return ConfigError(f"{self.path}{f', line {line}' if line else ''}: {message}")
-
-
-def read_prompt(path: Path, find: Find, task: str | None = None) -> Prompt:
-    """The prompt in a file, with all that it inherits; `ConfigError` where it is broken.
-
-    `task` is what it is asked for, where that is known: it need not be named in a file that
-    inherits. A file that inherits needs no version either, and then has its own name.
-    """
-    return _prompt(path, _resolved(path, find, task, ()))
-
-
-def parents(path: Path, find: Find, task: str | None = None) -> list[Path]:
-    """The files that a file takes from, nearest first."""
-    chain: list[Path] = []
-    _resolved(path, find, task, (), chain)
-    return chain[1:]
-
-
-def _resolved(
-    path: Path,
-    find: Find,
-    task: str | None,
-    heirs: tuple[Path, ...],
-    chain: list[Path] | None = None,
-) -> dict[str, Any]:
-    """The values of a file, and its parent's where it has none."""
-    if path.resolve() in heirs:
-        ring = " inherits ".join(map(str, (*heirs[heirs.index(path.resolve()) :], path)))
-        raise ConfigError(f"prompts inherit from each other in a ring: {ring}")
-    content = read_toml(path)
-    file = _File(path, path.read_text(encoding="utf-8"))
-    _check(content, file)
-    if chain is not None:
-        chain.append(path)
-    if "inherits" not in content:
-        return content
-    spec = content["inherits"]
-    named, _, version = spec.rpartition("=")
-    own = content.get("name") or task or named or None
-    if spec.endswith(".toml"):
-        parent = path.parent / spec
-    elif own is None:
-        raise file.error(
-            f'inherits = "{spec}": of which prompt? Say name = "..." or inherits = "TASK={spec}"',
-            "inherits",
-        )
-    else:
-        _refuse_other_task(file, spec, named or own, own)
-        try:
-            parent = find(own, version, path)
-        except ConfigError as exc:
-            raise file.error(f'inherits = "{spec}": {exc}', "inherits") from None
-    if not parent.is_file():
-        raise file.error(f'inherits = "{spec}": there is no such file: {parent}', "inherits")
-    below = _resolved(parent, find, own, (*heirs, path.resolve()), chain)
-    _refuse_other_task(file, spec, below["name"], own or below["name"])
-    return _merged(below, content)
-
-
-def _refuse_other_task(file: _File, spec: str, parents: str, own: str) -> None:
-    if parents != own:
-        raise file.error(
-            f'inherits = "{spec}": that is a prompt of another task ({parents}, and this one is '
-            f"for {own}); inherit from one of {own}",
-            "inherits",
-        )
-
-
-def _merged(parent: Mapping[str, Any], child: Mapping[str, Any]) -> dict[str, Any]:
-    """Every field that the child has, else the parent's; settings one by one."""
-    merged = {**{k: v for k, v in parent.items() if k not in ("version", "changes")}, **child}
-    ours, theirs = child.get("settings", {}), parent.get("settings", {})
-    settings = {**theirs, **ours}
-    for_summary = {**theirs.get("summary", {}), **ours.get("summary", {})}
-    merged["settings"] = {**settings, **({"summary": for_summary} if for_summary else {})}
-    return merged
 
 
 # -- what one file says
@@ -201,23 +132,35 @@ def _check_setting(key: str, value: Any, file: _File, where: tuple[str, ...]) ->
         raise file.error(f"{name} must be at least 1", *where)
 
 
-# -- all of it together
+# -- a file with what it inherits
 
 
-def _prompt(path: Path, content: Mapping[str, Any]) -> Prompt:
-    file = _File(path, path.read_text(encoding="utf-8"))
+def read_prompt(path: Path, find: Find, task: str | None = None) -> Prompt:
+    """The prompt in a file, with all that it inherits; `ConfigError` where it is broken.
+
+    `task` is what it is asked for, where that is known: it need not be named in a file that
+    inherits. A file that inherits needs no version either, and then has its own name.
+    """
+    chain = _chain(path, find, task)
+    file, content = chain[0][0], chain[-1][0].content
+    for heir, own in reversed(chain[:-1]):
+        _refuse_other_task(heir, content.get("name", own), own)
+        content = _merged(content, heir.content)
     if "inherits" in content:
         content = {"version": path.stem, **content}
+    for key in ("name", "version", "user"):
+        if not content.get(key, "").strip():
+            raise file.error(f"{key} must be a text", key)
     settings = dict(content.get("settings", {}))
-    own = settings.pop("summary", {})
-    for_summary = {**settings, **own}
-    if "max_tokens" in own:  # the limit goes with the number that it is a limit of
-        for_summary["max_tokens_limit"] = own.get("max_tokens_limit")
+    own_limits = settings.pop("summary", {})
+    for_summary = {**settings, **own_limits}
+    if "max_tokens" in own_limits:  # the limit goes with the number that it is a limit of
+        for_summary["max_tokens_limit"] = own_limits.get("max_tokens_limit")
     prompt = Prompt(
-        name=_text(content, "name", file),
-        version=_text(content, "version", file),
+        name=content["name"],
+        version=content["version"],
         system=content.get("system", "").strip(),
-        user=_text(content, "user", file).removeprefix("\n"),
+        user=content["user"].removeprefix("\n"),
         settings=_settings(settings),
         summary_settings=_settings(for_summary),
         output=content.get("output", {}),
@@ -226,6 +169,62 @@ def _prompt(path: Path, content: Mapping[str, Any]) -> Prompt:
     )
     _check_whole(prompt, file)
     return prompt
+
+
+def parents(path: Path, find: Find, task: str | None = None) -> list[Path]:
+    """The files that a file takes from, nearest first."""
+    return [file.path for file, _ in _chain(path, find, task)[1:]]
+
+
+def _chain(path: Path, find: Find, task: str | None) -> list[tuple[_File, str | None]]:
+    """A file and those that it inherits from, each with the task that it is for, if it is known."""
+    chain: list[tuple[_File, str | None]] = []
+    while True:
+        seen = [file.path for file, _ in chain]
+        if path.resolve() in [other.resolve() for other in seen]:
+            ring = " inherits ".join(map(str, (*seen, path)))
+            raise ConfigError(f"prompts inherit from each other in a ring: {ring}")
+        file = _File.read(path)
+        spec = file.content.get("inherits", "")
+        named, _, version = spec.rpartition("=")
+        task = file.content.get("name") or task or named or None
+        chain.append((file, task))
+        if not spec:
+            return chain
+        if spec.endswith(".toml"):
+            path = path.parent / spec
+        elif task is None:
+            raise file.error(
+                f'inherits = "{spec}": of which prompt? Say name = "..." or inherits = '
+                f'"TASK={spec}"',
+                "inherits",
+            )
+        else:
+            _refuse_other_task(file, named or task, task)
+            try:
+                path = find(task, version, path)
+            except ConfigError as exc:
+                raise file.error(f'inherits = "{spec}": {exc}', "inherits") from None
+        if not path.is_file():
+            raise file.error(f'inherits = "{spec}": there is no such file: {path}', "inherits")
+
+
+def _refuse_other_task(file: _File, parents: str | None, own: str | None) -> None:
+    if own is not None and parents != own:
+        raise file.error(
+            f'inherits = "{file.content["inherits"]}": that is a prompt of another task '
+            f"({parents}, and this one is for {own}); inherit from one of {own}",
+            "inherits",
+        )
+
+
+def _merged(parent: Mapping[str, Any], child: Mapping[str, Any]) -> dict[str, Any]:
+    """Every field that the child has, else the parent's; settings one by one."""
+    merged = {**{k: v for k, v in parent.items() if k not in ("version", "changes")}, **child}
+    ours, theirs = child.get("settings", {}), parent.get("settings", {})
+    for_summary = {**theirs.get("summary", {}), **ours.get("summary", {})}
+    merged["settings"] = {**theirs, **ours, **({"summary": for_summary} if for_summary else {})}
+    return merged
 
 
 def _check_whole(prompt: Prompt, file: _File) -> None:
@@ -258,13 +257,48 @@ def _check_whole(prompt: Prompt, file: _File) -> None:
         raise file.error("$texts needs [output]: the columns of the answer about each text", "user")
 
 
-def _text(content: Mapping[str, Any], key: str, file: _File) -> str:
-    value: str = content.get(key, "")
-    if not value.strip():
-        raise file.error(f"{key} must be a text", key)
-    return value
-
-
 def _settings(values: Mapping[str, Any]) -> PromptSettings:
     numbers = {key: float(values[key]) for key in ("temperature", "top_p") if key in values}
     return PromptSettings(**{**values, **numbers})
+
+
+# -- where a key stands, which tomllib does not say
+
+_HEADER = re.compile(r"\s*\[\[?\s*([\w.\-\"' ]+?)\s*\]\]?\s*(#.*)?$")
+_KEY = re.compile(r"\s*([\w\-.]+|\"[^\"]*\"|'[^']*')\s*=")
+_QUOTES = ('"""', "'''")
+
+
+def line_of(text: str, *path: str) -> int | None:
+    """The line, from 1, of a key such as `settings`, `max_tokens`, or of a table's header.
+
+    The first of several; None where it is written in a way that is not looked for (inline tables).
+    """
+    table: tuple[str, ...] = ()
+    inside = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if inside:
+            inside = "" if inside in line else inside
+            continue
+        header = _HEADER.match(line)
+        if header:
+            table = _names(header[1])
+            if table == path:
+                return number
+            continue
+        key = _KEY.match(line)
+        if key:
+            if (*table, *_names(key[1])) == path:
+                return number
+            inside = _opened(line[key.end() :])
+    return None
+
+
+def _names(dotted: str) -> tuple[str, ...]:
+    return tuple(part.strip().strip("\"'") for part in dotted.split("."))
+
+
+def _opened(value: str) -> str:
+    """The quotes of a text that goes on in the next line; empty where none does."""
+    value = value.lstrip()
+    return next((q for q in _QUOTES if value.startswith(q) and q not in value[3:]), "")

@@ -15,7 +15,7 @@ from claimscore.prompts import (
     load_prompt_file,
     prompt_names,
 )
-from claimscore.prompts.lines import line_of
+from claimscore.prompts.files import line_of
 
 
 def write(path: Path, text: str) -> Path:
