@@ -29,9 +29,8 @@ from claimscore.pipeline.encoders.protocols import (
     PairClassifier,
     RejectedItemsError,
 )
-from claimscore.records.columns import kind
+from claimscore.records.columns import in_first_half, kind
 from claimscore.records.files import InputFile, find_files
-from claimscore.records.halves import in_first_half
 from claimscore.records.readers import Record, place, read
 from claimscore.stats.calibration import (
     ECE_BINS,

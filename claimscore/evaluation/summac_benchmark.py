@@ -26,7 +26,7 @@ from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.published import OVERALL, SUMMAC_SOURCE, SUMMAC_TEST, summac_figure
 from claimscore.evaluation.ratings_table import Table, read_table
 from claimscore.evaluation.result import EvaluationResult, Row, Section, percent
-from claimscore.records.halves import in_first_half
+from claimscore.records.columns import in_first_half
 from claimscore.stats.bootstrap import WeightedMeasure, percentile_bounds, resamples, subsets
 from claimscore.stats.classification import (
     balanced_accuracy,

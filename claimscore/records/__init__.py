@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from claimscore.records.dataset import Dataset, prepare
-from claimscore.records.prepared import Prepared, keep, recall
+from claimscore.records.dataset import Dataset, Prepared, keep, prepare, recall
 
 __all__ = ["Dataset", "Prepared", "keep", "prepare", "recall"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -255,3 +256,13 @@ def _ratings_column(name: str, fields: list[str]) -> Column:
         return {field: ratings.get(field) for field in fields}
 
     return Column(name, pl.Struct({field: pl.Float64() for field in fields}), fill)
+
+
+def in_first_half(value: str, seed: int) -> bool:
+    """Whether the rows of this value are in the first half: one bit of a hash of value and seed.
+
+    It depends neither on the order of the rows nor on which others there are, so that training
+    and evaluation agree on it. The halves are therefore only about equally large.
+    """
+    digest = hashlib.sha256(f"{seed}\n{value}".encode("utf-8", "surrogatepass")).digest()
+    return digest[0] < 128

@@ -6,20 +6,24 @@ then read from the files again, so memory holds one chunk whatever the input's s
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import hashlib
 import json
+import secrets
 import shutil
+import sqlite3
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import Any, BinaryIO, NamedTuple, NoReturn, Self
 
 import polars as pl
 
-from claimscore.atomic import atomic_file, os_errors
-from claimscore.errors import InputError
+from claimscore import __version__
+from claimscore.atomic import atomic_file, os_errors, write_text
+from claimscore.errors import ClaimscoreError, ConfigError, InputError
 from claimscore.records.columns import (
     ALTERNATIVES,
     CANONICAL,
@@ -30,13 +34,18 @@ from claimscore.records.columns import (
     parse_record,
 )
 from claimscore.records.files import InputFile, find_files, input_file
-from claimscore.records.ids import IdIndex
 from claimscore.records.readers import Record, header, place, read
 
 MAX_COLUMNS = 10_000
 
 #: The name of the copy of standard input.
 SPOOLED = "stdin.jsonl"
+
+#: The name of what `keep` writes.
+_KEPT = "input.json"
+
+#: Ids in memory at a time.
+_BATCH = 10_000
 
 Required = Mapping[str, Sequence[str]]
 
@@ -285,3 +294,151 @@ def _is_broken(value: object) -> bool:
     except UnicodeEncodeError:
         return True
     return False
+
+
+class Duplicate(NamedTuple):
+    """An id and its first two places (file number, line)."""
+
+    id: str
+    first: tuple[int, int]
+    second: tuple[int, int]
+
+
+class IdIndex:
+    """Ids written to a scratch database as they come and grouped once at the end.
+
+    Sorting once is several times faster than keeping an index up to date, and all that
+    is in memory is one batch. The file is removed when the block ends; after a kill
+    `remove_leftovers` finds it by its ending.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / f".ids.{secrets.token_hex(4)}.tmp"
+        self._batch: list[tuple[str, int, int]] = []
+
+    def __enter__(self) -> Self:
+        with self._explained():
+            self._database = sqlite3.connect(self._path, isolation_level=None)
+            for statement in (
+                "PRAGMA journal_mode = OFF",
+                "PRAGMA synchronous = OFF",
+                "PRAGMA cache_size = -16384",
+                "CREATE TABLE ids (id TEXT NOT NULL, file INTEGER NOT NULL, line INTEGER NOT NULL)",
+                "BEGIN",
+            ):
+                self._database.execute(statement)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+        self._path.unlink(missing_ok=True)
+
+    def add(self, identifier: str, file: int, line: int) -> None:
+        self._batch.append((identifier, file, line))
+        if len(self._batch) >= _BATCH:
+            self._flush()
+
+    def duplicate(self) -> Duplicate | None:
+        """The first id that stands twice, or None."""
+        self._flush()
+        with self._explained():
+            found = self._database.execute(
+                "SELECT id FROM ids GROUP BY id HAVING COUNT(*) > 1 ORDER BY MIN(rowid) LIMIT 1"
+            ).fetchone()
+            if found is None:
+                return None
+            first, second = self._database.execute(
+                "SELECT file, line FROM ids WHERE id = ? ORDER BY rowid LIMIT 2", found
+            ).fetchall()
+        return Duplicate(found[0], first, second)
+
+    def _flush(self) -> None:
+        with self._explained():
+            self._database.executemany("INSERT INTO ids VALUES (?, ?, ?)", self._batch)
+        self._batch.clear()
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as exc:
+            raise ConfigError(
+                f"{self._path.parent}: the list of ids could not be kept: {exc}"
+            ) from exc
+
+
+# -- what was found, kept beside a run that has copied the records: a run that is taken up again
+# needs neither a million records nor a bucket a second time, as long as the input is the same
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """Records that were validated before and lie in a run directory."""
+
+    n_records: int
+    columns: tuple[str, ...]
+    digest: str
+
+
+def keep(dataset: Dataset, required: Required, folder: Path) -> None:
+    """Note what was found; nothing where the input cannot be recognised (standard input)."""
+    files = _identities(dataset.files)
+    if files is None or dataset.source == "-":
+        return
+    found = {
+        "claimscore": __version__,
+        "files": files,
+        "required": sorted(_columns(required)),
+        "n_records": dataset.n_records,
+        "columns": list(dataset.columns),
+        "digest": dataset.digest,
+    }
+    write_text(folder / _KEPT, json.dumps(found, indent=1) + "\n")
+
+
+def recall(source: str, required: Required, folder: Path) -> Prepared | None:
+    """The stored result, where the files are still those that were validated; else None.
+
+    None too where a column is needed now that was not asked for then, and where another version
+    of claimscore looked. Raises as `find_files` does.
+    """
+    if source == "-":
+        return None
+    files = _identities(find_files(source))
+    try:
+        found = json.loads((folder / _KEPT).read_bytes())
+        same = (
+            found["claimscore"] == __version__
+            and found["files"] == files
+            and _columns(required) <= set(found["required"])
+        )
+        known = Prepared(int(found["n_records"]), tuple(found["columns"]), str(found["digest"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # not there, or damaged: the input says it again
+    return known if same else None
+
+
+def _columns(required: Required) -> set[str]:
+    return {column for columns in required.values() for column in columns}
+
+
+def _identities(files: Iterable[InputFile]) -> list[dict[str, Any]] | None:
+    """A stamp that changes with a file's content; None where there is none for some file."""
+    found = [_identity(file) for file in files]
+    known = [one for one in found if one is not None]
+    return known if len(known) == len(found) else None
+
+
+def _identity(file: InputFile) -> dict[str, Any] | None:
+    """The stamp of one file; of a local one also its inode and its last change, which
+    no user can set back. A store's version changes with the content."""
+    seen = {"format": file.format, "size": file.size, "version": file.version}
+    try:
+        file.check_unchanged()
+        if file.store is not None:
+            return {"address": str(file.where), **seen}
+        path = Path(file.where).resolve()
+        now = path.stat()
+    except (OSError, ClaimscoreError):
+        return None
+    return {"path": str(path), **seen, "ctime_ns": now.st_ctime_ns, "inode": now.st_ino}

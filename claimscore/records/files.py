@@ -6,16 +6,18 @@ import dataclasses
 import difflib
 import glob
 import os
+import re
 import stat
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from claimscore.atomic import reason
 from claimscore.errors import InputError
-from claimscore.storage import is_remote
+from claimscore.storage import is_remote, open_file
 
 if TYPE_CHECKING:
-    from claimscore.records.remote import RemoteFile
+    from claimscore.storage.objects import ObjectStorage
 
 Format = Literal["jsonl", "csv", "tsv", "parquet"]
 
@@ -36,7 +38,7 @@ ENDINGS: dict[str, Format] = {
 class InputFile:
     """One input file as it was when it was first looked at; `name` is for messages.
 
-    `where` is what polars reads: a path, or the address of a `remote` file.
+    `where` is what polars reads: a path, or the address of an object `key` in a `store`.
     """
 
     where: Path | str
@@ -44,12 +46,13 @@ class InputFile:
     format: Format
     size: int
     version: str
-    remote: RemoteFile | None = dataclasses.field(default=None, compare=False, repr=False)
+    store: ObjectStorage | None = dataclasses.field(default=None, compare=False, repr=False)
+    key: str = ""
 
     @property
     def file_name(self) -> str:
         """The last part of the path or address."""
-        return self.remote.key.rpartition("/")[2] if self.remote else Path(self.where).name
+        return Path(self.key or self.where).name
 
     @property
     def compressed(self) -> bool:
@@ -57,24 +60,21 @@ class InputFile:
 
     def open(self) -> BinaryIO:
         """The file's bytes; of a remote one a few MiB are in memory at a time."""
-        if self.remote is None:
+        if self.store is None:
             return Path(self.where).open("rb", buffering=1 << 20)
         try:
-            return self.remote.folder.open(self.remote.key)
+            return self.store.open(self.key)
         except FileNotFoundError:
             raise self._changed() from None
 
     def check_unchanged(self) -> None:
         """A file that changed between the passes would mix two inputs in one run."""
-        if self._version_now() != self.version:
+        if self.store is None:
+            version = _local_version(_stat(Path(self.where), self.name))
+        else:
+            version = _remote_input(self.store, self.key).version
+        if version != self.version:
             raise self._changed()
-
-    def _version_now(self) -> str:
-        if self.remote is None:
-            return _local_version(_stat(Path(self.where), self.name))
-        from claimscore.records.remote import remote_file
-
-        return remote_file(self.remote.folder, self.remote.key).version
 
     def _changed(self) -> InputError:
         return InputError(
@@ -90,9 +90,7 @@ def find_files(source: str) -> tuple[InputFile, ...]:
     if "\0" in source:
         raise InputError(f"{source!r}: a file name cannot hold a NUL character")
     if is_remote(source):
-        from claimscore.records.remote import find_remote
-
-        return _of_one_format(source, tuple(_remote_input(file) for file in find_remote(source)))
+        return _of_one_format(source, _find_remote(source))
     if os.path.lexists(source) or not glob.has_magic(source):
         return (input_file(Path(source)),)
     paths = sorted(glob.glob(source, recursive=True))  # noqa: PTH207 - the pattern may be absolute
@@ -109,11 +107,6 @@ def _of_one_format(source: str, files: tuple[InputFile, ...]) -> tuple[InputFile
                 f"{files[0].format}, {other.name} is {other.format}); name one ending"
             )
     return files
-
-
-def _remote_input(file: RemoteFile) -> InputFile:
-    shown = file.address
-    return InputFile(shown, shown, _format(file.key, shown), file.size, file.version, file)
 
 
 def input_file(path: Path, name: str | None = None) -> InputFile:
@@ -165,3 +158,51 @@ def _similar(path: Path) -> str:
     if not close:
         return ""
     return "; did you mean " + " or ".join(str(path.with_name(name)) for name in close) + "?"
+
+
+# -- files that are named by an address: in an object store, or on a web server
+
+_MAGIC = re.compile("[*?[]")
+
+
+def _find_remote(source: str) -> tuple[InputFile, ...]:
+    """The files of an address or a pattern, sorted by name.
+
+    `*`, `?`, `[...]` stay within one part of a name, `**` is any number of folders. Raises
+    `InputError` where nothing is there, and what a store's refusal is (`claimscore.storage`).
+    """
+    store, name = open_file(source)
+    if not name:
+        raise InputError(f"{source}: this is not a file; name one, or a pattern such as *.jsonl")
+    if not _MAGIC.search(name) or (store.writable and store.exists(name)):
+        return (_remote_input(store, name),)
+    if not store.writable:
+        raise InputError(
+            f"{source}: a web server does not say which files it has; name one without * and ["
+        )
+    patterns = name.split("/")
+    fixed = next(n for n, part in enumerate(patterns) if _MAGIC.search(part))
+    names = store.names("/".join(patterns[:fixed]))
+    found = [name for name in names if _matches(name.split("/"), patterns)]
+    if not found:
+        raise InputError(f"{source}: no file matches this pattern")
+    return tuple(_remote_input(store, name) for name in found)
+
+
+def _remote_input(store: ObjectStorage, key: str) -> InputFile:
+    """Look at one file; `InputError` where there is none, with a suggestion where there is one."""
+    address = str(store.address(key))
+    try:
+        found = store.stat(key)
+    except FileNotFoundError:
+        raise InputError(f"{address}: there is no such file{store.suggestion(key)}") from None
+    form = _format(key, address)
+    return InputFile(address, address, form, found.size, found.version, store, key)
+
+
+def _matches(parts: list[str], patterns: list[str]) -> bool:
+    if not patterns:
+        return not parts
+    if patterns[0] == "**":
+        return any(_matches(parts[n:], patterns[1:]) for n in range(len(parts) + 1))
+    return bool(parts) and fnmatchcase(parts[0], patterns[0]) and _matches(parts[1:], patterns[1:])

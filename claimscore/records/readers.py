@@ -65,9 +65,9 @@ def file_errors(file: InputFile) -> Iterator[None]:
     except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
         raise InputError(f"{file.name}: broken gzip file: {exc}") from exc
     except (OSError, pl.exceptions.PolarsError) as exc:
-        if file.remote is not None:
+        if file.store is not None:
             file.check_unchanged()
-        if file.remote is not None and isinstance(exc, OSError):
+        if file.store is not None and isinstance(exc, OSError):
             raise InputError(
                 f"{file.name}: it cannot be read as Parquet from there (a server must answer to "
                 "ranges); download it first"

@@ -25,8 +25,8 @@ from claimscore.metrics.summac.tables import Images, read_images, stack_histogra
 from claimscore.pipeline.encoders.protocols import PairClassifier
 from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.passes.pair_nli import BLOCK_NLI_PASS
+from claimscore.records.columns import in_first_half
 from claimscore.records.files import find_files
-from claimscore.records.halves import in_first_half
 from claimscore.records.readers import place, read
 from claimscore.tables import TABLES
 from claimscore.training.inconsistent import make_negatives

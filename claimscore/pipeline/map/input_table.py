@@ -177,7 +177,7 @@ def _parquet_frames(files: tuple[InputFile, ...], columns: list[str]) -> Iterato
         file.check_unchanged()
         scan = pl.scan_parquet(file.where, glob=False).select(columns)
         with file_errors(file):
-            if file.remote is None:  # a stream of batches would run ahead of its reader
+            if file.store is None:  # a stream of batches would run ahead of its reader
                 yield from _slices(scan)
             else:  # and each slice would fetch its whole row group again
                 yield from scan.collect_batches(chunk_size=READ_ROWS, maintain_order=True)

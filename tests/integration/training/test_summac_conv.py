@@ -18,7 +18,7 @@ from claimscore.metrics import load_metric, summac_conv
 from claimscore.metrics.summac.convolution import bin_edges
 from claimscore.metrics.summac.weights import load_weights
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
-from claimscore.records.halves import in_first_half
+from claimscore.records.columns import in_first_half
 from claimscore.training.summac_conv import (
     ConvModel,
     Progress,

@@ -16,7 +16,7 @@ from claimscore.errors import ConfigError, InputError
 from claimscore.pipeline.encoders.protocols import ModelInfo
 from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.passes.pair_nli import BLOCK_NLI_PASS
-from claimscore.records.halves import in_first_half
+from claimscore.records.columns import in_first_half
 from claimscore.runs import RunDirectory
 from claimscore.tables import TABLES
 from claimscore.training.summac_conv import SummaCTrainingConfig, cut_need, train_summac_conv

@@ -10,7 +10,7 @@ import pytest
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.published import SUMMAC_TEST, summac_figure
 from claimscore.evaluation.summac_benchmark import SummacConfig, SummacResult, summac_benchmark
-from claimscore.records.halves import in_first_half
+from claimscore.records.columns import in_first_half
 from claimscore.stats.classification import balanced_accuracy, best_threshold, roc_auc
 from tests.support.rated_tables import labelled_rows, write_jsonl
 

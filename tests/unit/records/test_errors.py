@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError, InputError
-from claimscore.records import ids, prepare
+from claimscore.records import dataset, prepare
 from claimscore.records.dataset import MAX_COLUMNS
 
 OK = b'{"id": "a", "summary_a": "x", "summary_b": "y"}\n'
@@ -413,7 +413,7 @@ def test_control_characters_do_not_reach_the_terminal(tmp_path: Path) -> None:
 
 def test_many_batches_of_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first duplicate in input order is named, whatever batch it is in."""
-    monkeypatch.setattr(ids, "_BATCH", 3)
+    monkeypatch.setattr(dataset, "_BATCH", 3)
     names = [*range(10), 7, 2]
     (tmp_path / "r.csv").write_text("id,x\n" + "".join(f"{n},y\n" for n in names))
     message = refused(str(tmp_path / "r.csv"), tmp_path, required={})
@@ -437,7 +437,7 @@ def test_full_disk_of_the_id_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_id_list_that_breaks_on_the_way(tmp_path: Path) -> None:
     """Say, a disk that fills up: one line, and the scratch file goes."""
-    with ids.IdIndex(tmp_path) as index:
+    with dataset.IdIndex(tmp_path) as index:
         index.add("a", 0, 1)
         index._database.execute("DROP TABLE ids")
         with pytest.raises(ConfigError, match="the list of ids could not be kept: no such table"):

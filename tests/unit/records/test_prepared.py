@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from claimscore.records import Prepared, keep, prepare, recall
-from claimscore.records import prepared as prepared_module
+from claimscore.records import dataset as dataset_module
 
 REQUIRED = {"ds": ("summary_a", "summary_b")}
 
@@ -86,5 +86,5 @@ def test_another_version_looks_itself(
     source: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may refuse more, or count otherwise."""
-    monkeypatch.setattr(prepared_module, "__version__", "0.0.0")
+    monkeypatch.setattr(dataset_module, "__version__", "0.0.0")
     assert recall(str(source), REQUIRED, state) is None
