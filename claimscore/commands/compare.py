@@ -71,7 +71,7 @@ def compare(
     """
     from claimscore.console.progress import counts_display
     from claimscore.evaluation.compare.comparison import CompareConfig, compare
-    from claimscore.evaluation.compare.output import (
+    from claimscore.evaluation.compare.comparison_json import (
         check_differences_path,
         to_json,
         write_differences,

@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 
 from claimscore import tables
-from claimscore.evaluation.compare.cells import LABELS
 from claimscore.evaluation.compare.comparison import CompareConfig, Comparison, compare
+from claimscore.pipeline.encoders.protocols import NLI_LABELS as LABELS
 from claimscore.runs import RunDirectory
 
 Values = Mapping[str, Sequence[float | None]]

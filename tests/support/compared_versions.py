@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from claimscore.evaluation.compare.cells import LABELS
+from claimscore.pipeline.encoders.protocols import NLI_LABELS as LABELS
 from tests.support.compared_runs import write_run
 
 E, N, C = LABELS

@@ -1,5 +1,6 @@
 """Two runs that share ids: which scores moved, which claims changed, which labels flipped.
 
-`source` reads, `statistics` and `matching` compute, `comparison` puts them together, `sections`,
-`display` and `output` show.
+`compared_run` reads a run; `run_differences`, `claim_matching` and `nli_cells` compare scores,
+claims and labels; `comparison` puts them together; `comparison_tables` and `comparison_json`
+show them.
 """

@@ -5,44 +5,45 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import string
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from claimscore.config import path_or_address
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.compare.cells import LabelAgreement, label_agreement
-from claimscore.evaluation.compare.details import RecordDetail, record_details
-from claimscore.evaluation.compare.differing import (
-    DataDifference,
-    SettingDifference,
-    data_differences,
-    setting_differences,
-)
-from claimscore.evaluation.compare.scores import (
-    MetricDifference,
-    Move,
-    Paired,
-    by_group,
-    corrected,
-    metric_difference,
-    most_moved,
-    paired_scores,
-)
-from claimscore.evaluation.compare.similarity import (
+from claimscore.evaluation.compare.claim_matching import (
+    BATCH,
+    UNIT_TABLES,
+    Agreement,
     EmbeddingSimilarity,
     Similarity,
     TrigramSimilarity,
-)
-from claimscore.evaluation.compare.source import Source, groups, open_source
-from claimscore.evaluation.compare.units import (
-    BATCH,
-    TABLES,
-    Agreement,
     agreements,
     identical,
+    match_units,
     read_units,
+)
+from claimscore.evaluation.compare.compared_run import ComparedRun, groups, open_run
+from claimscore.evaluation.compare.nli_cells import (
+    LabelAgreement,
+    RecordCells,
+    compared_cells,
+    label_agreement,
+)
+from claimscore.evaluation.compare.run_differences import (
+    DataDifference,
+    MetricDifference,
+    Move,
+    PairedScores,
+    SettingDifference,
+    by_group,
+    corrected,
+    data_differences,
+    metric_difference,
+    most_moved,
+    paired_scores,
+    setting_differences,
 )
 from claimscore.pipeline.encoders.protocols import Embedder
 from claimscore.runs import retry_if_compacted
@@ -50,7 +51,7 @@ from claimscore.runs import retry_if_compacted
 #: So many ids that one run lacks are named.
 NAMED_IDS = 5
 
-LABELS = string.ascii_uppercase
+RUN_LABELS = string.ascii_uppercase
 
 OnTexts = Callable[[int, int], None]
 
@@ -70,14 +71,11 @@ class CompareConfig:
     def __post_init__(self) -> None:
         if len(self.runs) < 2:
             raise ConfigError("name at least two runs to compare; the first is the baseline")
-        if len(self.runs) > len(LABELS):
-            raise ConfigError(f"at most {len(LABELS)} runs are compared at once")
-        if self.samples < 1:
-            raise ConfigError(f"--samples must be at least 1, not {self.samples}")
-        if self.seed < 0:
-            raise ConfigError(f"--seed must be at least 0, not {self.seed}")
-        if self.top < 0:
-            raise ConfigError(f"--top must be at least 0, not {self.top}")
+        if len(self.runs) > len(RUN_LABELS):
+            raise ConfigError(f"at most {len(RUN_LABELS)} runs are compared at once")
+        for name, least in (("samples", 1), ("seed", 0), ("top", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"--{name} must be at least {least}, not {getattr(self, name)}")
         if self.threshold is not None and not 0 < self.threshold <= 1:
             raise ConfigError(f"--threshold must be above 0 and at most 1, not {self.threshold}")
 
@@ -89,12 +87,26 @@ class MissingIds(NamedTuple):
     first: tuple[str, ...]
 
 
+class RecordDetail(NamedTuple):
+    """A record that moved: by which metrics, and the texts, claims and labels behind it.
+
+    `texts` are the columns of the record that differ, as text. `units` has rows of
+    `claim_matching.MATCH_SCHEMA` a table (claims, facts).
+    """
+
+    id: str
+    moves: tuple[Move, ...]
+    texts: tuple[str, ...]
+    units: Mapping[str, pl.DataFrame]
+    cells: tuple[RecordCells, ...]
+
+
 @dataclasses.dataclass(frozen=True)
 class RunComparison:
     """One run against the baseline: `b` and `a`."""
 
-    a: Source
-    b: Source
+    a: ComparedRun
+    b: ComparedRun
     n_shared: int
     only_a: MissingIds
     only_b: MissingIds
@@ -108,7 +120,7 @@ class RunComparison:
     records: tuple[RecordDetail, ...]
     agreement: tuple[Agreement, ...]
     labels: tuple[LabelAgreement, ...]
-    paired: tuple[Paired, ...]
+    paired: tuple[PairedScores, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +128,7 @@ class Comparison:
     """All runs against the first; `similarity` says how reworded claims are found."""
 
     config: CompareConfig
-    sources: tuple[Source, ...]
+    sources: tuple[ComparedRun, ...]
     runs: tuple[RunComparison, ...]
     similarity: str
     threshold: float
@@ -124,20 +136,21 @@ class Comparison:
     @property
     def family(self) -> int:
         """How many p-values of the metrics' table are corrected together."""
-        rows = (row for run in self.runs for row in run.metrics)
-        return sum(row.difference.p_bootstrap is not None for row in rows)
+        return _n_tested(row for run in self.runs for row in run.metrics)
 
     @property
     def group_family(self) -> int:
-        rows = (row for run in self.runs for row in run.groups)
-        return sum(row.difference.p_bootstrap is not None for row in rows)
+        """The same of the groups' table."""
+        return _n_tested(row for run in self.runs for row in run.groups)
+
+
+def _n_tested(rows: Iterator[MetricDifference]) -> int:
+    return sum(row.difference.p_bootstrap is not None for row in rows)
 
 
 @retry_if_compacted
 def compare(
-    config: CompareConfig,
-    embedder: Embedder | None = None,
-    on_texts: OnTexts | None = None,
+    config: CompareConfig, embedder: Embedder | None = None, on_texts: OnTexts | None = None
 ) -> Comparison:
     """Compare every run with the first.
 
@@ -145,37 +158,19 @@ def compare(
     `on_texts` hears how many of how many texts it has done. `ConfigError` where a run cannot be
     read or has not what was asked for, `InputError` where two runs share no id.
     """
-    similarity = _similarity(config, embedder, on_texts)
-    sources = [
-        open_source(label, path_or_address(run))
-        for label, run in zip(LABELS, config.runs, strict=False)
-    ]
-    _check_metrics(config, sources)
-    parts = [_compare(config, sources[0], other, similarity) for other in sources[1:]]
-    return Comparison(
-        config,
-        tuple(sources),
-        tuple(_corrected(parts)),
-        similarity.name,
-        similarity.threshold,
-    )
-
-
-def _similarity(
-    config: CompareConfig, embedder: Embedder | None, on_texts: OnTexts | None
-) -> Similarity:
     given = {} if config.threshold is None else {"threshold": config.threshold}
-    if embedder is None:
-        return TrigramSimilarity(**given)
-    return EmbeddingSimilarity(embedder, **given, on_texts=on_texts)
-
-
-def _check_metrics(config: CompareConfig, sources: Sequence[Source]) -> None:
-    for metric in config.metrics:
-        for source in sources:
-            if metric not in source.metrics:
-                known = ", ".join(source.metrics) or "none"
-                raise ConfigError(f"{source.path}: no scores of {metric}; there are: {known}")
+    similarity: Similarity = TrigramSimilarity(**given)
+    if embedder is not None:
+        similarity = EmbeddingSimilarity(embedder, **given, on_texts=on_texts)
+    paths = map(path_or_address, config.runs)
+    sources = [open_run(label, path) for label, path in zip(RUN_LABELS, paths, strict=False)]
+    for metric, source in itertools.product(config.metrics, sources):
+        if metric not in source.metrics:
+            known = ", ".join(source.metrics) or "none"
+            raise ConfigError(f"{source.path}: no scores of {metric}; there are: {known}")
+    parts = [_compare(config, sources[0], other, similarity) for other in sources[1:]]
+    runs = tuple(_corrected(parts))
+    return Comparison(config, tuple(sources), runs, similarity.name, similarity.threshold)
 
 
 def _corrected(parts: Sequence[RunComparison]) -> Iterator[RunComparison]:
@@ -190,7 +185,9 @@ def _corrected(parts: Sequence[RunComparison]) -> Iterator[RunComparison]:
         )
 
 
-def _compare(config: CompareConfig, a: Source, b: Source, similarity: Similarity) -> RunComparison:
+def _compare(
+    config: CompareConfig, a: ComparedRun, b: ComparedRun, similarity: Similarity
+) -> RunComparison:
     ids = a.ids.filter(a.ids.is_in(b.ids.implode()))
     if ids.is_empty():
         raise InputError(
@@ -208,40 +205,88 @@ def _compare(config: CompareConfig, a: Source, b: Source, similarity: Similarity
     moves = [most_moved(one, config.top) for one in paired]
     data = data_differences(a, b, ids)
     return RunComparison(
-        a,
-        b,
-        ids.len(),
-        _missing(a, b),
-        _missing(b, a),
-        tuple(setting_differences(a, b)),
-        tuple(data),
-        tuple(metric_difference(one, *drawn) for one in paired),
-        tuple(metric for metric in a.metrics if metric not in b.metrics),
-        tuple(metric for metric in b.metrics if metric not in a.metrics),
-        tuple(of_groups),
-        tuple(move for of_metric in moves for move in of_metric),
-        tuple(record_details(a, b, moves, data, similarity)),
-        tuple(row for table in TABLES for row in agreements(a, b, table, ids, similarity)),
-        tuple(_label_agreements(a, b, ids, data)),
-        tuple(paired),
+        a=a,
+        b=b,
+        n_shared=ids.len(),
+        only_a=_missing(a, b),
+        only_b=_missing(b, a),
+        settings=tuple(setting_differences(a, b)),
+        data=tuple(data),
+        metrics=tuple(metric_difference(one, *drawn) for one in paired),
+        only_metrics_a=tuple(metric for metric in a.metrics if metric not in b.metrics),
+        only_metrics_b=tuple(metric for metric in b.metrics if metric not in a.metrics),
+        groups=tuple(of_groups),
+        moves=tuple(itertools.chain.from_iterable(moves)),
+        records=tuple(_details(a, b, moves, data, similarity)),
+        agreement=tuple(
+            row for table in UNIT_TABLES for row in agreements(a, b, table, ids, similarity)
+        ),
+        labels=tuple(_label_agreements(a, b, ids, data)),
+        paired=tuple(paired),
     )
 
 
-def _example(source: Source) -> str:
-    return f"{source.ids[0]!r} in {source.label}" if source.n_records else f"none in {source.label}"
+def _example(run: ComparedRun) -> str:
+    return f"{run.ids[0]!r} in {run.label}" if run.n_records else f"none in {run.label}"
 
 
-def _missing(a: Source, b: Source) -> MissingIds:
+def _missing(a: ComparedRun, b: ComparedRun) -> MissingIds:
     """Ids of `a` that `b` lacks."""
     alone = a.ids.filter(~a.ids.is_in(b.ids.implode()))
     return MissingIds(alone.len(), tuple(alone.head(NAMED_IDS).to_list()))
 
 
+def _details(
+    a: ComparedRun,
+    b: ComparedRun,
+    moves: Sequence[Sequence[Move]],
+    data: Sequence[DataDifference],
+    similarity: Similarity,
+) -> Iterator[RecordDetail]:
+    """The records of all metrics: those that moved most of each first, then the second of each."""
+    ranked = itertools.chain.from_iterable(itertools.zip_longest(*moves))
+    by_id: dict[str, list[Move]] = {move.id: [] for move in ranked if move}
+    for move in itertools.chain.from_iterable(moves):
+        by_id[move.id].append(move)
+    ids = pl.Series("id", list(by_id), dtype=pl.String)
+    if ids.is_empty():
+        return
+    units = {table: [read_units(run, table, ids) for run in (a, b)] for table in UNIT_TABLES}
+    matches = {
+        table: match_units(one.drop("sentence"), other.drop("sentence"), similarity)
+        for table, (one, other) in units.items()
+    }
+    records = [_records(run, ids) for run in (a, b)]
+    cells = compared_cells(a, b, ids, units["claims"], matches["claims"], records)
+    differing = [column.column for column in data if column.n_differ]
+    for record, of_record in by_id.items():
+        one, other = (rows.get(record, {}) for rows in records)
+        yield RecordDetail(
+            record,
+            tuple(of_record),
+            tuple(column for column in differing if one.get(column) != other.get(column)),
+            {
+                table: rows.filter(pl.col("id") == record)
+                for table, rows in matches.items()
+                if len(rows)
+            },
+            tuple(cells.get(record, ())),
+        )
+
+
+def _records(run: ComparedRun, ids: pl.Series) -> dict[str, dict[str, Any]]:
+    rows = run.table("records")
+    if rows is None:
+        return {}
+    found = rows.filter(pl.col("id").is_in(ids.implode())).collect()
+    return {row["id"]: row for row in found.iter_rows(named=True)}
+
+
 def _label_agreements(
-    a: Source, b: Source, ids: pl.Series, data: Sequence[DataDifference]
+    a: ComparedRun, b: ComparedRun, ids: pl.Series, data: Sequence[DataDifference]
 ) -> Iterator[LabelAgreement]:
     """Over the records with the same claims; for blocks of texts, if the texts are the same."""
-    same: dict[str, pl.Series] = {"nli": _same_units(a, b, ids)}
+    same: dict[str, pl.Series] = {"nli": _same_claims(a, b, ids)}
     if not data:
         same["block_nli"] = ids
     for table, records in same.items():
@@ -250,14 +295,14 @@ def _label_agreements(
             yield found
 
 
-def _same_units(a: Source, b: Source, ids: pl.Series) -> pl.Series:
+def _same_claims(a: ComparedRun, b: ComparedRun, ids: pl.Series) -> pl.Series:
     """The records of which both runs have the same claims on every side."""
     if a.table("nli") is None or b.table("nli") is None:
         return ids.clear()
     parts = [ids.clear()]
     for start in range(0, ids.len(), BATCH):
         some = ids.slice(start, BATCH)
-        units = [read_units(source, "claims", some) for source in (a, b)]
+        units = [read_units(run, "claims", some) for run in (a, b)]
         sides = pl.concat([one.select("id", "side") for one in units]).unique()
         unequal = sides.join(identical(*units), on=["id", "side"], how="anti")["id"]
         parts.append(some.filter(~some.is_in(unequal.implode())))

@@ -12,15 +12,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from claimscore.evaluation.compare.cells import Flip, RecordCells
-from claimscore.evaluation.compare.comparison import Comparison, RunComparison
-from claimscore.evaluation.compare.details import RecordDetail
-from claimscore.evaluation.compare.sections import (
+from claimscore.evaluation.compare.comparison import Comparison, RecordDetail, RunComparison
+from claimscore.evaluation.compare.comparison_tables import (
     method_notes,
     move_cells,
     sections_of,
     source_lines,
 )
+from claimscore.evaluation.compare.nli_cells import Flip, RecordCells
 from claimscore.evaluation.display import PIPED_WIDTH
 from claimscore.evaluation.result import Section
 

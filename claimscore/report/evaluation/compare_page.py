@@ -7,11 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from claimscore.evaluation.compare.cells import Flip, RecordCells
-from claimscore.evaluation.compare.comparison import Comparison, RunComparison
-from claimscore.evaluation.compare.details import RecordDetail
-from claimscore.evaluation.compare.scores import MetricDifference
-from claimscore.evaluation.compare.sections import (
+from claimscore.evaluation.compare.compared_run import ComparedRun
+from claimscore.evaluation.compare.comparison import Comparison, RecordDetail, RunComparison
+from claimscore.evaluation.compare.comparison_tables import (
     agreement_section,
     groups_section,
     labels_section,
@@ -22,7 +20,8 @@ from claimscore.evaluation.compare.sections import (
     settings_section,
     tests_section,
 )
-from claimscore.evaluation.compare.source import Source
+from claimscore.evaluation.compare.nli_cells import Flip, RecordCells
+from claimscore.evaluation.compare.run_differences import MetricDifference
 from claimscore.report.evaluation.evaluation_page import (
     Block,
     Chart,
@@ -91,14 +90,14 @@ def write_compare_page(found: Comparison, path: Path, command: str) -> None:
     )
 
 
-def _source_link(source: Source, page: Path) -> SourceLink:
+def _source_link(source: ComparedRun, page: Path) -> SourceLink:
     is_run = source.directory is not None
     what = f"{source.label}, the baseline" if source.label == "A" else source.label
     link = run_link(source.path, page) if is_run else None
     return SourceLink(what, str(source.path), is_run, link)
 
 
-def _notices(*sources: Source) -> tuple[str, ...]:
+def _notices(*sources: ComparedRun) -> tuple[str, ...]:
     return tuple(f"{source.label}: {notice}" for source in sources for notice in source.notices)
 
 

@@ -7,28 +7,28 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from claimscore.evaluation.compare.cells import (
-    LABELS,
-    Cell,
-    Judged,
+from claimscore.evaluation.compare.compared_run import open_run
+from claimscore.evaluation.compare.nli_cells import (
+    CellTexts,
+    JudgedLabel,
     block_texts,
     compare_cells,
     label_agreement,
     record_cells,
 )
-from claimscore.evaluation.compare.source import open_source
+from claimscore.pipeline.encoders.protocols import NLI_LABELS
 from tests.support.compared_runs import write_run
 
-E, N, C = LABELS
+E, N, C = NLI_LABELS
 
 
-def judged(label: str) -> Judged:
-    return Judged(label, (1.0, 0.0, 0.0))
+def judged(label: str) -> JudgedLabel:
+    return JudgedLabel(label, (1.0, 0.0, 0.0))
 
 
-def cells(**labels: str) -> dict[Cell, Judged]:
+def cells(**labels: str) -> dict[CellTexts, JudgedLabel]:
     """`ab=label` is the pair of texts a and b."""
-    return {Cell("a", pair[0], "b", pair[1]): judged(label) for pair, label in labels.items()}
+    return {CellTexts("a", pair[0], "b", pair[1]): judged(label) for pair, label in labels.items()}
 
 
 def test_only_other_labels_of_the_same_texts_flip():
@@ -59,10 +59,10 @@ def run(tmp_path: Path) -> Path:
 def test_cells_of_a_run_are_found_by_their_texts(run: Path):
     """A cell whose text is not known is left out, not guessed."""
     texts = {"r": {("a", 0): "p", ("b", 0): "q"}, "s": {}}
-    found = record_cells(open_source("A", run), "nli", texts)
+    found = record_cells(open_run("A", run), "nli", texts)
     assert {cell: judged.label for cell, judged in found["r"].items()} == {
-        Cell("a", "p", "b", "q"): E,
-        Cell("b", "q", "a", "p"): C,
+        CellTexts("a", "p", "b", "q"): E,
+        CellTexts("b", "q", "a", "p"): C,
     }
     assert "s" not in found
 
@@ -71,7 +71,7 @@ def test_labels_of_the_same_places(run: Path, tmp_path: Path):
     """A table of labels against labels, over the records that are named."""
     labels = {("r", "a", 0, "b", 0): E, ("r", "a", 1, "b", 0): C, ("s", "a", 0, "b", 0): C}
     other = write_run(tmp_path / "other", ["r", "s"], labels=labels)
-    sources = open_source("A", run), open_source("B", other)
+    sources = open_run("A", run), open_run("B", other)
     found = label_agreement(*sources, "nli", pl.Series(["r"]))
     assert found is not None
     assert found.counts == {(E, E): 1, (N, C): 1}

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.compare.cells import LABELS
-from claimscore.evaluation.compare.output import difference_rows
+from claimscore.evaluation.compare.comparison_json import difference_rows
+from claimscore.pipeline.encoders.protocols import NLI_LABELS as LABELS
 from claimscore.runs import RunDirectory
 from claimscore.tables import SCORES
 from tests.support.compared_runs import compared, score_rows, write_run

@@ -9,8 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claimscore.evaluation.compare.matching import MATCH_SCHEMA, UNIT_SCHEMA, match_units
-from claimscore.evaluation.compare.similarity import TrigramSimilarity
+from claimscore.evaluation.compare.claim_matching import (
+    MATCH_SCHEMA,
+    UNIT_SCHEMA,
+    TrigramSimilarity,
+    match_units,
+)
 
 Units = Mapping[tuple[str, str], Sequence[str]]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from claimscore.evaluation.compare.output import to_json
+from claimscore.evaluation.compare.comparison_json import to_json
 from tests.support.compared_runs import compared
 
 

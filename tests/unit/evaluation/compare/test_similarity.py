@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claimscore.evaluation.compare.similarity import (
+from claimscore.evaluation.compare.claim_matching import (
     EmbeddingSimilarity,
-    Group,
+    TextGroups,
     TrigramSimilarity,
     normalised,
 )
@@ -40,12 +40,12 @@ class Letters:
         return np.array([[text.count(c) for c in "abc"] for text in texts], dtype=np.float32)
 
 
-def group(*texts: str, groups: Sequence[int] | None = None) -> Group:
+def group(*texts: str, groups: Sequence[int] | None = None) -> TextGroups:
     numbers = groups if groups is not None else [0] * len(texts)
-    return Group(texts, np.array(numbers, dtype=np.int64))
+    return TextGroups(texts, np.array(numbers, dtype=np.int64))
 
 
-def found(similarity: Any, a: Group, b: Group) -> dict[tuple[int, int], float]:
+def found(similarity: Any, a: TextGroups, b: TextGroups) -> dict[tuple[int, int], float]:
     alike = similarity.alike(a, b)
     pairs = zip(alike.a.tolist(), alike.b.tolist(), strict=True)
     return dict(zip(pairs, alike.similarity.tolist(), strict=True))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Iterator
 
-from claimscore.evaluation.compare.cells import LABELS, LabelAgreement
+from claimscore.evaluation.compare.claim_matching import Agreement
 from claimscore.evaluation.compare.comparison import Comparison, RunComparison
-from claimscore.evaluation.compare.scores import MetricDifference, Move
-from claimscore.evaluation.compare.units import Agreement
+from claimscore.evaluation.compare.nli_cells import LabelAgreement
+from claimscore.evaluation.compare.run_differences import MetricDifference, Move
 from claimscore.evaluation.result import Section
+from claimscore.pipeline.encoders.protocols import NLI_LABELS
 from claimscore.stats.bootstrap import MOST_RESAMPLED
 from claimscore.stats.paired import ALPHA, EQUAL_WITHIN, LEVEL
 
@@ -37,10 +39,12 @@ def source_lines(found: Comparison) -> Iterator[str]:
 def settings_section(run: RunComparison) -> Section:
     """Settings, signatures and data that differ."""
     a, b = run.a.label, run.b.label
-    rows: list[tuple[str, ...]] = [
-        (one.name, _or_none(one.a), _or_none(one.b)) for one in run.settings
-    ]
-    notes = [] if rows else [_no_setting(run)]
+    rows = [(one.name, one.a or "not set", one.b or "not set") for one in run.settings]
+    notes = []
+    if not rows and run.a.settings and run.b.settings:
+        notes.append("no setting differs")
+    elif not rows:
+        notes.append("nothing differs in what the scores say of themselves (their signatures)")
     for column, n, why in run.data:
         if n is None:
             notes.append(f"column {column} of the records: {why}")
@@ -49,16 +53,6 @@ def settings_section(run: RunComparison) -> Section:
     if run.a.directory is None or run.b.directory is None:
         notes.append("claims and labels are compared of run directories only, not of score files")
     return Section(f"What differs: {a} and {b}", ("setting", a, b), rows, tuple(notes))
-
-
-def _or_none(value: str | None) -> str:
-    return "not set" if value is None else value
-
-
-def _no_setting(run: RunComparison) -> str:
-    if run.a.settings and run.b.settings:
-        return "no setting differs"
-    return "nothing differs in what the scores say of themselves (their signatures)"
 
 
 def means_section(run: RunComparison) -> Section:
@@ -73,49 +67,38 @@ def means_section(run: RunComparison) -> Section:
 def _means_row(row: MetricDifference, *first: str) -> tuple[str, ...]:
     found = row.difference
     places = digits(found.mean_a, found.mean_b)
+    difference = signed(found.mean, places)
+    if found.low is not None and found.high is not None:
+        difference += f" [{signed(found.low, places)}, {signed(found.high, places)}]"
     return (
         *(first or (row.metric,)),
         f"{found.n:,}",
         number(found.mean_a, places),
         number(found.mean_b, places),
-        _with_interval(row),
+        difference,
         p_value(row.holm_bootstrap),
         _VERDICTS[row.verdict] if found.n else found.reason or "",
     )
 
 
-def _with_interval(row: MetricDifference) -> str:
-    found = row.difference
-    places = digits(found.mean_a, found.mean_b)
-    if found.low is None or found.high is None:
-        return signed(found.mean, places)
-    low, high = (signed(bound, places) for bound in (found.low, found.high))
-    return f"{signed(found.mean, places)} [{low}, {high}]"
-
-
 def tests_section(run: RunComparison) -> Section:
     """Records up and down, the tests of ranks and signs, effect sizes."""
-    rows: list[tuple[str, ...]] = []
-    for row in run.metrics:
-        found = row.difference
-        rows.append(
-            (
-                row.metric,
-                f"{found.higher:,}",
-                f"{found.same:,}",
-                f"{found.lower:,}",
-                _both(found.p_sign, row.holm_sign),
-                _both(found.p_wilcoxon, row.holm_wilcoxon),
-                signed(found.d_z, 2),
-                signed(found.rank_biserial, 2),
-            )
+    rows = [
+        (
+            row.metric,
+            *(f"{n:,}" for n in (found.higher, found.same, found.lower)),
+            _both(found.p_sign, row.holm_sign),
+            _both(found.p_wilcoxon, row.holm_wilcoxon),
+            signed(found.d_z, 2),
+            signed(found.rank_biserial, 2),
         )
+        for row in run.metrics
+        for found in [row.difference]
+    ]
     header = ("metric", "higher", "same", "lower", "sign test", "Wilcoxon", "d_z", "rank-biserial")
+    title = f"Records that moved, {run.b.label} − {run.a.label}"
     return Section(
-        f"Records that moved, {run.b.label} − {run.a.label}",
-        header,
-        rows,
-        ("p-values are two-sided, then corrected by Holm in brackets",),
+        title, header, rows, ("p-values are two-sided, then corrected by Holm in brackets",)
     )
 
 
@@ -179,7 +162,7 @@ def _agreement_notes(run: RunComparison) -> Iterator[str]:
 
 def labels_section(run: RunComparison) -> Section:
     """Cells with the same label, and how labels changed."""
-    rows: list[tuple[str, ...]] = [
+    rows = [
         (
             row.table,
             f"{row.records:,}",
@@ -201,16 +184,15 @@ def labels_section(run: RunComparison) -> Section:
 
 
 def _changes(row: LabelAgreement) -> Iterator[str]:
-    for one in LABELS:
-        for other in LABELS:
-            n = row.counts.get((one, other), 0)
-            if n and one != other:
-                yield f"{n:,} {one} to {other}"
+    for one, other in itertools.permutations(NLI_LABELS, 2):
+        n = row.counts.get((one, other), 0)
+        if n:
+            yield f"{n:,} {one} to {other}"
 
 
 def moves_section(run: RunComparison) -> Section:
     """The records that moved most, metric by metric."""
-    rows: list[tuple[str, ...]] = [(move.metric, move.id, *move_cells(move)) for move in run.moves]
+    rows = [(move.metric, move.id, *move_cells(move)) for move in run.moves]
     a, b = run.a.label, run.b.label
     return Section("Moved most", ("metric", "record", a, b, f"{b} − {a}"), rows)
 
@@ -247,7 +229,11 @@ def method_notes(found: Comparison) -> Iterator[str]:
         "same"
     )
     parts = ((found.family, "difference"), (found.group_family, "difference in a group"))
-    families = [f"{n:,} {_plural(what, n)}" for n, what in parts if n]
+    families = [
+        f"{n:,} {what if n == 1 else what.replace('difference', 'differences')}"
+        for n, what in parts
+        if n
+    ]
     if families:
         yield (
             f"p (Holm): of the bootstrap, corrected together for all metrics and runs "
@@ -260,26 +246,18 @@ def method_notes(found: Comparison) -> Iterator[str]:
         )
 
 
-def _plural(noun: str, n: int) -> str:
-    return noun if n == 1 else noun.replace("difference", "differences", 1)
-
-
 def sections_of(found: Comparison, run: RunComparison) -> Iterator[Section]:
     """All tables of one run against the baseline that have something to show."""
     yield settings_section(run)
     yield means_section(run)
-    later: Sequence[Section] = (
+    later = (
         tests_section(run),
         groups_section(run, found.config.by or ""),
         agreement_section(run),
         labels_section(run),
         moves_section(run),
     )
-    yield from _filled(later)
-
-
-def _filled(sections: Iterable[Section]) -> Iterator[Section]:
-    return (section for section in sections if section.rows)
+    yield from (section for section in later if section.rows)
 
 
 def move_cells(move: Move) -> tuple[str, str, str]:

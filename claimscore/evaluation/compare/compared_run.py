@@ -24,7 +24,7 @@ _VALUES = {"id": pl.String(), "value": pl.Float64(), "reason": pl.String()}
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class ComparedRun:
     """One side of a comparison; `directory` is None for a file of scores.
 
     `metrics` are those that have scores, with all their signatures; `n_records` counts the
@@ -78,10 +78,10 @@ class Source:
         return [name for name in records.collect_schema().names() if name != "id"]
 
 
-def open_source(label: str, path: Path | str) -> Source:
+def open_run(label: str, path: Path | str) -> ComparedRun:
     """Read what a path names; `ConfigError` where it is no run directory and no file of scores."""
     if _is_run(path):
-        return _open_run(label, path)
+        return _read_run(label, path)
     if isinstance(path, Path) and not path.exists():
         raise ConfigError(f"{path}: there is no such run directory or file of scores")
     scores = _scan_scores(path)
@@ -90,7 +90,7 @@ def open_source(label: str, path: Path | str) -> Source:
         metrics = _metrics(scores)
     if ids.null_count():
         raise InputError(f"{path}: a row has no id")
-    return Source(label, path, scores, None, {}, metrics, ids)
+    return ComparedRun(label, path, scores, None, {}, metrics, ids)
 
 
 def _is_run(path: Path | str) -> bool:
@@ -98,7 +98,7 @@ def _is_run(path: Path | str) -> bool:
     return path.is_dir() if isinstance(path, Path) else not path.endswith(".parquet")
 
 
-def _open_run(label: str, path: Path | str) -> Source:
+def _read_run(label: str, path: Path | str) -> ComparedRun:
     directory = RunDirectory.reader(path)
     with damage_as_error(path):
         settings = directory.settings
@@ -110,7 +110,7 @@ def _open_run(label: str, path: Path | str) -> Source:
         scores = _scan_scores(directory.storage.address(name)) if has_scores else None
         metrics = _metrics(scores) if scores is not None else {}
         notices = tuple(_notices(directory, settings, scores, metrics, ids.len()))
-    return Source(label, path, scores, directory, settings, metrics, ids, notices)
+    return ComparedRun(label, path, scores, directory, settings, metrics, ids, notices)
 
 
 def _record_ids(directory: RunDirectory) -> pl.Series:
@@ -183,7 +183,7 @@ def _notices(
         yield f"unfinished: {scored:,} of its {n_records:,} records have scores"
 
 
-def groups(column: str, sources: Sequence[Source], ids: pl.Series) -> pl.DataFrame:
+def groups(column: str, sources: Sequence[ComparedRun], ids: pl.Series) -> pl.DataFrame:
     """Id and group of each of the ids: the column's value in the first source that has it.
 
     A missing value is null. `ConfigError` where no source has the column, and where its values

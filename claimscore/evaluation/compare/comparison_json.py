@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,21 @@ import polars as pl
 from claimscore import __version__
 from claimscore.atomic import write_bytes, write_text
 from claimscore.errors import ConfigError
-from claimscore.evaluation.compare.cells import Cell, Judged, RecordCells
-from claimscore.evaluation.compare.comparison import Comparison, MissingIds, RunComparison
-from claimscore.evaluation.compare.details import RecordDetail
-from claimscore.evaluation.compare.scores import MetricDifference, Move, Nulls
-from claimscore.evaluation.compare.source import Source
-from claimscore.evaluation.compare.units import Agreement
+from claimscore.evaluation.compare.claim_matching import Agreement
+from claimscore.evaluation.compare.compared_run import ComparedRun
+from claimscore.evaluation.compare.comparison import (
+    Comparison,
+    MissingIds,
+    RecordDetail,
+    RunComparison,
+)
+from claimscore.evaluation.compare.nli_cells import (
+    CellTexts,
+    JudgedLabel,
+    LabelAgreement,
+    RecordCells,
+)
+from claimscore.evaluation.compare.run_differences import MetricDifference
 from claimscore.stats.paired import ALPHA, EQUAL_WITHIN, LEVEL
 
 JSON = dict[str, Any]
@@ -26,28 +35,23 @@ JSON = dict[str, Any]
 FORMAT = 1
 
 DIFFERENCES_SCHEMA: dict[str, pl.DataType] = {
-    "baseline": pl.String(),
-    "run": pl.String(),
-    "id": pl.String(),
-    "metric": pl.String(),
-    "baseline_value": pl.Float64(),
-    "value": pl.Float64(),
-    "difference": pl.Float64(),
-    "baseline_reason": pl.String(),
-    "reason": pl.String(),
+    **dict.fromkeys(("baseline", "run", "id", "metric"), pl.String()),
+    **dict.fromkeys(("baseline_value", "value", "difference"), pl.Float64()),
+    **dict.fromkeys(("baseline_reason", "reason"), pl.String()),
 }
 
 
 def to_json(found: Comparison) -> JSON:
-    """Plain values; what cannot be computed is null, and its row says why."""
+    """Plain values; a value that cannot be computed is null, and its row says why."""
+    config = found.config
     return {
         "format": FORMAT,
         "claimscore": __version__,
         "baseline": _source(found.sources[0]),
         "method": {
             "level": LEVEL,
-            "samples": found.config.samples,
-            "seed": found.config.seed,
+            "samples": config.samples,
+            "seed": config.seed,
             "equal_within": EQUAL_WITHIN,
             "correction": "holm",
             "alpha": ALPHA,
@@ -55,20 +59,20 @@ def to_json(found: Comparison) -> JSON:
             "corrected_p_values_of_groups": found.group_family,
             "similarity": found.similarity,
             "threshold": found.threshold,
-            "by": found.config.by,
-            "top": found.config.top,
+            "by": config.by,
+            "top": config.top,
         },
         "runs": [_run(run) for run in found.runs],
     }
 
 
-def _source(source: Source) -> JSON:
+def _source(run: ComparedRun) -> JSON:
     return {
-        "label": source.label,
-        "path": str(source.path),
-        "records": source.n_records,
-        "metrics": list(source.metrics),
-        "notices": list(source.notices),
+        "label": run.label,
+        "path": str(run.path),
+        "records": run.n_records,
+        "metrics": list(run.metrics),
+        "notices": list(run.notices),
     }
 
 
@@ -76,13 +80,8 @@ def _run(run: RunComparison) -> JSON:
     return {
         **_source(run.b),
         "shared": run.n_shared,
-        "missing": {
-            "in_baseline": _missing(run.only_b),
-            "in_run": _missing(run.only_a),
-        },
-        "settings": [
-            {"name": name, "baseline": one, "run": other} for name, one, other in run.settings
-        ],
+        "missing": {"in_baseline": _missing(run.only_b), "in_run": _missing(run.only_a)},
+        "settings": [{"name": one.name, "baseline": one.a, "run": one.b} for one in run.settings],
         "data": [{"column": column, "differ": n, "reason": why} for column, n, why in run.data],
         "metrics_only_in_baseline": list(run.only_metrics_a),
         "metrics_only_in_run": list(run.only_metrics_b),
@@ -90,20 +89,7 @@ def _run(run: RunComparison) -> JSON:
         "groups": [{"group": row.group, **_difference(row)} for row in run.groups],
         "moved": [_record(record) for record in run.records],
         "agreement": [_agreement(row) for row in run.agreement],
-        "labels": [
-            {
-                "table": row.table,
-                "records": row.records,
-                "cells": row.cells,
-                "flipped": row.flipped,
-                "share_same": row.share_same,
-                "counts": [
-                    {"baseline": one, "run": other, "cells": n}
-                    for (one, other), n in row.counts.items()
-                ],
-            }
-            for row in run.labels
-        ],
+        "labels": [_labels(row) for row in run.labels],
     }
 
 
@@ -111,48 +97,40 @@ def _missing(ids: MissingIds) -> JSON:
     return {"count": ids.n, "first": list(ids.first)}
 
 
+def _attributes(row: object, *names: str) -> JSON:
+    """Attributes that have the same name in the object."""
+    return {name: getattr(row, name) for name in names}
+
+
 def _difference(row: MetricDifference) -> JSON:
-    found = row.difference
+    found, nulls = row.difference, row.nulls
     return {
         "metric": row.metric,
         "n": found.n,
         "baseline_mean": found.mean_a,
         "mean": found.mean_b,
         "difference": found.mean,
-        "low": found.low,
-        "high": found.high,
-        "higher": found.higher,
-        "same": found.same,
-        "lower": found.lower,
-        "p_bootstrap": found.p_bootstrap,
-        "p_sign": found.p_sign,
-        "p_wilcoxon": found.p_wilcoxon,
+        **_attributes(found, "low", "high", "higher", "same", "lower"),
+        **_attributes(found, "p_bootstrap", "p_sign", "p_wilcoxon"),
         "p_bootstrap_holm": row.holm_bootstrap,
         "p_sign_holm": row.holm_sign,
         "p_wilcoxon_holm": row.holm_wilcoxon,
-        "d_z": found.d_z,
-        "rank_biserial": found.rank_biserial,
+        **_attributes(found, "d_z", "rank_biserial"),
         "verdict": row.verdict,
         "reason": found.reason,
-        "nulls": _nulls(row.nulls),
-    }
-
-
-def _nulls(nulls: Nulls) -> JSON:
-    return {
-        "baseline": nulls.a,
-        "run": nulls.b,
-        "either": nulls.either,
-        "baseline_reasons": dict(nulls.reasons_a),
-        "run_reasons": dict(nulls.reasons_b),
+        "nulls": {
+            "baseline": nulls.a,
+            "run": nulls.b,
+            "either": nulls.either,
+            "baseline_reasons": dict(nulls.reasons_a),
+            "run_reasons": dict(nulls.reasons_b),
+        },
     }
 
 
 def _agreement(row: Agreement) -> JSON:
     return {
-        "table": row.table,
-        "side": row.side,
-        "records": row.records,
+        **_attributes(row, "table", "side", "records"),
         "only_in_baseline": row.records_a,
         "only_in_run": row.records_b,
         "identical_records": row.identical,
@@ -161,50 +139,41 @@ def _agreement(row: Agreement) -> JSON:
         "units": row.units_b,
         "baseline_per_sentence": row.per_sentence_a,
         "per_sentence": row.per_sentence_b,
-        "same": row.same,
-        "normalised": row.normalised,
-        "changed": row.changed,
-        "vanished": row.vanished,
-        "appeared": row.appeared,
-        "share_same": row.share_same,
-        "share_matched": row.share_matched,
+        **_attributes(row, "same", "normalised", "changed", "vanished", "appeared"),
+        **_attributes(row, "share_same", "share_matched"),
     }
 
 
+def _labels(row: LabelAgreement) -> JSON:
+    counts = [{"baseline": one, "run": other, "cells": n} for (one, other), n in row.counts.items()]
+    names = ("table", "records", "cells", "flipped", "share_same")
+    return {**_attributes(row, *names), "counts": counts}
+
+
 def _record(record: RecordDetail) -> JSON:
+    moves = (
+        {"metric": move.metric, "baseline": move.a, "run": move.b, "difference": move.difference}
+        for move in record.moves
+    )
+    units = {table: rows.to_dicts() for table, rows in record.units.items()}
     return {
         "id": record.id,
-        "moves": [_move(move) for move in record.moves],
+        "moves": list(moves),
         "texts_differ": list(record.texts),
         "units": {
-            table: [_unit(row) for row in rows.iter_rows(named=True) if row["kind"] != "same"]
-            for table, rows in record.units.items()
+            table: [_unit(row) for row in rows if row["kind"] != "same"]
+            for table, rows in units.items()
         },
         "same_units": {
-            table: rows.filter(pl.col("kind") == "same").height
-            for table, rows in record.units.items()
+            table: sum(row["kind"] == "same" for row in rows) for table, rows in units.items()
         },
         "cells": [_cells(cells) for cells in record.cells],
     }
 
 
-def _move(move: Move) -> JSON:
-    return {
-        "metric": move.metric,
-        "baseline": move.a,
-        "run": move.b,
-        "difference": move.difference,
-    }
-
-
-def _unit(row: JSON) -> JSON:
-    return {
-        "side": row["side"],
-        "kind": row["kind"],
-        "baseline": row["a"],
-        "run": row["b"],
-        "similarity": row["similarity"],
-    }
+def _unit(row: Mapping[str, Any]) -> JSON:
+    both = {"baseline": row["a"], "run": row["b"]}
+    return {"side": row["side"], "kind": row["kind"], **both, "similarity": row["similarity"]}
 
 
 def _cells(cells: RecordCells) -> JSON:
@@ -224,23 +193,17 @@ def _cells(cells: RecordCells) -> JSON:
     }
 
 
-def _cell(cell: Cell, judged: Judged) -> JSON:
-    return {
-        **cell._asdict(),
-        "label": judged.label,
-        "probabilities": [round(p, 6) for p in judged.probabilities],
-    }
+def _cell(cell: CellTexts, judged: JudgedLabel) -> JSON:
+    probabilities = [round(p, 6) for p in judged.probabilities]
+    return {**cell._asdict(), "label": judged.label, "probabilities": probabilities}
 
 
 def difference_rows(found: Comparison) -> pl.DataFrame:
     """A row a run, metric and shared record; null scores with their reasons."""
-    return pl.concat([pl.DataFrame(schema=DIFFERENCES_SCHEMA), *_frames(found)])
-
-
-def _frames(found: Comparison) -> Iterator[pl.DataFrame]:
+    parts = [pl.DataFrame(schema=DIFFERENCES_SCHEMA)]
     for run in found.runs:
-        for paired in run.paired:
-            yield paired.rows.select(
+        parts += [
+            paired.rows.select(
                 pl.lit(str(run.a.path)).alias("baseline"),
                 pl.lit(str(run.b.path)).alias("run"),
                 "id",
@@ -251,6 +214,9 @@ def _frames(found: Comparison) -> Iterator[pl.DataFrame]:
                 pl.col("a_reason").alias("baseline_reason"),
                 pl.col("b_reason").alias("reason"),
             )
+            for paired in run.paired
+        ]
+    return pl.concat(parts)
 
 
 def check_differences_path(path: Path) -> None:

@@ -1,0 +1,286 @@
+"""The differences of two runs: their settings and data, and their scores metric by metric."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from claimscore.evaluation.compare.compared_run import ComparedRun
+from claimscore.runs import damage_as_error
+from claimscore.stats.paired import (
+    EQUAL_WITHIN,
+    Difference,
+    Verdict,
+    holm,
+    paired_difference,
+    verdict,
+)
+
+#: One row a shared record: both values, and why a value is null or missing.
+PAIRED_SCHEMA: dict[str, pl.DataType] = {
+    "id": pl.String(),
+    **dict.fromkeys(("a", "b", "difference"), pl.Float64()),
+    **dict.fromkeys(("a_reason", "b_reason"), pl.String()),
+}
+
+#: The reason of a record that has no row of the metric at all.
+NO_ROW = "no row of this metric"
+NO_REASON = "no reason given"
+
+#: So many different reasons are counted by name, the most frequent first.
+MAX_REASONS = 5
+
+#: The settings of a run that people change first; others follow.
+_FIRST = ("records", "prompts", "llm", "texts", "nli", "embedder", "token_encoder")
+
+#: The size of a piece of work says nothing about the numbers.
+_LEFT_OUT = frozenset(("chunk_records",))
+
+
+class SettingDifference(NamedTuple):
+    """A setting by its name in run.toml (without `additive.`) or in a signature; None: not set."""
+
+    name: str
+    a: str | None
+    b: str | None
+
+
+class DataDifference(NamedTuple):
+    """A column of the records, and in how many of the shared records its value differs.
+
+    `n_differ` is None where only one run has the column, or its types cannot be compared; `why`
+    says which.
+    """
+
+    column: str
+    n_differ: int | None
+    why: str | None = None
+
+
+class Nulls(NamedTuple):
+    """Shared records without a value: in the first run, in the second, in either."""
+
+    a: int
+    b: int
+    either: int
+    reasons_a: Mapping[str, int]
+    reasons_b: Mapping[str, int]
+
+
+class MetricDifference(NamedTuple):
+    """A metric over all shared records, or over a group of them.
+
+    The `holm` values are the p-values corrected for the whole table that the row stands in.
+    """
+
+    metric: str
+    group: str | None
+    difference: Difference
+    nulls: Nulls
+    holm_bootstrap: float | None = None
+    holm_sign: float | None = None
+    holm_wilcoxon: float | None = None
+    verdict: Verdict = "too few"
+
+
+class Move(NamedTuple):
+    """A record whose score of a metric moved."""
+
+    metric: str
+    id: str
+    a: float
+    b: float
+
+    @property
+    def difference(self) -> float:
+        return self.b - self.a
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PairedScores:
+    """The two runs' values of a metric; `rows` as `PAIRED_SCHEMA`, sorted by id."""
+
+    metric: str
+    rows: pl.DataFrame
+
+
+def setting_differences(a: ComparedRun, b: ComparedRun) -> list[SettingDifference]:
+    """By run.toml where both have one, and by what the signatures say beyond it."""
+    found: list[SettingDifference] = []
+    both = bool(a.settings and b.settings)
+    if both:
+        found += _differing(_flat(a.settings), _flat(b.settings))
+        found.sort(key=lambda difference: _rank(difference.name))
+    for metric in a.metrics:
+        if metric not in b.metrics:
+            continue
+        for one in _differing(_parts(a.metrics[metric]), _parts(b.metrics[metric])):
+            if both and one.name not in ("claimscore", "version"):
+                continue
+            renamed = one._replace(name=f"{metric}: version") if one.name == "version" else one
+            if renamed not in found:
+                found.append(renamed)
+    return found
+
+
+def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[SettingDifference]:
+    for name in dict.fromkeys((*a, *b)):
+        if a.get(name) != b.get(name):
+            yield SettingDifference(name, a.get(name), b.get(name))
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for name, value in settings.items():
+        if name in _LEFT_OUT:
+            continue
+        if isinstance(value, Mapping):
+            flat |= _flat(value, "" if name == "additive" else f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = _shown(value)
+    return flat
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def _rank(name: str) -> int:
+    first = name.partition(".")[0]
+    return _FIRST.index(first) if first in _FIRST else len(_FIRST)
+
+
+def _parts(signatures: Iterable[str]) -> dict[str, str]:
+    """The parts `key:value` of signatures; `version` is the one of the metric itself."""
+    found: dict[str, dict[str, None]] = {}
+    for signature in signatures:
+        for place, part in enumerate(signature.split("|")[1:]):
+            key, colon, value = part.partition(":")
+            if colon:
+                found.setdefault(key, {})[value] = None
+            elif place == 0:
+                found.setdefault("version", {})[part] = None
+    return {key: " or ".join(values) for key, values in found.items()}
+
+
+def data_differences(a: ComparedRun, b: ComparedRun, ids: pl.Series) -> list[DataDifference]:
+    """Columns of the records whose values differ in some of the shared ids."""
+    of_a, of_b = a.table("records"), b.table("records")
+    if of_a is None or of_b is None:
+        return []
+    with damage_as_error(b.path):
+        types_a, types_b = dict(of_a.collect_schema()), dict(of_b.collect_schema())
+        both = [name for name in types_a if name != "id" and name in types_b]
+        typed = [name for name in both if types_a[name] == types_b[name]]
+        other_names = {f"\0{place}": name for place, name in enumerate(typed)}
+        wanted = pl.col("id").is_in(ids.implode())
+        renamed = {new: pl.col(name) for new, name in other_names.items()}
+        counts = (
+            of_a.filter(wanted)
+            .select("id", *typed)
+            .join(of_b.filter(wanted).select("id", **renamed), on="id")
+            .select(pl.col(name).ne_missing(pl.col(new)).sum() for new, name in other_names.items())
+            .collect()
+        )
+    found = [DataDifference(name, counts[name].item()) for name in typed if counts[name].item()]
+    found += [DataDifference(name, None, "another type") for name in both if name not in typed]
+    for run, own, others in ((a, types_a, types_b), (b, types_b, types_a)):
+        alone = f"only in {run.label}"
+        found += [DataDifference(name, None, alone) for name in own if name not in others]
+    return found
+
+
+def paired_scores(a: ComparedRun, b: ComparedRun, metric: str, ids: pl.Series) -> PairedScores:
+    """The values of a metric over the shared ids, which are sorted."""
+    rows = pl.DataFrame({"id": ids})
+    for run, name in ((a, "a"), (b, "b")):
+        values = run.values(metric).with_columns(
+            pl.when(pl.col("value").is_null()).then(pl.col("reason").fill_null(NO_REASON)),
+            there=True,
+        )
+        renamed = values.rename({"value": name, "reason": f"{name}_reason", "there": f"{name}_"})
+        if ids.equals(renamed["id"]):  # a join of a million ids takes a hundred megabytes
+            rows = rows.hstack(renamed.drop("id"))
+        else:
+            rows = rows.join(renamed, on="id", how="left", maintain_order="left")
+        rows = rows.with_columns(
+            pl.when(f"{name}_").then(f"{name}_reason").otherwise(pl.lit(NO_ROW))
+        )
+    rows = rows.with_columns(difference=pl.col("b") - pl.col("a"))
+    return PairedScores(metric, rows.select(PAIRED_SCHEMA.keys()))
+
+
+def metric_difference(
+    paired: PairedScores, samples: int, seed: int, group: str | None = None
+) -> MetricDifference:
+    """Statistics of the records that have a value in both runs, and why others have none."""
+    rows = paired.rows
+    both = rows.drop_nulls("difference")
+    difference = paired_difference(
+        both["a"].to_numpy(), both["b"].to_numpy(), samples=samples, seed=seed
+    )
+    a, b, either = rows.select(pl.col("a", "b", "difference").null_count()).row(0)
+    nulls = Nulls(a, b, either, _reasons(rows["a_reason"]), _reasons(rows["b_reason"]))
+    return MetricDifference(paired.metric, group, difference, nulls)
+
+
+def _reasons(reasons: pl.Series) -> dict[str, int]:
+    """How often each reason is given, without what is particular to one record."""
+    counts = reasons.drop_nulls().str.split(":").list.first().value_counts()
+    ranked = sorted(counts.iter_rows(), key=lambda item: (-item[1], item[0]))
+    others = sum(n for _, n in ranked[MAX_REASONS:])
+    return dict(ranked[:MAX_REASONS]) | ({"other reasons": others} if others else {})
+
+
+def by_group(
+    paired: PairedScores, groups: pl.DataFrame, samples: int, seed: int
+) -> Iterator[MetricDifference]:
+    """A metric in each group: numbers by size, then names, records without one last."""
+    rows = paired.rows.join(groups, on="id", how="left", maintain_order="left")
+    for name in sorted(rows["group"].unique().to_list(), key=_group_order):
+        of_group = rows.filter(pl.col("group").eq_missing(pl.lit(name, pl.String)))
+        shown = "(none)" if name is None else name
+        scores = PairedScores(paired.metric, of_group.drop("group"))
+        yield metric_difference(scores, samples, seed, shown)
+
+
+def _group_order(name: str | None) -> tuple[int, float, str]:
+    if name is None:
+        return (2, 0.0, "")
+    try:
+        number = float(name)
+    except ValueError:
+        number = math.nan
+    return (0, number, name) if math.isfinite(number) else (1, 0.0, name)
+
+
+def corrected(rows: Sequence[MetricDifference]) -> list[MetricDifference]:
+    """The rows with their p-values corrected by Holm's method, each test for itself."""
+    found = [row.difference for row in rows]
+    bootstrap = holm([one.p_bootstrap for one in found])
+    sign, ranks = holm([one.p_sign for one in found]), holm([one.p_wilcoxon for one in found])
+    return [
+        row._replace(
+            holm_bootstrap=p, holm_sign=q, holm_wilcoxon=r, verdict=verdict(row.difference, p)
+        )
+        for row, p, q, r in zip(rows, bootstrap, sign, ranks, strict=True)
+    ]
+
+
+def most_moved(paired: PairedScores, top: int) -> list[Move]:
+    """The records whose score moved most, the largest difference first; of equals by id."""
+    size = pl.col("difference").abs()
+    rows = (
+        paired.rows.filter(size > EQUAL_WITHIN)
+        .sort(size.round(9), "id", descending=[True, False])
+        .head(top)
+    )
+    return [Move(paired.metric, *values) for values in rows.select("id", "a", "b").iter_rows()]
