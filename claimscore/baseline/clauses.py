@@ -29,20 +29,16 @@ from claimscore.baseline.words import (
     is_adverb,
     is_word,
     join,
+    word_class,
     word_set,
 )
 
-CLAUSE_WORDS = word_set(
-    "and but yet so plus although though while whilst whereas because since as however"
-)
+CLAUSE_WORDS = word_class("clause_words")
 _WEAK = word_set("so since as while whilst yet")
 _AFTER_CONNECTIVE = word_set("also then therefore thus overall however even though ,")
 _LEADING = word_set("although though while whilst whereas because since as even")
 _STARTS = DETERMINERS | POSSESSIVES | SUBJECT_PRONOUNS
-_REPORTING = word_set(
-    "think thought say said says believe believed know knew feel felt found find hope hoped "
-    "mean guess told tell heard hear wish"
-)
+_REPORTING = word_class("reporting")
 _NOT_BEFORE_AS = word_set("such same known far soon long well much just so as")
 _PLURAL_VERBS = word_set("are were have do 're")
 _OPENING, _CLOSING, _QUOTES = "([{“«", ")]}”»", '"'
@@ -128,7 +124,7 @@ def opener(tokens: Tokens) -> list[Tokens] | None:
     return None
 
 
-_OPENER_WORDS = sorted((entry.split("_") for entry in OPENERS.split()), key=len, reverse=True)
+_OPENER_WORDS = sorted((entry.split("_") for entry in OPENERS), key=len, reverse=True)
 
 
 def semicolon(tokens: Tokens) -> list[Tokens] | None:

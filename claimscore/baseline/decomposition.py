@@ -23,11 +23,13 @@ from claimscore.baseline.coordination import (
     coordinated_objects,
     coordinated_predicates,
     fragments,
+    located_in,
+    offered_thing,
     paired_conjunction,
+    relative_clause,
     repeated_preposition,
 )
 from claimscore.baseline.grammar import has_content, is_finite
-from claimscore.baseline.subordinate import located_in, offered_thing, relative_clause
 from claimscore.baseline.words import (
     Tokens,
     capitalised,

@@ -29,6 +29,8 @@ from claimscore.baseline.words import (
     is_adverb,
     is_word,
     tokenise,
+    word_class,
+    word_map,
     word_set,
 )
 
@@ -41,33 +43,9 @@ _THINGS = word_set("it this that they these those he she")
 _PEOPLE = word_set("i we you one who")
 _NOT = word_set("not n't never")
 #: Words that describe nothing: quantities, order, identity.
-_EMPTY = word_set(
-    "several various same other own such main only whole few many multiple numerous single "
-    "total particular certain specific able available various different next last first "
-    "second third past previous additional extra entire half double average overall "
-    "potential major minor medium"
-)
-_FELT = {
-    "love": ("loved", "unloved"),
-    "adore": ("loved", "unloved"),
-    "like": ("liked", "disliked"),
-    "enjoy": ("enjoyable", "unenjoyable"),
-    "appreciate": ("appreciated", "unappreciated"),
-    "recommend": ("recommended", "unrecommended"),
-    "hate": ("hated", "liked"),
-    "dislike": ("disliked", "liked"),
-    "regret": ("regretted", "worthwhile"),
-}
-_DONE = {
-    "work": ("working", "broken"),
-    "break": ("broken", "durable"),
-    "fail": ("unreliable", "reliable"),
-    "leak": ("leaky", "tight"),
-    "last": ("durable", "short-lived"),
-    "stink": ("smelly", "fresh"),
-    "disappoint": ("disappointing", "satisfying"),
-    "impress": ("impressive", "unimpressive"),
-}
+_EMPTY = word_class("empty")
+_FELT = word_map("felt")
+_DONE = word_map("done")
 
 
 def facts(text: str) -> list[Fact]:

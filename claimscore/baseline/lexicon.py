@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from importlib import resources
 from typing import Any, Literal, NamedTuple
+
+from claimscore.baseline.words import read_words
 
 VerbKind = Literal["base", "third", "past", "participle", "ing"]
 
@@ -62,8 +62,8 @@ class Lexicon:
 @cache
 def lexicon() -> Lexicon:
     """The lexicon, read from the package at the first call."""
-    words = _read("words.toml")
-    antonyms, synonyms = _read("antonyms.toml"), _read("synonyms.toml")
+    words = read_words("words.toml")
+    antonyms, synonyms = read_words("antonyms.toml"), read_words("synonyms.toml")
     verbs = _verb_tables(words)
     opposites = _antonyms(
         table for name, table in antonyms.items() if name not in ("verbs", "adverbs")
@@ -101,10 +101,6 @@ class _Verbs(NamedTuple):
     forms: dict[str, tuple[VerbForm, ...]]
     inflected: dict[tuple[str, VerbKind], str]
     shy: frozenset[str]
-
-
-def _read(name: str) -> dict[str, Any]:
-    return tomllib.loads(resources.files(__package__).joinpath(name).read_text(encoding="utf-8"))
 
 
 def _entry(line: str) -> tuple[str, str]:

@@ -9,9 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from claimscore.baseline.clauses import free_places, opener
-from claimscore.baseline.grammar import is_adjective, is_finite, is_noun, low_at
+from claimscore.baseline.grammar import (
+    cased,
+    is_adjective,
+    is_finite,
+    is_noun,
+    low_at,
+    with_article,
+)
 from claimscore.baseline.lexicon import VerbKind, comparative, lexicon, third_person
-from claimscore.baseline.rewriting import cased, with_article
 from claimscore.baseline.words import (
     AUXILIARIES,
     BE,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
 
 
 class Token(NamedTuple):
@@ -18,77 +21,48 @@ class Token(NamedTuple):
 Tokens = tuple[Token, ...]
 
 
+@cache
+def read_words(name: str) -> dict[str, Any]:
+    """A file of words of this folder."""
+    return tomllib.loads(resources.files(__package__).joinpath(name).read_text(encoding="utf-8"))
+
+
 def word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-DETERMINERS = word_set(
-    "a an the this that these those my your his her its our their every each some any no "
-    "another both all several many few most either neither one two three four five six "
-    "seven eight nine ten such"
-)
-POSSESSIVES = word_set("my your his her its our their")
-SUBJECT_PRONOUNS = word_set(
-    "i you he she it we they this that these those there everyone everybody everything someone "
-    "somebody something anyone anybody anything nobody nothing none one"
-)
-PLURAL_PRONOUNS = word_set("i you we they these those")
-OBJECT_PRONOUNS = word_set("me him her us them it you")
-PREPOSITIONS = word_set(
-    "about above across after against along among around at before behind below beneath beside "
-    "besides between beyond by despite down during except for from in inside into like near of "
-    "off on onto opposite out outside over past per round since through throughout till to "
-    "toward towards under underneath until up upon via with within without than as"
-)
-RELATIVES = word_set("which who whom whose that where")
-CONDITIONS = word_set("if unless whether")
-SUBORDINATORS = word_set(
-    "although though while whilst whereas because since as so if unless until when whenever "
-    "after before whether that even once"
-)
-CONJUNCTIONS = word_set("and but or nor yet so plus")
-BE = word_set("am is are was were be been being 's 're 'm")
-FINITE_BE = word_set("am is are was were 's 're 'm")
-HAVE = word_set("have has had 've")
-DO = word_set("do does did")
-MODALS = word_set("can could will would should may might must shall ca wo sha 'll 'd cannot")
+def word_class(name: str) -> frozenset[str]:
+    """The words of a list in `classes.toml`."""
+    return word_set(read_words("classes.toml")[name])
+
+
+def word_map(name: str) -> dict[str, Any]:
+    """A table of `classes.toml`: the words that stand for a word."""
+    table: dict[str, Any] = read_words("classes.toml")[name]
+    return table
+
+
+DETERMINERS = word_class("determiners")
+POSSESSIVES = word_class("possessives")
+SUBJECT_PRONOUNS = word_class("subject_pronouns")
+PLURAL_PRONOUNS = word_class("plural_pronouns")
+OBJECT_PRONOUNS = word_class("object_pronouns")
+PREPOSITIONS = word_class("prepositions")
+RELATIVES = word_class("relatives")
+CONDITIONS = word_class("conditions")
+SUBORDINATORS = word_class("subordinators")
+CONJUNCTIONS = word_class("conjunctions")
+BE = word_class("be")
+FINITE_BE = word_class("finite_be")
+HAVE = word_class("have")
+DO = word_class("do")
+MODALS = word_class("modals")
 AUXILIARIES = FINITE_BE | HAVE | DO | MODALS
-NEGATIONS = word_set(
-    "not n't never no nobody nothing none nowhere neither nor hardly barely scarcely"
-)
-DEGREES = word_set(
-    "very really so too quite pretty rather fairly extremely incredibly absolutely totally truly "
-    "super more most less least just only even still also always never often usually sometimes "
-    "rarely seldom almost nearly highly particularly especially somewhat slightly exceptionally "
-    "amazingly surprisingly definitely certainly probably generally overall actually perhaps maybe "
-    "simply equally well much far way already now ever rather ultra"
-)
-# Words in -ly that are no adverbs.
-NOT_ADVERBS = word_set(
-    "friendly lovely lively elderly early daily ugly homely family only likely lonely costly silly "
-    "supply reply fly unfriendly unlikely hilly smelly curly leisurely orderly italy july belly "
-    "kid-friendly family-friendly pet-friendly user-friendly eco-friendly unhomely unlovely "
-    "dog-friendly customer-friendly jelly assembly weekly monthly yearly oily chilly woolly rely "
-    "apply disorderly timely"
-)
-# Openers that say how sentences hang together; no claim needs them.
-OPENERS = (
-    "also however overall additionally furthermore moreover besides finally firstly secondly "
-    "lastly nevertheless nonetheless similarly likewise therefore thus hence plus and but so "
-    "yet then though "
-    "in_addition in_general in_conclusion in_short all_in_all on_the_whole on_the_other_hand "
-    "not_only_that_but that_said that_being_said as_well having_said_that in_summary "
-    "to_sum_up to_conclude "
-    "on_the_plus_side in_fact in_particular generally_speaking of_course"
-)
-_FUNCTION_EXTRA = word_set(
-    "also however overall additionally furthermore moreover besides finally firstly secondly "
-    "lastly nevertheless nonetheless similarly likewise therefore thus hence then addition general "
-    "conclusion short "
-    "whole other hand said well having summary sum conclude side fact particular generally "
-    "speaking course whilst too not n't both either neither only it itself there here who whom "
-    "whose which what how why when where"
-)
+NEGATIONS = word_class("negations")
+DEGREES = word_class("degrees")
+NOT_ADVERBS = word_class("not_adverbs")
+OPENERS = word_class("openers")
+
 FUNCTION_WORDS = (
     *DETERMINERS,
     *SUBJECT_PRONOUNS,
@@ -98,7 +72,7 @@ FUNCTION_WORDS = (
     *CONJUNCTIONS,
     *AUXILIARIES,
     *BE,
-    *_FUNCTION_EXTRA,
+    *word_class("function_words"),
 )
 _FUNCTION_SET = frozenset(FUNCTION_WORDS)
 
