@@ -130,15 +130,6 @@ def test_damage_in_use_is_mended_in_use(tmp_path: Path, use: Callable[[DiskCache
         assert len(cache.notices) == 1
 
 
-def test_damage_is_set_aside_once_a_time(tmp_path: Path):
-    """A second damaged file does not overwrite the first."""
-    database = filled(tmp_path / "cache", 3)
-    for number in (1, 2):
-        overwrite(database, 0, b"garbage")
-        opened(tmp_path / "cache").__enter__().close()
-        assert (tmp_path / "cache" / f"cache.db.damaged-{number}").exists()
-
-
 def test_the_write_ahead_log_goes_along(tmp_path: Path):
     """What was committed and only lies in the log is saved, and the log kept with its file."""
     filled(tmp_path, N)
@@ -147,15 +138,6 @@ def test_the_write_ahead_log_goes_along(tmp_path: Path):
         cache.recover("for a test")
         assert cache.get_many(list(entries(2 * N))) == entries(2 * N)
     assert (tmp_path / "cache.db.damaged-1-wal").stat().st_size > 0
-
-
-def test_the_newest_version_of_an_answer_is_saved(tmp_path: Path):
-    """Where a page and its older copy are both readable, the later purchase counts."""
-    filled(tmp_path, 5)
-    with opened(tmp_path) as cache:
-        cache.put_many({key(2): entry(77)})
-        cache.recover("for a test")
-        assert cache.get_many([key(2)]) == {key(2): entry(77)}
 
 
 # -- what must not be taken for damage
