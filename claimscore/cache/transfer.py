@@ -162,17 +162,35 @@ def import_answers(
 
     Lines that are damaged are refused. Doing it twice adds nothing more.
     """
-    reading = _Reading(on_refused)
-    added = there = 0
+    added = there = n_refused = 0
+    cut_off, now = True, time.time()
+    rows: dict[str, NewRow] = {}
+
+    def keep() -> None:
+        nonlocal added, there
+        known = cache.get_many(list(rows))
+        cache.put_rows([row for key, row in rows.items() if key not in known])
+        added += len(rows) - len(known)
+        there += len(known)
+        rows.clear()
+
     with _opened(source) as packed, _unpacked(packed) as stream:
-        _check_header(stream, source)
-        rows = reading.rows(stream)
-        while group := {row.key: row for row in itertools.islice(rows, STEP)}:
-            known = cache.get_many(list(group))
-            cache.put_rows([row for key, row in group.items() if key not in known])
-            added += len(group) - len(known)
-            there += len(known)
-    return Imported(added, there, reading.n_refused, reading.cut_off)
+        lines = _lines(stream)
+        _check_header(next(lines, b""), source)
+        for n_before, line in enumerate(lines):
+            if (end := _END.fullmatch(line)) is not None:
+                cut_off = int(end[1]) != n_before
+                break
+            row = _row(line, now)
+            if isinstance(row, NewRow):
+                rows[row.key] = row
+            else:
+                n_refused += 1
+                on_refused(RefusedLine(n_before + 2, row))  # the header is line 1
+            if len(rows) == STEP:
+                keep()
+        keep()
+    return Imported(added, there, n_refused, cut_off)
 
 
 @contextlib.contextmanager
@@ -201,9 +219,9 @@ def _unpacked(source: BufferedReader) -> Iterator[IO[bytes]]:
         yield source
 
 
-def _check_header(stream: IO[bytes], path: Path | str) -> None:
+def _check_header(line: bytes, path: Path | str) -> None:
     try:
-        header = json.loads(next(_lines(stream), b""))
+        header = json.loads(line)
         kind, version = header["claimscore"], header["version"]
     except (ValueError, KeyError, TypeError):
         kind = version = None
@@ -216,29 +234,6 @@ def _check_header(stream: IO[bytes], path: Path | str) -> None:
         )
 
 
-class _Reading:
-    """Counts what the lines of a file turn out to be."""
-
-    def __init__(self, on_refused: Callable[[RefusedLine], None]) -> None:
-        self._on_refused = on_refused
-        self.n_refused = 0
-        self.cut_off = True
-
-    def rows(self, stream: IO[bytes]) -> Iterator[NewRow]:
-        """The lines that are as they were exported."""
-        n_lines, now = 0, time.time()
-        for n_lines, line in enumerate(_lines(stream)):
-            if (end := _END.fullmatch(line)) is not None:
-                self.cut_off = int(end[1]) != n_lines
-                return
-            row, reason = _understood(line, now)
-            if row is not None:
-                yield row
-            else:
-                self.n_refused += 1
-                self._on_refused(RefusedLine(n_lines + 2, reason))  # the header is line 1
-
-
 def _lines(stream: IO[bytes]) -> Iterator[bytes]:
     """Lines up to the end, or to where the file is damaged so that nothing follows."""
     with contextlib.suppress(EOFError, zlib.error, gzip.BadGzipFile):
@@ -246,12 +241,10 @@ def _lines(stream: IO[bytes]) -> Iterator[bytes]:
             yield line
 
 
-def _understood(line: bytes, now: float) -> tuple[NewRow | None, str]:
+def _row(line: bytes, now: float) -> NewRow | str:
+    """The answer of a line as it was exported, or why it holds none."""
     match = _LINE.fullmatch(line)
     if match is None:
-        return None, "it is not in the form that claimscore writes"
+        return "it is not in the form that claimscore writes"
     key, value = match[1].decode(), match[3]
-    reason = damage_of(key, value)
-    if reason is not None:
-        return None, reason
-    return NewRow(key, value, min(float(match[2]), now)), ""
+    return damage_of(key, value) or NewRow(key, value, min(float(match[2]), now))
