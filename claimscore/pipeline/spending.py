@@ -15,7 +15,6 @@ from collections.abc import Iterator
 
 from claimscore.atomic import write_bytes
 from claimscore.config import LLMConfig
-from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.budget.cap import (
     SPEND_FILE,
     SpendTotals,
@@ -36,38 +35,33 @@ def take_over_spending(directory: RunDirectory) -> None:
 
     The ledger that a killed process left here is exact, so it is kept, unless another machine has
     spent since. Nothing to do for a run on a disk. Raises `ConfigError` where the short form in the
-    store is damaged, or an older version has written another one.
+    store is damaged.
     """
-    path = directory.state / SPEND_FILE
-    if directory.mirrored("ahead.json") is not None:
-        raise ConfigError(
-            f"{directory.name}: a capped run of an older claimscore; name another --out and run "
-            "again (answers are in the cache)"
-        )
-    short_form = directory.mirrored(SPEND_FILE)
+    workspace, path = directory.workspace, directory.state / SPEND_FILE
+    short_form = workspace.mirrored(SPEND_FILE)
     if short_form is not None and not _is_ours(directory, short_form):
         write_bytes(path, short_form)
-    if directory.machine and path.exists():
+    if workspace.machine and path.exists():
         with contextlib.closing(Ledger(path)) as ledger:
-            left = ledger.short_form(directory.machine)
-        directory.mirror(SPEND_FILE, lambda: left)
+            left = ledger.short_form(workspace.machine)
+        workspace.mirror(SPEND_FILE, lambda: left)
 
 
 @contextlib.contextmanager
 def open_ledger(directory: RunDirectory, llm: LLMConfig) -> Iterator[Ledger]:
     """The ledger of a run that is about to spend; in a store mirrored, and with a cap allowed
     step by step."""
-    allowance = None
-    if directory.machine and (llm.max_cost is not None or llm.max_requests is not None):
+    allowance, workspace = None, directory.workspace
+    if workspace.machine and (llm.max_cost is not None or llm.max_requests is not None):
         allowance = Allowance(
-            directory.write_through,
+            workspace.write_through,
             -(-(llm.max_requests or 0) // _PARTS),
             math.ceil((llm.max_cost or 0) * PICO / _PARTS),
         )
     ledger = Ledger(directory.state / SPEND_FILE, allowance)
     try:
-        directory.mirror(SPEND_FILE, lambda: ledger.short_form(directory.machine))
-        directory.write_through()  # from now on this machine has the exact one
+        workspace.mirror(SPEND_FILE, lambda: ledger.short_form(workspace.machine))
+        workspace.write_through()  # from now on this machine has the exact one
         yield ledger
     finally:
         if allowance is not None:
@@ -77,7 +71,7 @@ def open_ledger(directory: RunDirectory, llm: LLMConfig) -> Iterator[Ledger]:
 
 def run_spent(directory: RunDirectory) -> SpendTotals:
     """The spending of all calls of a run, by its ledger; zeros where there is none yet."""
-    short_form = directory.mirrored(SPEND_FILE)
+    short_form = directory.workspace.mirrored(SPEND_FILE)
     if short_form is None or _is_ours(directory, short_form):
         return spent_so_far(directory.state / SPEND_FILE)
     return totals_of(parse_spent(short_form, _name(directory))[0])
@@ -86,7 +80,7 @@ def run_spent(directory: RunDirectory) -> SpendTotals:
 def _is_ours(directory: RunDirectory, short_form: bytes) -> bool:
     """Whether this machine wrote the short form last and still has the ledger."""
     _, machine = parse_spent(short_form, _name(directory))
-    return (directory.state / SPEND_FILE).exists() and machine == directory.machine
+    return (directory.state / SPEND_FILE).exists() and machine == directory.workspace.machine
 
 
 def _name(directory: RunDirectory) -> str:

@@ -46,7 +46,7 @@ def write_run_report(out: Path | str) -> Path | str:
     with (
         damage_as_error(out),
         open_llm_calls(directory) as llm_calls,
-        directory.writing("report.html") as path,
+        directory.storage.writing("report.html") as path,
     ):
         write_report(_tables(directory, directory.summary(), llm_calls), path)
     return directory.storage.address("report.html")

@@ -22,7 +22,6 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
@@ -44,8 +43,8 @@ from claimscore.runs.parts import (
     empty,
     spans,
 )
-from claimscore.runs.scores import check_scores, write_scores
-from claimscore.runs.settings import (
+from claimscore.runs.scores_file import check_scores, write_scores
+from claimscore.runs.settings_file import (
     RUN_TOML,
     STATE,
     agreed,
@@ -55,7 +54,7 @@ from claimscore.runs.settings import (
     without,
     write_settings,
 )
-from claimscore.runs.workspace import Workspace
+from claimscore.runs.workspace import NOTE, Workspace
 from claimscore.storage import Storage
 from claimscore.tables import TABLES
 
@@ -88,17 +87,18 @@ class RunDirectory:
     """The one writer of a run directory; `RunDirectory.reader` gives a reader.
 
     A context manager: the lock is held from entering to leaving. Threads may write the parts of
-    different steps at once; settings and results are for one thread.
+    different steps at once; settings and results are for one thread. `workspace` has the files
+    that grow during a run.
     """
 
     def __init__(self, where: Path | str, tell: Callable[[str], None] = lambda _: None) -> None:
         """`where` is a path or the address of an object store; `tell` hears why the process has to
         wait for the lock."""
-        self._workspace = Workspace(where, tell)
-        self._files = PartFiles(self._workspace.storage)
+        self.workspace = Workspace(where, tell)
+        self._files = PartFiles(self.workspace.storage)
         self._is_open = False
         self._manifest_or_none: Manifest | None = None
-        self._compactor_or_none: Compactor | None = None
+        self._compactor: Compactor
 
     @classmethod
     def is_at(cls, where: Path | str) -> bool:
@@ -137,20 +137,20 @@ class RunDirectory:
         raise ConfigError(f"{seen[0]}{more}; {ADVICE}")
 
     def __enter__(self) -> Self:
-        self._workspace.open()
+        self.workspace.open()
         try:
             manifest = self._load()
             manifest.open_for_writing()
-            self._workspace.clean()
+            self.workspace.clean()
             self._files.remove_others(manifest.parts())
-            self._compactor_or_none = Compactor(manifest, self._files)
+            self._compactor = Compactor(manifest, self._files)
             self._is_open = True
             for kept in [step for step in self.all_steps() if step.startswith(KEPT)]:
                 for chunk in self.chunks_with(kept):  # a kill may have come in between
                     self._drop_kept(chunk)
         except BaseException:
             self._is_open = False
-            self._workspace.release()
+            self.workspace.release()
             raise
         return self
 
@@ -164,20 +164,20 @@ class RunDirectory:
         try:
             made = has_settings(self.storage) or self.all_steps()
             if isinstance(error, ConfigError) and not made:
-                self._workspace.remove_traces()
+                self.workspace.remove_traces()
         finally:
-            self._workspace.release()
+            self.workspace.release()
 
     def remove(self) -> None:
         """Remove the run directory, for work whose result is elsewhere. After a kill in between,
         no step is finished, or all is as before."""
         self._for_writing()
-        self._workspace.remove()
+        self.workspace.remove()
 
     @property
     def storage(self) -> Storage:
         """The files of the run directory."""
-        return self._workspace.storage
+        return self.workspace.storage
 
     @property
     def name(self) -> str:
@@ -201,12 +201,12 @@ class RunDirectory:
     @property
     def state(self) -> Path:
         """A folder on this machine for files of this run that must outlive the process."""
-        return self._workspace.state
+        return self.workspace.state
 
     @property
     def is_locked(self) -> bool:
         """Whether a process works in the run directory now."""
-        return self._workspace.is_locked
+        return self.workspace.is_locked
 
     # Settings
 
@@ -453,7 +453,7 @@ class RunDirectory:
         invalid = [(step, *span) for step, chunks in steps.items() for span in spans(chunks)]
         if invalid:
             self._files.remove(manifest.invalidate(*invalid))
-            self._compactor_or_none = Compactor(manifest, self._files)
+            self._compactor = Compactor(manifest, self._files)
         return lost
 
     def _keep_failures(self, step: str, chunks: Sequence[int]) -> int:
@@ -493,10 +493,6 @@ class RunDirectory:
         compared."""
         check_scores(self.storage)
 
-    def writing(self, name: str) -> AbstractContextManager[Path]:
-        """As `Storage.writing`: a path whose file replaces `name` when the block ends."""
-        return self.storage.writing(name)
-
     def write_summary(self, summary: Mapping[str, object]) -> None:
         """Replace summary.json; `ValueError` for a NaN in it."""
         self._for_writing()
@@ -508,48 +504,25 @@ class RunDirectory:
         is damaged."""
         return self._json("summary.json") or {}
 
-    # Files that grow
-
-    @property
-    def machine(self) -> str:
-        """A name of this machine that no other has; empty for a run on a disk."""
-        return self._workspace.machine
-
-    def mirror(self, name: str, content: Callable[[], bytes | None]) -> None:
-        """Keep a file of the state folder in the store too, for a call on another machine.
-
-        `content` gives its bytes, None where they have not changed; a thread calls it every few
-        seconds and when the run ends. On a disk nothing is done.
-        """
-        self._for_writing()
-        self._workspace.mirror(name, content)
-
-    def write_through(self) -> None:
-        """Return once the store has all that `mirror` gives now. Raises as a write does."""
-        self._for_writing()
-        self._workspace.write_through()
-
-    def mirrored(self, name: str) -> bytes | None:
-        """The bytes that a machine mirrored last; None on a disk, or without any."""
-        return self._workspace.mirrored(name)
+    # Progress for people
 
     def event(self, kind: str, **fields: object) -> None:
         """Append a line to events.jsonl with the time in UTC; for people, no command reads it."""
         self._refuse_reader()
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"time": now, "kind": kind, **fields}, default=str)
-        self._workspace.add_event(line.encode() + b"\n")
+        self.workspace.add_event(line.encode() + b"\n")
 
     def write_note(self, note: Mapping[str, object]) -> None:
         """Leave the progress of the run for `status`; it is not synced, and a full disk does not
         stop the run here."""
         self._refuse_reader()
-        self._workspace.write_note(json.dumps({"at": time.time(), **note}).encode())
+        self.workspace.write_note(json.dumps({"at": time.time(), **note}).encode())
 
     def note(self) -> dict[str, Any] | None:
         """The last note, with `at`, the time it was written; None where there is none."""
         try:
-            note: dict[str, Any] = json.loads(self._workspace.read_note())
+            note: dict[str, Any] = json.loads(self.storage.read(NOTE))
         except (OSError, ValueError):
             return None
         return note
@@ -560,18 +533,13 @@ class RunDirectory:
             raise RuntimeError("the run directory is not open: use `with` or RunDirectory.reader")
         return self._manifest_or_none
 
-    @property
-    def _compactor(self) -> Compactor:
-        assert self._compactor_or_none is not None, "open for writing"
-        return self._compactor_or_none
-
     def _load(self) -> Manifest:
-        self._manifest_or_none = Manifest(self._workspace.log())
+        self._manifest_or_none = Manifest(self.workspace.log())
         return self._manifest_or_none
 
     def _for_writing(self) -> Manifest:
         self._refuse_reader()
-        self._workspace.check()
+        self.workspace.check()
         return self._manifest
 
     def _refuse_reader(self) -> None:

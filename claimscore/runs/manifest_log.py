@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from claimscore.atomic import os_errors, sync_folder, write_bytes
 from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.runs.settings import STATE
+from claimscore.runs.settings_file import STATE
 
 if TYPE_CHECKING:
     from claimscore.storage.objects import ObjectStorage

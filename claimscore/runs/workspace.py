@@ -25,7 +25,7 @@ from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
 from claimscore.file_lock import is_locked
 from claimscore.runs.lock import LOCK, FolderLock, Lease, current_holder
 from claimscore.runs.manifest_log import LOG_FILE, LOG_FOLDER, FileLog, ManifestLog, ObjectLog
-from claimscore.runs.settings import RUN_TOML, SETTINGS_FILES, STATE
+from claimscore.runs.settings_file import RUN_TOML, SETTINGS_FILES, STATE
 from claimscore.storage import Storage, open_storage
 from claimscore.tables import TABLES
 
@@ -40,7 +40,7 @@ _OWN_NAMES = frozenset(
         "state.json",
     )
 )
-_EVENTS, _NOTE = "events.jsonl", f"{STATE}/now.json"
+_EVENTS, NOTE = "events.jsonl", f"{STATE}/now.json"
 
 #: Files of the state folder of a run in a store that stay when the run ends.
 _STAYS = {LOCK, "machine", "address"}
@@ -115,7 +115,7 @@ class Workspace:
             self.release()
             raise
         self._mirror.add(_EVENTS, self._new_events)
-        self._mirror.add(_NOTE, self._new_note)
+        self._mirror.add(NOTE, self._new_note)
         self._mirror.start()
 
     def _refuse_other_files(self) -> None:
@@ -258,8 +258,10 @@ class Workspace:
             self._mirror.add(f"{STATE}/{name}", content)
 
     def write_through(self) -> None:
-        """Return once the store has all that `mirror` gives now. Raises as a write does."""
+        """Return once the store has all that `mirror` gives now. Raises as a write does, and
+        `StoppedEarly` where the lock is lost."""
         if self._mirror is not None:
+            self.check()
             self._mirror.copy()
 
     def mirrored(self, name: str) -> bytes | None:
@@ -287,7 +289,7 @@ class Workspace:
         if self._path is None:
             self._note = note
             return
-        path = self._path / _NOTE
+        path = self._path / NOTE
         with contextlib.suppress(OSError):
             path.with_suffix(".tmp").write_bytes(note)
             path.with_suffix(".tmp").replace(path)
@@ -295,10 +297,6 @@ class Workspace:
     def _new_note(self) -> bytes | None:
         note, self._note = self._note, None
         return note
-
-    def read_note(self) -> bytes:
-        """The last note; `FileNotFoundError` where there is none."""
-        return self.storage.read(_NOTE)
 
 
 class Mirror:

@@ -7,9 +7,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from claimscore.storage.addresses import is_remote, parse_address
 from claimscore.storage.interface import Storage
 from claimscore.storage.local import LocalStorage
+from claimscore.storage.store_address import is_remote, parse_address
 
 if TYPE_CHECKING:
     from claimscore.storage.objects import ObjectStorage

@@ -24,9 +24,9 @@ import obstore
 from obstore import exceptions
 
 from claimscore.errors import ConfigError
-from claimscore.storage.addresses import Address
 from claimscore.storage.interface import Stat, checked
 from claimscore.storage.ranges import RangeReader
+from claimscore.storage.store_address import Address
 from claimscore.storage.stores import interruptible, no_bucket, open_store, store_errors
 
 if TYPE_CHECKING:

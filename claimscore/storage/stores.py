@@ -23,7 +23,7 @@ from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
 from claimscore.config import names_aws_key, names_azure_connection, store_allows_http
 from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.storage.addresses import Address
+from claimscore.storage.store_address import Address
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig

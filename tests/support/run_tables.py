@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 from obstore.store import MemoryStore
 
-from claimscore.storage.addresses import Address
 from claimscore.storage.objects import ObjectStorage
+from claimscore.storage.store_address import Address
 from claimscore.tables import CLAIMS, FAILURES, SCORES
 
 

@@ -27,7 +27,7 @@ from claimscore.pipeline.map.table_prompt import ERROR_COLUMN, STAGE
 from claimscore.pipeline.scoring import failures_by_kind
 from claimscore.pipeline.spending import run_spent
 from claimscore.runs import RunDirectory, damage_as_error, polars_errors
-from claimscore.runs.settings import agreed
+from claimscore.runs.settings_file import agreed
 from claimscore.storage import Storage, is_remote, open_file, open_storage
 from claimscore.types import JSON
 

@@ -68,7 +68,7 @@ def test_another_machine_is_refused_by_the_lease(
 ) -> None:
     """It sees that a process is at work, before it asks anything; after that one it goes on."""
     run.write_parts(0, "decompose", {"claims": claims("a")})
-    lease = run._workspace._lease
+    lease = run.workspace._lease
     assert lease is not None
     request.getfixturevalue("elsewhere")
     told: list[str] = []
@@ -85,7 +85,7 @@ def test_another_machine_is_refused_by_the_lease(
 def test_a_run_that_was_taken_over_writes_nothing_more(run: RunDirectory) -> None:
     """Neither a part nor a line, and the other process's files stay."""
     run.write_parts(0, "decompose", {"claims": claims("a")})
-    lease = run._workspace._lease
+    lease = run.workspace._lease
     assert lease is not None
     seen = lease._storage.version(".lock")
     assert seen is not None
@@ -109,15 +109,15 @@ def test_growing_files_are_mirrored(where: str, request: pytest.FixtureRequest) 
         run.check_settings({"seed": 0})
         run.event("started")
         run.write_note({"phase": "running"})
-        run.mirror("spend.jsonl", iter([b"first", None, b"second"]).__next__)
-        run.write_through()
+        run.workspace.mirror("spend.jsonl", iter([b"first", None, b"second"]).__next__)
+        run.workspace.write_through()
         reader = RunDirectory.reader(where)
         assert (reader.note() or {})["phase"] == "running"
-        assert reader.mirrored("spend.jsonl") == b"first"
-        run.write_through()
+        assert reader.workspace.mirrored("spend.jsonl") == b"first"
+        run.workspace.write_through()
         state = run.state
         assert state.parent.parent == user_state_dir()
-    assert RunDirectory.reader(where).mirrored("spend.jsonl") == b"second"
+    assert RunDirectory.reader(where).workspace.mirrored("spend.jsonl") == b"second"
     assert {path.name for path in state.iterdir()} == {".lock", "machine", "address"}
     request.getfixturevalue("elsewhere")
     with RunDirectory(where) as run:
@@ -139,11 +139,11 @@ def test_a_thread_mirrors_every_few_seconds(where: str, monkeypatch: pytest.Monk
             write(name, data)
 
         run.storage.write = once_away  # type: ignore[method-assign]
-        run.mirror("x", lambda: b"content")
+        run.workspace.mirror("x", lambda: b"content")
         for _ in range(1000):
-            if run.mirrored("x") == b"content":
+            if run.workspace.mirrored("x") == b"content":
                 break
-        assert (run.mirrored("x"), len(failed)) == (b"content", 1)
+        assert (run.workspace.mirrored("x"), len(failed)) == (b"content", 1)
 
 
 def test_a_store_that_is_away_at_the_end_keeps_the_files_here(where: str) -> None:
@@ -151,7 +151,7 @@ def test_a_store_that_is_away_at_the_end_keeps_the_files_here(where: str) -> Non
     with RunDirectory(where) as run, pytest.MonkeyPatch.context() as patch:
         run.check_settings({"seed": 0})
         run.event("first")
-        run.write_through()
+        run.workspace.write_through()
         run.event("second")
         patch.setattr(type(run.storage), "write", away)
         run.__exit__(None, None, None)

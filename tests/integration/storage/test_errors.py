@@ -17,7 +17,7 @@ import pytest
 
 from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
 from claimscore.storage import Storage, open_storage
-from claimscore.storage.addresses import parse_address
+from claimscore.storage.store_address import parse_address
 from tests.support.object_store import KEY, SECRET, aws_environment
 
 ASK: dict[str, Callable[[Storage], object]] = {

@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.runs import RunDirectory
-from claimscore.runs import scores as scores_file
+from claimscore.runs import RunDirectory, scores_file
 from tests.support.run_directory_contract import RunDirectoryContract
 from tests.support.run_tables import claims, failures, scores
 

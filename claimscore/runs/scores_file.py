@@ -14,7 +14,7 @@ from claimscore.atomic import os_errors
 from claimscore.errors import ConfigError
 from claimscore.runs.damage import ADVICE, polars_errors
 from claimscore.runs.parts import Checksum
-from claimscore.runs.settings import STATE
+from claimscore.runs.settings_file import STATE
 from claimscore.storage import Storage
 from claimscore.tables import SCORES
 

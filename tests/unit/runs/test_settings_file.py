@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from claimscore.errors import ConfigError
 from claimscore.runs import RunDirectory
-from claimscore.runs.settings import as_stored, merge
+from claimscore.runs.settings_file import as_stored, merge
 
 
 @pytest.fixture
