@@ -6,6 +6,8 @@ import functools
 import os
 import sys
 import tempfile
+import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -43,6 +45,43 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ranks = {file: rank for rank, file in enumerate(FIRST)}
     root = Path(__file__).parent.parent
     items.sort(key=lambda item: ranks.get(item.path.relative_to(root).as_posix(), len(FIRST)))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--check-tiers`: fail where fewer tests passed in a tier than tests/tiers.toml says."""
+    parser.addoption("--check-tiers", action="store_true", help=pytest_addoption.__doc__)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """With `--check-tiers` too few passed tests are a failure; skipped ones have not run."""
+    config = session.config
+    if config.getoption("--check-tiers") and not hasattr(config, "workerinput"):
+        minimums = tomllib.loads((Path(__file__).parent / "tiers.toml").read_text("utf-8"))
+        passed = _passed_by_tier(config)
+        if any(passed[tier] < minimum for tier, minimum in minimums["passed"].items()):
+            session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """How many tests passed in each tier."""
+    passed = _passed_by_tier(config)
+    minimums: dict[str, int] = {}
+    if config.getoption("--check-tiers"):
+        minimums = tomllib.loads((Path(__file__).parent / "tiers.toml").read_text("utf-8"))[
+            "passed"
+        ]
+    for tier in sorted({*passed, *minimums}):
+        least = minimums.get(tier, 0)
+        few = f", but at least {least} must: see tests/tiers.toml" if passed[tier] < least else ""
+        terminalreporter.write_line(f"{tier}: {passed[tier]} passed{few}", red=bool(few))
+
+
+def _passed_by_tier(config: pytest.Config) -> Counter[str]:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    reports = reporter.stats.get("passed", []) if reporter is not None else []
+    return Counter(report.nodeid.split("/")[1] for report in reports if report.when == "call")
 
 
 @pytest.fixture

@@ -5,12 +5,8 @@ from __future__ import annotations
 import ast
 import functools
 import graphlib
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 import claimscore
 
@@ -226,19 +222,3 @@ def test_the_environment_is_read_in_one_place() -> None:
     """`os.environ` belongs to config.py."""
     readers = [m for m in modules() if "os.environ" in source(m) or "getenv" in source(m)]
     assert readers == ["config"]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [["-c", "import claimscore"], ["-m", "claimscore", "--help"]],
-    ids=["import", "help"],
-)
-def test_starting_up_loads_nothing_heavy(arguments: list[str]) -> None:
-    """`import claimscore` and `claimscore --help` load neither torch nor openai nor polars."""
-    result = subprocess.run(
-        [sys.executable, "-X", "importtime", *arguments], capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stderr[-2000:]
-    loaded = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
-    heavy = {"torch", "openai", "transformers", "polars", "nltk", "numpy", "obstore", "ray"}
-    assert loaded.isdisjoint(heavy)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pickle  # noqa: TID251 - only to plant what must never be loaded
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,20 +55,6 @@ def test_a_second_put_replaces(cache: Cache):
     cache.put_many({"a": ENTRY})
     cache.put_many({"a": REFUSED})
     assert cache.get_many(["a"]) == {"a": REFUSED}
-
-
-def test_entries_outlive_the_process(tmp_path: Path):
-    """What `put_many` returned for is there after the process has died without closing."""
-    code = (
-        "import os, pathlib, sys\n"
-        "from tests.unit.cache.test_store import DiskCache, ENTRY\n"
-        "DiskCache(pathlib.Path(sys.argv[1])).put_many({'a': ENTRY})\n"
-        "os._exit(9)\n"
-    )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "cache")], check=False)
-    cache = DiskCache(tmp_path / "cache")
-    assert cache.get_many(["a"]) == {"a": ENTRY}
-    cache.close()
 
 
 def test_two_caches_share_a_folder(tmp_path: Path):

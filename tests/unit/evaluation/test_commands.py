@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -168,13 +166,3 @@ def test_the_page_of_the_docs_runs(evaluate: Evaluate, monkeypatch, tmp_path: Pa
         code, text, error = evaluate(*shlex.split(command, comments=True))
         assert (code, error) == (0, ""), command
         assert text
-
-
-def test_help_imports_nothing_heavy():
-    """The group is light until a command runs."""
-    command = [sys.executable, "-X", "importtime", "-m", "claimscore", "evaluate", "--help"]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == 0
-    loaded = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
-    assert loaded.isdisjoint({"numpy", "scipy", "polars", "rich.table", "torch"})
-    assert "correlate" in result.stdout

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 from numpy.typing import NDArray
 
@@ -19,7 +17,6 @@ from claimscore.evaluation import nli_benchmark
 from claimscore.evaluation.nli_benchmark import NLIConfig, NLIResult, evaluate_nli, two_way_accuracy
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch, RejectedItemsError
 from tests.support.rated_tables import write_jsonl
-from tests.support.tiny_models import save_tiny_nli
 
 Evaluate = Callable[..., tuple[int, str, str]]
 Row = dict[str, Any]
@@ -253,36 +250,6 @@ def test_a_pair_that_does_not_fit_is_named(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "five.jsonl", [*FIVE, {**FIVE[0], "hypothesis": "huge"}])
     with pytest.raises(InputError, match=r"five, row or line 6: a pair does not fit \(1 pairs"):
         run(path)
-
-
-def test_the_command_with_a_real_model(tmp_path: Path, evaluate: Evaluate) -> None:
-    """The order of the model's labels is read from its config: two orders, the same numbers.
-
-    Tables are written as Parquet and CSV; the JSON has their rows.
-    """
-    rows = [
-        {"premise": "The hotel was clean.", "hypothesis": "the pool was warm", "label": label}
-        for label in ("entailment", "neutral", "contradiction")
-    ]
-    data = tmp_path / "pairs.parquet"
-    pl.DataFrame(rows).write_parquet(data)
-    model = save_tiny_nli(tmp_path / "model")
-    turned = save_tiny_nli(tmp_path / "turned", labels=("neutral", "entailment", "contradiction"))
-    out = tmp_path / "out"
-    code, text, _ = evaluate(data, "--nli", model, "--json", "--out", out, "--split-by", "label")
-    found = json.loads(text)
-    assert code == 0
-    assert found["model"] == str(model)
-    assert [row["n"] for row in found["nli"]] == [3]
-    assert found["nli"][0]["accuracy"] == pytest.approx(1 / 3)
-    predictions = pl.read_parquet(out / "predictions.parquet")
-    assert predictions["line"].to_list() == [1, 2, 3]
-    again = json.loads(evaluate(data, "--nli", turned, "--json")[1])
-    assert again["nli"][0]["nll"] == pytest.approx(found["nli"][0]["nll"], abs=1e-6)
-    assert again["confusion"] != found["confusion"]
-    names = {path.name for path in out.iterdir()}
-    tables = ("nli", "confusion", "temperature", "predictions")
-    assert names == {"nli.md", *(f"{name}.{end}" for name in tables for end in ("csv", "parquet"))}
 
 
 @pytest.mark.usefixtures("fake")

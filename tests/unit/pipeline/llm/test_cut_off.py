@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -10,15 +9,10 @@ import pytest
 from anyio import lowlevel
 
 from claimscore.cache.base import MemoryCache
-from claimscore.config import LLMConfig
-from claimscore.errors import BudgetError, RejectedError
-from claimscore.pipeline.llm.budget.ledger import Ledger
+from claimscore.errors import RejectedError
 from claimscore.pipeline.llm.engine import Engine
-from claimscore.pipeline.llm.providers.base import load_provider
 from claimscore.pipeline.llm.question import Answer, token_steps
-from claimscore.pipeline.llm.session import open_engine
 from claimscore.types import Completion, Failure, Request
-from tests.fake_server import FakeServer, text_answer
 from tests.support.batch_server import BatchServer, Machine, fine
 from tests.support.engine_doubles import FakeProvider, completion, text
 from tests.unit.pipeline.llm.test_engine import ask, make, values
@@ -142,20 +136,6 @@ async def test_a_server_that_refuses_more_tokens_ends_the_question() -> None:
     assert (outcome.kind, outcome.attempts, outcome.raw) == ("length", 2, "cut")
     for words in ("cut off at max_tokens", "512", "max_tokens is too large"):
         assert words in outcome.message
-
-
-async def test_the_cap_reserves_the_larger_sum_before_it_is_sent(tmp_path: Path) -> None:
-    """A larger request that may not fit is not sent; what was answered is kept."""
-    with FakeServer(answer=text_answer("cut"), completion_tokens=2000) as server:
-        prices = {"input_price": 0.0, "output_price": 1.0, "max_cost": 1700 / 1e6}
-        llm = LLMConfig(model="openai:m", base_url=server.base_url, **prices)
-        cache = tmp_path / "cache"
-        for _ in range(2):
-            with contextlib.closing(Ledger(tmp_path / "spend.jsonl")) as ledger:
-                async with open_engine(llm, load_provider(llm), cache, ledger=ledger) as engine:
-                    with pytest.raises(BudgetError, match=r"768 .* may cost up to \$0\.001024"):
-                        await engine.answer_all(ask(engine, "a"), text)
-            assert [body["max_tokens"] for body in server.bodies] == [256, 512]
 
 
 async def test_where_the_context_ends_no_more_tokens_are_asked_for() -> None:

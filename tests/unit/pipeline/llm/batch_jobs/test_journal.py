@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -93,34 +91,6 @@ def test_where_not_even_one_fits_nothing_is_left(journal: JobJournal):
     """None, and no file."""
     assert journal.prepare(lines(1), model="m", dialect={}, max_bytes=10) is None
     assert [path.name for path in journal.folder.iterdir()] == ["lock"]
-
-
-def test_the_lock_is_held_once_and_ends_with_its_process(journal: JobJournal):
-    """However it ends; also within one process."""
-    lock = journal.lock()
-    assert lock is not None
-    assert journal.lock() is None
-    lock.release()
-    lock.release()
-    script = (
-        "import sys; from pathlib import Path; "
-        "from claimscore.pipeline.llm.batch_jobs.journal import JobJournal; "
-        "lock = JobJournal(Path(sys.argv[1])).lock(); print(lock is not None, flush=True); "
-        "sys.stdin.readline()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", script, str(journal.folder)],
-        stdout=subprocess.PIPE,
-        stdin=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "True\n"
-        assert journal.lock() is None
-        process.kill()
-    again = journal.lock()
-    assert again is not None
-    again.release()
 
 
 def test_a_job_that_is_removed_is_gone(journal: JobJournal):

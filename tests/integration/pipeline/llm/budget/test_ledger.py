@@ -1,0 +1,32 @@
+"""A killed process loses no reservation of the ledger."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from claimscore.pipeline.llm.budget.ledger import Spent
+from tests.unit.pipeline.llm.budget.test_ledger import reopened
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "spending.jsonl"
+
+
+def test_a_kill_loses_no_reservation(path: Path) -> None:
+    """kill -9 right after `reserve` returned: it counts, in full."""
+    code = (
+        "import os, signal, sys; from pathlib import Path;"
+        "from claimscore.pipeline.llm.budget.ledger import Ledger;"
+        "ledger = Ledger(Path(sys.argv[1]));"
+        "[ledger.reserve(10, 5, 100) for _ in range(50)];"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    result = subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    assert result.returncode == -signal.SIGKILL
+    assert reopened(path) == Spent(50, possibly_pico_usd=5000)

@@ -1,0 +1,108 @@
+"""Shared limits between processes, some of them killed."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from claimscore.pipeline.llm.ratelimit.shared import (
+    BUSY_S,
+    SharedLimits,
+    shared_scope,
+)
+from tests.unit.pipeline.llm.ratelimit.test_shared import Machine
+
+URL, KEY = "https://llm.example/v1", "sk-very-secret-key"
+
+BASE = shared_scope(URL, KEY)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    made = Machine(tmp_path)
+    yield made
+    made.close()
+
+
+def lease(limits: SharedLimits, units: float = 1) -> float:
+    """Seconds to wait at one unit a second, nothing caught up."""
+    return limits.lease("requests", units, 1, 0.0)
+
+
+CHILD = """
+import os, signal, sys
+from pathlib import Path
+from claimscore.pipeline.llm.ratelimit import shared
+from claimscore.pipeline.llm.ratelimit.bucket import BURST_S, TokenBucket
+
+shared.BUSY_S = 20  # a busy machine must not look like a locked file
+limits = shared.SharedLimits(Path(sys.argv[1]), sys.argv[2], clock=lambda: 1_800_000_000.0)
+lease = lambda: limits.lease("requests", 1, 1, 0.0)
+say = lambda *values: print(*values, flush=True)
+"""
+
+
+@contextlib.contextmanager
+def child(machine: Machine, code: str) -> Iterator[subprocess.Popen[str]]:
+    """A real process that runs `code` on the machine's file, its clock standing still too."""
+    command = [sys.executable, "-c", CHILD + code, str(machine.path), BASE]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_two_processes_at_once_give_nothing_away_twice(machine: Machine):
+    """Each as fast as it can: every second of the account is given to exactly one of them."""
+    code = (
+        "lease(); limits.give_back('requests', 1); say('ready'); sys.stdin.readline()\n"
+        "say(*[lease() for _ in range(1000)]); say(limits.warning)\n"
+    )
+    with child(machine, code) as one, child(machine, code) as other:
+        assert {line(one), line(other)} == {"ready"}
+        for process in (one, other):
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        waits = [float(word) for process in (one, other) for word in line(process).split()]
+        assert {line(one), line(other)} == {"None"}
+    assert sorted(waits) == list(range(2000))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param("lease(); say('go')\nwhile True: lease()", id="at any moment"),
+        pytest.param(
+            "lease(); say('go')\nwrite = limits._write\n"
+            "limits._write = lambda *a: (write(*a), os.kill(os.getpid(), signal.SIGKILL))\nlease()",
+            id="before its commit",
+        ),
+    ],
+)
+def test_a_killed_process_locks_nothing(machine: Machine, code: str):
+    """The other goes on at the full rate; what is lost is what the dead one had taken."""
+    with child(machine, code) as victim:
+        assert line(victim) == "go"
+        victim.send_signal(signal.SIGKILL)
+        victim.wait()
+    survivor = machine.process()
+    begun = time.perf_counter()
+    first = lease(survivor)
+    assert [lease(survivor) for _ in range(5)] == [first + n for n in range(1, 6)]
+    assert time.perf_counter() - begun < 5 * BUSY_S  # six waits would be more
+    assert (first % 1, survivor.warning) == (0, None)
