@@ -7,6 +7,8 @@ records; rows keep the order of the input.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import polars as pl
 
@@ -40,6 +42,21 @@ SOURCE_SIDE = "source"
 
 #: The side of the column `references`.
 REFERENCES_SIDE = "references"
+
+#: The columns of the records whose texts are on one side; each holds a text or a list of texts.
+_LIST_COLUMNS = {SOURCE_SIDE: ("source", "sources"), REFERENCES_SIDE: ("references",)}
+
+
+def texts_on_side(row: Mapping[str, Any], side: str) -> list[str]:
+    """The texts of one record on a side, in order; a null column has none, a null item is blank."""
+    found: list[str] = []
+    for column in _LIST_COLUMNS.get(side) or (SIDE_COLUMNS[side],):
+        value = row.get(column)
+        if isinstance(value, str):
+            found.append(value)
+        elif value is not None:
+            found += [text or "" for text in value]
+    return found
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,13 +1,12 @@
-"""Sentences and stemmed tokens of a text, without any download.
+"""Sentences and words of a text, without any download.
 
-The home of nltk and regex. Both are imported inside functions: nltk imports scipy, and
-scikit-learn where it is installed, which takes a second.
+nltk and regex are imported inside functions: nltk imports scipy, and scikit-learn where it is
+installed, which takes a second.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib.resources
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -92,37 +91,10 @@ def split_sentences(text: str, splitter: str = "rules") -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
-def ds_tokens(text: str, splitter: str = "rules") -> list[str]:
-    """The tokens that the Distinctiveness Score counts (Iso et al. 2022, cocosum evaluate.py).
-
-    Sentences are cut in the original text, because rules miss boundaries that are lower-cased;
-    then each is lower-cased and tokenised by nltk's NLTKWordTokenizer. With "punkt" the text is
-    lower-cased first, as the reference code does. Punctuation stays. A token longer than three
-    characters becomes its entry in ROUGE-1.5.5's exception table, else its stem by the
-    original Porter algorithm.
-    """
-    words = _word_tokenizer()
-    original = text.lower() if splitter == "punkt" else text
-    return [
-        stem(token)
-        for sentence in split_sentences(original, splitter)
-        for token in words(sentence.lower())
-    ]
-
-
 def word_tokens(text: str) -> list[str]:
     """nltk's word tokens (NLTKWordTokenizer), punctuation among them, sentence by sentence."""
-    words = _word_tokenizer()
+    words = word_tokenizer()
     return [token for sentence in split_sentences(text) for token in words(sentence)]
-
-
-@functools.lru_cache(maxsize=1 << 17)
-def stem(token: str) -> str:
-    """ROUGE-1.5.5's stem of one lower-case token; three characters or fewer stay as they are."""
-    if len(token) <= 3:
-        return token
-    exception = _stem_exceptions().get(token)
-    return exception if exception is not None else _porter()(token)
 
 
 def _punkt_spans(text: str) -> Iterator[_Span]:
@@ -204,23 +176,9 @@ def _trained_punkt() -> Any:
 
 
 @functools.cache
-def _word_tokenizer() -> Callable[[str], list[str]]:
+def word_tokenizer() -> Callable[[str], list[str]]:
+    """nltk's NLTKWordTokenizer: the words of a sentence, punctuation among them."""
     from nltk.tokenize.destructive import NLTKWordTokenizer
 
     tokenize: Callable[[str], list[str]] = NLTKWordTokenizer().tokenize
     return tokenize
-
-
-@functools.cache
-def _porter() -> Callable[[str], str]:
-    from nltk.stem.porter import PorterStemmer
-
-    stem_word: Callable[[str], str] = PorterStemmer(PorterStemmer.ORIGINAL_ALGORITHM).stem
-    return stem_word
-
-
-@functools.cache
-def _stem_exceptions() -> dict[str, str]:
-    table = importlib.resources.files("claimscore") / "metrics/data/rouge_stem_exceptions.tsv"
-    lines = table.read_text(encoding="utf-8").splitlines()
-    return dict(line.split("\t") for line in lines)

@@ -45,9 +45,9 @@ def metrics_list(metric_files: tuple[Path, ...], as_json: bool) -> int:
 @metric_file_option
 @json_option
 def metrics_show(metric: str, metric_files: tuple[Path, ...], as_json: bool) -> int:
-    """Show METRIC (`summac-zs`, or with options `summac-zs:variant=code`) and its needs.
+    """Show METRIC (`summac-zs`, or with options `summac-zs:variant=code`) and its options.
 
-    Of each option the values, the default first.
+    Each option is shown with its values, the default first, and with its meaning.
     """
     from claimscore.console.text import print_facts
     from claimscore.metrics import catalogue
@@ -70,6 +70,7 @@ def metrics_show(metric: str, metric_files: tuple[Path, ...], as_json: bool) -> 
     ]
     for name, values in facts["options"].items():
         lines.append((f":{name}=", " | ".join(values) if values else "any text"))
+        lines.append(("", facts["option_help"][name]))
     print_facts(lines)
     return EXIT_OK
 
@@ -78,7 +79,7 @@ def _facts(known: Catalogue, spec: str) -> dict[str, Any]:
     from claimscore.pipeline.passes import PASSES
     from claimscore.pipeline.scoring import described
 
-    metric = known.load(spec)
+    metric, options = known.load(spec), known.options(spec)
     roles = dict.fromkeys(PASSES[need.kind].role for need in metric.requires.passes)
     return {
         "name": metric.name,
@@ -87,10 +88,8 @@ def _facts(known: Catalogue, spec: str) -> dict[str, Any]:
         "columns": list(metric.requires.columns),
         "tasks": list(dict.fromkeys(need.task for need in metric.requires.tasks)),
         "models": [role.replace("_", "-") for role in roles],
-        "options": {
-            name: list(values) if values is not None else None
-            for name, values in known.options(spec).items()
-        },
+        "options": {one.name: one.values and list(one.values) for one in options},
+        "option_help": {one.name: one.help for one in options},
     }
 
 

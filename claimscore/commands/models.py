@@ -183,7 +183,7 @@ def models_convert_summac(file: Path, out: Path, **settings: str | None) -> None
 
     Nothing that a checkpoint may hold besides tensors is run.
     """
-    from claimscore.metrics.summac.convert import convert_weights
+    from claimscore.metrics.summac.convolution import convert_weights
 
     convert_weights(file, out, {name: value for name, value in settings.items() if value})
     print(out)

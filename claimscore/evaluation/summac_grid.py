@@ -30,7 +30,7 @@ from claimscore.evaluation.summac_benchmark import (
 )
 from claimscore.metrics import load_metric
 from claimscore.metrics.base import Metric
-from claimscore.metrics.summac.image import OPERATORS
+from claimscore.metrics.summac.zero_shot import OPERATORS
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.run import run
 

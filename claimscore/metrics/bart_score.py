@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import math
-from collections.abc import Mapping
-from typing import Any
 
-import polars as pl
-
-from claimscore.metrics.against import Compared, combined, score_compared
 from claimscore.metrics.base import (
     ChunkTables,
     Metric,
@@ -17,9 +12,14 @@ from claimscore.metrics.base import (
     PassRequirement,
     Requirements,
     Score,
+    TextNumbers,
+    option,
+    option_facts,
     scored,
+    text_numbers,
     unscored,
 )
+from claimscore.metrics.reference_texts import SummaryPair, combined, score_pairs
 
 REFERENCE = (
     "Yuan et al. 2021, BARTScore: Evaluating Generated Text as Text Generation: log-"
@@ -45,76 +45,64 @@ def bart_score(log_likelihood: float, tokens: float) -> float:
     return log_likelihood / tokens
 
 
-def _score(settings: Mapping[str, str], needs: Requirements, tables: ChunkTables) -> list[Score]:
-    parts = DIRECTIONS[settings["direction"]]
-    numbers = [_part_numbers(tables["text_scores"], *part) for part in parts]
-    return score_compared(
-        tables,
-        needs,
-        _against(settings["direction"]),
-        lambda item: _score_record(settings, item, [part.get(item.id, {}) for part in numbers]),
+@dataclasses.dataclass(frozen=True)
+class BartScoreOptions:
+    """Options of `bart-score`."""
+
+    direction: str = option(
+        "faithfulness", "The text that is scored, and the text that it is given.", DIRECTIONS
+    )
+    multi: str = option(
+        "mean", "The value of a record with several texts: the mean, or the best.", ("mean", "max")
     )
 
 
-_Numbers = dict[int, dict[str, float]]  # by the place of the text, by name
-
-
-def _part_numbers(rows: pl.DataFrame, given_side: str, side: str) -> dict[str, _Numbers]:
-    wanted = (
-        (pl.col("measure") == "bart_score")
-        & (pl.col("given_side") == given_side)
-        & (pl.col("side") == side)
+def _make(name: str, options: BartScoreOptions) -> Metric:
+    directions = DIRECTIONS[options.direction]
+    against = "source" if options.direction == "faithfulness" else "references"
+    requires = Requirements(
+        columns=("summary", against),
+        passes=tuple(PassRequirement("bart_score", sides) for sides in directions),
     )
-    found: dict[str, _Numbers] = {}
-    columns = rows.filter(wanted).select("id", "given_index", "name", "value")
-    for record, index, name, value in columns.iter_rows():
-        found.setdefault(record, {}).setdefault(index, {})[name] = value
-    return found
 
+    def score(tables: ChunkTables) -> list[Score]:
+        found = [text_numbers(tables, ("bart_score",), side, given) for given, side in directions]
+        return score_pairs(
+            tables, requires, against, lambda pair: _score_pair(pair, found, options)
+        )
 
-def _score_record(settings: Mapping[str, str], item: Compared, parts: list[_Numbers]) -> Score:
-    means: list[list[float]] = []  # by text, by part
-    for index, _ in item.texts:
-        numbers = [part.get(index, {}) for part in parts]
-        if any(not each.get("tokens") or each.get("log_likelihood") is None for each in numbers):
-            return unscored(item.id, "no likelihoods")
-        means.append([bart_score(each["log_likelihood"], each["tokens"]) for each in numbers])
-    values = [math.fsum(row) / len(row) for row in means]
-    if not all(map(math.isfinite, values)):
-        return unscored(item.id, "a likelihood is not a finite number")
-    places = [index for index, _ in item.texts]
-    components: dict[str, Any] = {"values": dict(zip(places, values, strict=True))}
-    if settings["direction"] == "f":
-        for name, column in zip(("precision", "recall"), zip(*means, strict=True), strict=True):
-            components[name] = dict(zip(places, column, strict=True))
-    return scored(item.id, combined(values, settings["multi"]), components)
-
-
-def _against(direction: str) -> str:
-    return "source" if direction == "faithfulness" else "references"
-
-
-def _make(name: str, settings: Mapping[str, str]) -> Metric:
-    direction = settings["direction"]
-    needs = Requirements(
-        columns=("summary", _against(direction)),
-        passes=tuple(PassRequirement("bart_score", part) for part in DIRECTIONS[direction]),
-    )
-    shown = " and ".join(f"of {side} given {given}" for given, side in DIRECTIONS[direction])
+    shown = " and ".join(f"of {side} given {given}" for given, side in directions)
     return Metric(
         name=name,
         version="v1",
-        requires=needs,
-        score=functools.partial(_score, settings, needs),
+        requires=requires,
+        score=score,
         signature_keys=("seq2seq_lm", "dtype", "claimscore"),
         higher_is="more probable",
         range=(-math.inf, 0.0),
         description=f"Mean log-likelihood {shown} (--seq2seq-lm)",
         reference=REFERENCE,
-        facts=(("direction", direction), ("multi", settings["multi"])),
+        facts=option_facts(options),
     )
 
 
-BART_SCORE = MetricFamily(
-    "bart-score", {"direction": tuple(DIRECTIONS), "multi": ("mean", "max")}, _make
-)
+def _score_pair(pair: SummaryPair, found: list[TextNumbers], options: BartScoreOptions) -> Score:
+    means: dict[int, list[float]] = {}  # by text, one a direction
+    for index in pair.texts:
+        for of_direction in found:
+            numbers = of_direction.get(pair.id, {}).get(index, {})
+            log_likelihood, tokens = numbers.get("log_likelihood"), numbers.get("tokens")
+            if log_likelihood is None or not tokens:
+                return unscored(pair.id, "no likelihoods")
+            means.setdefault(index, []).append(bart_score(log_likelihood, tokens))
+    values = {index: math.fsum(row) / len(row) for index, row in means.items()}
+    if not all(map(math.isfinite, values.values())):
+        return unscored(pair.id, "a likelihood is not a finite number")
+    components: dict[str, object] = {"values": values}
+    if options.direction == "f":
+        for place, part in enumerate(("precision", "recall")):
+            components[part] = {index: row[place] for index, row in means.items()}
+    return scored(pair.id, combined(values, options.multi), components)
+
+
+BART_SCORE = MetricFamily("bart-score", BartScoreOptions, _make)

@@ -1,19 +1,19 @@
-"""A metric: its needs, and a pure function from a chunk's tables to one score a record.
+"""A metric: its requirements, and a pure function from a chunk's tables to one score a record.
 
-A score is a value, or None with a reason; never a stand-in number. What was missing is told in
-the records' own words (`summary_a`), and what is particular to one record comes after a colon.
+A score is a value, or None with a reason; never a stand-in number. A reason names columns as the
+records do (`summary_a`), and the particulars of one record come after a colon.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from claimscore.errors import ConfigError
-from claimscore.tables import REFERENCES_SIDE, SIDE_COLUMNS, SOURCE_SIDE
+from claimscore.tables import REFERENCES_SIDE, SIDE_COLUMNS, SOURCE_SIDE, texts_on_side
 
 #: The side of the tables that each column of the records becomes.
 SIDES: dict[str, str] = {
@@ -53,7 +53,7 @@ class PassRequirement(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Requirements:
-    """The needs of a metric: columns, LLM tasks, model passes."""
+    """Columns, LLM tasks and model passes that a metric reads."""
 
     columns: tuple[str, ...]
     tasks: tuple[TaskRequirement, ...] = ()
@@ -116,7 +116,7 @@ def nothing_to_check() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """A metric and all that has to be said about it.
+    """A metric and everything that commands and reports show of it.
 
     `score` returns one `Score` a record, in the order of the records. `signature_keys` are the
     facts of a run that the values depend on, `facts` those that the metric itself fixes.
@@ -137,36 +137,80 @@ class Metric:
     check: Callable[[], None] = nothing_to_check
 
 
+def option(default: Any, help: str, choices: Iterable[Any] = ()) -> Any:
+    """A field of a metric's options: its default, one sentence of help, and its values.
+
+    `choices` are all values, texts, whole numbers or booleans; without them any text is a value.
+    """
+    return dataclasses.field(default=default, metadata={"help": help, "choices": tuple(choices)})
+
+
+class MetricOption(NamedTuple):
+    """An option as it is spelled; `values` are all, the default first, or None for any text."""
+
+    name: str
+    default: str
+    values: tuple[str, ...] | None
+    help: str
+
+
+def spelled(value: object) -> str:
+    """The value of an option in a metric's name: `yes` and `no` for booleans."""
+    return ("no", "yes")[value] if isinstance(value, bool) else str(value)
+
+
 @dataclasses.dataclass(frozen=True)
 class MetricFamily:
-    """A metric with options: for each its values, the default first; None where any text goes.
+    """A metric with options, spelled `name:option=value`.
 
-    `make` gets the name that the scores will have and a value for every option.
+    `options` is a frozen dataclass with a default for each field, made by `option`. `make` gets the
+    name that the scores will have, and the options.
     """
 
     name: str
-    options: Mapping[str, tuple[str, ...] | None]
-    make: Callable[[str, Mapping[str, str]], Metric]
+    options: type[Any]
+    make: Callable[[str, Any], Metric]
+
+    def known_options(self) -> tuple[MetricOption, ...]:
+        """The options in the order in which names and signatures spell them."""
+        found = []
+        for field in dataclasses.fields(self.options):
+            default, choices = spelled(field.default), map(spelled, field.metadata["choices"])
+            values = tuple(dict.fromkeys((default, *choices)))
+            known = values if field.metadata["choices"] else None
+            found.append(MetricOption(field.name, default, known, field.metadata["help"]))
+        return tuple(found)
 
     def metric(self, given: Sequence[str] = ()) -> Metric:
         """The metric with `key=value` options; the name has those that are not the default.
 
-        `ConfigError` for an option or a value that there is not.
+        `ConfigError` for an unknown option or value.
         """
-        chosen: dict[str, str] = {}
+        fields = {field.name: field for field in dataclasses.fields(self.options)}
+        chosen: dict[str, Any] = {}
         for item in given:
-            key, equals, value = item.partition("=")
-            if not equals or key not in self.options or key in chosen:
-                known = ", ".join(self.options)
+            key, equals, text = item.partition("=")
+            if not equals or key not in fields or key in chosen:
+                known = ", ".join(fields)
                 raise ConfigError(f"metric {self.name}: {item!r} is no option; options: {known}")
-            values = self.options[key]
-            if values is not None and value not in values:
-                raise ConfigError(f"metric {self.name}: {key} is one of {', '.join(values)}")
-            chosen[key] = value
-        defaults = {key: values[0] if values else "" for key, values in self.options.items()}
-        settings = {key: chosen.get(key, default) for key, default in defaults.items()}
-        other = [f"{k}={v}" for k, v in settings.items() if v != defaults[k]]
-        return self.make(":".join((self.name, *other)), settings)
+            values = {spelled(value): value for value in fields[key].metadata["choices"]}
+            if values and text not in values:
+                named = next(one for one in self.known_options() if one.name == key).values or ()
+                raise ConfigError(f"metric {self.name}: {key} is one of {', '.join(named)}")
+            chosen[key] = values.get(text, text)
+        options = self.options(**chosen)
+        other = [
+            f"{name}={spelled(getattr(options, name))}"
+            for name, field in fields.items()
+            if getattr(options, name) != field.default
+        ]
+        return self.make(":".join((self.name, *other)), options)
+
+
+def option_facts(options: Any, *names: str) -> tuple[tuple[str, str], ...]:
+    """These options (all without names) as facts of a signature."""
+    chosen = names or tuple(field.name for field in dataclasses.fields(options))
+    return tuple((name, spelled(getattr(options, name))) for name in chosen)
 
 
 def signature(metric: Metric, facts: Mapping[str, str]) -> str:
@@ -179,12 +223,14 @@ def signature(metric: Metric, facts: Mapping[str, str]) -> str:
     return "|".join([metric.name, metric.version, *parts])
 
 
-def failure_reasons(tables: ChunkTables, needs: Requirements) -> dict[str, str]:
-    """Why records cannot be scored: for each, the first failure of what the metric needs.
+def failure_reasons(tables: ChunkTables, requires: Requirements) -> dict[str, str]:
+    """Why records cannot be scored: the first failure of a stage that the metric requires, by id.
 
-    A failure without a side counts for every metric that needs its stage.
+    A failure without a side counts for every metric that requires its stage.
     """
-    stages, sides = needs.stages, needs.sides
+    stages, sides = requires.stages, requires.sides
+    if not stages:
+        return {}
     concerned = tables["failures"].filter(
         pl.col("stage").is_in(stages) & (pl.col("side").is_null() | pl.col("side").is_in(sides))
     )
@@ -197,22 +243,47 @@ def failure_reasons(tables: ChunkTables, needs: Requirements) -> dict[str, str]:
     return reasons
 
 
-def source_texts(records: pl.DataFrame) -> list[list[str]]:
-    """The texts of each record's source (`source`, a text or a list, or `sources`), blank ones
-    left out."""
-    columns = records.select(name for name in ("source", "sources") if name in records.columns)
-    return [
-        [
-            text
-            for value in row
-            for text in ([value] if isinstance(value, str) else value or ())
-            if (text or "").strip()
-        ]
-        for row in columns.iter_rows()
-    ]
+def blank_reason(row: Mapping[str, Any], columns: Sequence[str]) -> str | None:
+    """The first of these columns without a text, as a reason; None where all have one.
+
+    `row` is a record; `source` stands for the columns `source` and `sources`. Columns that are on
+    no side do not count.
+    """
+    for column in columns:
+        if column in SIDES and not any(text.strip() for text in texts_on_side(row, SIDES[column])):
+            return f"no text in {column}"
+    return None
 
 
-def no_text_reason(texts: Iterable[tuple[str, str | None]]) -> str | None:
-    """The first column whose text is null or blank, as a reason; None where all have a text."""
-    empty = next((column for column, text in texts if not (text or "").strip()), None)
-    return f"no text in {empty}" if empty else None
+def score_records(
+    tables: ChunkTables, requires: Requirements, score: Callable[[dict[str, Any]], Score]
+) -> list[Score]:
+    """One score a record, in order.
+
+    `score` gets the rows of records whose stages did not fail and whose required columns have a
+    text; the others are null with that reason.
+    """
+    failed = failure_reasons(tables, requires)
+    scores = []
+    for row in tables.records.iter_rows(named=True):
+        reason = failed.get(row["id"]) or blank_reason(row, requires.columns)
+        scores.append(score(row) if reason is None else unscored(row["id"], reason))
+    return scores
+
+
+#: Of the table `text_scores`: values by id, by index of the given text (None without), by name.
+TextNumbers = dict[str, dict[int | None, dict[str, float | None]]]
+
+
+def text_numbers(
+    tables: ChunkTables, measures: Sequence[str], side: str, given_side: str | None = None
+) -> TextNumbers:
+    """The numbers of these measures about the texts of a side, given those of another or of any."""
+    wanted = pl.col("measure").is_in(measures) & (pl.col("side") == side)
+    if given_side is not None:
+        wanted &= pl.col("given_side") == given_side
+    rows = tables["text_scores"].filter(wanted).select("id", "given_index", "name", "value")
+    found: TextNumbers = {}
+    for record, index, name, value in rows.iter_rows():
+        found.setdefault(record, {}).setdefault(index, {})[name] = value
+    return found

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 
 import polars as pl
 
-from claimscore.metrics.against import AGAINST, MULTI, Compared, score_text_values, scored_texts
 from claimscore.metrics.base import (
     ChunkTables,
     Metric,
@@ -16,7 +14,16 @@ from claimscore.metrics.base import (
     PassRequirement,
     Requirements,
     Score,
+    option_facts,
     unscored,
+)
+from claimscore.metrics.reference_texts import (
+    SummaryPair,
+    TextOptions,
+    best_place,
+    by_place,
+    score_pairs,
+    scored_texts,
 )
 
 REFERENCE = (
@@ -25,49 +32,47 @@ REFERENCE = (
 )
 
 
-def _score(settings: Mapping[str, str], needs: Requirements, tables: ChunkTables) -> list[Score]:
-    of_texts = (
-        (pl.col("unit") == "text")
-        & (pl.col("row_side") == "summary")
-        & (pl.col("column_side") == settings["against"])
-    )
-    cells = tables["similarities"].filter(of_texts).select("id", "column_index", "similarity")
-    return score_text_values(
-        tables,
-        needs,
-        settings["against"],
-        cells.iter_rows(),
-        functools.partial(_score_record, settings),
-    )
+def _make(name: str, options: TextOptions) -> Metric:
+    against = options.against
+    cosines_pass = PassRequirement("text_similarities", ("summary.text", f"{against}.text"))
+    requires = Requirements(columns=("summary", against), passes=(cosines_pass,))
 
+    def score(tables: ChunkTables) -> list[Score]:
+        of_texts = (
+            (pl.col("unit") == "text")
+            & (pl.col("row_side") == "summary")
+            & (pl.col("column_side") == against)
+        )
+        cells = tables["similarities"].filter(of_texts).select("id", "column_index", "similarity")
+        cosines: dict[str, dict[int, float]] = by_place(cells.iter_rows())
+        return score_pairs(
+            tables,
+            requires,
+            against,
+            lambda pair: _score_pair(pair, cosines.get(pair.id, {}), options.multi),
+        )
 
-def _score_record(
-    settings: Mapping[str, str], item: Compared, cosines: Mapping[int, float]
-) -> Score:
-    values = {index: cosines[index] for index, _ in item.texts if index in cosines}
-    if len(values) < len(item.texts):
-        return unscored(item.id, "no similarity for some texts")
-    if not all(map(math.isfinite, values.values())):
-        return unscored(item.id, "a similarity is not a number")
-    return scored_texts(item.id, values, settings["multi"])
-
-
-def _make(name: str, settings: Mapping[str, str]) -> Metric:
-    against = settings["against"]
-    need = PassRequirement("text_similarities", ("summary.text", f"{against}.text"))
-    needs = Requirements(columns=("summary", against), passes=(need,))
     return Metric(
         name=name,
         version="v1",
-        requires=needs,
-        score=functools.partial(_score, settings, needs),
+        requires=requires,
+        score=score,
         signature_keys=("embedder", "dtype", "claimscore"),
         higher_is="more alike",
         range=(-1.0, 1.0),
         description=f"Cosine of the sentence embeddings of the summary and its {against}",
         reference=REFERENCE,
-        facts=tuple((key, settings[key]) for key in ("against", "multi")),
+        facts=option_facts(options),
     )
 
 
-BERT_COSINE = MetricFamily("bert-cosine", {"against": AGAINST, "multi": MULTI}, _make)
+def _score_pair(pair: SummaryPair, cosines: Mapping[int, float], multi: str) -> Score:
+    if not pair.texts.keys() <= cosines.keys():
+        return unscored(pair.id, "no similarity for some texts")
+    values = {index: cosines[index] for index in pair.texts}
+    if not all(map(math.isfinite, values.values())):
+        return unscored(pair.id, "a similarity is not a number")
+    return scored_texts(pair, values, multi, {"best": best_place(values)})
+
+
+BERT_COSINE = MetricFamily("bert-cosine", TextOptions, _make)

@@ -12,14 +12,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from claimscore.config import EncoderConfig
-from claimscore.metrics.against import (
-    AGAINST,
-    MEASURES,
-    MULTI,
-    Compared,
-    combined,
-    score_text_values,
-)
 from claimscore.metrics.base import (
     ChunkTables,
     Metric,
@@ -27,10 +19,18 @@ from claimscore.metrics.base import (
     PassRequirement,
     Requirements,
     Score,
-    scored,
+    option_facts,
     unscored,
 )
 from claimscore.metrics.bs_inverse import rescaled
+from claimscore.metrics.reference_texts import (
+    MeasureOptions,
+    SummaryPair,
+    best_place,
+    by_place,
+    score_pairs,
+    scored_texts,
+)
 
 REFERENCE = (
     "Zhang et al. 2020, BERTScore: Evaluating Text Generation with BERT: P, R, F1 and "
@@ -82,67 +82,57 @@ def _encoder(model: str, layer: int | None) -> Any:
     )
 
 
-def _score(settings: Mapping[str, str], needs: Requirements, tables: ChunkTables) -> list[Score]:
-    of_sides = (pl.col("candidate_side") == "summary") & (
-        pl.col("reference_side") == settings["against"]
-    )
-    rows = tables["token_scores"].filter(of_sides).iter_rows(named=True)
-    return score_text_values(
-        tables,
-        needs,
-        settings["against"],
-        ((row["id"], row["reference_index"], row) for row in rows),
-        functools.partial(_score_record, settings),
-    )
-
-
-def _score_record(
-    settings: Mapping[str, str], item: Compared, rows: Mapping[int, Mapping[str, Any]]
-) -> Score:
-    measure = settings["measure"]
-    values: dict[int, float] = {}
-    for index, _ in item.texts:
-        row = rows.get(index)
-        if row is None or row[measure] is None:
-            return unscored(item.id, "no token scores")
-        if not math.isfinite(row[measure]):
-            return unscored(item.id, f"the BERTScore {measure} is not a number")
-        baseline = row[f"baseline_{measure}"]
-        values[index] = row[measure] if baseline is None else rescaled(row[measure], baseline)
-    best = max(values, key=lambda index: values[index])
-    components: dict[str, object] = {
-        **{name: rows[best][name] for name in MEASURES},
-        f"baseline_{measure}": rows[best][f"baseline_{measure}"],
-        "layer": rows[best]["layer"],
-        "best": best,
-        "values": values,
-    }
-    return scored(item.id, combined(list(values.values()), settings["multi"]), components)
-
-
-def _make(name: str, settings: Mapping[str, str]) -> Metric:
-    against = settings["against"]
-    needs = Requirements(
+def _make(name: str, options: MeasureOptions) -> Metric:
+    against = options.against
+    requires = Requirements(
         columns=("summary", against),
         passes=(PassRequirement("token_scores", ("summary", against)),),
     )
+
+    def score(tables: ChunkTables) -> list[Score]:
+        of_sides = (pl.col("candidate_side") == "summary") & (pl.col("reference_side") == against)
+        rows = tables["token_scores"].filter(of_sides).iter_rows(named=True)
+        found = by_place((row["id"], row["reference_index"], row) for row in rows)
+        return score_pairs(
+            tables,
+            requires,
+            against,
+            lambda pair: _score_pair(pair, found.get(pair.id, {}), options),
+        )
+
     return Metric(
         name=name,
         version="v1",
-        requires=needs,
-        score=functools.partial(_score, settings, needs),
+        requires=requires,
+        score=score,
         signature_keys=("token_encoder", "layer", "baseline", "dtype", "claimscore"),
         higher_is="more alike",
         range=(-math.inf, 1.0),
         description=(
-            f"BERTScore {settings['measure']} of the summary against its {against}, rescaled with "
+            f"BERTScore {options.measure} of the summary against its {against}, rescaled with "
             "the model's baseline where it has one"
         ),
         reference=REFERENCE,
-        facts=tuple((key, settings[key]) for key in ("against", "measure", "multi")),
+        facts=option_facts(options),
     )
 
 
-BERTSCORE = MetricFamily(
-    "bertscore", {"against": AGAINST, "measure": MEASURES, "multi": MULTI}, _make
-)
+def _score_pair(
+    pair: SummaryPair, rows: Mapping[int, Mapping[str, Any]], options: MeasureOptions
+) -> Score:
+    measure, values = options.measure, {}
+    for index in pair.texts:
+        row = rows.get(index)
+        if row is None or row[measure] is None:
+            return unscored(pair.id, "no token scores")
+        if not math.isfinite(row[measure]):
+            return unscored(pair.id, f"the BERTScore {measure} is not a number")
+        baseline = row[f"baseline_{measure}"]
+        values[index] = row[measure] if baseline is None else rescaled(row[measure], baseline)
+    best = best_place(values)
+    names = ("f1", "recall", "precision", f"baseline_{measure}", "layer")
+    components = {name: rows[best][name] for name in names}
+    return scored_texts(pair, values, options.multi, {**components, "best": best})
+
+
+BERTSCORE = MetricFamily("bertscore", MeasureOptions, _make)

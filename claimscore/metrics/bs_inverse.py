@@ -13,8 +13,7 @@ from claimscore.metrics.base import (
     PassRequirement,
     Requirements,
     Score,
-    failure_reasons,
-    no_text_reason,
+    score_records,
     scored,
     unscored,
 )
@@ -24,7 +23,7 @@ REFERENCE = (
     "with BERT: F1 and baseline rescaling"
 )
 
-_NEEDS = Requirements(
+_REQUIRES = Requirements(
     columns=("summary_a", "summary_b"), passes=(PassRequirement("token_scores", ("a", "b")),)
 )
 _COMPONENTS = ("precision", "recall", "f1", "baseline_f1", "layer")
@@ -47,36 +46,26 @@ def bs_inverse(f1: float, baseline_f1: float | None = None) -> float:
 
 
 def _score(tables: ChunkTables) -> list[Score]:
-    failed = failure_reasons(tables, _NEEDS)
     of_sides = (pl.col("candidate_side") == "a") & (pl.col("reference_side") == "b")
     rows = {row["id"]: row for row in tables["token_scores"].filter(of_sides).iter_rows(named=True)}
-    records = tables.records.select("id", *_NEEDS.columns).iter_rows()
-    return [
-        unscored(record, failed[record])
-        if record in failed
-        else _score_record(record, rows.get(record), text_a, text_b)
-        for record, text_a, text_b in records
-    ]
 
+    def score(record: dict[str, Any]) -> Score:
+        row = rows.get(record["id"])
+        if row is None or row["f1"] is None:
+            return unscored(record["id"], "no token scores")
+        if not math.isfinite(row["f1"]):
+            reason = "the BERTScore F1 is not a number"
+            return unscored(record["id"], reason, {"layer": row["layer"]})
+        components: dict[str, object] = {name: row[name] for name in _COMPONENTS}
+        return scored(record["id"], bs_inverse(row["f1"], row["baseline_f1"]), components)
 
-def _score_record(
-    record: str, row: dict[str, Any] | None, text_a: str | None, text_b: str | None
-) -> Score:
-    empty = no_text_reason((("summary_a", text_a), ("summary_b", text_b)))
-    if empty:
-        return unscored(record, empty)
-    if row is None or row["f1"] is None:
-        return unscored(record, "no token scores")
-    components: dict[str, object] = {name: row[name] for name in _COMPONENTS}
-    if not math.isfinite(row["f1"]):
-        return unscored(record, "the BERTScore F1 is not a number", {"layer": row["layer"]})
-    return scored(record, bs_inverse(row["f1"], row["baseline_f1"]), components)
+    return score_records(tables, _REQUIRES, score)
 
 
 BS_INVERSE = Metric(
     name="bs-inverse",
     version="v1",
-    requires=_NEEDS,
+    requires=_REQUIRES,
     score=_score,
     signature_keys=("token_encoder", "layer", "baseline", "dtype", "claimscore"),
     higher_is="less alike",

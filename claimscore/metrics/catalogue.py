@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import NamedTuple, TypeVar
 
 from claimscore.errors import ClaimscoreError, ConfigError
-from claimscore.metrics.base import ChunkTables, Metric, MetricFamily, Score
+from claimscore.metrics.base import ChunkTables, Metric, MetricFamily, MetricOption, Score
 
 #: The entry points' group: `own-name = "package.module:METRIC"`.
 GROUP = "claimscore.metrics"
@@ -73,11 +73,10 @@ class Catalogue:
         """claimscore's own in their order, then those of files, then those of packages."""
         return list(dict.fromkeys([*self._own, *self._offers, *sorted(_installed().names)]))
 
-    def options(self, spec: str) -> Mapping[str, tuple[str, ...] | None]:
-        """The options of a family, for each its values, the default first; None: any text. Of a
-        metric there are none."""
+    def options(self, spec: str) -> tuple[MetricOption, ...]:
+        """The options of a family; a metric has none."""
         found = self._found(spec.partition(":")[0])
-        return found.options if isinstance(found, MetricFamily) else {}
+        return found.known_options() if isinstance(found, MetricFamily) else ()
 
     def has(self, spec: str) -> bool:
         """Whether there is a metric of that name, whatever its options."""

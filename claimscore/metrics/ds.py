@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.resources
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import combinations
 
 from claimscore.metrics.base import ChunkTables, Metric, Requirements, Score, scored, unscored
-from claimscore.text import RULES_VERSION, ds_tokens
+from claimscore.text import RULES_VERSION, split_sentences, word_tokenizer
 
 REFERENCE = (
     "Iso et al. 2022, Comparative Opinion Summarization via Collaborative Decoding "
@@ -19,7 +21,7 @@ _COLUMNS = ("summary_a", "summary_b", "summary_common")
 
 
 def distinctiveness(texts: Sequence[str], splitter: str = "rules") -> float:
-    """DS of two or three texts over multisets of stemmed tokens (`claimscore.text.ds_tokens`).
+    """DS of two or three texts over multisets of stemmed tokens (`ds_tokens`).
 
     Two: 100·(1 − |A∩B| / |A∪B|). Three: 100·(1 − (|A∩B| + |A∩C| + |B∩C| − 2·|A∩B∩C|) / |A∪B∪C|).
     Iso et al. 2022; ∩ takes the smaller count of a token, ∪ the larger. In [0, 100], 0 for the
@@ -32,6 +34,48 @@ def distinctiveness(texts: Sequence[str], splitter: str = "rules") -> float:
     if not union:
         raise ValueError("distinctiveness is not defined where no text has a token (0/0)")
     return _value(overlap, union)
+
+
+def ds_tokens(text: str, splitter: str = "rules") -> list[str]:
+    """The tokens that the Distinctiveness Score counts (Iso et al. 2022, cocosum evaluate.py).
+
+    Sentences are cut in the original text, because rules miss boundaries that are lower-cased;
+    then each is lower-cased and tokenised by nltk's NLTKWordTokenizer. With "punkt" the text is
+    lower-cased first, as the reference code does. Punctuation stays. A token longer than three
+    characters becomes its entry in ROUGE-1.5.5's exception table, else its stem by the
+    original Porter algorithm.
+    """
+    words = word_tokenizer()
+    original = text.lower() if splitter == "punkt" else text
+    return [
+        stem(token)
+        for sentence in split_sentences(original, splitter)
+        for token in words(sentence.lower())
+    ]
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def stem(token: str) -> str:
+    """ROUGE-1.5.5's stem of one lower-case token; three characters or fewer stay as they are."""
+    if len(token) <= 3:
+        return token
+    exception = _stem_exceptions().get(token)
+    return exception if exception is not None else _porter()(token)
+
+
+@functools.cache
+def _porter() -> Callable[[str], str]:
+    from nltk.stem.porter import PorterStemmer
+
+    stem_word: Callable[[str], str] = PorterStemmer(PorterStemmer.ORIGINAL_ALGORITHM).stem
+    return stem_word
+
+
+@functools.cache
+def _stem_exceptions() -> dict[str, str]:
+    table = importlib.resources.files("claimscore.metrics") / "data/rouge_stem_exceptions.tsv"
+    lines = table.read_text(encoding="utf-8").splitlines()
+    return dict(line.split("\t") for line in lines)
 
 
 def _overlap_and_union(bags: Sequence[Counter[str]]) -> tuple[int, int]:

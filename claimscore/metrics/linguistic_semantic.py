@@ -6,13 +6,12 @@ L alone, by the padding that the program counts in and by a shift and a scale.
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from claimscore.metrics.base import (
@@ -22,9 +21,11 @@ from claimscore.metrics.base import (
     PassRequirement,
     Requirements,
     Score,
-    failure_reasons,
-    no_text_reason,
+    option,
+    option_facts,
+    score_records,
     scored,
+    text_numbers,
     unscored,
 )
 
@@ -39,8 +40,8 @@ VARIANTS = ("paper", "code", "bert-linear")
 
 _EPS = 1e-6  # of the cosine in the published code
 _COLUMNS = ("source", "summary")
-_LS_NEED = PassRequirement("ls", ("source", "summary"))
-_PADDED_NEED = PassRequirement("ls_padded", ("summary",))
+_LS_PASS = PassRequirement("ls", ("source", "summary"))
+_PADDED_PASS = PassRequirement("ls_padded", ("summary",))
 
 
 class LSScore(NamedTuple):
@@ -131,50 +132,76 @@ def _own_log_probs(
     return values, int(own[-1]) + 1
 
 
-class _Numbers:
-    """The passes' values of one record by name; a list where each source text has one."""
+@dataclasses.dataclass(frozen=True)
+class LSOptions:
+    """Options of `ls-score`."""
 
-    def __init__(self) -> None:
-        self.summary: dict[str, float] = {}
-        self.sources: dict[str, list[float]] = defaultdict(list)
-
-
-def _numbers(tables: ChunkTables) -> dict[str, _Numbers]:
-    rows = tables["text_scores"].filter(pl.col("measure").is_in(["ls", "ls_padded"]))
-    found: dict[str, _Numbers] = defaultdict(_Numbers)
-    ordered = rows.sort("given_index", maintain_order=True)
-    for record, side, given, name, value in ordered.select(
-        "id", "side", "given_side", "name", "value"
-    ).iter_rows():
-        if side == "source":
-            found[record].sources[f"source_{name}"].append(value)
-        elif given is not None:
-            found[record].sources[name].append(value)
-        else:
-            found[record].summary[name] = value
-    return found
+    variant: str = option(
+        "paper",
+        "The definition of the paper, of the published code, or of a model with a linear head.",
+        VARIANTS,
+    )
 
 
-def _score_record(record: str, found: _Numbers, variant: str) -> Score:
-    numbers, sources = found.summary, found.sources
+def _make(name: str, options: LSOptions) -> Metric:
+    passes = (_LS_PASS, _PADDED_PASS) if options.variant == "code" else (_LS_PASS,)
+    requires = Requirements(columns=_COLUMNS, passes=passes)
+
+    def score(tables: ChunkTables) -> list[Score]:
+        of_summaries = text_numbers(tables, ("ls", "ls_padded"), "summary")
+        of_sources = text_numbers(tables, ("ls",), "source")
+
+        def score_row(row: Mapping[str, Any]) -> Score:
+            record = row["id"]
+            if record not in of_summaries and record not in of_sources:
+                return unscored(record, "no LS_Score rows")
+            own, sources = of_summaries.get(record, {}), of_sources.get(record, {})
+            return _score_record(record, own, sources, options.variant)
+
+        return score_records(tables, requires, score_row)
+
+    return Metric(
+        name=name,
+        version="v1",
+        requires=requires,
+        score=score,
+        signature_keys=("ls_model", "dtype", "claimscore"),
+        higher_is="more fluent, and closer to the document",
+        range=(-math.inf, {"paper": 1.0, "code": 3.0}.get(options.variant, math.inf)),
+        description="Likelihood of the summary's words to a trained model, and its [CLS] cosine "
+        "with the document",
+        reference=REFERENCE,
+        facts=option_facts(options),
+    )
+
+
+_Numbers = Mapping[int | None, Mapping[str, Any]]
+
+
+def _score_record(record: str, own: _Numbers, sources: _Numbers, variant: str) -> Score:
+    """`own` are the summary's numbers: its own under None, those with a source by its place."""
+    summary = own.get(None, {})
+    with_source = [own[index] for index in sorted(index for index in own if index is not None)]
     components: dict[str, object] = {
-        "summary_tokens": _integer(numbers.get("tokens")),
-        "summary_cut": _integer(numbers.get("cut")),
-        "source_cut": _integer(sum(sources["source_cut"])),
-        "n_sources": len(sources["source_tokens"]),
+        "summary_tokens": _integer(summary.get("tokens")),
+        "summary_cut": _integer(summary.get("cut")),
+        "source_cut": int(sum(each.get("cut", 0) for each in sources.values())),
+        "n_sources": len(sources),
     }
+    linear = [each["linear"] for each in with_source if "linear" in each]
     if variant == "bert-linear":
-        if not sources["linear"]:
+        if not linear:
             return unscored(record, "the model has LS_Score's head: use ls-score", components)
-        return scored(record, float(np.mean(sources["linear"])), components)
+        return scored(record, float(np.mean(linear)), components)
     name = "linguistic" if variant == "paper" else "linguistic_code"
-    if name not in numbers:
+    if name not in summary:
         reason = "the model has a linear head: use ls-score:variant=bert-linear"
-        return unscored(record, reason if sources["linear"] else "no LS_Score rows", components)
-    result = combined(numbers[name], float(np.mean(sources["semantic"])), variant)
+        return unscored(record, reason if linear else "no LS_Score rows", components)
+    semantic = float(np.mean([each["semantic"] for each in with_source]))
+    result = combined(summary[name], semantic, variant)
     components |= {"linguistic": result.linguistic, "semantic": result.semantic}
     if variant == "paper":
-        components["linguistic_without_special"] = numbers["linguistic_inner"]
+        components["linguistic_without_special"] = summary["linguistic_inner"]
     return scored(record, result.score, components)
 
 
@@ -182,47 +209,4 @@ def _integer(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-def _make(name: str, options: Mapping[str, str]) -> Metric:
-    variant = options["variant"]
-    passes = (_LS_NEED, _PADDED_NEED) if variant == "code" else (_LS_NEED,)
-    needs = Requirements(columns=_COLUMNS, passes=passes)
-
-    def score(tables: ChunkTables) -> list[Score]:
-        failed, found = failure_reasons(tables, needs), _numbers(tables)
-        scores = []
-        for row in tables.records.iter_rows(named=True):
-            record = row["id"]
-            empty = no_text_reason((("source", _any_text(row)), ("summary", row["summary"])))
-            if record in failed or empty:
-                scores.append(unscored(record, failed.get(record) or str(empty)))
-            elif record not in found:
-                scores.append(unscored(record, "no LS_Score rows"))
-            else:
-                scores.append(_score_record(record, found[record], variant))
-        return scores
-
-    return Metric(
-        name=name,
-        version="v1",
-        requires=needs,
-        score=score,
-        signature_keys=("ls_model", "dtype", "claimscore"),
-        higher_is="more fluent, and closer to the document",
-        range=(-math.inf, {"paper": 1.0, "code": 3.0}.get(variant, math.inf)),
-        description="Likelihood of the summary's words to a trained model, and its [CLS] cosine "
-        "with the document",
-        reference=REFERENCE,
-        facts=(("variant", variant),),
-    )
-
-
-def _any_text(row: Mapping[str, Any]) -> str:
-    """The source, or all its texts together: only whether there is any text matters."""
-    texts: list[str] = []
-    for column in ("source", "sources"):
-        value: str | Sequence[str | None] | None = row.get(column)
-        texts += [value] if isinstance(value, str) else [text or "" for text in value or ()]
-    return "".join(texts)
-
-
-LS_SCORE = MetricFamily("ls-score", {"variant": VARIANTS}, _make)
+LS_SCORE = MetricFamily("ls-score", LSOptions, _make)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -15,8 +16,10 @@ from claimscore.metrics.base import (
     Requirements,
     Score,
     TaskRequirement,
+    blank_reason,
+    option,
+    option_facts,
     scored,
-    source_texts,
     unscored,
 )
 
@@ -30,7 +33,7 @@ DIMENSIONS = ("coherence", "consistency", "fluency", "relevance")
 #: The scores that there are.
 SCALE = (1, 2, 3, 4, 5)
 
-_NEEDS = Requirements(
+_REQUIRES = Requirements(
     columns=("summary", "source"), tasks=(TaskRequirement("judge", ("summary",)),)
 )
 
@@ -47,34 +50,43 @@ def expected_score(probabilities: Mapping[str, float]) -> float:
     return sum(int(score) * p for score, p in probabilities.items()) / total
 
 
-def _make(name: str, options: Mapping[str, str]) -> Metric:
-    dimension, expectation = options["dimension"], options["expectation"]
-    asked = DIMENSIONS if dimension == "overall" else (dimension,)
+@dataclasses.dataclass(frozen=True)
+class JudgeOptions:
+    """Options of `llm-judge`."""
+
+    dimension: str = option(
+        "overall", "The dimension, or the mean of all four.", ("overall", *DIMENSIONS)
+    )
+    expectation: str = option(
+        "auto",
+        "Whether a grade is the expected value of the probabilities of the scores: where the "
+        "server gives them, always, or never.",
+        ("auto", "required", "off"),
+    )
+
+
+def _make(name: str, options: JudgeOptions) -> Metric:
+    asked = DIMENSIONS if options.dimension == "overall" else (options.dimension,)
 
     def score(tables: ChunkTables) -> list[Score]:
         failed, answers = _failures(tables), _answers(tables)
         return [
-            _score_record(record, summary, sources, asked, expectation, failed, answers)
-            for record, summary, sources in zip(
-                tables.records["id"],
-                tables.records["summary"],
-                source_texts(tables.records),
-                strict=True,
-            )
+            _score_record(row, asked, options.expectation, failed, answers)
+            for row in tables.records.iter_rows(named=True)
         ]
 
-    described = "mean of four dimensions" if dimension == "overall" else dimension
+    described = "mean of four dimensions" if len(asked) > 1 else options.dimension
     return Metric(
         name=name,
         version="v1",
-        requires=_NEEDS,
+        requires=_REQUIRES,
         score=score,
         signature_keys=("judge", "llm", "claimscore"),
         higher_is="better",
         range=(float(SCALE[0]), float(SCALE[-1])),
         description=f"A language model's grade of the summary, 1 to 5: {described}",
         reference=REFERENCE,
-        facts=(("dimension", dimension), ("expectation", expectation)),
+        facts=option_facts(options),
     )
 
 
@@ -95,18 +107,15 @@ def _answers(tables: ChunkTables) -> dict[tuple[str, int], list[dict[str, Any]]]
 
 
 def _score_record(
-    record: str,
-    summary: str | None,
-    sources: list[str],
+    row: Mapping[str, Any],
     asked: tuple[str, ...],
     expectation: str,
     failed: Mapping[tuple[str, int | None], str],
     answers: Mapping[tuple[str, int], list[dict[str, Any]]],
 ) -> Score:
-    if not (summary or "").strip():
-        return unscored(record, "no text in summary")
-    if not sources:
-        return unscored(record, "no text in source")
+    record, blank = row["id"], blank_reason(row, _REQUIRES.columns)
+    if blank:
+        return unscored(record, blank)
     components: dict[str, object] = {}
     values: list[float] = []
     for dimension in asked:
@@ -150,11 +159,4 @@ def _mean_grade(grades: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-LLM_JUDGE = MetricFamily(
-    name="llm-judge",
-    options={
-        "dimension": ("overall", *DIMENSIONS),
-        "expectation": ("auto", "required", "off"),
-    },
-    make=_make,
-)
+LLM_JUDGE = MetricFamily("llm-judge", JudgeOptions, _make)

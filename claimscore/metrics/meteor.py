@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from claimscore.errors import ConfigError
-from claimscore.metrics.against import AGAINST, MULTI, Compared, combined, compared
 from claimscore.metrics.base import (
     ChunkTables,
     Metric,
@@ -16,10 +17,16 @@ from claimscore.metrics.base import (
     Requirements,
     Score,
     nothing_to_check,
-    scored,
+    option,
+    option_facts,
     unscored,
 )
-from claimscore.metrics.wordnet_files import WordNetFiles
+from claimscore.metrics.reference_texts import (
+    SummaryPair,
+    TextOptions,
+    score_pairs,
+    scored_texts,
+)
 from claimscore.text import RULES_VERSION, word_tokens
 
 REFERENCE = (
@@ -93,41 +100,39 @@ def _wordnet() -> Any:
     return wordnet
 
 
-def _score(settings: Mapping[str, str], tables: ChunkTables) -> list[Score]:
-    items = compared(tables.records, settings["against"])
-    return [_score_record(settings, item) for item in items]
+@dataclasses.dataclass(frozen=True)
+class MeteorOptions(TextOptions):
+    """Options of `meteor`."""
+
+    synonyms: str = option("wordnet", "Whether synonyms of WordNet match.", ("wordnet", "none"))
 
 
-def _score_record(settings: Mapping[str, str], item: Compared) -> Score:
-    if item.reason is not None:
-        return unscored(item.id, item.reason)
-    synonyms = settings["synonyms"] == "wordnet"
-    values = {
-        index: value
-        for index, text in item.texts
-        if (value := meteor(item.summary, text, synonyms=synonyms)) is not None
-    }
-    if not values:
-        return unscored(item.id, "a text has no word")
-    components: dict[str, object] = {"values": values}
-    return scored(item.id, combined(list(values.values()), settings["multi"]), components)
+def _make(name: str, options: MeteorOptions) -> Metric:
+    with_wordnet = options.synonyms == "wordnet"
+    requires = Requirements(columns=("summary", options.against))
 
+    def score_pair(pair: SummaryPair) -> Score:
+        found = {i: meteor(pair.summary, t, synonyms=with_wordnet) for i, t in pair.texts.items()}
+        values = {index: value for index, value in found.items() if value is not None}
+        if not values:
+            return unscored(pair.id, "a text has no word")
+        return scored_texts(pair, values, options.multi, {})
 
-def _make(name: str, settings: Mapping[str, str]) -> Metric:
-    with_wordnet = settings["synonyms"] == "wordnet"
+    def score(tables: ChunkTables) -> list[Score]:
+        return score_pairs(tables, requires, options.against, score_pair)
+
     return Metric(
         name=name,
         version="v1",
-        requires=Requirements(columns=("summary", settings["against"])),
-        score=functools.partial(_score, settings),
+        requires=requires,
+        score=score,
         signature_keys=("claimscore",),
         higher_is="more words matched, in the same order",
         range=(0.0, 1.0),
-        description=f"METEOR of the summary against its {settings['against']}",
+        description=f"METEOR of the summary against its {options.against}",
         reference=REFERENCE,
         facts=(
-            ("against", settings["against"]),
-            ("multi", settings["multi"]),
+            *option_facts(options, "against", "multi"),
             ("synonyms", "wordnet-3.0" if with_wordnet else "none"),
             ("splitter", RULES_VERSION),
         ),
@@ -135,6 +140,86 @@ def _make(name: str, settings: Mapping[str, str]) -> Metric:
     )
 
 
-METEOR = MetricFamily(
-    "meteor", {"against": AGAINST, "multi": MULTI, "synonyms": ("wordnet", "none")}, _make
-)
+METEOR = MetricFamily("meteor", MeteorOptions, _make)
+
+
+# WordNet 3.0 in Debian's folder. nltk reads its own folders alone, and needs a file of names that
+# Debian's package lacks. Formats: wndb(5WN), morphy(7WN).
+
+#: Endings that a word may have lost or changed, by part of speech (morphy(7WN)).
+_ENDINGS = {
+    "noun": "s: ses:s ves:f xes:x zes:z ches:ch shes:sh men:man ies:y",
+    "verb": "s: ies:y es:e es: ed:e ed: ing:e ing:",
+    "adj": "er: est: er:e est:e",
+    "adv": "",
+}
+_MARKER = re.compile(rb"\((?:a|p|ip)\)$")
+
+
+class _Lemma(NamedTuple):
+    """A word of a synset."""
+
+    word: str
+
+    def name(self) -> str:
+        return self.word
+
+
+class _Synset(NamedTuple):
+    """Words of one meaning."""
+
+    words: tuple[_Lemma, ...]
+
+    def lemmas(self) -> tuple[_Lemma, ...]:
+        return self.words
+
+
+class WordNetFiles:
+    """WordNet's synsets of a word, of all parts of speech, read when they are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._parts = [_PartOfSpeech(folder, name) for name in _ENDINGS]
+
+    @functools.lru_cache(maxsize=1 << 14)  # noqa: B019 - one object, kept as long as the process
+    def synsets(self, word: str) -> tuple[_Synset, ...]:
+        """The synsets of the word or, by its endings, of its base forms."""
+        form = word.lower()
+        return tuple(synset for part in self._parts for synset in part.synsets(form))
+
+
+class _PartOfSpeech:
+    """Index, exceptions and data of one part of speech."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._data = (folder / f"data.{name}").read_bytes()
+        self._offsets = dict(_index(folder / f"index.{name}"))
+        self._exceptions = {
+            words[0]: words[1:]
+            for line in (folder / f"{name}.exc").read_text(encoding="utf-8").splitlines()
+            if (words := line.split())
+        }
+        pairs = (item.partition(":") for item in _ENDINGS[name].split())
+        self._endings = [(old, new) for old, _, new in pairs]
+
+    def synsets(self, form: str) -> Iterator[_Synset]:
+        for base in dict.fromkeys([form, *self._bases(form)]):
+            for offset in self._offsets.get(base, ()):
+                yield _Synset(tuple(map(_Lemma, self._names(offset))))
+
+    def _bases(self, form: str) -> list[str]:
+        if form in self._exceptions:
+            return self._exceptions[form]
+        return [form[: -len(old)] + new for old, new in self._endings if form.endswith(old)]
+
+    def _names(self, offset: int) -> Iterator[str]:
+        fields = self._data[offset : self._data.index(b"|", offset)].split()
+        for word in fields[4 : 4 + 2 * int(fields[3], 16) : 2]:
+            yield _MARKER.sub(b"", word).decode("utf-8")
+
+
+def _index(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Lemma and offsets of each line: `lemma pos n_synsets n_pointers ... offset offset`."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith(" "):  # the licence is indented
+            fields = line.split()
+            yield fields[0], tuple(map(int, fields[-int(fields[2]) :]))

@@ -5,18 +5,16 @@ The vectors are contextual token embeddings; the transport problem is solved exa
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import importlib.util
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from claimscore.errors import ConfigError
-from claimscore.metrics.against import AGAINST, MULTI, Compared, score_text_values, scored_texts
 from claimscore.metrics.base import (
     ChunkTables,
     Metric,
@@ -24,7 +22,17 @@ from claimscore.metrics.base import (
     PassRequirement,
     Requirements,
     Score,
+    option,
+    option_facts,
+    text_numbers,
     unscored,
+)
+from claimscore.metrics.reference_texts import (
+    SummaryPair,
+    TextOptions,
+    best_place,
+    score_pairs,
+    scored_texts,
 )
 
 SENTENCE_REFERENCE = (
@@ -40,8 +48,8 @@ MOVER_REFERENCE = (
 #: The layers that MoverScore reads: the last so many.
 MOVER_LAYERS = 5
 
-#: What an n-gram may be, and how the cost of a step is measured.
-NGRAMS = ("1", "2")
+#: Lengths of n-grams, and the ways to measure the cost of a step.
+NGRAMS = (1, 2)
 VARIANTS = ("paper", "code")
 
 Vectors = NDArray[np.floating[Any]]
@@ -168,88 +176,51 @@ def _ngrams(vectors: Vectors, n: int) -> Vectors:
 # The metrics: a pass has put the numbers into `text_scores`.
 
 
-def _score(
-    settings: Mapping[str, str], needs: Requirements, name: str, tables: ChunkTables
-) -> list[Score]:
-    of_pass = (
-        (pl.col("measure") == needs.passes[0].kind)
-        & (pl.col("name") == name)
-        & (pl.col("side") == "summary")
-        & (pl.col("given_side") == settings["against"])
+@dataclasses.dataclass(frozen=True)
+class SmsOptions(TextOptions):
+    """Options of `sms`."""
+
+    words: bool = option(False, "Whether words are moved beside the sentences.", (False, True))
+
+
+@dataclasses.dataclass(frozen=True)
+class MoverScoreOptions(TextOptions):
+    """Options of `moverscore`."""
+
+    variant: str = option(
+        "paper", "The distance: Euclidean as in the paper, or squared as in the code.", VARIANTS
     )
-    rows = tables["text_scores"].filter(of_pass).select("id", "given_index", "value")
-    return score_text_values(
-        tables,
-        needs,
-        settings["against"],
-        rows.iter_rows(),
-        functools.partial(_score_record, settings),
-    )
+    n: int = option(1, "The length of the n-grams.", NGRAMS)
 
 
-def _score_record(
-    settings: Mapping[str, str], item: Compared, found: Mapping[int, float | None]
-) -> Score:
-    values: dict[int, float] = {}
-    for index, _ in item.texts:
-        value = found.get(index)
-        if value is None:
-            missing = "no words to compare" if index in found else "no mover's score"
-            return unscored(item.id, f"{missing}: {settings['against']} {index}")
-        if not math.isfinite(value):
-            return unscored(item.id, "a mover's score is not a number")
-        values[index] = value
-    return scored_texts(item.id, values, settings["multi"])
-
-
-def _metric(name: str, settings: Mapping[str, str], kind: str, number: str, **more: Any) -> Metric:
-    against = settings["against"]
-    needs = Requirements(
-        columns=("summary", against), passes=(PassRequirement(kind, ("summary", against)),)
-    )
-    return Metric(
-        name=name,
-        version="v1",
-        requires=needs,
-        score=functools.partial(_score, settings, needs, number),
-        signature_keys=("token_encoder", "layer", "dtype", "claimscore"),
-        higher_is="more alike",
-        facts=tuple(settings.items()),
-        **more,
-    )
-
-
-def _make_wms(name: str, settings: Mapping[str, str]) -> Metric:
+def _make_wms(name: str, options: TextOptions) -> Metric:
     return _metric(
         name,
-        settings,
-        "sentence_movers",
-        "wms",
+        options,
+        ("sentence_movers", "wms"),
         range=(0.0, 1.0),
         description="exp(−word mover's distance) of the summary and its references or source",
         reference=SENTENCE_REFERENCE,
     )
 
 
-def _make_sms(name: str, settings: Mapping[str, str]) -> Metric:
+def _make_sms(name: str, options: SmsOptions) -> Metric:
     return _metric(
         name,
-        settings,
-        "sentence_movers",
-        {"no": "sms", "yes": "s+wms"}[settings["words"]],
+        options,
+        ("sentence_movers", "s+wms" if options.words else "sms"),
         range=(0.0, 1.0),
         description="exp(−sentence mover's distance) of the summary and its references or source",
         reference=SENTENCE_REFERENCE,
     )
 
 
-def _make_moverscore(name: str, settings: Mapping[str, str]) -> Metric:
+def _make_moverscore(name: str, options: MoverScoreOptions) -> Metric:
     return _metric(
         name,
-        settings,
-        "mover_score",
-        mover_score_name(int(settings["n"]), settings["variant"]),
-        range=(-1.0, 1.0) if settings["variant"] == "paper" else (-3.0, 1.0),
+        options,
+        ("mover_score", mover_score_name(options.n, options.variant)),
+        range=(-1.0, 1.0) if options.variant == "paper" else (-3.0, 1.0),
         description="1 − word mover's distance over n-grams of power means of the last layers",
         reference=MOVER_REFERENCE,
     )
@@ -260,9 +231,54 @@ def mover_score_name(n: int, variant: str) -> str:
     return f"{variant}-{n}"
 
 
-_COMPARED = {"against": AGAINST, "multi": MULTI}
-WMS = MetricFamily("wms", _COMPARED, _make_wms)
-SMS = MetricFamily("sms", {**_COMPARED, "words": ("no", "yes")}, _make_sms)
-MOVERSCORE = MetricFamily(
-    "moverscore", {**_COMPARED, "variant": VARIANTS, "n": NGRAMS}, _make_moverscore
-)
+def _metric(name: str, options: TextOptions, number: tuple[str, str], **more: Any) -> Metric:
+    """The metric over one number of `text_scores`: its measure and its name there."""
+    measure, number_name = number
+    against = options.against
+    requires = Requirements(
+        columns=("summary", against), passes=(PassRequirement(measure, ("summary", against)),)
+    )
+
+    def score(tables: ChunkTables) -> list[Score]:
+        found = text_numbers(tables, (measure,), "summary", against)
+
+        def score_pair(pair: SummaryPair) -> Score:
+            numbers = {
+                index: of_text[number_name]
+                for index, of_text in found.get(pair.id, {}).items()
+                if number_name in of_text
+            }
+            return _score_pair(pair, numbers, options)
+
+        return score_pairs(tables, requires, against, score_pair)
+
+    return Metric(
+        name=name,
+        version="v1",
+        requires=requires,
+        score=score,
+        signature_keys=("token_encoder", "layer", "dtype", "claimscore"),
+        higher_is="more alike",
+        facts=option_facts(options),
+        **more,
+    )
+
+
+def _score_pair(
+    pair: SummaryPair, numbers: Mapping[int | None, float | None], options: TextOptions
+) -> Score:
+    values: dict[int, float] = {}
+    for index in pair.texts:
+        value = numbers.get(index)
+        if value is None:
+            missing = "no words to compare" if index in numbers else "no mover's score"
+            return unscored(pair.id, f"{missing}: {options.against} {index}")
+        if not math.isfinite(value):
+            return unscored(pair.id, "a mover's score is not a number")
+        values[index] = value
+    return scored_texts(pair, values, options.multi, {"best": best_place(values)})
+
+
+WMS = MetricFamily("wms", TextOptions, _make_wms)
+SMS = MetricFamily("sms", SmsOptions, _make_sms)
+MOVERSCORE = MetricFamily("moverscore", MoverScoreOptions, _make_moverscore)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from claimscore.errors import ConfigError
-from claimscore.metrics.against import Compared, compared
 from claimscore.metrics.base import (
     ChunkTables,
     Metric,
     MetricFamily,
     Requirements,
     Score,
+    option,
     scored,
     unscored,
 )
+from claimscore.metrics.reference_texts import SummaryPair, score_pairs
 
 REFERENCE = (
     "Laban et al. 2022, SummaC: Re-Visiting NLI-based Models for Inconsistency Detection in "
@@ -98,33 +100,63 @@ def _entities(nlp: Any, texts: Sequence[str], names_only: bool) -> Iterator[froz
         )
 
 
-def _score(settings: Mapping[str, str], tables: ChunkTables) -> list[Score]:
-    items = list(compared(tables.records, "source"))
-    texts = dict.fromkeys(
-        text
-        for item in items
-        if item.reason is None
-        for text in (item.summary, *(text for _, text in item.texts))
+@dataclasses.dataclass(frozen=True)
+class NerOptions:
+    """Options of `ner-overlap`."""
+
+    measure: str = option(
+        "precision", "The number that is the score.", ("precision", "recall", "f1")
     )
-    if not texts:
-        return [unscored(item.id, item.reason or "") for item in items]
-    nlp = _load(settings["model"] or DEFAULT_MODEL)
+    types: str = option("all", "All entities, or names alone.", ("all", "names"))
+    model: str = option("", f"The spaCy model: a package or a folder; {DEFAULT_MODEL} if empty.")
+
+
+_REQUIRES = Requirements(columns=("summary", "source"))
+
+
+def _make(name: str, options: NerOptions) -> Metric:
+    model = options.model or DEFAULT_MODEL
+    return Metric(
+        name=name,
+        version="v1",
+        requires=_REQUIRES,
+        score=functools.partial(_score, options, model),
+        signature_keys=("claimscore",),
+        higher_is="more entities in common",
+        range=(0.0, 1.0),
+        description=f"{options.measure} of the summary's named entities in the source (spaCy)",
+        reference=REFERENCE,
+        facts=(("ner", model), ("types", options.types), ("measure", options.measure)),
+        check=functools.partial(check_model, model),
+    )
+
+
+def _score(options: NerOptions, model: str, tables: ChunkTables) -> list[Score]:
+    pairs: list[SummaryPair] = []
+
+    def keep(pair: SummaryPair) -> Score:
+        pairs.append(pair)
+        return unscored(pair.id, "")
+
+    scores = score_pairs(tables, _REQUIRES, "source", keep)
+    if not pairs:
+        return scores
+    nlp = _load(model)
+    texts = dict.fromkeys(text for pair in pairs for text in (pair.summary, *pair.texts.values()))
     readable = [text for text in texts if len(text) <= nlp.max_length]
-    found = _entities(nlp, readable, settings["types"] == "names")
-    by_text = dict(zip(readable, found, strict=True))
+    by_text = dict(zip(readable, _entities(nlp, readable, options.types == "names"), strict=True))
     version = f"{nlp.meta['lang']}_{nlp.meta['name']}-{nlp.meta['version']}"
-    return [_score_record(settings["measure"], item, by_text, version) for item in items]
+    found = {pair.id: _score_pair(options.measure, pair, by_text, version) for pair in pairs}
+    return [found.get(score.id, score) for score in scores]
 
 
-def _score_record(
-    measure: str, item: Compared, by_text: Mapping[str, frozenset[str]], version: str
+def _score_pair(
+    measure: str, pair: SummaryPair, by_text: Mapping[str, frozenset[str]], version: str
 ) -> Score:
-    if item.reason is not None:
-        return unscored(item.id, item.reason)
-    if any(text not in by_text for text in (item.summary, *(text for _, text in item.texts))):
-        return unscored(item.id, "a text is too long for spaCy")
-    summary = by_text[item.summary]
-    source = frozenset[str]().union(*(by_text[text] for _, text in item.texts))
+    if any(text not in by_text for text in (pair.summary, *pair.texts.values())):
+        return unscored(pair.id, "a text is too long for spaCy")
+    summary = by_text[pair.summary]
+    source = frozenset[str]().union(*(by_text[text] for text in pair.texts.values()))
     shares = overlap(summary, source)
     components: dict[str, object] = {
         **shares._asdict(),
@@ -136,29 +168,8 @@ def _score_record(
     value: float | None = getattr(shares, measure)
     if value is None:
         side = "source" if measure == "recall" or summary else "summary"
-        return unscored(item.id, f"no entities in {side}", components)
-    return scored(item.id, value, components)
+        return unscored(pair.id, f"no entities in {side}", components)
+    return scored(pair.id, value, components)
 
 
-def _make(name: str, settings: Mapping[str, str]) -> Metric:
-    model = settings["model"] or DEFAULT_MODEL
-    return Metric(
-        name=name,
-        version="v1",
-        requires=Requirements(columns=("summary", "source")),
-        score=functools.partial(_score, settings),
-        signature_keys=("claimscore",),
-        higher_is="more entities in common",
-        range=(0.0, 1.0),
-        description=f"{settings['measure']} of the summary's named entities in the source (spaCy)",
-        reference=REFERENCE,
-        facts=(("ner", model), ("types", settings["types"]), ("measure", settings["measure"])),
-        check=functools.partial(check_model, model),
-    )
-
-
-NER_OVERLAP = MetricFamily(
-    "ner-overlap",
-    {"measure": ("precision", "recall", "f1"), "types": ("all", "names"), "model": None},
-    _make,
-)
+NER_OVERLAP = MetricFamily("ner-overlap", NerOptions, _make)

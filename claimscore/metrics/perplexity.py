@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import polars as pl
-
 from claimscore.metrics.base import (
     ChunkTables,
     Metric,
     PassRequirement,
     Requirements,
     Score,
-    failure_reasons,
-    no_text_reason,
+    score_records,
     scored,
+    text_numbers,
     unscored,
 )
 
@@ -25,7 +23,9 @@ REFERENCE = (
     "fixed length)"
 )
 
-_NEEDS = Requirements(columns=("summary",), passes=(PassRequirement("perplexity", ("summary",)),))
+_REQUIRES = Requirements(
+    columns=("summary",), passes=(PassRequirement("perplexity", ("summary",)),)
+)
 
 
 def perplexity(log_likelihood: float, tokens: float) -> float:
@@ -42,42 +42,28 @@ def perplexity(log_likelihood: float, tokens: float) -> float:
 
 
 def _score(tables: ChunkTables) -> list[Score]:
-    failed = failure_reasons(tables, _NEEDS)
-    wanted = (pl.col("measure") == "perplexity") & (pl.col("side") == "summary")
-    rows: dict[str, dict[str, Any]] = {}
-    for record, name, value in (
-        tables["text_scores"].filter(wanted).select("id", "name", "value").iter_rows()
-    ):
-        rows.setdefault(record, {})[name] = value
-    records = tables.records.select("id", "summary").iter_rows()
-    return [
-        unscored(record, failed[record])
-        if record in failed
-        else _score_record(record, text, rows.get(record, {}))
-        for record, text in records
-    ]
+    numbers = text_numbers(tables, ("perplexity",), "summary")
 
+    def score(row: dict[str, Any]) -> Score:
+        record, own = row["id"], numbers.get(row["id"], {}).get(None, {})
+        log_likelihood, tokens = own.get("log_likelihood"), own.get("tokens")
+        if log_likelihood is None or tokens is None:
+            return unscored(record, "no likelihood of the summary")
+        components: dict[str, object] = {"log_likelihood": log_likelihood, "tokens": int(tokens)}
+        if not tokens:
+            return unscored(record, "the summary is one token, with none before it", components)
+        value = perplexity(log_likelihood, tokens)
+        if not math.isfinite(value):
+            return unscored(record, "the perplexity is not a finite number")
+        return scored(record, value, components)
 
-def _score_record(record: str, text: str | None, numbers: dict[str, Any]) -> Score:
-    empty = no_text_reason((("summary", text),))
-    if empty:
-        return unscored(record, empty)
-    log_likelihood, tokens = numbers.get("log_likelihood"), numbers.get("tokens")
-    if log_likelihood is None or tokens is None:
-        return unscored(record, "no likelihood of the summary")
-    components: dict[str, object] = {"log_likelihood": log_likelihood, "tokens": int(tokens)}
-    if not tokens:
-        return unscored(record, "the summary is one token, with none before it", components)
-    value = perplexity(log_likelihood, tokens)
-    if not math.isfinite(value):
-        return unscored(record, "the perplexity is not a finite number")
-    return scored(record, value, components)
+    return score_records(tables, _REQUIRES, score)
 
 
 PERPLEXITY = Metric(
     name="perplexity",
     version="v1",
-    requires=_NEEDS,
+    requires=_REQUIRES,
     score=_score,
     signature_keys=("causal_lm", "dtype", "claimscore"),
     higher_is="less probable words",

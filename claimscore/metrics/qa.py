@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import string
@@ -18,8 +19,9 @@ from claimscore.metrics.base import (
     Requirements,
     Score,
     TaskRequirement,
+    blank_reason,
+    option,
     scored,
-    source_texts,
     unscored,
 )
 from claimscore.tables import SIDE_COLUMNS
@@ -82,38 +84,45 @@ class _Tables(NamedTuple):
     answers: Mapping[tuple[str, str], dict[int, str | None]]
 
 
-def _make(name: str, options: Mapping[str, str]) -> Metric:
-    value = options["value"]
-    parts = tuple(_SIDE_OF) if value == "f1" else (value,)
+@dataclasses.dataclass(frozen=True)
+class QaOptions:
+    """Options of `qa`."""
+
+    value: str = option(
+        "f1",
+        "Questions of the summary (precision), of the source (recall), or both.",
+        ("f1", "precision", "recall"),
+    )
+
+
+def _make(name: str, options: QaOptions) -> Metric:
+    parts = tuple(_SIDE_OF) if options.value == "f1" else (options.value,)
     sides = tuple(_SIDE_OF[part] for part in parts)
-    needs = Requirements(
+    requires = Requirements(
         columns=("summary", "source"),
         tasks=(TaskRequirement("questions", sides), TaskRequirement("answers", sides)),
     )
 
     def score(tables: ChunkTables) -> list[Score]:
-        there = _read(tables)
+        read = _read(tables)
         return [
-            _score_record(record, summary, sources, parts, there)
-            for record, summary, sources in zip(
-                tables.records["id"],
-                tables.records["summary"],
-                source_texts(tables.records),
-                strict=True,
-            )
+            unscored(row["id"], blank)
+            if (blank := blank_reason(row, requires.columns))
+            else _score_record(row["id"], parts, read)
+            for row in tables.records.iter_rows(named=True)
         ]
 
     return Metric(
         name=name,
         version="v1",
-        requires=needs,
+        requires=requires,
         score=score,
         signature_keys=("questions", "answers", "llm", "claimscore"),
         higher_is="more answers in common",
         range=(0.0, 1.0),
-        description=f"Agreement of summary and source on the answers to questions: {value}",
+        description=f"Agreement of summary and source on the answers to questions: {options.value}",
         reference=REFERENCE,
-        facts=(("value", value), ("overlap", "squad-token-f1")),
+        facts=(("value", options.value), ("overlap", "squad-token-f1")),
     )
 
 
@@ -137,19 +146,13 @@ def _read(tables: ChunkTables) -> _Tables:
     return _Tables(failed, questions, answers)
 
 
-def _score_record(
-    record: str, summary: str | None, sources: list[str], parts: tuple[str, ...], there: _Tables
-) -> Score:
-    if not (summary or "").strip():
-        return unscored(record, "no text in summary")
-    if not sources:
-        return unscored(record, "no text in source")
+def _score_record(record: str, parts: tuple[str, ...], read: _Tables) -> Score:
     components: dict[str, Any] = {}
     values: list[float] = []
     failed: list[dict[str, object]] = []
     for part in parts:
         key = (record, _SIDE_OF[part])
-        asked = _asked(key, there)
+        asked = _asked(key, read)
         if isinstance(asked, str):
             return unscored(record, asked, components)
         scores = [question.f1 for question in asked]
@@ -160,11 +163,11 @@ def _score_record(
     return scored(record, value, components | {"failed": failed})
 
 
-def _asked(key: tuple[str, str], there: _Tables) -> list[_Question] | str:
+def _asked(key: tuple[str, str], read: _Tables) -> list[_Question] | str:
     """The questions of one side of a record with their answers, or why there are none."""
-    if key in there.failed:
-        return there.failed[key]
-    questions, answers = there.questions.get(key, {}), there.answers.get(key, {})
+    if key in read.failed:
+        return read.failed[key]
+    questions, answers = read.questions.get(key, {}), read.answers.get(key, {})
     if not questions:
         return f"no questions from {SIDE_COLUMNS.get(key[1], key[1])}"
     if questions.keys() != answers.keys():
@@ -172,4 +175,4 @@ def _asked(key: tuple[str, str], there: _Tables) -> list[_Question] | str:
     return [_Question(*questions[index], answers[index]) for index in sorted(questions)]
 
 
-QA = MetricFamily(name="qa", options={"value": ("f1", "precision", "recall")}, make=_make)
+QA = MetricFamily("qa", QaOptions, _make)

@@ -29,7 +29,7 @@ from claimscore.metrics.summac.convolution import (
     VARIANTS,
     bin_edges,
 )
-from claimscore.metrics.summac.families import cut_need
+from claimscore.metrics.summac.pair_matrices import cut_pass
 from claimscore.metrics.summac.weights import ConvWeights, as_weights
 from claimscore.pipeline.encoders import load_pair_classifier
 from claimscore.pipeline.encoders.protocols import PairClassifier
@@ -218,7 +218,7 @@ def _records(config: SummaCTrainingConfig) -> pl.DataFrame | Judged:
     if are_runs(config.tables):
         if config.make_negatives:
             raise ConfigError("--make-negatives needs files of texts: a run has no NLI for them")
-        need = cut_need(config.settings())
+        need = cut_pass(config.settings())
         return read_runs(config.tables, config.columns.label, need, config.half)
     seed = config.seed if config.make_negatives else None
     return read_labelled(config.tables, config.columns, negatives_seed=seed, half=config.half)
@@ -226,7 +226,7 @@ def _records(config: SummaCTrainingConfig) -> pl.DataFrame | Judged:
 
 def _validation_records(config: SummaCTrainingConfig) -> pl.DataFrame | Judged:
     if are_runs(config.validation):
-        return read_runs(config.validation, config.columns.label, cut_need(config.settings()))
+        return read_runs(config.validation, config.columns.label, cut_pass(config.settings()))
     return read_labelled(config.validation, config.columns)
 
 
@@ -245,7 +245,7 @@ def _judge(
         progress(Progress(folder, done, total))
 
     model = load()
-    images = make_images(records, cut_need(config.settings()), model, config.out / folder, show)
+    images = make_images(records, cut_pass(config.settings()), model, config.out / folder, show)
     return Judged(records, images, f"{model.info.model}@{model.info.revision}")
 
 

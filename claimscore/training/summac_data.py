@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from claimscore.atomic import atomic_path, os_errors, write_text
 from claimscore.errors import ConfigError, InputError
 from claimscore.metrics.base import ChunkTables, PassRequirement
-from claimscore.metrics.summac.convolution import Counts
-from claimscore.metrics.summac.image import Values
-from claimscore.metrics.summac.tables import Images, read_images, stack_histograms
+from claimscore.metrics.summac.convolution import Counts, stack_histograms
+from claimscore.metrics.summac.pair_matrices import PairMatrices, Values, read_pair_matrices
 from claimscore.pipeline.encoders.protocols import PairClassifier
 from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.passes.pair_nli import BLOCK_NLI_PASS
@@ -142,7 +141,7 @@ def make_images(
     classifier: PairClassifier,
     folder: Path,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Images:
+) -> PairMatrices:
     """The images of the records, from `folder` as far as they are there, else from the model.
 
     `ConfigError` where the folder has those of other records, cuts or another model.
@@ -158,7 +157,9 @@ def make_images(
         frames.append(pl.read_parquet(path))
         progress(min(start + PART_RECORDS, records.height), records.height)
     rows = pl.concat(frames) if frames else TABLES["block_nli"].empty()
-    return read_images(ChunkTables({"records": records, "block_nli": rows}.__getitem__), need)
+    return read_pair_matrices(
+        ChunkTables({"records": records, "block_nli": rows}.__getitem__), need
+    )
 
 
 def _write_part(
@@ -196,7 +197,7 @@ def _check_settings(
 
 
 def examples(
-    records: pl.DataFrame, images: Images, edges: Values, labels: str
+    records: pl.DataFrame, images: PairMatrices, edges: Values, labels: str
 ) -> Iterator[Example]:
     """The histograms of the records that have an image, in the records' order."""
     ends = np.cumsum(images.matrices.shapes.n_rows)

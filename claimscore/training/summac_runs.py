@@ -10,7 +10,7 @@ import polars as pl
 
 from claimscore.errors import ConfigError, InputError
 from claimscore.metrics.base import ChunkTables, PassRequirement
-from claimscore.metrics.summac.tables import Images, read_images
+from claimscore.metrics.summac.pair_matrices import PairMatrices, read_pair_matrices
 from claimscore.runs import RunDirectory, damage_as_error
 from claimscore.training.summac_data import Half, read_label
 
@@ -19,7 +19,7 @@ class Judged(NamedTuple):
     """Records (`id`, `label`), the images of those that have one, and the model that judged."""
 
     records: pl.DataFrame
-    images: Images
+    images: PairMatrices
     nli: str
 
 
@@ -52,7 +52,7 @@ def read_runs(
     if records.is_empty():
         raise InputError(f"{', '.join(tables)}: no row to train on")
     chunk = ChunkTables({"records": records, "block_nli": rows}.__getitem__)
-    return Judged(records, read_images(chunk, need), models[0] if models else "")
+    return Judged(records, read_pair_matrices(chunk, need), models[0] if models else "")
 
 
 class _Run(NamedTuple):

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimscore.errors import ConfigError
-from claimscore.text import ds_tokens, split_sentences, stem
+from claimscore.metrics.ds import ds_tokens, stem
+from claimscore.text import split_sentences
 from tests.support.shared_data import shared
 
 

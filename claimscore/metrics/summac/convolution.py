@@ -6,6 +6,7 @@ not shares, as the code's do (its option `norm_histo` does nothing).
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,15 +14,34 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from claimscore.metrics.summac.image import (
+from claimscore.errors import ConfigError
+from claimscore.metrics.base import (
+    ChunkTables,
+    Metric,
+    MetricFamily,
+    Score,
+    nothing_to_check,
+    option,
+    unscored,
+)
+from claimscore.metrics.ragged import reduce_runs, split_runs, starts_of
+from claimscore.metrics.summac.pair_matrices import (
     CONTRADICTION,
+    CUT_VALUES,
     ENTAILMENT,
     NEUTRAL,
+    REFERENCE,
+    SIGNATURE_KEYS,
+    PairMatrices,
     Values,
-    as_image,
     check,
+    cut_requirements,
+    pair_matrix,
+    read_pair_matrices,
+    scores_of,
+    summac_facts,
 )
-from claimscore.metrics.summac.weights import ConvWeights, as_weights
+from claimscore.metrics.summac.weights import ConvWeights, as_weights, load_weights
 
 #: The edges of the released weights' 23 bins; the paper describes 50 even ones (`even50`).
 PERCENTILE_EDGES = (
@@ -67,12 +87,12 @@ def summac_conv(
     check("labels", labels, LABEL_SETS)
     state = as_weights(weights)
     state.check_width((len(edges) - 1) * len(labels), f"bins {bins} of labels {labels}")
-    image = as_image(probabilities)
-    if image is None:
+    matrix = pair_matrix(probabilities)
+    if matrix is None:
         return None
-    n_document, n_summary, _ = image.shape
+    n_document, n_summary, _ = matrix.shape
     sentences = np.tile(np.arange(n_summary), n_document)
-    counts = histograms(image.reshape(-1, 3), sentences, n_summary, edges, labels)
+    counts = histograms(matrix.reshape(-1, 3), sentences, n_summary, edges, labels)
     lengths = np.array([n_summary])
     values = sentence_values(counts, state)
     return float(probabilities_of(values, lengths, state, aggregate, variant)[0])
@@ -124,20 +144,11 @@ def probabilities_of(
 
     Every summary has at least one sentence. In `code` the first 10 of each count.
     """
-    starts = np.cumsum(lengths) - lengths
     if variant == "code":
-        values = values[np.arange(len(values)) - np.repeat(starts, lengths) < CODE_SENTENCES]
-        lengths = np.minimum(lengths, CODE_SENTENCES)
-        starts = np.cumsum(lengths) - lengths
-    if not len(lengths):
-        return np.zeros(0)
-    found = {
-        "min": np.minimum.reduceat(values, starts),
-        "mean": np.add.reduceat(values, starts) / lengths,
-        "max": np.maximum.reduceat(values, starts),
-    }
+        place = np.arange(len(values)) - np.repeat(starts_of(lengths), lengths)
+        values, lengths = values[place < CODE_SENTENCES], np.minimum(lengths, CODE_SENTENCES)
     chosen = ("min", "mean", "max") if aggregate == "all" else (aggregate,) * 3
-    features = np.stack([found[name] for name in chosen], axis=1)
+    features = np.stack([reduce_runs(values, lengths, name) for name in chosen], axis=1)
     logits = features @ weights.final_weight.T + weights.final_bias
     return _sigmoid(logits[:, 1] - logits[:, 0])
 
@@ -147,3 +158,151 @@ def _sigmoid(values: Values) -> Values:
     small = np.exp(-np.abs(values))
     found: Values = np.where(values >= 0, 1.0, small) / (1 + small)
     return found
+
+
+def stack_histograms(found: PairMatrices, edges: Values, labels: str) -> Counts:
+    """The histograms of the summary sentences of every complete matrix, one after another."""
+    shapes = found.matrices.shapes
+    n_sentences = int(shapes.n_rows.sum())
+    sentences = np.repeat(np.arange(n_sentences), shapes.row_lengths)
+    return histograms(found.matrices.values, sentences, n_sentences, edges, labels)
+
+
+_AS_TRAINED = "; as the weights were trained if empty"
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvolutionOptions:
+    """Options of `summac-conv`. The weights' file says those that are empty, else its defaults."""
+
+    weights: str = option("", "The file of the trained weights.")
+    bins: str = option("", f"The bins: percentile, or evenN such as even50{_AS_TRAINED}.")
+    granularity: str = option("", f"What a block is, as for summac-zs{_AS_TRAINED}.")
+    splitter: str = option("", f"What cuts sentences: rules or punkt{_AS_TRAINED}.")
+    blocks: str = option("", f"Which blocks are left out: code or all{_AS_TRAINED}.")
+    labels: str = option("", f"The NLI categories of the histograms, as e or ecn{_AS_TRAINED}.")
+    aggregate: str = option("", f"mean, min, max, or all three, of the sentences{_AS_TRAINED}.")
+    variant: str = option("", f"code reads ten sentences, paper reads all{_AS_TRAINED}.")
+
+
+#: Options that the weights' file may say, and their values, the default first.
+_TRAINED = {**CUT_VALUES, "labels": LABEL_SETS, "aggregate": AGGREGATES, "variant": VARIANTS}
+
+
+def _make(name: str, options: ConvolutionOptions) -> Metric:
+    if not options.weights:
+        return _without_weights(name)
+    weights = load_weights(Path(options.weights).expanduser())
+    settings = _settings(options, weights)
+    edges = _edges(settings, weights)
+    requires = cut_requirements(settings)
+
+    def probabilities(values: Values, lengths: NDArray[np.int64]) -> Values:
+        return probabilities_of(
+            values, lengths, weights, settings["aggregate"], settings["variant"]
+        )
+
+    def score(tables: ChunkTables) -> list[Score]:
+        found = read_pair_matrices(tables, requires.passes[0])
+        shapes = found.matrices.shapes
+        values = sentence_values(stack_histograms(found, edges, settings["labels"]), weights)
+        alone = probabilities(values, np.ones_like(values, dtype=np.int64))
+        components: list[dict[str, object]] = [
+            {
+                "n_document_blocks": document,
+                "n_summary_blocks": summary,
+                "sentence_scores": own_scores,
+                "sentence_values": own_values,
+            }
+            for document, summary, own_scores, own_values in zip(
+                shapes.n_columns.tolist(),
+                shapes.n_rows.tolist(),
+                split_runs(alone, shapes.n_rows),
+                split_runs(values, shapes.n_rows),
+                strict=True,
+            )
+        ]
+        of_records = probabilities(values, shapes.n_rows).tolist()
+        return scores_of(tables, requires, found, of_records, components)
+
+    metric = _without_weights(name)
+    facts = summac_facts(settings, "bins", "labels", "aggregate", "variant")
+    return dataclasses.replace(
+        metric,
+        requires=requires,
+        score=score,
+        facts=(*facts, ("weights", weights.digest)),
+        check=nothing_to_check,
+    )
+
+
+def _without_weights(name: str) -> Metric:
+    """The metric as it stands in lists; its `check` says what is missing."""
+
+    def check() -> None:
+        raise ConfigError(
+            f"metric {name} needs weights: {name}:weights=FILE, made by `claimscore train "
+            "summac-conv` or published by its authors (summac_conv_vitc_sent_perc_e.bin)"
+        )
+
+    return Metric(
+        name=name,
+        version="v1",
+        requires=cut_requirements({name: values[0] for name, values in CUT_VALUES.items()}),
+        score=lambda tables: [unscored(record, "no weights") for record in tables.records["id"]],
+        signature_keys=SIGNATURE_KEYS,
+        higher_is="more consistent",
+        range=(0.0, 1.0),
+        description="probability of consistency from histograms of each summary sentence's NLI",
+        reference=f"{REFERENCE}, SummaC_Conv",
+        check=check,
+    )
+
+
+def _settings(given: ConvolutionOptions, weights: ConvWeights) -> dict[str, str]:
+    """Each option: as given, else as the weights were trained, else its default."""
+    settings = {}
+    for name, known in _TRAINED.items():
+        value = getattr(given, name) or weights.settings.get(name, known[0])
+        if value not in known:
+            raise ConfigError(f"metric summac-conv: {name} is one of {', '.join(known)}")
+        settings[name] = value
+    bins = given.bins or weights.settings.get("bins") or _likely_bins(weights, settings)
+    return {**settings, "bins": bins}
+
+
+def _likely_bins(weights: ConvWeights, settings: Mapping[str, str]) -> str:
+    """The bins of a file that does not name them: 23 a label are the released ones."""
+    per_label = weights.width // len(settings["labels"])
+    released = per_label == len(PERCENTILE_EDGES) - 1
+    return "percentile" if released else f"even{per_label}"
+
+
+def _edges(settings: Mapping[str, str], weights: ConvWeights) -> Values:
+    try:
+        edges = bin_edges(settings["bins"])
+    except ValueError as exc:
+        raise ConfigError(f"metric summac-conv: {exc}") from None
+    labels = settings["labels"]
+    what = f"bins {settings['bins']} of labels {labels}"
+    weights.check_width((len(edges) - 1) * len(labels), what)
+    return edges
+
+
+SUMMAC_CONV = MetricFamily("summac-conv", ConvolutionOptions, _make)
+
+
+def convert_weights(file: Path, out: Path, settings: Mapping[str, str]) -> None:
+    """Write the weights of `file` and their settings to `out`.
+
+    `settings` are options of `summac-conv` (bins, labels, granularity, ...) and `nli`, which is
+    kept for the record. `ConfigError` for weights or settings that do not fit; `out` is then
+    not written.
+    """
+    weights = load_weights(file)
+    options = [f"{name}={value}" for name, value in settings.items() if name != "nli"]
+    try:
+        SUMMAC_CONV.metric([f"weights={file}", *options])
+    except ConfigError as exc:
+        raise ConfigError(f"{file} is not converted: {exc}") from exc
+    weights.save(out, settings)

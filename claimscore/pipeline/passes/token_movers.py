@@ -102,7 +102,7 @@ def _similarities(a: Prepared, b: Prepared) -> Mapping[str, float | None]:
 
 def _mover_scores(a: Prepared, b: Prepared) -> Mapping[str, float | None]:
     return {
-        mover_score_name(int(n), variant): mover_score(a[0], b[0], n=int(n), variant=variant)
+        mover_score_name(n, variant): mover_score(a[0], b[0], n=n, variant=variant)
         for variant in VARIANTS
         for n in NGRAMS
     }

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
 
 from claimscore.config import Granularity
-from claimscore.tables import REFERENCES_SIDE, SIDE_COLUMNS, SOURCE_SIDE, Table
+from claimscore.tables import SIDE_COLUMNS, SOURCE_SIDE, Table, texts_on_side
 from claimscore.text import split_sentences
 from claimscore.types import Completion
 
 #: What a prompt about one text may use: the text asked about, and the whole text it is part of.
 FIELDS = ("text", "summary")
-
-#: The sides that may have several texts, and the columns that they are taken from.
-_LIST_SIDES = {SOURCE_SIDE: ("source", "sources"), REFERENCES_SIDE: ("references",)}
 
 
 class SideText(NamedTuple):
@@ -111,22 +108,8 @@ def side_texts(records: pl.DataFrame, sides: Sequence[str]) -> list[SideText]:
         SideText(row["id"], side, text)
         for row in records.iter_rows(named=True)
         for side in sides
-        for text in _texts_of(row, side)
+        for text in texts_on_side(row, side)
     ]
-
-
-def _texts_of(row: Mapping[str, Any], side: str) -> Iterator[str]:
-    if side not in _LIST_SIDES:
-        text = row.get(SIDE_COLUMNS[side])
-        if text is not None:
-            yield text
-        return
-    for column in _LIST_SIDES[side]:
-        value = row.get(column)
-        if isinstance(value, str):
-            yield value
-        elif value is not None:
-            yield from value
 
 
 def sides_in(columns: Sequence[str]) -> tuple[str, ...]:

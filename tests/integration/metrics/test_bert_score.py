@@ -16,7 +16,7 @@ from claimscore.config import EncoderConfig, RunConfig
 from claimscore.errors import ConfigError
 from claimscore.metrics import load_metric
 from claimscore.metrics.bert_score import BERTScore, bertscore
-from claimscore.metrics.rouge_counts import by_rouge_score
+from claimscore.metrics.rouge import by_rouge_score
 from claimscore.pipeline.run import run
 from claimscore.pipeline.run import score as add_metrics
 from tests.support.frames import tables

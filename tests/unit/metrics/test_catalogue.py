@@ -20,8 +20,13 @@ WriteFile = Callable[..., Path]
 
 HEAD = """\
 from claimscore.metrics.base import *
-from claimscore.metrics.base import Metric, MetricFamily, Requirements, scored
+from claimscore.metrics.base import Metric, MetricFamily, Requirements, option, scored
 from claimscore.metrics.caspr import CASPR
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Kin:
+    by: str = option("1", "The way.", ("1", "2"))
 
 def made(name, score=lambda tables: [scored(i, 1.0, {}) for i in tables.records["id"]]):
     return Metric(name, "v1", Requirements(()), score, (), "better", (0.0, 1.0), "a test", "none")
@@ -51,8 +56,7 @@ def refused(*files: Path) -> str:
 def test_metrics_and_families_of_a_file_are_offered(write: WriteFile) -> None:
     """Under their own names; not what is imported from claimscore, and an alias counts once."""
     path = write(
-        'A = B = made("mine")\n'
-        'F = MetricFamily("kin", {"by": ("1", "2")}, lambda name, chosen: made(name))\n'
+        'A = B = made("mine")\nF = MetricFamily("kin", Kin, lambda name, chosen: made(name))\n'
     )
     known = catalogue([path, path])
     assert known.files == (path.resolve(),)
@@ -75,7 +79,7 @@ def test_metrics_and_families_of_a_file_are_offered(write: WriteFile) -> None:
 
 def test_the_signature_has_the_file(write: WriteFile) -> None:
     """A changed file is another signature, also for a family; ours have none."""
-    path = write('A = made("mine")\nF = MetricFamily("kin", {}, lambda name, _: made(name))\n')
+    path = write('A = made("mine")\nF = MetricFamily("kin", Kin, lambda name, _: made(name))\n')
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
     known = catalogue([path])
     assert signature(known.load("mine"), {}) == f"mine|v1|file:{digest}"
@@ -110,7 +114,7 @@ def test_dataclasses_and_annotations_work(write: WriteFile) -> None:
     ("code", "line", "said"),
     [
         ('A = made("caspr")\n', 0, "claimscore has a metric caspr"),
-        ('A = made("m")\n\nB = made("m")\n', 2, "metric m is in .*own.py, line 8 too"),
+        ('A = made("m")\n\nB = made("m")\n', 2, "metric m is in .*own.py, line 13 too"),
         ('A = made("a:b")\n', 0, "metric name 'a:b'"),
         ("x = 1\nraise KeyError('no')\n", 1, "cannot be run: KeyError: 'no'"),
         ("x = 1\nmade()\n", 1, "cannot be run: TypeError: "),
@@ -145,7 +149,7 @@ def test_what_a_score_or_a_family_raises_names_the_line(write: WriteFile) -> Non
     path = write(
         "def score(tables):\n    return 1 / 0\n"
         'A = made("m", score)\n'
-        'F = MetricFamily("f", {}, lambda name, chosen: made(1 / 0))\n'
+        'F = MetricFamily("f", Kin, lambda name, chosen: made(1 / 0))\n'
     )
     known = catalogue([path])
     place = f"{path}, line {FIRST_LINE + 1}: metric m: ZeroDivisionError: division by zero"

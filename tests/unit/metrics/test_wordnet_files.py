@@ -9,8 +9,7 @@ import warnings
 import pytest
 
 from claimscore.metrics import meteor as module
-from claimscore.metrics.meteor import DEBIAN_WORDNET, meteor
-from claimscore.metrics.wordnet_files import WordNetFiles
+from claimscore.metrics.meteor import DEBIAN_WORDNET, WordNetFiles, meteor
 from claimscore.text import word_tokens
 from tests.support.shared_data import shared
 

@@ -1,0 +1,224 @@
+"""The NLI probabilities of a document's blocks with a summary's sentences, and what reads them.
+
+A pair matrix is ``[document block, summary sentence, (entailment, neutral, contradiction)]``: of
+one record for the public functions, of all records of a chunk at once for the metrics. Nothing
+here loops over pairs in Python.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike, NDArray
+
+from claimscore.blocks import GRANULARITIES, KEEP, SHORT_CHARACTERS, SPLITTERS, Cut, find_cut
+from claimscore.metrics.base import (
+    ChunkTables,
+    PassRequirement,
+    Requirements,
+    Score,
+    blank_reason,
+    failure_reasons,
+    option,
+    scored,
+    unscored,
+)
+from claimscore.metrics.ragged import Cells, Matrices, arrange
+from claimscore.tables import texts_on_side
+from claimscore.text import RULES_VERSION
+
+REFERENCE = (
+    "Laban et al. 2022, SummaC: Re-Visiting NLI-based Models for Inconsistency Detection in "
+    "Summarization (TACL 10)"
+)
+SIGNATURE_KEYS = ("nli", "dtype", "claimscore")
+
+SOURCE, SUMMARY = "source", "summary"
+PROBABILITIES = ("entailment", "neutral", "contradiction")
+
+#: Places of the categories in the last axis.
+ENTAILMENT, NEUTRAL, CONTRADICTION = 0, 1, 2
+
+#: Rounding of a softmax in single precision may reach so far beyond 0 and 1.
+ROUNDING = 1e-5
+
+Values = NDArray[np.float64]
+
+
+def pair_matrix(probabilities: ArrayLike) -> Values | None:
+    """`[document blocks, summary sentences, 3]`; None where there is no block on a side.
+
+    `ValueError` for another shape and for what is no probability.
+    """
+    try:
+        matrix = np.asarray(probabilities, dtype=np.float64)
+    except (ValueError, TypeError) as exc:
+        raise ValueError(
+            "probabilities must be [document block][summary sentence][3] numbers, every document "
+            "block with as many summary sentences"
+        ) from exc
+    if matrix.size == 0:
+        return None
+    if matrix.ndim != 3 or matrix.shape[2] != 3:
+        shape = ", ".join(map(str, matrix.shape))
+        raise ValueError(f"probabilities must be [document, summary, 3], not [{shape}]")
+    if not (
+        np.isfinite(matrix).all() and -ROUNDING <= matrix.min() <= matrix.max() <= 1 + ROUNDING
+    ):
+        raise ValueError("probabilities must be numbers from 0 to 1")
+    return np.clip(matrix, 0.0, 1.0)
+
+
+def check(name: str, value: str, known: Sequence[str]) -> None:
+    """`ValueError` that names the known values of an option."""
+    if value not in known:
+        raise ValueError(f"{name} is one of {', '.join(known)}, not {value!r}")
+
+
+#: One granularity for both sides, or `document-summary` as the authors' code spells it.
+_PAIRS = tuple(f"{a}-{b}" for a in GRANULARITIES for b in GRANULARITIES if a != b)
+
+#: The options that say how texts are cut, and their values.
+CUT_VALUES = {"granularity": (*GRANULARITIES, *_PAIRS), "splitter": SPLITTERS, "blocks": KEEP}
+
+
+@dataclasses.dataclass(frozen=True)
+class CutOptions:
+    """How the document and the summary are cut into blocks."""
+
+    granularity: str = option(
+        "sentence",
+        "What a block is, of both texts or of document-summary.",
+        CUT_VALUES["granularity"],
+    )
+    splitter: str = option(
+        "rules", "What cuts sentences: rules, or nltk's trained model.", CUT_VALUES["splitter"]
+    )
+    blocks: str = option(
+        "code",
+        "Whether short blocks and those beyond 100 are left out, as in the published code.",
+        CUT_VALUES["blocks"],
+    )
+
+
+def cut_pass(cut: Mapping[str, str]) -> PassRequirement:
+    """The pass over the cuts that `granularity`, `splitter` and `blocks` name."""
+    document, _, summary = cut["granularity"].partition("-")
+    cuts = (
+        Cut(granularity, cut["splitter"], cut["blocks"]).name
+        for granularity in (document, summary or document)
+    )
+    sides = zip((SOURCE, SUMMARY), cuts, strict=True)
+    return PassRequirement("block_nli", tuple(f"{side}.{cut}" for side, cut in sides))
+
+
+def cut_requirements(cut: Mapping[str, str]) -> Requirements:
+    """The requirements of a metric over these cuts."""
+    return Requirements(columns=(SOURCE, SUMMARY), passes=(cut_pass(cut),))
+
+
+def summac_facts(settings: Mapping[str, str], *names: str) -> tuple[tuple[str, str], ...]:
+    """The cut and these settings for the signature; our own splitter with its version."""
+    facts = {**settings, "splitter": settings["splitter"].replace("rules", RULES_VERSION)}
+    return tuple((name, facts[name]) for name in (*CUT_VALUES, *names))
+
+
+class PairMatrices(NamedTuple):
+    """The complete matrices of a chunk: a row a summary sentence, a column a document block.
+
+    `places` says where a record's matrix is among them; of the other records that have rows
+    `broken` says what is wrong with them.
+    """
+
+    matrices: Matrices
+    places: dict[str, int]
+    broken: dict[str, str]
+
+
+def read_pair_matrices(tables: ChunkTables, block_pass: PassRequirement) -> PairMatrices:
+    """The matrices that that pass made; those with rows missing or no numbers are broken."""
+    ids = tables.records["id"]
+    rows = tables["block_nli"].filter(*_made_by(block_pass))
+    cells = Cells.read(
+        ids,
+        rows.select(
+            "id", *map(_probability, PROBABILITIES), row="hypothesis_index", column="premise_index"
+        ),
+    )
+    shapes = cells.shapes(len(ids))
+    matrices = arrange(cells, shapes)
+    broken = {}
+    for number in np.flatnonzero(~(matrices.complete & matrices.finite)).tolist():
+        n_found, size = matrices.n_found[number], shapes.sizes[number]
+        if matrices.complete[number]:
+            broken[ids[number]] = "an NLI probability is not a number from 0 to 1"
+        elif n_found < size:
+            broken[ids[number]] = f"NLI rows are missing: {n_found} of {size}"
+        else:
+            broken[ids[number]] = "an NLI row is there twice"
+    places = {record: place for place, record in enumerate(ids.gather(matrices.records))}
+    return PairMatrices(matrices, places, broken)
+
+
+def _probability(name: str) -> pl.Expr:
+    """As `pair_matrix` takes it; null where it is none."""
+    value = pl.col(name).cast(pl.Float64)
+    return pl.when(value.is_between(-ROUNDING, 1 + ROUNDING)).then(value.clip(0, 1)).alias(name)
+
+
+def _made_by(block_pass: PassRequirement) -> Iterator[pl.Expr]:
+    for role, item in zip(("premise", "hypothesis"), block_pass.over, strict=True):
+        side, _, cut = item.partition(".")
+        yield pl.col(f"{role}_side") == side
+        yield pl.col(f"{role}_cut") == cut
+
+
+def _missing_reasons(
+    tables: ChunkTables, requires: Requirements, matrices: PairMatrices
+) -> dict[str, str]:
+    """Why records have no complete matrix: the first of failure, no text, no block, no rows."""
+    failed = failure_reasons(tables, requires)
+    without = tables.records.filter(~pl.col("id").is_in(list(matrices.places)))
+    return {
+        row["id"]: matrices.broken.get(row["id"])
+        or failed.get(row["id"])
+        or _empty_side(row, requires)
+        or "no NLI rows"
+        for row in without.iter_rows(named=True)
+    }
+
+
+def _empty_side(row: Mapping[str, Any], requires: Requirements) -> str | None:
+    """The first side without a text or without a block, as a reason."""
+    blank = blank_reason(row, requires.columns)
+    if blank:
+        return blank
+    for item in requires.passes[0].over:
+        side, _, name = item.partition(".")
+        cut = find_cut(name)
+        if not cut.document_blocks(texts_on_side(row, side)):
+            return f"no {cut.granularity} of more than {SHORT_CHARACTERS} characters in {side}"
+    return None
+
+
+def scores_of(
+    tables: ChunkTables,
+    requires: Requirements,
+    found: PairMatrices,
+    values: Sequence[float],
+    components: Sequence[dict[str, object]],
+) -> list[Score]:
+    """One score a record; `values` and `components` are those of the complete matrices in order."""
+    reasons = _missing_reasons(tables, requires, found)
+    scores = []
+    for record in tables.records["id"]:
+        place = found.places.get(record)
+        if place is None:
+            scores.append(unscored(record, reasons[record]))
+        else:
+            scores.append(scored(record, values[place], components[place]))
+    return scores
