@@ -19,7 +19,7 @@ from claimscore.pipeline.passes.pair_nli import BLOCK_NLI_PASS
 from claimscore.records.columns import in_first_half
 from claimscore.runs import RunDirectory
 from claimscore.tables import TABLES
-from claimscore.training.summac_conv import SummaCTrainingConfig, cut_need, train_summac_conv
+from claimscore.training.summac_conv import SummaCTrainingConfig, cut_pass, train_summac_conv
 
 
 class Classifier:
@@ -49,7 +49,7 @@ def write_run(
     path: Path, table: list[dict[str, Any]], model: str = "words", *, finished: bool = True
 ) -> str:
     """A run of two chunks with the NLI of sentences; `finished` False: of the first chunk only."""
-    need = cut_need(SummaCTrainingConfig(("t",), Path("o")).settings())
+    need = cut_pass(SummaCTrainingConfig(("t",), Path("o")).settings())
     half = len(table) // 2
     with RunDirectory(path) as run:
         run.check_settings({"records": {"count": len(table)}, "chunk_records": half})
