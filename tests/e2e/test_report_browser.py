@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ import pytest
 
 from claimscore import tables as schemas
 from claimscore.report import DetailChunk, ReportTables, write_report
+from tests.support.evaluation_pages import PAGES, caspr_page
 from tests.support.hostile_run import EVIL, SameCall, hostile
 from tests.support.made_up_run import claim_rows
 
@@ -27,6 +29,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine"),
 ]
 MakeUp = Callable[..., ReportTables]
+MakePage = Callable[[Path, str], Path]
 
 
 class Browser:
@@ -38,8 +41,10 @@ class Browser:
         self.requests: list[str] = []
 
     def open(self, tables: ReportTables, address: str = "", **options: Any) -> Any:
-        path = self.folder / "report.html"
-        write_report(tables, path)
+        write_report(tables, self.folder / "report.html")
+        return self.visit(self.folder / "report.html", address, **options)
+
+    def visit(self, path: Path, address: str = "", **options: Any) -> Any:
         page = self.browser.new_context(**options).new_page()
         page.set_default_timeout(15_000)
         page.on("console", lambda said: self.complaints.append(f"{said.type}: {said.text}"))
@@ -68,7 +73,14 @@ def browser(chromium: Any, tmp_path: Path) -> Iterator[Browser]:
     outside = [url for url in opened.requests if not url.startswith(("file:", "data:", "blob:"))]
     assert outside == []
     files = {url.partition("#")[0] for url in opened.requests if url.startswith("file:")}
-    assert files == {(tmp_path / "report.html").as_uri()}
+    assert len(files) == 1
+
+
+def axe_violations(page: Any) -> list[tuple[str, str]]:
+    """What axe-core complains of, with the first element of each kind."""
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    result = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
+    return [(one["id"], one["nodes"][0]["html"]) for one in result["violations"]]
 
 
 def found(page: Any) -> str:
@@ -387,6 +399,52 @@ def test_without_scripts_the_overview_is_there(browser: Browser, made_up: MakeUp
     assert not page.locator("#explore").is_visible()
 
 
+def open_evaluation(browser: Browser, make: MakePage, name: str, **options: Any) -> Any:
+    """A page of an evaluation with everything unfolded."""
+    page = browser.visit(make(browser.folder, name), **options)
+    page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
+    return page
+
+
+@pytest.mark.parametrize("make", PAGES)
+def test_evaluations_draw_their_figures_whatever_the_names(
+    browser: Browser, make: MakePage
+) -> None:
+    """Each figure that the page names is there once, with buttons; nothing is run or loaded."""
+    page = open_evaluation(browser, make, EVIL.replace("\x00", "").replace("/", "_")[:60])
+    n_figures = len(json.loads(page.inner_text("#cs-figures")))
+    assert page.locator("figure.chart svg.plot, figure.chart .drawn > figure").count() == n_figures
+    assert page.locator("figure.chart .take").count() == n_figures
+    assert page.locator("h2").count() >= 3
+
+
+def test_marks_and_published_figures_are_drawn(browser: Browser) -> None:
+    """A dot a value, a diamond for a published one, a box a group."""
+    page = open_evaluation(browser, caspr_page, "plain")
+    assert page.locator("figure.chart circle").count() >= 5
+    assert page.locator("figure.chart rect").count() == 5
+    with page.expect_download() as waiting:
+        page.click("[aria-label='CSV: plain']")
+    lines = Path(waiting.value.path()).read_text(encoding="utf-8-sig").splitlines()
+    assert lines[0].startswith("level,mean,half_width,published")
+    assert lines[3].startswith("reference contrastive,22.5,1,9.5,0.5")
+
+
+@pytest.mark.skipif(not AXE.is_file(), reason=f"there is no axe-core at {AXE}")
+@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1280)])
+@pytest.mark.parametrize("make", PAGES)
+def test_axe_finds_nothing_in_evaluations(
+    browser: Browser, make: MakePage, scheme: str, width: int
+) -> None:
+    """Names, roles, landmarks, contrast; no view is wider than the screen."""
+    viewport = {"width": width, "height": 900}
+    page = open_evaluation(
+        browser, make, "plain", color_scheme=scheme, viewport=viewport, bypass_csp=True
+    )
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert axe_violations(page) == []
+
+
 @pytest.mark.skipif(not AXE.is_file(), reason=f"there is no axe-core at {AXE}")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
@@ -404,6 +462,4 @@ def test_axe_finds_nothing(browser: Browser, scheme: str, width: int) -> None:
         page.wait_for_selector(f"html[data-ready='{view}']")
         page.evaluate("for (const d of document.querySelectorAll('main details')) d.open = true")
         page.wait_for_timeout(300)
-        page.evaluate(AXE.read_text(encoding="utf-8"))
-        result = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
-        assert [(one["id"], one["nodes"][0]["html"]) for one in result["violations"]] == []
+        assert axe_violations(page) == []

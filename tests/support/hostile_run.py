@@ -76,7 +76,13 @@ def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:
         metrics=[MetricFacts("caspr", description=string, higher_is=string, reference=string)],
         records=records,
         llm_calls=SameCall(string),
-        scores=schemas.SCORES.frame([score, score | {"metric": "caspr", "value": 50.0}]),
+        scores=schemas.SCORES.frame(
+            [
+                score | {"id": name} | row
+                for name in (string, f"{string}2")
+                for row in ({}, {"metric": "caspr", "value": 50.0})
+            ]
+        ),
         failures=schemas.FAILURES.frame([failure]),
         chunks=lambda: [
             DetailChunk(

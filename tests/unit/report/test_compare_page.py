@@ -9,7 +9,8 @@ import pytest
 from claimscore.evaluation.compare.comparison import CompareConfig, compare
 from claimscore.report.evaluation.compare_page import MAX_FLIPS, write_compare_page
 from tests.support.compared_runs import write_run
-from tests.unit.report.test_report_page import EVIL, Page
+from tests.support.evaluation_pages import hostile_runs
+from tests.unit.report.test_report_page import Page
 
 E, N, C = "entailment", "neutral", "contradiction"
 
@@ -19,55 +20,6 @@ def page(folder: Path, runs: list[Path], command: str = "claimscore compare", **
     config = CompareConfig(tuple(map(str, runs)), **{"samples": 20, **options})
     write_compare_page(compare(config), path, command)
     return Page(path.read_bytes().decode("utf-8"))
-
-
-def hostile_runs(folder: Path, word: str) -> list[Path]:
-    """Two runs in which every text that others could choose has `word` in it."""
-    ids = [f"{word} {number}" for number in range(6)]
-    first = ids[0]
-    labels = {(first, "a", 0, "b", 0): E, (first, "b", 0, "a", 0): N}
-    return [
-        write_run(
-            folder / f"run{place}",
-            ids,
-            {f"m {word}": [float(number * place) for number in range(1, 6)] + [None]},
-            claims={
-                (first, "a"): [
-                    f"The pool is {warm} warm {word} {word * place}",
-                    f"{word} only in {place} {warm * 3}",
-                ],
-                (first, "b"): [f"{word} both"],
-            },
-            facts={(first, "summary"): [(word, f"{word} {place}")]},
-            labels=labels if place == 1 else labels | {(first, "a", 0, "b", 0): C},
-            columns={"group": [word] * 6, f"c {word}": [f"{word} {place}"] * 6},
-            settings={"additive": {"llm": {"model": f"{word} {place}".replace("\0", "")}}},
-            signature=f"{word}|x:{word}{place}",
-        )
-        for place, warm in ((1, "very"), (2, "not"))
-    ]
-
-
-def test_everything_from_others_is_text(tmp_path: Path):
-    """Script tags, event handlers and ends of elements make no element and no attribute."""
-    command = f"claimscore compare {EVIL}"
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    evil = page(tmp_path / "a", hostile_runs(tmp_path / "a", EVIL), command, by="group")
-    plain = page(
-        tmp_path / "b", hostile_runs(tmp_path / "b", "x"), "claimscore compare x", by="group"
-    )
-    assert len(evil.scripts) == 1
-    assert _tags(evil) == _tags(plain)
-    assert "alert(1)" in evil.text
-    for _, attributes in evil.elements:
-        assert not [name for name in attributes if name.startswith("on")]
-    assert not [tag for tag, _ in evil.elements if tag in ("img", "iframe", "object")]
-
-
-def _tags(found: Page) -> list[str]:
-    """All elements but the marks of words, of which longer texts have more."""
-    return [tag for tag, _ in found.elements if tag not in ("ins", "del")]
 
 
 def test_a_section_a_run_and_its_records(tmp_path: Path):
