@@ -1,4 +1,4 @@
-"""A run directory whose files were damaged: the same call makes them again and asks nobody."""
+"""A run directory whose files were damaged: the same call makes them again and sends no request."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from claimscore.cli import main
 from claimscore.config import RunConfig
 from claimscore.errors import ConfigError, RejectedError
 from claimscore.pipeline import run as run_module
-from claimscore.pipeline.estimate import Estimate
-from claimscore.pipeline.plan import Plan
 from claimscore.pipeline.run import RunResult, run, score
 from claimscore.pipeline.status import run_status
 from claimscore.runs import RunDirectory, compaction
@@ -29,7 +27,7 @@ from tests.unit.pipeline.passes.test_model_pass import FakeClassifier
 
 N_RECORDS = 7
 
-#: What the provider refuses without an answer, and what it answers so that nobody can use it.
+#: A text that the provider refuses without an answer, and one that gets an unusable answer.
 REFUSED, MUMBLED = "Refused", "Mumbled"
 
 
@@ -169,7 +167,7 @@ def test_the_run_has_what_the_tests_damage(finished: RunConfig) -> None:
 @settings(max_examples=3)
 @given(seed=st.integers(0, 2**32), n_files=st.integers(1, 12))
 def test_any_damage_is_mended(finished: RunConfig, seed: int, n_files: int) -> None:
-    """Of any files of the run, in any way: the same bytes come back, and nobody is asked."""
+    """Of any files of the run, in any way: the same bytes come back, and no request is sent."""
     draw = random.Random(seed)
     out = out_of(finished).with_name(f"run-{seed}")
     config = copy_of(finished, out)
@@ -200,29 +198,12 @@ def test_a_compacted_file(copied: RunConfig, finished: RunConfig) -> None:
     path = out / "claims" / "part-000000-000003.1-decompose-a-b.parquet"
     delete(path, 0)
     others = {p: p.stat().st_mtime_ns for p in parts(out) if "000004" in p.name}
-    estimates: list[Estimate] = []
-
-    def hear(_: Plan, estimate: Estimate) -> None:
-        estimates.append(estimate)
-
-    before = Counting.n_asked
-    run(copied, on_estimate=hear)
-    assert Counting.n_asked == before
-    assert estimates[-1].to_json()["total"]["requests"] == 0
+    _, n_asked, (line,) = again(copied)
+    assert n_asked == 0
+    assert f"{path.name}: missing; 12 steps of 4 chunks made again" in line
     assert_as_before(copied, finished)
     assert {p: p.stat().st_mtime_ns for p in others} == others
     assert not [p for p in parts(out) if "kept" in p.name]
-
-
-def test_what_is_said(copied: RunConfig) -> None:
-    """One line: the file, what is made again."""
-    (out_of(copied) / "claims" / "part-000004-000005.1-decompose-a-b.parquet").unlink()
-    _, _, told = again(copied)
-    (line,) = told
-    assert (
-        "part-000004-000005.1-decompose-a-b.parquet: missing; 6 steps of 2 chunks made again"
-        in line
-    )
 
 
 def test_failures_that_are_lost_are_asked_again_and_said(
@@ -324,7 +305,7 @@ def test_without_settings_nobody_knows(copied: RunConfig) -> None:
 
 
 def test_a_folder_in_the_place_of_a_part(copied: RunConfig) -> None:
-    """Nothing of somebody else's is removed: one line says what is in the way."""
+    """No file of the user is removed: one line says what is in the way."""
     path = out_of(copied) / "nli" / "part-000006-nli-a-b.parquet"
     path.unlink()
     path.mkdir()
