@@ -81,11 +81,6 @@ def test_a_mean_needs_a_token():
 @pytest.mark.parametrize(
     ("options", "record", "text_scores", "failures", "reason"),
     [
-        pytest.param("", {"summary": ""}, ROWS, [], "no text in summary", id="no summary"),
-        pytest.param("", {"source": " "}, ROWS, [], "no text in source", id="no source"),
-        pytest.param(
-            ":direction=f", {"references": []}, ROWS, [], "no text in references", id="references"
-        ),
         pytest.param("", {}, [], [], "no likelihoods", id="no rows"),
         pytest.param(":direction=f", {}, ROWS[:-1], [], "no likelihoods", id="half a direction"),
         pytest.param(
@@ -95,14 +90,6 @@ def test_a_mean_needs_a_token():
             [],
             "a likelihood is not a finite number",
             id="nan",
-        ),
-        pytest.param(
-            "",
-            {},
-            [],
-            [{"id": "x", "stage": "bart_score", "side": "source", "message": "too long"}],
-            "bart_score failed for source: too long",
-            id="failure",
         ),
     ],
 )

@@ -212,8 +212,6 @@ def test_a_metric_reads_its_own_numbers(spec, name, expected):
 @pytest.mark.parametrize(
     ("record", "rows", "reason"),
     [
-        pytest.param({"summary": " "}, [], "no text in summary", id="no summary"),
-        pytest.param({"references": []}, [], "no text in references", id="no references"),
         pytest.param({}, [row("r", "wms", 0.5)], "no mover's score: references 1", id="no row"),
         pytest.param(
             {"references": ["1."]},

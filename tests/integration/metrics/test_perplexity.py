@@ -59,19 +59,11 @@ def test_the_row_of_the_summary_is_taken():
 @pytest.mark.parametrize(
     ("record", "text_scores", "failures", "reason"),
     [
-        pytest.param({"summary": " "}, [], [], "no text in summary", id="blank"),
         pytest.param({}, [], [], "no likelihood of the summary", id="no row"),
         pytest.param(
             {}, rows(0, 0), [], "the summary is one token, with none before it", id="one token"
         ),
         pytest.param({}, rows(-1e6, 1), [], "the perplexity is not a finite number", id="infinite"),
-        pytest.param(
-            {},
-            [],
-            [{"id": "x", "stage": "perplexity", "message": "too long"}],
-            "perplexity failed: too long",
-            id="failure",
-        ),
     ],
 )
 def test_records_without_a_score_are_null_with_a_reason(record, text_scores, failures, reason):

@@ -55,8 +55,6 @@ def test_components():
 @pytest.mark.parametrize(
     ("record", "cells", "reason"),
     [
-        pytest.param({"summary": ""}, CELLS, "no text in summary", id="no summary"),
-        pytest.param({"references": [" "]}, CELLS, "no text in references", id="no references"),
         pytest.param({}, CELLS[1:], "no similarity for some texts", id="a cell is missing"),
         pytest.param(
             {"references": ["B."]},

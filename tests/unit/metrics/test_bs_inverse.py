@@ -59,16 +59,8 @@ def test_scores_of_other_sides_are_not_taken():
     ("record", "rows", "failures", "reason"),
     [
         pytest.param({}, [], [], "no token scores", id="no row"),
-        pytest.param({"summary_b": ""}, [], [], "no text in summary_b", id="empty text"),
         pytest.param({}, [None], [], "no token scores", id="null"),
         pytest.param({}, [float("nan")], [], "the BERTScore F1 is not a number", id="nan"),
-        pytest.param(
-            {},
-            [],
-            [{"id": "x", "stage": "token_scores", "message": "too long"}],
-            "token_scores failed: too long",
-            id="failure",
-        ),
     ],
 )
 def test_records_without_a_score_are_null_with_a_reason(record, rows, failures, reason):

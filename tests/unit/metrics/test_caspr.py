@@ -172,27 +172,6 @@ def test_components_say_what_the_value_is_made_of():
     json.dumps(score.components)
 
 
-@pytest.mark.parametrize(
-    ("failure", "reason"),
-    [
-        pytest.param(
-            {"id": "x", "stage": "decompose", "side": "a", "message": "no JSON"},
-            "decompose failed for summary_a: no JSON",
-            id="decompose",
-        ),
-        pytest.param(
-            {"id": "x", "stage": "nli", "message": "too long"}, "nli failed: too long", id="nli"
-        ),
-    ],
-)
-def test_failed_inputs_are_null_with_the_reason(failure, reason):
-    """A failure of an input is the reason, even where NLI rows are there."""
-    nli = nli_rows("x", [[E]], [[E]])
-    chunk = tables([{"id": "x"}], claims=claim_rows("x", 1, 1), nli=nli, failures=[failure])
-    (score,) = CASPR.score(chunk)
-    assert (score.value, score.reason) == (None, reason)
-
-
 def test_failures_of_other_stages_and_sides_do_not_matter():
     """Only what CASPR needs can make it null."""
     failures = [

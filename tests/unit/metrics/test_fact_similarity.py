@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import claimscore.metrics
-from claimscore.metrics.base import signature
 from claimscore.metrics.fact_similarity import FACTSIM, FactSim, factsim
 from tests.support.frames import tables
 from tests.support.shared_data import shared
@@ -194,18 +193,6 @@ def test_row_order_does_not_matter():
             "a similarity is not a number",
             id="nan",
         ),
-        pytest.param(
-            hand_record()
-            | {"failures": [{"id": "r", "stage": "facts", "side": "source", "message": "no JSON"}]},
-            "facts failed for source: no JSON",
-            id="task failed",
-        ),
-        pytest.param(
-            hand_record()
-            | {"failures": [{"id": "r", "stage": "fact_similarities", "message": "too long"}]},
-            "fact_similarities failed: too long",
-            id="pass failed",
-        ),
     ],
 )
 def test_null_has_a_reason(rows, reason):
@@ -225,14 +212,6 @@ def test_other_similarities_are_left_alone():
     rows["similarities"] = rows["similarities"] + other
     (score,) = FACTSIM.score(tables([{"id": "r"}], **rows))
     assert score.value == pytest.approx(0.91229091, abs=1e-6)
-
-
-def test_signature():
-    """All that changes a value: tuples, prompt, LLM and encoder."""
-    known = {"llm": "l", "facts": "f", "embedder": "e@1", "dtype": "float32", "claimscore": "1"}
-    assert signature(FACTSIM, known) == (
-        "factsim|v1|tuple:subject description|facts:f|llm:l|embedder:e@1|dtype:float32|claimscore:1"
-    )
 
 
 # The paper's examples with the embedded encoder. Its figures were made with

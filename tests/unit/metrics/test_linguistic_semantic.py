@@ -216,8 +216,6 @@ def test_several_sources_count_by_the_mean_cosine():
 @pytest.mark.parametrize(
     ("record", "rows", "spec", "reason"),
     [
-        pytest.param({"summary": " "}, [], "ls-score", "no text in summary", id="blank summary"),
-        pytest.param({"source": ""}, [], "ls-score", "no text in source", id="blank source"),
         pytest.param({"source": ["", " "]}, [], "ls-score", "no text in source", id="blank list"),
         pytest.param({}, [], "ls-score", "no LS_Score rows", id="no rows"),
         pytest.param(
@@ -246,13 +244,6 @@ def test_a_linear_head_gives_its_own_score():
     """The BERT+Linear ablation has neither L nor S."""
     (found,) = score("ls-score:variant=bert-linear", [RECORD], rows_of("x", 1.25, name="linear"))
     assert found.value == 1.25
-
-
-def test_a_failed_record_says_why():
-    """The failure of the pass is the reason."""
-    failure = {"id": "x", "stage": "ls", "kind": "no_tokens", "message": "nothing left"}
-    (found,) = score("ls-score", [RECORD], rows_of("x", 0.5), failures=[failure])
-    assert (found.value, found.reason) == (None, "ls failed: nothing left")
 
 
 def test_unknown_variants_are_refused():

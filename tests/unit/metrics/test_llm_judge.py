@@ -103,8 +103,6 @@ def test_the_option_says_which_of_both_counts(expectation, value, by):
 @pytest.mark.parametrize(
     ("spec", "record", "answers", "failures", "reason"),
     [
-        pytest.param("llm-judge", {"summary": " "}, (), (), "no text in summary", id="blank"),
-        pytest.param("llm-judge", {"source": None}, (), (), "no text in source", id="null"),
         pytest.param("llm-judge", {}, all_graded(4, 4), (), "no grade of fluency", id="missing"),
         pytest.param(
             "llm-judge:expectation=required",

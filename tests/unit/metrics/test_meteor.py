@@ -83,19 +83,6 @@ def test_the_best_reference_counts_or_the_mean():
     assert mean.value == pytest.approx((1 - 0.5 / 8) / 2)
 
 
-@pytest.mark.parametrize(
-    ("record", "reason"),
-    [
-        ({"summary": " ", "references": ["a"]}, "no text in summary"),
-        ({"summary": "a", "references": []}, "no text in references"),
-    ],
-)
-def test_records_without_a_score_are_null_with_a_reason(record, reason):
-    """No 0 for what cannot be compared."""
-    found = score(**record)
-    assert (found.value, found.reason) == (None, reason)
-
-
 def test_without_wordnet_it_says_what_to_install(without_wordnet, tmp_path):
     """Before the run makes a folder; with synonyms=none it is not needed."""
     with pytest.raises(ConfigError, match=r"nltk\.downloader wordnet.*wordnet-base.*synonyms=none"):

@@ -81,8 +81,6 @@ def test_several_sources_are_one_set(ruler):
 @pytest.mark.parametrize(
     ("options", "record", "reason"),
     [
-        ("", {"source": " "}, "no text in source"),
-        ("", {"summary": "", "source": "Ada"}, "no text in summary"),
         ("", {"summary": "nobody", "source": "Ada"}, "no entities in summary"),
         (":measure=recall", {"source": "nobody"}, "no entities in source"),
         (":measure=f1", {"source": "nobody"}, "no entities in source"),

@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 
 from claimscore.cli import main
-from claimscore.metrics import load_metric
 
 ROOT = Path(__file__).parents[3]
 RECORDS, OWN = ROOT / "examples" / "hotels.jsonl", ROOT / "examples" / "own_metrics.py"
@@ -82,23 +81,6 @@ def test_a_file_that_has_gone(capsys: pytest.CaptureFixture[str], tmp_path: Path
     found = call(capsys, "score", "run", "--metrics", "ds", "--metric-file", "moved.py")
     assert list(found["metrics"]) == ["more-words", "ds"]
     assert call(capsys, "status", "run")["complete"]
-
-
-def test_the_report_of_an_older_run(capsys: pytest.CaptureFixture[str]) -> None:
-    """A summary that does not describe its metrics: known ones are described, others not."""
-    call(capsys, "run", RECORDS, "--out", "run", "--metrics", "ds,more-words", "--metric-file",
-         "own.py")  # fmt: skip
-    path = Path("run/summary.json")
-    summary = json.loads(path.read_text())
-    for row in summary["metrics"].values():
-        for name in ("description", "higher_is", "range", "reference"):
-            del row[name]
-    path.write_text(json.dumps(summary))
-    assert main(["report", "run"]) == 0
-    page = Path("run/report.html").read_text()
-    assert "words of summary_a less those of summary_b" not in page
-    assert load_metric("ds").description in page
-    assert "more-words" in page
 
 
 @pytest.mark.parametrize(

@@ -126,8 +126,6 @@ def failure(stage: str, side: str) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("spec", "record", "given_rows", "failures", "reason"),
     [
-        pytest.param("qa", {"summary": ""}, BOTH, [], "no text in summary", id="blank"),
-        pytest.param("qa", {"source": []}, BOTH, [], "no text in source", id="no source"),
         pytest.param("qa", {}, BOTH[4:], [], "no questions from summary", id="no questions"),
         pytest.param("qa", {}, BOTH[:4], [], "no questions from source", id="half"),
         pytest.param(

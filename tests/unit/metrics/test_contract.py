@@ -1,0 +1,220 @@
+"""What holds for every metric, over one record that has rows in all tables."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from claimscore.metrics import METRICS, load_metric
+from claimscore.metrics.base import ChunkTables, Metric, signature
+from claimscore.metrics.llm_judge import DIMENSIONS
+from tests.support.frames import claim_rows, nli_rows, tables, token_row
+
+Rows = dict[str, list[dict[str, Any]]]
+
+LONG = "A clean hotel near the long beach."
+TEXTS: dict[str, Any] = {
+    "summary_a": "The rooms were clean.",
+    "summary_b": "The rooms were noisy.",
+    "summary_common": "The rooms were small.",
+    "summary": LONG,
+    "source": f"{LONG} It rained.",
+    "references": [LONG],
+}
+
+#: After the name and `|v1`, what each signature holds; `*` is a fact of the run.
+SIGNATURES = {
+    "caspr": "|decompose:*|llm:*|units:*|granularity:*|nli:*|dtype:*|claimscore:*",
+    "ds": "|splitter:rules-1|stems:rouge-1.5.5|claimscore:*",
+    "ds3": "|splitter:rules-1|stems:rouge-1.5.5|claimscore:*",
+    "bs-inverse": "|token_encoder:*|layer:*|baseline:*|dtype:*|claimscore:*",
+    "bertscore": (
+        "|against:references|measure:f1|multi:max|token_encoder:*|layer:*|baseline:*|dtype:*"
+        "|claimscore:*"
+    ),
+    "meteor": "|against:references|multi:max|synonyms:wordnet-3.0|splitter:rules-1|claimscore:*",
+    "ner-overlap": "|ner:en_core_web_sm|types:all|measure:precision|claimscore:*",
+    "perplexity": "|first_token:not_scored|window:limit/2|causal_lm:*|dtype:*|claimscore:*",
+    "bart-score": "|direction:faithfulness|multi:mean|seq2seq_lm:*|dtype:*|claimscore:*",
+    **dict.fromkeys(
+        ("rouge-1", "rouge-2", "rouge-l"),
+        "|variant:rouge-score|against:references|measure:f1|multi:max|stemmer:no|claimscore:*",
+    ),
+    "rouge-lsum": (
+        "|variant:rouge-score|against:references|measure:f1|multi:max|stemmer:no"
+        "|splitter:rules-1|claimscore:*"
+    ),
+    "summac-zs": (
+        "|granularity:sentence|splitter:rules-1|blocks:code|op1:max|op2:mean|variant:paper"
+        "|nli:*|dtype:*|claimscore:*"
+    ),
+    "summac-conv": "|nli:*|dtype:*|claimscore:*",
+    "mnli-doc": "|nli:*|dtype:*|claimscore:*",
+    "ls-score": "|variant:paper|ls_model:*|dtype:*|claimscore:*",
+    "llm-judge": "|dimension:overall|expectation:auto|judge:*|llm:*|claimscore:*",
+    "qa": "|value:f1|overlap:squad-token-f1|questions:*|answers:*|llm:*|claimscore:*",
+    "factsim": "|tuple:subject description|facts:*|llm:*|embedder:*|dtype:*|claimscore:*",
+    "bert-cosine": "|against:references|multi:max|embedder:*|dtype:*|claimscore:*",
+    "wms": "|against:references|multi:max|token_encoder:*|layer:*|dtype:*|claimscore:*",
+    "sms": "|against:references|multi:max|words:no|token_encoder:*|layer:*|dtype:*|claimscore:*",
+    "moverscore": (
+        "|against:references|multi:max|variant:paper|n:1|token_encoder:*|layer:*|dtype:*"
+        "|claimscore:*"
+    ),
+}
+
+#: Metrics that are scored here; the others need WordNet, spaCy or weights.
+SCORED = [name for name in METRICS if name not in ("meteor", "ner-overlap", "summac-conv")]
+
+
+def text_score(record: str, measure: str, value: float, name: str, **more: Any) -> dict[str, Any]:
+    row = {"id": record, "measure": measure, "side": "summary", "name": name, "value": value}
+    return row | more
+
+
+def rows_of(record: str) -> Rows:
+    """Rows of every table for one record."""
+    of_source = {"given_side": "source", "given_index": 0}
+    of_reference = {"given_side": "references", "given_index": 0}
+    similarity = {"id": record, "row_index": 0, "column_index": 0, "similarity": 0.5}
+    pair = token_row(record, 0.5)
+    verdict = {"entailment": 0.6, "neutral": 0.3, "contradiction": 0.1}
+    answers = [
+        ("judge", "summary", index, {"score": 4, "probabilities": None})
+        for index in range(len(DIMENSIONS))
+    ]
+    for side in ("summary", "source"):
+        answers += [(task, side, 0, {"answer": "a pool"}) for task in ("questions", "answers")]
+    return {
+        "claims": claim_rows(record, 2, 1),
+        "nli": nli_rows(record, [["neutral"], ["entailment"]], [["neutral"] * 2]),
+        "facts": [
+            {"id": record, "side": side, "index": 0, "subject": "room", "description": "clean"}
+            for side in ("source", "summary")
+        ],
+        "similarities": [
+            similarity | {"unit": "fact", "row_side": "source", "column_side": "summary"},
+            similarity | {"unit": "text", "row_side": "summary", "column_side": "references"},
+        ],
+        "token_scores": [
+            pair,
+            pair
+            | {"candidate_side": "summary", "reference_side": "references", "reference_index": 0},
+        ],
+        "text_scores": [
+            text_score(record, "perplexity", -9.0, "log_likelihood"),
+            text_score(record, "perplexity", 3.0, "tokens"),
+            text_score(record, "bart_score", -9.0, "log_likelihood", **of_source),
+            text_score(record, "bart_score", 3.0, "tokens", **of_source),
+            text_score(record, "ls", -9.0, "linguistic"),
+            text_score(record, "ls", -9.0, "linguistic_inner"),
+            text_score(record, "ls", 0.5, "semantic", **of_source),
+            text_score(record, "sentence_movers", 0.5, "wms", **of_reference),
+            text_score(record, "sentence_movers", 0.5, "sms", **of_reference),
+            text_score(record, "mover_score", 0.5, "paper-1", **of_reference),
+        ],
+        "block_nli": [
+            {
+                "id": record,
+                "premise_side": "source",
+                "hypothesis_side": "summary",
+                "premise_cut": cut,
+                "hypothesis_cut": cut,
+                "premise_index": 0,
+                "hypothesis_index": 0,
+                **verdict,
+            }
+            for cut in ("sentence", "document")
+        ],
+        "llm_answers": [
+            {
+                "id": record,
+                "task": task,
+                "side": side,
+                "index": index,
+                "question": "What is there?",
+                "answer": json.dumps(answer),
+            }
+            for task, side, index, answer in answers
+        ],
+    }
+
+
+def both(first: Rows, second: Rows) -> Rows:
+    return {name: first[name] + second[name] for name in first}
+
+
+def score(metric: Metric, rows: Rows, *records: dict[str, Any], **more: Any) -> list[Any]:
+    columns = {name: TEXTS[name] for name in metric.requires.columns}
+    return metric.score(tables([columns | record for record in records], **rows, **more))
+
+
+@pytest.mark.parametrize("name", SCORED)
+def test_declared_columns_and_tables_make_a_score_in_the_range(name: str) -> None:
+    """Whatever the order of the rows, and whatever other records are in the tables."""
+    metric, rows = load_metric(name), both(rows_of("x"), rows_of("y"))
+    (first,) = score(metric, rows, {"id": "x"})
+    assert first.reason is None
+    assert metric.range[0] <= first.value <= metric.range[1]
+    json.dumps(first.components)
+    for of_table in rows.values():
+        random.Random(0).shuffle(of_table)
+    again = score(metric, rows, {"id": "y"}, {"id": "x"})
+    assert [one.id for one in again] == ["y", "x"]
+    assert [one.value for one in again] == [pytest.approx(first.value)] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [(name, column) for name in METRICS for column in load_metric(name).requires.columns],
+)
+@pytest.mark.parametrize("blank", [None, " "], ids=["null", "blank"])
+def test_a_blank_text_is_null_with_a_reason(name: str, column: str, blank: str | None) -> None:
+    """No number takes the place of a missing one; nothing but the text is read for that."""
+    value = [blank] if column == "references" and blank else blank
+    (found,) = score(load_metric(name), {}, {"id": "x", column: value})
+    assert found.value is None
+    if name in ("caspr", "factsim", "summac-conv"):  # claims, facts, weights are looked for first
+        assert found.reason
+    else:
+        assert found.reason == f"no text in {column}"
+
+
+@pytest.mark.parametrize("with_side", [True, False], ids=["of a side", "of the record"])
+@pytest.mark.parametrize(
+    ("name", "stage"),
+    [(name, stage) for name in SCORED for stage in load_metric(name).requires.stages],
+)
+def test_a_failed_stage_is_the_reason(name: str, stage: str, with_side: bool) -> None:
+    """Even where rows are there; failures of other records and stages do not matter."""
+    metric, rows = load_metric(name), rows_of("x")
+    if metric.name in ("summac-zs", "mnli-doc"):  # complete matrices are scored
+        rows = {}
+    column = "summary_a" if "summary_a" in metric.requires.columns else "summary"
+    failure = {"id": "x", "stage": stage, "message": "too long"}
+    if with_side or name in ("llm-judge", "qa"):  # whose questions belong to a side
+        failure |= {"side": column.removeprefix("summary_"), "index": 0}
+    others = [{**failure, "id": "y"}, {**failure, "stage": "other"}]
+    (found,) = score(metric, rows, {"id": "x"}, failures=[*others, failure])
+    assert found.value is None
+    assert found.reason.startswith(f"{stage} failed")
+    assert found.reason.endswith(": too long")
+    if rows:
+        assert score(metric, rows, {"id": "x"}, failures=others)[0].value is not None
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_metric_says_what_it_is(name: str) -> None:
+    """Its name, description and source; its signature is as recorded; no record has no score."""
+    metric = load_metric(name)
+    assert metric.name == name
+    assert metric.description
+    assert metric.reference
+    assert metric.range[0] < metric.range[1]
+    facts = dict.fromkeys(metric.signature_keys, "*")
+    assert signature(metric, facts) == f"{name}|v1{SIGNATURES[name]}"
+    whole = tables([{"id": "x", **TEXTS}])
+    assert metric.score(ChunkTables(lambda table: whole[table].clear())) == []
