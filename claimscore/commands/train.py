@@ -32,8 +32,8 @@ def train() -> None:
 def train_nli(out: Path, quiet: bool, as_json: bool, **options: Any) -> None:
     """Train an adapter of the embedded NLI model; run again to go on from a checkpoint."""
     from claimscore.console.training import print_training, training_display
-    from claimscore.training.evaluate_nli import train_nli as train_and_evaluate
-    from claimscore.training.nli import NLITrainingConfig
+    from claimscore.training.nli_training import NLITrainingConfig
+    from claimscore.training.nli_training import train_nli as train_and_evaluate
 
     given = {name: value for name, value in options.items() if value is not None}
     config = NLITrainingConfig(out=out, **given)
@@ -85,12 +85,12 @@ def train_ls_score(quiet: bool, as_json: bool, **options: Any) -> None:
     TABLES are JSONL, CSV or Parquet files.
     """
     from claimscore.console.training import print_ls_training, training_display
-    from claimscore.training.ls_data import Columns
     from claimscore.training.ls_score import LSTrainingConfig
     from claimscore.training.ls_score import train as train_ls
+    from claimscore.training.training_tables import TextColumns
 
     names = (f"{name}_column" for name in ("document", "summary", "label"))
-    columns = Columns(*(options.pop(name) for name in names))
+    columns = TextColumns(*(options.pop(name) for name in names))
     given = {name: value for name, value in options.items() if value not in (None, ())}
     config = LSTrainingConfig(columns=columns, **given)
     result = train_ls(config, training_display(quiet or as_json))
@@ -130,15 +130,15 @@ def train_summac_conv(quiet: bool, as_json: bool, **options: Any) -> None:
     TABLES are JSONL, CSV or Parquet files, or run directories, whose NLI it takes. What it writes
     is `summac-conv:weights=FILE` of a run.
     """
-    from claimscore.console.training import print_summac_training, stage_display
+    from claimscore.console.training import print_summac_training, training_display
     from claimscore.training.summac_conv import SummaCTrainingConfig
     from claimscore.training.summac_conv import train_summac_conv as train_conv
-    from claimscore.training.summac_data import Columns
+    from claimscore.training.training_tables import TextColumns
 
-    columns = Columns(*(options.pop(f"{name}_column") for name in Columns._fields))
+    columns = TextColumns(*(options.pop(f"{name}_column") for name in TextColumns._fields))
     encoders = EncoderConfig(
         **{name: options.pop(name) for name in ("nli", "device", "dtype", "offline")}
     )
     given = {name: value for name, value in options.items() if value is not None}
     config = SummaCTrainingConfig(columns=columns, encoders=encoders, **given)
-    print_summac_training(train_conv(config, stage_display(quiet or as_json)), as_json)
+    print_summac_training(train_conv(config, training_display(quiet or as_json)), as_json)

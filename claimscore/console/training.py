@@ -12,10 +12,9 @@ from claimscore.console.text import print_rows
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from claimscore.training.evaluate_nli import NLITrainingResult
+    from claimscore.training.loop import TrainingProgress
     from claimscore.training.ls_score import LSTrainingResult
-    from claimscore.training.nli import Progress as TrainingProgress
-    from claimscore.training.summac_conv import Progress as SummaCProgress
+    from claimscore.training.nli_training import NLITrainingResult
     from claimscore.training.summac_conv import SummaCTrainingResult
 
 
@@ -24,18 +23,8 @@ def training_display(quiet: bool) -> Callable[[TrainingProgress], None]:
     tell = plain_lines(quiet)
 
     def show(progress: TrainingProgress) -> None:
-        tell(f"step {progress.step:,} of {progress.steps:,}, loss {progress.loss:.4f}")
-
-    return show
-
-
-def stage_display(quiet: bool) -> Callable[[SummaCProgress], None]:
-    """Plain lines about a training of several stages, one every few seconds."""
-    tell = plain_lines(quiet)
-
-    def show(progress: SummaCProgress) -> None:
         loss = "" if progress.loss is None else f", loss {progress.loss:.4f}"
-        tell(f"{progress.stage}: {progress.step:,} of {progress.steps:,}{loss}")
+        tell(f"{progress.stage} {progress.step:,} of {progress.steps:,}{loss}")
 
     return show
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -37,27 +38,30 @@ from claimscore.pipeline.encoders.ls_checkpoint import (
     new_head,
     write_checkpoint,
 )
-from claimscore.training.ls_data import (
+from claimscore.training.loop import (
+    Checkpoint,
+    OnTraining,
+    TrainingProgress,
+    copies,
+    put_values,
+    silent,
+    take_step,
+    trained,
+)
+from claimscore.training.ls_candidates import (
+    LINGUISTIC,
+    NEGATIVES,
+    SEMANTIC,
     CandidateMaker,
     Candidates,
-    Columns,
-    Records,
+    DrawnRecords,
     draw_records,
     read_pairs,
 )
-from claimscore.training.ls_negatives import NEGATIVES
-from claimscore.training.ls_ranking import (
-    LOSSES,
-    KindShares,
-    Loss,
-    Ranked,
-    Validation,
-    hinges,
-    rank,
-    summarise,
-)
-from claimscore.training.ls_state import TrainingState, load_state, save_state
-from claimscore.training.nli import Progress
+from claimscore.training.training_tables import TextColumns
+
+Loss = Literal["paper", "code", "code-unpadded"]
+LOSSES: tuple[Loss, ...] = get_args(Loss)
 
 #: Token positions, padded ones included, that go through the backbone together in training.
 GROUP_TOKENS = 1024
@@ -75,7 +79,7 @@ class LSTrainingConfig:
 
     tables: tuple[str, ...]
     out: Path
-    columns: Columns = field(default_factory=Columns)
+    columns: TextColumns = field(default_factory=TextColumns)
     backbone: str = EMBEDDED
     head: HeadKind = "ls"
     loss: Loss = "paper"
@@ -116,8 +120,29 @@ class LSTrainingConfig:
         return {name: value for name, value in values.items() if name not in paths}
 
 
-class Epoch(NamedTuple):
-    """One epoch: mean losses, the share of validation records whose good summary is first, and
+class KindShares(NamedTuple):
+    """Of the held-out negatives of one kind, the shares that score below their good summary.
+
+    By the whole score, by L alone and by S alone; equal scores do not count as below.
+    """
+
+    kind: str
+    negatives: int
+    score: float
+    linguistic: float | None
+    semantic: float | None
+
+
+class HeldOutRanking(NamedTuple):
+    """Mean loss, share of records whose good summary is first, and shares by kind."""
+
+    loss: float
+    first_share: float
+    kinds: tuple[KindShares, ...] = ()
+
+
+class LSEpoch(NamedTuple):
+    """One epoch: mean losses, the share of held-out records whose good summary is first, and
     how it ranks each kind of negative."""
 
     epoch: int
@@ -136,12 +161,48 @@ class LSTrainingResult:
     validation_records: int
     skipped: int
     best_epoch: int
-    epochs: tuple[Epoch, ...] = field(default_factory=tuple)
+    epochs: tuple[LSEpoch, ...] = field(default_factory=tuple)
 
 
-def train(
-    config: LSTrainingConfig, progress: Callable[[Progress], None] = lambda _: None
-) -> LSTrainingResult:
+@dataclass
+class _History:
+    """Finished epochs, the best of them, and the factor of the learning rate."""
+
+    epochs: list[LSEpoch]
+    best_epoch: int = 0
+    factor: float = 1.0
+    worse_in_a_row: int = 0
+
+    @classmethod
+    def of_facts(cls, facts: dict[str, Any]) -> _History:
+        rows = facts.pop("epochs")
+        epochs = [
+            LSEpoch._make((*row, tuple(KindShares(*k) for k in kinds))) for *row, kinds in rows
+        ]
+        return cls(epochs, **facts)
+
+    def ended(self, config: LSTrainingConfig) -> bool:
+        return len(self.epochs) > config.epochs or self.worse_in_a_row >= config.patience
+
+    def record(self, found: LSEpoch) -> bool:
+        """Take note of an epoch; whether it ranks worse than the best trained one before it."""
+        best_share = max((epoch.first_share for epoch in self.epochs[1:]), default=0.0)
+        best = self.epochs[self.best_epoch]
+        better = (found.first_share, -found.validation_loss) > (
+            best.first_share,
+            -best.validation_loss,
+        )
+        if self.best_epoch == 0 or better:
+            self.best_epoch = found.epoch
+        self.epochs.append(found)
+        worse = found.first_share < best_share
+        self.worse_in_a_row = self.worse_in_a_row + 1 if worse else 0
+        if worse:
+            self.factor *= 0.1
+        return worse
+
+
+def train(config: LSTrainingConfig, progress: OnTraining = silent) -> LSTrainingResult:
     """Train, write the epoch that ranks best on the held-out records, and return what was made.
 
     Best is the largest share of held-out records whose good summary scores above all its
@@ -155,28 +216,88 @@ def train(
     learning, held_out, skipped = _records(config, backbone, limit)
     ranker = Ranker(backbone, new_head(config.head, backbone.model, config.seed), config, limit)
     identity = _identity(config, backbone, (*learning, *held_out))
-    state_path = config.out / "training.safetensors"
-    parameters = dict(ranker.named_parameters())
-    state = load_state(state_path, identity, parameters)
-    if state is None:
-        state = TrainingState.start(parameters)
-        state.history.append((0, None, *ranker.validate(held_out)))
-    optimizer = ranker.optimizer(state.factor)
-    while not state.ended(config.epochs, config.patience):
-        epoch = len(state.history)
-        state.restore_optimizer(optimizer, parameters)
-        loss = ranker.train_epoch(learning, optimizer, epoch, progress)
-        worse = state.record(epoch, loss, *ranker.validate(held_out), parameters)
-        if worse:
-            optimizer = ranker.optimizer(state.factor)
-        state.keep_optimizer(optimizer, parameters)
-        save_state(state_path, identity, state, parameters)
-    state.restore_best(parameters)
+    checkpoint = Checkpoint(config.out / "training.safetensors", identity)
+    parameters = trained(ranker)
+    saved = checkpoint.load(parameters, lambda facts: ranker.optimizer(facts["factor"]))
+    if saved:
+        (facts, best), optimizer = saved
+        history = _History.of_facts(facts)
+    else:
+        history = _History([LSEpoch(0, None, *ranker.validate(held_out))])
+        best, optimizer = copies(parameters), ranker.optimizer(1.0)
+    while not history.ended(config):
+        number = len(history.epochs)
+        loss = ranker.train_epoch(learning, optimizer, number, progress)
+        if history.record(LSEpoch(number, loss, *ranker.validate(held_out))):
+            optimizer = ranker.optimizer(history.factor)
+        if history.best_epoch == number:
+            best = copies(parameters)
+        checkpoint.save(dataclasses.asdict(history), parameters, optimizer, best)
+    put_values(parameters, best)
     _write(config, ranker, backbone, limit)
-    state_path.unlink(missing_ok=True)
-    epochs = tuple(Epoch(*row[:4], tuple(KindShares(*k) for k in row[4])) for row in state.history)
+    checkpoint.remove()
     counts = (len(learning), len(held_out), skipped)
-    return LSTrainingResult(config.out, *counts, state.best_epoch, epochs)
+    return LSTrainingResult(config.out, *counts, history.best_epoch, tuple(history.epochs))
+
+
+class RankedRecord(NamedTuple):
+    """One record's loss and ``[1 + negatives]`` scores, the good summary's first.
+
+    ``linguistic`` and ``semantic`` are the score's parts as they stand in it; a linear head has
+    none. ``kinds`` names the negatives.
+    """
+
+    kinds: tuple[str, ...]
+    loss: Tensor
+    scores: Tensor
+    linguistic: Tensor | None = None
+    semantic: Tensor | None = None
+
+
+def ranking_loss(linguistic: Tensor, semantic: Tensor, kinds: Sequence[str], loss: Loss) -> Tensor:
+    """The loss of one record; ``[1 + negatives]`` scores as they stand in LS, the good one first.
+
+    Paper: Σ over negatives of max(0, 1 − (LS_good − LS_bad)). Code: the same hinge on
+    L for the deleted and the disordered, plus on S for the deleted and the one with an addition.
+    """
+    if loss == "paper":
+        return hinges(linguistic + semantic)
+    parts = ((linguistic, LINGUISTIC), (semantic, SEMANTIC))
+    chosen = [
+        scores[[0, *(i for i, kind in enumerate(kinds, 1) if kind in trains)]]
+        for scores, trains in parts
+    ]
+    return torch.stack([hinges(scores) for scores in chosen]).sum()
+
+
+def hinges(scores: Tensor) -> Tensor:
+    """Σ over the others of max(0, 1 − (first − other))."""
+    return F.relu(1 - (scores[0] - scores[1:])).sum()
+
+
+def summarise(results: Sequence[RankedRecord]) -> HeldOutRanking:
+    """Put the results of held-out records together; kinds in the order they are met in."""
+    below: dict[str, list[tuple[bool | None, ...]]] = defaultdict(list)
+    for result in results:
+        parts = [
+            [None] * len(result.kinds) if scores is None else (scores[0] > scores[1:]).tolist()
+            for scores in (result.scores, result.linguistic, result.semantic)
+        ]
+        for kind, *row in zip(result.kinds, *parts, strict=True):
+            below[kind].append(tuple(row))
+    first = [bool((result.scores[0] > result.scores[1:]).all()) for result in results]
+    kinds = []
+    for kind, rows in below.items():
+        shares = [
+            None if None in part else float(np.mean(part)) for part in zip(*rows, strict=True)
+        ]
+        kinds.append(KindShares(kind, len(rows), *shares))  # type: ignore[arg-type]  # a score is there
+    loss = float(np.mean([float(result.loss) for result in results]))
+    return HeldOutRanking(loss, float(np.mean(first)), tuple(kinds))
+
+
+def _share(below: Sequence[bool | None]) -> float | None:
+    return None if None in below else float(np.mean(below))  # type: ignore[arg-type]  # no None
 
 
 class Ranker(nn.Module):
@@ -215,7 +336,7 @@ class Ranker(nn.Module):
         records: Sequence[Candidates],
         optimizer: torch.optim.Adam,
         epoch: int,
-        progress: Callable[[Progress], None],
+        progress: OnTraining,
     ) -> float:
         """Take one step a batch, records in an order drawn for the epoch; return the mean loss."""
         self.train()
@@ -227,25 +348,21 @@ class Ranker(nn.Module):
         for step in range(steps):
             batch = [records[i] for i in order[step * size : (step + 1) * size]]
             torch.manual_seed((self.config.seed * 1_009 + epoch) * 1_000_003 + step)
-            losses = torch.stack([ranked.loss for ranked in self(batch)])
-            optimizer.zero_grad(set_to_none=True)
-            losses.mean().backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-            optimizer.step()
-            mean = float(losses.detach().mean())
+            mean = take_step(torch.stack([one.loss for one in self(batch)]).mean(), optimizer)
             total += mean * len(batch)
             done = (epoch - 1) * steps + step + 1
-            progress(Progress(done, self.config.epochs * steps, mean))
+            progress(TrainingProgress("step", done, self.config.epochs * steps, mean))
         return total / len(records)
 
     @torch.no_grad()
-    def validate(self, records: Sequence[Candidates]) -> Validation:
+    def validate(self, records: Sequence[Candidates]) -> HeldOutRanking:
         """Return the mean loss, and how often the good summary scores above the others."""
         self.eval()
         size = self.config.batch_size
         batches = [records[i : i + size] for i in range(0, len(records), size)]
         return summarise([result for batch in batches for result in self(batch)])
 
-    def forward(self, batch: Sequence[Candidates]) -> list[Ranked]:
+    def forward(self, batch: Sequence[Candidates]) -> list[RankedRecord]:
         """Return the loss and the scores of the candidates of each record."""
         documents = self._read([record.document for record in batch])[0]
         sizes = [len(record.summaries) for record in batch]
@@ -255,12 +372,18 @@ class Ranker(nn.Module):
         if isinstance(self.head, LinearHead):
             scores = torch.split(self.head(left, summaries), sizes)
             both = zip(batch, scores, strict=True)
-            return [Ranked(record.kinds, hinges(score), score) for record, score in both]
+            return [RankedRecord(record.kinds, hinges(score), score) for record, score in both]
         semantic = F.cosine_similarity(left, summaries, dim=1, eps=1e-6)
-        halves = zip(torch.split(linguistic, sizes), torch.split(semantic, sizes), strict=True)
+        parts = (torch.split(linguistic, sizes), torch.split(semantic, sizes))
         return [
-            rank(record.kinds, own, close, self.config.loss)
-            for record, (own, close) in zip(batch, halves, strict=True)
+            RankedRecord(
+                record.kinds,
+                ranking_loss(own, close, record.kinds, self.config.loss),
+                own + close,
+                own,
+                close,
+            )
+            for record, own, close in zip(batch, *parts, strict=True)
         ]
 
     def _read(
@@ -309,7 +432,7 @@ class Ranker(nn.Module):
         return torch.from_numpy(padded).to(self.backbone.device)
 
 
-def _records(config: LSTrainingConfig, backbone: LoadedModel, limit: int) -> Records:
+def _records(config: LSTrainingConfig, backbone: LoadedModel, limit: int) -> DrawnRecords:
     make = CandidateMaker(
         backbone.tokenizer,
         config.negatives,

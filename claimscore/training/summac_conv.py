@@ -1,4 +1,4 @@
-"""Train SummaC-Conv on labelled documents and summaries: `claimscore train summac-conv`.
+"""`claimscore train summac-conv`: SummaC-Conv from labelled documents and summaries.
 
 Laban et al. 2022, SummaC, and `train_summac.py` of its authors: Adam, learning rate 1e-2, batches
 of 32, cross-entropy of the two logits, no class weights. The same table, settings and NLI model
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,18 +33,20 @@ from claimscore.metrics.summac.pair_matrices import cut_pass
 from claimscore.metrics.summac.weights import ConvWeights, as_weights
 from claimscore.pipeline.encoders import load_pair_classifier
 from claimscore.pipeline.encoders.protocols import PairClassifier
-from claimscore.training.summac_data import (
-    SOURCE_COLUMNS,
-    Columns,
-    Example,
-    Half,
-    Padded,
+from claimscore.training.labelled_records import (
+    LABELLED,
+    ConvExample,
+    FirstHalf,
+    LabelledRecords,
+    are_runs,
     examples,
-    make_images,
+    make_matrices,
     pad_examples,
     read_labelled,
+    read_runs,
 )
-from claimscore.training.summac_runs import Judged, are_runs, read_runs
+from claimscore.training.loop import OnTraining, TrainingProgress, silent, take_step
+from claimscore.training.training_tables import TextColumns
 
 WEIGHTS_FILE = "summac_conv.safetensors"
 
@@ -64,7 +66,7 @@ class SummaCTrainingConfig:
     tables: tuple[str, ...]
     out: Path
     validation: tuple[str, ...] = ()
-    columns: Columns = SOURCE_COLUMNS
+    columns: TextColumns = LABELLED
     split_by: str | None = None
     split_seed: int = 0
     make_negatives: bool = False
@@ -107,22 +109,13 @@ class SummaCTrainingConfig:
         return {name: getattr(self, name) for name in names}
 
     @property
-    def half(self) -> Half | None:
-        return None if self.split_by is None else Half(self.split_by, self.split_seed)
+    def half(self) -> FirstHalf | None:
+        return None if self.split_by is None else FirstHalf(self.split_by, self.split_seed)
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
         raise ConfigError(f"--{name} is one of {', '.join(known)}, not {value}")
-
-
-class Progress(NamedTuple):
-    """The work at hand and how far it is: `images` (records) or `epochs`, with the loss."""
-
-    stage: str
-    step: int
-    steps: int
-    loss: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,48 +153,50 @@ class ConvModel(nn.Module):
         return logits
 
 
-class _Tensors(NamedTuple):
-    counts: Tensor
-    used: Tensor
-    labels: Tensor
-
-    def rows(self, indices: Tensor) -> _Tensors:
-        return _Tensors(self.counts[indices], self.used[indices], self.labels[indices])
-
-
 def train_summac_conv(
     config: SummaCTrainingConfig,
-    progress: Callable[[Progress], None] = lambda _: None,
+    progress: OnTraining = silent,
     classifier: PairClassifier | None = None,
 ) -> SummaCTrainingResult:
-    """Make the NLI images, train, and write every epoch's weights and the chosen ones.
+    """Make the NLI matrices, train, and write every epoch's weights and the chosen ones.
 
-    The folder then has `summac_conv.safetensors`, `epochs/`, and the images, which a later call
-    uses again. `InputError` for a table with one label only or without any image.
+    The folder then has `summac_conv.safetensors`, `epochs/`, and the matrices, which a later call
+    uses again. `InputError` for a table with one label only or without any matrix.
     """
-    records = _records(config)
-    held_out = _validation_records(config) if config.validation else None
+    records = _read(config, config.tables, held_out=False)
+    held_out = _read(config, config.validation, held_out=True) if config.validation else None
 
     @functools.cache
-    def model() -> PairClassifier:
+    def load() -> PairClassifier:
         return classifier or load_pair_classifier(config.encoders)
 
-    judged = _judge(config, records, model, "images", progress)
-    found = _examples(config, judged)
+    def judge(records: pl.DataFrame | LabelledRecords, folder: str) -> LabelledRecords:
+        """The records with their matrices; those of runs have them."""
+        if isinstance(records, LabelledRecords):
+            return records
+        need, model = cut_pass(config.settings()), load()
+        show = functools.partial(_show, progress, folder)
+        matrices = make_matrices(records, need, model, config.out / folder, show)
+        return LabelledRecords(records, matrices, f"{model.info.model}@{model.info.revision}")
+
+    edges = bin_edges(config.bins)
+    judged = judge(records, "images")
+    found = list(examples(judged, edges, config.labels))
     if held_out is None:
         training, validation = _split(found, config)
     else:
-        of_validation = _judge(config, held_out, model, "validation-images", progress)
-        if of_validation.nli != judged.nli:
-            raise ConfigError(f"--validation has NLI of {of_validation.nli}, not of {judged.nli}")
-        training, validation = found, _examples(config, of_validation)
+        other = judge(held_out, "validation-images")
+        if other.nli != judged.nli:
+            raise ConfigError(f"--validation has NLI of {other.nli}, not of {judged.nli}")
+        training, validation = found, list(examples(other, edges, config.labels))
     _check_labels(config, training)
     epochs = list(fit(config, training, validation, progress))
     best = min(epochs, key=lambda e: e.validation_loss or 0.0) if validation else epochs[-1]
+    settings = {**config.settings(), "nli": judged.nli}
     for epoch in epochs:
         path = config.out / "epochs" / f"epoch-{epoch.number:03d}.safetensors"
-        epoch.weights.save(path, {**config.settings(), "nli": judged.nli})
-    best.weights.save(config.out / WEIGHTS_FILE, {**config.settings(), "nli": judged.nli})
+        epoch.weights.save(path, settings)
+    best.weights.save(config.out / WEIGHTS_FILE, settings)
     return SummaCTrainingResult(
         weights=config.out / WEIGHTS_FILE,
         examples=len(training),
@@ -214,59 +209,37 @@ def train_summac_conv(
     )
 
 
-def _records(config: SummaCTrainingConfig) -> pl.DataFrame | Judged:
-    if are_runs(config.tables):
-        if config.make_negatives:
-            raise ConfigError("--make-negatives needs files of texts: a run has no NLI for them")
-        need = cut_pass(config.settings())
-        return read_runs(config.tables, config.columns.label, need, config.half)
-    seed = config.seed if config.make_negatives else None
-    return read_labelled(config.tables, config.columns, negatives_seed=seed, half=config.half)
+def _read(
+    config: SummaCTrainingConfig, tables: tuple[str, ...], *, held_out: bool
+) -> pl.DataFrame | LabelledRecords:
+    """The records of files, or of runs with their matrices; held-out ones as they are."""
+    half = None if held_out else config.half
+    negatives = config.make_negatives and not held_out
+    if not are_runs(tables):
+        seed = config.seed if negatives else None
+        return read_labelled(tables, config.columns, negatives_seed=seed, half=half)
+    if negatives:
+        raise ConfigError("--make-negatives needs files of texts: a run has no NLI for them")
+    return read_runs(tables, str(config.columns.label), cut_pass(config.settings()), half)
 
 
-def _validation_records(config: SummaCTrainingConfig) -> pl.DataFrame | Judged:
-    if are_runs(config.validation):
-        return read_runs(config.validation, config.columns.label, cut_pass(config.settings()))
-    return read_labelled(config.validation, config.columns)
-
-
-def _judge(
-    config: SummaCTrainingConfig,
-    records: pl.DataFrame | Judged,
-    load: Callable[[], PairClassifier],
-    folder: str,
-    progress: Callable[[Progress], None],
-) -> Judged:
-    """The records with their images; those of runs have them."""
-    if isinstance(records, Judged):
-        return records
-
-    def show(done: int, total: int) -> None:
-        progress(Progress(folder, done, total))
-
-    model = load()
-    images = make_images(records, cut_pass(config.settings()), model, config.out / folder, show)
-    return Judged(records, images, f"{model.info.model}@{model.info.revision}")
-
-
-def _examples(config: SummaCTrainingConfig, judged: Judged) -> list[Example]:
-    edges = bin_edges(config.bins)
-    return list(examples(judged.records, judged.images, edges, config.labels))
+def _show(progress: OnTraining, folder: str, done: int, total: int) -> None:
+    progress(TrainingProgress(folder, done, total))
 
 
 def _split(
-    found: list[Example], config: SummaCTrainingConfig
-) -> tuple[list[Example], list[Example]]:
+    found: list[ConvExample], config: SummaCTrainingConfig
+) -> tuple[list[ConvExample], list[ConvExample]]:
     """A seeded share of the examples for validation, the others for training."""
     order = np.random.default_rng(config.seed).permutation(len(found))
     held_out = set(order[: round(config.holdout * len(found))].tolist())
-    parts: tuple[list[Example], list[Example]] = ([], [])
+    parts: tuple[list[ConvExample], list[ConvExample]] = ([], [])
     for place, example in enumerate(found):
         parts[place in held_out].append(example)
     return parts
 
 
-def _check_labels(config: SummaCTrainingConfig, training: list[Example]) -> None:
+def _check_labels(config: SummaCTrainingConfig, training: list[ConvExample]) -> None:
     where = ", ".join(config.tables)
     labels = {example.label for example in training}
     if not labels:
@@ -278,7 +251,7 @@ def _check_labels(config: SummaCTrainingConfig, training: list[Example]) -> None
         )
 
 
-class Epoch(NamedTuple):
+class ConvEpoch(NamedTuple):
     """The weights after an epoch, and their mean losses."""
 
     number: int
@@ -289,51 +262,36 @@ class Epoch(NamedTuple):
 
 def fit(
     config: SummaCTrainingConfig,
-    training: list[Example],
-    validation: list[Example],
-    progress: Callable[[Progress], None] = lambda _: None,
-) -> Iterator[Epoch]:
+    training: list[ConvExample],
+    validation: list[ConvExample],
+    progress: OnTraining = silent,
+) -> Iterator[ConvEpoch]:
     """Yield each epoch of a training from freshly drawn weights."""
     width = (len(bin_edges(config.bins)) - 1) * len(config.labels)
     most = CODE_SENTENCES if config.variant == "code" else None
-    data, held_out = (_tensors(pad_examples(e, width, most)) for e in (training, validation))
+    data, held_out = (
+        [torch.from_numpy(values) for values in pad_examples(found, width, most)]
+        for found in (training, validation)
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         model = ConvModel(width, config.aggregate)
     shuffle = torch.Generator().manual_seed(config.seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
     for number in range(1, config.epochs + 1):
-        loss = _train_epoch(model, optimizer, data, config.batch_size, shuffle)
-        tested = _loss(model, held_out) if validation else None
-        progress(Progress("epochs", number, config.epochs, loss))
+        total = 0.0
+        order = torch.randperm(len(training), generator=shuffle)
+        for indices in torch.split(order, config.batch_size):
+            loss = _loss(model, *(values[indices] for values in data))
+            total += take_step(loss, optimizer) * len(indices)
+        mean, tested = total / len(training), None
+        if validation:
+            with torch.no_grad():
+                tested = float(_loss(model, *held_out))
+        progress(TrainingProgress("epochs", number, config.epochs, mean))
         state = {name: value.detach().clone() for name, value in model.state_dict().items()}
-        yield Epoch(number, as_weights(state), loss, tested)
+        yield ConvEpoch(number, as_weights(state), mean, tested)
 
 
-def _tensors(padded: Padded) -> _Tensors:
-    return _Tensors(*(torch.from_numpy(values) for values in padded))
-
-
-def _train_epoch(
-    model: ConvModel,
-    optimizer: torch.optim.Adam,
-    data: _Tensors,
-    batch_size: int,
-    shuffle: torch.Generator,
-) -> float:
-    total = 0.0
-    order = torch.randperm(len(data.labels), generator=shuffle)
-    for start in range(0, len(order), batch_size):
-        indices = order[start : start + batch_size]
-        batch = data.rows(indices)
-        loss = F.cross_entropy(model(batch.counts, batch.used), batch.labels)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves Tensor.backward untyped
-        optimizer.step()
-        total += float(loss.detach()) * len(indices)
-    return total / len(data.labels)
-
-
-@torch.no_grad()
-def _loss(model: ConvModel, data: _Tensors) -> float:
-    return float(F.cross_entropy(model(data.counts, data.used), data.labels))
+def _loss(model: ConvModel, counts: Tensor, used: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(model(counts, used), labels)

@@ -26,10 +26,19 @@ from claimscore.pipeline.encoders.ls_checkpoint import (
 )
 from claimscore.pipeline.encoders.ls_model import load
 from claimscore.training import ls_score
-from claimscore.training.ls_data import CandidateMaker, Columns, TextPair, read_pairs
-from claimscore.training.ls_ranking import Validation
-from claimscore.training.ls_score import LSTrainingConfig, Ranker, train
-from claimscore.training.nli import Progress
+from claimscore.training.loop import TrainingProgress
+from claimscore.training.ls_candidates import CandidateMaker, GoodPair, read_pairs
+from claimscore.training.ls_score import (
+    HeldOutRanking,
+    KindShares,
+    LSTrainingConfig,
+    RankedRecord,
+    Ranker,
+    ranking_loss,
+    summarise,
+    train,
+)
+from claimscore.training.training_tables import TextColumns
 from tests.support.command_line import Command
 from tests.support.tiny_models import save_tiny_encoder
 
@@ -230,7 +239,7 @@ def test_an_interrupted_training_goes_on_to_the_same_bytes(
     class Interrupted(Exception):
         pass
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: TrainingProgress) -> None:
         if progress.step == 8:
             raise Interrupted
 
@@ -250,7 +259,7 @@ def test_an_interrupted_training_goes_on_to_the_same_bytes(
 def test_the_state_of_another_training_is_refused(config: LSTrainingConfig) -> None:
     """Never continued with another recipe."""
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: TrainingProgress) -> None:
         if progress.step == 8:
             raise KeyboardInterrupt
 
@@ -289,7 +298,7 @@ def test_patience_ends_and_lowers_the_learning_rate(
     """A drop of the share means a tenth of the rate; so many in a row, the end; best is kept."""
     shares = iter([0.5, 0.6, 0.9, 0.8, 0.7, 0.2])
     monkeypatch.setattr(
-        ls_score.Ranker, "validate", lambda self, records: Validation(1.0, next(shares))
+        ls_score.Ranker, "validate", lambda self, records: HeldOutRanking(1.0, next(shares))
     )
     factors: list[float] = []
     optimizer = ls_score.Ranker.optimizer
@@ -330,13 +339,13 @@ def test_candidates_are_made_of_the_pair_alone(backbone: Path) -> None:
         max_tokens=64,
     )
     row = toy_rows(1)[0]
-    pair = TextPair(str(row["source"]), str(row["summary"]))
+    pair = GoodPair(str(row["source"]), str(row["summary"]))
     found = make(pair)
     assert found == make(pair)
     assert found.kinds == ("delete", "add", "disorder_words", "disorder_sentences")
     assert len({tuple(ids) for ids in found.summaries}) == 5
-    assert make(TextPair("One sentence.", "One sentence.")) is None
-    short = make(TextPair("The pool. The hotel. The food.", "Clean."))
+    assert make(GoodPair("One sentence.", "One sentence.")) is None
+    short = make(GoodPair("The pool. The hotel. The food.", "Clean."))
     assert short.kinds == ("add",)
 
 
@@ -357,14 +366,14 @@ def test_tables_in_three_formats(tmp_path: Path) -> None:
     parquet = tmp_path / "t.parquet"
     pl.DataFrame(rows).write_parquet(parquet)
     for path in (jsonl, table, parquet):
-        assert read_pairs([str(path)], Columns("text", "claim", "ok")) == [("A. B.", "A.")]
-        assert len(read_pairs([str(path)], Columns("text", "claim"))) == 2
+        assert read_pairs([str(path)], TextColumns("text", "claim", "ok")) == [("A. B.", "A.")]
+        assert len(read_pairs([str(path)], TextColumns("text", "claim"))) == 2
     with pytest.raises(InputError, match=r"t\.jsonl, line 1: no column source.*--document-column"):
-        read_pairs([str(jsonl)], Columns())
+        read_pairs([str(jsonl)], TextColumns())
     with pytest.raises(InputError, match="no row to train on"):
-        read_pairs([str(jsonl)], Columns("text", "claim", "claim"))
+        read_pairs([str(jsonl)], TextColumns("text", "claim", "claim"))
     with pytest.raises(InputError, match="ok must be text"):
-        read_pairs([str(jsonl)], Columns("text", "ok"))
+        read_pairs([str(jsonl)], TextColumns("text", "ok"))
 
 
 @pytest.mark.parametrize(
@@ -411,3 +420,41 @@ def test_the_command_trains(config: LSTrainingConfig, table: Path, cli: Command)
     assert all(0 <= kind[part] <= 1 for kind in kinds for part in ("score", "linguistic"))
     assert not (config.out / CHANGED).exists()
     assert load(EncoderConfig(ls_model=str(config.out), device="cpu")).head == "ls"
+
+
+KINDS = ("delete", "disorder_words", "add")
+
+
+def test_ranking_loss_by_hand() -> None:
+    """Hinges of margin 1: on LS for all, or on L and on S for those that they concern."""
+    linguistic, semantic = torch.tensor([2.0, 1.5, 0.0, 3.0]), torch.tensor([0.8, 0.6, 0.1, 0.9])
+    on_all = (1 - 0.7) + 0 + (1 + 1.1)
+    assert float(ranking_loss(linguistic, semantic, KINDS, "paper")) == pytest.approx(on_all)
+    on_l = (1 - 0.5) + 0
+    on_s = (1 - 0.2) + (1 + 0.1)
+    assert float(ranking_loss(linguistic, semantic, KINDS, "code")) == pytest.approx(on_l + on_s)
+
+
+def test_shares_by_kind_by_hand() -> None:
+    """How often each kind is below, by the score and its parts; a tie is not below."""
+    first = RankedRecord(
+        KINDS,
+        torch.tensor(2.0),
+        torch.tensor([3.0, 2.0, 3.0, 1.0]),
+        torch.tensor([1.0, 2.0, 0.0, 0.0]),
+        torch.tensor([2.0, 0.0, 3.0, 1.0]),
+    )
+    second = RankedRecord(("delete",), torch.tensor(1.0), *[torch.tensor([3.0, 2.0])] * 3)
+    loss, first_share, kinds = summarise([first, second])
+    assert (loss, first_share) == (1.5, 0.5)
+    assert kinds == (
+        KindShares("delete", 2, 1.0, 0.5, 1.0),
+        KindShares("disorder_words", 1, 0.0, 1.0, 0.0),
+        KindShares("add", 1, 1.0, 1.0, 1.0),
+    )
+
+
+def test_a_linear_head_has_no_parts() -> None:
+    """Null, not a number."""
+    result = RankedRecord(("add",), torch.tensor(0.5), torch.tensor([1.0, 0.5]))
+    assert summarise([result]).kinds == (KindShares("add", 1, 1.0, None, None),)

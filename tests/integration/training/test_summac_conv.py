@@ -19,14 +19,20 @@ from claimscore.metrics.summac.convolution import bin_edges
 from claimscore.metrics.summac.weights import load_weights
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
 from claimscore.records.columns import in_first_half
+from claimscore.training.labelled_records import (
+    ConvExample,
+    FirstHalf,
+    pad_examples,
+    read_labelled,
+)
+from claimscore.training.loop import TrainingProgress
 from claimscore.training.summac_conv import (
     ConvModel,
-    Progress,
     SummaCTrainingConfig,
     fit,
     train_summac_conv,
 )
-from claimscore.training.summac_data import Columns, Example, Half, pad_examples, read_labelled
+from claimscore.training.training_tables import TextColumns
 
 
 class WordClassifier:
@@ -150,7 +156,7 @@ def test_images_of_other_settings_are_not_taken(config: SummaCTrainingConfig) ->
 def test_a_validation_table_chooses_the_epoch(config: SummaCTrainingConfig, tmp_path: Path) -> None:
     """All of the table is trained on then."""
     other = write(tmp_path / "other.jsonl", rows(20, seed=5))
-    seen: list[Progress] = []
+    seen: list[TrainingProgress] = []
     result = train_summac_conv(
         replace(config, validation=(other,), epochs=4), seen.append, WordClassifier()
     )
@@ -186,7 +192,7 @@ def test_the_model_is_the_metrics_function(
     rng = np.random.default_rng(0)
     images = [rng.random((4, n, 3)) for n in (1, 12, 3)]
     chosen = replace(config, bins="percentile", aggregate=aggregate, variant=variant, epochs=1)
-    found = [Example(_counts(image), i % 2) for i, image in enumerate(images)]
+    found = [ConvExample(_counts(image), i % 2) for i, image in enumerate(images)]
     (epoch,) = fit(chosen, found, [])
     padded = pad_examples(found, 23, 10 if variant == "code" else None)
     model = ConvModel(23, aggregate)
@@ -240,7 +246,7 @@ def test_one_half_is_trained_on(config: SummaCTrainingConfig, tmp_path: Path) ->
     table = [{**row, "article": f"a{i // 4}"} for i, row in enumerate(rows(120))]
     path = write(tmp_path / "t.jsonl", table)
     half = [row for row in table if in_first_half(row["article"], 7)]
-    read = read_labelled([path], half=Half("article", 7))
+    read = read_labelled([path], half=FirstHalf("article", 7))
     assert read["summary"].to_list() == [row["summary"] for row in half]
     changed = replace(
         config, tables=(path,), split_by="article", split_seed=7, holdout=0.0, epochs=1
@@ -264,7 +270,7 @@ def test_a_half_needs_its_column(tmp_path: Path, table: list[dict], message: str
     """In every row."""
     path = write(tmp_path / "t.jsonl", table)
     with pytest.raises(InputError, match=message):
-        read_labelled([path], half=Half("article", 0))
+        read_labelled([path], half=FirstHalf("article", 0))
 
 
 @pytest.mark.parametrize("value", [1, True, "1", "true", 1.0, "1.0"])
@@ -272,7 +278,7 @@ def test_labels_may_be_written_in_many_ways(tmp_path: Path, value: object) -> No
     """Numbers, booleans, and what a CSV file makes of them."""
     table = [{"document": ["a", "b"], "claim": "c", "consistent": value}]
     path = write(tmp_path / "t.jsonl", table)
-    read = read_labelled([path], Columns("document", "claim", "consistent"))
+    read = read_labelled([path], TextColumns("document", "claim", "consistent"))
     assert read.rows() == [("0", "a\n\nb", "c", 1)]
 
 

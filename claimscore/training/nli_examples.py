@@ -16,10 +16,10 @@ from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.embedded import ID2LABEL
 
 LABEL2ID = {label: index for index, label in ID2LABEL.items()}
-COLUMNS = ("premise", "hypothesis", "label", "source")
+PAIR_COLUMNS = ("premise", "hypothesis", "label", "source")
 
 
-class Examples(NamedTuple):
+class NLIExamples(NamedTuple):
     """Tokenised pairs: ids of each side without special tokens, and the label's number."""
 
     premises: list[list[int]]
@@ -27,8 +27,14 @@ class Examples(NamedTuple):
     labels: np.ndarray
     sources: list[str]
 
+    @property
+    def lengths(self) -> np.ndarray:
+        """The number of tokens of each pair, special tokens included."""
+        sides = zip(self.premises, self.hypotheses, strict=True)
+        return np.array([len(first) + len(second) + 3 for first, second in sides], dtype=np.int64)
 
-class Batch(NamedTuple):
+
+class NLIBatch(NamedTuple):
     """One padded batch, in the layout of ``EmbeddedNLI.forward``, with its labels."""
 
     input_ids: Tensor
@@ -50,16 +56,16 @@ def training_files(data: Sequence[Path]) -> list[Path]:
 def read_pairs(files: Sequence[Path]) -> pl.DataFrame:
     """Return the labelled pairs of some Parquet files, in the order of files and rows."""
     try:
-        pairs = pl.concat([pl.read_parquet(file, columns=list(COLUMNS)) for file in files])
+        pairs = pl.concat([pl.read_parquet(file, columns=list(PAIR_COLUMNS)) for file in files])
     except (pl.exceptions.PolarsError, OSError) as exc:
-        raise ConfigError(f"cannot read NLI pairs ({', '.join(COLUMNS)}): {exc}") from exc
+        raise ConfigError(f"cannot read NLI pairs ({', '.join(PAIR_COLUMNS)}): {exc}") from exc
     unknown = set(pairs["label"].unique().to_list()) - set(LABEL2ID)
     if unknown:
         raise ConfigError(f"unknown NLI labels {sorted(map(str, unknown))} in {files}")
     return pairs
 
 
-def tokenize(pairs: pl.DataFrame, tokenizer: BertTokenizer, max_length: int) -> Examples:
+def tokenize(pairs: pl.DataFrame, tokenizer: BertTokenizer, max_length: int) -> NLIExamples:
     """Tokenise each distinct text once and cut pairs that are too long, longer side first."""
     texts = list(dict.fromkeys(pairs["premise"].to_list() + pairs["hypothesis"].to_list()))
     encoded = tokenizer(texts, add_special_tokens=False, truncation=True, max_length=max_length)
@@ -69,44 +75,37 @@ def tokenize(pairs: pl.DataFrame, tokenizer: BertTokenizer, max_length: int) -> 
         for premise, hypothesis in zip(pairs["premise"], pairs["hypothesis"], strict=True)
     ]
     labels = np.array([LABEL2ID[label] for label in pairs["label"]], dtype=np.int64)
-    return Examples([p for p, _ in cut], [h for _, h in cut], labels, pairs["source"].to_list())
+    return NLIExamples([p for p, _ in cut], [h for _, h in cut], labels, pairs["source"].to_list())
 
 
 def truncate(first: list[int], second: list[int], room: int) -> tuple[list[int], list[int]]:
     """Cut the longer side until both fit in ``room`` tokens, as ``longest_first`` does."""
-    excess = len(first) + len(second) - room
-    if excess <= 0:
+    if len(first) + len(second) <= room:
         return first, second
     keep = min(len(second), max(room // 2, room - len(first)))
     return first[: room - keep], second[:keep]
 
 
-def pair_lengths(examples: Examples) -> np.ndarray:
-    """Return the number of tokens of each pair, special tokens included."""
-    sides = zip(examples.premises, examples.hypotheses, strict=True)
-    return np.array([len(first) + len(second) + 3 for first, second in sides], dtype=np.int64)
-
-
 def make_batch(
-    examples: Examples, indices: np.ndarray, tokenizer: BertTokenizer, max_length: int
-) -> Batch:
+    examples: NLIExamples, indices: np.ndarray, tokenizer: BertTokenizer, max_length: int
+) -> NLIBatch:
     """Return ``[CLS] premise [SEP] hypothesis [SEP]``, padded to the batch's longest pair."""
     cls, sep, pad = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id
     firsts = [[cls, *examples.premises[i], sep] for i in indices]
     seconds = [[*examples.hypotheses[i], sep] for i in indices]
-    lengths = [len(a) + len(b) for a, b in zip(firsts, seconds, strict=True)]
-    width = min(max(lengths), max_length)
+    width = min(max(len(a) + len(b) for a, b in zip(firsts, seconds, strict=True)), max_length)
     ids = torch.full((len(indices), width), pad, dtype=torch.long)
     mask, types = torch.zeros_like(ids), torch.zeros_like(ids)
     for row, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
-        ids[row, : lengths[row]] = torch.tensor(first + second)
-        mask[row, : lengths[row]] = 1
-        types[row, len(first) : lengths[row]] = 1
-    return Batch(ids, mask, types, torch.from_numpy(examples.labels[indices]))
+        length = len(first) + len(second)
+        ids[row, :length] = torch.tensor(first + second)
+        mask[row, :length] = 1
+        types[row, len(first) : length] = 1
+    return NLIBatch(ids, mask, types, torch.from_numpy(examples.labels[indices]))
 
 
 def sample_plan(
-    examples: Examples,
+    examples: NLIExamples,
     weights: Sequence[tuple[str, float]],
     *,
     batch_size: int,
@@ -120,7 +119,7 @@ def sample_plan(
     """
     rng = np.random.default_rng(seed)
     by_example = np.array([source_weight(name, weights) for name in examples.sources])
-    lengths = pair_lengths(examples)
+    lengths = examples.lengths
     samples = batches * batch_size
     order = np.concatenate(list(_passes(by_example, samples, rng)))[:samples]
     plan: list[np.ndarray] = []

@@ -1,12 +1,16 @@
-"""Train the adapter of the embedded NLI model from labelled sentence pairs.
+"""`claimscore train nli`: the adapter of the embedded NLI model, from labelled sentence pairs.
 
-Why it is here: what claimscore ships can be made again by anyone from the same files. The recipe
-is full fine-tuning of the encoder's upper layers (embeddings and the lowest layers stay as they
-are) and a segment head; what is kept is the quantised difference to the backbone.
+Why it is here: the adapter that claimscore ships can be made again from the same files.
+The recipe is full fine-tuning of the encoder's upper layers (embeddings and the lowest layers stay
+as they are) and a segment head; the quantised difference to the backbone is kept.
 
 Guarantees: the amount of work is a number of samples, never a time; the same configuration, data,
 thread count and machine give the same bytes; a run that was interrupted goes on from its last
 checkpoint to the same result. Checkpoints and results are safetensors, nothing is pickled.
+
+Accuracy counts the largest of the three logits, also on sets that use two labels only (MED, MoNLI,
+the sentiment set), so that numbers of different models compare. Calibration is one temperature,
+the standard remedy of Guo et al. 2017 (https://arxiv.org/abs/1706.04599): it changes no label.
 """
 
 from __future__ import annotations
@@ -14,16 +18,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import BertTokenizer
@@ -36,16 +37,25 @@ from claimscore.pipeline.encoders.embedded import (
     file_sha256,
     find_backbone,
     load_backbone,
+    load_embedded_nli,
     make_adapter,
     read_adapter,
     write_adapter,
 )
+from claimscore.stats.calibration import best_temperature, expected_calibration_error
+from claimscore.stats.classification import confusion_matrix
+from claimscore.training.loop import (
+    Checkpoint,
+    OnTraining,
+    TrainingProgress,
+    silent,
+    take_step,
+    trained,
+)
 from claimscore.training.monotone import monotone_pairs
-from claimscore.training.nli_data import (
-    Batch,
-    Examples,
+from claimscore.training.nli_examples import (
+    NLIExamples,
     make_batch,
-    pair_lengths,
     read_pairs,
     sample_plan,
     tokenize,
@@ -61,14 +71,11 @@ FIRST_WEIGHTS = (
     ("monli_", 3.0),
     ("fw_negation", 2.0),
 )
-SECOND_WEIGHTS = (
-    ("joci_", 0.0),
-    ("mpe_", 0.0),
-    ("synthetic_review", 0.4),
-    ("help_", 1.5),
-    ("monli_", 3.0),
-    ("fw_negation", 2.0),
-)
+SECOND_WEIGHTS = tuple(dict(FIRST_WEIGHTS, synthetic_review=0.4, help_=1.5).items())
+
+#: The sets that the temperature is fitted on, and the length of the texts there.
+CALIBRATION_SETS = ("dev_snli", "dev_mnli_matched")
+MAX_LENGTH = 256
 
 
 @dataclass(frozen=True)
@@ -155,15 +162,49 @@ def two_phases(config: NLITrainingConfig) -> tuple[NLITrainingConfig, NLITrainin
     return learn, settle
 
 
-class Progress(NamedTuple):
-    """Where the training is: finished steps of how many, and the last step's mean loss."""
+@dataclass(frozen=True)
+class DevResult:
+    """How a model does on one set; ``confusion`` rows are true labels, columns predicted ones."""
 
-    step: int
-    steps: int
-    loss: float
+    name: str
+    pairs: int
+    accuracy: float
+    ece: float
+    nll: float
+    confusion: tuple[tuple[int, ...], ...]
 
 
-def train(config: NLITrainingConfig, progress: Callable[[Progress], None] = lambda _: None) -> Path:
+@dataclass(frozen=True)
+class NLITrainingResult:
+    """The result of ``train_nli``: the adapter, its temperature, and its figures on each set."""
+
+    adapter: Path
+    temperature: float
+    dev: tuple[DevResult, ...]
+
+
+def train_nli(config: NLITrainingConfig, progress: OnTraining = silent) -> NLITrainingResult:
+    """Train in two phases, fit the temperature and evaluate.
+
+    The sets are the ``dev_*.parquet`` in the data folders; where the calibration sets are not
+    among them, the temperature stays 1. Called again after an interruption it goes on from the
+    last checkpoint. The first phase's adapter stays beside the result.
+    """
+    for phase in two_phases(config):
+        train(phase, progress)
+    folders = [path for path in config.data if path.is_dir()]
+    files = sorted(file for path in folders for file in path.glob("dev_*.parquet"))
+    calibration = [file for file in files if file.stem in CALIBRATION_SETS]
+    temperature = calibrate(config.out, calibration, config.backbone) if calibration else 1.0
+    model, tokenizer = load_embedded_nli(config.backbone, adapter=config.out)
+    results = []
+    for file in files:
+        logits, labels = predict_logits(model, tokenizer, [file])
+        results.append(measure(file.stem, logits, labels))
+    return NLITrainingResult(config.out, temperature, tuple(results))
+
+
+def train(config: NLITrainingConfig, progress: OnTraining = silent) -> Path:
     """Train an adapter, write it to ``config.out`` and return that path.
 
     Checkpoints lie beside it and are removed at the end; calling again with the same
@@ -172,22 +213,28 @@ def train(config: NLITrainingConfig, progress: Callable[[Progress], None] = lamb
     """
     model, tokenizer = new_model(config)
     examples = tokenize(training_pairs(config), tokenizer, config.max_length)
-    identity = run_identity(config, examples)
-    if is_made(config.out, identity):
+    identity = _identity(config, examples)
+    if config.out.is_file() and read_adapter(config.out).metadata.get("identity") == identity:
         return config.out
     plan = training_plan(examples, config)
-    optimizer = make_optimizer(model, config)
-    checkpoint = config.out.with_name(config.out.name + ".checkpoint")
-    start = load_checkpoint(checkpoint, identity, model, optimizer)
+    checkpoint = Checkpoint(config.out.with_name(config.out.name + ".checkpoint"), identity)
+    parameters = trained(model)
+    saved = checkpoint.load(parameters, lambda facts: _optimizer(model, config))
+    optimizer = saved[1] if saved else _optimizer(model, config)
     model.train()
-    for step in range(start, config.steps):
-        indices = plan[step]
-        batch = make_batch(examples, indices, tokenizer, config.max_length)
-        loss = training_step(model, optimizer, batch, config, step)
-        progress(Progress(step + 1, config.steps, loss))
+    for step in range(saved[0].facts["step"] if saved else 0, config.steps):
+        # A generator that is seeded by the step draws the same dropout in a resumed run.
+        torch.manual_seed(config.seed * 1_000_003 + step + 1)
+        for group in optimizer.param_groups:
+            group["lr"] = config.encoder_lr * group["base_lr"] * schedule(step, config)
+        batch = make_batch(examples, plan[step], tokenizer, config.max_length)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.bf16):
+            logits = model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        loss = F.cross_entropy(logits.float(), batch.labels)
+        value = take_step(loss, optimizer, model.parameters())
+        progress(TrainingProgress("step", step + 1, config.steps, value))
         if (step + 1) % config.checkpoint_every == 0:
-            save_checkpoint(checkpoint, identity, step + 1, model, optimizer)
-    config.out.parent.mkdir(parents=True, exist_ok=True)
+            checkpoint.save({"step": step + 1}, parameters, optimizer)
     metadata = {
         "temperature": "1.0",
         "labels": json.dumps(list(ID2LABEL.values())),
@@ -196,8 +243,9 @@ def train(config: NLITrainingConfig, progress: Callable[[Progress], None] = lamb
     }
     backbone, _ = load_backbone(find_backbone(config.backbone))
     tensors = make_adapter(model.eval(), dict(backbone.named_parameters()))
+    config.out.parent.mkdir(parents=True, exist_ok=True)
     write_adapter(config.out, tensors, metadata)
-    checkpoint.unlink(missing_ok=True)
+    checkpoint.remove()
     return config.out
 
 
@@ -233,7 +281,7 @@ def training_pairs(config: NLITrainingConfig) -> pl.DataFrame:
     return pl.concat([pairs, monotone_pairs(config.monotone_pairs, config.seed)])
 
 
-def training_plan(examples: Examples, config: NLITrainingConfig) -> list[np.ndarray]:
+def training_plan(examples: NLIExamples, config: NLITrainingConfig) -> list[np.ndarray]:
     """Return the example numbers of each step.
 
     The plan is laid out for the horizon, so a longer run takes the same steps first.
@@ -248,8 +296,8 @@ def training_plan(examples: Examples, config: NLITrainingConfig) -> list[np.ndar
     return plan[: config.steps]
 
 
-def make_optimizer(model: EmbeddedNLI, config: NLITrainingConfig) -> torch.optim.AdamW:
-    """Return AdamW with one group for the encoder and one for the head, which learns faster."""
+def _optimizer(model: EmbeddedNLI, config: NLITrainingConfig) -> torch.optim.AdamW:
+    """AdamW with one group for the encoder and one for the head, which learns faster."""
     groups = [
         {"params": [p for p in model.bert.parameters() if p.requires_grad], "base_lr": 1.0},
         {"params": list(model.head.parameters()), "base_lr": config.head_lr / config.encoder_lr},
@@ -270,76 +318,66 @@ def schedule(step: int, config: NLITrainingConfig) -> float:
     return slow if step < turn else slow * (config.steps - step) / (config.steps - turn)
 
 
-def training_step(
-    model: EmbeddedNLI,
-    optimizer: torch.optim.AdamW,
-    batch: Batch,
-    config: NLITrainingConfig,
-    step: int,
-) -> float:
-    """Take one optimiser step and return its loss.
-
-    The generator is seeded by the step, so a resumed run draws the dropout it would have drawn.
-    """
-    torch.manual_seed(config.seed * 1_000_003 + step + 1)
-    for group in optimizer.param_groups:
-        group["lr"] = config.encoder_lr * group["base_lr"] * schedule(step, config)
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.bf16):
-        logits = model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
-    loss = F.cross_entropy(logits.float(), batch.labels)
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]  # torch leaves Tensor.backward untyped
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-    return float(loss.detach())
-
-
-def run_identity(config: NLITrainingConfig, examples: Examples) -> str:
-    """Return a digest of recipe and data: a checkpoint of another run is not continued."""
+def _identity(config: NLITrainingConfig, examples: NLIExamples) -> str:
+    """A digest of recipe and data: a checkpoint of another run is not continued."""
     content = hashlib.sha256(json.dumps(config.recipe(), sort_keys=True).encode())
     content.update(examples.labels.tobytes())
-    content.update(pair_lengths(examples).tobytes())
+    content.update(examples.lengths.tobytes())
     return content.hexdigest()
 
 
-def is_made(path: Path, identity: str) -> bool:
-    """Say whether ``path`` is the finished adapter of the run with this identity."""
-    return path.is_file() and read_adapter(path).metadata.get("identity") == identity
+@torch.inference_mode()
+def predict_logits(
+    model: EmbeddedNLI, tokenizer: BertTokenizer, files: Sequence[Path], batch_size: int = 64
+) -> tuple[Tensor, Tensor]:
+    """Return the logits ``[n, 3]`` in float32 and the labels of the pairs of some files.
+
+    Pairs of like lengths are computed together.
+    """
+    examples = tokenize(read_pairs(files), tokenizer, MAX_LENGTH)
+    model.eval()
+    order = np.argsort(examples.lengths, kind="stable")
+    logits = torch.zeros(len(order), len(ID2LABEL))
+    for begin in range(0, len(order), batch_size):
+        indices = order[begin : begin + batch_size]
+        batch = make_batch(examples, indices, tokenizer, MAX_LENGTH)
+        rows = model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        logits[torch.from_numpy(indices)] = rows.float()
+    return logits, torch.from_numpy(examples.labels)
 
 
-def save_checkpoint(
-    path: Path, identity: str, step: int, model: EmbeddedNLI, optimizer: torch.optim.AdamW
-) -> None:
-    """Write trained parameters and optimiser state after ``step`` steps, through a rename."""
-    tensors: dict[str, Tensor] = {}
-    for name, parameter in trained(model):
-        tensors[f"value.{name}"] = parameter.detach()
-        for key, value in optimizer.state[parameter].items():
-            tensors[f"{key}.{name}"] = value
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    save_file(tensors, temporary, metadata={"identity": identity, "step": str(step)})
-    temporary.replace(path)
+def measure(name: str, logits: Tensor, labels: Tensor) -> DevResult:
+    """Return accuracy, calibration error and confusion of some logits; no pairs are an error."""
+    if not len(labels):
+        raise ConfigError(f"the evaluation set {name} is empty")
+    predicted = logits.argmax(dim=-1)
+    confusion = confusion_matrix(labels.numpy(), predicted.numpy(), len(ID2LABEL))
+    return DevResult(
+        name=name,
+        pairs=len(labels),
+        accuracy=float((predicted == labels).double().mean()),
+        ece=expected_calibration_error(_probabilities(logits), labels.numpy()),
+        nll=float(F.cross_entropy(logits, labels)),
+        confusion=tuple(map(tuple, confusion.tolist())),
+    )
 
 
-def load_checkpoint(
-    path: Path, identity: str, model: EmbeddedNLI, optimizer: torch.optim.AdamW
-) -> int:
-    """Restore a checkpoint of this very run and return its step; 0 if there is none."""
-    if not path.is_file():
-        return 0
-    with safe_open(path, framework="pt") as file:
-        metadata = file.metadata()
-        if metadata.get("identity") != identity:
-            raise ConfigError(f"{path} belongs to a run with other settings or data; remove it")
-        for name, parameter in trained(model):
-            with torch.no_grad():
-                parameter.copy_(file.get_tensor(f"value.{name}"))
-            keys = ("step", "exp_avg", "exp_avg_sq")
-            optimizer.state[parameter] = {k: file.get_tensor(f"{k}.{name}") for k in keys}
-    return int(metadata["step"])
+def calibrate(adapter: Path, files: Sequence[Path], backbone: Path | None = None) -> float:
+    """Fit the temperature on the pairs of ``files``, write it into the adapter, return it."""
+    model, tokenizer = load_embedded_nli(backbone, adapter=adapter)
+    logits, labels = predict_logits(model, tokenizer, files)
+    temperature = fit_temperature(logits * model.temperature, labels)
+    content = read_adapter(adapter)
+    write_adapter(adapter, content.tensors, {**content.metadata, "temperature": repr(temperature)})
+    return temperature
 
 
-def trained(model: EmbeddedNLI) -> Iterator[tuple[str, torch.nn.Parameter]]:
-    """Yield the parameters that training changes, by name."""
-    return ((name, p) for name, p in model.named_parameters() if p.requires_grad)
+def fit_temperature(logits: Tensor, labels: Tensor) -> float:
+    """Return the temperature of least negative log-likelihood, to four digits; 1 without one."""
+    found = best_temperature(_probabilities(logits), labels.numpy())
+    return 1.0 if found is None else round(found, 4)
+
+
+def _probabilities(logits: Tensor) -> np.ndarray:
+    probabilities: np.ndarray = logits.double().softmax(dim=-1).numpy()
+    return probabilities

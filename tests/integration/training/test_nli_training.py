@@ -10,13 +10,14 @@ import polars as pl
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import BertConfig, BertModel
+from transformers import BertConfig, BertModel, BertTokenizer
 
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import embedded
-from claimscore.training import evaluate_nli, nli, nli_data
+from claimscore.training import nli_examples, nli_training
+from claimscore.training.loop import TrainingProgress
 from claimscore.training.monotone import monotone_pairs
-from claimscore.training.nli import NLITrainingConfig, Progress, train
+from claimscore.training.nli_training import NLITrainingConfig, train
 
 WORDS = ("room", "clean", "dirty", "not", "the", "is", "a", "dog", "cat", "runs", "sleeps", "quiet")
 
@@ -39,8 +40,6 @@ def backbone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     settings.save_pretrained(folder)
     torch.manual_seed(0)
     save_file(BertModel(settings).state_dict(), folder / "model.safetensors")
-    from transformers import BertTokenizer
-
     BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
     (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
     digest = embedded.file_sha256(folder / "model.safetensors")
@@ -76,7 +75,7 @@ def config(backbone: Path, data: Path, tmp_path: Path) -> NLITrainingConfig:
 def random_pairs(count: int, *, seed: int, source: str = "random") -> pl.DataFrame:
     rng = np.random.default_rng(seed)
     texts = [" ".join(rng.choice(WORDS, size=rng.integers(2, 9))) for _ in range(2 * count)]
-    labels = [list(nli_data.LABEL2ID)[i] for i in rng.integers(0, 3, size=count)]
+    labels = [list(nli_examples.LABEL2ID)[i] for i in rng.integers(0, 3, size=count)]
     return pl.DataFrame(
         {
             "premise": texts[:count],
@@ -104,7 +103,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(
     class Interrupted(Exception):
         pass
 
-    def stop_at_five(progress: Progress) -> None:
+    def stop_at_five(progress: TrainingProgress) -> None:
         if progress.step == 5:
             raise Interrupted
 
@@ -130,7 +129,7 @@ def test_a_finished_adapter_is_left_as_it_is(config: NLITrainingConfig) -> None:
 def test_a_checkpoint_of_other_settings_is_refused(config: NLITrainingConfig) -> None:
     """A checkpoint is never continued with another recipe."""
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: TrainingProgress) -> None:
         if progress.step == 3:
             raise KeyboardInterrupt
 
@@ -165,14 +164,14 @@ def test_train_nli_calibrates_and_evaluates_every_dev_set(
         asked.append(count)
         return monotone_pairs(count // 100, seed)
 
-    monkeypatch.setattr(nli, "monotone_pairs", some)
-    result = evaluate_nli.train_nli(replace(config, samples=32))
+    monkeypatch.setattr(nli_training, "monotone_pairs", some)
+    result = nli_training.train_nli(replace(config, samples=32))
     assert [dev.name for dev in result.dev] == ["dev_other", "dev_snli"]
     assert all(dev.pairs == 24 and sum(map(sum, dev.confusion)) == 24 for dev in result.dev)
     metadata = embedded.read_adapter(result.adapter).metadata
     assert float(metadata["temperature"]) == result.temperature
     assert asked == [24_000]
-    phases = nli.two_phases(config)
+    phases = nli_training.two_phases(config)
     assert phases[1].start == phases[0].out
 
 
@@ -180,16 +179,18 @@ def test_calibrating_twice_changes_nothing(config: NLITrainingConfig, data: Path
     """The temperature is fitted on raw logits, not on those that are scaled already."""
     train(config)
     files = [data / "dev_snli.parquet"]
-    first = evaluate_nli.calibrate(config.out, files, config.backbone)
-    assert evaluate_nli.calibrate(config.out, files, config.backbone) == pytest.approx(first, 1e-3)
+    first = nli_training.calibrate(config.out, files, config.backbone)
+    assert nli_training.calibrate(config.out, files, config.backbone) == pytest.approx(first, 1e-3)
 
 
 def test_a_source_of_weight_zero_is_never_drawn() -> None:
     """Weights are shares of a pass: 0 never, 1 once, 2 twice."""
     sources = ["joci_train"] * 10 + ["help_and"] * 10 + ["snli"] * 10
-    examples = nli_data.Examples([[1]] * 30, [[2]] * 30, np.zeros(30, dtype=np.int64), sources)
+    examples = nli_examples.NLIExamples(
+        [[1]] * 30, [[2]] * 30, np.zeros(30, dtype=np.int64), sources
+    )
     weights = (("joci_", 0.0), ("help_", 2.0))
-    plan = nli_data.sample_plan(examples, weights, batch_size=5, batches=6, seed=0)
+    plan = nli_examples.sample_plan(examples, weights, batch_size=5, batches=6, seed=0)
     counts = np.bincount(np.concatenate(plan), minlength=30)
     assert counts.tolist() == [0] * 10 + [2] * 10 + [1] * 10
 
@@ -197,9 +198,11 @@ def test_a_source_of_weight_zero_is_never_drawn() -> None:
 def test_a_longer_run_begins_with_the_same_batches(config: NLITrainingConfig) -> None:
     """The plan is laid out for the horizon, so the length may be chosen late."""
     lengths = [[1] * (i % 7 + 1) for i in range(100)]
-    examples = nli_data.Examples(lengths, lengths, np.zeros(100, dtype=np.int64), ["x"] * 100)
+    examples = nli_examples.NLIExamples(
+        lengths, lengths, np.zeros(100, dtype=np.int64), ["x"] * 100
+    )
     short, long = (
-        nli.training_plan(examples, replace(config, samples=samples, horizon=200))
+        nli_training.training_plan(examples, replace(config, samples=samples, horizon=200))
         for samples in (40, 120)
     )
     assert all(np.array_equal(a, b) for a, b in zip(short, long, strict=False))
@@ -216,7 +219,7 @@ def test_a_longer_run_begins_with_the_same_batches(config: NLITrainingConfig) ->
 )
 def test_truncation_cuts_the_longer_side(first: int, second: int, kept: tuple[int, int]) -> None:
     """The shorter text survives as long as both do not fit."""
-    sides = nli_data.truncate([1] * first, [2] * second, 10)
+    sides = nli_examples.truncate([1] * first, [2] * second, 10)
     assert (len(sides[0]), len(sides[1])) == kept
 
 
@@ -225,7 +228,7 @@ def test_the_learning_rate_rises_falls_slowly_then_ends_near_zero(
 ) -> None:
     """Warm-up to the peak, a slow descent, and a cooldown to 0."""
     settings = replace(config, samples=800, horizon=1600, warmup=0.1, cooldown=0.5)
-    rates = [nli.schedule(step, settings) for step in range(settings.steps)]
+    rates = [nli_training.schedule(step, settings) for step in range(settings.steps)]
     peak = rates.index(max(rates))
     assert max(rates) == pytest.approx(1.0)
     assert rates[: peak + 1] == sorted(rates[: peak + 1])
@@ -238,13 +241,13 @@ def test_unknown_labels_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "train.parquet"
     random_pairs(4, seed=0).with_columns(label=pl.lit("maybe")).write_parquet(file)
     with pytest.raises(ConfigError, match="maybe"):
-        nli_data.read_pairs([file])
+        nli_examples.read_pairs([file])
 
 
 def test_a_folder_without_training_files_is_refused(tmp_path: Path) -> None:
     """The message names the folder and the files that were looked for."""
     with pytest.raises(ConfigError, match=r"no train\*\.parquet"):
-        nli_data.training_files([tmp_path])
+        nli_examples.training_files([tmp_path])
 
 
 def test_the_fitted_temperature_makes_overconfident_logits_honest() -> None:
@@ -252,10 +255,10 @@ def test_the_fitted_temperature_makes_overconfident_logits_honest() -> None:
     generator = torch.Generator().manual_seed(0)
     honest = torch.randn(4000, 3, generator=generator) * 2
     labels = torch.multinomial(honest.softmax(dim=1), 1, generator=generator)[:, 0]
-    temperature = evaluate_nli.fit_temperature(honest * 3, labels)
+    temperature = nli_training.fit_temperature(honest * 3, labels)
     assert temperature == pytest.approx(3.0, rel=0.1)
-    before = evaluate_nli.measure("x", honest * 3, labels)
-    after = evaluate_nli.measure("x", honest * 3 / temperature, labels)
+    before = nli_training.measure("x", honest * 3, labels)
+    after = nli_training.measure("x", honest * 3 / temperature, labels)
     assert after.accuracy == before.accuracy
     assert after.ece < before.ece / 3
 
@@ -263,7 +266,7 @@ def test_the_fitted_temperature_makes_overconfident_logits_honest() -> None:
 def test_measure_counts_by_hand() -> None:
     """Two of three right; the wrong one is a neutral pair called an entailment."""
     logits = torch.tensor([[9.0, 0, 0], [0, 0, 9.0], [0, 0, 9.0]])
-    result = evaluate_nli.measure("toy", logits, torch.tensor([0, 1, 2]))
+    result = nli_training.measure("toy", logits, torch.tensor([0, 1, 2]))
     assert result.accuracy == pytest.approx(2 / 3)
     assert result.confusion == ((1, 0, 0), (0, 0, 1), (0, 0, 1))
     assert result.ece == pytest.approx(1 / 3, abs=1e-3)

@@ -1,0 +1,239 @@
+"""Documents with a good summary and its negatives, as token ids: the data of LS_Score's training.
+
+Negatives are worse summaries made from good ones: Wu et al. 2020 (negative samples), with the
+details of whl97/LS-Score c8a57a2. The changes are pure functions of texts and a random generator;
+each returns its input unchanged where it is too short for the change.
+"""
+
+from __future__ import annotations
+
+import difflib
+import random
+import re
+import string
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from claimscore.errors import InputError
+from claimscore.text import split_sentences
+from claimscore.training.training_tables import TextColumns, read_rows
+
+#: The changes by name, and which of the two scores the published code lets each of them train.
+NEGATIVES = ("delete", "add", "disorder_words", "disorder_sentences")
+LINGUISTIC = frozenset(("delete", "disorder_words", "disorder_sentences"))
+SEMANTIC = frozenset(("delete", "add"))
+
+#: Of the word pieces that are deleted, and of a sentence's words that change places.
+SHARE = 0.2
+
+_PUNCTUATION = frozenset(string.punctuation)
+_WORDS = re.compile(rf"[{re.escape(string.punctuation)}]|[^\s{re.escape(string.punctuation)}]+")
+_TRUE = frozenset(("1", "1.0", "true"))
+
+
+class GoodPair(NamedTuple):
+    """A document and a good summary of it."""
+
+    document: str
+    summary: str
+
+
+class Candidates(NamedTuple):
+    """Ids of a document and of its summaries, the good one first; `kinds` names the others."""
+
+    document: list[int]
+    summaries: list[list[int]]
+    kinds: tuple[str, ...]
+
+
+class DrawnRecords(NamedTuple):
+    """Records to learn from, records held out, and how many pairs could not be used."""
+
+    learning: list[Candidates]
+    held_out: list[Candidates]
+    skipped: int
+
+
+def read_pairs(tables: Sequence[str], columns: TextColumns) -> list[GoodPair]:
+    """The distinct pairs of some JSONL, CSV or Parquet files (or globs), in their order.
+
+    Rows with a blank text are left out; with a `label` column only rows where it is 1 or true
+    count. `InputError` names file, line and column where a row has no such column or holds
+    something else than text.
+    """
+    pairs: dict[GoodPair, None] = {}
+    for where, record in read_rows(tables, [name for name in columns if name is not None]):
+        if columns.label is not None and str(record[columns.label]).lower() not in _TRUE:
+            continue
+        for column in columns[:2]:
+            if not isinstance(record[column] or "", str):
+                raise InputError(f"{where}: {column} must be text")
+        pair = GoodPair(*(record[column] or "" for column in columns[:2]))
+        if pair.document.strip() and pair.summary.strip():
+            pairs[pair] = None
+    if not pairs:
+        raise InputError(f"{', '.join(tables)}: no row to train on")
+    return list(pairs)
+
+
+class CandidateMaker:
+    """Turns a pair into candidates, always the same for the same pair and seed.
+
+    `joined` is what stands between sentences where one was added: a space, or nothing as in the
+    published code.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,  # transformers' tokenizers are untyped
+        negatives: Sequence[str],
+        *,
+        seed: int,
+        max_tokens: int,
+        joined: str = " ",
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._negatives = tuple(negatives)
+        self._seed = seed
+        self._max_tokens = max_tokens
+        self._joined = joined
+
+    def __call__(self, pair: GoodPair) -> Candidates | None:
+        """The candidates; None where there is nothing to rank.
+
+        So is a document with no more sentences than its summary (as in the published code), and
+        a summary of which every negative equals it.
+        """
+        document, sentences = split_sentences(pair.document), split_sentences(pair.summary)
+        if len(document) <= len(sentences):
+            return None
+        pieces = self._pieces(pair.summary)
+        good = self._ids(pieces)
+        summaries, kinds = [good], []
+        for name in self._negatives:
+            rng = random.Random(f"{self._seed} {name} {pair.document} {pair.summary}")
+            if name == "delete":
+                bad = self._ids(delete_pieces(pieces, rng))
+            else:
+                bad = self._ids(self._pieces(self._changed(name, sentences, document, rng)))
+            if bad != good and len(bad) > 2:
+                summaries.append(bad)
+                kinds.append(name)
+        if not kinds:
+            return None
+        return Candidates(self._ids(self._pieces(pair.document)), summaries, tuple(kinds))
+
+    def _changed(
+        self, name: str, sentences: Sequence[str], document: Sequence[str], rng: random.Random
+    ) -> str:
+        if name == "add":
+            return self._joined.join(add_sentence(sentences, document, rng))
+        if name == "disorder_sentences":
+            return " ".join(disorder_sentences(sentences, rng))
+        return " ".join(word for words in disorder_words(sentences, rng) for word in words)
+
+    def _pieces(self, text: str) -> list[str]:
+        ids = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        pieces: list[str] = self._tokenizer.convert_ids_to_tokens(ids)
+        return pieces
+
+    def _ids(self, pieces: Sequence[str]) -> list[int]:
+        own = self._tokenizer.convert_tokens_to_ids(list(pieces[: self._max_tokens - 2]))
+        return [self._tokenizer.cls_token_id, *own, self._tokenizer.sep_token_id]
+
+
+def draw_records(
+    pairs: Sequence[GoodPair],
+    make: Callable[[GoodPair], Candidates | None],
+    most: int,
+    validation: float,
+    seed: int,
+) -> DrawnRecords:
+    """Draw at most ``most`` usable pairs; hold out that share of the documents, one at least.
+
+    All pairs of a document are on one side.
+    """
+    used: list[tuple[str, Candidates]] = []
+    skipped = 0
+    for index in np.random.default_rng(seed).permutation(len(pairs)).tolist():
+        if len(used) == most:
+            break
+        candidates = make(pairs[index])
+        if candidates is None:
+            skipped += 1
+        else:
+            used.append((pairs[index].document, candidates))
+    documents = list(dict.fromkeys(document for document, _ in used))
+    held_out = set(documents[: max(1, int(len(documents) * validation))])
+    sides: tuple[list[Candidates], list[Candidates]] = ([], [])
+    for document, record in used:
+        sides[document in held_out].append(record)
+    return DrawnRecords(*sides, skipped)
+
+
+def delete_pieces(pieces: Sequence[str], rng: random.Random, share: float = SHARE) -> list[str]:
+    """Leave out int(share·n) random word pieces, and with a `##` piece the one before it."""
+    drawn = rng.sample(range(len(pieces)), int(len(pieces) * share))
+    before = [index - 1 for index in drawn if pieces[index].startswith("##")]
+    gone = {*drawn, *before}
+    return [piece for index, piece in enumerate(pieces) if index not in gone]
+
+
+def disorder_words(
+    sentences: Sequence[str], rng: random.Random, share: float = SHARE
+) -> list[list[str]]:
+    """In each sentence, swap int(share·n) pairs of words; punctuation marks are words too.
+
+    The places are two random draws that each hold a word other than punctuation, so a swap may
+    undo another. A sentence with too few words stays as it is (the published code never returns
+    from one).
+    """
+    return [_swapped(_WORDS.findall(sentence), rng, share) for sentence in sentences]
+
+
+def _swapped(words: list[str], rng: random.Random, share: float) -> list[str]:
+    n_swaps = int(len(words) * share)
+    if not n_swaps or all(word in _PUNCTUATION for word in words):
+        return words
+    first, second = (_places(words, n_swaps, rng) for _ in range(2))
+    for a, b in zip(first, second, strict=True):
+        words[a], words[b] = words[b], words[a]
+    return words
+
+
+def _places(words: Sequence[str], count: int, rng: random.Random) -> list[int]:
+    while True:
+        places = rng.sample(range(len(words)), count)
+        if any(words[place] not in _PUNCTUATION for place in places):
+            return places
+
+
+def disorder_sentences(sentences: Sequence[str], rng: random.Random) -> list[str]:
+    """The sentences in another order, drawn from all others; a text of one sentence has none."""
+    shuffled = list(sentences)
+    if len(set(sentences)) > 1:
+        while shuffled == list(sentences):
+            rng.shuffle(shuffled)
+    return shuffled
+
+
+def add_sentence(
+    sentences: Sequence[str], document_sentences: Sequence[str], rng: random.Random
+) -> list[str]:
+    """Put a sentence of the document at a random place.
+
+    The document's sentence that is most like a sentence of the summary (difflib's quick ratio,
+    the first at a tie) is left out beforehand, one for each; where none is left, nothing is added.
+    """
+    left = list(document_sentences)
+    for sentence in sentences:
+        if left:
+            ratios = [
+                difflib.SequenceMatcher(None, sentence, other).quick_ratio() for other in left
+            ]
+            left.pop(ratios.index(max(ratios)))
+    place = rng.randrange(len(sentences) + 1)
+    added = [rng.choice(left)] if left else []
+    return [*sentences[:place], *added, *sentences[place:]]
