@@ -2,16 +2,14 @@
 
 From the bottom up: `parts` (the files of tables), `manifest_log` (the lines of a manifest),
 `manifest` (which parts count), `compaction` (few files of many parts), `workspace` (lock and
-growing files) and `directory`, which puts them together for the one process that writes;
-`chunk_files` is for processes that write parts for it.
+growing files) and `directory`, which puts them together for the one process that writes.
 """
 
 from __future__ import annotations
 
-from claimscore.runs.chunk_files import ChunkFiles, WorkerChunk
 from claimscore.runs.damage import damage_as_error, polars_errors, retry_if_compacted
 from claimscore.runs.directory import KEPT, RunDirectory
-from claimscore.runs.parts import DamagedPart, PartSet, RowRange
+from claimscore.runs.parts import ChunkFiles, DamagedPart, PartSet, RowRange, WorkerChunk
 
 __all__ = [
     "KEPT",

@@ -29,12 +29,12 @@ from typing import Any, Self
 import polars as pl
 
 from claimscore.errors import ConfigError
-from claimscore.runs.chunk_files import ChunkFiles
 from claimscore.runs.compaction import Compactor
 from claimscore.runs.damage import ADVICE
 from claimscore.runs.manifest import Manifest
 from claimscore.runs.parts import (
     SINGLE_STEP_TABLES,
+    ChunkFiles,
     DamagedPart,
     PartFiles,
     PartSet,

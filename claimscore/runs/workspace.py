@@ -51,7 +51,7 @@ _GROWING = ".jsonl"
 #: Seconds between two copies; longer where copying takes more than a twentieth of the time.
 COPY_S = 5.0
 
-#: Gives a file's content, or None where it has not changed.
+#: Gives a file's content, or None where there is nothing to copy.
 Content = Callable[[], bytes | None]
 
 
@@ -69,7 +69,6 @@ class Workspace:
         self._lease: Lease | None = None
         self._mirror: Mirror | None = None
         self._note: bytes | None = None
-        self._copied_events = -1
         self._is_removed = False
         self._path = self.storage.local
         if self._path is not None:
@@ -114,8 +113,8 @@ class Workspace:
         except BaseException:
             self.release()
             raise
-        self._mirror.add(_EVENTS, self._new_events)
-        self._mirror.add(NOTE, self._new_note)
+        self._mirror.add(_EVENTS, self._read_events)
+        self._mirror.add(NOTE, lambda: self._note)
         self._mirror.start()
 
     def _refuse_other_files(self) -> None:
@@ -152,7 +151,6 @@ class Workspace:
             stored = self.storage.read(_EVENTS)
             if not path.exists() or path.stat().st_size < len(stored):
                 write_bytes(path, stored)
-                self._copied_events = len(stored)
 
     def check(self) -> None:
         """`StoppedEarly` where the lock is lost: another process took the run over in an object
@@ -251,8 +249,8 @@ class Workspace:
     def mirror(self, name: str, content: Content) -> None:
         """Keep a file of the state folder in the store too, for a call on another machine.
 
-        `content` gives its bytes; a thread calls it every few seconds and when the run ends. On a
-        disk the state folder is in the run directory, and nothing is done.
+        `content` gives its bytes, or None; a thread calls it every few seconds and when the run
+        ends. On a disk the state folder is in the run directory, and nothing is done.
         """
         if self._mirror is not None:
             self._mirror.add(f"{STATE}/{name}", content)
@@ -276,13 +274,9 @@ class Workspace:
             with os_errors(self._events), self._events.open("ab") as stream:
                 stream.write(line)
 
-    def _new_events(self) -> bytes | None:
+    def _read_events(self) -> bytes | None:
         with os_errors(self._events):
-            if not self._events.exists() or self._events.stat().st_size == self._copied_events:
-                return None
-            content = self._events.read_bytes()
-        self._copied_events = len(content)
-        return content
+            return self._events.read_bytes() if self._events.exists() else None
 
     def write_note(self, note: bytes) -> None:
         """Replace now.json; it is not synced, and errors are passed over."""
@@ -294,10 +288,6 @@ class Workspace:
             path.with_suffix(".tmp").write_bytes(note)
             path.with_suffix(".tmp").replace(path)
 
-    def _new_note(self) -> bytes | None:
-        note, self._note = self._note, None
-        return note
-
 
 class Mirror:
     """Writes growing files into a store, in a thread from `start` to `stop`. A failed copy is
@@ -306,8 +296,7 @@ class Mirror:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._contents: dict[str, Content] = {}
-        self._unsent: dict[str, bytes] = {}
-        self._given: dict[str, bytes] = {}
+        self._copied: dict[str, bytes] = {}
         self._mutex = threading.Lock()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -337,16 +326,13 @@ class Mirror:
         self.copy()
 
     def copy(self) -> None:
-        """Copy now what has changed."""
+        """Copy now the files that have changed."""
         with self._mutex:
             for name, content in self._contents.items():
                 new = content()
-                if new is not None and new != self._given.get(name):
-                    self._unsent[name] = self._given[name] = new
-            while self._unsent:
-                name = next(iter(self._unsent))
-                self._storage.write(name, self._unsent[name])
-                del self._unsent[name]
+                if new is not None and new != self._copied.get(name):
+                    self._storage.write(name, new)
+                    self._copied[name] = new
 
     def _keep(self) -> None:
         wait_s = COPY_S
