@@ -83,7 +83,7 @@ def ruled(request: Request) -> JSON | None:
         return None
     if set(request.output.schema.get("properties", {})) != {ANSWERS}:
         return rule(input_text(request))
-    texts = enumerate(_numbered_texts(_last_user(request)), start=1)
+    texts = enumerate(numbered_texts(_last_user(request)), start=1)
     return {ANSWERS: [{TEXT_NUMBER: number, **rule(text)} for number, text in texts]}
 
 
@@ -98,7 +98,7 @@ def _last_user(request: Request) -> str:
     return next((m.content for m in reversed(request.messages) if m.role == "user"), "")
 
 
-def _numbered_texts(content: str) -> list[str]:
+def numbered_texts(content: str) -> list[str]:
     """The texts of the last list `1. ...`, one a line."""
     texts: list[str] = []
     for line in content.split("\n"):

@@ -32,7 +32,7 @@ class Entry:
 def encode_entry(key: str, entry: Entry) -> bytes:
     """`{"v":1,"sum":"<16 hex>","entry":{...}}`; the sum is over the key and the entry's bytes."""
     body = _canonical(entry.to_json())
-    return b"".join((_head(key, body), body, b"}"))
+    return b"".join((entry_header(key, body), body, b"}"))
 
 
 def decode_entry(key: str, data: bytes) -> Entry | None:
@@ -79,7 +79,7 @@ def _is_sound_token(place: TokenLogprob) -> bool:
     )
 
 
-def _head(key: str, body: bytes) -> bytes:
+def entry_header(key: str, body: bytes) -> bytes:
     """The header before the entry's own bytes."""
     return b"".join((_BEGIN, _checksum(key, body), _MIDDLE))
 

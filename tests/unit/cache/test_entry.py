@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claimscore.cache.entry import Entry, _head, damage_of, decode_entry, encode_entry
+from claimscore.cache.entry import Entry, damage_of, decode_entry, encode_entry, entry_header
 from claimscore.cache.key import canonical_json
 from claimscore.types import Completion, TokenLogprob, Usage
 
@@ -82,7 +82,7 @@ def test_a_value_under_another_key_is_noticed():
 
 def sealed(body: bytes) -> bytes:
     """Whatever it is, with a right checksum."""
-    return _head("key", body) + body + b"}"
+    return entry_header("key", body) + body + b"}"
 
 
 GOOD = ENTRY.to_json()

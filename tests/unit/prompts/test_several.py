@@ -86,9 +86,9 @@ def test_what_is_written_is_read(claims: list[list[str]]) -> None:
 @given(st.lists(st.text(max_size=30), min_size=1, max_size=6))
 def test_the_rules_find_every_text_of_a_list_again(texts: list[str]) -> None:
     """One a line: no text can look like two, or like another's number."""
-    from claimscore.baseline.provider import _numbered_texts
+    from claimscore.baseline.provider import numbered_texts
 
     content = load_prompt("decompose", "v2").render(texts=numbered(texts))[-1].content
     assert content == numbered(texts)
-    assert _numbered_texts(content) == [" ".join(text.split()) for text in texts]
-    assert _numbered_texts("Texts:\n" + content + "\nNow answer.") == _numbered_texts(content)
+    assert numbered_texts(content) == [" ".join(text.split()) for text in texts]
+    assert numbered_texts("Texts:\n" + content + "\nNow answer.") == numbered_texts(content)
