@@ -1,4 +1,7 @@
-"""Frozen settings of a run. The only reader of TOML settings and of the environment."""
+"""Frozen settings of a run, and the options of the command line that they are named by.
+
+This module is also the only reader of TOML settings and of the environment.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from claimscore.errors import ConfigError
+from claimscore.option import argument, option
 
 Granularity = Literal["sentence", "summary"]
 Units = Literal["claims", "sentences"]
@@ -28,6 +32,10 @@ class FailureLimit(NamedTuple):
     share: float | None = None
 
 
+#: The options of `EncoderConfig` for commands that ask an NLI model only.
+NLI_OPTIONS = ("nli", "device", "dtype", "offline")
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class LLMConfig:
     """Where the language model is and how it may be used.
@@ -37,22 +45,96 @@ class LLMConfig:
     price table does not know; `max_failures` is a count ("50") or a share of the rows asked ("5%").
     """
 
-    model: str = "builtin"
-    base_url: str | Sequence[str] | None = None
-    rpm: float | None = None
-    tpm: float | None = None
-    max_concurrency: int = 64
-    timeout_s: float = 120.0
-    max_attempts: int = 8
-    max_samples: int = 3
-    max_outage_s: float = 3600.0
-    max_cost: float | None = None
-    max_requests: int | None = None
-    max_failures: str | None = None
-    input_price: float | None = None
-    output_price: float | None = None
-    allow_http_key: bool = False
-    cache_namespace: str | None = None
+    model: str = option(
+        "builtin",
+        name="llm",
+        short="l",
+        metavar="MODEL",
+        panel="Essential",
+        help="Language model: builtin (rules, no key), openai:NAME, or openai-batch:NAME (half the "
+        "price, slower).",
+    )
+    base_url: str | Sequence[str] | None = option(
+        None,
+        repeated=True,
+        metavar="URL",
+        panel="Language model",
+        help="OpenAI-compatible server; default: OPENAI_BASE_URL. Repeat it for more servers.",
+    )
+    rpm: float | None = option(
+        None, metavar="N", panel="Limits", help="Most requests a minute to each server."
+    )
+    tpm: float | None = option(
+        None, metavar="N", panel="Limits", help="Most tokens a minute to each server."
+    )
+    max_concurrency: int = option(
+        64, metavar="N", panel="Limits", help="Most requests in flight to each server."
+    )
+    timeout_s: float = option(
+        120.0,
+        kind="duration",
+        panel="Limits",
+        help="Time to wait for an answer.",
+    )
+    max_attempts: int = option(
+        8,
+        metavar="N",
+        panel="Limits",
+        hidden=True,
+        help="Most times one request is sent when the server fails.",
+    )
+    max_samples: int = option(
+        3,
+        metavar="N",
+        panel="Limits",
+        hidden=True,
+        help="Most answers to ask for when an answer cannot be used.",
+    )
+    max_outage_s: float = option(
+        3600.0,
+        kind="duration",
+        panel="Limits",
+        help="Time to wait for a server that is down.",
+    )
+    max_cost: float | None = option(
+        None, metavar="USD", panel="Essential", help="Stop before the run spends more dollars."
+    )
+    max_requests: int | None = option(
+        None, metavar="N", panel="Limits", help="Stop before the run sends more requests."
+    )
+    max_failures: str | None = option(
+        None,
+        metavar="N|P%",
+        panel="Limits",
+        help="Stop when more rows, or a larger share, have failed.",
+    )
+    input_price: float | None = option(
+        None,
+        metavar="USD",
+        panel="Language model",
+        hidden=True,
+        help="Price of a million prompt tokens, for a model without a known price.",
+    )
+    output_price: float | None = option(
+        None,
+        metavar="USD",
+        panel="Language model",
+        hidden=True,
+        help="Price of a million answer tokens, for a model without a known price.",
+    )
+    allow_http_key: bool = option(
+        False,
+        panel="Language model",
+        hidden=True,
+        help="Send keys over plain http to other machines too.",
+    )
+    cache_namespace: str | None = option(
+        None,
+        metavar="NAME",
+        panel="Language model",
+        hidden=True,
+        help="Name for the server in the cache, in place of its address.",
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "base_url", _one_or_several(self.base_url))
@@ -100,20 +182,77 @@ class LLMConfig:
 class EncoderConfig:
     """Which models judge, and where they run."""
 
-    nli: str = "embedded"
-    embedder: str = "embedded"
-    token_encoder: str = "embedded"
-    ls_model: str | None = None
-    causal_lm: str | None = None
-    seq2seq_lm: str | None = None
-    token_layer: int | None = None
-    rescale_with_baseline: bool = True
-    device: str = "auto"
-    dtype: DType = "float32"
-    batch_tokens: int | None = None  # None: what is good on the device
-    offline: bool = False
-    max_outage_s: float = 3600.0  # of a model's server
-    allow_http_key: bool = False
+    nli: str = option(
+        "embedded",
+        metavar="MODEL",
+        panel="Models",
+        help="NLI model that compares claims: embedded, HF_ID[@REV], a folder, tei:URL.",
+    )
+    embedder: str = option(
+        "embedded",
+        metavar="MODEL",
+        panel="Models",
+        help="Sentence encoder: embedded, HF_ID[@REV], a folder, tei:URL, openai:NAME@URL.",
+    )
+    token_encoder: str = option(
+        "embedded",
+        metavar="MODEL",
+        panel="Models",
+        help="Encoder of bertscore and other token metrics: embedded, HF_ID[@REV], a folder.",
+    )
+    ls_model: str | None = option(
+        None,
+        metavar="DIR",
+        panel="Models",
+        help="Model of ls-score, made by train ls-score.",
+    )
+    causal_lm: str | None = option(
+        None, metavar="MODEL", panel="Models", help="Model of perplexity: HF_ID[@REV], a folder."
+    )
+    seq2seq_lm: str | None = option(
+        None, metavar="MODEL", panel="Models", help="Model of bart-score: HF_ID[@REV], a folder."
+    )
+    token_layer: int | None = option(
+        None,
+        metavar="N",
+        panel="Models",
+        hidden=True,
+        help="Layer of the token encoder whose embeddings are used.",
+    )
+    rescale_with_baseline: bool = option(
+        True,
+        name="baseline",
+        panel="Models",
+        hidden=True,
+        help="Rescale BERTScore with the model's baseline.",
+    )
+    device: str = option(
+        "auto",
+        metavar="DEVICE",
+        panel="Models",
+        help="Device of the models: auto, cpu, cuda (all GPUs), cuda:N, or a list of them.",
+    )
+    dtype: DType = option("float32", panel="Models", help="Number format of the models.")
+    batch_tokens: int | None = option(  # None: chosen for the device
+        None,
+        metavar="N",
+        panel="Models",
+        hidden=True,
+        help="Tokens that a model gets at once; default: chosen for the device.",
+    )
+    offline: bool = option(False, panel="Models", help="Take models from disk only.")
+    max_outage_s: float = option(  # of a model's server
+        3600.0,
+        kind="duration",
+        panel="Limits",
+        help="Time to wait for a server that is down.",
+    )
+    allow_http_key: bool = option(
+        False,
+        panel="Language model",
+        hidden=True,
+        help="Send keys over plain http to other machines too.",
+    )
 
     def __post_init__(self) -> None:
         if self.batch_tokens is not None and self.batch_tokens < 1:
@@ -126,26 +265,91 @@ class EncoderConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunConfig:
-    """Everything that one `claimscore run` was asked for."""
+    """Everything that one `claimscore run` was asked for.
 
-    input: str
-    out: Path | str  # a path, or the address of an object store
-    metrics: tuple[str, ...] = ("caspr", "ds", "bs-inverse")
-    tasks: tuple[str, ...] = ()
-    prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    prompts_dir: Path | None = None
-    granularity: Granularity = "sentence"
-    units: Units = "claims"
+    `out` is a folder, or the address of one in an object store (`s3://bucket/runs/a`). `address`
+    is that of a Ray cluster; None starts Ray on this machine.
+    """
+
+    input: str = argument(help="Records: JSONL, Parquet or CSV; - is JSONL on standard input.")
+    out: Path | str = option(
+        kind="run",
+        short="o",
+        metavar="DIR",
+        panel="Essential",
+        help="Run directory to write: a folder, or s3://bucket/runs/a.",
+    )
+    metrics: tuple[str, ...] = option(
+        ("caspr", "ds", "bs-inverse"),
+        short="m",
+        metavar="LIST",
+        kind="metrics",
+        panel="Essential",
+        help="Metrics, as ds,rouge-1 or summac-zs:op1=min.",
+    )
+    tasks: tuple[str, ...] = option(
+        (),
+        metavar="LIST",
+        panel="Metrics",
+        help=f"Tables to write in any case: {', '.join(TASK_NAMES[:4])}.",
+    )
+    prompts: Mapping[str, str] = option(
+        dict,
+        name="prompt",
+        short="p",
+        metavar="TASK=PROMPT",
+        panel="Essential",
+        help="Prompt of a task: a version or a file. May be repeated.",
+    )
+    prompts_dir: Path | None = option(
+        None,
+        kind="folder",
+        panel="Language model",
+        help="Folder with prompts of your own.",
+    )
+    granularity: Granularity = option(
+        "sentence", panel="Language model", help="Text of one request."
+    )
+    units: Units = option(
+        "claims",
+        panel="Metrics",
+        help="Texts that caspr compares.",
+    )
     llm: LLMConfig = dataclasses.field(default_factory=LLMConfig)
     encoders: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
-    cache_dir: Path | None = None
-    model_store: bool = True
+    cache_dir: Path | None = option(
+        None,
+        kind="folder",
+        panel="Language model",
+        help="Folder of paid answers; default: CLAIMSCORE_CACHE_DIR, else ~/.cache/claimscore.",
+    )
+    model_store: bool = option(
+        True, panel="Models", hidden=True, help="Take earlier results of the models from the cache."
+    )
     chunk_records: int = 64
-    seed: int = 0
-    retry_failed: bool = False
-    metric_files: tuple[Path, ...] = ()
-    engine: Runner = "local"
-    address: str | None = None  # of a Ray cluster; None: one of its own on this machine
+    seed: int = option(
+        0, metavar="N", panel="Metrics", hidden=True, help="Seed of the bootstrap intervals."
+    )
+    retry_failed: bool = option(
+        False, panel="Essential", help="Try records again that failed before."
+    )
+    metric_files: tuple[Path, ...] = option(
+        (),
+        name="metric-file",
+        repeated=True,
+        kind="file",
+        panel="Metrics",
+        help="Python file with metrics of your own. May be repeated.",
+    )
+    engine: Runner = option(
+        "local", panel="Machines", help="Run models in this process, or on Ray."
+    )
+    address: str | None = option(
+        None,
+        metavar="auto|HOST:PORT",
+        panel="Machines",
+        help="Ray cluster; default: Ray is started here.",
+    )
 
     def __post_init__(self) -> None:
         unknown = [name for name in (*self.tasks, *self.prompts) if name not in TASK_NAMES]

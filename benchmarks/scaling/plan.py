@@ -18,7 +18,7 @@ from scaling_tables import rows, span
 from setups import ASSUMED, COSTS, Assumed, hotel_pairs, products
 from simulate import simulate
 
-from claimscore.console.text import size
+from claimscore.console.amounts import size
 from claimscore.pipeline.estimate.run_time import Work, disk
 
 KINDS = {"pairs": hotel_pairs, "products": products}

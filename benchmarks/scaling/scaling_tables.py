@@ -20,7 +20,7 @@ from setups import (
     with_servers,
 )
 
-from claimscore.console.text import size
+from claimscore.console.amounts import size
 from claimscore.pipeline.estimate.run_time import Prediction, Work, disk
 
 #: Of a prompt of 351 tokens 22 are the sentence that it is about.

@@ -7,7 +7,6 @@ thousand, and other processes may use the cache meanwhile.
 from __future__ import annotations
 
 import dataclasses
-import re
 import sqlite3
 import time
 from collections.abc import Callable
@@ -16,10 +15,7 @@ from typing import NamedTuple
 
 from claimscore.cache.database import DATABASE, FORMAT, StoredRow, Writer, is_damage
 from claimscore.cache.store import DiskCache, damage_of_row
-from claimscore.errors import ConfigError
 from claimscore.types import JSON
-
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 class DamagedEntry(NamedTuple):
@@ -136,14 +132,6 @@ def prune(
             entries += len(rows)
             n_bytes += sum(len(row.value) for row in rows if isinstance(row.value, bytes))
     return Pruned(entries, n_bytes)
-
-
-def age_s(text: str) -> float:
-    """`30d`, `12h`, `90m`, `2w` as seconds."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text.strip())
-    if found is None:
-        raise ConfigError(f"{text!r} is no age; write 30d, 12h, 90m or 2w")
-    return float(found[1]) * _UNITS_S[found[2]]
 
 
 _DETAILS = """

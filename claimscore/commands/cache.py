@@ -14,11 +14,14 @@ import click
 from claimscore.commands.options import (
     EXIT_FAILED_RECORDS,
     EXIT_OK,
-    FOLDER,
+    Duration,
     FileOrAddress,
+    Group,
     json_option,
+    own_option,
+    setting_option,
 )
-from claimscore.config import user_cache_dir
+from claimscore.config import RunConfig, user_cache_dir
 from claimscore.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,12 +30,12 @@ if TYPE_CHECKING:
     from claimscore.cache.transfer import RefusedLine
 
 
-@click.group()
+@click.group(cls=Group)
 def cache() -> None:
     """The cache of paid answers."""
 
 
-_cache_dir_option = click.option("--cache-dir", type=FOLDER, help="Else the user's cache folder.")
+_cache_dir_option = setting_option(RunConfig, "cache_dir")
 
 
 @contextlib.contextmanager
@@ -58,7 +61,7 @@ def _tell(as_json: bool, found: Mapping[str, Any], text: str) -> None:
 @_cache_dir_option
 @json_option
 def cache_stats(cache_dir: Path | None, as_json: bool) -> None:
-    """Where the answers are kept, how many, how large, of which models."""
+    """Show the folder of the answers, their number, size and models."""
     from claimscore.cache.maintenance import CacheDetails, details
     from claimscore.cache.store import DiskCache
     from claimscore.pipeline.encoders.results import FOLDER as MODELS
@@ -83,10 +86,10 @@ def cache_stats(cache_dir: Path | None, as_json: bool) -> None:
 
 @cache.command("verify")
 @_cache_dir_option
-@click.option("--repair", is_flag=True, help="Move what is damaged away, to be bought again.")
+@own_option("--repair", is_flag=True, help="Remove damaged answers, which are then bought again.")
 @json_option
 def cache_verify(cache_dir: Path | None, repair: bool, as_json: bool) -> int:
-    """Hash every stored answer again and check the database (status 3: damage found)."""
+    """Check every stored answer and the database; exit status 3 means damage."""
     from claimscore.cache.maintenance import verify
 
     def show(damaged: DamagedEntry) -> None:
@@ -101,26 +104,32 @@ def cache_verify(cache_dir: Path | None, repair: bool, as_json: bool) -> int:
 
 @cache.command("prune")
 @_cache_dir_option
-@click.option("--older-than", required=True, metavar="AGE", help="30d, 12h, 90m, 2w.")
-@click.option("--dry-run", is_flag=True, help="Say what would go; remove nothing.")
+@own_option(
+    "--older-than",
+    "age_s",
+    required=True,
+    type=Duration(),
+    metavar="DURATION",
+    help="Least age of the answers to remove: 30d, 12h, 90m, 2w, or seconds.",
+)
+@own_option("--dry-run", is_flag=True, help="Print the answers to remove; remove nothing.")
 @json_option
-def cache_prune(cache_dir: Path | None, older_than: str, dry_run: bool, as_json: bool) -> None:
-    """Remove the answers that were bought longer ago than AGE. Asks nothing.
+def cache_prune(cache_dir: Path | None, age_s: float, dry_run: bool, as_json: bool) -> None:
+    """Remove answers older than a given age, without a question.
 
-    Stored results of models go where none was added to a model's for AGE.
+    The stored results of a model go where none was added for that time.
     """
-    from claimscore.cache.maintenance import Pruned, age_s, prune
+    from claimscore.cache.maintenance import Pruned, prune
     from claimscore.cache.store import DiskCache
     from claimscore.pipeline.encoders.results import FOLDER as MODELS
     from claimscore.pipeline.encoders.results import prune_models
 
-    age = age_s(older_than)
     folder = cache_dir or user_cache_dir()
     found = Pruned(0, 0)
     if DiskCache.is_in(folder) or not (folder / MODELS).is_dir():
         with _opened_cache(cache_dir) as store:
-            found = prune(store, age, dry_run=dry_run)
-    models = prune_models(folder / MODELS, age, dry_run=dry_run)
+            found = prune(store, age_s, dry_run=dry_run)
+    models = prune_models(folder / MODELS, age_s, dry_run=dry_run)
     _tell(
         as_json,
         {
@@ -133,11 +142,11 @@ def cache_prune(cache_dir: Path | None, older_than: str, dry_run: bool, as_json:
 
 
 @cache.command("export")
-@click.argument("file", type=FileOrAddress())
+@click.argument("file", type=FileOrAddress(), help="JSON lines to write; FILE.gz is compressed.")
 @_cache_dir_option
 @json_option
 def cache_export(file: Path | str, cache_dir: Path | None, as_json: bool) -> int:
-    """Write all answers into FILE for a colleague; FILE.gz is compressed.
+    """Write all answers to a file, for another machine.
 
     FILE may be in an object store: s3://bucket/answers.jsonl.gz.
     """
@@ -150,14 +159,14 @@ def cache_export(file: Path | str, cache_dir: Path | None, as_json: bool) -> int
 
 
 @cache.command("import")
-@click.argument("file", type=FileOrAddress(exists=True))
+@click.argument("file", type=FileOrAddress(exists=True), help="File or address to read.")
 @_cache_dir_option
 @json_option
 def cache_import(file: Path | str, cache_dir: Path | None, as_json: bool) -> int:
-    """Add the answers of an exported FILE (or address); those that are there already stay.
+    """Add the answers of an exported file; answers that are here already stay.
 
-    Damaged lines are refused. That an answer belongs to its key is the word of those who made
-    the file: take files from people you trust.
+    Damaged lines are refused. Import only files from people you trust: whether an answer belongs to
+    its question cannot be checked.
     """
     from claimscore.cache.transfer import import_answers
 

@@ -17,10 +17,10 @@ _PLACES = {
 
 
 @click.command(epilog="\b\nPut it into\n" + "\n".join(f"  {line}" for line in _PLACES.values()))
-@click.argument("shell", type=click.Choice(tuple(_PLACES)))
+@click.argument("shell", type=click.Choice(tuple(_PLACES)), help="Shell to complete words in.")
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print a script that completes commands and options in SHELL."""
+    """Print a script that completes commands and options in a shell."""
     kind = get_completion_class(shell)
     assert kind is not None  # click has all three
     root = ctx.find_root()

@@ -8,23 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from claimscore.commands.options import EXIT_OK, json_option, metric_file_option
+from claimscore.commands.options import EXIT_OK, Group, json_option, setting_option
+from claimscore.config import RunConfig
 
 if TYPE_CHECKING:
     from claimscore.metrics.catalogue import Catalogue
 
 
-@click.group()
+_metric_file_option = setting_option(RunConfig, "metric_files")
+
+
+@click.group(cls=Group)
 def metrics() -> None:
-    """The metrics that can be named."""
+    """The metrics, their options and their needs."""
 
 
 @metrics.command("list")
-@metric_file_option
+@_metric_file_option
 @json_option
 def metrics_list(metric_files: tuple[Path, ...], as_json: bool) -> int:
-    """Every metric: the columns it reads, the options that name its models, what it is."""
-    from claimscore.console.text import print_rows
+    """List every metric: the columns it reads, the options of its models, a description."""
+    from claimscore.console.table import print_rows
     from claimscore.metrics import catalogue
 
     known = catalogue(metric_files)
@@ -32,7 +36,7 @@ def metrics_list(metric_files: tuple[Path, ...], as_json: bool) -> int:
     if as_json:
         print(json.dumps({"metrics": found}))
         return EXIT_OK
-    header = ("metric", "columns", "models", "what it is")
+    header = ("metric", "columns", "models", "description")
     rows = [
         (one["name"], ", ".join(one["columns"]), _models(one), one["description"]) for one in found
     ]
@@ -41,15 +45,15 @@ def metrics_list(metric_files: tuple[Path, ...], as_json: bool) -> int:
 
 
 @metrics.command("show")
-@click.argument("metric")
-@metric_file_option
+@click.argument("metric", help="Name of a metric, also with options.")
+@_metric_file_option
 @json_option
 def metrics_show(metric: str, metric_files: tuple[Path, ...], as_json: bool) -> int:
-    """Show METRIC (`summac-zs`, or with options `summac-zs:variant=code`) and its options.
+    """Show a metric (summac-zs, or summac-zs:variant=code), its needs and its options.
 
     Each option is shown with its values, the default first, and with its meaning.
     """
-    from claimscore.console.text import print_facts
+    from claimscore.console.table import print_facts
     from claimscore.metrics import catalogue
 
     known = catalogue(metric_files)
@@ -61,7 +65,7 @@ def metrics_show(metric: str, metric_files: tuple[Path, ...], as_json: bool) -> 
     lines = [
         ("metric", facts["name"]),
         ("version", facts["version"]),
-        ("what it is", facts["description"]),
+        ("description", facts["description"]),
         ("columns", ", ".join(facts["columns"])),
         ("models", _models(facts) or "none"),
         ("range", f"{_bound(low)} to {_bound(high)}"),

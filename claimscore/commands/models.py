@@ -10,7 +10,16 @@ from typing import Any
 
 import click
 
-from claimscore.commands.options import EXIT_BUG, EXIT_OK, FILE, json_option
+from claimscore.commands.options import (
+    EXIT_BUG,
+    EXIT_OK,
+    FILE,
+    NEW_FILE,
+    Group,
+    SettingsSource,
+    json_option,
+    own_option,
+)
 from claimscore.config import EncoderConfig
 
 #: The models that can be named without looking anything up.
@@ -33,52 +42,53 @@ MODEL_CHOICES: tuple[tuple[str, str, str], ...] = (
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def models() -> None:
-    """The models that judge."""
+    """The models that compute scores."""
 
 
 @models.command("list")
-def models_list() -> None:
-    """The built-in choices, and how to name others."""
-    from claimscore.console.text import print_rows
+@json_option
+def models_list(as_json: bool) -> None:
+    """List the models that can be named, and how to name others."""
+    from claimscore.console.table import print_rows
 
-    print_rows(("option", "value", "what it is"), MODEL_CHOICES)
+    header = ("option", "value", "description")
+    if as_json:
+        found = [dict(zip(header, row, strict=True)) for row in MODEL_CHOICES]
+        print(json.dumps({"models": found}))
+    else:
+        print_rows(header, MODEL_CHOICES)
 
 
-@models.command("check")
-@click.argument("model")
-@click.option(
+@models.command(
+    "check",
+    settings={
+        "config": SettingsSource(
+            EncoderConfig, only=("token_layer", "device", "dtype", "offline", "allow_http_key")
+        )
+    },
+)
+@click.argument("model", help="embedded, HF_ID[@REV], a folder, tei:URL or openai:MODEL@URL.")
+@own_option(
     "--role",
     type=click.Choice(["nli", "embedder", "token-encoder"]),
-    help="What it is for; else as its config says.",
+    help="Use of the model; default: as its configuration says.",
 )
-@click.option("--token-layer", type=int, help="Layer of the token encoder.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N.")
-@click.option(
-    "--dtype",
-    type=click.Choice(["float32", "bfloat16", "float16"]),
-    default="float32",
-    show_default=True,
-)
-@click.option("--offline", is_flag=True, help="Take the model from disk only.")
-@click.option("--allow-http-key", is_flag=True, help="Send a server's key over plain http.")
 @json_option
-def models_check(model: str, role: Any, as_json: bool, **options: Any) -> int:
-    """How MODEL (embedded, HF_ID[@REV], PATH) would run here, and whether its numbers are right.
+def models_check(config: EncoderConfig, model: str, role: Any, as_json: bool) -> int:
+    """Check how a model runs here, and whether its numbers are right.
 
-    Of one behind a server (tei:URL, openai:MODEL@URL): whether it answers, and as what.
-
-    Loads it as a run would and compares it with the stock model, one text at a time. Exits with 1
-    where they do not agree. How fast it is, is remembered for `estimate`.
+    The model is loaded as in a run and compared with the stock model, one text at a time; exit
+    status 1 means that they disagree. Its speed is kept for `estimate`. Of a model behind a server
+    (tei:URL, openai:MODEL@URL) it checks that the server answers, and how.
     """
     from claimscore.pipeline.encoders.served import is_served
 
     if is_served(model):
-        return _check_served(model, role, EncoderConfig(**options), as_json)
+        return _check_served(model, role, config, as_json)
     from claimscore.pipeline.encoders.model_check import check_model
 
-    config = EncoderConfig(**options)
     found = check_model(model, config, role)
     facts = dataclasses.asdict(found) | {"agrees": found.agrees}
     if found.agrees:
@@ -100,6 +110,7 @@ def models_check(model: str, role: Any, as_json: bool, **options: Any) -> int:
 
 def _check_served(model: str, role: str | None, config: EncoderConfig, as_json: bool) -> int:
     """Whether a server answers as a run needs it; its numbers have nothing to be compared with."""
+    from claimscore.console.table import print_facts
     from claimscore.pipeline.encoders.served import check_served
 
     found = check_served(model, config, role)
@@ -127,9 +138,7 @@ def _check_served(model: str, role: str | None, config: EncoderConfig, as_json: 
         else "not stored across runs: the server does not tell its model's version",
         "agreement": "not checked: the stock model is not here, only on the server",
     }
-    for name, text in shown.items():
-        if text:
-            print(f"{name:<12} {text}")
+    print_facts([(name, text) for name, text in shown.items() if text])
     return EXIT_OK
 
 
@@ -145,6 +154,8 @@ def _pace(model: str, role: str, config: EncoderConfig) -> float:
 
 def _print_facts(facts: dict[str, Any]) -> None:
     """One fact a line; those that do not apply are left out."""
+    from claimscore.console.table import print_facts
+
     shown = {
         "model": f"{facts['model']} ({facts['revision']})",
         "role": facts["role"],
@@ -166,24 +177,23 @@ def _print_facts(facts: dict[str, Any]) -> None:
         "agreement": f"{facts['difference']:.1e} at most in {facts['compared']} on "
         f"{facts['probes']} probes; the bound is {facts['bound']:.0e}",
     }
-    for name, text in shown.items():
-        if text:
-            print(f"{name:<12} {text}")
+    print_facts([(name, text) for name, text in shown.items() if text])
 
 
 @models.command("convert-summac")
-@click.argument("file", type=FILE)
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
-@click.option("--bins", default="percentile", show_default=True, help="Or evenN such as even50.")
-@click.option("--labels", default="e", show_default=True, help="e, c, n, ec, en, cn or ecn.")
-@click.option("--granularity", default="sentence", show_default=True)
-@click.option("--nli", help="The NLI model that they were trained with, for the record.")
-def models_convert_summac(file: Path, out: Path, **settings: str | None) -> None:
-    """Keep published SummaC-Conv weights (a torch checkpoint) as safetensors with their settings.
+@click.argument("file", type=FILE, help="Published weights: a torch checkpoint.")
+@own_option("-o", "--out", type=NEW_FILE, required=True, metavar="FILE", help="File to write.")
+@own_option("--bins", default="percentile", help="Bins of the histograms: percentile or evenN.")
+@own_option("--nli-labels", "labels", default="e", help="NLI labels: e, c, n, ec, en, cn or ecn.")
+@own_option("--granularity", default="sentence", help="Blocks of the texts that were compared.")
+@own_option("--nli", metavar="MODEL", help="NLI model of their training, for the record.")
+@json_option
+def models_convert_summac(file: Path, out: Path, as_json: bool, **settings: str | None) -> None:
+    """Convert published SummaC-Conv weights to safetensors, with their settings.
 
-    Nothing that a checkpoint may hold besides tensors is run.
+    Only tensors are read from a checkpoint; code in it is not run.
     """
     from claimscore.metrics.summac.convolution import convert_weights
 
     convert_weights(file, out, {name: value for name, value in settings.items() if value})
-    print(out)
+    print(json.dumps({"weights": str(out)}) if as_json else out)

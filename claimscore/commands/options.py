@@ -1,20 +1,52 @@
-"""Options that several commands take, and what they are as settings."""
+"""Commands whose options are the fields of settings dataclasses, and options that several share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+import difflib
+import importlib
+import re
+import shlex
+import types
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from claimscore.config import EncoderConfig, LLMConfig, RunConfig, path_or_address, read_toml
+from claimscore.config import path_or_address, read_toml
 from claimscore.errors import ConfigError
+from claimscore.option import Option
 from claimscore.storage import is_remote
+
+#: A function that decorators make a command.
+F = TypeVar("F", bound=Callable[..., Any])
 
 #: Exit statuses, as the README has them.
 EXIT_OK, EXIT_BUG, EXIT_USAGE, EXIT_FAILED_RECORDS, EXIT_STOPPED = 0, 1, 2, 3, 75
+
+#: The panels of a help page in their order; a command's own options stand first.
+PANELS = (
+    *("Essential", "Options", "Metrics", "Language model", "Limits", "Models", "Data", "Training"),
+    *("Machines", "Output", "This command"),
+)
+
+#: Where a context says that its help page shows rare options too.
+_SHOWS_ALL = "claimscore.shows_all"
+
+#: Width of the column of names in a help page.
+NAMES_WIDTH = 26
 
 
 def complete_file(
@@ -24,79 +56,50 @@ def complete_file(
     return [CompletionItem(incomplete, type="file")]
 
 
-def read_config(ctx: click.Context, _param: click.Parameter, value: Path | None) -> Path | None:
-    """`--config`: a TOML file whose keys are this command's options."""
-    if value is not None:
-        options = {
-            str(param.name): param
-            for param in ctx.command.params
-            if isinstance(param, click.Option)
-        }
-        known = {opt.lstrip("-"): name for name, param in options.items() for opt in param.opts}
-        defaults: dict[str, Any] = {}
-        for key, setting in read_toml(value).items():
-            name = known.get(key) or known.get(key.replace("_", "-"))
-            if name is None:
-                raise ConfigError(f"{value}: unknown option {key!r}; known: {', '.join(known)}")
-            defaults[name] = _config_value(setting, options[name], f"{value}: {key}")
-        ctx.default_map = {**(ctx.default_map or {}), **defaults}
-    return value
+# -- values
 
 
-def _config_value(value: Any, option: click.Option, where: str) -> Any:
-    """A setting as its option takes it; `ConfigError` for another type."""
-    if option.multiple or option.callback is names:
-        items = [value] if isinstance(value, str) else value
-        if not (isinstance(items, list) and all(isinstance(item, str) for item in items)):
-            raise ConfigError(f"{where} must be a list of texts, not {value!r}")
-        return items if option.multiple else ",".join(items)
-    wanted: tuple[type, ...] = (str,)
-    if option.is_flag:
-        wanted = (bool,)
-    elif option.type is click.INT:
-        wanted = (int,)
-    elif option.type is click.FLOAT:
-        wanted = (int, float)
-    if not isinstance(value, wanted) or (isinstance(value, bool) and not option.is_flag):
-        raise ConfigError(f"{where} must be of type {wanted[-1].__name__}, not {value!r}")
-    return value
+class Names(click.ParamType[Any]):
+    """A comma-separated list of names, each one of `choices` where there are any."""
+
+    name = "list"
+
+    def __init__(self, choices: Sequence[str] = ()) -> None:
+        self.choices = choices
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        names = value.split(",") if isinstance(value, str) else value
+        found = tuple(name.strip() for name in names if name.strip())
+        for name in found:
+            if self.choices and name not in self.choices:
+                self.fail(f"{name!r} is none of {', '.join(self.choices)}", param, ctx)
+        return found
 
 
-def names(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[str, ...]:
-    """A comma-separated list of names."""
-    return tuple(name.strip() for name in (value or "").split(",") if name.strip())
+class Metrics(Names):
+    """A list of metrics; the shell completes the last one."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from claimscore.metrics import METRICS
+
+        before, comma, last = incomplete.rpartition(",")
+        known = (name for name in METRICS if name.startswith(last))
+        return [CompletionItem(f"{before}{comma}{name}") for name in known]
 
 
-def complete_metrics(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[str]:
-    """Lists whose last name is one of a metric that begins so, for the user's shell."""
-    from claimscore.metrics import METRICS
+class Duration(click.ParamType[Any]):
+    """Seconds as a number, or with a unit: `90s`, `30m`, `12h`, `30d`, `2w`."""
 
-    before, comma, last = typed.rpartition(",")
-    return [f"{before}{comma}{name}" for name in METRICS if name.startswith(last)]
+    name = "duration"
+    UNITS = types.MappingProxyType({"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800})
 
-
-def prompt_choices(
-    _ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
-) -> dict[str, str]:
-    """`TASK=VERSION|FILE`, each task once."""
-    chosen: dict[str, str] = {}
-    for value in values:
-        task, equals, version = value.partition("=")
-        if not (task and equals and version):
-            raise click.BadParameter(f"{value!r} is not TASK=VERSION or TASK=FILE.toml")
-        if chosen.get(task, version) != version:
-            raise click.BadParameter(f"{task} is given twice: {chosen[task]} and {version}")
-        chosen[task] = version
-    return chosen
-
-
-def _options(*options: Callable[..., Any]) -> Callable[[Any], Any]:
-    def decorate(command: Any) -> Any:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", str(value).strip())
+        if found is None:
+            self.fail(f"{value!r} is no duration; write 90, 90s, 30m, 12h, 30d or 2w", param, ctx)
+        return float(found[1]) * self.UNITS[found[2]]
 
 
 class FileOrAddress(click.Path):
@@ -129,190 +132,431 @@ class _RunFolder(click.Path):
 FOLDER = _Folder(path_type=Path, file_okay=False)
 RUN_FOLDER = _RunFolder(path_type=Path, file_okay=False)
 RUN_PATH = _RunFolder(path_type=Path)
+NEW_FILE = click.Path(path_type=Path, dir_okay=False)
 FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 
-config_option = click.option(
-    "--config",
-    type=FILE,
-    is_eager=True,
-    expose_value=False,
-    callback=read_config,
-    help="TOML with options of this command.",
-)
+#: `Option.kind` -> the type of its value and what help pages call that.
+KINDS: dict[str, tuple[click.ParamType[Any], str]] = {
+    "folder": (FOLDER, "DIR"),
+    "run": (RUN_FOLDER, "DIR"),
+    "file": (NEW_FILE, "FILE"),
+    "path": (click.Path(path_type=Path), "PATH"),
+    "output": (FileOrAddress(), "FILE"),
+    "duration": (Duration(), "DURATION"),
+    "metrics": (Metrics(), "LIST"),
+}
+_PLAIN: dict[Any, tuple[click.ParamType[Any], str]] = {
+    int: (click.INT, "N"),
+    float: (click.FLOAT, "X"),
+}
 
-llm_options = _options(
-    click.option(
-        "--llm",
-        default="builtin",
-        show_default=True,
-        help="builtin, openai:MODEL or openai-batch:MODEL.",
+
+def _pairs(
+    _ctx: click.Context, _param: click.Parameter, values: Sequence[str] | Mapping[str, str]
+) -> dict[str, str]:
+    """`KEY=VALUE` of an option that may be repeated, each key once."""
+    chosen: dict[str, str] = {}
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not (key and equals and text):
+            raise click.BadParameter(f"{value!r} is not {_param.metavar}")
+        if chosen.get(key, text) != text:
+            raise click.BadParameter(f"{key} is given twice: {chosen[key]} and {text}")
+        chosen[key] = text
+    return chosen
+
+
+# -- options
+
+
+class PanelOption(click.Option):
+    """An option that stands in a panel of the help page, with its default."""
+
+    def __init__(self, *args: Any, panel: str | None = None, **details: Any) -> None:
+        super().__init__(*args, **details)
+        self.panel = panel or "Options"
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        names = sorted(self.opts, key=len)
+        if self.secondary_opts:
+            names[-1] = f"--[no-]{names[-1].removeprefix('--')}"
+        value = "" if self.is_flag or self.count else f" {self.make_metavar(ctx)}"
+        return ", ".join(names) + value, f"{self.help}{self._remark()}"
+
+    def _remark(self) -> str:
+        if self.required:
+            return "  [required]"
+        default = self.shown_default()
+        return f"  [default: {default}]" if default else ""
+
+    def shown_default(self) -> str:
+        """The default as it is typed; empty where there is none, or only none is said by it."""
+        if self.is_flag:
+            return "yes" if self.secondary_opts and self.default is True else ""
+        given = self.default if isinstance(self.default, str | int | float) else ""
+        return f"{given:g}" if isinstance(given, float) else str(given)
+
+
+class SettingsSource(NamedTuple):
+    """A settings dataclass that a command takes, or where it is: "module:Class".
+
+    `only` and `without` are the names of its fields that are options or not; `fixed` are values
+    of fields; `defaults` are other defaults, `dataclasses.MISSING` for none.
+    """
+
+    source: type | str
+    only: Collection[str] = ()
+    without: Collection[str] = ()
+    fixed: Mapping[str, Any] = types.MappingProxyType({})
+    defaults: Mapping[str, Any] = types.MappingProxyType({})
+
+    def load(self) -> Any:
+        """The class itself, imported where only its place is known."""
+        if not isinstance(self.source, str):
+            return self.source
+        module, _, name = self.source.partition(":")
+        return getattr(importlib.import_module(module), name)
+
+    def fields(self) -> Iterator[tuple[dataclasses.Field[Any], Any, SettingsSource | None]]:
+        """Each field that the command line gives, its type, and of nested settings their source."""
+        cls = self.load()
+        hints = get_type_hints(cls)
+        for field in dataclasses.fields(cls):
+            hint = hints[field.name]
+            if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+                only = field.metadata.get("only") or self.only
+                without = (*field.metadata.get("without", ()), *self.without)
+                yield field, hint, SettingsSource(hint, only, without)
+            elif "option" in field.metadata and self._takes(field.name):
+                yield field, hint, None
+
+    def _takes(self, name: str) -> bool:
+        is_left_out = name in self.without or name in self.fixed
+        return not is_left_out and (not self.only or name in self.only)
+
+    def parameters(self) -> dict[str, click.Parameter]:
+        """The options and arguments, by the names of the fields; each name once."""
+        found: dict[str, click.Parameter] = {}
+        for field, hint, inner in self.fields():
+            if inner is None:
+                found[field.name] = _parameter(field, hint, self.defaults)
+            else:
+                found |= {k: v for k, v in inner.parameters().items() if k not in found}
+        return found
+
+    def build(self, values: Mapping[str, Any]) -> Any:
+        """The settings, of the values of their parameters."""
+        given = {
+            field.name: values[field.name] if inner is None else inner.build(values)
+            for field, _, inner in self.fields()
+        }
+        return self.load()(**given, **self.fixed)
+
+
+def _parameter(
+    field: dataclasses.Field[Any], hint: Any, defaults: Mapping[str, Any]
+) -> click.Parameter:
+    option: Option = field.metadata["option"]
+    kind, metavar = _kind(hint, option)
+    several = get_origin(_bare(hint)) is tuple
+    if option.positional:
+        return click.Argument(
+            [field.name],
+            type=kind,
+            nargs=-1 if several else 1,
+            required=True,
+            metavar=option.metavar,
+            help=option.help,
+            shell_complete=complete_file,
+        )
+    is_mapping = get_origin(_bare(hint)) is Mapping
+    repeated = option.repeated or is_mapping
+    default = defaults.get(field.name, field.default)
+    required = default is field.default_factory is dataclasses.MISSING
+    name = (option.name or field.name).replace("_", "-")
+    details: dict[str, Any] = {}
+    if _bare(hint) is bool:
+        names = [f"--{name}/--no-{name}"]
+    else:
+        names = [f"--{name}"]
+        details = {"type": kind, "metavar": option.metavar or metavar, "multiple": repeated}
+    if is_mapping:
+        details["callback"] = _pairs
+    if not repeated and default is not dataclasses.MISSING:
+        if isinstance(default, tuple):
+            default = ",".join(default)
+        details["default"] = default
+    return PanelOption(
+        [field.name, *([f"-{option.short}"] if option.short else []), *names],
+        required=required,
+        help=option.help,
+        panel=option.panel,
+        hidden=option.hidden,
+        **details,
+    )
+
+
+def _bare(hint: Any) -> Any:
+    """A type without None; the first of several."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return next(one for one in get_args(hint) if one is not types.NoneType)
+    return hint
+
+
+def _kind(hint: Any, option: Option) -> tuple[click.ParamType[Any], str | None]:
+    """How the text of an option becomes its value, and what help pages call the text."""
+    if option.kind is not None:
+        return KINDS[option.kind]
+    bare = _bare(hint)
+    item = get_args(bare)[0] if get_origin(bare) is tuple else bare
+    choices = get_args(item) if get_origin(item) is Literal else option.choices
+    if item is not bare and not (option.repeated or option.positional):
+        return Names(choices), "LIST"
+    if choices:
+        return click.Choice(choices), "|".join(choices)
+    return _PLAIN.get(bare, (click.STRING, "TEXT"))
+
+
+# -- settings from files
+
+
+def _use_config(ctx: click.Context, _param: click.Parameter, value: Path | None) -> None:
+    """`--config`: a TOML file whose keys are this command's options."""
+    if value is not None:
+        settings = {
+            name: _config_value(setting, option, f"{value}: {key}")
+            for key, setting in read_toml(value).items()
+            for name, option in [_option_called(ctx, key, str(value))]
+        }
+        ctx.default_map = {**settings, **(ctx.default_map or {})}
+
+
+def _use_settings(ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> None:
+    """`--set key=value`: goes before `--config`, and after what is typed as an option."""
+    settings: dict[str, Any] = {}
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{value!r} is not KEY=VALUE")
+        name, option = _option_called(ctx, key, "--set")
+        if option.multiple:
+            settings.setdefault(name, []).append(text)
+        else:
+            settings[name] = text
+    ctx.default_map = {**(ctx.default_map or {}), **settings}
+
+
+def _option_called(ctx: click.Context, key: str, where: str) -> tuple[str, click.Option]:
+    """The option of the command with this name, with or without its dashes."""
+    known = {
+        opt.lstrip("-"): option
+        for option in ctx.command.get_params(ctx)
+        if isinstance(option, click.Option) and option.expose_value
+        for opt in option.opts
+        if opt.startswith("--")
+    }
+    option = known.get(key.replace("_", "-"))
+    if option is None:
+        near = difflib.get_close_matches(key, known, 1)
+        meant = f"; is {near[0]!r} meant?" if near else f"; known: {', '.join(known)}"
+        raise ConfigError(f"{where}: unknown option {key!r}{meant}")
+    return str(option.name), option
+
+
+def _config_value(value: Any, option: click.Option, where: str) -> Any:
+    """A setting as its option takes it; `ConfigError` for another type."""
+    if option.callback is _pairs and isinstance(value, dict):
+        value = [f"{key}={text}" for key, text in value.items()]
+    if option.multiple or isinstance(option.type, Names):
+        items = [value] if isinstance(value, str) else value
+        if not (isinstance(items, list) and all(isinstance(item, str) for item in items)):
+            raise ConfigError(f"{where} must be a list of texts, not {value!r}")
+        return items if option.multiple else ",".join(items)
+    wanted: tuple[type, ...] = (str,)
+    if option.is_flag:
+        wanted = (bool,)
+    elif option.type is click.INT:
+        wanted = (int,)
+    elif option.type is click.FLOAT:
+        wanted = (int, float)
+    elif isinstance(option.type, Duration):
+        wanted = (int, float, str)
+    if not isinstance(value, wanted) or (isinstance(value, bool) and not option.is_flag):
+        raise ConfigError(f"{where} must be of type {wanted[-1].__name__}, not {value!r}")
+    return value
+
+
+def _help_all(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    """`--help-all`: the help page with the options that `--help` leaves out."""
+    if value:
+        ctx.meta[_SHOWS_ALL] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
+
+
+def _log_to(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """`--verbose` and `--log-file`, until the command ends."""
+    from claimscore.console.diagnosis import log_to_file, log_to_terminal
+
+    if param.name == "verbose" and value:
+        ctx.call_on_close(log_to_terminal())
+    elif value:
+        try:
+            ctx.call_on_close(log_to_file(value))
+        except OSError as exc:
+            raise ConfigError(f"--log-file {value}: {exc.strerror}") from exc
+
+
+def own_option(
+    *names: str, help: str, panel: str | None = None, **details: Any
+) -> Callable[[F], F]:
+    """An option of one command that is no setting, or one that several commands share."""
+    return click.option(*names, cls=PanelOption, panel=panel, help=help, **details)
+
+
+json_option = own_option(
+    "--json", "as_json", is_flag=True, panel="Output", help="Print one JSON object for scripts."
+)
+quiet_option = own_option("-q", "--quiet", is_flag=True, panel="Output", help="Show no progress.")
+
+
+def setting_option(settings: type, name: str, **defaults: Any) -> Callable[[F], F]:
+    """The option of one field of a settings dataclass, for commands that take it by itself."""
+    source = SettingsSource(settings, only=(name,), defaults=defaults)
+    parameter = source.parameters()[name]
+
+    def decorate(function: F) -> F:
+        added = [*getattr(function, "__click_params__", []), parameter]
+        function.__dict__["__click_params__"] = added
+        return function
+
+    return decorate
+
+
+def is_given(ctx: click.Context, name: str) -> bool:
+    """Whether a parameter was typed or set, and is not at its default."""
+    return ctx.get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
+def typed_command() -> str:
+    """The command as it was typed, to be typed again; what a base URL may hide is left out."""
+    arguments = list(click.get_current_context().obj or ())
+    for place in range(len(arguments)):
+        if place and arguments[place - 1] == "--base-url":
+            arguments[place] = "..."
+        arguments[place] = re.sub(r"(base[-_]url=).*", r"\1...", arguments[place])
+    return shlex.join(["claimscore", *arguments])
+
+
+def output_options(command: F) -> F:
+    """`--quiet` and `--json`."""
+    return quiet_option(json_option(command))
+
+
+_COMMON = (
+    PanelOption(
+        ["-v", "--verbose"],
+        is_flag=True,
+        expose_value=False,
+        callback=_log_to,
+        panel="Output",
+        help="Report each step on standard error.",
     ),
-    click.option(
-        "--base-url",
+    PanelOption(
+        ["--log-file"],
+        type=NEW_FILE,
+        metavar="FILE",
+        expose_value=False,
+        callback=_log_to,
+        panel="Output",
+        help="Append a detailed report to a file.",
+    ),
+    PanelOption(
+        ["--config"],
+        type=FILE,
+        metavar="FILE",
+        is_eager=True,
+        expose_value=False,
+        callback=_use_config,
+        panel="This command",
+        help="TOML file with options of this command.",
+    ),
+    PanelOption(
+        ["--set", "settings"],
         multiple=True,
-        metavar="URL",
-        help="An OpenAI-compatible server; else OPENAI_BASE_URL. Several of the same model by one "
-        "--base-url each: --rpm, --tpm, --max-concurrency are those of each.",
+        metavar="KEY=VALUE",
+        is_eager=True,
+        expose_value=False,
+        callback=_use_settings,
+        panel="This command",
+        help="Set any option, also a rare one. May be repeated.",
     ),
-    click.option("--rpm", type=float, help="Requests a minute."),
-    click.option("--tpm", type=float, help="Tokens a minute."),
-    click.option(
-        "--max-concurrency",
-        type=int,
-        default=64,
-        show_default=True,
-        help="The most requests in flight at a time.",
-    ),
-    click.option(
-        "--timeout-s",
-        type=float,
-        default=120.0,
-        show_default=True,
-        help="How long to wait for an answer before the request counts as failed and is repeated.",
-    ),
-    click.option(
-        "--max-outage-s",
-        type=float,
-        default=3600.0,
-        show_default=True,
-        help="How long to keep trying a server that does not answer.",
-    ),
-    click.option("--max-cost", type=float, metavar="USD", help="Stop before spending more."),
-    click.option("--max-requests", type=int, help="Stop before sending more."),
-    click.option("--max-failures", metavar="N|P%", help="Stop when more rows than this failed."),
-    click.option("--input-price", type=float, help="Dollars a million prompt tokens."),
-    click.option("--output-price", type=float, help="Dollars a million completion tokens."),
-    click.option("--allow-http-key", is_flag=True, help="Send the key over plain http."),
-    click.option("--cache-dir", type=FOLDER, help="Where paid answers are kept."),
-    click.option("--cache-namespace", help="Instead of the base URLs in cache keys."),
-)
-
-encoder_options = _options(
-    click.option(
-        "--nli", default="embedded", show_default=True, help="Or HF_ID[@REV], PATH, tei:URL."
-    ),
-    click.option(
-        "--embedder",
-        default="embedded",
-        show_default=True,
-        help="Sentence encoder; or HF_ID[@REV], PATH, tei:URL, openai:MODEL@URL.",
-    ),
-    click.option(
-        "--token-encoder",
-        default="embedded",
-        show_default=True,
-        help="For BERTScore and metrics of tokens; or HF_ID[@REV], PATH.",
-    ),
-    click.option("--ls-model", help="For ls-score: a folder made by train ls-score."),
-    click.option("--causal-lm", help="For perplexity: HF_ID[@REV] or PATH."),
-    click.option("--seq2seq-lm", help="For bart-score: HF_ID[@REV] or PATH."),
-    click.option("--token-layer", type=int, help="Layer of the token encoder."),
-    click.option("--no-baseline", is_flag=True, help="Do not rescale BERTScore with its baseline."),
-    click.option(
-        "--device",
-        default="auto",
-        show_default=True,
-        help="auto (every GPU, else the CPU), cpu, cuda (every GPU), cuda:N, or several: "
-        "cuda:0,cuda:2.",
-    ),
-    click.option(
-        "--dtype",
-        type=click.Choice(["float32", "bfloat16", "float16"]),
-        default="float32",
-        show_default=True,
-        help="What models compute in; float16 needs a GPU.",
-    ),
-    click.option("--offline", is_flag=True, help="Take models from disk only."),
-    click.option("--no-model-store", is_flag=True, help="Compute what models said before again."),
-)
-
-metric_file_option = click.option(
-    "--metric-file",
-    "metric_files",
-    type=click.Path(path_type=Path, dir_okay=False),
-    multiple=True,
-    metavar="FILE",
-    help="Python with metrics of your own; it is run.",
-)
-
-engine_options = _options(
-    click.option(
-        "--engine",
-        type=click.Choice(["local", "ray"]),
-        default="local",
-        show_default=True,
-        help="Work in this process, or on Ray: claimscore[ray].",
-    ),
-    click.option(
-        "--address",
-        metavar="auto|HOST:PORT",
-        help="The Ray cluster; else Ray is started on this machine for this call.",
+    PanelOption(
+        ["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_help_all,
+        panel="This command",
+        help="Show all options, also the rare ones.",
     ),
 )
 
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object on standard output."
-)
 
-output_options = _options(
-    click.option("--quiet", is_flag=True, help="No progress."),
-    json_option,
-)
+class Command(click.Command):
+    """A command that is called with settings: `settings` names each by the callback's parameter.
+
+    Its options are fields of the settings, then what decorators add. The classes are imported
+    when the options are asked for, so that `claimscore --help` needs none of them.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        settings: Mapping[str, SettingsSource | type | str] | None = None,
+        **details: Any,
+    ) -> None:
+        super().__init__(*args, **details)
+        self._sources = {
+            name: source if isinstance(source, SettingsSource) else SettingsSource(source)
+            for name, source in (settings or {}).items()
+        }
+        self._fields: dict[str, click.Parameter] = {}
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        if self._sources and not self._fields:
+            for source in self._sources.values():
+                self._fields |= source.parameters()
+            self.params = [*self._fields.values(), *self.params, *_COMMON]
+        return super().get_params(ctx)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        settings = {name: source.build(ctx.params) for name, source in self._sources.items()}
+        own = {name: value for name, value in ctx.params.items() if name not in self._fields}
+        ctx.params = own | settings
+        return super().invoke(ctx)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options, panel by panel."""
+        shows_all = ctx.meta.get(_SHOWS_ALL, False)
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            if isinstance(param, click.Option) and (shows_all or not param.hidden):
+                panel = param.panel if isinstance(param, PanelOption) else PANELS[-1]
+                panels.setdefault(panel, []).append(param.get_help_record(ctx) or ("", ""))
+        for panel in (name for name in PANELS if name in panels):
+            with formatter.section(panel):
+                formatter.write_dl(panels[panel], col_max=NAMES_WIDTH)
 
 
-def run_config(**options: Any) -> RunConfig:
-    """The command's options as settings."""
-    llm = llm_config(options)
-    encoders = EncoderConfig(
-        rescale_with_baseline=not options["no_baseline"],
-        **{
-            name: options[name]
-            for name in (
-                *("nli", "embedder", "token_encoder", "token_layer"),
-                *("ls_model", "causal_lm", "seq2seq_lm", "device", "dtype", "offline"),
-                *("max_outage_s", "allow_http_key"),
-            )
-        },
-    )
-    names = (
-        "input",
-        "out",
-        "metrics",
-        "tasks",
-        "prompts",
-        "prompts_dir",
-        "granularity",
-        "units",
-        "cache_dir",
-        "seed",
-        "retry_failed",
-        "metric_files",
-    )
-    return RunConfig(
-        llm=llm,
-        encoders=encoders,
-        model_store=not options["no_model_store"],
-        engine=options.get("engine", "local"),
-        address=options.get("address"),
-        **{name: options[name] for name in names},
-    )
+class Group(click.Group):
+    """A family of commands."""
+
+    command_class = Command
 
 
-def llm_config(options: Mapping[str, Any]) -> LLMConfig:
-    """The options of `llm_options` as settings."""
-    names = (
-        "base_url",
-        "rpm",
-        "tpm",
-        "max_concurrency",
-        "timeout_s",
-        "max_outage_s",
-        "max_cost",
-        "max_requests",
-        "max_failures",
-        "input_price",
-        "output_price",
-        "allow_http_key",
-        "cache_namespace",
-    )
-    return LLMConfig(model=options["llm"], **{name: options[name] for name in names})
+def command(
+    name: str | None = None, **settings: SettingsSource | type | str
+) -> Callable[[Callable[..., Any]], Command]:
+    """A command of the first level that is called with these settings."""
+    return click.command(name, cls=Command, settings=settings)

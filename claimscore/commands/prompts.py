@@ -15,23 +15,23 @@ import click
 from claimscore.commands.options import (
     EXIT_OK,
     EXIT_USAGE,
-    FOLDER,
+    Group,
     complete_file,
     json_option,
-    llm_config,
-    llm_options,
+    own_option,
+    setting_option,
 )
-from claimscore.config import TASK_NAMES
+from claimscore.config import TASK_NAMES, LLMConfig, RunConfig
 from claimscore.errors import ConfigError, ParseError
 
 if TYPE_CHECKING:
     from claimscore.pipeline.prompt_trial import Trial
     from claimscore.prompts import Listed, Prompt, Spec
 
-_folder = click.option("--prompts-dir", type=FOLDER, help="Your own folder of prompts.")
+_folder = setting_option(RunConfig, "prompts_dir")
 
 
-@click.group()
+@click.group(cls=Group)
 def prompts() -> None:
     """The prompts and their versions.
 
@@ -43,8 +43,8 @@ def prompts() -> None:
 @_folder
 @json_option
 def prompts_list(prompts_dir: Path | None, as_json: bool) -> int:
-    """Every prompt: version, digest, where it is, which one is the default, what changed."""
-    from claimscore.console.text import print_rows
+    """List every prompt: version, digest, place, the default version, changes."""
+    from claimscore.console.table import print_rows
     from claimscore.prompts import list_prompts
 
     _refuse_no_folder(prompts_dir)
@@ -92,12 +92,12 @@ def _refuse_no_folder(prompts_dir: Path | None) -> None:
 
 
 @prompts.command("show")
-@click.argument("prompt", metavar="PROMPT")
+@click.argument("prompt", metavar="PROMPT", help="TASK, TASK=VERSION, or a file.")
 @_folder
-@click.option("--toml", is_flag=True, help="The prompt file as it is, to be copied and changed.")
+@own_option("--toml", is_flag=True, help="Print the prompt file as it is, to copy and change it.")
 @json_option
 def prompts_show(prompt: str, prompts_dir: Path | None, toml: bool, as_json: bool) -> None:
-    """One prompt as it is sent, with all that it inherits: PROMPT is TASK, TASK=VERSION or FILE."""
+    """Show a prompt as it is sent, with all that it inherits."""
     from claimscore.prompts import Spec
 
     _refuse_no_folder(prompts_dir)
@@ -145,11 +145,12 @@ def _schema_lines(prompt: Prompt) -> list[str]:
 
 
 @prompts.command("diff")
-@click.argument("one", metavar="PROMPT")
-@click.argument("other", metavar="PROMPT")
+@click.argument("one", metavar="PROMPT", help="TASK, TASK=VERSION, or a file.")
+@click.argument("other", metavar="PROMPT", help="The prompt to compare it with.")
 @_folder
-def prompts_diff(one: str, other: str, prompts_dir: Path | None) -> None:
-    """Show the differences of two prompts, as a unified diff of all that is sent."""
+@json_option
+def prompts_diff(one: str, other: str, prompts_dir: Path | None, as_json: bool) -> None:
+    """Show the differences of two prompts, as a unified diff of their requests."""
     from claimscore.prompts import Spec
 
     _refuse_no_folder(prompts_dir)
@@ -163,30 +164,40 @@ def prompts_diff(one: str, other: str, prompts_dir: Path | None) -> None:
             lineterm="",
         )
     )
-    print("\n".join(lines) if lines else f"no difference: both are @{before.digest}")
+    if as_json:
+        print(json.dumps({"digests": [before.digest, after.digest], "diff": lines}))
+    else:
+        print("\n".join(lines) if lines else f"no difference: both are @{before.digest}")
 
 
-@prompts.command("check")
-@click.argument("prompt", metavar="PROMPT")
-@click.argument("source", metavar="[INPUT]", required=False, shell_complete=complete_file)
-@_folder
-@click.option(
-    "--task", type=click.Choice(TASK_NAMES), help="The task that a FILE is for; else its name says."
+@prompts.command("check", settings={"llm": LLMConfig})
+@click.argument("prompt", metavar="PROMPT", help="TASK, TASK=VERSION, or a file.")
+@click.argument(
+    "source",
+    metavar="[INPUT]",
+    required=False,
+    shell_complete=complete_file,
+    help="Records, or the table of a map; the first row is the example.",
 )
-@llm_options
+@own_option(
+    "--task", type=click.Choice(TASK_NAMES), help="Task of a prompt file; default: by its name."
+)
+@_folder
+@setting_option(RunConfig, "cache_dir")
 @json_option
 def prompts_check(
+    llm: LLMConfig,
     prompt: str,
     source: str | None,
     prompts_dir: Path | None,
+    cache_dir: Path | None,
     task: str | None,
     as_json: bool,
-    **options: Any,
 ) -> int:
-    """Try a prompt: what is wrong with it, an example as it is sent, its tokens, one answer.
+    """Try a prompt: its errors, an example as it is sent, its tokens, one answer.
 
-    The example is the first record of INPUT, or one of ours. --llm builtin (the default) sends
-    nothing; a language model is asked once, which it charges for.
+    The example is the first record of INPUT, else a built-in one. With --llm builtin (the default)
+    nothing is sent; another model is asked once, at its price.
     """
     from claimscore.pipeline.plan import problems_for
     from claimscore.pipeline.prompt_trial import try_prompt
@@ -204,11 +215,11 @@ def prompts_check(
     if not problems:
         trial = try_prompt(
             found,
-            llm_config(options),
+            llm,
             task=used_for,
             source=source,
             stdin=sys.stdin.buffer,
-            cache_dir=options["cache_dir"],
+            cache_dir=cache_dir,
         )
     notes = list(_notes(spec, found, path))
     if as_json:
@@ -269,7 +280,7 @@ def _check_lines(
     yield "\n[output schema]"
     yield from _schema_lines(prompt)
     if trial.why_not:
-        yield f"\nnobody was asked: {trial.why_not}"
+        yield f"\nnot sent: {trial.why_not}"
         return
     yield f"\n[answer of {trial.llm}]\n{trial.answer}" if trial.answer else ""
     yield from (f"problem: {failure}" for failure in trial.failures)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from functools import partial
@@ -13,93 +14,41 @@ import click
 from claimscore.commands.options import (
     EXIT_FAILED_RECORDS,
     EXIT_OK,
-    FOLDER,
     RUN_FOLDER,
     RUN_PATH,
-    complete_file,
-    complete_metrics,
-    config_option,
-    encoder_options,
-    engine_options,
+    Command,
+    SettingsSource,
+    command,
+    is_given,
     json_option,
-    llm_options,
-    metric_file_option,
-    names,
     output_options,
-    prompt_choices,
-    run_config,
+    own_option,
+    setting_option,
 )
-from claimscore.config import TASK_NAMES, Runner
+from claimscore.config import RunConfig
 
 #: Seconds between two looks of `status --watch`.
 WATCH_INTERVAL_S = 2.0
 
-METRICS_HELP = "By name; options of a metric follow it, as in summac-zs:op1=min."
 
-
-@click.command()
-@click.argument("input", shell_complete=complete_file)
-@click.option("--out", type=RUN_FOLDER, required=True, help="The run directory.")
-@click.option(
-    "--metrics",
-    default="caspr,ds,bs-inverse",
-    show_default=True,
-    callback=names,
-    shell_complete=complete_metrics,
-    metavar="METRIC,...",
-    help=METRICS_HELP,
-)
-@metric_file_option
-@click.option(
-    "--tasks", callback=names, metavar="TASK,...", help=f"Write tables of {', '.join(TASK_NAMES)}."
-)
-@click.option(
-    "--prompt",
-    "prompts",
-    multiple=True,
-    callback=prompt_choices,
-    metavar="TASK=VERSION|FILE",
-    help="Another prompt for a task.",
-)
-@click.option("--prompts-dir", type=FOLDER, help="Your own folder of prompts.")
-@click.option(
-    "--granularity",
-    type=click.Choice(["sentence", "summary"]),
-    default="sentence",
-    show_default=True,
-    help="One request a sentence, or one a summary.",
-)
-@click.option(
-    "--units",
-    type=click.Choice(["claims", "sentences"]),
-    default="claims",
-    show_default=True,
-    help="What CASPR compares: decomposed claims, or sentences (no LLM asked).",
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the bootstrap.")
-@click.option("--retry-failed", is_flag=True, help="Try failed rows again.")
-@config_option
-@llm_options
-@encoder_options
-@engine_options
+@command(config=RunConfig)
 @output_options
-def run(quiet: bool, as_json: bool, **options: Any) -> int:
-    """Score the records of INPUT (JSONL, Parquet, CSV, or - for JSONL on standard input).
+def run(config: RunConfig, quiet: bool, as_json: bool) -> int:
+    """Score the records of INPUT.
 
-    Run again after anything: it goes on where it stopped.
+    Run the same command again after any stop: it goes on where it stopped.
     """
-    from claimscore.console.beforehand import print_beforehand
+    from claimscore.console.preflight import print_preflight
     from claimscore.console.progress import collecting_less, progress_display
     from claimscore.pipeline.run import run as run_pipeline
 
-    config = run_config(**options)
     silent = quiet or as_json
     unread = config.llm.model == "builtin" and bool(config.prompts)
     with progress_display(silent) as show, collecting_less(show) as tell:
         result = run_pipeline(
             config,
             stdin=sys.stdin.buffer,
-            on_estimate=None if silent else partial(print_beforehand, reads_no_prompt=unread),
+            on_estimate=None if silent else partial(print_preflight, reads_no_prompt=unread),
             on_progress=tell,
         )
     return _finish(result, as_json)
@@ -118,29 +67,17 @@ def _finish(result: Any, as_json: bool) -> int:
     return EXIT_FAILED_RECORDS if result.failed_records else EXIT_OK
 
 
-@click.command()
-@click.argument("directory", type=RUN_FOLDER)
-@click.option(
-    "--metrics",
-    required=True,
-    callback=names,
-    shell_complete=complete_metrics,
-    metavar="METRIC,...",
-    help=METRICS_HELP,
-)
-@metric_file_option
-@engine_options
+@click.command(cls=Command)
+@click.argument("directory", type=RUN_FOLDER, help="Run directory.")
+@setting_option(RunConfig, "metrics", metrics=dataclasses.MISSING)
+@setting_option(RunConfig, "metric_files")
+@setting_option(RunConfig, "engine")
+@setting_option(RunConfig, "address")
 @output_options
 def score(
-    directory: Path | str,
-    metrics: tuple[str, ...],
-    metric_files: tuple[Path, ...],
-    engine: Runner,
-    address: str | None,
-    quiet: bool,
-    as_json: bool,
+    directory: Path | str, metrics: tuple[str, ...], quiet: bool, as_json: bool, **options: Any
 ) -> int:
-    """Add metrics to a run: only the stages that are missing are done."""
+    """Add metrics to a run: only the missing steps are done."""
     from claimscore.console.estimate import print_plan
     from claimscore.console.progress import collecting_less, progress_display
     from claimscore.pipeline.run import score as score_pipeline
@@ -150,24 +87,19 @@ def score(
         result = score_pipeline(
             directory,
             metrics,
-            metric_files=metric_files,
-            engine=engine,
-            address=address,
             on_plan=None if silent else print_plan,
             on_progress=tell,
+            **options,
         )
     return _finish(result, as_json)
 
 
-@click.command()
-@click.argument("path", metavar="DIRECTORY|FILE", type=RUN_PATH)
-@click.option("--watch", is_flag=True, help="Again every two seconds, until it is not at work.")
+@click.command(cls=Command)
+@click.argument("path", metavar="DIR|FILE", type=RUN_PATH, help="Run directory, or file of a map.")
+@own_option("--watch", is_flag=True, help="Show it every two seconds until the work ends.")
 @json_option
 def status(path: Path | str, watch: bool, as_json: bool) -> None:
-    """Show what is done, failed, spent and left of a run or of a map, and when it will end.
-
-    A run is named by its folder, a map by the file that it writes.
-    """
+    """Show how far a run or a map is: done, failed, spent, left, and when it will end."""
     from claimscore.console.status import print_status, watch_status
     from claimscore.pipeline.map import map_status
     from claimscore.pipeline.status import run_status
@@ -185,32 +117,26 @@ def status(path: Path | str, watch: bool, as_json: bool) -> None:
         print_status(state)
 
 
-def _params_of_run() -> list[click.Parameter]:
-    """The options of `run`, of which `--out` may be left out."""
-    given = click.Option(
-        ["--out"], type=RUN_FOLDER, help="A run directory: what is done there counts."
-    )
-    return [given if param.name == "out" else param for param in run.params]
-
-
-@click.command(params=_params_of_run())
-@click.option(
+@command(config=SettingsSource(RunConfig, defaults={"out": Path()}))
+@own_option(
     "--machine-price",
     type=click.FloatRange(min=0),
     metavar="USD",
-    help="Dollars an hour of this machine: what it costs for the time that the run takes.",
+    help="Price of an hour of this machine, for the cost of its time.",
 )
-def estimate(quiet: bool, as_json: bool, machine_price: float | None, **options: Any) -> None:
-    """Requests, tokens, dollars and time of `run INPUT ...` with the same options.
+@json_option
+@click.pass_context
+def estimate(
+    ctx: click.Context, config: RunConfig, machine_price: float | None, as_json: bool
+) -> None:
+    """Estimate requests, tokens, dollars and time of `run INPUT` with the same options.
 
-    Minus what the cache has. Spends nothing, sends nothing.
+    Work that is in the cache, or in the run directory, counts as done. Nothing is sent.
     """
-    from claimscore.console.estimate import print_estimate
-    from claimscore.console.times import machine_usd
+    from claimscore.console.estimate import machine_usd, print_estimate
     from claimscore.pipeline.estimate import estimate_run
 
-    out = options["out"]
-    config = run_config(**{**options, "out": out or Path()})
+    out = config.out if is_given(ctx, "out") else None
     found = estimate_run(config, out=out, stdin=sys.stdin.buffer).to_json()
     found["time"]["machine_usd"] = machine_usd(found["time"], machine_price)
     if as_json:
@@ -219,10 +145,12 @@ def estimate(quiet: bool, as_json: bool, machine_price: float | None, **options:
         print_estimate(found)
 
 
-@click.command()
-@click.argument("directory", type=RUN_FOLDER)
-def report(directory: Path | str) -> None:
-    """Write DIRECTORY/report.html: one file, no network needed."""
+@click.command(cls=Command)
+@click.argument("directory", type=RUN_FOLDER, help="Run directory.")
+@json_option
+def report(directory: Path | str, as_json: bool) -> None:
+    """Write report.html into a run directory: one file that needs no network."""
     from claimscore.report.run_report import write_run_report
 
-    print(write_run_report(directory))
+    page = write_run_report(directory)
+    print(json.dumps({"report": str(page)}) if as_json else page)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from claimscore.console.text import duration, engine_parts
+from claimscore.console.amounts import duration, engine_parts
 
 if TYPE_CHECKING:
     from claimscore.pipeline.map import MapProgress

@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from claimscore.console.text import (
-    counted,
-    dollars,
-    duration,
-    print_facts,
-    servers_text,
-    terminal_width,
-)
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-#: What a table may fill where the output is a file: nothing is broken there.
-FILE_WIDTH = 1_000
+from claimscore.console.amounts import counted, dollars, duration, servers_text
+from claimscore.console.table import print_facts, print_table
 
 Facts = Iterator[tuple[str, str]]
 
@@ -40,19 +28,15 @@ def print_result(summary: Mapping[str, Any], out: str) -> None:
 
 
 def print_metrics(metrics: Mapping[str, Mapping[str, Any]]) -> None:
-    """The table of metrics; two lines each where the terminal is too narrow for it."""
-    from rich.console import Console
-
-    width = terminal_width()
-    width = FILE_WIDTH if width is None else width
-    console = Console(highlight=False, width=width)
-    table = metrics_table(metrics)
-    unbound = console.options.update(max_width=FILE_WIDTH)
-    if console.measure(table, options=unbound).maximum <= width:  # a dumb one's is 80 to rich
-        console.print(table)
-    else:
-        print_facts([fact for name, row in metrics.items() for fact in _narrow(name, row)])
-        print()
+    """Mean, 95 % interval and counts of each metric, then why values are missing; `n` and `null`
+    are all records."""
+    print_table(
+        ("metric", "mean", "95 % interval", "n", "null"),
+        [
+            (name, _mean(row), _interval(row), f"{row['n']:,}", f"{row['null']:,}")
+            for name, row in metrics.items()
+        ],
+    )
     reasons = [
         (name, f"{count:,} without a value: {why}")
         for name, row in metrics.items()
@@ -61,27 +45,6 @@ def print_metrics(metrics: Mapping[str, Mapping[str, Any]]) -> None:
     if reasons:
         print_facts(reasons)
         print()
-
-
-def metrics_table(metrics: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Mean, 95 % interval and counts of each metric; `n` and `null` are all records."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("metric", no_wrap=True)
-    for column in ("mean", "95 % interval", "n", "null"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for name, row in metrics.items():
-        table.add_row(name, _mean(row), _interval(row), f"{row['n']:,}", f"{row['null']:,}")
-    return table
-
-
-def _narrow(name: str, row: Mapping[str, Any]) -> Facts:
-    yield name, _mean(row)
-    if row["mean"] is not None:
-        yield "", _interval(row)
-    yield "", f"n {row['n']:,}, null {row['null']:,}"
 
 
 def _mean(row: Mapping[str, Any]) -> str:

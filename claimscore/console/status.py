@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from claimscore.console.amounts import dollars, duration, engine_parts
 from claimscore.console.result import print_metrics
-from claimscore.console.text import dollars, duration, engine_parts, print_facts
+from claimscore.console.table import print_facts
 
 Facts = Iterator[tuple[str, str]]
 

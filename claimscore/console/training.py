@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from claimscore.console.progress import plain_lines
-from claimscore.console.text import print_rows
+from claimscore.console.table import print_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,6 +26,7 @@ from claimscore.evaluation.caspr_texts import (
 )
 from claimscore.evaluation.published import CASPR_MEANS, CASPR_RHO, CASPR_SOURCE
 from claimscore.evaluation.result import EvaluationResult, Row, Section, fixed
+from claimscore.option import nested, option
 from claimscore.pipeline.plan import load_metrics, required_columns
 from claimscore.pipeline.run import OnProgress, RunResult, run
 from claimscore.stats.bootstrap import mean_interval, percentile_bounds
@@ -72,10 +73,16 @@ _PUBLISHED_COLOUR = "#D55E00"
 class CasprConfig:
     """`run` has the input, the folder, the metrics and all that the engine is asked with."""
 
-    run: RunConfig
-    paraphrase: Granularity = "sentence"
-    drop_missing: bool = False
-    samples: int = 10_000
+    run: RunConfig = nested(RunConfig, without=("tasks",))
+    paraphrase: Granularity = option(
+        "sentence",
+        panel="Language model",
+        help="Text that one paraphrase is asked for, where a record has none.",
+    )
+    drop_missing: bool = option(
+        False, panel="Metrics", help="Leave out pairs whose texts cannot be made."
+    )
+    samples: int = option(10_000, panel="Metrics", help="Number of bootstrap samples.")
 
     def __post_init__(self) -> None:
         if self.samples < 2:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.ratings_table import ID, Grid, Table, grid, joined, read_table
 from claimscore.evaluation.result import EvaluationResult, Row, Section, fixed
+from claimscore.option import argument, option
 from claimscore.stats.bootstrap import paired_p_value, percentile_bounds
 from claimscore.stats.correlation import (
     LEVELS,
@@ -58,23 +59,47 @@ class CorrelateConfig:
     The ratings are columns of `ratings_file`, joined by `id`, where one is named.
     """
 
-    table: str
-    scores: tuple[str, ...]
-    ratings: tuple[str, ...]
-    case: str | None = None
-    system: str = "system"
-    levels: tuple[Level, ...] = ()
-    methods: tuple[Method, ...] = ("kendall",)
-    compare: bool = False
-    drop_missing: bool = False
-    samples: int = 1000
-    seed: int = 0
-    ratings_file: str | None = None
+    table: str = argument(help="Scores, a row a summary: JSONL, CSV, Parquet, or a run directory.")
+    scores: tuple[str, ...] = option(
+        panel="Essential", help="Columns with scores, or metrics of the run."
+    )
+    ratings: tuple[str, ...] = option(
+        panel="Essential", help="Columns with ratings, or dimensions of `ratings`."
+    )
+    case: str | None = option(
+        None,
+        metavar="COLUMN",
+        panel="Data",
+        help="Column of the summarised text; every level but pooled needs it.",
+    )
+    system: str = option(
+        "system", metavar="COLUMN", panel="Data", help="Column of the summarising system."
+    )
+    levels: tuple[Level, ...] = option(
+        (),
+        choices=LEVELS,
+        help="Levels: system, summary, pooled; default: the first two with --case, else pooled.",
+    )
+    methods: tuple[Method, ...] = option(
+        ("kendall",),
+        name="coefficients",
+        choices=METHODS,
+        help="Correlation coefficients: kendall (tau-b), spearman, pearson.",
+    )
+    compare: bool = option(False, help="Test every two scores against each other.")
+    drop_missing: bool = option(
+        False, panel="Data", help="Leave out rows with a missing value, and count them."
+    )
+    samples: int = option(1000, help="Number of bootstrap samples.")
+    seed: int = option(0, help="Seed of the bootstrap.")
+    ratings_file: str | None = option(
+        None, metavar="FILE", panel="Data", help="File with the ratings, joined by id."
+    )
 
     def __post_init__(self) -> None:
         for what, names, known in (
-            ("--level", self.levels, LEVELS),
-            ("--metric", self.methods, METHODS),
+            ("--levels", self.levels, LEVELS),
+            ("--coefficients", self.methods, METHODS),
         ):
             for name in names:
                 if name not in known:
@@ -86,7 +111,7 @@ class CorrelateConfig:
         if self.case is None and set(self.levels) - {"pooled"}:
             raise ConfigError(
                 "the levels system and summary need to know which rows belong to one case: "
-                "name its column with --case (or ask for --level pooled)"
+                "name its column with --case (or ask for --levels pooled)"
             )
 
     @property
@@ -240,7 +265,7 @@ def _check_size(found: Grid, table: Table, config: CorrelateConfig) -> None:
     if set(config.chosen_levels) - {"pooled"} and n_systems < MIN_SYSTEMS:
         raise InputError(
             f"{table.name}: {n_systems} systems in column {config.system}; correlations over "
-            f"systems need at least {MIN_SYSTEMS} (or ask for --level pooled)"
+            f"systems need at least {MIN_SYSTEMS} (or ask for --levels pooled)"
         )
 
 

@@ -18,9 +18,10 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import stats
 
-from claimscore.config import EncoderConfig
+from claimscore.config import NLI_OPTIONS, EncoderConfig
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.result import EvaluationResult, Row, Section, fixed, percent
+from claimscore.option import argument, nested, option
 from claimscore.pipeline.encoders import load_pair_classifier
 from claimscore.pipeline.encoders.protocols import (
     LABEL_NAMES,
@@ -93,16 +94,40 @@ class NLIConfig:
     on the other; `split_by` is the column whose values are drawn into halves with `split_seed`.
     """
 
-    tables: tuple[str, ...]
-    encoders: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
-    premise: str = "premise"
-    hypothesis: str = "hypothesis"
-    label: str = "label"
-    group: str | None = None
-    fit_temperature: str | None = None
-    split_by: str | None = None
-    split_seed: int = 0
-    drop_missing: bool = False
+    tables: tuple[str, ...] = argument(
+        help="Labelled pairs, each table a set: JSONL, CSV or Parquet."
+    )
+    encoders: EncoderConfig = nested(EncoderConfig, only=NLI_OPTIONS)
+    premise: str = option("premise", metavar="COLUMN", panel="Data", help="Column of the premises.")
+    hypothesis: str = option(
+        "hypothesis", metavar="COLUMN", panel="Data", help="Column of the hypotheses."
+    )
+    label: str = option(
+        "label",
+        metavar="COLUMN",
+        panel="Data",
+        help="Column of the labels: entailment, neutral or contradiction.",
+    )
+    group: str | None = option(
+        None,
+        name="by",
+        metavar="COLUMN",
+        panel="Data",
+        help="Measure also by the values of a column.",
+    )
+    fit_temperature: str | None = option(
+        None, metavar="FILE", help="Fit one temperature on the pairs of this table."
+    )
+    split_by: str | None = option(
+        None,
+        metavar="COLUMN",
+        panel="Data",
+        help="Fit it on half of each set and measure the other; a column's values are drawn.",
+    )
+    split_seed: int = option(0, panel="Data", help="Seed of the halves of --split-by.")
+    drop_missing: bool = option(
+        False, panel="Data", help="Leave out rows without a text or a label, and count them."
+    )
 
     def __post_init__(self) -> None:
         if not self.tables:

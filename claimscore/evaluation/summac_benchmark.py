@@ -26,6 +26,7 @@ from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.published import OVERALL, SUMMAC_SOURCE, SUMMAC_TEST, summac_figure
 from claimscore.evaluation.ratings_table import Table, read_table
 from claimscore.evaluation.result import EvaluationResult, Row, Section, percent
+from claimscore.option import argument, option
 from claimscore.records.columns import in_first_half
 from claimscore.stats.bootstrap import WeightedMeasure, percentile_bounds, resamples, subsets
 from claimscore.stats.classification import (
@@ -68,15 +69,34 @@ class BenchmarkSettings:
     threshold and the one that is scored; or `EVEN`.
     """
 
-    dataset: str = "dataset"
-    split: str | None = None
-    label: str = "label"
-    split_by: str | None = None
-    split_seed: int = 0
-    protocol: Protocol = "paper"
-    drop_missing: bool = False
-    samples: int = 10_000
-    seed: int = 0
+    dataset: str = option(
+        "dataset", metavar="COLUMN", panel="Data", help="Column with the name of the data set."
+    )
+    split: str | None = option(
+        None,
+        metavar="COLUMN",
+        panel="Data",
+        help="Column that says val or test; default: split, else cut.",
+    )
+    label: str = option(
+        "label", metavar="COLUMN", panel="Data", help="Column of the labels; 1 is consistent."
+    )
+    split_by: str | None = option(
+        None,
+        metavar="COLUMN|even",
+        panel="Data",
+        help="Draw the values of a column into two halves, as val and test, where there is one "
+        "split only; even: the even rows are val.",
+    )
+    split_seed: int = option(0, panel="Data", help="Seed of the halves of --split-by.")
+    protocol: Protocol = option(
+        "paper", help="Rows that pick the threshold: val (paper), or the scored ones (notebook)."
+    )
+    drop_missing: bool = option(
+        False, panel="Data", help="Leave out rows with a missing value, and count them."
+    )
+    samples: int = option(10_000, help="Number of bootstrap samples.")
+    seed: int = option(0, help="Seed of the bootstrap.")
 
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
@@ -96,8 +116,12 @@ class BenchmarkSettings:
 class SummacConfig(BenchmarkSettings):
     """The tables, the scores to evaluate, and the settings of the benchmark."""
 
-    tables: tuple[str, ...]
-    scores: tuple[str, ...]
+    tables: tuple[str, ...] = argument(
+        help="Labelled scores: JSONL, CSV, Parquet, or run directories."
+    )
+    scores: tuple[str, ...] = option(
+        panel="Essential", help="Columns with scores, or metrics of the runs."
+    )
 
     def __post_init__(self) -> None:
         if not self.scores:

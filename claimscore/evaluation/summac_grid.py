@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from claimscore.blocks import GRANULARITIES
-from claimscore.config import EncoderConfig, RunConfig
+from claimscore.blocks import GRANULARITIES, KEEP, SPLITTERS
+from claimscore.config import NLI_OPTIONS, EncoderConfig, RunConfig
 from claimscore.errors import ConfigError
 from claimscore.evaluation.ratings_table import read_table
 from claimscore.evaluation.result import EvaluationResult, Section
@@ -31,6 +31,7 @@ from claimscore.evaluation.summac_benchmark import (
 from claimscore.metrics import load_metric
 from claimscore.metrics.base import Metric
 from claimscore.metrics.summac.zero_shot import OPERATORS
+from claimscore.option import argument, like, nested, option
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.run import run
 
@@ -53,15 +54,31 @@ SPEED_SCHEMA: dict[str, pl.DataType] = {
 class GridConfig(BenchmarkSettings):
     """The grid, its data and its model."""
 
-    tables: tuple[str, ...]
-    out: Path
-    document_blocks: tuple[str, ...] = PAPER_GRANULARITIES
-    summary_blocks: tuple[str, ...] = PAPER_GRANULARITIES
-    variant: str = "paper"
-    splitter: str = "rules"
-    blocks: str = "code"
-    encoders: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
-    samples: int = dataclasses.field(default=1000, kw_only=True)
+    tables: tuple[str, ...] = argument(
+        help="Labelled records with source and summary: JSONL, CSV or Parquet."
+    )
+    out: Path = option(
+        kind="folder", short="o", panel="Essential", help="Folder of the runs and the results."
+    )
+    document_blocks: tuple[str, ...] = option(
+        PAPER_GRANULARITIES, help="Granularities of the documents to compare."
+    )
+    summary_blocks: tuple[str, ...] = option(
+        PAPER_GRANULARITIES, help="Granularities of the summaries to compare."
+    )
+    variant: str = option(
+        "paper",
+        choices=("paper", "code", "contradiction"),
+        help="Score of a pair of blocks, as metric summac-zs has it.",
+    )
+    splitter: str = option("rules", choices=SPLITTERS, help="Method that finds sentences.")
+    blocks: str = option(
+        "code",
+        choices=KEEP,
+        help="Blocks to keep: all, or those that the published program keeps.",
+    )
+    encoders: EncoderConfig = nested(EncoderConfig, only=NLI_OPTIONS)
+    samples: int = like(BenchmarkSettings, "samples", default=1000, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

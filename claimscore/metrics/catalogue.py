@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import difflib
 import functools
 import hashlib
 import importlib
@@ -115,7 +116,10 @@ class Catalogue:
         if not installed:
             if name in self._offers:
                 return self._offers[name]
-            raise ConfigError(f"unknown metric {name}; known metrics: {', '.join(self.names())}")
+            near = difflib.get_close_matches(name, self.names(), 1)
+            meant = f"is {near[0]} meant? " if near else ""
+            known = ", ".join(self.names())
+            raise ConfigError(f"unknown metric {name}; {meant}known metrics: {known}")
         places = [f"the package {_package(point)}" for point in installed]
         if name in self._offers:
             places.append(self._offers[name].where)

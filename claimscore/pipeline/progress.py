@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import threading
 import time
 from collections import deque
@@ -24,6 +25,8 @@ REPORT_INTERVAL_S = 0.2
 
 #: Seconds between two notes for `claimscore status` in another terminal.
 NOTE_INTERVAL_S = 1.0
+
+logger = logging.getLogger(__name__)
 
 #: The time over which a pace is measured: long enough to be steady, short enough to notice a
 #: pause or another limit.
@@ -128,6 +131,7 @@ class Progress:
             work = self.passes.setdefault(step, PassDone())
             work.records += records
             work.seconds += seconds
+        logger.debug("models: %s of %d records in %.2f s", step, records, seconds)
 
     def add_chunk(self, chunk: int) -> None:
         """A chunk that all its model passes have gone through."""
@@ -202,12 +206,14 @@ class ProgressReporter(Generic[P]):
     def phase(self, name: str, directory: RunDirectory) -> None:
         """Begin a phase of the work: `reading`, `running` and so on."""
         self.progress.phase = name
+        logger.info("phase: %s", name)
         directory.write_note(self.progress.snapshot())
         self._report()
 
     def notice(self, text: str) -> None:
         """Show people a fact that they should know now."""
         self.progress.notice = text
+        logger.info("%s", text)
         self._report()
 
     def event_listener(self, directory: RunDirectory) -> Callable[..., None]:
@@ -215,6 +221,7 @@ class ProgressReporter(Generic[P]):
 
         def on_event(kind: str, **fields: object) -> None:
             directory.event(kind, **fields)
+            logger.info("%s%s", kind, "".join(f", {name}: {fields[name]}" for name in fields))
             if "notice" in fields:
                 self.progress.notice = str(fields["notice"])
 
@@ -242,7 +249,9 @@ class ProgressReporter(Generic[P]):
             yield
         except BaseException as exc:
             with contextlib.suppress(ClaimscoreError):  # the reason to stop is the news
-                directory.event("stopped", reason=f"{type(exc).__name__}: {exc}", **spent())
+                reason = f"{type(exc).__name__}: {exc}"
+                logger.info("stopped: %s", reason)
+                directory.event("stopped", reason=reason, **spent())
             raise
         finally:
             self.end(directory)

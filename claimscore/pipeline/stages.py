@@ -10,6 +10,7 @@ stands in the run directory's manifest, so running again is resuming.
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import threading
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,8 @@ from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.spending import open_ledger
 from claimscore.pipeline.supervision import supervised
 from claimscore.runs import RunDirectory
+
+logger = logging.getLogger(__name__)
 
 
 def missing_roles(plan: Plan, todo: Sequence[ChunkTodo]) -> list[str]:
@@ -169,6 +172,7 @@ class Stages:
                     on_asked=task_status.started,
                 )
                 self._progress.llm_chunks_done += 1
+                logger.debug("language model: chunk %d is done", item.chunk)
             else:
                 task_status.started()
             if item.needs_models:

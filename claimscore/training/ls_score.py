@@ -16,21 +16,20 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from claimscore.errors import ConfigError, InputError
+from claimscore.errors import InputError
 from claimscore.pipeline.encoders.batching import longest_first, next_batch, pad
 from claimscore.pipeline.encoders.devices import resolve_device
 from claimscore.pipeline.encoders.loading import EMBEDDED, LoadedModel
 from claimscore.pipeline.encoders.ls_checkpoint import (
     HERE,
     Head,
-    HeadKind,
     LinearHead,
     LinguisticHead,
     LSSettings,
@@ -50,7 +49,6 @@ from claimscore.training.loop import (
 )
 from claimscore.training.ls_candidates import (
     LINGUISTIC,
-    NEGATIVES,
     SEMANTIC,
     CandidateMaker,
     Candidates,
@@ -58,66 +56,12 @@ from claimscore.training.ls_candidates import (
     draw_records,
     read_pairs,
 )
-from claimscore.training.training_tables import TextColumns
+from claimscore.training.recipes import LSTrainingConfig
 
 Loss = Literal["paper", "code", "code-unpadded"]
-LOSSES: tuple[Loss, ...] = get_args(Loss)
 
 #: Token positions, padded ones included, that go through the backbone together in training.
 GROUP_TOKENS = 1024
-
-
-@dataclass(frozen=True)
-class LSTrainingConfig:
-    """Everything that determines a checkpoint, and where things lie.
-
-    ``loss``: `paper` is one hinge on LS for every negative; `code` the published program's hinges
-    on L (deleted, disordered) and on S (deleted, added), with L over all ``max_tokens`` positions
-    of the padded summary; `code-unpadded` the same over the summary's own tokens. ``trained`` is
-    `all`, or `head` to leave the backbone as it is. ``train_tokens`` cuts texts in training alone.
-    """
-
-    tables: tuple[str, ...]
-    out: Path
-    columns: TextColumns = field(default_factory=TextColumns)
-    backbone: str = EMBEDDED
-    head: HeadKind = "ls"
-    loss: Loss = "paper"
-    negatives: tuple[str, ...] = NEGATIVES
-    trained: Literal["all", "head"] = "all"
-    epochs: int = 3
-    patience: int = 3
-    lr: float = 2e-5
-    head_lr: float = 1e-3
-    weight_decay: float = 0.0
-    dropout: float = 0.1
-    batch_size: int = 4
-    max_records: int = 800
-    validation: float = 0.1
-    max_tokens: int = 512
-    train_tokens: int = 128
-    seed: int = 40
-    device: str = "auto"
-    offline: bool = False
-
-    def __post_init__(self) -> None:
-        unknown = [name for name in self.negatives if name not in NEGATIVES]
-        if unknown or not self.negatives:
-            raise ConfigError(f"unknown negative {unknown}; known: {', '.join(NEGATIVES)}")
-        if self.out.resolve() == Path(self.backbone).expanduser().resolve():
-            raise ConfigError(f"{self.out} holds the backbone; name another --out")
-        if self.loss not in LOSSES:
-            raise ConfigError(f"the loss is one of {', '.join(LOSSES)}, not {self.loss!r}")
-        if min(self.batch_size, self.patience) < 1 or self.epochs < 0 or self.max_records < 2:
-            raise ConfigError("batch_size and patience are at least 1, max_records 2, epochs 0")
-        if not 0 < self.validation < 1 or not 0 <= self.dropout < 1:
-            raise ConfigError("validation and dropout are shares, between 0 and 1")
-
-    def recipe(self) -> dict[str, Any]:
-        """The settings that determine the result, without paths, for the checkpoint."""
-        paths = ("tables", "out", "columns", "backbone", "device", "offline")
-        values = dataclasses.asdict(self)
-        return {name: value for name, value in values.items() if name not in paths}
 
 
 class KindShares(NamedTuple):

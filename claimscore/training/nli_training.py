@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +33,6 @@ from claimscore.pipeline.encoders.embedded import (
     ID2LABEL,
     EmbeddedNLI,
     apply_adapter,
-    file_sha256,
     find_backbone,
     load_backbone,
     load_embedded_nli,
@@ -61,79 +59,14 @@ from claimscore.training.nli_examples import (
     tokenize,
     training_files,
 )
+from claimscore.training.recipes import FIRST_WEIGHTS, NLITrainingConfig
 
 FIRST_PHASE = 192 / 282  # the first phase's share of the samples
-FIRST_WEIGHTS = (
-    ("joci_", 0.0),
-    ("mpe_", 0.0),
-    ("synthetic_review", 0.6),
-    ("help_", 2.0),
-    ("monli_", 3.0),
-    ("fw_negation", 2.0),
-)
 SECOND_WEIGHTS = tuple(dict(FIRST_WEIGHTS, synthetic_review=0.4, help_=1.5).items())
 
 #: The sets that the temperature is fitted on, and the length of the texts there.
 CALIBRATION_SETS = ("dev_snli", "dev_mnli_matched")
 MAX_LENGTH = 256
-
-
-@dataclass(frozen=True)
-class NLITrainingConfig:
-    """Everything that determines an adapter, and where things lie.
-
-    ``data`` are Parquet files, or folders whose ``train*.parquet`` are taken. A source weight of
-    2.0 shows that source's pairs twice a pass, 0.5 every other pass; names are prefixes of the
-    ``source`` column, the first match counts, others weigh 1, and 0 leaves a source out.
-
-    The learning rate falls slowly, as if to reach 0 at ``horizon`` samples, and over the last
-    ``cooldown`` share of ``samples`` straight to 0. ``start`` is an adapter to go on from: a second
-    phase of training. ``monotone_pairs`` of the rule-made kind (``training/monotone.py``) are added
-    to the data.
-    """
-
-    data: tuple[Path, ...]
-    out: Path
-    backbone: Path | None = None
-    start: Path | None = None
-    monotone_pairs: int = 0
-    samples: int = 282_000
-    horizon: int = 360_000
-    seed: int = 0
-    batch_size: int = 64
-    max_length: int = 128
-    encoder_lr: float = 1.5e-4
-    head_lr: float = 1e-3
-    weight_decay: float = 0.01
-    warmup: float = 0.05
-    cooldown: float = 0.3
-    dropout: float = 0.1
-    frozen_layers: int = 1
-    bf16: bool = True
-    checkpoint_every: int = 500
-    source_weights: tuple[tuple[str, float], ...] = FIRST_WEIGHTS
-
-    def __post_init__(self) -> None:
-        if min(self.samples, self.batch_size, self.checkpoint_every) < 1:
-            raise ConfigError("samples, batch_size and checkpoint_every must be positive")
-        if not (0.0 <= self.warmup < 1.0 and 0.0 <= self.cooldown <= 1.0):
-            raise ConfigError("warmup and cooldown are shares of the steps, at most 1")
-
-    @property
-    def steps(self) -> int:
-        """Number of optimiser steps."""
-        return math.ceil(self.samples / self.batch_size)
-
-    @property
-    def horizon_steps(self) -> int:
-        """Number of steps that the slow part of the learning rate is laid out for."""
-        return max(self.steps, math.ceil(self.horizon / self.batch_size))
-
-    def recipe(self) -> dict[str, object]:
-        """Return the settings that determine the result, without paths, for the adapter file."""
-        paths = {"data", "out", "backbone", "start", "checkpoint_every"}
-        settings = {name: value for name, value in asdict(self).items() if name not in paths}
-        return settings | {"start_sha256": file_sha256(self.start) if self.start else None}
 
 
 def two_phases(config: NLITrainingConfig) -> tuple[NLITrainingConfig, NLITrainingConfig]:

@@ -19,14 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from claimscore.blocks import GRANULARITIES, KEEP, SPLITTERS
-from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError, InputError
 from claimscore.metrics.summac.convolution import (
-    AGGREGATES,
     CODE_SENTENCES,
-    LABEL_SETS,
-    VARIANTS,
     bin_edges,
 )
 from claimscore.metrics.summac.pair_matrices import cut_pass
@@ -34,9 +29,7 @@ from claimscore.metrics.summac.weights import ConvWeights, as_weights
 from claimscore.pipeline.encoders import load_pair_classifier
 from claimscore.pipeline.encoders.protocols import PairClassifier
 from claimscore.training.labelled_records import (
-    LABELLED,
     ConvExample,
-    FirstHalf,
     LabelledRecords,
     are_runs,
     examples,
@@ -46,76 +39,9 @@ from claimscore.training.labelled_records import (
     read_runs,
 )
 from claimscore.training.loop import OnTraining, TrainingProgress, silent, take_step
-from claimscore.training.training_tables import TextColumns
+from claimscore.training.recipes import SummaCTrainingConfig
 
 WEIGHTS_FILE = "summac_conv.safetensors"
-
-
-@dataclasses.dataclass(frozen=True)
-class SummaCTrainingConfig:
-    """Settings that determine the weights, and paths.
-
-    `tables` and `validation` are files or globs, or run directories, whose NLI is taken as it is.
-    `split_by` is the column that `evaluate summac` draws into halves with `split_seed`: only the
-    rows of `tables` that pick its threshold are trained on. Without `validation`, `holdout` of them
-    is held out. The epoch with the lowest cross-entropy there is kept, the last where nothing is
-    held out. `make_negatives` adds a rule-made inconsistent summary for each consistent one of
-    `tables`.
-    """
-
-    tables: tuple[str, ...]
-    out: Path
-    validation: tuple[str, ...] = ()
-    columns: TextColumns = LABELLED
-    split_by: str | None = None
-    split_seed: int = 0
-    make_negatives: bool = False
-    granularity: str = "sentence"
-    splitter: str = "rules"
-    blocks: str = "code"
-    bins: str = "even50"
-    labels: str = "e"
-    aggregate: str = "mean"
-    variant: str = "code"
-    epochs: int = 20
-    batch_size: int = 32
-    learning_rate: float = 1e-2
-    holdout: float = 0.1
-    seed: int = 0
-    encoders: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
-
-    def __post_init__(self) -> None:
-        for side in self.granularity.split("-", 1):
-            _one_of("granularity", side, GRANULARITIES)
-        _one_of("splitter", self.splitter, SPLITTERS)
-        _one_of("blocks", self.blocks, KEEP)
-        _one_of("labels", self.labels, LABEL_SETS)
-        _one_of("aggregate", self.aggregate, AGGREGATES)
-        _one_of("variant", self.variant, VARIANTS)
-        if min(self.epochs, self.batch_size) < 1 or not self.learning_rate > 0:
-            raise ConfigError("--epochs, --batch-size and --learning-rate must be above zero")
-        if not 0 <= self.holdout < 1:
-            raise ConfigError(f"--holdout is a share below 1, not {self.holdout}")
-        if self.split_by == "even":
-            raise ConfigError("--split-by names a column here; even rows are for evaluate only")
-        try:
-            bin_edges(self.bins)
-        except ValueError as exc:
-            raise ConfigError(f"--{exc}") from None
-
-    def settings(self) -> dict[str, str]:
-        """Settings that a metric must share with the training."""
-        names = ("granularity", "splitter", "blocks", "bins", "labels", "aggregate", "variant")
-        return {name: getattr(self, name) for name in names}
-
-    @property
-    def half(self) -> FirstHalf | None:
-        return None if self.split_by is None else FirstHalf(self.split_by, self.split_seed)
-
-
-def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ConfigError(f"--{name} is one of {', '.join(known)}, not {value}")
 
 
 @dataclasses.dataclass(frozen=True)

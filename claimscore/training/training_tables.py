@@ -33,6 +33,6 @@ def read_rows(
                     if column not in record:
                         raise InputError(
                             f"{where}: no column {column}; the row has: {', '.join(record)}; name "
-                            "others with --document-column, --summary-column or --label-column"
+                            "others with --document, --summary or --label"
                         )
                 yield where, record

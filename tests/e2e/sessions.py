@@ -257,7 +257,7 @@ def _after_runs(session: Session) -> None:
     out = folder / "differences.parquet"
     few = ("--samples", 100)
     session.call("compare", "compare", run, other, "--quiet", *few, *files, out=out)
-    silent = ("--json", "-")
+    silent = ("--json",)
     with contextlib.redirect_stderr(io.StringIO()):
         session.call("compare json", "compare", run, other, *few, *silent)
     session.call("metrics list", "metrics", "list", "--json")
@@ -466,7 +466,7 @@ def _trainings(session: Session) -> None:
     pairs = pl.DataFrame(_labelled_pairs(12)).with_columns(source=pl.lit("made"))
     pairs.write_parquet(data / "train.parquet")
     pairs.write_parquet(data / "dev_made.parquet")
-    nli = ("train", "nli", "--data", data, "--out", folder / "adapter.safetensors", "--samples", 4)
+    nli = ("train", "nli", "--data", data, "--out", folder / "adapter.safetensors", "--pairs", 4)
     session.call("train nli", *nli, "--json", "--quiet")
 
 

@@ -89,7 +89,12 @@ def commands(group: click.Command, path: tuple[str, ...] = ()) -> dict[str, dict
         for name in sorted(group.commands):
             found |= commands(group.commands[name], (*path, name))
         return found
-    return {" ".join(path): {_title(param): _parameter(param) for param in group.params}}
+    params = group.get_params(click.Context(group))
+    return {
+        " ".join(path): {
+            _title(param): _parameter(param) for param in params if "--help" not in param.opts
+        }
+    }
 
 
 def _title(param: click.Parameter) -> str:

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from pathlib import Path
 from typing import Any
 
@@ -139,3 +140,19 @@ def test_a_prompt_for_a_task_is_named_once(capsys: Any) -> None:
     prompts = ("--prompt", "decompose=v1", "--prompt", "decompose=v2")
     assert main(["run", "pairs.jsonl", "--out", "run", *prompts]) == 2
     assert "decompose is given twice: v1 and v2" in capsys.readouterr().err
+
+
+def test_help_comes_soon_and_imports_little() -> None:
+    """Neither polars nor torch is loaded for it."""
+    code = (
+        "import sys; from claimscore.cli import main; main(['--help'])\n"
+        "heavy = {'polars', 'numpy', 'torch', 'rich', 'pydantic', 'anyio'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    spent = []
+    for _ in range(3):
+        begun = time.perf_counter()
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        spent.append(time.perf_counter() - begun)
+        assert done.returncode == 0, done.stderr
+    assert min(spent) < 1.0  # 0.15 s where nothing else is at work

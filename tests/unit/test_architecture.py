@@ -11,7 +11,7 @@ from pathlib import Path
 import claimscore
 
 PACKAGE = Path(claimscore.__file__).parent
-BASE = {"errors", "types", "config", "tables", "atomic", "file_lock", "__init__"}
+BASE = {"errors", "types", "config", "option", "tables", "atomic", "file_lock", "__init__"}
 
 #: For each part (longest matching prefix), the parts it may import besides itself.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -19,7 +19,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
     "errors": set(),
     "types": {"errors"},
-    "config": {"errors", "types"},
+    "config": {"errors", "types", "option"},
+    "option": set(),
     "tables": {"errors", "types"},
     "atomic": {"errors"},
     "file_lock": set(),
@@ -54,7 +55,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evaluation": BASE | {"metrics", "stats", "records", "runs"},
     "evaluation.compare": BASE
     | {"blocks", "evaluation", "metrics", "stats", "runs", "pipeline.encoders"},
-    "evaluation.commands": BASE | {"evaluation", "report.evaluation"},  # each writes a page
     "evaluation.caspr_texts": BASE  # it makes texts by runs
     | {"records", "runs", "pipeline", "pipeline.llm"},
     "evaluation.caspr_experiment": BASE  # it scores texts by a run
@@ -85,7 +85,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     }
     | {"evaluation", "evaluation.caspr_experiment", "evaluation.factsim_examples"}
     | {"evaluation.compare", "evaluation.nli_benchmark", "evaluation.summac_grid", "metrics"}
-    | {"evaluation.commands", "report.evaluation"},
+    | {"evaluation.correlations", "report.evaluation"},
     "cli": {"__init__", "errors", "commands"},
 }
 
@@ -124,7 +124,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "jinja2": ("report.html_page",),
     "ray": ("pipeline.ray",),
     "rich": ("console", "evaluation.display", "evaluation.compare.display"),
-    "click": ("cli", "commands", "evaluation.commands"),
+    "click": ("cli", "commands"),
     "pydantic": ("prompts.output", "evaluation.factsim_examples"),
     "asyncio": (),
     "pickle": (),

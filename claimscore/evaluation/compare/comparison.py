@@ -45,6 +45,7 @@ from claimscore.evaluation.compare.run_differences import (
     paired_scores,
     setting_differences,
 )
+from claimscore.option import argument, option
 from claimscore.pipeline.encoders.protocols import Embedder
 from claimscore.runs import retry_if_compacted
 
@@ -60,13 +61,25 @@ OnTexts = Callable[[int, int], None]
 class CompareConfig:
     """Settings; no `metrics` are all that both have. `runs` are folders or files."""
 
-    runs: tuple[str, ...]
-    metrics: tuple[str, ...] = ()
-    by: str | None = None
-    top: int = 5
-    samples: int = 10_000
-    seed: int = 0
-    threshold: float | None = None
+    runs: tuple[str, ...] = argument(
+        metavar="BASELINE RUN...", help="Run directories, or their scores.parquet."
+    )
+    metrics: tuple[str, ...] = option(
+        (),
+        kind="metrics",
+        short="m",
+        help="Metrics with commas between; default: all that the runs share.",
+    )
+    by: str | None = option(
+        None, metavar="COLUMN", help="Compare also by the values of a column of the records."
+    )
+    top: int = option(5, help="Number of records to show of each metric.")
+    samples: int = option(10_000, help="Number of bootstrap samples.")
+    seed: int = option(0, help="Seed of the bootstrap.")
+    threshold: float | None = option(
+        None,
+        help="Least similarity of reworded claims; default: 0.5, and 0.75 with --embedder.",
+    )
 
     def __post_init__(self) -> None:
         if len(self.runs) < 2:

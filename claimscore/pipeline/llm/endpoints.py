@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import math
 import time
 from collections.abc import Callable, Sequence, Set
@@ -37,6 +38,8 @@ from claimscore.types import Completion, Request
 
 #: Is told of rare events: a kind and fields, for the events of a run.
 OnEvent = Callable[..., None]
+
+logger = logging.getLogger(__name__)
 
 #: An attempt that timed out was long, and may be billed: it counts as two.
 TIMEOUT_COUNTS = 2
@@ -278,6 +281,7 @@ class Endpoint:
         """
         stats, breaker = self.dispatcher.stats, self.breaker
         attempts.avoid.add(self)
+        logger.debug("request %s failed: %s: %s", key, error.kind, error)
         stats.last_error = str(error)
         if error.kind not in stats.retries:
             self._on_event("first retry", error_kind=error.kind, error=str(error))

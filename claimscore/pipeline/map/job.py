@@ -16,8 +16,9 @@ import polars as pl
 from anyio import lowlevel
 
 from claimscore import __version__
-from claimscore.config import LLMConfig
+from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError
+from claimscore.option import argument, like, option
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.llm.budget.ledger import Ledger
 from claimscore.pipeline.llm.engine import Engine
@@ -49,14 +50,26 @@ class MapConfig:
     `chunk_rows`; the bytes of the result depend on it.
     """
 
-    input: str | Path | pl.DataFrame = dataclasses.field(repr=False)
-    prompt: str | Path | Prompt
-    out: str | Path
+    input: str | Path | pl.DataFrame = argument(
+        repr=False, help="Table: JSONL, Parquet or CSV; - is JSONL on standard input."
+    )
+    prompt: str | Path | Prompt = option(
+        short="p",
+        metavar="FILE|NAME[=VERSION]",
+        panel="Essential",
+        help="Prompt file, or the name of a prompt in --prompts-dir; $NAME in it is a column.",
+    )
+    out: str | Path = option(
+        kind="output",
+        short="o",
+        panel="Essential",
+        help="Parquet file to write, on disk or at an address such as s3://bucket/a.parquet.",
+    )
     llm: LLMConfig = dataclasses.field(default_factory=LLMConfig)
-    cache_dir: Path | None = None
-    retry_failed: bool = False
+    cache_dir: Path | None = like(RunConfig, "cache_dir")
+    retry_failed: bool = like(RunConfig, "retry_failed")
     chunk_rows: int = 1_000
-    prompts_dir: Path | None = None
+    prompts_dir: Path | None = like(RunConfig, "prompts_dir")
 
     def __post_init__(self) -> None:
         if not str(self.out).endswith(".parquet"):

@@ -31,13 +31,13 @@ from claimscore.training.ls_candidates import CandidateMaker, GoodPair, read_pai
 from claimscore.training.ls_score import (
     HeldOutRanking,
     KindShares,
-    LSTrainingConfig,
     RankedRecord,
     Ranker,
     ranking_loss,
     summarise,
     train,
 )
+from claimscore.training.recipes import LSTrainingConfig
 from claimscore.training.training_tables import TextColumns
 from tests.support.command_line import Command
 from tests.support.tiny_models import save_tiny_encoder
@@ -368,7 +368,7 @@ def test_tables_in_three_formats(tmp_path: Path) -> None:
     for path in (jsonl, table, parquet):
         assert read_pairs([str(path)], TextColumns("text", "claim", "ok")) == [("A. B.", "A.")]
         assert len(read_pairs([str(path)], TextColumns("text", "claim"))) == 2
-    with pytest.raises(InputError, match=r"t\.jsonl, line 1: no column source.*--document-column"):
+    with pytest.raises(InputError, match=r"t\.jsonl, line 1: no column source.*--document"):
         read_pairs([str(jsonl)], TextColumns())
     with pytest.raises(InputError, match="no row to train on"):
         read_pairs([str(jsonl)], TextColumns("text", "claim", "claim"))
@@ -408,7 +408,7 @@ def test_a_table_with_one_document_is_refused(config: LSTrainingConfig, tmp_path
 
 def test_the_command_trains(config: LSTrainingConfig, table: Path, cli: Command) -> None:
     """From the command line to a folder that `--ls-model` takes."""
-    arguments = ["train", "ls-score", str(table), "--out", str(config.out), "--label-column", "n"]
+    arguments = ["train", "ls-score", str(table), "--out", str(config.out), "--label", "n"]
     more = ["--backbone", config.backbone, "--epochs", "1", "--max-tokens", "64", "--json"]
     result = cli(*arguments, *more, "--negatives", "delete,add")
     assert result.status == 0, result.err

@@ -17,7 +17,8 @@ from claimscore.pipeline.encoders import embedded
 from claimscore.training import nli_examples, nli_training
 from claimscore.training.loop import TrainingProgress
 from claimscore.training.monotone import monotone_pairs
-from claimscore.training.nli_training import NLITrainingConfig, train
+from claimscore.training.nli_training import train
+from claimscore.training.recipes import NLITrainingConfig
 
 WORDS = ("room", "clean", "dirty", "not", "the", "is", "a", "dog", "cat", "runs", "sleeps", "quiet")
 

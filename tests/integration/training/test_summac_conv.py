@@ -26,9 +26,9 @@ from claimscore.training.labelled_records import (
     read_labelled,
 )
 from claimscore.training.loop import TrainingProgress
+from claimscore.training.recipes import SummaCTrainingConfig
 from claimscore.training.summac_conv import (
     ConvModel,
-    SummaCTrainingConfig,
     fit,
     train_summac_conv,
 )

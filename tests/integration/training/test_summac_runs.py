@@ -19,7 +19,8 @@ from claimscore.pipeline.passes.pair_nli import BLOCK_NLI_PASS
 from claimscore.records.columns import in_first_half
 from claimscore.runs import RunDirectory
 from claimscore.tables import TABLES
-from claimscore.training.summac_conv import SummaCTrainingConfig, cut_pass, train_summac_conv
+from claimscore.training.recipes import SummaCTrainingConfig
+from claimscore.training.summac_conv import cut_pass, train_summac_conv
 
 
 class Classifier:

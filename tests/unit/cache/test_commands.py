@@ -99,7 +99,7 @@ def test_prune(cache: Cache, folder: Path):
     assert (code, json.loads(text)["entries"]) == (0, 15)
     assert "5 answers" in cache("stats")[1]
     code, _, error = cache("prune", "--older-than", "soon")
-    assert (code, "no age" in error) == (2, True)
+    assert (code, "no duration" in error) == (2, True)
 
 
 def test_export_and_import(cache: Cache, folder: Path, tmp_path: Path):

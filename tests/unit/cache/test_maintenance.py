@@ -9,9 +9,8 @@ import pytest
 
 from claimscore.cache.database import NewRow, readable_rows
 from claimscore.cache.entry import Entry, encode_entry
-from claimscore.cache.maintenance import DamagedEntry, age_s, details, prune, verify
+from claimscore.cache.maintenance import DamagedEntry, details, prune, verify
 from claimscore.cache.store import DiskCache
-from claimscore.errors import ConfigError
 from claimscore.types import Completion
 from tests.support.cache_samples import entries, entry, filled, key, opened, overwrite, sql
 
@@ -215,22 +214,6 @@ def test_the_file_shrinks(tmp_path: Path):
     with opened(tmp_path) as cache:
         prune(cache, 30 * DAY, now=NOW)
     assert (tmp_path / "cache.db").stat().st_size < before / 5
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("30d", 2_592_000), ("12h", 43_200), ("90m", 5400), ("2w", 1_209_600), (" 1.5 h ", 5400)],
-)
-def test_ages(text: str, seconds: float):
-    """As people write them."""
-    assert age_s(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "30", "d", "-1d", "1y", "1d2h", "nan", "1e9d"])
-def test_what_is_no_age(text: str):
-    """Said with examples; nothing is removed on a guess."""
-    with pytest.raises(ConfigError, match="30d, 12h"):
-        age_s(text)
 
 
 # -- stats

@@ -58,4 +58,6 @@ def test_a_metric_is_shown_to_people(capsys: pytest.CaptureFixture[str]) -> None
 def test_an_unknown_one_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """With those that there are."""
     assert main(["metrics", "show", "casper"]) == 2
-    assert "unknown metric casper; known metrics: caspr, ds" in capsys.readouterr().err
+    assert (
+        "unknown metric casper; is caspr meant? known metrics: caspr, ds" in capsys.readouterr().err
+    )

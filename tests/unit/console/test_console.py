@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from claimscore.cli import main
-from claimscore.console import result, text
-from claimscore.console.beforehand import beforehand_lines
+from claimscore.console import table
+from claimscore.console.amounts import duration
+from claimscore.console.preflight import preflight_lines
 from claimscore.console.progress import collecting_less, llm_note, model_note
 from claimscore.console.result import print_result
-from claimscore.console.text import duration, print_rows
+from claimscore.console.table import print_rows
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.progress import Progress
 
@@ -101,7 +102,7 @@ def test_a_mean_of_few_records_stands_without_an_interval(
     width: int | None, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The column says that there are too few."""
-    monkeypatch.setattr(result, "terminal_width", lambda: width)
+    monkeypatch.setattr(table, "terminal_width", lambda: width)
     one = {"n": 1, "null": 0, "reasons": {}, "mean": 75.0, "low": None, "high": None}
     print_result(summary_of(metrics={"ds": one}), "runs/x")
     out = capsys.readouterr().out
@@ -141,13 +142,12 @@ def test_nothing_is_wider_than_the_terminal(
     width: int, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tables become two columns where they do not fit, texts are broken at spaces."""
-    monkeypatch.setattr(text, "terminal_width", lambda: width)
-    monkeypatch.setattr(result, "terminal_width", lambda: width)
+    monkeypatch.setattr(table, "terminal_width", lambda: width)
     print_result(summary_of(), "runs/x")
     lines = capsys.readouterr().out.splitlines()
     longest_word = max(len(word) for line in lines for word in line.split()) + len("records  ")
     assert max(map(len, lines)) <= max(width, longest_word)
-    assert "40.00 to 60.00" in "\n".join(lines)
+    assert "40.00 to 60.00" in " ".join(lines)
 
 
 ROWS = (
@@ -164,7 +164,7 @@ def test_rows_fit_into_the_terminal(
     width: int, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last column is broken, or each row is written by itself; nothing is lost."""
-    monkeypatch.setattr(text, "terminal_width", lambda: width)
+    monkeypatch.setattr(table, "terminal_width", lambda: width)
     print_rows(*ROWS)
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= width
@@ -177,7 +177,7 @@ def test_rows_fit_into_the_terminal(
 
 def test_an_estimate_fits_into_the_terminal(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables and sentences, down to thirty columns."""
-    monkeypatch.setattr(text, "terminal_width", lambda: 30)
+    monkeypatch.setattr(table, "terminal_width", lambda: 30)
     record = Path(__file__).parents[3] / "examples" / "hotels.jsonl"
     prices = ("--input-price", "1", "--output-price", "2", "--rpm", "10")
     call = ("estimate", str(record), "--llm", "openai:m", "--base-url", "http://localhost:1/v1")
@@ -231,7 +231,7 @@ def test_what_was_counted_on_a_sample_is_said_to_be_about_so_much(
     found = {
         "tasks": [task], "total": total, "price": None, "assumptions": notes, "passes": []
     }  # fmt: skip
-    lines = "\n".join(beforehand_lines({"decompose": "v2 @x"}, found))
+    lines = "\n".join(preflight_lines({"decompose": "v2 @x"}, found))
     assert all(part in lines for part in said)
     assert ("about 1 of" in lines) is bool(notes)
 

@@ -91,8 +91,8 @@ def test_correlate_a_run_directory(evaluate: Evaluate, rated: Path, tmp_path: Pa
     [
         pytest.param(("--scores", "best", *CORRELATE[2:]), "no column best", id="column"),
         pytest.param(CORRELATE[:4], None, id="pooled without --case"),
-        pytest.param((*CORRELATE[:4], "--level", "system"), "--case", id="system without --case"),
-        pytest.param((*CORRELATE, "--metric", "tau"), "none of kendall", id="metric"),
+        pytest.param((*CORRELATE[:4], "--levels", "system"), "--case", id="system without --case"),
+        pytest.param((*CORRELATE, "--coefficients", "tau"), "none of kendall", id="metric"),
         pytest.param(CORRELATE[2:], "--scores", id="no scores"),
     ],
 )

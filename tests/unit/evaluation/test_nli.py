@@ -256,7 +256,7 @@ def test_a_pair_that_does_not_fit_is_named(tmp_path: Path) -> None:
 def test_what_is_printed(tmp_path: Path, evaluate: Evaluate) -> None:
     """Accuracy with its interval, confusion by label, temperature before and after."""
     data = write_jsonl(tmp_path / "five.jsonl", FIVE)
-    code, text, _ = evaluate(data, "--group", "kind", "--fit-temperature", data)
+    code, text, _ = evaluate(data, "--by", "kind", "--fit-temperature", data)
     assert code == 0
     assert "NLI: fake r1 (float32)" in text
     assert "60.0" in text

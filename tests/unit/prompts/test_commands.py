@@ -135,7 +135,7 @@ def test_check_of_a_table_prompt(said: Any) -> None:
     tone = EXAMPLES / "tone.toml"
     shown = said("check", tone)
     assert "Review: $text" in shown
-    assert "nobody was asked" in shown
+    assert "not sent" in shown
     assert "The kettle is quiet" in said("check", tone, EXAMPLES / "reviews.csv")
     assert "the prompt uses $text" in said("check", tone, EXAMPLES / "rated.csv", code=2)
 

@@ -220,7 +220,7 @@ def test_a_base_url_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may hold a password."""
     import click
 
-    from claimscore.evaluation.commands import typed_command
+    from claimscore.commands.options import typed_command
 
     given = [
         "evaluate",

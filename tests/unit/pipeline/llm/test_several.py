@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from claimscore.commands.options import llm_config
 from claimscore.config import LLMConfig
-from claimscore.console.text import servers_text
+from claimscore.console.amounts import servers_text
 from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.providers.base import SeveralServers, load_provider
 from claimscore.pipeline.llm.providers.openai import OpenAIProvider
@@ -93,12 +92,7 @@ def test_a_key_goes_to_none_of_them_where_one_is_not_safe(monkeypatch: pytest.Mo
 
 def test_the_option_may_be_given_more_than_once() -> None:
     """And not at all."""
-    rest = dict.fromkeys(
-        ["rpm", "tpm", "max_cost", "max_requests", "max_failures", "input_price", "output_price"]
-    )
-    rest |= {"max_concurrency": 4, "timeout_s": 1.0, "max_outage_s": 1.0, "llm": "openai:m"}
-    rest |= {"allow_http_key": False, "cache_namespace": None}
-    found = [llm_config({**rest, "base_url": given}).base_url for given in ((), (A,), (A, B))]
+    found = [LLMConfig(model="openai:m", base_url=given).base_url for given in ((), (A,), (A, B))]
     assert found == [None, A, (A, B)]
 
 

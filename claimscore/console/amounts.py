@@ -1,47 +1,10 @@
-"""Numbers, amounts and columns as people read them."""
+"""Numbers and amounts as people read them."""
 
 from __future__ import annotations
 
-import shutil
-import sys
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
-
-#: The narrowest text that is still wrapped; in less the terminal breaks lines itself.
-MIN_TEXT_WIDTH = 12
-#: The narrowest last column of a table that is still wrapped beside the others.
-MIN_COLUMN_WIDTH = 24
-
-_INDENT = "  "
-
-
-def terminal_width() -> int | None:
-    """Columns of the terminal on standard output; None where it is a file or a pipe, which
-    have no width."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
-def print_facts(facts: Sequence[tuple[str, str]]) -> None:
-    """Labels and texts in two columns; long texts are broken at spaces under themselves.
-
-    An empty label goes on with the fact before it.
-    """
-    indent = max((len(label) for label, _ in facts), default=0) + 2
-    for label, text in facts:
-        for i, line in enumerate(_wrapped(text, indent)):
-            print(f"{label if i == 0 else '':<{indent}}{line}".rstrip())
-
-
-def _wrapped(text: str, indent: int) -> Iterator[str]:
-    width = terminal_width()
-    if width is None or width - indent < MIN_TEXT_WIDTH:
-        yield text
-        return
-    yield from textwrap.wrap(
-        text, width - indent, break_long_words=False, break_on_hyphens=False
-    ) or [""]
 
 
 def duration(seconds: float) -> str:
@@ -125,50 +88,3 @@ def servers_text(servers: Sequence[Mapping[str, Any]]) -> str:
         told.append(" ".join(filter(None, [name, share, f"({down})" if down else ""])))
     is_news = answered or any(server["down_s"] for server in servers)
     return f"servers {', '.join(told)}" if is_news else ""
-
-
-def print_text(text: str) -> None:
-    """A sentence; in a terminal broken at spaces, and what follows is indented."""
-    first, *rest = _wrapped(text, 0)
-    print(first)
-    for line in _wrapped(" ".join(rest), len(_INDENT)) if rest else ():
-        print(f"{_INDENT}{line}")
-
-
-def print_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Plain columns, aligned, for people and for `cut`.
-
-    In a terminal that is too narrow for them, the last column is broken at spaces; where too
-    little is left for it, each row becomes lines of two columns, the header's name and the cell.
-    """
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    indent = sum(widths[:-1]) + 2 * len(widths[:-1])
-    terminal = terminal_width()
-    if terminal is not None and terminal - indent < min(widths[-1], MIN_COLUMN_WIDTH):
-        _print_blocks(header, rows)
-        return
-    for row in (header, *rows):
-        cells = (cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False))
-        before = "".join(f"{cell}  " for cell in cells)
-        for i, line in enumerate(_wrapped(row[-1], indent)):
-            print(f"{before if i == 0 else ' ' * indent}{line}".rstrip())
-
-
-def _print_blocks(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Each row by itself, a line or more a cell; empty cells are left out."""
-    indent = max(map(len, header)) + 2
-    terminal = terminal_width()
-    longest = max((len(word) for row in rows for cell in row for word in cell.split()), default=0)
-    own_lines = terminal is not None and terminal - indent < max(MIN_TEXT_WIDTH, longest)
-    for number, row in enumerate(rows):
-        if number:
-            print()
-        facts = [(name, cell) for name, cell in zip(header, row, strict=True) if cell]
-        if not own_lines:
-            print_facts(facts)
-            continue
-        for name, cell in facts:
-            if name:
-                print(name)
-            for line in _wrapped(cell, len(_INDENT)):
-                print(f"{_INDENT}{line}")

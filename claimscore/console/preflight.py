@@ -6,14 +6,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from claimscore.console.text import dollars
+from claimscore.console.amounts import dollars
 
 if TYPE_CHECKING:
     from claimscore.pipeline.estimate import Estimate
     from claimscore.pipeline.plan import Plan
 
 
-def print_beforehand(plan: Plan, estimate: Estimate, *, reads_no_prompt: bool = False) -> None:
+def print_preflight(plan: Plan, estimate: Estimate, *, reads_no_prompt: bool = False) -> None:
     """Task by task: the prompt, how many requests are answered already and how many are new.
 
     `reads_no_prompt`: a prompt was chosen for rules, which do not look at it.
@@ -23,7 +23,7 @@ def print_beforehand(plan: Plan, estimate: Estimate, *, reads_no_prompt: bool = 
         for planned in plan.tasks
         if planned.prompt is not None
     }
-    for line in beforehand_lines(prompts, estimate.to_json()):
+    for line in preflight_lines(prompts, estimate.to_json()):
         print(f"claimscore: {line}", file=sys.stderr)
     if reads_no_prompt:
         print(
@@ -34,8 +34,8 @@ def print_beforehand(plan: Plan, estimate: Estimate, *, reads_no_prompt: bool = 
     sys.stderr.flush()
 
 
-def beforehand_lines(prompts: Mapping[str, str], found: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of `print_beforehand`, of an estimate as JSON."""
+def preflight_lines(prompts: Mapping[str, str], found: Mapping[str, Any]) -> Iterator[str]:
+    """The lines of `print_preflight`, of an estimate as JSON."""
     sampled = [task for task in prompts if any(_is_sample(n, task) for n in found["assumptions"])]
     for task in found["tasks"]:
         name = task["task"]
