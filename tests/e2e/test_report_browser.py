@@ -347,7 +347,7 @@ def test_figures_and_tables_can_be_taken_away(browser: Browser, made_up: MakeUp)
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_hostile_texts_are_texts_everywhere(browser: Browser, scheme: str) -> None:
-    """Ids, columns, groups, models, prompts, messages: shown as they are, run by nobody."""
+    """Ids, columns, groups, models, prompts, messages: shown as they are and never run."""
     page = browser.open(hostile(EVIL), color_scheme=scheme)
     page.wait_for_selector("#cs-groups-0 svg")
     page.click("text=Explore records")

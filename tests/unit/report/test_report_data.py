@@ -107,7 +107,7 @@ def test_matrix_of_one_direction_uses_its_labels() -> None:
 
 
 def test_huge_matrix_is_named_but_not_held() -> None:
-    """A matrix that nobody could read takes no place in the file."""
+    """A matrix too large to read takes no place in the file."""
     (matrix,) = LabelMatrices(nli([("x", "a", 200, "b", 200, E)])).of("x")
     assert matrix == {"rows": "a", "columns": "b", "size": [201, 201]}
 
@@ -230,7 +230,7 @@ def test_chunks_after_the_cap_are_not_read(made_up: MakeUp) -> None:
     assert read == [64]
 
 
-def test_metrics_that_nobody_announced_are_shown_too(made_up: MakeUp) -> None:
+def test_metrics_without_facts_are_shown_too(made_up: MakeUp) -> None:
     """The scores table decides what is shown; the facts only say more about it."""
     assert [metric.facts.name for metric in overview(made_up(2, metrics=()))] == [
         "caspr",

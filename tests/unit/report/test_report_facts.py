@@ -185,7 +185,7 @@ def test_blocks_are_cut_as_the_pass_cuts_them() -> None:
 
 
 def test_blocks_that_no_longer_fit_are_not_guessed() -> None:
-    """Other texts, or a cut that nobody knows: the matrix stands without them."""
+    """Other texts, or a cut that is not known: the matrix stands without them."""
     rows = block_rows("x", (2, 1), ("sentence", "stanza"))
     found = BlockMatrices(schemas.BLOCK_NLI.frame(rows)).of(RECORD, SizeLimit())
     assert found["blocks"] == {}

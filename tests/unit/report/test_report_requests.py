@@ -195,7 +195,7 @@ def test_every_metric_has_its_papers() -> None:
 
 
 def test_options_do_not_change_the_papers_and_others_have_none() -> None:
-    """A metric with options is the same paper; one of somebody else's is unknown here."""
+    """A metric with options is the same paper; a metric of a user has none."""
     assert bibtex_entries("summac-zs:variant=paper") == bibtex_entries("summac-zs")
     assert bibtex_entries("mine") == ()
 
