@@ -37,9 +37,9 @@ def test_it_holds_its_data(wheel: Path) -> None:
     for needed in (
         "py.typed",
         "prompts/decompose/v1.toml",
-        "report/assets/report.html",
-        "report/assets/main.js",
-        "report/assets/report.css",
+        "report/assets/run.html",
+        "report/assets/run.js",
+        "report/assets/page.css",
         "report/assets/vendor/plot.umd.min.js",
         "report/references.bib",
         "metrics/data/rouge_stem_exceptions.tsv",
