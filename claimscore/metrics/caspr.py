@@ -20,9 +20,6 @@ from claimscore.metrics.base import (
     Requirements,
     Score,
     TaskRequirement,
-    failure_reasons,
-    scored,
-    unscored,
 )
 from claimscore.metrics.ragged import (
     Cells,
@@ -32,6 +29,7 @@ from claimscore.metrics.ragged import (
     arrange,
     count_rows,
     reduce_runs,
+    score_matrices,
     split_runs,
     transposed,
 )
@@ -141,7 +139,7 @@ def _signs_of_probabilities(matrix: ArrayLike, name: str) -> Signs:
 
 
 #: The pass judges both directions.
-_NEEDS = Requirements(
+_REQUIRES = Requirements(
     columns=("summary_a", "summary_b"),
     tasks=(TaskRequirement("decompose", ("a", "b")),),
     passes=(PassRequirement("nli", ("a", "b")),),
@@ -152,52 +150,18 @@ def _score(tables: ChunkTables) -> list[Score]:
     ids, claims = tables.records["id"], tables["claims"]
     n_a, n_b = (count_rows(ids, claims.filter(pl.col("side") == side)["id"]) for side in ("a", "b"))
     judged = arrange(_cells(ids, tables["nli"]), Shapes(n_a, 2 * n_b))
-    parts = dict(zip(judged.records.tolist(), _parts(judged), strict=True))
-    failed = failure_reasons(tables, _NEEDS)
-    sizes = zip(ids, n_a.tolist(), n_b.tolist(), strict=True)
-    return [
-        _score_record(
-            record,
-            {"n_a": a, "n_b": b},
-            failed.get(record) or (None if number in parts else _missing(judged, number, a, b)),
-            parts.get(number),
-        )
-        for number, (record, a, b) in enumerate(sizes)
-    ]
+    counts = [{"n_a": a, "n_b": b} for a, b in zip(n_a.tolist(), n_b.tolist(), strict=True)]
 
+    def missing(number: int) -> str:
+        a, b = counts[number].values()
+        if not (a and b):
+            return f"no claims in summary_{'b' if a else 'a'}"
+        if not judged.complete[number]:
+            found = f"{judged.n_found[number]} of {2 * a * b}"
+            return f"nli rows do not match the claims: {found} are there, each once"
+        return "nli probabilities are not numbers"
 
-class _Parts(NamedTuple):
-    """The scores of a record's claims, and how many pairs have each of `LABELS`."""
-
-    scores_a: list[int]
-    scores_b: list[int]
-    pairs: list[int]
-
-
-def _score_record(
-    record: str, counts: dict[str, object], reason: str | None, parts: _Parts | None
-) -> Score:
-    if reason or parts is None:
-        return unscored(record, reason or "no nli rows", counts)
-    scores_a, scores_b, pairs = parts
-    mean = (sum(scores_a) + sum(scores_b)) / (len(scores_a) + len(scores_b))
-    components = counts | {
-        "sentence_scores_a": scores_a,
-        "sentence_scores_b": scores_b,
-        "pairs": dict(zip(LABELS, pairs, strict=True)),
-    }
-    return scored(record, _caspr(mean), components)
-
-
-def _missing(judged: Matrices, number: int, n_a: int, n_b: int) -> str:
-    """Why the claims and NLI rows of a record do not make a score."""
-    for side, n in (("a", n_a), ("b", n_b)):
-        if not n:
-            return f"no claims in summary_{side}"
-    if not judged.complete[number]:
-        found = f"{judged.n_found[number]} of {2 * n_a * n_b}"
-        return f"nli rows do not match the claims: {found} are there, each once"
-    return "nli probabilities are not numbers"
+    return score_matrices(tables, _REQUIRES, judged, counts, _values(judged), missing)
 
 
 def _cells(ids: pl.Series, nli: pl.DataFrame) -> Cells:
@@ -216,21 +180,30 @@ def _cells(ids: pl.Series, nli: pl.DataFrame) -> Cells:
     )
 
 
-def _parts(judged: Matrices) -> Iterator[_Parts]:
-    """The parts of the score of each complete record, as `sentence_scores` defines it."""
+def _values(judged: Matrices) -> Iterator[tuple[float, dict[str, object]]]:
+    """Value and components of each complete record, as `sentence_scores` defines them."""
     shapes = Shapes(judged.shapes.n_rows, judged.shapes.n_columns // 2)
     signs = _SIGN_OF_COLUMN[judged.values.argmax(axis=1)]
     pairs = np.sign(signs[0::2] + signs[1::2]).astype(np.int64)
     owners = np.repeat(np.arange(len(judged.records)), shapes.sizes)
     of_label = np.bincount(3 * owners + 1 - pairs, minlength=3 * len(judged.records))
-    scores_a = _run_scores(pairs, shapes.row_lengths)
-    scores_b = _run_scores(transposed(pairs, shapes), shapes.column_lengths)
-    yield from map(
-        _Parts,
-        split_runs(scores_a, shapes.n_rows),
-        split_runs(scores_b, shapes.n_columns),
+    of_a = _run_scores(pairs, shapes.row_lengths)
+    of_b = _run_scores(transposed(pairs, shapes), shapes.column_lengths)
+    for scores_a, scores_b, labels in zip(
+        split_runs(of_a, shapes.n_rows),
+        split_runs(of_b, shapes.n_columns),
         of_label.reshape(-1, 3).tolist(),
-    )
+        strict=True,
+    ):
+        mean = (sum(scores_a) + sum(scores_b)) / (len(scores_a) + len(scores_b))
+        yield (
+            _caspr(mean),
+            {
+                "sentence_scores_a": scores_a,
+                "sentence_scores_b": scores_b,
+                "pairs": dict(zip(LABELS, labels, strict=True)),
+            },
+        )
 
 
 def _run_scores(pairs: NDArray[np.int64], lengths: Ints) -> NDArray[np.int64]:
@@ -242,7 +215,7 @@ def _run_scores(pairs: NDArray[np.int64], lengths: Ints) -> NDArray[np.int64]:
 CASPR = Metric(
     name="caspr",
     version="v1",
-    requires=_NEEDS,
+    requires=_REQUIRES,
     score=_score,
     signature_keys=("decompose", "llm", "units", "granularity", "nli", "dtype", "claimscore"),
     higher_is="more contrastive",

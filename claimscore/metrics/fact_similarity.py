@@ -20,9 +20,6 @@ from claimscore.metrics.base import (
     Requirements,
     Score,
     TaskRequirement,
-    failure_reasons,
-    scored,
-    unscored,
 )
 from claimscore.metrics.ragged import (
     Cells,
@@ -33,6 +30,7 @@ from claimscore.metrics.ragged import (
     first_largest,
     record_numbers,
     reduce_runs,
+    score_matrices,
     split_runs,
     transposed,
 )
@@ -113,7 +111,7 @@ def _unit(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     return unit
 
 
-_NEEDS = Requirements(
+_REQUIRES = Requirements(
     columns=("source", "summary"),
     tasks=(TaskRequirement("facts", ("source", "summary")),),
     passes=(PassRequirement("fact_similarities", ("source.fact", "summary.fact")),),
@@ -136,20 +134,22 @@ class _Match(NamedTuple):
 def _score(tables: ChunkTables) -> list[Score]:
     ids = tables.records["id"]
     facts = {side: _facts(ids, tables["facts"], side) for side in _SIDES}
-    counts = [np.array([len(of_record) for of_record in facts[side]], np.int64) for side in _SIDES]
-    compared = arrange(Cells.read(ids, _cells(tables["similarities"])), Shapes(*counts))
-    parts = dict(zip(compared.records.tolist(), _parts(compared, facts), strict=True))
-    failed = failure_reasons(tables, _NEEDS)
-    scores = []
-    for number, record in enumerate(ids):
-        components: dict[str, object] = {f"n_{side}": len(facts[side][number]) for side in _SIDES}
-        found = parts.get(number)
-        reason = failed.get(record) or (None if found else _missing(compared, number, components))
-        if reason or found is None:
-            scores.append(unscored(record, reason or "no similarities", components))
-        else:
-            scores.append(scored(record, found[0], components | found[1]))
-    return scores
+    sizes = [np.array([len(of_record) for of_record in facts[side]], np.int64) for side in _SIDES]
+    compared = arrange(Cells.read(ids, _cells(tables["similarities"])), Shapes(*sizes))
+    counts = [
+        {"n_source": n, "n_summary": m}
+        for n, m in zip(*(size.tolist() for size in sizes), strict=True)
+    ]
+
+    def missing(number: int) -> str:
+        for side in _SIDES:
+            if not counts[number][f"n_{side}"]:
+                return f"no facts in {side}"
+        if not compared.complete[number]:
+            return "no similarity for some facts"
+        return "a similarity is not a number"
+
+    return score_matrices(tables, _REQUIRES, compared, counts, _parts(compared, facts), missing)
 
 
 def _facts(ids: pl.Series, facts: pl.DataFrame, side: str) -> list[list[str]]:
@@ -227,16 +227,6 @@ def _named(
     ]
 
 
-def _missing(compared: Matrices, number: int, counts: Mapping[str, object]) -> str:
-    """Why the facts and similarities of a record do not make a score."""
-    for side in _SIDES:
-        if not counts[f"n_{side}"]:
-            return f"no facts in {side}"
-    if not compared.complete[number]:
-        return "no similarity for some facts"
-    return "a similarity is not a number"
-
-
 def _below(matches: list[dict[str, Any]]) -> list[str]:
     return [item["fact"] for item in matches if item["similarity"] < MATCH]
 
@@ -244,7 +234,7 @@ def _below(matches: list[dict[str, Any]]) -> list[str]:
 FACTSIM = Metric(
     name="factsim",
     version="v1",
-    requires=_NEEDS,
+    requires=_REQUIRES,
     score=_score,
     signature_keys=("facts", "llm", "embedder", "dtype", "claimscore"),
     higher_is="more facts in common",

@@ -8,11 +8,21 @@ complete; `reduce_runs` takes the minimum, mean or maximum of each row of each m
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+
+from claimscore.metrics.base import (
+    ChunkTables,
+    Requirements,
+    Score,
+    failure_reasons,
+    scored,
+    unscored,
+)
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -170,3 +180,30 @@ def split_runs(values: NDArray[Any] | pl.Series, lengths: Ints) -> list[list[Any
     """Each run as a list of Python's own values."""
     items, ends = pl.Series(values).to_list(), np.cumsum(lengths).tolist()
     return [items[end - n : end] for end, n in zip(ends, lengths.tolist(), strict=True)]
+
+
+def score_matrices(
+    tables: ChunkTables,
+    requires: Requirements,
+    matrices: Matrices,
+    counts: Sequence[dict[str, object]],
+    found: Iterable[tuple[float, dict[str, object]]],
+    missing: Callable[[int], str],
+) -> list[Score]:
+    """One score a record, in order.
+
+    `found` are value and components of each complete matrix, `counts` the components that every
+    record has. `missing` says of the number of a record without one why that is so; a failed stage
+    goes before.
+    """
+    by_number = dict(zip(matrices.records.tolist(), found, strict=True))
+    failed = failure_reasons(tables, requires)
+    scores = []
+    for number, (record, own) in enumerate(zip(tables.records["id"], counts, strict=True)):
+        reason = failed.get(record) or (None if number in by_number else missing(number))
+        if reason:
+            scores.append(unscored(record, reason, own))
+        else:
+            value, components = by_number[number]
+            scores.append(scored(record, value, own | components))
+    return scores

@@ -18,11 +18,6 @@ from claimscore.metrics.ragged import (
     Cells,
     Shapes,
     arrange,
-    count_rows,
-    first_largest,
-    record_numbers,
-    reduce_runs,
-    transposed,
 )
 from claimscore.metrics.summac.weights import as_weights
 from claimscore.metrics.summac.zero_shot import SETTINGS
@@ -231,16 +226,6 @@ def test_factsim_of_tables_is_the_function(given, seed):
 # The arrays themselves
 
 
-def test_numbers_of_records():
-    """Places in the list of ids; −1 for another id."""
-    ids, of = pl.Series(["x", "y"]), pl.Series(["y", "y", "q", "x", "y"])
-    assert record_numbers(ids, of).tolist() == [1, 1, -1, 0, 1]
-    assert count_rows(ids, of).tolist() == [1, 3]
-    empty = pl.Series([], dtype=pl.String)
-    assert record_numbers(ids, empty).tolist() == []
-    assert record_numbers(empty, of).tolist() == [-1] * 5
-
-
 def test_a_cell_outside_its_matrix_makes_it_incomplete():
     """It takes no other cell's place, also not that of the next record."""
     frame = pl.DataFrame(
@@ -251,14 +236,3 @@ def test_a_cell_outside_its_matrix_makes_it_incomplete():
     assert found.complete.tolist() == [False, True]
     assert found.records.tolist() == [1]
     assert found.values.tolist() == [[3.0]]
-
-
-def test_runs():
-    """Reduced, transposed, and the first of equally large values."""
-    shapes = Shapes(np.array([2, 1]), np.array([2, 3]))
-    values = np.array([1.0, 5.0, 3.0, 3.0, 2.0, 9.0, 9.0])
-    assert transposed(values, shapes).tolist() == [1, 3, 5, 3, 2, 9, 9]
-    assert reduce_runs(values, shapes.row_lengths, "max").tolist() == [5, 3, 9]
-    assert reduce_runs(values, shapes.sizes, "mean").tolist() == [3, pytest.approx(20 / 3)]
-    assert first_largest(values, shapes.row_lengths).tolist() == [1, 0, 1]
-    assert reduce_runs(values[:0], shapes.sizes[:0], "min").tolist() == []

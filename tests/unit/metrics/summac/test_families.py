@@ -12,10 +12,9 @@ import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError
-from claimscore.metrics import load_metric, summac_conv, summac_zs
+from claimscore.metrics import load_metric, summac_conv
 from claimscore.metrics.base import ChunkTables, Score, signature
 from claimscore.metrics.summac.weights import as_weights
-from claimscore.metrics.summac.zero_shot import SETTINGS
 from claimscore.tables import TABLES
 from tests.support.frames import tables
 from tests.unit.metrics.summac.test_convolution import state
@@ -53,19 +52,6 @@ def saved_weights(path: Path, width: int = 23, **settings: str) -> Path:
     return path
 
 
-def test_every_setting_is_the_functions() -> None:
-    """The grouped computation and the function of one image are the same."""
-    rng = np.random.default_rng(1)
-    images = {str(i): rng.random((i + 1, 4 - i, 3)) for i in range(4)}
-    rounded = {name: image.astype(np.float32) for name, image in images.items()}
-    given = chunk(rounded)
-    for op1, op2, variant in SETTINGS:
-        metric = load_metric(f"summac-zs:op1={op1}:op2={op2}:variant={variant}")
-        for score in metric.score(given):
-            expected = summac_zs(rounded[score.id], op1=op1, op2=op2, variant=variant)
-            assert score.value == pytest.approx(expected, abs=1e-12)
-
-
 @pytest.mark.parametrize("options", ["", ":aggregate=all", ":variant=paper", ":aggregate=min"])
 def test_conv_is_the_function_whatever_the_record_before(tmp_path: Path, options: str) -> None:
     """Histograms of several records are made at once and do not mix."""
@@ -101,9 +87,6 @@ IMAGE = [[[0.9, 0.1, 0.0]]]
 @pytest.mark.parametrize(
     ("record", "rows", "reason"),
     [
-        pytest.param({"source": LONG}, {}, "no text in summary", id="no summary"),
-        pytest.param({"source": None, "summary": LONG}, {}, "no text in source", id="no source"),
-        pytest.param({"sources": [" ", ""], "summary": LONG}, {}, "no text in source", id="blank"),
         pytest.param(
             {"source": LONG, "summary": "Short."},
             {},
@@ -111,12 +94,6 @@ IMAGE = [[[0.9, 0.1, 0.0]]]
             id="short",
         ),
         pytest.param({"source": LONG, "summary": LONG}, {}, "no NLI rows", id="no rows"),
-        pytest.param(
-            {"source": LONG, "summary": LONG},
-            {"failures": [FAILED]},
-            "block_nli failed: does not fit",
-            id="failed",
-        ),
         pytest.param(
             {"source": LONG, "summary": LONG},
             {"block_nli": block_rows("r", [IMAGE[0] * 2, IMAGE[0] * 2])[:3]},
@@ -178,11 +155,6 @@ def test_options_choose_what_the_pass_reads(spec: str, over: tuple[str, ...]) ->
     (need,) = load_metric(spec).requires.passes
     assert need.kind == "block_nli"
     assert need.over == over
-
-
-def test_a_given_default_is_the_metric_without_it() -> None:
-    """The name has only what is not the default."""
-    assert load_metric("summac-zs:granularity=sentence:op1=max").name == "summac-zs"
 
 
 def test_the_signature_names_all_that_changes_the_value(tmp_path: Path) -> None:
