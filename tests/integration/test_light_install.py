@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -92,3 +94,14 @@ def test_what_needs_a_model_says_what_to_install(tmp_path: Path, command: str) -
     assert error.endswith(
         "torch is not installed, and models need it; pip install torch transformers safetensors"
     )
+
+
+def test_the_documented_packages_are_the_dependencies() -> None:
+    """A page that says how to install without torch names every other dependency."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = {re.split(r"[>=<;\[ ]", item)[0] for item in project["dependencies"]}
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        lines = iter(page.read_text(encoding="utf-8").splitlines())
+        if any(line.strip() == "pip install --no-deps claimscore" for line in lines):
+            listed = next(lines).split()[2:]
+            assert set(listed) == names - MODEL_PACKAGES, page
