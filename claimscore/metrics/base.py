@@ -260,12 +260,14 @@ def score_records(
 ) -> list[Score]:
     """One score a record, in order.
 
-    `score` gets the rows of records whose stages did not fail and whose required columns have a
-    text; the others are null with that reason.
+    `score` gets the required columns of records whose stages did not fail and whose texts are
+    there; the others are null with that reason.
     """
     failed = failure_reasons(tables, requires)
+    read = {"id", *requires.columns} | ({"sources"} if "source" in requires.columns else set())
+    records = tables.records.select(name for name in tables.records.columns if name in read)
     scores = []
-    for row in tables.records.iter_rows(named=True):
+    for row in records.iter_rows(named=True):
         reason = failed.get(row["id"]) or blank_reason(row, requires.columns)
         scores.append(score(row) if reason is None else unscored(row["id"], reason))
     return scores

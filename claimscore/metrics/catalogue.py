@@ -81,8 +81,7 @@ class Catalogue:
 
     def has(self, spec: str) -> bool:
         """Whether there is a metric of that name, whatever its options."""
-        name = spec.partition(":")[0]
-        return name in self._own or name in self._offers or name in _installed().names
+        return spec.partition(":")[0] in self.names()
 
     def load(self, spec: str) -> Metric:
         """The metric of that name, or of a family with options: `summac-zs:variant=code`.
