@@ -1,8 +1,10 @@
-"""The database file of a cache: diskcache writes it, a connection of its own reads it.
+"""The database file of a cache: diskcache keeps it, connections of our own read and put in bulk.
 
-diskcache makes the file, its tables and its settings, and every change goes through its public
-interface. Look-ups go by the hundred through a second, read-only connection: one statement for
-500 keys takes a fifth of the time of 500 calls of `diskcache.Cache.get`.
+diskcache makes the file, its tables and its settings, and changes them through its public
+interface. Look-ups go by the hundred through a read-only connection: one statement for 500 keys
+takes a fifth of the time of 500 calls of `diskcache.Cache.get`. A group of answers is put by one
+statement too: `diskcache.Cache.set` hands the interpreter to other threads five times an answer,
+and beside a busy event loop a group of 64 takes 21 ms instead of 1 ms.
 
 The values are JSON bytes under text keys. diskcache pickles anything else by default, and
 unpickles any row that says so, which runs code out of a file (CVE-2025-69872); `BytesDisk` can
@@ -18,6 +20,7 @@ import json
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -67,6 +70,15 @@ STEP = 500
 _ROW = """
     rowid, CAST(key AS BLOB), coalesce(tag, store_time), value,
     raw = 1 AND mode = 1 AND typeof(key) = 'text' AND typeof(value) = 'blob'
+"""
+
+_PUT = """
+    INSERT INTO Cache (key, raw, store_time, access_time, tag, mode, value)
+    VALUES (?1, 1, ?2, ?2, ?3, 1, ?4)
+    ON CONFLICT (key, raw) DO UPDATE SET
+        store_time = excluded.store_time, access_time = excluded.access_time, access_count = 0,
+        expire_time = NULL, tag = excluded.tag, size = 0, mode = 1, filename = NULL,
+        value = excluded.value
 """
 
 #: SQLite's numbers of errors in the file itself; the others concern its surroundings. `ERROR` may
@@ -137,7 +149,7 @@ class Database:
 
     def __init__(self, path: Path, busy_timeout_s: float) -> None:
         self._path = str(path)
-        self._reading = threading.Lock()
+        self._reading, self._putting = threading.Lock(), threading.Lock()
         self._writer: Writer | None = None
         if can_write(path):
             with contextlib.closing(_connect(path, "rw", busy_timeout_s)) as connection:
@@ -145,6 +157,8 @@ class Database:
             self._writer = diskcache.Cache(
                 str(path.parent), timeout=busy_timeout_s, disk=BytesDisk, **_SETTINGS
             )
+            self._putter = _connect(path, "rw", busy_timeout_s)
+            _set_switches(self._putter)
         self.leaves_log_unread = False
         self._reader = self._open_reader(path, busy_timeout_s)
         self._identity = _identity(self._path)
@@ -153,7 +167,7 @@ class Database:
         """SQLite reads a file whose help files it cannot make only as one that never changes."""
         reader = _connect(path, "ro", busy_timeout_s)
         try:
-            reader.execute(f"PRAGMA cache_size = {_SETTINGS['sqlite_cache_size']}")
+            _set_switches(reader)
             if self._writer is None:
                 _check(reader, path)
         except sqlite3.OperationalError:
@@ -196,6 +210,20 @@ class Database:
             yield [_stored(*row) for row in rows]
             last = rows[-1][0]
 
+    def put(self, rows: Sequence[NewRow]) -> None:
+        """Keep all of these or none, in place of those with the same keys; from any thread."""
+        now = time.time()
+        values = [(row.key, now, row.bought_at, row.value) for row in rows]
+        with self._putting:
+            self._putter.execute("BEGIN IMMEDIATE")
+            try:
+                self._putter.executemany(_PUT, values)
+                self._putter.execute("COMMIT")
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):  # the first error is the one to tell
+                    self._putter.execute("ROLLBACK")
+                raise
+
     def write(self, work: Callable[[Writer], T]) -> T:
         """The result of `work` in one transaction. Raises the error of SQLite that came first.
 
@@ -224,6 +252,8 @@ class Database:
             self._reader.close()
         if self._writer is None:
             return
+        with self._putting:
+            self._putter.close()
         self._writer.close()
         if self.is_current():
             with contextlib.suppress(sqlite3.Error), contextlib.closing(
@@ -353,6 +383,12 @@ def _connect(path: Path, mode: str, busy_timeout_s: float) -> sqlite3.Connection
         isolation_level=None,
         check_same_thread=False,
     )
+
+
+def _set_switches(connection: sqlite3.Connection) -> None:
+    """The switches of `_SETTINGS` that each connection has by itself."""
+    for switch in ("synchronous", "cache_size", "cell_size_check"):
+        connection.execute(f"PRAGMA {switch} = {_SETTINGS[f'sqlite_{switch}']}")
 
 
 def _connect_damaged(path: Path) -> sqlite3.Connection:

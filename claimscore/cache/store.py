@@ -100,12 +100,8 @@ class DiskCache:
 
     def put_rows(self, rows: Sequence[NewRow]) -> None:
         """The same for encoded entries that were bought earlier."""
-
-        def put(writer: Writer) -> None:
-            for row in rows:
-                writer.set(row.key, row.value, tag=row.bought_at)
-
-        self.write(put)
+        self._refuse_read_only()
+        self._use(lambda database: database.put(rows), writing=True)
 
     def try_lock(self, key: str) -> bool:
         return self._in_flight.try_lock(key)
@@ -131,13 +127,15 @@ class DiskCache:
 
     def write(self, work: Callable[[Writer], T]) -> T:
         """The result of `work` with diskcache's cache, in one transaction."""
+        self._refuse_read_only()
+        return self._use(lambda database: database.write(work), writing=True)
+
+    def _refuse_read_only(self) -> None:
         if self.read_only:
             raise ConfigError(
                 f"{self.folder}: new answers cannot be kept, the cache cannot be written; make "
                 "folder and files writable for you, or name another folder with --cache-dir"
             )
-
-        return self._use(lambda database: database.write(work), writing=True)
 
     @contextlib.contextmanager
     def inspected(self) -> Iterator[Database]:
