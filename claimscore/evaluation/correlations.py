@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.ratings_table import ID, Grid, Table, grid, joined, read_table
+from claimscore.evaluation.ratings_table import ID, Grid, RatedTable, grid, joined, read_table
 from claimscore.evaluation.result import EvaluationResult, Row, Section, fixed
 from claimscore.option import argument, option
 from claimscore.stats.bootstrap import paired_p_value, percentile_bounds
@@ -234,7 +234,7 @@ def correlate(config: CorrelateConfig) -> CorrelateResult:
     )
 
 
-def _read(config: CorrelateConfig) -> Table:
+def _read(config: CorrelateConfig) -> RatedTable:
     wanted = [*config.scores, config.system, *([config.case] if config.case else [])]
     if config.ratings_file is None:
         return read_table(config.table, [*wanted, *config.ratings])
@@ -242,7 +242,7 @@ def _read(config: CorrelateConfig) -> Table:
     return joined(read_table(config.table, [*wanted, ID]), ratings, config.ratings)
 
 
-def _complete(found: Grid, table: Table, config: CorrelateConfig) -> Grid:
+def _complete(found: Grid, table: RatedTable, config: CorrelateConfig) -> Grid:
     if config.drop_missing:
         return found.without_incomplete_cases()
     missing = found.first_missing()
@@ -256,7 +256,7 @@ def _complete(found: Grid, table: Table, config: CorrelateConfig) -> Grid:
     return found
 
 
-def _check_size(found: Grid, table: Table, config: CorrelateConfig) -> None:
+def _check_size(found: Grid, table: RatedTable, config: CorrelateConfig) -> None:
     n_cases, n_systems = len(found.cases), len(found.systems)
     if n_cases < MIN_CASES:
         raise InputError(

@@ -21,7 +21,7 @@ RATINGS = "ratings"
 ID = "id"
 
 
-class Table(NamedTuple):
+class RatedTable(NamedTuple):
     """The wanted columns of a table, and the names of all that it has."""
 
     name: str
@@ -78,7 +78,7 @@ class Table(NamedTuple):
         return None
 
 
-def read_table(source: str, wanted: Iterable[str]) -> Table:
+def read_table(source: str, wanted: Iterable[str]) -> RatedTable:
     """The columns of `wanted` that the table has, and `ratings`, in the table's order.
 
     `source` is a JSONL, CSV, TSV or Parquet file, a pattern, or a run directory, whose metrics
@@ -91,7 +91,7 @@ def read_table(source: str, wanted: Iterable[str]) -> Table:
     return _read_files(source, names)
 
 
-def joined(table: Table, other: Table, columns: Sequence[str]) -> Table:
+def joined(table: RatedTable, other: RatedTable, columns: Sequence[str]) -> RatedTable:
     """The table with number columns of another one, joined by `id`; null where that has no row.
 
     `InputError` where an id stands twice, none is in both, or the table has such a column itself.
@@ -110,10 +110,10 @@ def joined(table: Table, other: Table, columns: Sequence[str]) -> Table:
         )
     found = pl.DataFrame([others, *(other.numbers(name) for name in columns)])
     frame = table.frame.with_columns(ids).join(found, on=ID, how="left", maintain_order="left")
-    return Table(table.name, frame, (*table.columns, *columns))
+    return RatedTable(table.name, frame, (*table.columns, *columns))
 
 
-def _read_files(source: str, wanted: Sequence[str]) -> Table:
+def _read_files(source: str, wanted: Sequence[str]) -> RatedTable:
     files = find_files(source)
     cells = files[0].format in ("csv", "tsv")
     types = TypeFinder(cells=cells)
@@ -134,10 +134,10 @@ def _read_files(source: str, wanted: Sequence[str]) -> Table:
         raise InputError(f"{source}: the table is empty; there are no rows in it")
     columns = [column for column in types.columns() if column.name in types.names]
     series = [column.series([row.get(column.name) for row in rows]) for column in columns]
-    return Table(source, pl.DataFrame(series), tuple(seen))
+    return RatedTable(source, pl.DataFrame(series), tuple(seen))
 
 
-def _read_run(path: Path | str, wanted: Sequence[str]) -> Table:
+def _read_run(path: Path | str, wanted: Sequence[str]) -> RatedTable:
     directory = RunDirectory.reader(path)
     if not directory.storage.exists("scores.parquet"):
         raise ConfigError(f"{path}: the run has no scores yet; run it to the end first")
@@ -153,7 +153,7 @@ def _read_run(path: Path | str, wanted: Sequence[str]) -> Table:
             values = _metric_values(scores, name, known)
             if values is not None:
                 frame = frame.join(values.collect(), on="id", how="left", maintain_order="left")
-    return Table(str(path), frame, (*known, *columns))
+    return RatedTable(str(path), frame, (*known, *columns))
 
 
 def _metric_values(scores: pl.LazyFrame, name: str, known: Sequence[str]) -> pl.LazyFrame | None:
@@ -190,7 +190,7 @@ class Grid(NamedTuple):
         return None
 
 
-def grid(table: Table, columns: Sequence[str], case: str | None, system: str | None) -> Grid:
+def grid(table: RatedTable, columns: Sequence[str], case: str | None, system: str | None) -> Grid:
     """Rows of a table as a grid; without `case` every row is a case of one system, by its number.
 
     `InputError` where a case has two rows of one system.

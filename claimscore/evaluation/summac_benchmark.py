@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.published import OVERALL, SUMMAC_SOURCE, SUMMAC_TEST, summac_figure
-from claimscore.evaluation.ratings_table import Table, read_table
+from claimscore.evaluation.ratings_table import RatedTable, read_table
 from claimscore.evaluation.result import EvaluationResult, Row, Section, percent
 from claimscore.option import argument, option
 from claimscore.records.columns import in_first_half
@@ -272,7 +272,7 @@ def _read(config: SummacConfig) -> tuple[pl.DataFrame, int]:
     return kept, rows.height - kept.height
 
 
-def _normal(table: Table, config: SummacConfig) -> pl.DataFrame:
+def _normal(table: RatedTable, config: SummacConfig) -> pl.DataFrame:
     """The table's rows under our own column names."""
     labels = table.numbers(config.label)
     if not labels.is_in([0.0, 1.0]).all() or labels.null_count():

@@ -77,7 +77,7 @@ class SavedTraining(NamedTuple):
     tensors: dict[str, Tensor]
 
 
-class Checkpoint:
+class TrainingCheckpoint:
     """One safetensors file with everything that the next step depends on.
 
     `identity` is a digest of recipe and data. The file of another identity is refused: it belongs

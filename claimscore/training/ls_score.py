@@ -38,8 +38,8 @@ from claimscore.pipeline.encoders.ls_checkpoint import (
     write_checkpoint,
 )
 from claimscore.training.loop import (
-    Checkpoint,
     OnTraining,
+    TrainingCheckpoint,
     TrainingProgress,
     copies,
     put_values,
@@ -160,7 +160,7 @@ def train(config: LSTrainingConfig, progress: OnTraining = silent) -> LSTraining
     learning, held_out, skipped = _records(config, backbone, limit)
     ranker = Ranker(backbone, new_head(config.head, backbone.model, config.seed), config, limit)
     identity = _identity(config, backbone, (*learning, *held_out))
-    checkpoint = Checkpoint(config.out / "training.safetensors", identity)
+    checkpoint = TrainingCheckpoint(config.out / "training.safetensors", identity)
     parameters = trained(ranker)
     saved = checkpoint.load(parameters, lambda facts: ranker.optimizer(facts["factor"]))
     if saved:

@@ -43,8 +43,8 @@ from claimscore.pipeline.encoders.embedded import (
 from claimscore.stats.calibration import best_temperature, expected_calibration_error
 from claimscore.stats.classification import confusion_matrix
 from claimscore.training.loop import (
-    Checkpoint,
     OnTraining,
+    TrainingCheckpoint,
     TrainingProgress,
     silent,
     take_step,
@@ -150,7 +150,7 @@ def train(config: NLITrainingConfig, progress: OnTraining = silent) -> Path:
     if config.out.is_file() and read_adapter(config.out).metadata.get("identity") == identity:
         return config.out
     plan = training_plan(examples, config)
-    checkpoint = Checkpoint(config.out.with_name(config.out.name + ".checkpoint"), identity)
+    checkpoint = TrainingCheckpoint(config.out.with_name(config.out.name + ".checkpoint"), identity)
     parameters = trained(model)
     saved = checkpoint.load(parameters, lambda facts: _optimizer(model, config))
     optimizer = saved[1] if saved else _optimizer(model, config)
