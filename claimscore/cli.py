@@ -105,7 +105,7 @@ def _status(arguments: Sequence[str]) -> int:
         return _complain(f"error: {exc}", EXIT_USAGE)
     except ClaimscoreError as exc:
         return _complain(f"error: {exc}", EXIT_BUG)
-    except (BrokenPipeError, SystemExit):  # `| head`: who reads has seen enough; click exits then
+    except (BrokenPipeError, SystemExit):  # `| head`: the reader has gone; click exits then
         _drop_output()
         return EXIT_OK
     except ModuleNotFoundError as exc:

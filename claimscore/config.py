@@ -450,7 +450,7 @@ def refuse_secrets(model: str, role: str) -> None:
 
 
 def names_aws_key() -> bool:
-    """Whether the environment says who asks an S3 store, so that nothing else has to."""
+    """Whether the environment has the credentials of an S3 store."""
     names = ("AWS_ACCESS_KEY_ID", "AWS_SKIP_SIGNATURE", "AWS_WEB_IDENTITY_TOKEN_FILE")
     return any(os.environ.get(name) for name in names)
 

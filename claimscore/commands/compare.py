@@ -89,7 +89,7 @@ def compare(
     if as_json:
         print(json.dumps(to_json(found), ensure_ascii=False, allow_nan=False))
     if not silent:
-        from claimscore.evaluation.compare.display import print_comparison
+        from claimscore.console.evaluations import print_comparison
 
         print_comparison(found, html_file)
 

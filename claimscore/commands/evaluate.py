@@ -54,8 +54,8 @@ def correlate_command(config: CorrelateConfig, out: Path | None, as_json: bool) 
     Prints Kendall's tau-b, or other --coefficients, with 95 % intervals, p-values and average
     ranks.
     """
+    from claimscore.console.evaluations import print_result
     from claimscore.evaluation.correlations import correlate
-    from claimscore.evaluation.display import print_result
 
     result = correlate(config)
     page = None
@@ -77,7 +77,7 @@ def summac_command(config: SummacConfig, out: Path | None, as_json: bool) -> Non
     The threshold is picked on validation rows; balanced accuracy and ROC-AUC are of the test rows,
     for each data set and their mean.
     """
-    from claimscore.evaluation.display import print_result
+    from claimscore.console.evaluations import print_result
     from claimscore.evaluation.summac_benchmark import summac_benchmark
 
     result = summac_benchmark(config)
@@ -119,9 +119,9 @@ def evaluate_caspr(config: CasprConfig, quiet: bool, as_json: bool) -> int:
     texts, one an annotator). Paraphrases and negations that it lacks are made by --llm. Run the
     same command again after any stop: it goes on where it stopped.
     """
+    from claimscore.console.evaluations import print_result
     from claimscore.console.progress import progress_display
     from claimscore.evaluation.caspr_experiment import FIGURE, can_plot, caspr_experiment
-    from claimscore.evaluation.display import print_result
     from claimscore.report.evaluation.caspr_page import write_caspr_page
     from claimscore.report.run_report import write_run_report
 
@@ -158,8 +158,8 @@ def evaluate_factsim(config: RunConfig, quiet: bool, as_json: bool) -> int:
     docs/reference/evaluation.md says. Run the same command again after any stop: it goes on where
     it stopped.
     """
+    from claimscore.console.evaluations import print_result
     from claimscore.console.progress import progress_display
-    from claimscore.evaluation.display import print_result
     from claimscore.evaluation.factsim_examples import factsim_examples
     from claimscore.report.run_report import write_run_report
 
@@ -179,8 +179,8 @@ def evaluate_summac_grid(config: GridConfig, quiet: bool, as_json: bool) -> None
     NLI is computed once for each two granularities. Run the same command again after any stop: it
     goes on where it stopped.
     """
+    from claimscore.console.evaluations import print_result
     from claimscore.console.progress import progress_display
-    from claimscore.evaluation.display import print_result
     from claimscore.evaluation.summac_grid import summac_grid
     from claimscore.report.evaluation.benchmark_pages import write_grid_page
     from claimscore.report.run_report import write_run_report
@@ -200,8 +200,8 @@ def evaluate_summac_grid(config: GridConfig, quiet: bool, as_json: bool) -> None
 @output_options
 def evaluate_nli(config: NLIConfig, out: Path | None, quiet: bool, as_json: bool) -> None:
     """Measure accuracy, confusion and calibration of an NLI model on labelled pairs."""
+    from claimscore.console.evaluations import print_result
     from claimscore.console.progress import counts_display
-    from claimscore.evaluation.display import print_result
     from claimscore.evaluation.nli_benchmark import evaluate_nli as evaluate_pairs
 
     result = evaluate_pairs(config, counts_display(quiet or as_json, "pairs"))

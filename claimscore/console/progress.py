@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from claimscore.console.amounts import duration, engine_parts
 
@@ -68,39 +68,48 @@ def counts_display(quiet: bool, what: str) -> Callable[[int, int], None]:
     return lambda done, total: tell(f"{done:,} of {total:,} {what}")
 
 
+class _Bar(NamedTuple):
+    """One bar: its name, how much of how much is done (None: not known), and a note."""
+
+    name: str
+    total: float | None = None
+    completed: float = 0
+    note: str = ""
+
+
 @contextmanager
-def progress_display(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
-    """Something to call with the state of a run: bars, lines, or None when quiet."""
+def _display(
+    quiet: bool, numbers: Callable[[P], str], bars: Callable[[P], Sequence[_Bar]]
+) -> Iterator[Callable[[P], None] | None]:
+    """Bars in a terminal, lines elsewhere, None when quiet; notices stand above bars."""
     if quiet:
         yield None
     elif sys.stderr.isatty():
-        with _bars() as show:
+        with _bars(bars) as show:
             yield show
     else:
-        yield _lines()
+        yield _lines(numbers)
 
 
-def _lines() -> Callable[[Progress], None]:
-    last_phase, last_time, last_notice = "", 0.0, ""
+def _lines(numbers: Callable[[P], str]) -> Callable[[P], None]:
+    last, last_time = ("", ""), 0.0
 
-    def show(progress: Progress) -> None:
-        nonlocal last_phase, last_time, last_notice
-        now = time.monotonic()
-        known = (progress.phase, progress.notice) == (last_phase, last_notice)
-        if known and now - last_time < LINE_INTERVAL_S:
+    def show(progress: P) -> None:
+        nonlocal last, last_time
+        now, seen = time.monotonic(), (progress.phase, progress.notice)
+        if seen == last and now - last_time < LINE_INTERVAL_S:
             return
-        last_phase, last_time = progress.phase, now
-        text = _numbers(progress) if progress.phase == "running" else ""
-        print(f"claimscore: {progress.phase} {text}".rstrip(), file=sys.stderr, flush=True)
-        if progress.notice != last_notice:
-            last_notice = progress.notice
+        text = f"claimscore: {progress.phase} {numbers(progress)}"
+        print(text.rstrip(), file=sys.stderr, flush=True)
+        if progress.notice != last[1]:
             print(f"claimscore: {progress.notice}", file=sys.stderr, flush=True)
+        last, last_time = seen, now
 
     return show
 
 
 @contextmanager
-def _bars() -> Iterator[Callable[[Progress], None]]:
+def _bars(bars_of: Callable[[P], Sequence[_Bar]]) -> Iterator[Callable[[P], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
@@ -110,37 +119,55 @@ def _bars() -> Iterator[Callable[[Progress], None]]:
     if console.width >= 80:
         columns += [TimeElapsedColumn(), TextColumn("{task.fields[note]}")]
     with Bars(*columns, console=console, transient=True) as bars:
-        llm = bars.add_task("language model", note="", visible=False)
-        models = bars.add_task("NLI, encoders", note="", visible=False)
-        phase = bars.add_task("reading", total=None, note="")
+        tasks = {"reading": bars.add_task("reading", total=None, note="")}
         notice = ""
 
-        def show(progress: Progress) -> None:
+        def show(progress: P) -> None:
             nonlocal notice
             if progress.notice != notice:
                 notice = progress.notice
                 bars.console.print(notice, markup=False, highlight=False)
-            running = progress.phase == "running"
-            bars.update(phase, description=progress.phase, visible=not running)
-            bars.update(
-                llm,
-                total=progress.llm_chunks_todo,
-                completed=progress.llm_chunks_done,
-                visible=running and progress.llm_chunks_todo > 0,
-                note=llm_note(progress),
-            )
-            bars.update(
-                models,
-                total=progress.model_chunks_todo,
-                completed=progress.model_chunks_done + progress.model_chunk_share,
-                visible=running and progress.model_chunks_todo > 0,
-                note=f"{model_note(progress)} {_left(progress)}".strip(),
-            )
+            shown = {bar.name: bar for bar in bars_of(progress)}
+            for name, bar in shown.items():
+                if name not in tasks:
+                    tasks[name] = bars.add_task(name, total=bar.total, note="")
+                bars.update(tasks[name], total=bar.total, completed=bar.completed, note=bar.note)
+            for name, task in tasks.items():
+                bars.update(task, visible=name in shown)
 
         yield show
 
 
-def _numbers(progress: Progress) -> str:
+def progress_display(quiet: bool) -> AbstractContextManager[Callable[[Progress], None] | None]:
+    """Something to call with the state of a run: bars, lines, or None when quiet."""
+    return _display(quiet, _run_numbers, _run_bars)
+
+
+def map_display(quiet: bool) -> AbstractContextManager[Callable[[MapProgress], None] | None]:
+    """Something to call with the state of a map: a bar, lines, or None when quiet."""
+    return _display(quiet, _map_numbers, _map_bars)
+
+
+def _run_bars(progress: Progress) -> Sequence[_Bar]:
+    if progress.phase != "running":
+        return [_Bar(progress.phase)]
+    models = progress.model_chunks_done + progress.model_chunk_share
+    left = f"{model_note(progress)} {_left(progress)}".strip()
+    both = [
+        _Bar(
+            "language model",
+            progress.llm_chunks_todo,
+            progress.llm_chunks_done,
+            llm_note(progress),
+        ),
+        _Bar("NLI, encoders", progress.model_chunks_todo, models, left),
+    ]
+    return [bar for bar in both if bar.total]
+
+
+def _run_numbers(progress: Progress) -> str:
+    if progress.phase != "running":
+        return ""
     parts = [
         f"LLM chunks {progress.llm_chunks_done}/{progress.llm_chunks_todo}",
         llm_note(progress),
@@ -148,7 +175,20 @@ def _numbers(progress: Progress) -> str:
         model_note(progress),
         _left(progress),
     ]
-    return " | ".join(part for part in parts if part)
+    return " | ".join(filter(None, parts))
+
+
+def _map_bars(progress: MapProgress) -> Sequence[_Bar]:
+    note = f"{llm_note(progress)} {_left(progress)}".strip()
+    name = progress.phase.partition(":")[0]
+    return [_Bar(name, progress.rows_total or None, progress.rows_done, note)]
+
+
+def _map_numbers(progress: MapProgress) -> str:
+    if not progress.rows_total:
+        return ""
+    rows = f"{progress.rows_done:,} of {progress.rows_total:,} rows"
+    return " | ".join(filter(None, [rows, llm_note(progress), _left(progress)]))
 
 
 def llm_note(progress: Progress) -> str:
@@ -170,65 +210,3 @@ def model_note(progress: Progress) -> str:
 def _left(progress: Progress) -> str:
     remaining = progress.remaining_s()
     return f"about {duration(remaining)} left" if remaining is not None else ""
-
-
-@contextmanager
-def map_display(quiet: bool) -> Iterator[Callable[[MapProgress], None] | None]:
-    """Something to call with the state of a map: a bar, lines, or None when quiet."""
-    if quiet:
-        yield None
-    elif sys.stderr.isatty():
-        with _map_bar() as show:
-            yield show
-    else:
-        yield _map_lines()
-
-
-def _map_lines() -> Callable[[MapProgress], None]:
-    last, last_time = ("", ""), 0.0
-
-    def show(progress: MapProgress) -> None:
-        nonlocal last, last_time
-        now = time.monotonic()
-        seen = (progress.phase, progress.notice)
-        if seen == last and now - last_time < LINE_INTERVAL_S:
-            return
-        rows = f"{progress.rows_done:,} of {progress.rows_total:,} rows"
-        parts = [rows, llm_note(progress), _left(progress)] if progress.rows_total else []
-        text = " | ".join(part for part in parts if part)
-        print(f"claimscore: {progress.phase} {text}".rstrip(), file=sys.stderr, flush=True)
-        if progress.notice != last[1]:
-            print(f"claimscore: {progress.notice}", file=sys.stderr, flush=True)
-        last, last_time = seen, now
-
-    return show
-
-
-@contextmanager
-def _map_bar() -> Iterator[Callable[[MapProgress], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bars
-
-    console = Console(stderr=True)
-    columns = [TextColumn("{task.description:<8}"), BarColumn(), MofNCompleteColumn()]
-    if console.width >= 80:
-        columns += [TimeElapsedColumn(), TextColumn("{task.fields[note]}")]
-    with Bars(*columns, console=console, transient=True) as bars:
-        rows = bars.add_task("reading", total=None, note="")
-        notice = ""
-
-        def show(progress: MapProgress) -> None:
-            nonlocal notice
-            if progress.notice != notice:
-                notice = progress.notice
-                bars.console.print(notice, markup=False, highlight=False)
-            bars.update(
-                rows,
-                description=progress.phase.partition(":")[0],
-                total=progress.rows_total or None,
-                completed=progress.rows_done,
-                note=f"{llm_note(progress)} {_left(progress)}".strip(),
-            )
-
-        yield show

@@ -25,6 +25,9 @@ MIN_TEXT_WIDTH = 14
 #: Columns where the output is no terminal.
 FILE_WIDTH = 10_000
 
+#: Columns that no table needs.
+UNBOUNDED = 10_000
+
 
 def terminal_width() -> int | None:
     """Columns of the terminal on standard output; None where it is a file or a pipe."""
@@ -39,19 +42,19 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     if _width() - max((len(label) for label, _ in facts), default=0) < MIN_TEXT_WIDTH:
         for label, text in facts:
             print(label)
-            _print(Padding(Text(text, overflow="fold"), (0, 0, 0, 2)))
+            print_block(Padding(Text(text, overflow="fold"), (0, 0, 0, 2)))
         return
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for label, text in facts:
         table.add_row(Text(label), Text(text))
-    _print(table)
+    print_block(table)
 
 
 def print_text(text: str, style: str = "") -> None:
     """A sentence."""
-    _print(Text(text, style=style, overflow="fold"))
+    print_block(Text(text, style=style, overflow="fold"))
 
 
 def print_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -65,7 +68,7 @@ def print_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     fixed = sum(max(map(len, column)) + 2 for column in list(zip(header, *rows, strict=True))[:-1])
     last = max(len(row[-1]) for row in (header, *rows))
     if _width() - fixed >= min(last, MIN_COLUMN_WIDTH):
-        _print(table)
+        print_block(table)
         return
     for number, row in enumerate(rows):
         if number:
@@ -76,17 +79,20 @@ def print_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table of numbers under a ruled header, the first column a name.
 
-    Where the window is too narrow for it, a row is its name with the others in a sentence.
+    Where the window is too narrow for it, a row is its name with the others in a sentence. Nothing
+    is printed where there are no rows.
     """
+    if not rows:
+        return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for place, name in enumerate(header):
         table.add_column(Text(name), justify="right" if place else "left", no_wrap=True)
     for row in rows:
         table.add_row(*map(Text, row))
     console = _console()
-    unbounded = console.options.update(max_width=FILE_WIDTH)
+    unbounded = console.options.update(max_width=UNBOUNDED)
     if console.measure(table, options=unbounded).maximum <= console.width:
-        _print(table)
+        print_block(table)
         return
     for row in rows:
         others = zip(header[1:], row[1:], strict=True)
@@ -103,8 +109,8 @@ def _console() -> Console:
     return Console(width=_width(), height=25, highlight=False)
 
 
-def _print(renderable: RenderableType) -> None:
-    """Lines without the blanks that fill them up."""
+def print_block(renderable: RenderableType) -> None:
+    """Anything of rich's, its lines without the blanks that fill them up."""
     console = _console()
     with console.capture() as lines:
         console.print(renderable)

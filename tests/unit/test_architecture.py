@@ -69,9 +69,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"text", "blocks", "metrics", "stats", "records", "runs"}
     | {"pipeline.encoders", "pipeline.passes"},
     "console": {"__init__"},
+    "console.evaluations": {"console", "evaluation", "evaluation.compare"},
     "commands": BASE
     | {
         "console",
+        "console.evaluations",
         "cache",
         "prompts",
         "pipeline",
@@ -123,7 +125,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "spacy": ("metrics.ner_overlap",),
     "jinja2": ("report.html_page",),
     "ray": ("pipeline.ray",),
-    "rich": ("console", "evaluation.display", "evaluation.compare.display"),
+    "rich": ("console",),
     "click": ("cli", "commands"),
     "pydantic": ("prompts.output", "evaluation.factsim_examples"),
     "asyncio": (),

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from claimscore.cli import main
-from claimscore.evaluation.compare import display
+from claimscore.console import table
 from tests.e2e.test_terminal import in_terminal
 from tests.support.compared_runs import write_run
 from tests.support.tiny_models import save_tiny_nli
@@ -65,7 +65,7 @@ def test_a_narrow_terminal_gets_lines_instead_of_a_squeezed_table(
     call: Call, pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ):
     """Every number can be read, and no word is cut."""
-    monkeypatch.setattr(display, "PIPED_WIDTH", 50)
+    monkeypatch.setattr(table, "FILE_WIDTH", 50)
     code, text, _ = call("compare", *pair, "--samples", 100)
     assert code == 0
     assert max(map(len, text.splitlines()[2:])) <= 50

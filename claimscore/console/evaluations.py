@@ -1,57 +1,57 @@
-"""A comparison on a terminal."""
+"""Evaluations and comparisons on a terminal."""
 
 from __future__ import annotations
 
+import json
 import re
-import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from claimscore.evaluation.compare.comparison import Comparison, RecordDetail, RunComparison
+from claimscore.console.table import print_block, print_table, print_text
 from claimscore.evaluation.compare.comparison_tables import (
     method_notes,
     move_cells,
     sections_of,
     source_lines,
 )
-from claimscore.evaluation.compare.nli_cells import Flip, RecordCells
-from claimscore.evaluation.display import PIPED_WIDTH
-from claimscore.evaluation.result import Section
+
+if TYPE_CHECKING:
+    from claimscore.evaluation.compare.comparison import Comparison, RecordDetail, RunComparison
+    from claimscore.evaluation.compare.nli_cells import Flip, RecordCells
+    from claimscore.evaluation.result import EvaluationResult, Section
 
 #: So many records are shown with their claims, so many flipped labels of each.
 MAX_RECORDS, MAX_FLIPS = 5, 5
-
-#: Columns that no table needs.
-UNBOUNDED = 10_000
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _SIGNS = {"vanished": "−", "appeared": "+", "changed": "~", "normalised": "≈"}
 
 
+def print_result(result: EvaluationResult, as_json: bool, page: Path | None = None) -> None:
+    """The result's sections, or one JSON object."""
+    if as_json:
+        print(json.dumps(result.to_json(), ensure_ascii=False, allow_nan=False))
+        return
+    _print_sections(result.sections())
+    _print_page(page)
+
+
 def print_comparison(found: Comparison, page: Path | None = None) -> None:
     """The runs, then run by run the differences and the records that moved most."""
-    console = Console(highlight=False, soft_wrap=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, soft_wrap=False, width=PIPED_WIDTH)
-    elif console.is_dumb_terminal:  # rich takes every one for 80 columns wide
-        columns, lines = shutil.get_terminal_size()
-        console = Console(highlight=False, soft_wrap=False, width=columns, height=lines)
     for line in source_lines(found):
-        console.print(Text(plain(line)), soft_wrap=True)
-    console.print()
+        print(plain(line))
+    print()
     for run in found.runs:
-        for section in sections_of(found, run):
-            _print_section(console, section)
-        _print_records(console, run)
+        _print_sections(sections_of(found, run))
+        _print_records(run)
     for note in method_notes(found):
-        console.print(Text(plain(note)))
-    if page is not None:
-        console.print(Text(f"page: {plain(str(page))}"), soft_wrap=True)
+        print_text(plain(note))
+    _print_page(page)
 
 
 def plain(text: str) -> str:
@@ -59,43 +59,38 @@ def plain(text: str) -> str:
     return _CONTROL.sub(" ", text)
 
 
-def _print_section(console: Console, section: Section) -> None:
-    """A table, or a line a row where the terminal is too narrow for it; then the notes."""
-    console.print(Text(plain(section.title), style="bold"))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for place, column in enumerate(section.header):
-        table.add_column(Text(plain(column)), justify="right" if place else "left", no_wrap=True)
-    for row in section.rows:
-        table.add_row(*(Text(plain(cell).replace(" [", "\n[")) for cell in row))
-    unbounded = console.options.update(max_width=UNBOUNDED)
-    if section.rows and console.measure(table, options=unbounded).maximum <= console.width:
-        console.print(table)
-    else:
-        for row in section.rows:
-            cells = zip(section.header[1:], row[1:], strict=True)
-            shown = ", ".join(f"{name} {cell}".strip() for name, cell in cells)
-            console.print(Text(plain(f"{row[0]}: {shown}")))
-    for note in section.notes:
-        console.print(Text(plain(note)))
-    console.print()
+def _print_sections(sections: Iterable[Section]) -> None:
+    """Each section as a table, intervals under their values, with its notes beneath."""
+    for section in sections:
+        print_text(plain(section.title), "bold")
+        rows = [[plain(cell).replace(" [", "\n[") for cell in row] for row in section.rows]
+        print_table([plain(name) for name in section.header], rows)
+        for note in section.notes:
+            print_text(plain(note))
+        print()
 
 
-def _print_records(console: Console, run: RunComparison) -> None:
+def _print_page(page: Path | None) -> None:
+    if page is not None:
+        print(f"page: {plain(str(page))}")
+
+
+def _print_records(run: RunComparison) -> None:
     for record in run.records[:MAX_RECORDS]:
-        console.print(Text(_title(record, run), style="bold"))
+        print_text(_title(record, run), "bold")
         if record.texts:
-            console.print(Text(plain(f"  other texts: {', '.join(record.texts)}")))
+            print_text(plain(f"  other texts: {', '.join(record.texts)}"))
         table = _units(record)
         if table.row_count:
-            console.print(table)
+            print_block(table)
         for cells in record.cells:
             for line in _cell_lines(cells, run):
-                console.print(Text(f"  {plain(line)}"))
-        console.print()
+                print_text(f"  {plain(line)}")
+        print()
     more = len(run.records) - MAX_RECORDS
     if more > 0:
-        console.print(Text(f"{more:,} more records that moved are in --json and --html"))
-        console.print()
+        print_text(f"{more:,} more records that moved are in --json and --html")
+        print()
 
 
 def _title(record: RecordDetail, run: RunComparison) -> str:
