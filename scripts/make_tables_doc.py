@@ -10,9 +10,8 @@ HEAD = """# Tables
 
 Written by `scripts/make_tables_doc.py` from `claimscore/tables.py`.
 
-Each table is a folder of Parquet parts in the run directory; `scores.parquet` is one file. A part
-is what a step wrote for a chunk of records, or for 64 chunks or 64 times 64 once they are done:
-their number stays small however many records there are. Any Parquet reader takes them:
+Each table is a folder of Parquet parts in the run directory; `scores.parquet` is one file. Parts of
+finished chunks are compacted, so their number stays small. Any Parquet reader takes them:
 
 <!-- not run: it needs a run directory -->
 ```python
@@ -22,10 +21,9 @@ claims = pl.scan_parquet("runs/hotels/claims/*.parquet")
 scores = pl.read_parquet("runs/hotels/scores.parquet")
 ```
 
-Every row that a language model made carries what made it: the key of its request in the
-cache, the prompt's name, version and digest, and the model as the server reported it. Every
-row that an encoder made carries its model, revision and dtype. `records/` holds the input's
-columns, `id` first.
+Each row that a language model made names the key of its request in the cache, the prompt's name,
+version and digest, and the model as the server reported it. Each row of an encoder names model,
+revision and dtype. `records/` holds the input's columns, `id` first.
 """
 
 
