@@ -6,6 +6,7 @@ which is active while a file of this folder is collected and while a test of it 
 
 from __future__ import annotations
 
+import platform
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,9 @@ def _refuse(deed: str) -> None:
     pytest.fail(f"a unit test {deed}: it belongs into tests/integration or tests/e2e")
 
 
+# The standard library starts `uname` when it is first asked for the processor, as the SDK of
+# OpenAI does; the answer is kept for the process.
+platform.processor()
 sys.addaudithook(_audit)
 
 
