@@ -81,12 +81,15 @@ def facts_table(names: list[str]) -> str:
 
 def example_table(names: list[str], scores: pl.DataFrame) -> str:
     """The scores of the example records, with their components."""
-    rows = ["| record | metric | value | components |", "|---|---|---|---|"]
+    several = len(names) > 1
+    head, line = ("metric | ", "---|") if several else ("", "")
+    rows = [f"| record | {head}value | components |", f"|---|{line}---|---|"]
     found = [row for name in names for row in scores.filter(metric=name).rows(named=True)]
     for row in found:
         parts = (_component(*item) for item in json.loads(row["components"]).items())
         shown = ", ".join(part for part in parts if part)
-        rows.append(f"| `{row['id']}` | `{row['metric']}` | {row['value']:.2f} | {shown} |")
+        metric = f"`{row['metric']}` | " if several else ""
+        rows.append(f"| `{row['id']}` | {metric}{row['value']:.2f} | {shown} |")
     return "\n".join(rows)
 
 
