@@ -124,6 +124,14 @@ def status(path: Path | str, watch: bool, as_json: bool) -> None:
     metavar="USD",
     help="Price of an hour of this machine, for the cost of its time.",
 )
+@own_option(
+    *("-q", "--quiet"),
+    is_flag=True,
+    expose_value=False,
+    hidden=True,
+    panel="Output",
+    help="Taken as by run; an estimate shows no progress.",
+)
 @json_option
 @click.pass_context
 def estimate(

@@ -102,7 +102,7 @@ def test_a_killed_run_goes_on_to_the_bytes_of_a_disk(
     assert main(["report", where]) == 0
     assert capsys.readouterr().out.strip() == f"{where}/report.html"
     assert folder.read("report.html").startswith(b"<!DOCTYPE html>")
-    assert main(["compare", where, str(local), "--json", "-"]) == 0
+    assert main(["compare", where, str(local), "--json"]) == 0
     compared = json.loads(capsys.readouterr().out)
     assert where in json.dumps(compared)
     assert main(["estimate", source, "--out", where, "--metrics", "rouge-1", "--json"]) == 0
