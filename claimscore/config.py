@@ -358,6 +358,8 @@ class RunConfig:
                 f"unknown task {', '.join(unknown)}; known tasks: {', '.join(TASK_NAMES)}"
             )
         object.__setattr__(self, "out", path_or_address(self.out))
+        if self.seed < 0:
+            raise ConfigError(f"--seed must be 0 or more, not {self.seed}")
         if self.prompts_dir is not None and not self.prompts_dir.is_dir():
             raise ConfigError(f"--prompts-dir {self.prompts_dir}: there is no such folder")
         if self.address is not None and self.engine != "ray":

@@ -143,17 +143,23 @@ class Watchdog:
 async def _watch_signals(stop: Callable[[], None]) -> None:
     """Call `stop` at the first signal; leave at the second: what is done is on disk.
 
-    Returns at once outside the main thread, where signals do not arrive.
+    Returns at once outside the main thread, where signals do not arrive. The handlers of before
+    are put back at the end: the event loop would leave the system's, which kill the process.
     """
     if threading.current_thread() is not threading.main_thread():
         return
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        stopping = False
-        async for _ in signals:
-            if stopping:
-                _leave("stopped at once")
-            stopping = True
-            stop()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with anyio.open_signal_receiver(*before) as signals:
+            stopping = False
+            async for _ in signals:
+                if stopping:
+                    _leave("stopped at once")
+                stopping = True
+                stop()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 async def _leave_after(seconds: float) -> None:

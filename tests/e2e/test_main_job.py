@@ -367,6 +367,7 @@ class TestRefused:
             pytest.param(["--metrics", ""], "nothing to do", id="nothing"),
             pytest.param(["--llm", "openai:m", "--base-url", "http://[::1"], "base URL", id="url"),
             pytest.param(["--rpm", "0"], "above zero", id="rpm"),
+            pytest.param(["--seed", "-1"], "--seed must be 0 or more", id="seed"),
             pytest.param(["--nosuch"], "No such option", id="option"),
         ],
     )
@@ -376,6 +377,17 @@ class TestRefused:
         """The error names what there is instead."""
         assert claimscore("run", EXAMPLES, "--out", tmp_path / "run", "--quiet", *options) == 2
         assert message in capsys.readouterr().err
+
+    def test_signals_are_heard_after_the_answers_too(self, tmp_path: Path) -> None:
+        """The engine gives the handlers back: a signal while scores are made ends in good order."""
+        heard = signal.signal(signal.SIGTERM, lambda *_: None)
+        try:
+            ours = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+            run = ("run", EXAMPLES, "--out", tmp_path / "run", "--quiet", "--metrics", "ds")
+            assert claimscore(*run, "--tasks", "decompose") == 0
+            assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == ours
+        finally:
+            signal.signal(signal.SIGTERM, heard)
 
     def test_a_refused_run_can_be_corrected_in_the_same_folder(
         self, tmp_path: Path, capsys: Any

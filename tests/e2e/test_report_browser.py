@@ -353,8 +353,10 @@ def test_hostile_texts_are_texts_everywhere(browser: Browser, scheme: str) -> No
     page.click("text=Explore records")
     page.wait_for_selector("table.list tbody tr")
     page.select_option("label:has-text('Group and colour') select", index=1)
+    page.fill("input[type=search]", "in no text")
+    page.wait_for_selector(".found:text('0 of 2')")
     page.fill("input[type=search]", "<SCRIPT>alert")
-    page.wait_for_selector("table.list tbody tr >> nth=1")
+    page.wait_for_selector(".found:text-is('2 records')")  # a list before that goes under a click
     page.click("table.list a >> nth=0")
     page.wait_for_selector("#cs-record h2")
     page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
