@@ -45,6 +45,7 @@ from claimscore.pipeline.settings import (
 )
 from claimscore.pipeline.spending import run_spent, take_over_spending
 from claimscore.pipeline.stages import missing_roles, run_stages
+from claimscore.pipeline.supervision import signals_held
 from claimscore.records import Dataset, Prepared, keep, prepare, recall
 from claimscore.records.columns import ALTERNATIVES
 from claimscore.records.dataset import SPOOLED, Required
@@ -334,7 +335,7 @@ class _Work:
 
     def _run_stages(self, todo: list[ChunkTodo], models: ModelPool) -> None:
         progress = self.reporter.progress
-        with self.reporter.running(self.directory, lambda: spent(progress)):
+        with self.reporter.running(self.directory, lambda: spent(progress)), signals_held():
             run_blocking(
                 run_stages,
                 self.config,

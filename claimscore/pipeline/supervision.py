@@ -6,7 +6,8 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping
+from types import FrameType
 from typing import NoReturn
 
 import anyio
@@ -27,6 +28,8 @@ HUNG_AFTER_S = 120.0
 
 #: What people see while requests in flight land.
 STOPPING = "stopping: finishing what is in flight (Ctrl-C again: at once)"
+
+_Handler = Callable[[int, FrameType | None], object] | int | None
 
 #: Looks so often in the time after which it warns or stops.
 _LOOKS = 20
@@ -140,6 +143,40 @@ class Watchdog:
         return f"nothing has happened for {still_s:,.0f} s; waiting for: {waiting_for}"
 
 
+#: Signals that came while `signals_held` and nothing listened yet.
+_held: list[int] = []
+
+
+@contextlib.contextmanager
+def signals_held() -> Iterator[None]:
+    """Keep Ctrl-C and SIGTERM for `supervised`, or until the block is left.
+
+    Around the event loop: an exception that a handler raises while the loop starts or ends may
+    fall into a callback, which swallows it. A kept signal stops the work as soon as `supervised`
+    listens, or is raised again at the end of the block.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, lambda number, _: _held.append(number))
+    try:
+        yield
+    finally:
+        _put_back(before)
+        kept = _held.copy()
+        _held.clear()
+        if kept:
+            signal.raise_signal(kept[0])
+
+
+def _put_back(handlers: Mapping[signal.Signals, _Handler]) -> None:
+    for number, handler in handlers.items():
+        if handler is not None:  # one that Python did not set cannot be set again
+            signal.signal(number, handler)
+
+
 async def _watch_signals(stop: Callable[[], None]) -> None:
     """Call `stop` at the first signal; leave at the second: what is done is on disk.
 
@@ -151,15 +188,17 @@ async def _watch_signals(stop: Callable[[], None]) -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with anyio.open_signal_receiver(*before) as signals:
-            stopping = False
+            stopping = bool(_held)
+            if stopping:
+                _held.clear()
+                stop()
             async for _ in signals:
                 if stopping:
                     _leave("stopped at once")
                 stopping = True
                 stop()
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        _put_back(before)
 
 
 async def _leave_after(seconds: float) -> None:

@@ -19,13 +19,15 @@ from claimscore.storage import is_remote, open_file
 if TYPE_CHECKING:
     from claimscore.storage.objects import ObjectStorage
 
-Format = Literal["jsonl", "csv", "tsv", "parquet"]
+Format = Literal["jsonl", "json", "csv", "tsv", "parquet"]
 
 ENDINGS: dict[str, Format] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".jsonl.gz": "jsonl",
     ".ndjson.gz": "jsonl",
+    ".json": "json",
+    ".json.gz": "json",
     ".csv": "csv",
     ".csv.gz": "csv",
     ".tsv": "tsv",

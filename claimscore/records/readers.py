@@ -1,6 +1,7 @@
 """Readers: a file as a stream of (line or row, record). They know formats, not columns.
 
-Nothing here holds more than one record (JSONL, CSV) or one batch of rows (Parquet).
+Nothing here holds more than one record (JSONL, CSV) or one batch of rows (Parquet); only a JSON
+array is read whole.
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ from claimscore.records.files import Format, InputFile
 
 PARQUET_BATCH_ROWS = 2_000
 
+#: Formats whose records start on a line of their own.
+_BY_LINE = {"jsonl", "csv", "tsv"}
+
 Record = dict[str, Any]
 
 
 class Located(NamedTuple):
-    """A record and the physical line it starts on (JSONL, CSV) or its row (Parquet), from 1."""
+    """A record and the line it starts on (JSONL, CSV) or its row (Parquet, JSON), from 1."""
 
     line: int
     record: Record
@@ -35,7 +39,7 @@ class Located(NamedTuple):
 
 def place(file: InputFile, line: int) -> str:
     """`pairs.jsonl, line 3`: how every message names a record."""
-    return f"{file.name}, {'row' if file.format == 'parquet' else 'line'} {line}"
+    return f"{file.name}, {'line' if file.format in _BY_LINE else 'row'} {line}"
 
 
 def read(file: InputFile) -> Iterator[Located]:
@@ -45,7 +49,7 @@ def read(file: InputFile) -> Iterator[Located]:
 
 def header(file: InputFile) -> list[str] | None:
     """Column names where the format states them ahead of the records, else None."""
-    if file.format == "jsonl":
+    if file.format in ("jsonl", "json"):
         return None
     if file.format == "parquet":
         with file_errors(file):
@@ -150,6 +154,30 @@ def _read_jsonl(file: InputFile) -> Iterator[Located]:
             yield Located(line, record)
 
 
+def _read_json(file: InputFile) -> Iterator[Located]:
+    """The objects of one array, which is read whole."""
+    with file_errors(file), _open(file) as stream:
+        raw = stream.read()
+    _wide_encoding(file, raw)
+    try:
+        records = decode_json(raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8"))
+    except UnicodeDecodeError:
+        raise _locate_bad_utf8(file) from None
+    except ValueError as exc:
+        raise InputError(
+            f"{file.name}: broken JSON: {exc}; a file with one object a line is named .jsonl"
+        ) from None
+    if type(records) is not list:
+        kind = "object" if type(records) is dict else _json_kind(records)
+        raise InputError(
+            f"{file.name}: a JSON {kind}, not an array of records; one object a line is .jsonl"
+        )
+    for row, record in enumerate(records, start=1):
+        if type(record) is not dict:
+            raise InputError(f"{place(file, row)}: a JSON {_json_kind(record)}, not an object")
+        yield Located(row, record)
+
+
 def _json_kind(value: object) -> str:
     kinds = {list: "array", str: "string", bool: "boolean", type(None): "null"}
     return kinds.get(type(value), "number")
@@ -157,7 +185,7 @@ def _json_kind(value: object) -> str:
 
 def _array_hint(line: int, raw: bytes) -> str:
     if line == 1 and raw.lstrip().startswith(b"["):
-        return "; JSONL has one object a line and no array around them"
+        return "; JSONL has one object a line; a file with an array is named .json"
     return ""
 
 
@@ -265,6 +293,7 @@ def _read_parquet(file: InputFile) -> Iterator[Located]:
 
 _READERS: dict[Format, Callable[[InputFile], Iterator[Located]]] = {
     "jsonl": _read_jsonl,
+    "json": _read_json,
     "csv": _read_csv,
     "tsv": _read_csv,
     "parquet": _read_parquet,

@@ -324,7 +324,7 @@ def _parsed_table(
 
 def _parsed_frames(files: tuple[InputFile, ...], columns: list[Column]) -> Iterator[pl.DataFrame]:
     rows: list[dict[str, Any]] = []
-    empty_is_null = files[0].format != "jsonl"
+    empty_is_null = files[0].format in ("csv", "tsv")
 
     def frame() -> pl.DataFrame:
         cells = ([row.get(column.name) for row in rows] for column in columns)
@@ -346,6 +346,7 @@ def _parsed_frames(files: tuple[InputFile, ...], columns: list[Column]) -> Itera
 _OPENERS: dict[Format, Callable[[str, tuple[InputFile, ...]], InputTable]] = {
     "parquet": _open_parquet,
     "jsonl": _open_json,
+    "json": _open_json,
     "csv": _open_csv,
     "tsv": _open_csv,
 }

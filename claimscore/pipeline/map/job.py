@@ -31,7 +31,7 @@ from claimscore.pipeline.map.table_prompt import RowOutcome, RowRequests, TableP
 from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.repair import repair
 from claimscore.pipeline.spending import open_ledger, run_spent, take_over_spending
-from claimscore.pipeline.supervision import supervised
+from claimscore.pipeline.supervision import signals_held, supervised
 from claimscore.prompts import Prompt, Spec, load_prompt_file
 from claimscore.runs import RunDirectory
 from claimscore.types import JSON, Completion
@@ -234,6 +234,7 @@ def map(
                 reporter.running(directory, progress.spent),
                 parts.state_kept(),
                 open_ledger(directory, llm) as ledger,
+                signals_held(),
             ):
                 run_blocking(answer, ledger)
         reporter.phase("writing", directory)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import anyio
 import pytest
 
-from claimscore.pipeline.supervision import Watchdog
+from claimscore.config import LLMConfig
+from claimscore.pipeline.progress import Progress, ProgressReporter
+from claimscore.pipeline.supervision import Watchdog, signals_held, supervised
+from claimscore.runs import RunDirectory
 from tests.support.engine_doubles import VirtualClock
 
 
@@ -144,3 +149,54 @@ def test_it_can_be_cancelled():
             tasks.cancel_scope.cancel()
 
     anyio.run(main)
+
+
+class Stopped(Exception):
+    """What a handler of the process raises at a signal."""
+
+
+@pytest.fixture
+def raising() -> Iterator[None]:
+    """SIGTERM raises, as it does in the process of a command."""
+
+    def stop(*_: object) -> None:
+        raise Stopped
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("raising")
+def test_a_signal_before_anything_listens_is_raised_at_the_end():
+    """An exception in the middle of the event loop's start might be swallowed."""
+    reached = False
+    with pytest.raises(Stopped), signals_held():  # noqa: PT012
+        signal.raise_signal(signal.SIGTERM)
+        reached = True
+    assert reached
+
+
+@pytest.mark.usefixtures("raising")
+def test_a_signal_before_supervision_stops_the_work(tmp_path: Path):
+    """The signal that came while the loop started is the first that the supervisor hears."""
+    stops: list[str] = []
+    reporter = ProgressReporter(Progress(), None)
+
+    async def work() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        stopped = anyio.Event()
+
+        def fail(reason: Exception) -> None:
+            stops.append(str(reason))
+            stopped.set()
+
+        async with supervised(LLMConfig(), None, directory, reporter, waiting_for=str, fail=fail):
+            with anyio.fail_after(5):
+                await stopped.wait()
+
+    with RunDirectory(tmp_path / "run") as directory, signals_held():
+        anyio.run(work)
+    assert stops == ["interrupted"]

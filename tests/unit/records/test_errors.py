@@ -39,6 +39,16 @@ def refused(source: str, tmp_path: Path, **options: object) -> str:
     ("name", "content", "expected"),
     [
         pytest.param(
+            "r.json", b"[1]", "r.json, row 1: a JSON number, not an object", id="json-row"
+        ),
+        pytest.param(
+            "r.json", OK, "r.json: a JSON object, not an array of records", id="json-object"
+        ),
+        pytest.param("r.json", b"[{}", "r.json: broken JSON: ", id="broken-array"),
+        pytest.param(
+            "r.json", b'["\xff"]', "r.json, line 1: not UTF-8: byte 0xff", id="json-bytes"
+        ),
+        pytest.param(
             "r.jsonl",
             OK + b'\n{"id": "b", }\n',
             "r.jsonl, line 3: broken JSON: ",
@@ -81,7 +91,7 @@ def refused(source: str, tmp_path: Path, **options: object) -> str:
         pytest.param(
             "r.jsonl",
             b"[\n" + OK + b"]",
-            "at character 3; JSONL has one object a line and no array around them",
+            "at character 3; JSONL has one object a line; a file with an array is named .json",
             id="array-over-lines",
         ),
         pytest.param(

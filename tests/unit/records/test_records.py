@@ -62,6 +62,8 @@ CONTENTS: dict[str, Callable[[], str | bytes]] = {
     "noend.jsonl": lambda: lines(PAIRS).rstrip("\n"),
     "blank.jsonl": lambda: "\n  \n" + lines(PAIRS).replace("\n", "\n\r\n"),
     "r.jsonl.gz": lambda: gzip.compress(lines(PAIRS).encode()),
+    "r.json": lambda: b"\xef\xbb\xbf" + json.dumps(PAIRS, indent=1).encode(),
+    "r.json.gz": lambda: gzip.compress(json.dumps(PAIRS).encode()),
     "r.csv": lambda: pl.DataFrame(PAIRS).write_csv(),
     "crlf.csv": lambda: pl.DataFrame(PAIRS).write_csv(line_terminator="\r\n"),
     "bom.csv": lambda: b"\xef\xbb\xbf" + pl.DataFrame(PAIRS).write_csv().encode(),
