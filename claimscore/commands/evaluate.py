@@ -25,6 +25,7 @@ from claimscore.config import RunConfig
 if TYPE_CHECKING:
     from claimscore.evaluation.caspr_experiment import CasprConfig
     from claimscore.evaluation.correlations import CorrelateConfig
+    from claimscore.evaluation.human_claims import ClaimsConfig
     from claimscore.evaluation.nli_benchmark import NLIConfig
     from claimscore.evaluation.summac_benchmark import SummacConfig
     from claimscore.evaluation.summac_grid import GridConfig
@@ -92,7 +93,7 @@ def summac_command(config: SummacConfig, out: Path | None, as_json: bool) -> Non
 
 
 @evaluate.command("convert")
-@click.argument("name", help="opinsummeval, newsroom, summeval, summac or cocotrip.")
+@click.argument("name", help="Name of the data set; a wrong one lists all.")
 @click.argument(
     "source", type=click.Path(path_type=Path), help="File or folder as its authors publish it."
 )
@@ -208,3 +209,27 @@ def evaluate_nli(config: NLIConfig, out: Path | None, quiet: bool, as_json: bool
     if out:
         result.write(out)
     print_result(result, as_json)
+
+
+@evaluate.command("claims", settings={"config": f"{_HERE}.human_claims:ClaimsConfig"})
+@_out_option
+@output_options
+def claims_command(config: ClaimsConfig, out: Path | None, quiet: bool, as_json: bool) -> None:
+    """Measure claims beside those that people made of the same texts.
+
+    The first table has a text and its human claims in each row. A system is a run of that table,
+    or a table of id and claims; sentences as they are, and cut at commas, are measured with it.
+    """
+    from claimscore.console.evaluations import print_result
+    from claimscore.console.progress import counts_display
+    from claimscore.evaluation.human_claims import evaluate_claims
+
+    result = evaluate_claims(config, counts_display(quiet or as_json, "pairs"))
+    page = None
+    if out:
+        from claimscore.report.evaluation.benchmark_pages import write_claims_page
+
+        result.write(out)
+        page = out / "claims.html"
+        write_claims_page(result, config, page, typed_command())
+    print_result(result, as_json, page)

@@ -1,4 +1,5 @@
-"""Published data sets as claimscore records: one row a summary, or a pair of entities (CoCoTrip).
+"""Published data sets as claimscore records: one row a summary, a text with its human claims,
+or a pair of entities (CoCoTrip).
 
 Every record of a summary has `id`, `source` or `sources`, `summary`, and where the data set has
 them `case`, `system`, `references`, `ratings` (means over the annotators), `dataset`, `split`,
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -237,6 +239,86 @@ def cocotrip(source: Path) -> Iterator[Record]:
             }
 
 
+# Claims that people made of texts, for `evaluate claims`
+
+
+def rose(source: Path) -> Iterator[Record]:
+    """RoSE (Liu et al. 2023): `docs/_data/acu-cnndm-test.json` of Yale-LILY/ROSE.
+
+    References of CNN/DailyMail with their atomic content units.
+    """
+    for row in _json(source):
+        text = " ".join(row["reference"].split())
+        yield {"id": str(row["id"]), "summary": text, "claims": list(map(str.strip, row["acu"]))}
+
+
+def factscore(source: Path) -> Iterator[Record]:
+    """FActScore (Min et al. 2023): a file of its `labeled_data`; a record a sentence.
+
+    `claims` are the facts as people revised them, `case` the person that the text is about.
+    """
+    for row in _objects(source):
+        topic = row["topic"]
+        for number, sentence in enumerate(row["annotations"] or ()):
+            facts = sentence.get("human-atomic-facts") or ()
+            yield {
+                "id": f"{topic}-{number}",
+                "case": topic,
+                "summary": sentence["text"],
+                "claims": [fact["text"] for fact in facts],
+            }
+
+
+def factcheck_gpt(source: Path) -> Iterator[Record]:
+    """Factcheck-GPT (Wang et al. 2023): `factcheck-GPT-benchmark.jsonl`; a record a sentence."""
+    for case, row in enumerate(_objects(source)):
+        for number, sentence in enumerate(row["sentences"].values()):
+            yield {
+                "id": f"{case}-{number}",
+                "case": str(case),
+                "summary": sentence["text"],
+                "claims": list(sentence.get("claims") or ()),
+            }
+
+
+def realsumm(source: Path) -> Iterator[Record]:
+    """REALSumm (Bhandari et al. 2020): a checkout of neulab/REALSumm, references with their SCUs.
+
+    The documents are those of `selected_documents.md`, in its order, as the lines of `ref.txt`.
+    """
+    chosen = source / "selected_docs_for_human_eval"
+    with os_errors(chosen):
+        listed = (chosen / "selected_documents.md").read_text(encoding="utf-8")
+        texts = (chosen / "abs" / "bart" / "ref.txt").read_text(encoding="utf-8").splitlines()
+    numbers = re.search(r"\[[\d,\s]+\]", listed)
+    if numbers is None:
+        raise InputError(f"{chosen / 'selected_documents.md'}: no list of documents in it")
+    units: dict[str, list[str]] = {}
+    for row in _objects(source / "human_annotations" / "SCUs_and_annotations" / "SCUs_list.csv"):
+        if row["answer"] == "Y":
+            units.setdefault(row["eventId"], []).append(row["questionText"].strip())
+    for number, text in zip(json.loads(numbers[0]), texts, strict=True):
+        name = f"cnndm{number}"
+        text = " ".join(text.replace("<t>", " ").replace("</t>", " ").split())
+        yield {"id": name, "summary": text, "claims": units[name]}
+
+
+def carb(source: Path) -> Iterator[Record]:
+    """CaRB (Bhardwaj et al. 2019): `data/gold/dev.tsv` or `test.tsv`, for `--table facts`.
+
+    A line is sentence, relation, then the arguments; a claim is first argument, relation, others.
+    """
+    claims: dict[str, list[str]] = {}
+    with os_errors(source):
+        lines = source.read_text(encoding="utf-8").splitlines()
+    for line in lines:
+        sentence, relation, subject, *others = (cell.strip() for cell in line.split("\t"))
+        words = (subject, relation, *others)
+        claims.setdefault(sentence, []).append(" ".join(word for word in words if word))
+    for number, (sentence, found) in enumerate(claims.items()):
+        yield {"id": str(number), "summary": sentence, "claims": found}
+
+
 def _json(path: Path) -> Any:
     with os_errors(path):
         return json.loads(path.read_bytes())
@@ -248,6 +330,11 @@ CONVERTERS: dict[str, Callable[[Path], Iterable[Record]]] = {
     "summeval": summeval,
     "summac": summac,
     "cocotrip": cocotrip,
+    "rose": rose,
+    "factscore": factscore,
+    "factcheck-gpt": factcheck_gpt,
+    "realsumm": realsumm,
+    "carb": carb,
 }
 
 

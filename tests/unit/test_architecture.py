@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"report", "runs", "cache", "prompts", "pipeline", "pipeline.llm", "pipeline.tasks"},
     "report.evaluation": BASE
     | {"report", "runs", "evaluation", "evaluation.compare", "evaluation.summac_grid"}
-    | {"evaluation.caspr_texts", "evaluation.caspr_experiment"},
+    | {"evaluation.caspr_texts", "evaluation.caspr_experiment", "evaluation.human_claims"},
     "evaluation": BASE | {"metrics", "stats", "records", "runs"},
     "evaluation.compare": BASE
     | {"blocks", "evaluation", "metrics", "stats", "runs", "pipeline.encoders"},
@@ -61,6 +61,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"evaluation", "evaluation.caspr_texts", "stats", "pipeline"},
     "evaluation.factsim_examples": BASE  # a run scores its texts
     | {"evaluation", "metrics", "runs", "pipeline", "pipeline.encoders"},
+    "evaluation.human_claims": BASE  # it asks the model itself
+    | {"text", "evaluation", "stats", "records", "runs", "pipeline.encoders"},
     "evaluation.nli_benchmark": BASE  # it asks the model itself
     | {"evaluation", "stats", "records", "pipeline.encoders"},
     "evaluation.summac_grid": BASE  # it scores its tables by runs
@@ -86,7 +88,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "storage",
     }
     | {"evaluation", "evaluation.caspr_experiment", "evaluation.factsim_examples"}
-    | {"evaluation.compare", "evaluation.nli_benchmark", "evaluation.summac_grid", "metrics"}
+    | {"evaluation.compare", "evaluation.human_claims", "evaluation.nli_benchmark", "metrics"}
+    | {"evaluation.summac_grid"}
     | {"evaluation.correlations", "report.evaluation"},
     "cli": {"__init__", "errors", "commands"},
 }
@@ -118,7 +121,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         "pipeline.llm.providers.schema",
     ),
     "tenacity": ("retry",),
-    "nltk": ("text", "metrics.ds", "metrics.meteor"),
+    "nltk": ("text", "metrics.ds", "metrics.meteor", "evaluation.human_claims"),
     "rouge_score": ("metrics.rouge",),
     "ot": ("metrics.movers",),
     "matplotlib": ("evaluation.caspr_experiment",),

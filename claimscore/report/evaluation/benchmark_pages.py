@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from claimscore.evaluation.correlations import CorrelateConfig, CorrelateResult
+from claimscore.evaluation.human_claims import ClaimsConfig, ClaimsResult
 from claimscore.evaluation.published import OVERALL, SUMMAC_TEST, summac_figure
 from claimscore.evaluation.result import Section
 from claimscore.evaluation.summac_benchmark import MEASURES, SummacConfig, SummacResult
@@ -99,6 +100,40 @@ def _correlation_charts(
         interval = (row["low"], row["high"]) if known else None
         of_rating[row["rating"]].append(Mark(row["score"], row["value"], interval))
     return interval_charts(of_rating, 0.0, 3, (-1, 1))
+
+
+def write_claims_page(result: ClaimsResult, config: ClaimsConfig, path: Path, command: str) -> None:
+    """Write the page of `evaluate claims`; `command` is what was typed to get it."""
+    found = result.sections()
+    marks = [
+        Mark(row["system"], 100 * row["f1"], (100 * row["f1_low"], 100 * row["f1_high"]))
+        for row in result.systems.iter_rows(named=True)
+        if row["f1"] is not None
+    ]
+    whole = next(mark.value for mark in marks if mark.label == "whole sentence")
+    charts = interval_charts({"one-to-one F1, %": marks}, whole or 0.0, 1, (0, 100))
+    blocks = [section_block(found[0], legend=("interval",), charts=charts)]
+    blocks += [section_block(section) for section in found[1:]]
+    titles = ["Words", *(["Entailment"] if config.entailment else []), "Form"]
+    human, *systems = config.tables
+    write_evaluation_page(
+        EvaluationPage(
+            title=result.title,
+            lede=[
+                count(result.n_cases, "document"),
+                count(result.systems["n_units"][0], "human claim"),
+                count(len(systems), "system"),
+            ],
+            command=command,
+            signature=settings_signature("claims", dataclasses.asdict(config)),
+            sources=find_sources([human, *systems], path),
+            sections=[
+                PageSection(f"claims-{number}", title, [block])
+                for number, (title, block) in enumerate(zip(titles, blocks, strict=True))
+            ],
+        ),
+        path,
+    )
 
 
 # SummaC

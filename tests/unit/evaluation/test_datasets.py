@@ -163,7 +163,61 @@ def test_the_shared_data(name: str, path: str, count: int, tmp_path: Path):
     assert len(converted(name, shared(path), tmp_path)) == count
 
 
-@pytest.mark.parametrize("name", CONVERTERS)
+HUMAN_CLAIMS: dict[str, tuple[str, str, list[dict[str, Any]]]] = {
+    "rose": (
+        "acu.json",
+        '[{"id": 3, "reference": "A b.   C d.", "acu": ["A is b. ", "C d."]}]',
+        [{"id": "3", "summary": "A b. C d.", "claims": ["A is b.", "C d."]}],
+    ),
+    "factscore": (
+        "ChatGPT.jsonl",
+        '{"topic": "Ann", "annotations": [{"text": "Ann sings.", "human-atomic-facts": '
+        '[{"text": "Ann sings.", "label": "S"}]}, {"text": "Hm.", "human-atomic-facts": null}]}\n'
+        '{"topic": "Bo", "annotations": null}',
+        [
+            {"id": "Ann-0", "case": "Ann", "summary": "Ann sings.", "claims": ["Ann sings."]},
+            {"id": "Ann-1", "case": "Ann", "summary": "Hm.", "claims": []},
+        ],
+    ),
+    "factcheck-gpt": (
+        "benchmark.jsonl",
+        '{"sentences": {"sentence1": {"text": "Bo ran.", "claims": ["Bo ran."]}}}',
+        [{"id": "0-0", "case": "0", "summary": "Bo ran.", "claims": ["Bo ran."]}],
+    ),
+    "carb": (
+        "dev.tsv",
+        "Bo ate pie .\tate\tBo\tpie\nBo ate pie .\twas eaten by\tpie\tBo\t\n",
+        [{"id": "0", "summary": "Bo ate pie .", "claims": ["Bo ate pie", "pie was eaten by Bo"]}],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HUMAN_CLAIMS)
+def test_human_claims(name: str, tmp_path: Path):
+    """Texts with the claims that people made of them, sentence by sentence where they did so."""
+    file, content, expected = HUMAN_CLAIMS[name]
+    (tmp_path / file).write_text(content, encoding="utf-8")
+    assert converted(name, tmp_path / file, tmp_path) == expected
+
+
+def test_realsumm_joins_references_and_units(tmp_path: Path):
+    """The lines of `ref.txt` are the documents of the list; units marked N do not count."""
+    chosen = tmp_path / "selected_docs_for_human_eval"
+    (chosen / "abs" / "bart").mkdir(parents=True)
+    (chosen / "selected_documents.md").write_text("# Set\n\n[7, 5]\n", encoding="utf-8")
+    references = "<t> Bo ran . </t> <t> Al sat . </t>\nCy won .\n"
+    (chosen / "abs" / "bart" / "ref.txt").write_text(references, encoding="utf-8")
+    units = tmp_path / "human_annotations" / "SCUs_and_annotations"
+    units.mkdir(parents=True)
+    rows = "cnndm5,Cy won.,Y\ncnndm7,Bo ran.,Y\ncnndm7,BLANK,N\n"
+    (units / "SCUs_list.csv").write_text("eventId,questionText,answer\n" + rows, encoding="utf-8")
+    assert converted("realsumm", tmp_path, tmp_path) == [
+        {"id": "cnndm7", "summary": "Bo ran . Al sat .", "claims": ["Bo ran."]},
+        {"id": "cnndm5", "summary": "Cy won .", "claims": ["Cy won."]},
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(CONVERTERS.keys() - {"carb", "realsumm", "rose"}))
 def test_another_format_is_named(name: str, tmp_path: Path):
     """File, record and what is missing; nothing is left behind."""
     path = write_jsonl(tmp_path / "x.jsonl", [{"id": "1", "label": 1, "text": "t"}])
