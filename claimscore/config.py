@@ -140,8 +140,8 @@ class LLMConfig:
         object.__setattr__(self, "base_url", _one_or_several(self.base_url))
         for name in ("rpm", "tpm"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ConfigError(f"--{name} must be above zero, not {value}")
+            if value is not None and not 0 < value < math.inf:
+                raise ConfigError(f"--{name} must be a number above zero, not {value}")
         for name in ("max_concurrency", "max_attempts", "max_samples"):
             if getattr(self, name) < 1:
                 option = name.replace("_", "-")

@@ -92,10 +92,13 @@ def anyio_backend() -> str:
 
 @pytest.fixture(autouse=True)
 def _own_state() -> Iterator[None]:
-    """What processes share (learnt limits) is one test's alone, its subprocesses included."""
+    """What processes share (learnt limits, answers) is one test's alone, its subprocesses included;
+    nor does a test know the user's server and key."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLAIMSCORE_STATE_DIR", folder)
         patch.setenv("CLAIMSCORE_CACHE_DIR", f"{folder}/cache")
+        for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+            patch.delenv(name, raising=False)
         yield
 
 

@@ -6,6 +6,7 @@ of records are in them: a server is named by its address, a request by its key i
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -20,7 +21,39 @@ class _ErrorStream(logging.Handler):
     """Lines on standard error, above bars where there are any."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(self.format(record), file=sys.stderr, flush=True)
+        _tell(self.format(record))
+
+
+class _PrivateFile(logging.Handler):
+    """Lines at the end of a file that only its owner may read; none after one that failed."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        # without a buffer: what a full disk does not take is not tried again at the end
+        self._file = open(path, "ab", buffering=0, opener=_open_private)  # noqa: SIM115
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._file.closed:
+            return
+        try:
+            self._file.write(f"{self.format(record)}\n".encode("utf-8", "backslashreplace"))
+        except OSError as exc:
+            self.close()
+            _tell(f"claimscore: --log-file {self._path} ends here: {exc.strerror}")
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _tell(line: str) -> None:
+    with contextlib.suppress(OSError):  # a terminal that is gone is no reason to stop
+        print(line, file=sys.stderr, flush=True)
 
 
 def log_to_terminal() -> Callable[[], None]:
@@ -31,22 +64,17 @@ def log_to_terminal() -> Callable[[], None]:
 def log_to_file(path: Path) -> Callable[[], None]:
     """Append each step, and each request that fails, to a file that only its owner may read.
 
-    Returns a function that ends it; raises `OSError` where the file cannot be written.
+    Returns a function that ends it; raises `OSError` where the file cannot be opened. A file that
+    cannot be written to any more ends with one line on standard error, and the work goes on.
     """
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
-    handler = logging.FileHandler(path, encoding="utf-8")
     line = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     line.converter = time.gmtime
     line.default_time_format, line.default_msec_format = "%Y-%m-%dT%H:%M:%S", "%s.%03dZ"
-    ends = [_add(handler, line, logging.DEBUG)]
+    ends = contextlib.ExitStack()
+    ends.callback(_add(_PrivateFile(path), line, logging.DEBUG))
     if len(LOGGER.handlers) == 1:  # warnings go on being shown
-        ends.append(_add(_ErrorStream(), logging.Formatter(), logging.WARNING))
-
-    def end() -> None:
-        for stop in ends:
-            stop()
-
-    return end
+        ends.callback(_add(_ErrorStream(), logging.Formatter(), logging.WARNING))
+    return ends.close
 
 
 def _add(handler: logging.Handler, line: logging.Formatter, level: int) -> Callable[[], None]:

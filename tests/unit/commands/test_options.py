@@ -201,3 +201,21 @@ def test_the_report_of_the_steps(
     assert "phase" not in cli(*call).err
     assert log.stat().st_size == size
     assert main([*map(str, call), "--log-file", str(tmp_path)]) == 2
+
+
+def test_a_report_that_the_disk_does_not_take_ends(cli: Command, tmp_path: Path) -> None:
+    """With one line; the work goes on without it."""
+    records = tmp_path / "r.jsonl"
+    records.write_text('{"summary": "It is warm.", "references": ["It is cold."]}\n')
+    call = ("run", records, "-o", tmp_path / "run", "-m", "rouge-1", "--json", "--quiet")
+    status, out, err = cli(*call, "--log-file", "/dev/full")
+    assert (status, bool(json.loads(out))) == (0, True)
+    assert err == "claimscore: --log-file /dev/full ends here: No space left on device\n"
+
+
+@pytest.mark.parametrize("option", ["--rpm", "--tpm"])
+@pytest.mark.parametrize("value", ["inf", "nan", "0", "-1"])
+def test_a_limit_is_a_number_above_zero(cli: Command, option: str, value: str) -> None:
+    status, out, err = cli("run", "x", "-o", "d", option, value)
+    said = f"claimscore: error: {option} must be a number above zero, not {float(value)}\n"
+    assert (status, out, err) == (2, "", said)
