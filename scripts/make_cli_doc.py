@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -16,83 +17,107 @@ HEAD = """# The command line
 
 Written by `scripts/make_cli_doc.py` from the commands; `claimscore COMMAND --help` says the same.
 
-Exit status: 0 nothing failed, 1 a fault of claimscore or a model that does not agree, 2 wrong input
-or settings, 3 some records failed, 75 stopped early (run the same command to go on).
+[Troubleshooting](../troubleshooting.md) explains the exit statuses. Defaults stand in brackets. A
+list has commas (`--metrics caspr,ds`); an option with key=value, an address or a file is repeated.
+A duration is a number of seconds, or has a unit: `90s`, `30m`, `12h`, `30d`, `2w`.
 
-A list has commas (`--metrics caspr,ds`); an option with key=value, an address or a file is
-repeated. A duration is a number of seconds, or has a unit: `90s`, `30m`, `12h`, `30d`, `2w`.
-Options can stand in a TOML file (`--config FILE`, one `option = value` a line) or behind `--set`;
-a typed option goes before `--set`, and that before the file. Options with ° are rare: `--help`
-leaves them out, `--help-all` shows them.
+Options can stand in a TOML file (`--config FILE`, one `option = value` a line) or behind `--set`.
+A typed option goes before `--set`, and that before the file. Options with ° are rare: only
+`--help-all` shows them. Options of several commands are described once, as [shared
+options](#shared-options). A command names those that it takes, with the defaults that are its own.
 """
 
-Row = Mapping[str, str]  # option -> its line of a table
 
-TABLE = "| option | default | |\n|---|---|---|\n"
+class Row(NamedTuple):
+    """What the page says of an option; options of two commands are one where this is equal."""
 
-#: Panels of `run` that are described once, for all commands.
-SHARED = ("Language model", "Limits", "Models", "Machines", "Output", "This command")
+    panel: str
+    name: str
+    title: str
+    help: str
+
+
+#: The options of a command and their defaults.
+Rows = Mapping[Row, str]
 
 
 def cli_doc() -> str:
     """The page: the commands, each with its own options, then the options that they share."""
-    shared = _panels(cli.commands["run"])
-    sections = [*_sections(cli, "claimscore", shared), "## Shared options\n"]
-    sections += [f"### {name}\n\n{TABLE}{_lines(shared[name])}" for name in SHARED]
+    commands = dict(_commands(cli, "claimscore"))
+    options = {path: _rows(command) for path, command in commands.items()}
+    uses = Counter(row for rows in options.values() for row in rows)
+    shared: dict[str, dict[Row, str]] = defaultdict(dict)
+    for rows in options.values():
+        for row, default in rows.items():
+            if uses[row] > 1:
+                shared[row.panel].setdefault(row, default)
+    sections = [_section(path, commands[path], options[path], shared) for path in commands]
+    sections.append("## Shared options\n")
+    sections += [f"### {panel}\n\n{_lines(shared[panel])}" for panel in PANELS if panel in shared]
     return HEAD + "".join(f"\n{section}" for section in sections)
 
 
-def _sections(group: click.Group, path: str, shared: Mapping[str, Row]) -> Iterator[str]:
+def _commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
     for name, command in group.commands.items():
-        yield _section(command, f"{path} {name}", shared)
+        yield f"{path} {name}", command
         if isinstance(command, click.Group):
-            yield from _sections(command, f"{path} {name}", shared)
+            yield from _commands(command, f"{path} {name}")
 
 
-def _section(command: click.Command, path: str, shared: Mapping[str, Row]) -> str:
-    """Usage, help, arguments, own options, and references to the shared ones."""
+def _section(
+    path: str, command: click.Command, rows: Rows, shared: Mapping[str, Mapping[Row, str]]
+) -> str:
+    """Usage, help, arguments, own options, and the names of the shared ones."""
     context = click.Context(command, info_name=path)
-    usage = " ".join([path, *command.collect_usage_pieces(context)])
-    parts = [f"## {path}\n", f"`{usage}`\n", *(f"{text}\n" for text in _help(command))]
-    params = command.get_params(context)
-    arguments = [param for param in params if isinstance(param, click.Argument)]
-    if arguments:
+    parts = [f"## {path}\n", *(f"{text}\n" for text in _help(command))]
+    if arguments := [one for one in command.params if isinstance(one, click.Argument)]:
         said = (f"- `{one.make_metavar(context)}`: {one.help}" for one in arguments)
         parts.append("\n".join(said) + "\n")
-    own: dict[str, str] = {}
-    references = []
-    if path == "claimscore run":
-        for name in (name for name in shared if name not in SHARED):
-            own |= shared[name]
-        remark = "And all [shared options](#shared-options).\n"
-        return "\n".join([*parts, TABLE + _lines(own), remark])
-    for name, rows in _panels(command).items():
-        common = {key for key, row in rows.items() if shared.get(name, {}).get(key) == row}
-        own |= {key: row for key, row in rows.items() if key not in common}
-        if common:
-            where = name.lower().replace(" ", "-") if name in SHARED else "claimscore-run"
-            link = f"[{name}](#{where})"
-            names = ", ".join(f"`{key}`" for key in rows if key in common)
-            references.append(link if common == set(shared[name]) else f"{link} ({names})")
-    if own:
-        parts.append(TABLE + _lines(own))
-    if references:
-        parts.append(f"{'And the' if own else 'The'} options of {', '.join(references)}.\n")
+    if own := {row: default for row, default in rows.items() if row not in shared[row.panel]}:
+        parts.append(_lines(own))
+    taken = [_taken(panel, every, rows) for panel, every in shared.items()]
+    if names := ", ".join(text for text in taken if text):
+        parts.append(f"{'Shared options' if own else 'Options'}: {names}.\n")
     return "\n".join(parts)
 
 
-def _lines(rows: Row) -> str:
-    return "\n".join(rows.values()) + "\n"
+def _taken(panel: str, every: Mapping[Row, str], rows: Rows) -> str:
+    """The shared options of a panel that a command takes: all, all but a few, or by name."""
+    names = [
+        f"`{row.name}`" if rows[row] == default else f"`{row.name}` ({rows[row] or 'none'})"
+        for row, default in every.items()
+        if row in rows
+    ]
+    missing = [f"`{row.name}`" for row in every if row not in rows]
+    link = f"[{panel}](#{panel.lower().replace(' ', '-')})"
+    if len(names) > 2 and len(names) > len(missing):
+        own = [name for name in names if "(" in name]
+        without = f" without {' and '.join(missing)}" if missing else ""
+        return link + without + (f" with {' and '.join(own)}" if own else "")
+    return ", ".join(names)
 
 
-def _panels(command: click.Command) -> dict[str, dict[str, str]]:
-    """The rows of the options, by panel and name."""
+def _lines(rows: Rows) -> str:
+    lines = []
+    for row, default in rows.items():
+        shown = f" (`{default}`)" if default else ""
+        lines.append(f"- {row.title}{shown}: {row.help}\n")
+    return "".join(lines)
+
+
+def _rows(command: click.Command) -> dict[Row, str]:
+    """The options of a command in the order of the panels."""
     context = click.Context(command)
-    found: dict[str, dict[str, str]] = {name: {} for name in PANELS}
+    found = {}
     for option in command.get_params(context):
         if isinstance(option, PanelOption):
-            found[option.panel][max(option.opts, key=len)] = _row(option, context)
-    return {name: rows for name, rows in found.items() if rows}
+            names, _ = option.get_help_record(context)
+            title = f"`{names}`" + (" °" if option.hidden else "")
+            title += " (required)" if option.required else ""
+            name = max(option.opts, key=len)
+            row = Row(option.panel, name, title, str(option.help))
+            found[row] = str(option.shown_default() or "")
+    return dict(sorted(found.items(), key=lambda item: PANELS.index(item[0].panel)))
 
 
 def _help(command: click.Command) -> Iterator[str]:
@@ -102,23 +127,6 @@ def _help(command: click.Command) -> Iterator[str]:
             yield f"```text\n{paragraph[2:].strip()}\n```"
         elif paragraph:
             yield " ".join(paragraph.split())
-
-
-def _row(option: PanelOption, context: click.Context) -> str:
-    names, _ = option.get_help_record(context)
-    marks = [
-        *(["required"] if option.required else []),
-        *(["may be repeated"] if option.multiple and "epeat" not in (option.help or "") else []),
-    ]
-    said = f"{option.help} ({', '.join(marks)})" if marks else str(option.help)
-    default = option.shown_default()
-    rare = " °" if option.hidden else ""
-    return f"| `{_cell(names)}`{rare} | {f'`{default}`' if default else ''} | {_cell(said)} |"
-
-
-def _cell(text: str) -> str:
-    """The text as a cell of a table, where a bar would begin another."""
-    return re.sub(r"(?<!\\)\|", r"\\|", text)
 
 
 if __name__ == "__main__":

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from claimscore.tables import TABLES
+import polars as pl
 
-HEAD = """# Tables
+from claimscore.tables import LLM_PROVENANCE, MODEL_PROVENANCE, TABLES
+
+
+def _columns(schema: Mapping[str, pl.DataType]) -> str:
+    return ", ".join(
+        f"`{name}`" + ("" if dtype == pl.String else f" {dtype}") for name, dtype in schema.items()
+    )
+
+
+HEAD = f"""# Tables
 
 Written by `scripts/make_tables_doc.py` from `claimscore/tables.py`.
 
-Each table is a folder of Parquet parts in the run directory; `scores.parquet` is one file. Parts of
-finished chunks are compacted, so their number stays small. Any Parquet reader takes them:
+Each table is a folder of Parquet parts in the run directory; `scores.parquet` is one file. Any
+Parquet reader takes them:
 
 <!-- not run: it needs a run directory -->
 ```python
@@ -21,17 +31,31 @@ claims = pl.scan_parquet("runs/hotels/claims/*.parquet")
 scores = pl.read_parquet("runs/hotels/scores.parquet")
 ```
 
-Each row that a language model made names the key of its request in the cache, the prompt's name,
-version and digest, and the model as the server reported it. Each row of an encoder names model,
-revision and dtype. `records/` holds the input's columns, `id` first.
+`records/` holds the input's columns, `id` first. Below, a column without a type is a String.
+
+## Columns that say what made a row
+
+- **LLM columns**: {_columns(LLM_PROVENANCE)}. The key is that of the request in the cache; the
+  model is as the server reported it.
+- **Model columns**: {_columns(MODEL_PROVENANCE)}.
 """
+MADE_BY = {
+    "[LLM columns](#columns-that-say-what-made-a-row)": LLM_PROVENANCE,
+    "[model columns](#columns-that-say-what-made-a-row)": MODEL_PROVENANCE,
+}
 
 
 def tables_doc() -> str:
+    """The page: each table with its meaning and its columns in order."""
     parts = [HEAD]
     for table in TABLES.values():
-        parts.append(f"\n## {table.name}\n\n{table.description}\n\n| column | type |\n|---|---|\n")
-        parts += [f"| `{name}` | {dtype} |\n" for name, dtype in table.schema.items()]
+        columns, end = dict(table.schema), ""
+        for link, made_by in MADE_BY.items():
+            if list(columns.items())[-len(made_by) :] == list(made_by.items()):
+                columns = dict(list(columns.items())[: -len(made_by)])
+                end = f", and the {link}"
+        parts.append(f"\n## {table.name}\n\n{table.description}\n\nColumns: ")
+        parts.append(f"{_columns(columns)}{end}.\n")
     return "".join(parts)
 
 
