@@ -115,7 +115,12 @@ class RunDirectory:
         directory = cls(where)
         if read_settings(directory.storage).settings is None:
             raise ConfigError(f"{directory.name}: not a run directory; there is no run.toml in it")
-        directory._load()
+        manifest = directory._load()
+        if manifest.is_missing and any(directory._files.names()):
+            raise ConfigError(
+                f"{directory.name} is damaged: its manifest is lost; run the same command again "
+                "that began it (answers are in the cache)"
+            )
         directory._refuse_damage()
         return directory
 

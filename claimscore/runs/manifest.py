@@ -57,7 +57,7 @@ class Manifest:
 
     A line that cannot be read shows that another program than claimscore changed the log. It is
     left out and named in `damaged`: its steps may count as undone, or as finished in parts that
-    are gone (`PartFiles.damaged` finds those).
+    are gone (`PartFiles.damaged` finds those). `is_missing`: no log was there when it was read.
     """
 
     def __init__(self, log: ManifestLog) -> None:
@@ -69,7 +69,9 @@ class Manifest:
         self._mutex = threading.RLock()
         self._turn = threading.Lock()
         self.damaged: list[str] = []
+        self.is_missing = True
         for name, lines in log.read():
+            self.is_missing = False
             for number, line in enumerate(lines, start=1):
                 try:
                     if line:
@@ -80,8 +82,11 @@ class Manifest:
                     self.damaged.append(f"{name}, line {number}: damaged")
 
     def open_for_writing(self) -> None:
-        """Take damaged lines out of the log, and shorten a long one; for the only writer."""
-        if self.damaged or self._log.is_long(len(self._sets)):
+        """Begin a log, or take damaged lines out of it, or shorten a long one; for the only
+        writer."""
+        if self.is_missing:
+            self._log.append(b"")  # from now on a log that is not there is lost
+        elif self.damaged or self._log.is_long(len(self._sets)):
             self._log.rewrite(self._snapshot())
 
     # Finished steps

@@ -139,6 +139,8 @@ class ObjectLog:
                 yield self._storage.address(gap), [b""]
             for name, content in zip(names, contents, strict=True):
                 yield self._storage.address(name), _lines(content)
+            if self._writer:
+                yield self._storage.address(_segment(self._last)), []
             return
         raise StoppedEarly(f"{self._storage.name} changes all the time; try again")
 

@@ -251,8 +251,11 @@ class PartFiles:
     def remove_others(self, parts: Iterable[PartLocation]) -> None:
         """Remove every part but these: a kill leaves parts that do not count yet, or no more."""
         kept = {part.name for part in parts}
-        found = (name for name in self._storage.names() if _is_part(name))
-        self._storage.delete(*(name for name in found if name not in kept))
+        self._storage.delete(*(name for name in self.names() if name not in kept))
+
+    def names(self) -> Iterator[str]:
+        """The names of all parts that lie there, whether they count or not."""
+        return filter(_is_part, self._storage.names())
 
     # Comparing
 

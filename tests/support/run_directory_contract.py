@@ -13,6 +13,7 @@ import pytest
 
 from claimscore.errors import ConfigError
 from claimscore.runs import ChunkFiles, RunDirectory, WorkerChunk, compaction, retry_if_compacted
+from claimscore.runs.manifest_log import LOG_FILE, LOG_FOLDER
 from claimscore.runs.parts import PartFiles
 from claimscore.tables import CLAIMS, FAILURES, SCORES
 from tests.support.run_tables import claims, failures, scores
@@ -382,6 +383,21 @@ class RunDirectoryContract:
         run.storage.delete(*run.storage.names("claims"))
         with pytest.raises(ConfigError, match="missing"):
             rows()
+
+    def test_a_lost_manifest_is_named_and_made_again(self, run: RunDirectory) -> None:
+        """Readers refuse parts that no log names; a run that has only begun has none to name."""
+        assert RunDirectory.reader(run.name).counts() == {}
+        run.storage.write("claims/part-000000-decompose.parquet", b"a kill before the first line")
+        assert RunDirectory.reader(run.name).counts() == {}
+        run.write_parts(0, "decompose", {"claims": claims("a")})
+        log = run.storage.names(LOG_FOLDER) if run.storage.local is None else [LOG_FILE]
+        run.storage.delete(*log)
+        lost = rf"{run.name} is damaged: its manifest is lost; run the same command again"
+        with pytest.raises(ConfigError, match=lost):
+            RunDirectory.reader(run.name)
+        reopen(run)
+        assert RunDirectory.reader(run.name).counts() == {}
+        assert not names(run)
 
     # Other files
 
