@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +72,6 @@ def scores(out: Path) -> pl.DataFrame:
 
 
 def test_from_records_to_tables(records: Path, tmp_path: Path, capsys: Any):
-    """Every pair has every score; means, correlations, page, figure and report are there."""
     out = tmp_path / "out"
     nli = save_tiny_nli(tmp_path / "nli")
     options = ("--metrics", "caspr,ds", "--units", "sentences", "--nli", nli, "--samples", "50")
@@ -95,10 +92,8 @@ def test_from_records_to_tables(records: Path, tmp_path: Path, capsys: Any):
         expected = distinctiveness([row["summary_a"], row["summary_b"]])
         name, pair = row["id"].split("/")
         assert found.filter(metric="ds", comparison=name, pair=pair)["value"].item() == expected
-    assert "44.5 ± 1.6" in text
-    assert "published ρ" in text
-    assert "6 texts made by builtin" not in text
-    assert "7 texts made by builtin" in text
+    for words in ("44.5 ± 1.6", "published ρ", "7 texts made by builtin"):
+        assert words in text
     html = (out / "caspr.html").read_text(encoding="utf-8")
     assert 'href="run/report.html"' in html
     assert "claimscore evaluate caspr" in html
@@ -109,7 +104,6 @@ def test_from_records_to_tables(records: Path, tmp_path: Path, capsys: Any):
 
 
 def test_what_is_made(records: Path, tmp_path: Path):
-    """Only what the records lack; a negation is joined sentence by sentence."""
     out = tmp_path / "out"
     assert evaluate(records, "--out", out, *DS_ONLY) == 0
     asked = [pl.read_ndjson(out / f"{name}.jsonl")["id"] for name in ("paraphrases", "negations")]
@@ -124,18 +118,7 @@ def test_what_is_made(records: Path, tmp_path: Path):
     assert text["syn_low/x"] == " ".join(sentences) != RECORDS[0]["entity_a_summary"][0]
 
 
-def test_a_summary_can_be_paraphrased_whole(records: Path, tmp_path: Path):
-    """Appendix B of the paper: one request a summary; claims stay by the sentence."""
-    out = tmp_path / "out"
-    assert evaluate(records, "--out", out, *DS_ONLY, "--paraphrase", "summary") == 0
-    rows = pl.read_parquet(sorted((out / "paraphrases" / "paraphrases").glob("*.parquet")))
-    assert rows["sentence_index"].to_list() == [None] * 4
-    claims = pl.read_parquet(sorted((out / "negations" / "claims").glob("*.parquet")))
-    assert claims["sentence_index"].to_list() == [0, 1]
-
-
 def test_nothing_is_made_where_all_is_there(tmp_path: Path):
-    """No language model is asked."""
     whole = [{**RECORDS[2], "id": name} for name in ("p", "q")]
     out = tmp_path / "out"
     assert evaluate(write_jsonl(tmp_path / "r.jsonl", whole), "--out", out, *DS_ONLY) == 0
@@ -146,7 +129,6 @@ def test_nothing_is_made_where_all_is_there(tmp_path: Path):
 
 
 def test_stopped_and_resumed(records: Path, tmp_path: Path, capsys: Any):
-    """`--max-requests` counts over all runs; what was answered is not asked again."""
     with FakeServer() as server:
         llm = ("--llm", "openai:m", "--base-url", server.base_url, "--max-concurrency", "1")
         first, second = tmp_path / "first", tmp_path / "second"
@@ -166,8 +148,6 @@ def test_stopped_and_resumed(records: Path, tmp_path: Path, capsys: Any):
 
 
 def test_a_text_that_cannot_be_made(records: Path, tmp_path: Path, capsys: Any):
-    """One sentence that fails costs its text: nothing is scored, until its pairs are left out or it
-    is asked for again."""
     rubbish = {"on": True}
 
     async def answer(body: Body) -> Completion:
@@ -193,17 +173,7 @@ def test_a_text_that_cannot_be_made(records: Path, tmp_path: Path, capsys: Any):
     assert pairs(out).height == 15
 
 
-def test_json_is_one_object(records: Path, tmp_path: Path, capsys: Any):
-    """Numbers and what was left out."""
-    assert evaluate(records, "--out", tmp_path / "out", *DS_ONLY, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["records"], found["made"], found["missing"]) == (3, 7, [])
-    assert {row["comparison"] for row in found["means"]} == set(COMPARISONS)
-    assert found["rho"][0]["published"] == 0.51
-
-
 def test_the_figure(records: Path, tmp_path: Path, monkeypatch: Any):
-    """An SVG, the same bytes each time."""
     pytest.importorskip("matplotlib", reason="the extra plots is not installed")
     monkeypatch.setattr(caspr_experiment, "can_plot", can_plot)
     out = tmp_path / "out"
@@ -215,18 +185,9 @@ def test_the_figure(records: Path, tmp_path: Path, monkeypatch: Any):
     assert all(word in drawn for word in ("<svg", "contrastive", "published", ">ds<"))
 
 
-def test_without_matplotlib(records: Path, tmp_path: Path, monkeypatch: Any, capsys: Any):
-    """The tables are there, and a line says how to get the figure."""
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert evaluate(records, "--out", tmp_path / "out", *DS_ONLY) == 0
-    assert "claimscore[plots]" in capsys.readouterr().out
-    assert not (tmp_path / "out" / "caspr.svg").exists()
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        pytest.param(("--metrics", "casper"), "casper", id="unknown metric"),
         pytest.param(("--metrics", ""), "name --metrics", id="no metric"),
         pytest.param(("--samples", "1"), "--samples must be at least 2", id="samples"),
         pytest.param(
@@ -244,10 +205,14 @@ def test_wrong_settings(
 
 
 def test_other_settings_are_refused(records: Path, tmp_path: Path, capsys: Any):
-    """A folder whose texts were made otherwise is left as it is."""
     out = tmp_path / "out"
     assert evaluate(records, "--out", out, *DS_ONLY) == 0
     before = (out / "pairs.parquet").read_bytes()
-    assert evaluate(records, "--out", out, *DS_ONLY, "--paraphrase", "summary") == 2
+    whole = ("--paraphrase", "summary")
+    assert evaluate(records, "--out", out, *DS_ONLY, *whole) == 2
     assert "was made with other settings" in capsys.readouterr().err
     assert (out / "pairs.parquet").read_bytes() == before
+    other = tmp_path / "other"
+    assert evaluate(records, "--out", other, *DS_ONLY, *whole) == 0
+    rows = pl.read_parquet(sorted((other / "paraphrases" / "paraphrases").glob("*.parquet")))
+    assert rows["sentence_index"].to_list() == [None] * 4, "one request a summary"

@@ -27,10 +27,6 @@ def evaluate(capsys: pytest.CaptureFixture[str]) -> Evaluate:
 
 
 def test_the_command_with_a_real_model(tmp_path: Path, evaluate: Evaluate) -> None:
-    """The order of the model's labels is read from its config: two orders, the same numbers.
-
-    Tables are written as Parquet and CSV; the JSON has their rows.
-    """
     rows = [
         {"premise": "The hotel was clean.", "hypothesis": "the pool was warm", "label": label}
         for label in ("entailment", "neutral", "contradiction")

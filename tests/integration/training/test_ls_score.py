@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError, InputError
@@ -100,17 +99,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
-def test_training_lowers_the_loss_and_ranks_better(config: LSTrainingConfig) -> None:
-    """The toy summaries follow a grammar that their damaged copies break."""
-    result = train(replace(config, dropout=0.0, lr=3e-4))
-    losses = [epoch.train_loss for epoch in result.epochs[1:]]
-    assert losses[-1] < losses[0]
-    assert result.epochs[result.best_epoch].validation_loss < result.epochs[0].validation_loss
-    assert (result.records, result.validation_records, result.skipped) == (20, 4, 0)
-
-
 def test_held_out_ranking_is_told_by_kind_and_part(config: LSTrainingConfig) -> None:
-    """L finds words in disorder in documents it has not seen, as the toy grammar lets it."""
     kinds = ("delete", "add", "disorder_words")
     long = replace(config, dropout=0.0, epochs=3, validation=0.4, negatives=kinds, head_lr=1e-3)
     result = train(long)
@@ -119,45 +108,15 @@ def test_held_out_ranking_is_told_by_kind_and_part(config: LSTrainingConfig) -> 
     assert all(kind.negatives == result.validation_records for kind in after.values())
     assert before["disorder_words"].linguistic < 0.8
     assert after["disorder_words"].linguistic > 0.85
-
-
-def test_the_head_is_not_driven_to_zero(config: LSTrainingConfig) -> None:
-    """Adam divides by the gradient's size, and LS takes a hundredth of L: any decay of weights
-    that is added to so small a gradient outweighs it, until L says the same of all texts."""
-    short = replace(config, epochs=1, head_lr=5e-3)
-
-    def size(config: LSTrainingConfig) -> float:
-        train(config)
-        head = load_file(config.out / HEAD)["decoder_l.2.weight"]
-        return float(head.std())
-
-    assert size(short) > 0.019
-    assert size(replace(short, out=config.out / "decayed", weight_decay=1e-3)) < 0.019
-
-
-def test_a_step_widens_the_gap(config: LSTrainingConfig) -> None:
-    """One step against the loss raises the good summary above its damaged copies, in L and S."""
-    still = replace(config, dropout=0.0)
-    backbone = load_backbone(config.backbone)
-    record = ls_score._records(still, backbone, 64).learning[0]
-    ranker = Ranker(backbone, new_head("ls", backbone.model), still, 64).eval()
-    before = ranker([record])[0]
-    before.loss.backward()
-    with torch.no_grad():
-        for parameter in ranker.parameters():
-            if parameter.grad is not None:
-                parameter -= 0.01 * parameter.grad
-        after = ranker([record])[0]
-    assert after.loss < before.loss
-    for old, new in ((before.linguistic, after.linguistic), (before.semantic, after.semantic)):
-        assert (new[0] - new[1:]).mean() > (old[0] - old[1:]).mean()
+    losses = [epoch.train_loss for epoch in result.epochs[1:]]
+    assert losses[-1] < losses[0]
+    assert result.skipped == 0
 
 
 @pytest.mark.parametrize("loss", ["paper", "code"])
 def test_scores_do_not_depend_on_the_rows_beside(
     config: LSTrainingConfig, monkeypatch: pytest.MonkeyPatch, loss: str
 ) -> None:
-    """Rows go through the backbone by length; each gets its own numbers back."""
     backbone = load_backbone(config.backbone)
     own = replace(config, loss=loss)
     records = ls_score._records(own, backbone, 64).learning[:5]
@@ -170,12 +129,8 @@ def test_scores_do_not_depend_on_the_rows_beside(
             torch.testing.assert_close(found.linguistic, expected.linguistic)
 
 
-@pytest.mark.parametrize("loss", ["paper", "code"])
-def test_the_same_seed_gives_the_same_bytes(
-    config: LSTrainingConfig, tmp_path: Path, loss: str
-) -> None:
-    """Two trainings of one configuration write equal files; another seed writes others."""
-    short = replace(config, epochs=1, loss=loss, max_records=8)
+def test_the_same_seed_gives_the_same_bytes(config: LSTrainingConfig, tmp_path: Path) -> None:
+    short = replace(config, epochs=1, loss="code", max_records=8)
     train(short)
     train(replace(short, out=tmp_path / "again"))
     train(replace(short, out=tmp_path / "other", seed=7))
@@ -186,7 +141,6 @@ def test_the_same_seed_gives_the_same_bytes(
 def test_a_checkpoint_scores_as_the_model_in_memory(
     config: LSTrainingConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is written and read again gives the same numbers."""
     kept = []
     write = ls_score.write_checkpoint
 
@@ -210,7 +164,6 @@ def test_a_checkpoint_scores_as_the_model_in_memory(
 
 @pytest.mark.parametrize(("loss", "variant"), [("paper", "paper"), ("code", "code")])
 def test_training_scores_as_the_metric(config: LSTrainingConfig, loss: str, variant: str) -> None:
-    """What is ranked is LS as the metric defines it, parts included."""
     own = replace(config, loss=loss, epochs=0)
     train(own)
     backbone = load_backbone(own.backbone)
@@ -234,7 +187,6 @@ def test_training_scores_as_the_metric(config: LSTrainingConfig, loss: str, vari
 def test_an_interrupted_training_goes_on_to_the_same_bytes(
     config: LSTrainingConfig, tmp_path: Path
 ) -> None:
-    """Stopped in the second epoch and called again, it ends as if never stopped."""
 
     class Interrupted(Exception):
         pass
@@ -249,6 +201,8 @@ def test_an_interrupted_training_goes_on_to_the_same_bytes(
     with pytest.raises(Interrupted):
         train(config, stop)
     assert not (config.out / SETTINGS).exists()
+    with pytest.raises(ConfigError, match="other settings or data"):
+        train(replace(config, lr=1e-4))
     steps: list[int] = []
     resumed = train(config, lambda progress: steps.append(progress.step))
     assert steps[0] == 6
@@ -256,21 +210,7 @@ def test_an_interrupted_training_goes_on_to_the_same_bytes(
     assert resumed.epochs == first.epochs
 
 
-def test_the_state_of_another_training_is_refused(config: LSTrainingConfig) -> None:
-    """Never continued with another recipe."""
-
-    def stop(progress: TrainingProgress) -> None:
-        if progress.step == 8:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(config, stop)
-    with pytest.raises(ConfigError, match="other settings or data"):
-        train(replace(config, lr=1e-4))
-
-
 def test_head_only_training_leaves_the_backbone(config: LSTrainingConfig) -> None:
-    """Cosines are those of the backbone, likelihoods are not those of a new head."""
     train(replace(config, out=config.out / "new", epochs=0))
     train(replace(config, out=config.out / "head", epochs=1, trained="head"))
     new, head = (
@@ -284,7 +224,6 @@ def test_head_only_training_leaves_the_backbone(config: LSTrainingConfig) -> Non
 
 
 def test_the_ablation_trains_a_linear_head(config: LSTrainingConfig) -> None:
-    """BERT+Linear: the same negatives and ranking, a score from the two [CLS] vectors."""
     result = train(replace(config, head="bert-linear"))
     best = result.epochs[result.best_epoch]
     assert best.validation_loss < result.epochs[0].validation_loss
@@ -295,7 +234,6 @@ def test_the_ablation_trains_a_linear_head(config: LSTrainingConfig) -> None:
 def test_patience_ends_and_lowers_the_learning_rate(
     config: LSTrainingConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A drop of the share means a tenth of the rate; so many in a row, the end; best is kept."""
     shares = iter([0.5, 0.6, 0.9, 0.8, 0.7, 0.2])
     monkeypatch.setattr(
         ls_score.Ranker, "validate", lambda self, records: HeldOutRanking(1.0, next(shares))
@@ -318,7 +256,6 @@ def test_patience_ends_and_lowers_the_learning_rate(
 
 
 def test_documents_are_on_one_side(config: LSTrainingConfig, tmp_path: Path) -> None:
-    """Summaries of one document are never in training and held out at once."""
     rows = toy_rows(6)
     more = [row | {"summary": row["source"].split(". ")[2] + "."} for row in rows]
     path = tmp_path / "many.jsonl"
@@ -331,7 +268,6 @@ def test_documents_are_on_one_side(config: LSTrainingConfig, tmp_path: Path) -> 
 
 
 def test_candidates_are_made_of_the_pair_alone(backbone: Path) -> None:
-    """Always the same for the same pair; equal copies and one-sentence documents are left out."""
     make = CandidateMaker(
         load_backbone(str(backbone)).tokenizer,
         ("delete", "add", "disorder_words", "disorder_sentences"),
@@ -350,7 +286,6 @@ def test_candidates_are_made_of_the_pair_alone(backbone: Path) -> None:
 
 
 def test_tables_in_three_formats(tmp_path: Path) -> None:
-    """Distinct pairs, labelled rows only where a label is named, blank texts left out."""
     rows = [
         {"text": "A. B.", "claim": "A.", "ok": 1},
         {"text": "A. B.", "claim": "B.", "ok": 0},
@@ -387,19 +322,15 @@ def test_tables_in_three_formats(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_settings_are_refused(config: LSTrainingConfig, changes, message: str) -> None:
-    """In one line."""
     with pytest.raises(ConfigError, match=message):
         replace(config, **changes)
 
 
-def test_the_backbones_own_folder_is_refused(config: LSTrainingConfig) -> None:
-    """A training never overwrites what it starts from."""
+def test_what_would_overwrite_or_cannot_be_learnt_is_refused(
+    config: LSTrainingConfig, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigError, match="another --out"):
         replace(config, out=Path(config.backbone))
-
-
-def test_a_table_with_one_document_is_refused(config: LSTrainingConfig, tmp_path: Path) -> None:
-    """One is held out, so one more is needed."""
     path = tmp_path / "one.jsonl"
     path.write_text(json.dumps(toy_rows(1)[0]), encoding="utf-8")
     with pytest.raises(InputError, match="takes two documents"):
@@ -407,7 +338,6 @@ def test_a_table_with_one_document_is_refused(config: LSTrainingConfig, tmp_path
 
 
 def test_the_command_trains(config: LSTrainingConfig, table: Path, cli: Command) -> None:
-    """From the command line to a folder that `--ls-model` takes."""
     arguments = ["train", "ls-score", str(table), "--out", str(config.out), "--label", "n"]
     more = ["--backbone", config.backbone, "--epochs", "1", "--max-tokens", "64", "--json"]
     result = cli(*arguments, *more, "--negatives", "delete,add")
@@ -436,7 +366,6 @@ def test_ranking_loss_by_hand() -> None:
 
 
 def test_shares_by_kind_by_hand() -> None:
-    """How often each kind is below, by the score and its parts; a tie is not below."""
     first = RankedRecord(
         KINDS,
         torch.tensor(2.0),
@@ -452,9 +381,5 @@ def test_shares_by_kind_by_hand() -> None:
         KindShares("disorder_words", 1, 0.0, 1.0, 0.0),
         KindShares("add", 1, 1.0, 1.0, 1.0),
     )
-
-
-def test_a_linear_head_has_no_parts() -> None:
-    """Null, not a number."""
-    result = RankedRecord(("add",), torch.tensor(0.5), torch.tensor([1.0, 0.5]))
-    assert summarise([result]).kinds == (KindShares("add", 1, 1.0, None, None),)
+    linear = RankedRecord(("add",), torch.tensor(0.5), torch.tensor([1.0, 0.5]))
+    assert summarise([linear]).kinds == (KindShares("add", 1, 1.0, None, None),)

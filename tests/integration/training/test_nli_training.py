@@ -88,7 +88,6 @@ def random_pairs(count: int, *, seed: int, source: str = "random") -> pl.DataFra
 
 
 def test_the_same_seed_gives_the_same_bytes(config: NLITrainingConfig, tmp_path: Path) -> None:
-    """Two runs of one configuration write equal files; another seed writes another."""
     first = train(config).read_bytes()
     again = train(replace(config, out=tmp_path / "again.safetensors")).read_bytes()
     other = train(replace(config, out=tmp_path / "other.safetensors", seed=7)).read_bytes()
@@ -99,7 +98,6 @@ def test_the_same_seed_gives_the_same_bytes(config: NLITrainingConfig, tmp_path:
 def test_an_interrupted_run_goes_on_to_the_same_bytes(
     config: NLITrainingConfig, tmp_path: Path
 ) -> None:
-    """Stopped after a checkpoint and called again, the training ends as if never stopped."""
 
     class Interrupted(Exception):
         pass
@@ -112,43 +110,18 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(
     with pytest.raises(Interrupted):
         train(config, stop_at_five)
     assert not config.out.exists()
+    with pytest.raises(ConfigError, match="other settings or data"):
+        train(replace(config, head_lr=0.5))
     steps: list[int] = []
     resumed = train(config, lambda progress: steps.append(progress.step)).read_bytes()
     assert steps == [5, 6]
     assert resumed == whole
     assert list(config.out.parent.glob("*.checkpoint*")) == []
-
-
-def test_a_finished_adapter_is_left_as_it_is(config: NLITrainingConfig) -> None:
-    """Calling again with the same settings and data takes no step."""
-    train(config)
-    steps: list[int] = []
     train(config, lambda progress: steps.append(progress.step))
-    assert steps == []
-
-
-def test_a_checkpoint_of_other_settings_is_refused(config: NLITrainingConfig) -> None:
-    """A checkpoint is never continued with another recipe."""
-
-    def stop(progress: TrainingProgress) -> None:
-        if progress.step == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(config, stop)
-    with pytest.raises(ConfigError, match="other settings or data"):
-        train(replace(config, head_lr=0.5))
-
-
-def test_a_run_writes_safetensors_only(config: NLITrainingConfig) -> None:
-    """No file that training leaves behind can hold a pickle."""
-    before = set(config.out.parent.rglob("*"))
-    train(config)
-    assert {path.suffix for path in set(config.out.parent.rglob("*")) - before} == {".safetensors"}
+    assert steps == [5, 6], "a finished adapter is left as it is"
 
 
 def test_only_the_upper_layers_change(config: NLITrainingConfig) -> None:
-    """Embeddings and frozen layers stay the backbone's, so the adapter holds none of them."""
     tensors = embedded.read_adapter(train(config)).tensors
     layers = {name.split(".")[3] for name in tensors if name.startswith("bert.encoder.layer.")}
     assert layers == {"1"}
@@ -158,7 +131,6 @@ def test_only_the_upper_layers_change(config: NLITrainingConfig) -> None:
 def test_train_nli_calibrates_and_evaluates_every_dev_set(
     config: NLITrainingConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The two phases end in one adapter with its temperature, measured on each set."""
     asked: list[int] = []
 
     def some(count: int, seed: int) -> pl.DataFrame:
@@ -177,7 +149,6 @@ def test_train_nli_calibrates_and_evaluates_every_dev_set(
 
 
 def test_calibrating_twice_changes_nothing(config: NLITrainingConfig, data: Path) -> None:
-    """The temperature is fitted on raw logits, not on those that are scaled already."""
     train(config)
     files = [data / "dev_snli.parquet"]
     first = nli_training.calibrate(config.out, files, config.backbone)
@@ -197,7 +168,6 @@ def test_a_source_of_weight_zero_is_never_drawn() -> None:
 
 
 def test_a_longer_run_begins_with_the_same_batches(config: NLITrainingConfig) -> None:
-    """The plan is laid out for the horizon, so the length may be chosen late."""
     lengths = [[1] * (i % 7 + 1) for i in range(100)]
     examples = nli_examples.NLIExamples(
         lengths, lengths, np.zeros(100, dtype=np.int64), ["x"] * 100
@@ -219,7 +189,6 @@ def test_a_longer_run_begins_with_the_same_batches(config: NLITrainingConfig) ->
     ],
 )
 def test_truncation_cuts_the_longer_side(first: int, second: int, kept: tuple[int, int]) -> None:
-    """The shorter text survives as long as both do not fit."""
     sides = nli_examples.truncate([1] * first, [2] * second, 10)
     assert (len(sides[0]), len(sides[1])) == kept
 
@@ -237,22 +206,7 @@ def test_the_learning_rate_rises_falls_slowly_then_ends_near_zero(
     assert 0 < rates[-1] < 0.03
 
 
-def test_unknown_labels_are_refused(tmp_path: Path) -> None:
-    """A file with labels of another task does not train a model silently."""
-    file = tmp_path / "train.parquet"
-    random_pairs(4, seed=0).with_columns(label=pl.lit("maybe")).write_parquet(file)
-    with pytest.raises(ConfigError, match="maybe"):
-        nli_examples.read_pairs([file])
-
-
-def test_a_folder_without_training_files_is_refused(tmp_path: Path) -> None:
-    """The message names the folder and the files that were looked for."""
-    with pytest.raises(ConfigError, match=r"no train\*\.parquet"):
-        nli_examples.training_files([tmp_path])
-
-
 def test_the_fitted_temperature_makes_overconfident_logits_honest() -> None:
-    """Logits that are three times too large get a temperature of about three."""
     generator = torch.Generator().manual_seed(0)
     honest = torch.randn(4000, 3, generator=generator) * 2
     labels = torch.multinomial(honest.softmax(dim=1), 1, generator=generator)[:, 0]
@@ -262,19 +216,19 @@ def test_the_fitted_temperature_makes_overconfident_logits_honest() -> None:
     after = nli_training.measure("x", honest * 3 / temperature, labels)
     assert after.accuracy == before.accuracy
     assert after.ece < before.ece / 3
+    assert sum(map(sum, after.confusion)) == after.pairs == 4000
 
 
-def test_measure_counts_by_hand() -> None:
-    """Two of three right; the wrong one is a neutral pair called an entailment."""
-    logits = torch.tensor([[9.0, 0, 0], [0, 0, 9.0], [0, 0, 9.0]])
-    result = nli_training.measure("toy", logits, torch.tensor([0, 1, 2]))
-    assert result.accuracy == pytest.approx(2 / 3)
-    assert result.confusion == ((1, 0, 0), (0, 0, 1), (0, 0, 1))
-    assert result.ece == pytest.approx(1 / 3, abs=1e-3)
+def test_files_that_hold_no_training_data_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no train\*\.parquet"):
+        nli_examples.training_files([tmp_path])
+    file = tmp_path / "train.parquet"
+    random_pairs(4, seed=0).with_columns(label=pl.lit("maybe")).write_parquet(file)
+    with pytest.raises(ConfigError, match="maybe"):
+        nli_examples.read_pairs([file])
 
 
 def test_monotone_pairs_are_distinct_balanced_and_repeatable() -> None:
-    """The same seed gives the same pairs; both labels are common."""
     pairs = monotone_pairs(500, seed=3)
     assert pairs.equals(monotone_pairs(500, seed=3))
     assert not pairs.equals(monotone_pairs(500, seed=4))
@@ -285,7 +239,6 @@ def test_monotone_pairs_are_distinct_balanced_and_repeatable() -> None:
 
 
 def test_monotone_labels_turn_round_under_negation() -> None:
-    """Wider follows in 'Some ...', narrower in 'No ...'; never both, as far as both occur."""
     pairs = monotone_pairs(12000, seed=0)
     labels = {(p, h): label for p, h, label, _ in pairs.iter_rows()}
     both = [(pair, labels[pair], labels[pair[::-1]]) for pair in labels if pair[::-1] in labels]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +38,7 @@ from claimscore.training.summac_conv import (
     train_summac_conv,
 )
 from claimscore.training.training_tables import TextColumns
+from tests.support.rated_tables import write_jsonl
 
 
 class WordClassifier:
@@ -72,14 +72,9 @@ def rows(count: int, seed: int = 0) -> list[dict[str, object]]:
     return made
 
 
-def write(path: Path, table: list[dict[str, object]]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in table), encoding="utf-8")
-    return str(path)
-
-
 @pytest.fixture
 def config(tmp_path: Path) -> SummaCTrainingConfig:
-    table = write(tmp_path / "table.jsonl", rows(120))
+    table = str(write_jsonl(tmp_path / "table.jsonl", rows(120)))
     return SummaCTrainingConfig(tables=(table,), out=tmp_path / "out", epochs=30)
 
 
@@ -99,7 +94,6 @@ def accuracy(weights: Path, table: list[dict[str, object]]) -> float:
 
 
 def test_a_table_that_can_be_told_apart_is_learnt(config: SummaCTrainingConfig) -> None:
-    """The weights that the training wrote tell new records apart through the metric."""
     result = train_summac_conv(config, classifier=WordClassifier())
     assert (result.examples, result.validation_examples, result.without_image) == (108, 12, 0)
     assert result.validation_loss is not None
@@ -108,7 +102,6 @@ def test_a_table_that_can_be_told_apart_is_learnt(config: SummaCTrainingConfig) 
 
 
 def test_the_weights_know_how_they_were_trained(config: SummaCTrainingConfig) -> None:
-    """The metric needs no option but the file; every epoch's weights are kept too."""
     changed = replace(
         config, labels="ec", bins="even20", aggregate="all", variant="paper", epochs=2
     )
@@ -128,7 +121,6 @@ def test_the_weights_know_how_they_were_trained(config: SummaCTrainingConfig) ->
 
 
 def test_the_same_seed_gives_the_same_bytes(config: SummaCTrainingConfig, tmp_path: Path) -> None:
-    """Another seed gives other weights."""
     short = replace(config, epochs=3)
     written = []
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
@@ -139,7 +131,6 @@ def test_the_same_seed_gives_the_same_bytes(config: SummaCTrainingConfig, tmp_pa
 
 
 def test_images_are_made_once(config: SummaCTrainingConfig) -> None:
-    """Other bins ask the model nothing; a part that is missing is made again."""
     short, classifier = replace(config, epochs=1), WordClassifier()
     train_summac_conv(short, classifier=classifier)
     assert classifier.pairs == 120 * 6 * 2
@@ -151,7 +142,6 @@ def test_images_are_made_once(config: SummaCTrainingConfig) -> None:
 
 
 def test_images_of_other_settings_are_not_taken(config: SummaCTrainingConfig) -> None:
-    """Another granularity or table in the same folder is refused."""
     short = replace(config, epochs=1)
     train_summac_conv(short, classifier=WordClassifier())
     with pytest.raises(ConfigError, match="images of other texts, blocks or another model"):
@@ -159,8 +149,7 @@ def test_images_of_other_settings_are_not_taken(config: SummaCTrainingConfig) ->
 
 
 def test_a_validation_table_chooses_the_epoch(config: SummaCTrainingConfig, tmp_path: Path) -> None:
-    """All of the table is trained on then."""
-    other = write(tmp_path / "other.jsonl", rows(20, seed=5))
+    other = str(write_jsonl(tmp_path / "other.jsonl", rows(20, seed=5)))
     seen: list[TrainingProgress] = []
     result = train_summac_conv(
         replace(config, validation=(other,), epochs=4), seen.append, WordClassifier()
@@ -168,16 +157,11 @@ def test_a_validation_table_chooses_the_epoch(config: SummaCTrainingConfig, tmp_
     assert (result.examples, result.validation_examples) == (120, 20)
     assert [p.step for p in seen if p.stage == "epochs"] == [1, 2, 3, 4]
     assert {p.stage for p in seen} == {"images", "validation-images", "epochs"}
-
-
-def test_without_validation_the_last_epoch_is_kept(config: SummaCTrainingConfig) -> None:
-    """Nothing is held out, so nothing is chosen."""
-    result = train_summac_conv(replace(config, holdout=0.0, epochs=3), classifier=WordClassifier())
-    assert (result.epoch, result.validation_loss, result.examples) == (3, None, 120)
+    last = train_summac_conv(replace(config, holdout=0.0, epochs=3), classifier=WordClassifier())
+    assert (last.epoch, last.validation_loss, last.examples) == (3, None, 120)
 
 
 def test_negatives_stand_in_for_labels(config: SummaCTrainingConfig, tmp_path: Path) -> None:
-    """A table without labels: each summary gets a rule-made inconsistent one."""
     table = tmp_path / "good.csv"
     texts = [f"There were {i} rooms.\nThey are clean and quiet." for i in range(20)]
     pl.DataFrame({"source": [f"{t}\nOf 77 rooms." for t in texts], "summary": texts}).write_csv(
@@ -193,7 +177,6 @@ def test_negatives_stand_in_for_labels(config: SummaCTrainingConfig, tmp_path: P
 def test_the_model_is_the_metrics_function(
     config: SummaCTrainingConfig, aggregate: str, variant: str
 ) -> None:
-    """What is trained is what scores: the same probability from the same histograms."""
     rng = np.random.default_rng(0)
     images = [rng.random((4, n, 3)) for n in (1, 12, 3)]
     chosen = replace(config, bins="percentile", aggregate=aggregate, variant=variant, epochs=1)
@@ -240,16 +223,14 @@ def _counts(image: NDArray[np.float64]) -> NDArray[np.int64]:
 def test_tables_that_cannot_be_trained_on(
     config: SummaCTrainingConfig, tmp_path: Path, table: list[dict[str, object]], message: str
 ) -> None:
-    """One line that names the file and what is wrong."""
-    path = write(tmp_path / "bad.jsonl", table)
+    path = str(write_jsonl(tmp_path / "bad.jsonl", table))
     with pytest.raises(InputError, match=message):
         train_summac_conv(replace(config, tables=(path,), holdout=0.0), classifier=WordClassifier())
 
 
 def test_one_half_is_trained_on(config: SummaCTrainingConfig, tmp_path: Path) -> None:
-    """The rows that pick the threshold in `evaluate summac`: all rows of a value, or none."""
-    table = [{**row, "article": f"a{i // 4}"} for i, row in enumerate(rows(120))]
-    path = write(tmp_path / "t.jsonl", table)
+    table = [{**row, "article": f"a{i // 4}", "empty": ""} for i, row in enumerate(rows(120))]
+    path = str(write_jsonl(tmp_path / "t.jsonl", table))
     half = [row for row in table if in_first_half(row["article"], 7)]
     read = read_labelled([path], half=FirstHalf("article", 7))
     assert read["summary"].to_list() == [row["summary"] for row in half]
@@ -258,33 +239,23 @@ def test_one_half_is_trained_on(config: SummaCTrainingConfig, tmp_path: Path) ->
     )
     result = train_summac_conv(changed, classifier=WordClassifier())
     assert 0 < result.examples == len(half) < 120
+    run = write_run(tmp_path / "run", run_rows())
+    of_run = train_summac_conv(
+        replace(config, tables=(run,), split_by="source", holdout=0.0, epochs=1)
+    )
+    drawn = [row for row in run_rows() if in_first_half(row["source"], 0)]
+    assert 0 < of_run.examples == len(drawn) < 40
+    for column, message in (("other", "no column other"), ("empty", "needs a value")):
+        with pytest.raises(InputError, match=message):
+            read_labelled([path], half=FirstHalf(column, 0))
 
 
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        pytest.param([{"source": "a", "summary": "b", "label": 1}], "no column article", id="none"),
-        pytest.param(
-            [{"source": "a", "summary": "b", "label": 1, "article": None}],
-            "article is empty; --split-by needs a value",
-            id="empty",
-        ),
-    ],
-)
-def test_a_half_needs_its_column(tmp_path: Path, table: list[dict], message: str) -> None:
-    """In every row."""
-    path = write(tmp_path / "t.jsonl", table)
-    with pytest.raises(InputError, match=message):
-        read_labelled([path], half=FirstHalf("article", 0))
-
-
-@pytest.mark.parametrize("value", [1, True, "1", "true", 1.0, "1.0"])
-def test_labels_may_be_written_in_many_ways(tmp_path: Path, value: object) -> None:
-    """Numbers, booleans, and what a CSV file makes of them."""
-    table = [{"document": ["a", "b"], "claim": "c", "consistent": value}]
-    path = write(tmp_path / "t.jsonl", table)
+def test_labels_and_texts_may_be_written_in_many_ways(tmp_path: Path) -> None:
+    values = (1, True, "1", "true", 1.0, "1.0")
+    table = [{"document": ["a", "b"], "claim": "c", "consistent": value} for value in values]
+    path = str(write_jsonl(tmp_path / "t.jsonl", table))
     read = read_labelled([path], TextColumns("document", "claim", "consistent"))
-    assert read.rows() == [("0", "a\n\nb", "c", 1)]
+    assert {row[1:] for row in read.rows()} == {("a\n\nb", "c", 1)}
 
 
 @pytest.mark.parametrize(
@@ -299,7 +270,6 @@ def test_labels_may_be_written_in_many_ways(tmp_path: Path, value: object) -> No
     ],
 )
 def test_wrong_settings_are_refused(setting: dict[str, object], message: str) -> None:
-    """Before any model is loaded."""
     with pytest.raises(ConfigError, match=message):
         SummaCTrainingConfig(tables=("t",), out=Path("o"), **setting)  # type: ignore[arg-type]
 
@@ -353,8 +323,7 @@ def run_config(tmp_path: Path) -> SummaCTrainingConfig:
 def test_a_run_gives_the_weights_of_its_records(
     run_config: SummaCTrainingConfig, tmp_path: Path
 ) -> None:
-    """The same bytes as a training that asks the model, of which a run needs none."""
-    file = write(tmp_path / "t.jsonl", run_rows())
+    file = str(write_jsonl(tmp_path / "t.jsonl", run_rows()))
     asked = replace(run_config, tables=(file,), out=tmp_path / "asked")
     expected = train_summac_conv(asked, classifier=WordClassifier())
     found = train_summac_conv(run_config)
@@ -363,15 +332,7 @@ def test_a_run_gives_the_weights_of_its_records(
     assert not (run_config.out / "images").exists()
 
 
-def test_the_same_half_as_of_a_file(run_config: SummaCTrainingConfig) -> None:
-    """Drawn by the same column with the same seed."""
-    result = train_summac_conv(replace(run_config, split_by="source", holdout=0.0))
-    half = [row for row in run_rows() if in_first_half(row["source"], 0)]
-    assert 0 < result.examples == len(half) < 40
-
-
 def test_runs_may_have_the_same_ids(run_config: SummaCTrainingConfig, tmp_path: Path) -> None:
-    """Two runs are one table; a run may also choose the epoch."""
     other = write_run(tmp_path / "other", run_rows(20))
     both = replace(run_config, tables=(*run_config.tables, other), validation=(other,))
     result = train_summac_conv(both)
@@ -389,13 +350,11 @@ def test_runs_may_have_the_same_ids(run_config: SummaCTrainingConfig, tmp_path: 
 def test_what_a_run_cannot_give(
     run_config: SummaCTrainingConfig, change: dict[str, Any], message: str
 ) -> None:
-    """One line that says what is missing."""
     with pytest.raises(ConfigError, match=message):
         train_summac_conv(replace(run_config, **change))
 
 
 def test_runs_that_do_not_fit(run_config: SummaCTrainingConfig, tmp_path: Path) -> None:
-    """Unfinished, of another model, a file beside a run, no run at all."""
     part = write_run(tmp_path / "part", run_rows(), finished=False)
     with pytest.raises(ConfigError, match=r"part: NLI of .* for 1 of 2 parts"):
         train_summac_conv(replace(run_config, tables=(part,)))

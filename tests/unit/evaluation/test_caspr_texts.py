@@ -46,7 +46,6 @@ def test_the_papers_comparisons():
 
 
 def test_made_texts_fill_in_for_those_that_are_not_there(tmp_path: Path):
-    """What a record brings comes before what was made; each comparison takes its own text."""
     first, second = read(tmp_path, {**RECORD, "paraphrase_a": "Given."}, {**RECORD, "id": 2})
     assert (first.id, second.id) == ("1", "2")
     assert second.lacking == tuple(MADE_FROM)
@@ -62,7 +61,6 @@ def test_made_texts_fill_in_for_those_that_are_not_there(tmp_path: Path):
 
 
 def test_what_could_not_be_made_costs_its_own_pairs(tmp_path: Path):
-    """The other comparisons of the record are there."""
     record, _ = read(tmp_path, RECORD, {**RECORD, "id": 2})
     made = {("1", name): "made" for name in MADE_FROM if name != "paraphrase_b"}
     reasons = {("1", "paraphrase_b"): "refused"}
@@ -72,7 +70,6 @@ def test_what_could_not_be_made_costs_its_own_pairs(tmp_path: Path):
 
 
 def test_parquet_holds_the_same_records(tmp_path: Path):
-    """A column that is null in one record is a text that it lacks."""
     rows = [{**RECORD, "paraphrase_a": None}, {**RECORD, "id": 2, "paraphrase_a": "Given."}]
     path = tmp_path / "records.parquet"
     pl.DataFrame(rows).write_parquet(path)
@@ -92,12 +89,10 @@ def test_parquet_holds_the_same_records(tmp_path: Path):
     ],
 )
 def test_wrong_records(tmp_path: Path, change: dict[str, Any], message: str):
-    """Refused with file, line and column."""
     with pytest.raises(InputError, match=message):
         read(tmp_path, RECORD, {**RECORD, "id": 2, **change})
 
 
 def test_one_record_is_too_few(tmp_path: Path):
-    """There is nothing to correlate."""
     with pytest.raises(InputError, match="too few"):
         read(tmp_path, RECORD)

@@ -39,12 +39,11 @@ def labelled(tmp_path: Path) -> Path:
     return write_jsonl(tmp_path / "labelled.jsonl", labelled_rows())
 
 
-CORRELATE = ("--scores", "good,poor", "--ratings", "fluency", "--case", "article")
+CORRELATE = ("--scores", "good,poor", "--ratings", "fluency", "--case", "article", "--samples", 50)
 
 
 def test_correlate_prints_a_table_a_level(evaluate: Evaluate, rated: Path):
-    """Title, values with stars and intervals, notes."""
-    code, text, _ = evaluate("correlate", rated, *CORRELATE, "--samples", 50, "--compare")
+    code, text, _ = evaluate("correlate", rated, *CORRELATE, "--compare")
     assert code == 0
     assert "Kendall's τ-b, system level: 20 cases, 5 systems" in text
     assert "Kendall's τ-b, summary level" in text
@@ -55,14 +54,9 @@ def test_correlate_prints_a_table_a_level(evaluate: Evaluate, rated: Path):
 def test_correlate_writes_tables_and_a_page(evaluate: Evaluate, rated: Path, tmp_path: Path):
     """Parquet and CSV with the same rows, Markdown with the printed ones."""
     out = tmp_path / "a" / "out"
-    code, _, _ = evaluate("correlate", rated, *CORRELATE, "--samples", 50, "--out", out)
-    assert code == 0
-    names = {path.name for path in out.iterdir()}
-    assert names == {
-        "correlate.md",
-        "correlate.html",
-        *(f"{table}.{end}" for table in ("correlations", "ranks") for end in ("csv", "parquet")),
-    }
+    assert evaluate("correlate", rated, *CORRELATE, "--out", out)[0] == 0
+    tables = {f"{table}.{end}" for table in ("correlations", "ranks") for end in ("csv", "parquet")}
+    assert {path.name for path in out.iterdir()} == {"correlate.md", "correlate.html", *tables}
     frame = pl.read_parquet(out / "correlations.parquet")
     assert frame.height == 4
     assert pl.read_csv(out / "correlations.csv")["value"].to_list() == frame["value"].to_list()
@@ -71,34 +65,21 @@ def test_correlate_writes_tables_and_a_page(evaluate: Evaluate, rated: Path, tmp
     assert f"{frame['value'][0]:.4f}" in page
 
 
-def test_correlate_as_json(evaluate: Evaluate, rated: Path):
-    """One object with every row."""
-    code, text, _ = evaluate("correlate", rated, *CORRELATE, "--samples", 50, "--json")
+def test_correlate_gives_the_same_object_for_a_file_and_a_run(
+    evaluate: Evaluate, rated: Path, tmp_path: Path
+):
+    code, text, _ = evaluate("correlate", rated, *CORRELATE, "--json")
     found = json.loads(text)
     assert (code, found["cases"], found["systems"], found["left_out"]) == (0, 20, 5, 0)
     assert {row["score"] for row in found["correlations"]} == {"good", "poor"}
-
-
-def test_correlate_a_run_directory(evaluate: Evaluate, rated: Path, tmp_path: Path):
-    """The metrics of a run are score columns; the same numbers as from the file."""
     run = write_run(tmp_path / "run", rated_rows(20), ["good", "poor"])
-    options = (*CORRELATE, "--samples", 50, "--json")
-    assert evaluate("correlate", run, *options)[1] == evaluate("correlate", rated, *options)[1]
+    assert evaluate("correlate", run, *CORRELATE, "--json")[1] == text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        pytest.param(("--scores", "best", *CORRELATE[2:]), "no column best", id="column"),
-        pytest.param(CORRELATE[:4], None, id="pooled without --case"),
-        pytest.param(CORRELATE[2:], "--scores", id="no scores"),
-    ],
-)
-def test_wrong_arguments(evaluate: Evaluate, rated: Path, arguments, message: str | None):
-    """Exit code 2 and one line on standard error."""
-    code, _, error = evaluate("correlate", rated, *arguments, "--samples", 5)
-    assert code == (0 if message is None else 2)
-    assert (message or "") in error
+def test_a_wrong_argument_is_exit_2(evaluate: Evaluate, rated: Path):
+    code, text, error = evaluate("correlate", rated, "--scores", "best", *CORRELATE[2:])
+    assert (code, text) == (2, "")
+    assert "no column best" in error
 
 
 def test_summac_prints_published_rows_where_names_match(evaluate: Evaluate, labelled: Path):
@@ -114,7 +95,6 @@ def test_summac_prints_published_rows_where_names_match(evaluate: Evaluate, labe
 
 
 def test_summac_writes_and_tells(evaluate: Evaluate, labelled: Path, tmp_path: Path):
-    """Tables, page, JSON; the notebook's protocol by name."""
     options = ("--scores", "good,poor", "--protocol", "notebook", "--json", "--out", tmp_path / "o")
     code, text, _ = evaluate("summac", labelled, *options)
     assert code == 0
@@ -126,12 +106,8 @@ def test_summac_writes_and_tells(evaluate: Evaluate, labelled: Path, tmp_path: P
 
 
 def test_convert(evaluate: Evaluate, tmp_path: Path):
-    """Says how many records; an unknown name lists the known ones."""
-    source = write_jsonl(
-        tmp_path / "s.jsonl",
-        [{"dataset": "frank", "cut": "val", "document": "D.", "claim": "C.", "label": 0}],
-    )
-    out = tmp_path / "out.jsonl"
+    row = {"dataset": "frank", "cut": "val", "document": "D.", "claim": "C.", "label": 0}
+    source, out = write_jsonl(tmp_path / "s.jsonl", [row]), tmp_path / "out.jsonl"
     assert evaluate("convert", "summac", source, "--out", out) == (0, f"{out}: 1 records\n", "")
     code, _, error = evaluate("convert", "cnndm", source, "--out", out)
     assert code == 2

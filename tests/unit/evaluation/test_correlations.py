@@ -35,7 +35,6 @@ def only(frame, **filters: object) -> dict:
 
 
 def test_values_lie_in_their_intervals(table: str):
-    """Two levels, two scores, two ratings; the good score is significant, the poor one is not."""
     result = found(table)
     assert result.correlations.height == 8
     for row in result.correlations.to_dicts():
@@ -51,7 +50,6 @@ def test_values_lie_in_their_intervals(table: str):
 
 
 def test_a_better_metric_is_found(table: str):
-    """Paired bootstrap at every level; Williams where there is one correlation of n items."""
     result = found(
         table, levels=("system", "summary", "pooled"), methods=("pearson", "spearman"), compare=True
     )
@@ -68,7 +66,6 @@ def test_a_better_metric_is_found(table: str):
 
 
 def test_williams_is_not_for_kendall(table: str):
-    """No p-value is made up; the bootstrap has one."""
     row = only(found(table, compare=True).comparisons, level="system", rating="fluency")
     assert (row["williams_t"], row["p_williams"]) == (None, None)
     assert row["p_bootstrap"] < 0.05
@@ -99,7 +96,6 @@ def test_average_ranks(tmp_path: Path):
 
 
 def test_the_seed_decides(table: str):
-    """The same seed gives the same intervals, another gives others; the values stay."""
     first, again, other = (found(table, seed=seed).correlations for seed in (1, 1, 2))
     assert first.equals(again)
     assert not first["low"].equals(other["low"])
@@ -107,7 +103,6 @@ def test_the_seed_decides(table: str):
 
 
 def test_missing_values(tmp_path: Path):
-    """Refused with their place; with `drop_missing` whole cases are left out, and counted."""
     rows = rated_rows(20)
     rows[7]["poor"] = None
     path = str(write_jsonl(tmp_path / "t.jsonl", rows))
@@ -121,7 +116,6 @@ def test_missing_values(tmp_path: Path):
 
 
 def test_rows_without_cases_are_pooled(table: str):
-    """Without a case column every row is one, and pooled is the level."""
     row = only(found(table, case=None, samples=20).correlations, score="good", rating="fluency")
     assert (row["level"], row["n_cases"], row["n_systems"]) == ("pooled", 100, 1)
     with_cases = found(table, levels=("pooled",), samples=20).correlations
@@ -135,13 +129,10 @@ def test_rows_without_cases_are_pooled(table: str):
         pytest.param({"levels": ("corpus",)}, "none of system, summary, pooled", id="level"),
         pytest.param({"methods": ("tau",)}, "none of kendall", id="metric"),
         pytest.param({"scores": ()}, "at least one column", id="no score"),
-        pytest.param({"samples": 0}, "--samples must be", id="samples"),
-        pytest.param({"case": "topic"}, "no column topic", id="case column"),
         pytest.param({"system": "model"}, "no column model", id="system column"),
     ],
 )
 def test_settings_that_cannot_be_used(table: str, options: dict, message: str):
-    """One line that names the option or the column."""
     with pytest.raises(ConfigError, match=message):
         found(table, **options)
 
@@ -161,7 +152,6 @@ def test_too_little_to_correlate(tmp_path: Path, cases: int, systems: int, messa
 
 
 def test_opinsummeval_from_the_published_file(tmp_path: Path):
-    """Converted, then correlated: the values of the plain function on the raw data."""
     source = shared("data/opinsummeval.jsonl")
     path = tmp_path / "records.jsonl"
     assert convert("opinsummeval", source, path) == 1400
@@ -192,21 +182,18 @@ class TestRatingsFile:
         return str(path)
 
     def test_they_are_joined_by_id(self, table: str, scores: str, tmp_path: Path) -> None:
-        """In whatever order, with others among them: as if they stood in the table."""
         others = {"id": "other", "ratings": {"fluency": 1.0, "relevance": 2.0}}
         file = self.ratings(tmp_path, [others, *rated_rows(20)[::-1]])
         apart = found(scores, ratings_file=file)
         assert apart.correlations.equals(found(table).correlations)
 
     def test_what_has_none_is_missing(self, scores: str, tmp_path: Path) -> None:
-        """Refused as any missing value is, or its case left out."""
         file = self.ratings(tmp_path, rated_rows(20)[1:])
         with pytest.raises(InputError, match="fluency"):
             found(scores, ratings_file=file)
         assert found(scores, ratings_file=file, drop_missing=True).left_out == 1
 
     def test_what_cannot_be_joined(self, table: str, scores: str, tmp_path: Path) -> None:
-        """No common id, an id twice, a column in both, no id at all."""
         rows = rated_rows(20)
         file = self.ratings(tmp_path, [row | {"id": f"x{row['id']}"} for row in rows])
         with pytest.raises(InputError, match=r"no id in common; ids are '0-0' .* 'x0-0'"):

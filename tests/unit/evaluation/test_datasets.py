@@ -29,7 +29,6 @@ def converted(name: str, source: Path, folder: Path) -> list[dict[str, Any]]:
 
 
 def test_opinsummeval_folder_and_file_agree(tmp_path: Path):
-    """The repository's two files, and the one that joins them."""
     first, second = (dict.fromkeys(DIMENSIONS, 4.0), dict.fromkeys(DIMENSIONS, 3.0))
     folder = tmp_path / "metric_evaluation"
     folder.mkdir()
@@ -60,7 +59,6 @@ def test_opinsummeval_folder_and_file_agree(tmp_path: Path):
 
 
 def test_cocotrip_with_and_without_synthetic_texts(tmp_path: Path):
-    """The annotations alone, or joined with CASPR's texts by both entities."""
     pair = {"entity_a": "1", "entity_b": "2", "entity_a_uid": []}
     texts = {f"entity_{side}_summary": [f"{side} one.", f"{side} two."] for side in "ab"}
     other = {**pair, "entity_b": "3", **texts}
@@ -81,7 +79,6 @@ def test_cocotrip_with_and_without_synthetic_texts(tmp_path: Path):
 
 
 def test_newsroom_csv(tmp_path: Path):
-    """Three annotators' rows become one record; HTML entities become characters."""
     path = tmp_path / "newsroom-human-eval.csv"
     ratings = ("CoherenceRating", "FluencyRating", "InformativenessRating", "RelevanceRating")
     with path.open("w", newline="", encoding="utf-8") as stream:
@@ -104,7 +101,6 @@ def test_newsroom_csv(tmp_path: Path):
 
 
 def test_summeval_both_forms(tmp_path: Path):
-    """A line a summary with three experts, or a line an article with their means."""
     experts = [{"coherence": n, "consistency": 5} for n in (1, 2, 3)]
     paired = {
         "id": "dm-1",
@@ -127,7 +123,6 @@ def test_summeval_both_forms(tmp_path: Path):
 
 
 def test_summac_in_all_forms(tmp_path: Path):
-    """What the benchmark class holds, as one JSON file or as lines."""
     row = {"document": "Doc.", "claim": "S.", "label": 1, "cut": "test", "model_name": "BART"}
     expected = {
         "id": "cogensumm-test-0000",
@@ -159,7 +154,6 @@ def test_summac_in_all_forms(tmp_path: Path):
     ],
 )
 def test_the_shared_data(name: str, path: str, count: int, tmp_path: Path):
-    """Every summary becomes a record with an id of its own."""
     assert len(converted(name, shared(path), tmp_path)) == count
 
 
@@ -194,14 +188,12 @@ HUMAN_CLAIMS: dict[str, tuple[str, str, list[dict[str, Any]]]] = {
 
 @pytest.mark.parametrize("name", HUMAN_CLAIMS)
 def test_human_claims(name: str, tmp_path: Path):
-    """Texts with the claims that people made of them, sentence by sentence where they did so."""
     file, content, expected = HUMAN_CLAIMS[name]
     (tmp_path / file).write_text(content, encoding="utf-8")
     assert converted(name, tmp_path / file, tmp_path) == expected
 
 
 def test_realsumm_joins_references_and_units(tmp_path: Path):
-    """The lines of `ref.txt` are the documents of the list; units marked N do not count."""
     chosen = tmp_path / "selected_docs_for_human_eval"
     (chosen / "abs" / "bart").mkdir(parents=True)
     (chosen / "selected_documents.md").write_text("# Set\n\n[7, 5]\n", encoding="utf-8")
@@ -219,7 +211,6 @@ def test_realsumm_joins_references_and_units(tmp_path: Path):
 
 @pytest.mark.parametrize("name", sorted(CONVERTERS.keys() - {"carb", "realsumm", "rose"}))
 def test_another_format_is_named(name: str, tmp_path: Path):
-    """File, record and what is missing; nothing is left behind."""
     path = write_jsonl(tmp_path / "x.jsonl", [{"id": "1", "label": 1, "text": "t"}])
     out = tmp_path / "out.jsonl"
     with pytest.raises(InputError, match=rf"x.jsonl: record 1 is not in a format of {name}: no '"):
@@ -228,7 +219,6 @@ def test_another_format_is_named(name: str, tmp_path: Path):
 
 
 def test_unknown_or_empty(tmp_path: Path):
-    """A wrong name lists the known ones; no records are an error."""
     with pytest.raises(ConfigError, match="known: opinsummeval, newsroom, summeval, summac"):
         convert("frank", tmp_path, tmp_path / "out.jsonl")
     with pytest.raises(InputError, match="there are no records"):

@@ -53,7 +53,6 @@ def row(result: ClaimsResult, system: str) -> dict[str, Any]:
 
 
 def test_a_system_by_hand(tmp_path: Path) -> None:
-    """Two of three claims match a unit: both "sings" units match one claim, which counts once."""
     found = row(measured(tmp_path), "s0")
     assert (found["n_records"], found["n_sentences"]) == (2, 3)
     assert (found["n_claims"], found["n_units"]) == (4, 4)
@@ -69,7 +68,6 @@ def test_a_system_by_hand(tmp_path: Path) -> None:
 
 
 def test_baselines_cut_sentences(tmp_path: Path) -> None:
-    """Sentences whole, cut at commas, and at "and" too; they need no table."""
     human = [{"id": "1", "summary": "Bo sat, ate and ran.", "claims": ["Bo sat."]}]
     systems = measured(tmp_path, (), human=human).systems
     assert systems.select("system", "claims_a_sentence").rows() == [
@@ -80,7 +78,6 @@ def test_baselines_cut_sentences(tmp_path: Path) -> None:
 
 
 def test_a_run_and_its_table_agree(tmp_path: Path, cli: Any) -> None:
-    """The claims of a run directory are found by the id of the record."""
     human = write_jsonl(tmp_path / "human.jsonl", HUMAN)
     run = tmp_path / "run"
     asked = ("run", human, "--metrics", "", "--tasks", "decompose", "--out", run, "--quiet")
@@ -112,7 +109,6 @@ class Fake:
 
 
 def test_entailment_in_both_directions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ "She was ..." does not match "Ann Lee ...", as the fake model sees it."""
     monkeypatch.setattr(human_claims, "load_pair_classifier", lambda _: Fake())
     result = measured(tmp_path, entailment=True)
     found = row(result, "s0")
@@ -124,7 +120,6 @@ def test_entailment_in_both_directions(tmp_path: Path, monkeypatch: pytest.Monke
 
 @given(st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=5))
 def test_an_assignment_is_no_more_than_either_side(rows: list[list[bool]]) -> None:
-    """It uses each claim and each unit once; one match at least is always assigned."""
     matches = np.array(rows)
     recalled, precise, pairs = matched(matches)
     assert bool(pairs) == matches.any()
@@ -158,13 +153,11 @@ def test_words(a: str, b: str, expected: float) -> None:
     ],
 )
 def test_bad_tables_are_refused(tmp_path: Path, human: Any, systems: Any, message: str) -> None:
-    """The message names the file and what is missing."""
     with pytest.raises(InputError, match=message):
         measured(tmp_path, systems, human=human)
 
 
 def test_bad_options_and_runs_without_claims_are_refused(tmp_path: Path, cli: Any) -> None:
-    """A run that made no claims says which task makes them."""
     with pytest.raises(ConfigError, match="--samples"):
         ClaimsConfig(("x",), samples=0)
     human = write_jsonl(tmp_path / "human.jsonl", HUMAN)
@@ -178,7 +171,6 @@ def test_bad_options_and_runs_without_claims_are_refused(tmp_path: Path, cli: An
 
 
 def test_baselines_on_the_published_data(tmp_path: Path) -> None:
-    """The figures of whole sentences on RoSE, by the protocol as it is written down."""
     rows = pl.read_parquet(shared("data/decomposition/rose_acu.parquet")).to_dicts()
     human = [{"id": r["id"], "summary": r["reference"], "claims": r["acus"]} for r in rows]
     found = row(measured(tmp_path, (), human=human), "whole sentence")

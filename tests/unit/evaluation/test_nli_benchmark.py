@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from claimscore.evaluation.nli_benchmark import NLIConfig, NLIResult, evaluate_n
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch, RejectedItemsError
 from tests.support.rated_tables import write_jsonl
 
-Evaluate = Callable[..., tuple[int, str, str]]
 Row = dict[str, Any]
 
 #: What the fake model says of a premise: entailment, neutral, contradiction.
@@ -52,17 +51,6 @@ class Fake:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nli_benchmark, "load_pair_classifier", lambda _: Fake())
-
-
-@pytest.fixture
-def evaluate(capsys: pytest.CaptureFixture[str]) -> Evaluate:
-    """A call of the command: exit code, standard output, standard error."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        code = main(["evaluate", "nli", *map(str, arguments)])
-        return code, *capsys.readouterr()
-
-    return call
 
 
 def pair(premise: str, label: object, **more: object) -> Row:
@@ -105,7 +93,6 @@ def test_a_set_by_hand(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("fake")
 def test_groups_and_all_sets_together(tmp_path: Path) -> None:
-    """Groups add up to their set, sets to the last row."""
     first = write_jsonl(tmp_path / "five.jsonl", FIVE)
     second = write_jsonl(tmp_path / "two.jsonl", FIVE[:2])
     result = run(first, second, group="kind")
@@ -130,7 +117,6 @@ def test_groups_and_all_sets_together(tmp_path: Path) -> None:
     ],
 )
 def test_two_way_accuracy(rows: list[list[int]], value: float | None, reason: str | None) -> None:
-    """Of ten: two entailments found, five others not called entailment."""
     found, why = two_way_accuracy(np.array(rows))
     assert found == value
     assert (why is None) if reason is None else (reason in str(why))
@@ -138,7 +124,6 @@ def test_two_way_accuracy(rows: list[list[int]], value: float | None, reason: st
 
 @pytest.mark.usefixtures("fake")
 def test_a_temperature_fitted_on_a_file(tmp_path: Path) -> None:
-    """Fitted on one file, told of the others; accuracy stays, the likelihood there falls."""
     rows = [pair("sure", "entailment")] * 2 + [pair("sure", "neutral"), pair("sure", "neutral")]
     tuning = write_jsonl(tmp_path / "tuning.jsonl", rows)
     data = write_jsonl(tmp_path / "five.jsonl", FIVE)
@@ -154,16 +139,18 @@ def test_a_temperature_fitted_on_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("fake")
 def test_a_temperature_without_an_optimum_is_none(tmp_path: Path) -> None:
-    """All right: null and the reason."""
     tuning = write_jsonl(tmp_path / "tuning.jsonl", [pair("sure", "entailment")])
     row = run(tuning, fit_temperature=str(tuning)).temperature.row(0, named=True)
     assert (row["temperature"], row["nll_after"]) == (None, None)
     assert "no optimum" in row["reason"]
+    row = run(tuning, split_by="premise").temperature.row(0, named=True)
+    assert (row["temperature"], row["reason"]) == (None, "one half has no rows")
+    with pytest.raises(ConfigError, match="choose one"):
+        run(tuning, fit_temperature="y.jsonl", split_by="premise")
 
 
 @pytest.mark.usefixtures("fake")
 def test_halves_part_the_rows_of_a_set(tmp_path: Path) -> None:
-    """Rows of one value are in one half; both halves together are the set."""
     rows = [
         pair("sure", "entailment" if n % 3 else "neutral", document=f"d{n // 4}") for n in range(80)
     ]
@@ -178,22 +165,7 @@ def test_halves_part_the_rows_of_a_set(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("fake")
-def test_a_half_may_be_empty(tmp_path: Path) -> None:
-    """One document cannot be halved: null and the reason."""
-    data = write_jsonl(tmp_path / "one.jsonl", [{**row, "document": "d"} for row in FIVE])
-    row = run(data, split_by="document").temperature.row(0, named=True)
-    assert (row["temperature"], row["reason"]) == (None, "one half has no rows")
-
-
-def test_one_way_of_fitting() -> None:
-    """A file and halves at once are refused."""
-    with pytest.raises(ConfigError, match="choose one"):
-        NLIConfig(("x.jsonl",), fit_temperature="y.jsonl", split_by="premise")
-
-
-@pytest.mark.usefixtures("fake")
 def test_labels_and_columns_as_others_have_them(tmp_path: Path) -> None:
-    """Spellings of models, SNLI's columns, CSV; names of equal stems are told apart."""
     path = tmp_path / "snli.csv"
     path.write_text("gold,s1,s2\nEntailed,sure,h\ncontradict,against,h\n-,sure,h\n")
     other = write_jsonl(tmp_path / "snli.jsonl", [{"s1": "open", "s2": "h", "gold": "Neutral"}])
@@ -219,7 +191,6 @@ def test_labels_and_columns_as_others_have_them(tmp_path: Path) -> None:
     ids=("unknown", "number", "null", "blank", "list", "column"),
 )
 def test_bad_rows_are_named(tmp_path: Path, row: Row, message: str) -> None:
-    """File, line, what is wrong and what to do, before any model is loaded."""
     path = write_jsonl(tmp_path / "bad.jsonl", [pair("sure", "entailment"), row])
     with pytest.raises(InputError) as raised:
         run(path, encoders=EncoderConfig(nli="/no/such/model"))
@@ -228,17 +199,11 @@ def test_bad_rows_are_named(tmp_path: Path, row: Row, message: str) -> None:
 
 
 def test_bad_groups_are_named(tmp_path: Path) -> None:
-    """A column that is not there, and one that holds lists."""
     path = write_jsonl(tmp_path / "bad.jsonl", [pair("sure", "entailment", tags=["a"])])
     with pytest.raises(InputError, match="line 1: no column kind; there are: premise"):
         run(path, group="kind")
     with pytest.raises(InputError, match="line 1: column tags must hold a text or a number"):
         run(path, group="tags")
-
-
-def test_a_file_without_pairs(tmp_path: Path) -> None:
-    """Nothing cannot be measured."""
-    path = tmp_path / "empty.jsonl"
     path.write_text("")
     with pytest.raises(InputError, match="no labelled pairs"):
         run(path)
@@ -246,31 +211,20 @@ def test_a_file_without_pairs(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("fake")
 def test_a_pair_that_does_not_fit_is_named(tmp_path: Path) -> None:
-    """Set and line of the pair; no number without it."""
     path = write_jsonl(tmp_path / "five.jsonl", [*FIVE, {**FIVE[0], "hypothesis": "huge"}])
     with pytest.raises(InputError, match=r"five, row or line 6: a pair does not fit \(1 pairs"):
         run(path)
 
 
 @pytest.mark.usefixtures("fake")
-def test_what_is_printed(tmp_path: Path, evaluate: Evaluate) -> None:
-    """Accuracy with its interval, confusion by label, temperature before and after."""
+def test_what_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_jsonl(tmp_path / "five.jsonl", FIVE)
-    code, text, _ = evaluate(data, "--by", "kind", "--fit-temperature", data)
-    assert code == 0
-    assert "NLI: fake r1 (float32)" in text
-    assert "60.0" in text
-    assert "five / b" in text
-    assert "five: contradiction" in text
-    assert "3 pairs are longer than the model reads" in text
-    assert "Temperature fitted on five" in text
-    assert "fitted on rows that are measured here too" in text
-
-
-def test_bad_input_is_one_line(tmp_path: Path, evaluate: Evaluate) -> None:
-    """Exit status 2 and no traceback."""
-    data = write_jsonl(tmp_path / "bad.jsonl", [pair("x", "yes")])
-    code, text, error = evaluate(data)
-    assert (code, text) == (2, "")
-    assert "unknown label 'yes'" in error
-    assert len(error.strip().splitlines()) == 1
+    options = ("--by", "kind", "--fit-temperature", str(data))
+    assert main(["evaluate", "nli", str(data), *options]) == 0
+    text = capsys.readouterr().out
+    for words in (
+        *("NLI: fake r1 (float32)", "60.0", "five / b", "five: contradiction"),
+        *("3 pairs are longer than the model reads", "Temperature fitted on five"),
+        "fitted on rows that are measured here too",
+    ):
+        assert words in text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError, InputError
@@ -32,7 +31,6 @@ def value(result: SummacResult, dataset: str, measure: str = "balanced_accuracy"
 
 
 def test_threshold_from_validation_value_from_test(tmp_path: Path):
-    """Each number is that of the plain functions; overall is the plain mean."""
     rows = labelled_rows()
     result = found(rows, tmp_path)
     for dataset in ("frank", "mine"):
@@ -59,15 +57,27 @@ def test_corrected_intervals_are_wider(tmp_path: Path):
         assert row["value"] <= row["high"] <= row["high_corrected"]
     poor = result.rows.filter(score="poor", dataset="frank", measure="roc_auc").to_dicts()[0]
     assert poor["low_corrected"] < poor["low"] < poor["high"] < poor["high_corrected"]
-    overall = value(result, "overall")
-    assert (
-        overall["high"] - overall["low"]
-        < value(result, "frank")["high"] - (value(result, "frank")["low"])
-    )
+
+
+def test_two_tables_are_one_benchmark(tmp_path: Path):
+    """Validation and test may stand in two files, the split named `cut`, no set named."""
+    rows = [row for row in labelled_rows() if row["dataset"] == "mine"]
+    named = {"val": "valid", "test": "test"}
+    whole = [{k: v for k, v in row.items() if k != "dataset"} for row in rows]
+    expected = found(whole, tmp_path).rows
+    assert expected["dataset"].unique().to_list() == ["t"]
+    paths = []
+    for split in ("val", "test"):
+        (tmp_path / split).mkdir()
+        part = [
+            {**row, "cut": named[split], "split": None} for row in whole if row["split"] == split
+        ]
+        paths.append(str(write_jsonl(tmp_path / split / "t.jsonl", part)))
+    config = SummacConfig(tuple(paths), ("good", "poor"), split="cut", samples=500)
+    assert summac_benchmark(config).rows.equals(expected)
 
 
 def test_the_notebook_scores_what_it_tuned_on(tmp_path: Path):
-    """Never below the paper's protocol on the same rows, and by name only."""
     rows = labelled_rows()
     paper = found(rows, tmp_path)
     notebook = found(rows, tmp_path, protocol="notebook")
@@ -80,14 +90,12 @@ def test_the_notebook_scores_what_it_tuned_on(tmp_path: Path):
 
 
 def test_the_notebook_takes_all_rows_where_there_is_no_test(tmp_path: Path):
-    """Said in the table."""
     rows = [row for row in labelled_rows() if row["split"] == "val"]
     row = value(found(rows, tmp_path, protocol="notebook"), "mine")
     assert (row["n"], row["scored_on"]) == (60, "all rows")
 
 
 def test_halves_by_parity(tmp_path: Path):
-    """Within a data set: even rows pick the threshold, odd ones are scored."""
     rows = [row for row in labelled_rows() if row["split"] == "val"][1:]
     result = found(rows, tmp_path, split_by="even")
     scores, labels = part(rows, dataset="mine")
@@ -105,7 +113,6 @@ def articles(n: int = 90) -> list[dict]:
 
 
 def test_halves_of_a_column(tmp_path: Path):
-    """Rows of one value stay together, no row is in both halves, and none is left out."""
     rows = articles()
     row = value(found(rows, tmp_path, split_by="source"), "mine")
     first = [r for r in rows if r["dataset"] == "mine" and in_first_half(r["source"], 0)]
@@ -119,7 +126,6 @@ def test_halves_of_a_column(tmp_path: Path):
 
 
 def test_halves_of_a_column_do_not_depend_on_the_order(tmp_path: Path):
-    """Other rows in between change nothing either; another seed does."""
     rows = articles()
     values = [
         value(found(table, tmp_path, split_by="id", **more), "mine")["value"]
@@ -134,39 +140,7 @@ def test_halves_of_a_column_do_not_depend_on_the_order(tmp_path: Path):
     assert values[0] == values[1] == values[2] == values[3] != values[4]
 
 
-def test_halves_of_a_list_of_texts(tmp_path: Path):
-    """Several documents of a row are one value."""
-    rows = articles()
-    lists = [{**row, "source": [row["source"], "more"]} for row in rows]
-    texts = [{**row, "source": f"{row['source']}\n\nmore"} for row in rows]
-    assert found(lists, tmp_path, split_by="source").rows.equals(
-        found(texts, tmp_path, split_by="source").rows
-    )
-
-
-def test_two_tables_are_one_benchmark(tmp_path: Path):
-    """Validation and test may stand in two files, the split named `cut`."""
-    rows = labelled_rows()
-    halves = [
-        [{**row, "cut": row["split"], "split": None} for row in rows if row["split"] == split]
-        for split in ("val", "test")
-    ]
-    paths = [
-        str(write_jsonl(tmp_path / f"{number}.jsonl", of_split))
-        for number, of_split in enumerate(halves)
-    ]
-    config = SummacConfig(tuple(paths), ("good", "poor"), split="cut", samples=500)
-    assert summac_benchmark(config).rows.equals(found(rows, tmp_path).rows)
-
-
-def test_one_data_set_without_a_column(tmp_path: Path):
-    """It is named after its file and has no overall row."""
-    rows = [{k: v for k, v in row.items() if k != "dataset"} for row in labelled_rows()]
-    assert found(rows, tmp_path).rows["dataset"].unique().to_list() == ["t"]
-
-
 def test_missing_scores(tmp_path: Path):
-    """Refused, or left out and counted; the halves stay what they were."""
     rows = labelled_rows()
     rows[3]["good"] = None
     with pytest.raises(InputError, match="1 rows have no good"):
@@ -185,33 +159,21 @@ def test_missing_scores(tmp_path: Path):
         pytest.param({}, {"split_by": "article"}, "no column article", id="halves column"),
         pytest.param({"label": 2}, {}, "must hold 0 or 1", id="label"),
         pytest.param({"label": 1}, {}, "both labels must occur", id="one label"),
-        pytest.param({}, {"scores": ("best",)}, "no column best", id="score"),
-        pytest.param({}, {"label": "gold"}, "no column gold", id="label column"),
         pytest.param({}, {"split": "part"}, "no column part", id="split column"),
         pytest.param({}, {"protocol": "book"}, "none of paper, notebook", id="protocol"),
-        pytest.param({}, {"scores": ()}, "at least one column", id="no scores"),
         pytest.param({}, {"samples": 0}, "--samples", id="samples"),
     ],
 )
 def test_what_cannot_be_evaluated(tmp_path: Path, change: dict, options: dict, message: str):
-    """One line that names table, data set or option."""
     rows = [{**row, **change} for row in labelled_rows()]
     with pytest.raises(ConfigError, match=message):
         found(rows, tmp_path, **options)
 
 
 def test_published_rows_are_plain_means():
-    """Typed in by hand: the overall figure must be the mean of the six, to rounding."""
     for model, measures in SUMMAC_TEST.items():
         for measure, figures in measures.items():
             assert sum(figures[:6]) / 6 == pytest.approx(figures[6], abs=6e-4), (model, measure)
     assert summac_figure("SummaC-ZS", "balanced_accuracy", "CoGenSumm") == 0.704
     assert summac_figure("SummaC-Conv", "roc_auc", "overall") == 0.778
     assert summac_figure("SummaC-ZS", "roc_auc", "mine") is None
-
-
-def test_rows_have_the_schema(tmp_path: Path):
-    """Thresholds belong to balanced accuracy alone."""
-    rows = found(labelled_rows(), tmp_path).rows
-    assert rows.filter(measure="roc_auc")["threshold"].null_count() == 6
-    assert rows.schema["n"] == pl.Int64

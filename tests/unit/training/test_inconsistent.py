@@ -68,12 +68,10 @@ def results(edits, summary: str, source: str = SOURCE) -> list[str]:  # type: ig
     ],
 )
 def test_each_rule_by_hand(edits, summary: str, expected: list[str]) -> None:  # type: ignore[no-untyped-def]
-    """What the rules change, and what they leave alone."""
     assert results(edits, summary) == expected
 
 
 def test_numbers_that_the_document_lacks_come_from_the_list() -> None:
-    """Months, days and number words have a list; figures have none."""
     assert "In July." in results(number_edits, "In August.", "no month")
     assert "It had nine rooms." in results(number_edits, "It had two rooms.", "no number")
     assert results(number_edits, "It cost 5 euros.", "no number") == []
@@ -84,7 +82,6 @@ def test_numbers_that_the_document_lacks_come_from_the_list() -> None:
 def test_the_result_is_another_text_and_repeatable(
     summary: str, source: str, seed: int, rule: str
 ) -> None:
-    """For any text: never the summary itself, the same for the same seed, or None."""
     made = inconsistent_summary(summary, source, seed=seed, rules=[rule])
     assert made == inconsistent_summary(summary, source, seed=seed, rules=[rule])
     if made is not None:
@@ -93,7 +90,6 @@ def test_the_result_is_another_text_and_repeatable(
 
 
 def test_every_rule_is_drawn_where_all_apply() -> None:
-    """Different seeds draw different rules."""
     summary = "She said that Angela Merkel is 40."
     rules = {
         made.rule
@@ -104,7 +100,6 @@ def test_every_rule_is_drawn_where_all_apply() -> None:
 
 
 def test_an_unknown_rule_is_refused() -> None:
-    """The message names those that there are."""
     with pytest.raises(ConfigError, match="unknown rule noise; known: entity, number"):
         inconsistent_summary("a", "b", rules=["noise"])
 
@@ -120,7 +115,6 @@ def records(*summaries: str) -> pl.DataFrame:
 
 
 def test_a_table_of_negatives_depends_on_each_record_alone() -> None:
-    """The order of the records changes nothing; what no rule changes is left out."""
     table = records("She is here.", "Nothing to change", "There were 300.")
     made = make_negatives(table, seed=3)
     assert made["id"].to_list() == ["0-negative", "2-negative"]
@@ -131,13 +125,11 @@ def test_a_table_of_negatives_depends_on_each_record_alone() -> None:
 
 
 def test_another_seed_makes_another_table() -> None:
-    """Among many records some differ."""
     table = records(*(f"She said that they were {i}." for i in range(20)))
     assert not make_negatives(table, seed=1).equals(make_negatives(table, seed=2))
 
 
 def test_an_empty_table_has_no_negatives() -> None:
-    """With the columns of the others."""
     made = make_negatives(records("x").clear())
     assert made.columns == ["id", "source", "summary", "label", "rule"]
     assert made.is_empty()

@@ -33,7 +33,6 @@ def test_deletion_leaves_the_others_in_order(pieces, seed):
 
 
 def test_the_piece_before_a_continuation_goes_too():
-    """Deleting `##s` deletes `hotel`: no half of a word stays without its beginning."""
     pieces = ["hotel", "##s", "a", "b", "c"]
     results = {tuple(delete_pieces(pieces, random.Random(seed))) for seed in range(50)}
     assert ("a", "b", "c") in results
@@ -42,7 +41,6 @@ def test_the_piece_before_a_continuation_goes_too():
 
 @given(SENTENCES, SEEDS)
 def test_disorder_keeps_the_words_of_each_sentence(sentences, seed):
-    """A swap changes places only; punctuation marks are words of their own."""
     changed = disorder_words(sentences, random.Random(seed))
     assert len(changed) == len(sentences)
     for before, after in zip(sentences, changed, strict=True):
@@ -62,7 +60,6 @@ def test_short_sentences_stay():
 
 @given(SENTENCES, SEEDS)
 def test_sentences_change_places(sentences, seed):
-    """The same sentences, in another order wherever there is one."""
     changed = disorder_sentences(sentences, random.Random(seed))
     assert Counter(changed) == Counter(sentences)
     assert (changed != sentences) is (len(set(sentences)) > 1)
@@ -70,7 +67,6 @@ def test_sentences_change_places(sentences, seed):
 
 @given(SENTENCES, SENTENCES, SEEDS)
 def test_one_sentence_of_the_document_is_added(sentences, document, seed):
-    """The summary's sentences stay in order, one of the document's stands between them."""
     changed = add_sentence(sentences, document, random.Random(seed))
     if len(document) <= len(sentences):
         assert changed == sentences
@@ -81,7 +77,6 @@ def test_one_sentence_of_the_document_is_added(sentences, document, seed):
 
 
 def test_what_the_summary_says_already_is_not_added():
-    """The most similar sentence of the document is left out, so the addition is news."""
     document = ["The hotel was clean.", "Breakfast was cold.", "We will not come back."]
     added = {
         sentence
@@ -93,7 +88,6 @@ def test_what_the_summary_says_already_is_not_added():
 
 @given(PIECES, SENTENCES, SEEDS)
 def test_the_same_seed_makes_the_same_negatives(pieces, sentences, seed):
-    """Every function is a function of its arguments."""
     for make in (
         lambda rng: delete_pieces(pieces, rng),
         lambda rng: disorder_words(sentences, rng),

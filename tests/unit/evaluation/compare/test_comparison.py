@@ -1,19 +1,23 @@
-"""Whole comparisons of run directories and files of scores."""
+"""Comparisons of run directories and files of scores, and what cannot be compared."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.compare.comparison_json import difference_rows
+from claimscore.evaluation.compare.comparison import CompareConfig, RunComparison
+from claimscore.evaluation.compare.comparison_json import difference_rows, to_json
 from claimscore.pipeline.encoders.protocols import NLI_LABELS as LABELS
 from claimscore.runs import RunDirectory
 from claimscore.tables import SCORES
-from tests.support.compared_runs import compared, score_rows, write_run
+from tests.support.compared_runs import compared, score_rows, write_run, write_versions
 
 E, N, C = LABELS
 IDS = [f"r{number:03d}" for number in range(80)]
@@ -38,21 +42,17 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_a_planted_difference_is_found_and_no_other(pair: tuple[Path, Path]):
-    """The metric that moved is higher, of the other no difference is shown."""
     (run,) = compared(*pair).runs
     verdicts = {row.metric: row.verdict for row in run.metrics}
     assert verdicts == {"caspr": "higher", "ds": "not shown"}
     caspr, ds = (row.difference for row in run.metrics)
     assert caspr.low is not None
-    assert caspr.high is not None
-    assert 0 < caspr.low < 3 < caspr.high
+    assert 0 < caspr.low < 3 < (caspr.high or 0)
     assert ds.low is not None
-    assert ds.high is not None
-    assert ds.low < 0 < ds.high
+    assert ds.low < 0 < (ds.high or 0)
 
 
 def test_a_run_compared_with_itself(pair: tuple[Path, Path]):
-    """Every difference is zero, nothing moved, no setting differs."""
     (run,) = compared(pair[0], pair[0]).runs
     assert [row.verdict for row in run.metrics] == ["same", "same"]
     assert {row.difference.mean for row in run.metrics} == {0.0}
@@ -61,7 +61,6 @@ def test_a_run_compared_with_itself(pair: tuple[Path, Path]):
 
 
 def test_exchanging_the_runs_turns_the_signs(pair: tuple[Path, Path]):
-    """The same records moved, by the same numbers with the other sign."""
     (one,), (other,) = compared(*pair).runs, compared(*reversed(pair)).runs
     for here, there in zip(one.metrics, other.metrics, strict=True):
         assert here.difference.mean == pytest.approx(-(there.difference.mean or 0))
@@ -71,7 +70,6 @@ def test_exchanging_the_runs_turns_the_signs(pair: tuple[Path, Path]):
 
 
 def test_the_same_numbers_from_files_of_scores(pair: tuple[Path, Path]):
-    """A run's scores.parquet gives what the run gives; only the rest is not known."""
     files = [run / "scores.parquet" for run in pair]
     (of_runs,), (of_files,) = compared(*pair).runs, compared(*files).runs
     assert of_files.metrics == of_runs.metrics
@@ -83,32 +81,29 @@ def test_the_same_numbers_from_files_of_scores(pair: tuple[Path, Path]):
 
 def test_by_group(pair: tuple[Path, Path]):
     """A row a metric and group, over the group's records alone, corrected together."""
-    (run,) = compared(*pair, by="system").runs
-    assert [(row.metric, row.group) for row in run.groups] == [
-        ("caspr", "s0"),
-        ("caspr", "s1"),
-        ("ds", "s0"),
-        ("ds", "s1"),
+    found = compared(*pair, by="system")
+    (run,) = found.runs
+    assert [(row.metric, row.group, row.difference.n, row.verdict) for row in run.groups] == [
+        ("caspr", "s0", 40, "higher"),
+        ("caspr", "s1", 40, "higher"),
+        ("ds", "s0", 40, "not shown"),
+        ("ds", "s1", 40, "not shown"),
     ]
-    assert [row.difference.n for row in run.groups] == [40] * 4
     whole, first, second = run.metrics[0].difference, *(r.difference for r in run.groups[:2])
     assert whole.mean == pytest.approx(((first.mean or 0) + (second.mean or 0)) / 2)
-    assert [row.verdict for row in run.groups] == ["higher", "higher", "not shown", "not shown"]
+    rows = to_json(found)["runs"][0]
+    assert rows["groups"][0].keys() - {"group"} == rows["differences"][0].keys()
 
 
-def test_a_missing_group_is_one_by_itself(tmp_path: Path):
-    """Records without a value of the column stand last."""
-    columns = {"system": ["x", None, "x"]}
-    runs = [
-        write_run(tmp_path / name, ["1", "2", "3"], {"ds": given}, columns=columns)
-        for name, given in (("a", [1.0, 2.0, 3.0]), ("b", [2.0, 4.0, 5.0]))
-    ]
-    (run,) = compared(*runs, by="system").runs
-    assert [(row.group, row.difference.n) for row in run.groups] == [("x", 2), ("(none)", 1)]
+def test_groups_are_in_the_order_of_numbers_and_the_missing_one_is_last(tmp_path: Path):
+    ids = [str(number) for number in range(5)]
+    columns = {"stars": ["10", "2", "x", None, "-1"]}
+    run = write_run(tmp_path / "a", ids, {"ds": [1.0] * 5}, columns=columns)
+    found = compared(run, run, by="stars")
+    assert [row.group for row in found.runs[0].groups] == ["-1", "2", "10", "x", "(none)"]
 
 
 def test_several_runs_are_corrected_together(tmp_path: Path, pair: tuple[Path, Path]):
-    """Each is compared with the first; the family is all of them."""
     third = write_run(tmp_path / "c", IDS, {"caspr": values(5), "ds": values(6)})
     alone, found = compared(*pair), compared(*pair, third)
     assert [run.b.label for run in found.runs] == ["B", "C"]
@@ -119,7 +114,6 @@ def test_several_runs_are_corrected_together(tmp_path: Path, pair: tuple[Path, P
 
 
 def test_null_scores_are_counted_with_reasons_and_never_numbers(tmp_path: Path):
-    """A record that has no score in one run is in no mean."""
     runs = (
         write_run(tmp_path / "a", IDS[:4], {"ds": [1.0, 2.0, None, 4.0]}),
         write_run(tmp_path / "b", IDS[:4], {"ds": [2.0, None, None, 5.0]}),
@@ -134,19 +128,21 @@ def test_null_scores_are_counted_with_reasons_and_never_numbers(tmp_path: Path):
     assert rows["reason"].to_list()[1] == "decompose failed: no answer"
 
 
-def test_records_that_one_run_lacks_are_counted_and_named(tmp_path: Path):
-    """The shared ones are compared."""
+def test_ids_and_metrics_that_one_run_lacks_are_named(tmp_path: Path):
     runs = (
-        write_run(tmp_path / "a", IDS[:20], {"ds": [1.0] * 20}),
+        write_run(tmp_path / "a", IDS[:20], {"ds": [1.0] * 20, "caspr": [1.0] * 20}),
         write_run(tmp_path / "b", ["new", *IDS[8:20]], {"ds": [2.0] * 13}),
     )
     (run,) = compared(*runs).runs
     assert (run.n_shared, run.only_a, run.only_b) == (12, (8, tuple(IDS[:5])), (1, ("new",)))
     assert run.metrics[0].difference.n == 12
+    assert (run.only_metrics_a, run.only_metrics_b) == (("caspr",), ())
+    other = write_run(tmp_path / "c", ["x"], {"ds": [1.0]})
+    with pytest.raises(InputError, match="share no ids: 'r000' in A, 'x' in B"):
+        compared(runs[0], other)
 
 
-def test_one_record(tmp_path: Path):
-    """A difference without an interval, and no traceback."""
+def test_one_record_has_a_difference_without_an_interval(tmp_path: Path):
     runs = [
         write_run(tmp_path / name, ["1"], {"ds": [float(place)]}) for place, name in enumerate("ab")
     ]
@@ -156,24 +152,13 @@ def test_one_record(tmp_path: Path):
     assert [move.difference for move in run.moves] == [1.0]
 
 
-def test_no_shared_id_is_an_error(tmp_path: Path):
-    """One line that names both, with an id of each."""
-    runs = [write_run(tmp_path / name, [name], {"ds": [1.0]}) for name in "ab"]
-    with pytest.raises(InputError, match="share no ids: 'a' in A, 'b' in B"):
-        compared(*runs)
-
-
-def test_no_shared_metric(tmp_path: Path):
-    """Nothing to compare but claims; the metrics of each are named."""
-    runs = [write_run(tmp_path / m, ["1"], {m: [1.0]}) for m in ("ds", "caspr")]
-    (run,) = compared(*runs).runs
-    assert (run.metrics, run.only_metrics_a, run.only_metrics_b) == ((), ("ds",), ("caspr",))
-
-
-def test_metrics_may_be_chosen(pair: tuple[Path, Path]):
-    """Others are left out; an unknown one is an error that names the known."""
-    (run,) = compared(*pair, metrics=("ds",)).runs
+def test_metrics_and_the_number_of_records_may_be_chosen(pair: tuple[Path, Path]):
+    (run,) = compared(*pair, top=3, metrics=("ds",)).runs
     assert [row.metric for row in run.metrics] == ["ds"]
+    sizes = [abs(move.difference) for move in run.moves]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(sizes) == len(run.records) == 3
+    assert not compared(*pair, top=0).runs[0].records
     with pytest.raises(ConfigError, match="no scores of rouge; there are: caspr, ds"):
         compared(*pair, metrics=("rouge",))
 
@@ -183,18 +168,12 @@ OTHER = {"additive": {"prompts": {"decompose": {"version": "v2"}}, "llm": {"mode
 
 
 def test_settings_and_data_that_differ(tmp_path: Path):
-    """Prompts, models and versions of both; columns of the records and how many values differ."""
     texts = {"summary": ["x", "y"], "only": [1, 2]}
+    first = {"columns": texts, "settings": SETTINGS}
+    second = {"columns": {"summary": ["y", "z"]}, "settings": OTHER, "signature": "v2|claimscore:9"}
     runs = (
-        write_run(tmp_path / "a", ["1", "2"], {"ds": [1, 2]}, columns=texts, settings=SETTINGS),
-        write_run(
-            tmp_path / "b",
-            ["2", "1"],
-            {"ds": [1, 2]},
-            columns={"summary": ["y", "z"]},
-            settings=OTHER,
-            signature="v2|claimscore:9",
-        ),
+        write_run(tmp_path / "a", ["1", "2"], {"ds": [1, 2]}, **first),  # type: ignore[arg-type]
+        write_run(tmp_path / "b", ["2", "1"], {"ds": [1, 2]}, **second),  # type: ignore[arg-type]
     )
     (run,) = compared(*runs).runs
     assert [tuple(row) for row in run.settings] == [
@@ -209,7 +188,6 @@ def test_settings_and_data_that_differ(tmp_path: Path):
 
 
 def test_signatures_stand_in_where_there_are_no_settings(tmp_path: Path):
-    """Files of scores have nothing else."""
     files = []
     for name, signature in (("a", "v1|nli:x@1|seed:0"), ("b", "v1|nli:y@1|seed:0")):
         path = tmp_path / f"{name}.parquet"
@@ -219,64 +197,59 @@ def test_signatures_stand_in_where_there_are_no_settings(tmp_path: Path):
     assert [tuple(row) for row in run.settings] == [("nli", "x@1", "y@1")]
 
 
-def test_claims_behind_the_records_that_moved(versions: tuple[Path, Path]):
-    """What changed, vanished and appeared of each; facts likewise."""
-    (run,) = compared(*versions).runs
-    assert [record.id for record in run.records] == ["1", "3"]
-    first, last = run.records
-    found = first.units["claims"].select("side", "kind", "a", "b").rows()
-    assert found == [
+@pytest.fixture
+def versions(tmp_path: Path) -> RunComparison:
+    return compared(*write_versions(tmp_path)).runs[0]
+
+
+def test_claims_and_labels_behind_the_records_that_moved(versions: RunComparison):
+    """Of record 1 a claim was reworded, and its label flipped; the others have cells alone."""
+    first, last = versions.records
+    assert (first.id, last.id) == ("1", "3")
+    assert first.units["claims"].select("side", "kind", "a", "b").rows() == [
         ("a", "changed", "The pool is warm.", "The pool is very warm."),
         ("a", "vanished", "Staff are kind.", None),
         ("a", "appeared", None, "Breakfast ends early."),
         ("b", "same", "It is far.", "It is far."),
     ]
-    assert first.units["facts"].select("kind", "a").rows() == [
-        ("same", "room large"),
-        ("vanished", "pool warm"),
-    ]
+    kinds = [("same", "room large"), ("vanished", "pool warm")]
+    assert first.units["facts"].select("kind", "a").rows() == kinds
     assert last.units["claims"].select("kind").to_series().to_list() == ["vanished"]
-
-
-def test_labels_behind_the_records_that_moved(versions: tuple[Path, Path]):
-    """The reworded claim's label flipped; the claims of one run only have cells of their own."""
-    (run,) = compared(*versions).runs
-    (cells,) = run.records[0].cells
+    (cells,) = first.cells
     (flip,) = cells.flips
     assert (flip.a.label, flip.b.label, flip.reworded) == (E, C, True)
-    assert (flip.cell.premise, flip.cell_b.premise) == (
-        "The pool is warm.",
-        "The pool is very warm.",
-    )
+    assert flip.cell.premise == "The pool is warm."
+    assert flip.cell_b.premise == "The pool is very warm."
     assert (cells.shared, cells.only_a, cells.only_b) == (1, {N: 1}, {N: 1})
 
 
-def test_agreement_of_versions(versions: tuple[Path, Path]):
-    """By table and side, over the records that have claims in both."""
-    (run,) = compared(*versions).runs
-    a, b, facts = run.agreement
+def test_agreement_of_versions(versions: RunComparison):
+    """By table and side, over the records that have claims in both; labels of record 2 alone."""
+    a, b, facts = versions.agreement
     assert (a.table, a.side, a.records, a.records_a, a.records_b) == ("claims", "a", 2, 1, 0)
     assert (a.units_a, a.units_b, a.per_sentence_a, a.identical) == (3, 3, 1.0, 1)
     assert (a.same, a.changed, a.vanished, a.appeared) == (1, 1, 1, 1)
-    assert (a.others, b.others) == ((run.records[0].id,), ()), "whose claims are other ones"
+    assert (a.others, b.others) == (("1",), ()), "whose claims are other ones"
     assert (a.share_same, a.share_matched) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
     assert (b.side, b.share_same, b.identical) == ("b", 1.0, 2)
-    assert (facts.table, facts.per_sentence_a, facts.share_same) == (
-        "facts",
-        None,
-        pytest.approx(2 / 3),
-    )
-
-
-def test_labels_over_all_records_with_the_same_claims(versions: tuple[Path, Path]):
-    """Record 2 alone has the same claims in both: one of its two labels flipped."""
-    (run,) = compared(*versions).runs
-    (labels,) = run.labels
+    assert (facts.table, facts.per_sentence_a) == ("facts", None)
+    assert facts.share_same == pytest.approx(2 / 3)
+    (labels,) = versions.labels
     assert (labels.table, labels.records, labels.cells, labels.flipped) == ("nli", 1, 2, 1)
 
 
+def test_the_json_object_is_plain(tmp_path: Path):
+    """It survives JSON without NaN; labels, which no recorded call has, keep their names."""
+    found = to_json(compared(*write_versions(tmp_path)))
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found["format"] == 1, "a changed meaning is a new format"
+    (labels,) = found["runs"][0]["labels"]
+    assert list(labels) == ["table", "records", "cells", "flipped", "share_same", "counts"]
+    assert set(labels["counts"][0]) == {"baseline", "run", "cells"}
+
+
 def test_unfinished_runs_are_compared_and_said_to_be(tmp_path: Path):
-    """Without scores, with scores of some records, with a metric that is still to come."""
+    """Without scores, with scores of some records, with a metric to come, at work."""
     whole = write_run(tmp_path / "a", IDS[:6], {"ds": [1.0] * 6}, claims={(IDS[0], "a"): ["x"]})
     begun = write_run(tmp_path / "b", IDS[:6], claims={(IDS[0], "a"): ["y"]})
     (run,) = compared(whole, begun).runs
@@ -290,22 +263,8 @@ def test_unfinished_runs_are_compared_and_said_to_be(tmp_path: Path):
         "unfinished: 6 of its 9 records are read",
         "unfinished: caspr was asked for and has no scores yet",
     )
-
-
-def test_top_says_how_many_records_a_metric(pair: tuple[Path, Path]):
-    """The largest first, whichever way; 0 shows none."""
-    (run,) = compared(*pair, top=3, metrics=("ds",)).runs
-    sizes = [abs(move.difference) for move in run.moves]
-    assert sizes == sorted(sizes, reverse=True)
-    assert len(sizes) == len(run.records) == 3
-    assert not compared(*pair, top=0).runs[0].records
-
-
-def test_a_run_that_is_at_work_is_said_to_be(tmp_path: Path):
-    """What it has finished is compared."""
-    path = write_run(tmp_path / "a", ["1"], {"ds": [1.0]})
-    with RunDirectory(path):
-        (run,) = compared(path, path).runs
+    with RunDirectory(whole):
+        (run,) = compared(whole, whole).runs
     assert "at work" in run.b.notices[0]
 
 
@@ -322,3 +281,66 @@ def test_records_in_another_order_give_the_same_bytes(tmp_path: Path):
     assert [dataclasses.astuple(row.difference) for row in one] == [
         dataclasses.astuple(row.difference) for row in other
     ]
+
+
+# What cannot be compared is one clear line.
+
+ROWS = SCORES.frame(score_rows(["1", "2"], {"ds": [1.0, 2.0]}))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "there is no such run directory"),
+        (b"id,metric,value\n", "not a Parquet file"),
+        (pl.concat([ROWS, ROWS]), "record 1 has two rows of ds"),
+        (ROWS.with_columns(value=float("nan")), "metric ds holds NaN"),
+        (ROWS.with_columns(value=1e308), "metric ds holds a score beyond 1e"),
+        (ROWS.drop("value"), "no column value"),
+        (ROWS.with_columns(value=pl.lit("x")), "column value holds String"),
+        ("a folder", "not a run directory"),
+    ],
+)
+def test_a_file_that_is_none_of_scores_is_named(tmp_path: Path, content: Any, message: str):
+    whole = write_run(tmp_path / "a", ["1", "2"], {"ds": [1.0, 2.0]})
+    path = tmp_path / "broken.parquet"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif isinstance(content, pl.DataFrame):
+        content.write_parquet(path)
+    elif content:
+        path.mkdir()
+    with pytest.raises(ConfigError, match=message) as error:
+        compared(whole, path)
+    assert "broken.parquet" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"runs": ("a",)}, "at least two"),
+        ({"runs": ("a",) * 27}, "at most 26"),
+        ({"samples": 0}, "--samples"),
+        ({"threshold": 1.5}, "--threshold"),
+    ],
+)
+def test_wrong_settings(options: dict[str, Any], message: str):
+    with pytest.raises(ConfigError, match=message):
+        CompareConfig(**{"runs": ("a", "b"), **options})
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("none", "no such column; there are: many, lists"),
+        ("many", "it has 101 values"),
+        ("lists", "holds lists"),
+    ],
+)
+def test_columns_that_are_no_groups(tmp_path: Path, column: str, message: str):
+    ids = [str(number) for number in range(101)]
+    columns = {"many": ids, "lists": [[number] for number in range(101)]}
+    run = write_run(tmp_path / "a", ids, {"ds": [1.0] * 101}, columns=columns)
+    with pytest.raises(ConfigError, match=message):
+        compared(run, run, by=column)

@@ -32,7 +32,6 @@ def cells(**labels: str) -> dict[CellTexts, JudgedLabel]:
 
 
 def test_only_other_labels_of_the_same_texts_flip():
-    """The others are counted by label, on the side that has them."""
     found = compare_cells("nli", cells(pq=E, pr=N, ps=C), cells(pq=C, pr=N, pt=E, pu=E))
     assert [(flip.cell[1::2], flip.a.label, flip.b.label) for flip in found.flips] == [
         (("p", "q"), E, C)
@@ -42,7 +41,6 @@ def test_only_other_labels_of_the_same_texts_flip():
 
 
 def test_a_reworded_claim_keeps_its_cells():
-    """Labels of the old words are compared with those of the new ones, and it is said."""
     found = compare_cells("nli", cells(pq=E, xq=N), cells(oq=C, xq=N), {("a", "o"): "p"})
     (flip,) = found.flips
     assert flip.reworded
@@ -57,7 +55,6 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_cells_of_a_run_are_found_by_their_texts(run: Path):
-    """A cell whose text is not known is left out, not guessed."""
     texts = {"r": {("a", 0): "p", ("b", 0): "q"}, "s": {}}
     found = record_cells(open_run("A", run), "nli", texts)
     assert {cell: judged.label for cell, judged in found["r"].items()} == {
@@ -68,7 +65,6 @@ def test_cells_of_a_run_are_found_by_their_texts(run: Path):
 
 
 def test_labels_of_the_same_places(run: Path, tmp_path: Path):
-    """A table of labels against labels, over the records that are named."""
     labels = {("r", "a", 0, "b", 0): E, ("r", "a", 1, "b", 0): C, ("s", "a", 0, "b", 0): C}
     other = write_run(tmp_path / "other", ["r", "s"], labels=labels)
     sources = open_run("A", run), open_run("B", other)
@@ -83,7 +79,6 @@ def test_labels_of_the_same_places(run: Path, tmp_path: Path):
 
 
 def test_blocks_are_cut_as_the_pass_cuts_them():
-    """Numbered over all texts of a side; a cut that is not known has none."""
     record = {
         "sources": ["The first of them is long.", "And the second one is long too. A third here."],
         "summary": "One summary of all of them.",

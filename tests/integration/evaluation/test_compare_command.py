@@ -1,0 +1,161 @@
+"""`claimscore compare`: what is printed and written, the exit codes, and real runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from claimscore.cli import main
+from tests.support.compared_runs import write_run
+from tests.support.tiny_models import save_tiny_encoder, save_tiny_nli
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "hotels.jsonl"
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    """Any command: exit code, standard output, standard error."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        code = main([*map(str, arguments)])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    ids = [str(number) for number in range(12)]
+    claims, others = {("10", "a"): ["a\x1b[31m [x] \u202e red"]}, {("10", "a"): ["Else."]}
+    values = [50.0 + number for number in range(11)] + [None]
+    return (
+        write_run(tmp_path / "a", ids, {"ds": [50.0] * 12}, claims=claims),
+        write_run(tmp_path / "b", ids, {"ds": values}, claims=others),
+    )
+
+
+def test_what_is_printed(call: Call, pair: tuple[Path, Path]):
+    """Runs, differences, records, method; nothing that a terminal would obey."""
+    code, text, _ = call("compare", *pair, "--samples", 100, "--top", 12)
+    assert code == 0
+    assert f"A  {pair[0]} (baseline): 12 records" in text
+    assert "ds: 1 of the shared records have no score in B: 1 x decompose failed" in text
+    assert "95 % paired bootstrap interval (100 samples" in text
+    for words in ("higher", "letter trigrams", "[x]", "that moved are in --json and --html"):
+        assert words in text
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_differences_of_every_record(
+    call: Call, pair: tuple[Path, Path], tmp_path: Path, ending: str
+):
+    file = tmp_path / f"d.{ending}"
+    code, text, _ = call("compare", *pair, "--samples", 10, "--differences", file, "--json")
+    assert code == 0
+    assert json.loads(text)["runs"][0]["differences"][0]["difference"] == 5.0
+    rows = pl.read_csv(file) if ending == "csv" else pl.read_parquet(file)
+    assert rows.height == 12
+    last = rows.filter(pl.col("id").cast(pl.String) == "11").row(0, named=True)
+    assert (last["difference"], last["reason"]) == (None, "decompose failed: no answer")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("missing", "missing"), "missing: there is no such run directory"),
+        (("a", "b", "--differences", "x.txt"), "must end in .csv or .parquet"),
+        (("a", "b", "--top", "-3"), "--top must be at least 0"),
+        (("a", "b", "--html", "."), "is a directory"),
+        (("a", "b", "--html", "x.csv", "--differences", "x.csv"), "x.csv: two outputs"),
+    ],
+)
+def test_wrong_use_is_one_line_and_exit_2(
+    call: Call,
+    pair: tuple[Path, Path],
+    arguments: tuple[str, ...],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.chdir(pair[0].parent)
+    code, text, error = call("compare", *arguments)
+    assert (code, text) == (2, "")
+    assert message in error
+    assert "Traceback" not in error
+    assert not Path("x.csv").exists()
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The bundled example, scored with claims by two NLI models, and with sentences."""
+    folder = tmp_path_factory.mktemp("real")
+    models = [save_tiny_nli(folder / f"nli{seed}", seed=seed) for seed in (0, 1)]
+    lines = EXAMPLES.read_text(encoding="utf-8").splitlines()[:4]
+    records = folder / "records.jsonl"
+    records.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    runs = {"claims": (models[0], "claims"), "other nli": (models[1], "claims")}
+    runs["sentences"] = (models[0], "sentences")
+    for name, (model, units) in runs.items():
+        arguments = ["--metrics", "caspr", "--nli", model, "--units", units, "--device", "cpu"]
+        out = ["run", records, "--out", folder / name, "--quiet", *arguments]
+        assert main([*map(str, out)]) == 0
+    return {name: folder / name for name in runs}
+
+
+def test_two_nli_models_over_the_same_claims(call: Call, real: dict[str, Path]):
+    _, printed, _ = call("compare", real["claims"], real["other nli"], "--json")
+    (run,) = json.loads(printed)["runs"]
+    assert [row["share_same"] for row in run["agreement"]] == [1.0, 1.0]
+    (labels,) = run["labels"]
+    assert labels["records"] == run["shared"] == 4
+    assert 0 < labels["flipped"] <= labels["cells"]
+    assert any(row["name"].startswith("nli.") for row in run["settings"])
+    scores = [pl.read_parquet(real[name] / "scores.parquet") for name in ("claims", "other nli")]
+    means = [frame["value"].mean() for frame in scores]
+    assert run["differences"][0]["difference"] == pytest.approx(means[1] - means[0])
+
+
+def test_blocks_of_texts_by_two_nli_models(call: Call, real: dict[str, Path], tmp_path: Path):
+    """SummaC's cells are compared by the sentences that they are of."""
+    source = ["The pool is warm and large.", "The staff were rude to us.", "Parking is free here."]
+    summary = "The pool is warm. Parking costs ten dollars a night."
+    records = tmp_path / "records.jsonl"
+    records.write_text(json.dumps({"id": "1", "source": " ".join(source), "summary": summary}))
+    runs = [tmp_path / f"run{seed}" for seed in (0, 1)]
+    for seed, run in enumerate(runs):
+        model = real["claims"].parent / f"nli{seed}"
+        options = ("--metrics", "summac-zs", "--nli", model, "--device", "cpu", "--quiet")
+        assert call("run", records, "--out", run, *options)[0] == 0
+    (found,) = json.loads(call("compare", *runs, "--json")[1])["runs"]
+    (labels,) = found["labels"]
+    assert (labels["table"], labels["cells"]) == ("block_nli", 6)
+    (cells,) = found["moved"][0]["cells"]
+    assert (cells["shared"], len(cells["flipped"])) == (6, labels["flipped"])
+    texts = {cell["run"]["premise"] for cell in cells["flipped"]}
+    assert texts
+    assert texts <= set(source)
+
+
+def test_an_encoder_finds_reworded_claims(
+    call: Call, real: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Claims against sentences: those of two claims are reworded, or have no match."""
+    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
+    model = save_tiny_encoder(tmp_path / "encoder")
+    options = ("--embedder", model, "--threshold", 0.01, "--json")
+    code, printed, _ = call("compare", real["claims"], real["sentences"], *options)
+    assert code == 0
+    found = json.loads(printed)
+    assert found["method"]["similarity"] == f"cosine of vectors by {model}"
+    (run,) = found["runs"]
+    assert {"name": "texts.units", "baseline": "claims", "run": "sentences"} in run["settings"]
+    for side in run["agreement"]:
+        assert side["baseline_units"] > side["units"] > side["same"] > 0
+        assert side["per_sentence"] == 1.0 < side["baseline_per_sentence"]
+        assert side["changed"] > 0
