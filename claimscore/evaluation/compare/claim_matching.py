@@ -7,6 +7,7 @@ others (the best pair first, at least as alike as the threshold). The others van
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +16,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy import sparse
 
 from claimscore.evaluation.compare.compared_run import ComparedRun
 from claimscore.pipeline.encoders.protocols import Embedder, RejectedItemsError
@@ -56,42 +56,16 @@ _SIDE = ["id", "side"]
 # How alike two texts are
 
 
-class TextGroups(NamedTuple):
-    """Texts, and the number of the group that each belongs to."""
-
-    texts: Sequence[str]
-    groups: Numbers
-
-
-class AlikePairs(NamedTuple):
-    """Positions of pairs in two `TextGroups`, and how alike they are: the threshold or more."""
-
-    a: Numbers
-    b: Numbers
-    similarity: NDArray[np.float64]
-
-    @classmethod
-    def joined(cls, parts: Sequence[AlikePairs]) -> AlikePairs:
-        none = np.zeros(0, np.int64)
-        empty = cls(none, none, np.zeros(0))
-        return cls(*(np.concatenate(columns) for columns in zip(empty, *parts, strict=True)))
-
-    def at(self, chosen: NDArray[np.bool_] | Numbers) -> AlikePairs:
-        """The pairs that a mask or positions choose."""
-        return AlikePairs(self.a[chosen], self.b[chosen], self.similarity[chosen])
-
-
 class Similarity(Protocol):
-    """Finds the pairs of texts of one group that are alike enough, in many small groups at once.
-
-    A group is the claims of one side of one record that have no equal. `name` says what the
-    number is, for people.
-    """
+    """Says how alike texts are; `name` says what the number is, for people."""
 
     name: str
     threshold: float
 
-    def alike(self, a: TextGroups, b: TextGroups) -> AlikePairs: ...
+    def of_pairs(
+        self, a: Sequence[str], b: Sequence[str], rows: Numbers, columns: Numbers
+    ) -> NDArray[np.float64]:
+        """The similarity of each pair `a[row]`, `b[column]`."""
 
 
 class TrigramSimilarity:
@@ -103,31 +77,19 @@ class TrigramSimilarity:
     """
 
     name = "letter trigrams (Dice)"
-    _ROWS = 20_000  # multiplied at a time
 
     def __init__(self, threshold: float = TRIGRAM_THRESHOLD) -> None:
         self.threshold = threshold
 
-    def alike(self, a: TextGroups, b: TextGroups) -> AlikePairs:
-        (rows_a, codes_a), (rows_b, codes_b) = _trigrams(a), _trigrams(b)
-        found, places = np.unique(np.concatenate([codes_a, codes_b]), return_inverse=True)
-        has_a = _incidence(rows_a, places[: rows_a.size], (len(a.texts), found.size))
-        has_b = _incidence(rows_b, places[rows_a.size :], (len(b.texts), found.size))
-        sizes_a, sizes_b = (np.diff(has.indptr) for has in (has_a, has_b))
-        parts = []
-        for start in range(0, len(a.texts), self._ROWS):
-            shared = (has_a[start : start + self._ROWS] @ has_b.T).tocoo()
-            row, column = shared.row.astype(np.int64) + start, shared.col.astype(np.int64)
-            dice = 2.0 * shared.data / (sizes_a[row] + sizes_b[column])
-            parts.append(AlikePairs(row, column, dice).at(dice >= self.threshold))
-        return AlikePairs.joined(parts)
+    def of_pairs(
+        self, a: Sequence[str], b: Sequence[str], rows: Numbers, columns: Numbers
+    ) -> NDArray[np.float64]:
+        found = (
+            _dice(_trigrams(a[row]), _trigrams(b[column]))
+            for row, column in zip(rows, columns, strict=True)
+        )
+        return np.fromiter(found, np.float64, rows.size)
 
-
-#: Beyond Unicode's last code point.
-_BASE = np.uint64(1 << 21)
-
-#: Odd factors that spread a trigram and its group over 64 bits.
-_SPREAD, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
 _GAPS = r"[\W_]+"
 
@@ -137,32 +99,18 @@ def normalised(text: str) -> str:
     return re.sub(_GAPS, " ", text.lower()).strip()
 
 
-def _trigrams(given: TextGroups) -> tuple[Numbers, NDArray[np.uint64]]:
-    """The text and the code of every trigram.
-
-    A trigram of another group has another code, so that no pair crosses groups.
-    """
-    padded = [f" {normalised(text)} " for text in given.texts]
-    letters = np.frombuffer("".join(padded).encode("utf-32-le", "replace"), dtype=np.uint32)
-    owners = np.repeat(np.arange(len(padded)), np.array([*map(len, padded)], dtype=np.int64))
-    whole = owners[:-2] == owners[2:]
-    rows = owners[:-2][whole]
-    first, second, third = (
-        letters[place : place + whole.size][whole].astype(np.uint64) for place in range(3)
-    )
-    spelt = (first * _BASE + second) * _BASE + third  # 63 bits: exact
-    return rows, spelt * _SPREAD + given.groups[rows].astype(np.uint64) * _SHIFT
+@functools.lru_cache(maxsize=5_000)  # pairs of one side of one record follow each other
+def _trigrams(text: str) -> frozenset[str]:
+    padded = f" {normalised(text)} "
+    return frozenset(padded[place : place + 3] for place in range(len(padded) - 2))
 
 
-def _incidence(rows: Numbers, columns: Numbers, shape: tuple[int, int]) -> sparse.csr_array:
-    ones = np.ones(rows.size, dtype=np.int32)
-    found = sparse.csr_array((ones, (rows, columns)), shape=shape)  # equals are added up
-    found.data[:] = 1
-    return found
+def _dice(a: frozenset[str], b: frozenset[str]) -> float:
+    return 2 * len(a & b) / (len(a) + len(b)) if a and b else 0.0
 
 
 class EmbeddingSimilarity:
-    """The cosine of two texts' vectors by a sentence encoder; a text without a vector has none."""
+    """The cosine of two texts' vectors by a sentence encoder; 0 for a text without a vector."""
 
     _PAIRS = 200_000  # multiplied at a time
 
@@ -177,26 +125,22 @@ class EmbeddingSimilarity:
         self._embedder = embedder
         self._on_texts = on_texts
 
-    def alike(self, a: TextGroups, b: TextGroups) -> AlikePairs:
-        rows, columns = _pairs_of_groups(a.groups, b.groups)
-        texts = [text.strip() for text in (*a.texts, *b.texts)]
-        needed = np.unique(np.concatenate([rows, columns + len(a.texts)])).tolist()
+    def of_pairs(
+        self, a: Sequence[str], b: Sequence[str], rows: Numbers, columns: Numbers
+    ) -> NDArray[np.float64]:
+        texts = [text.strip() for text in (*a, *b)]
+        columns = columns + len(a)
+        needed = np.unique(np.concatenate([rows, columns])).tolist()
         vectors = self._vectors([texts[place] for place in needed])
+        found = np.zeros(rows.size)
         if not vectors:
-            return AlikePairs.joined([])
-        kept = [place for place in needed if texts[place] in vectors]
-        places = np.full(len(texts), -1, dtype=np.int64)
-        places[kept] = np.arange(len(kept))
-        matrix = np.stack([vectors[texts[place]] for place in kept])
-        parts = []
+            return found
+        without = np.zeros_like(next(iter(vectors.values())))
+        matrix = np.stack([vectors.get(text, without) for text in texts])
         for start in range(0, rows.size, self._PAIRS):
-            row, column = (side[start : start + self._PAIRS] for side in (rows, columns))
-            one, other = places[row], places[column + len(a.texts)]
-            have = (one >= 0) & (other >= 0)
-            cosines = np.einsum("ij,ij->i", matrix[one[have]], matrix[other[have]])
-            found = AlikePairs(row[have], column[have], cosines.astype(np.float64).clip(-1.0, 1.0))
-            parts.append(found.at(found.similarity >= self.threshold))
-        return AlikePairs.joined(parts)
+            part = slice(start, start + self._PAIRS)
+            found[part] = np.einsum("ij,ij->i", matrix[rows[part]], matrix[columns[part]])
+        return found.clip(-1.0, 1.0)
 
     def _vectors(self, texts: Sequence[str]) -> dict[str, NDArray[np.float32]]:
         """The vector, of length 1, of each distinct text that has one."""
@@ -216,16 +160,6 @@ class EmbeddingSimilarity:
     def _listen(self, total: int) -> Callable[[int], None] | None:
         tell = self._on_texts
         return None if tell is None else lambda done: tell(done, total)
-
-
-def _pairs_of_groups(groups_a: Numbers, groups_b: Numbers) -> tuple[Numbers, Numbers]:
-    """Every position of one side with every one of the other that has the same group."""
-    a, b = (
-        pl.DataFrame({"group": groups, name: np.arange(groups.size)})
-        for name, groups in (("a", groups_a), ("b", groups_b))
-    )
-    joined = a.join(b, on="group", maintain_order="left_right")
-    return joined["a"].to_numpy(), joined["b"].to_numpy()
 
 
 # Matching
@@ -271,42 +205,33 @@ def _equal(a: pl.DataFrame, b: pl.DataFrame, key: pl.Expr) -> pl.DataFrame:
 
 
 def _alike(a: pl.DataFrame, b: pl.DataFrame, similarity: Similarity) -> pl.DataFrame:
-    """The most alike pairs of the units that have no equal, best first."""
-    a, b = a.sort(*_SIDE, "position"), b.sort(*_SIDE, "position")
-    chosen = AlikePairs.joined([])
-    if a.height and b.height:
-        rank = pl.struct(_SIDE).rank("dense").cast(pl.Int64)
-        groups = pl.concat([a, b]).select(rank).to_series().to_numpy()
-        of_a = TextGroups(a["text"].to_list(), groups[: a.height])
-        of_b = TextGroups(b["text"].to_list(), groups[a.height :])
-        found = similarity.alike(of_a, of_b)
-        chosen = _best_first(found, a["position"].to_numpy(), b["position"].to_numpy())
-    left, right = a[chosen.a], b[chosen.b]
-    return left.select(
-        *_SIDE,
-        a_position="position",
-        b_position=right["position"],
-        a="text",
-        b=right["text"],
-        similarity=pl.Series(chosen.similarity, dtype=pl.Float64),
-    )
-
-
-def _best_first(found: AlikePairs, places_a: Numbers, places_b: Numbers) -> AlikePairs:
-    """Of all alike pairs those that are taken, the most alike first, each text once.
+    """Of the pairs on one side of a record the most alike, best first, each text once.
 
     Of equals the pair whose places are closer, then the earlier: the same from both sides.
     """
-    one, other = places_a[found.a], places_b[found.b]
-    order = np.lexsort((one + other, np.abs(one - other), -np.round(found.similarity, 6)))
+    one, other = (
+        units.sort(*_SIDE, "position")
+        .rename({"position": f"{name}_position", "text": name})
+        .with_row_index(f"{name}_row")
+        for name, units in (("a", a), ("b", b))
+    )
+    pairs = one.drop("a").join(other.drop("b"), on=_SIDE, maintain_order="left_right")
+    rows = (pairs[name].to_numpy().astype(np.int64) for name in ("a_row", "b_row"))
+    alike = similarity.of_pairs(one["a"].to_list(), other["b"].to_list(), *rows)
+    at_a, at_b = pl.col("a_position"), pl.col("b_position")
+    best = (
+        pairs.with_columns(similarity=alike)
+        .filter(pl.col("similarity") >= similarity.threshold)
+        .sort(-pl.col("similarity").round(6), (at_a - at_b).abs(), at_a + at_b, maintain_order=True)
+    )
     used_a, used_b, taken = set[int](), set[int](), []
-    for place in order.tolist():
-        row, column = int(found.a[place]), int(found.b[place])
+    for place, (row, column) in enumerate(best.select("a_row", "b_row").iter_rows()):
         if row not in used_a and column not in used_b:
             used_a.add(row)
             used_b.add(column)
             taken.append(place)
-    return found.at(np.sort(np.array(taken, dtype=np.int64)))
+    texts_a, texts_b = one.select("a_row", "a"), other.select("b_row", "b")
+    return best[taken].join(texts_a, on="a_row").join(texts_b, on="b_row")
 
 
 # The units of two runs
