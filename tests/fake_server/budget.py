@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from tests.fake_server.settings import Settings
 
@@ -34,10 +33,6 @@ class Bucket:
         missing = min(units, self.capacity) - self.level(now)
         return 0.0 if missing <= _ROUNDING else missing * 60 / self.per_minute
 
-    def reset_s(self, now: float) -> float:
-        """Seconds until the bucket is full again."""
-        return (self.capacity - self.level(now)) * 60 / self.per_minute
-
     def take(self, units: float, now: float) -> None:
         """Take units, or with a negative number give some back."""
         self._level = min(self.capacity, self.level(now) - units)
@@ -48,65 +43,45 @@ class Bucket:
         self._level, self._at = min(self.capacity, other.level(now)), now
 
 
-class Refused(NamedTuple):
-    """Which limit is in the way (`requests`, `tokens`), and for how long for this request."""
-
-    limit: str
-    wait_s: float
-
-
 class Budget:
     """Both limits of a server; a refusal takes nothing from either."""
 
     def __init__(self, settings: Settings, now: float, before: Budget | None = None) -> None:
-        self.buckets: dict[str, Bucket] = {}
-        self._shown: dict[str, Bucket] = {}
-        shown_depth_s = settings.shown_depth_s or settings.depth_s
-        for name, per_minute in (("requests", settings.rpm), ("tokens", settings.tpm)):
-            if per_minute is None:
-                continue
-            self.buckets[name] = Bucket(per_minute, settings.depth_s, now)
-            self._shown[name] = Bucket(per_minute, shown_depth_s, now)
-            if before is not None and name in before.buckets:
-                self.buckets[name].fill_like(before.buckets[name], now)
-                self._shown[name].fill_like(before._shown[name], now)
+        limits = {"requests": settings.rpm, "tokens": settings.tpm}
+        self.buckets = {
+            name: Bucket(per_minute, settings.depth_s, now)
+            for name, per_minute in limits.items()
+            if per_minute is not None
+        }
+        for name in self.buckets.keys() & (before.buckets if before else {}):
+            assert before is not None
+            self.buckets[name].fill_like(before.buckets[name], now)
 
-    def admit(self, tokens: float, now: float) -> Refused | None:
-        """Take one request and its tokens, or say what is in the way."""
+    def admit(self, tokens: float, now: float) -> tuple[str, float] | None:
+        """Take one request and its tokens, or say which limit is in the way, and for how long."""
         units = {"requests": 1.0, "tokens": tokens}
         waits = {name: b.wait_s(units[name], now) for name, b in self.buckets.items()}
         if any(waits.values()):
-            limit = max(waits, key=lambda name: waits[name])
-            return Refused(limit, waits[limit])
-        for name in self.buckets:
-            self.buckets[name].take(units[name], now)
-            self._shown[name].take(units[name], now)
+            return max(waits.items(), key=lambda item: item[1])
+        for name, bucket in self.buckets.items():
+            bucket.take(units[name], now)
         return None
 
     def settle(self, charged: float, used: float, now: float) -> None:
         """Give back, or take, the difference between the charge and the tokens used."""
         if "tokens" in self.buckets and charged != used:
             self.buckets["tokens"].take(used - charged, now)
-            self._shown["tokens"].take(used - charged, now)
 
     def headers(self, now: float) -> dict[str, str]:
         """`x-ratelimit-*` as they are at this moment."""
         found = {}
-        for name, bucket in self._shown.items():
+        for name, bucket in self.buckets.items():
+            left = bucket.level(now)
+            reset_s = (bucket.capacity - left) * 60 / bucket.per_minute
             found[f"x-ratelimit-limit-{name}"] = f"{bucket.per_minute:.0f}"
-            found[f"x-ratelimit-remaining-{name}"] = str(max(0, math.floor(bucket.level(now))))
-            found[f"x-ratelimit-reset-{name}"] = duration(bucket.reset_s(now))
+            found[f"x-ratelimit-remaining-{name}"] = str(max(0, math.floor(left)))
+            found[f"x-ratelimit-reset-{name}"] = duration(reset_s)
         return found
-
-
-def retry_after(settings: Settings, wait_s: float) -> dict[str, str]:
-    """The headers that tell a refused client how long to wait, never less than it must."""
-    found = {}
-    if settings.retry_after in ("both", "ms"):
-        found["retry-after-ms"] = str(math.ceil(wait_s * 1000))
-    if settings.retry_after in ("both", "s"):
-        found["retry-after"] = str(math.ceil(wait_s))
-    return found
 
 
 def duration(seconds: float) -> str:

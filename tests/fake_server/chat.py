@@ -1,8 +1,8 @@
-"""`POST /v1/chat/completions` of the loopback server: what becomes of each request.
+"""`POST /v1/chat/completions` of the fake server: what becomes of each request.
 
 In order: who may ask, outages, the script, the quota, what the question is, a fault drawn by
-rate, the budget, the latency, the answer. A request's draw depends on the seed and its
-number alone, so all clients meet the same faults.
+rate, the budget, the latency, the answer. A request's draw depends on its number alone, so all
+clients meet the same faults.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, TextIO, cast
 
 from claimscore.errors import ClaimscoreError
 from claimscore.types import Completion
-from tests.fake_server.budget import Budget, Refused, retry_after
+from tests.fake_server.budget import Budget
 from tests.fake_server.counts import Counts
 from tests.fake_server.http import Exchange, error_body, json_response, response
 from tests.fake_server.settings import LATE_FAULTS, PAID_FAULTS, Settings
@@ -26,7 +26,6 @@ from tests.fake_server.settings import LATE_FAULTS, PAID_FAULTS, Settings
 Body = dict[str, Any]
 AnswerFunction = Callable[[Body], Awaitable[Completion]]
 
-_FINISH_REASONS = {"filtered": "content_filter", "length": "length"}
 _sorted_json = json.JSONEncoder(sort_keys=True).encode
 
 
@@ -38,7 +37,7 @@ def content_digest(body: Body) -> str:
 
 @dataclasses.dataclass(slots=True)
 class _Asked:
-    """A request on its way through the server; `limits` are headers as of its admission."""
+    """A request on its way through the server."""
 
     exchange: Exchange
     body: Body
@@ -48,7 +47,6 @@ class _Asked:
     fault: str = ""
     argument: str = ""
     charged: float = 0.0
-    limits: dict[str, str] | None = None
 
 
 class Chat:
@@ -81,8 +79,7 @@ class Chat:
         """Be a server that nobody has asked yet."""
         self.counts = Counts()
         self._budget = Budget(self.settings, self.clock())
-        self._draws = random.Random(self.settings.seed)
-        self._latencies = random.Random(self.settings.seed + 1)
+        self._draws = random.Random(0)
 
     def change(self, settings: Settings) -> None:
         """Go on with other settings; what was drawn and spent stays so."""
@@ -106,12 +103,11 @@ class Chat:
             asked = self._counted(exchange)
         except (ValueError, KeyError, TypeError) as exc:
             self.counts.outcomes["no request"] += 1
-            headers = {} if self.settings.headers == "none" else self._budget.headers(self.clock())
             error = error_body(f"no chat request: {exc!r}", kind="invalid_request_error")
-            exchange.reply(json_response(400, error, headers))
+            exchange.reply(json_response(400, error, self._limit_headers()))
             return
         now, draw = self.clock(), self._draws.random()
-        fault = self._fault_of(asked, now) or _drawn(self.settings.rates, draw)
+        fault = self._fault_of(asked, now) or drawn(self.settings.rates, draw)
         asked.fault, _, asked.argument = fault.partition(":")
         if asked.fault and asked.fault not in PAID_FAULTS and asked.fault not in LATE_FAULTS:
             self._refuse(asked)
@@ -119,11 +115,9 @@ class Chat:
         asked.charged = asked.prompt_tokens + self._expected_tokens(asked)
         refused = self._budget.admit(asked.charged, now)
         if refused is not None:
-            self._refuse_by_limit(asked, refused, now)
+            self._refuse_by_limit(asked, *refused)
             return
-        if self.settings.headers == "admission":
-            asked.limits = self._budget.headers(now)
-        self._later(self._latency_s(asked), self._after_latency, asked)
+        self._later(self.settings.latency_s, self._after_latency, asked)
 
     def _counted(self, exchange: Exchange) -> _Asked:
         body = json.loads(exchange.body)
@@ -131,9 +125,6 @@ class Chat:
             raise ValueError("no messages")
         content = content_digest(body)
         number = self.counts.arrive(content, self.clock())
-        if not exchange.line.used:
-            exchange.line.used = True
-            self.counts.connections += 1
         if self._keep:
             self.bodies.append(body)
             self.headers.append(exchange.headers())
@@ -155,43 +146,36 @@ class Chat:
             return settings.script[asked.number]
         if settings.quota_after is not None and len(counts.paid_at) >= settings.quota_after:
             return "quota"
-        return fault_of_content(settings, asked.body, asked.content)
-
-    def _latency_s(self, asked: _Asked) -> float:
-        settings = self.settings
-        seconds = settings.latency_s
-        if settings.latency_sigma:
-            seconds *= math.exp(settings.latency_sigma * self._latencies.gauss(0.0, 1.0))
-        return seconds + (float(asked.argument) if asked.fault == "delay" else 0.0)
+        return fault_of_content(settings, asked.body)
 
     def _expected_tokens(self, asked: _Asked) -> int:
         """Tokens of the answer that the budget is charged with before there is one."""
         known = completion_tokens(self.settings, asked.content)
-        if self.settings.charge == "known" and known is not None:
-            return min(known, max_tokens(asked.body))
-        return max_tokens(asked.body)
+        most = max_tokens(asked.body)
+        return most if known is None else min(known, most)
 
     # -- refusals
 
     def _refuse(self, asked: _Asked) -> None:
         status, error = refusal(asked.fault, asked.body)
-        headers = self._limit_headers(asked)
+        headers = self._limit_headers()
         if asked.argument:
             headers = {**headers, "retry-after-ms": str(round(float(asked.argument) * 1000))}
         self._end(asked, asked.fault)
         asked.exchange.reply(json_response(status, error, headers))
 
-    def _refuse_by_limit(self, asked: _Asked, refused: Refused, now: float) -> None:
-        settings = self.settings
+    def _refuse_by_limit(self, asked: _Asked, limit: str, wait_s: float) -> None:
         what = {"requests": "requests per min (RPM)", "tokens": "tokens per min (TPM)"}
-        error = error_body(
-            f"Rate limit reached for {asked.body['model']} on {what[refused.limit]}. "
-            f"Please try again in {math.ceil(refused.wait_s * 1000)}ms.",
-            kind=refused.limit,
-            code="rate_limit_exceeded",
+        wait_ms = math.ceil(wait_s * 1000)
+        message = (
+            f"Rate limit reached for {asked.body['model']} on {what[limit]}. "
+            f"Please try again in {wait_ms}ms."
         )
-        headers = {**self._limit_headers(asked), **retry_after(settings, refused.wait_s)}
+        headers = self._limit_headers()
+        if self.settings.retry_after == "both":
+            headers |= {"retry-after-ms": str(wait_ms), "retry-after": str(math.ceil(wait_s))}
         self._end(asked, "limit")
+        error = error_body(message, kind=limit, code="rate_limit_exceeded")
         asked.exchange.reply(json_response(429, error, headers))
 
     # -- answers
@@ -199,16 +183,11 @@ class Chat:
     def _after_latency(self, asked: _Asked) -> None:
         if asked.exchange.line.cut:
             self._end(asked, "cut")
-        elif asked.fault in ("500", "502", "504"):
+        elif asked.fault == "reset":
+            self._end(asked, "reset")
+            asked.exchange.reset()
+        elif asked.fault in LATE_FAULTS:
             self._refuse(asked)
-        elif asked.fault == "stall":
-            asked.exchange.hold(b"", lambda: self._end(asked, "stall"))
-        elif asked.fault in ("reset", "hangup"):
-            self._end(asked, asked.fault)
-            if asked.fault == "reset":
-                asked.exchange.reset()
-            else:
-                asked.exchange.reply(b"", close=True)
         elif self._answer is None or self.settings.text is not None:
             self._send_answer(asked, None)
         else:
@@ -237,35 +216,25 @@ class Chat:
         now = self.clock()
         self._budget.settle(asked.charged, prompt_tokens + tokens, now)
         self.counts.pay(asked.content, prompt_tokens, tokens, now)
-        headers = self._limit_headers(asked)
-        self._end(asked, "200" if fault == "delay" else fault or "200")
+        headers = self._limit_headers()
+        self._end(asked, fault or "200")
         if fault == "malformed":
             asked.exchange.reply(response(200, b'{"choices": [{"mess', headers))
             return
         data = json_response(200, reply, headers)
-        if fault == "half":
-            asked.exchange.hold(data[: len(data) // 2], lambda: None)
-        elif fault == "truncated":
+        if fault == "truncated":
             asked.exchange.reply(data[: len(data) // 2], close=True)
         else:
             asked.exchange.reply(data)
 
-    def _limit_headers(self, asked: _Asked) -> dict[str, str]:
-        """Headers of the limits, as of now or of the admission."""
-        if self.settings.headers == "none":
-            return {}
-        return self._budget.headers(self.clock()) if asked.limits is None else asked.limits
+    def _limit_headers(self) -> dict[str, str]:
+        return {} if self.settings.headers == "none" else self._budget.headers(self.clock())
 
     def _end(self, asked: _Asked, outcome: str) -> None:
         """Count it; one line in the log, with the system before the answer is sent."""
         self.counts.end(outcome)
         if self._log is not None:
-            line = {
-                "n": asked.number,
-                "content": asked.content,
-                "outcome": outcome,
-                "time": time.time(),
-            }
+            line = {"content": asked.content, "outcome": outcome, "time": time.time()}
             self._log.write(json.dumps(line) + "\n")
             self._log.flush()
 
@@ -284,15 +253,8 @@ def _result(awaitable: Awaitable[Completion]) -> Completion:
 
 
 def n_characters(body: Body) -> int:
-    """Characters of all messages; those of a part that is text, where there are parts."""
-    total = 0
-    for message in body["messages"]:
-        content = message["content"]
-        if isinstance(content, str):
-            total += len(content)
-        else:
-            total += sum(len(part.get("text", "")) for part in content or ())
-    return total
+    """Characters of all messages."""
+    return sum(len(message["content"]) for message in body["messages"])
 
 
 def max_tokens(body: Body) -> int:
@@ -309,23 +271,19 @@ def completion_tokens(settings: Settings, content: str) -> int | None:
     return length
 
 
-def fault_of_content(settings: Settings, body: Body, content: str) -> str:
+def fault_of_content(settings: Settings, body: Body) -> str:
     """What this question always gets."""
     if settings.logprobs == "refused" and body.get("logprobs"):
         return "logprobs"
-    if settings.max_prompt_chars is not None and n_characters(body) > settings.max_prompt_chars:
-        return "context"
     if settings.on_content:
         text = _sorted_json(body["messages"])
         for piece, fault in settings.on_content.items():
             if piece in text:
                 return fault
-    if settings.by_content:
-        return _drawn(settings.by_content, int(content[8:], 16) / 16**8)
     return ""
 
 
-def _drawn(rates: Any, draw: float) -> str:
+def drawn(rates: Any, draw: float) -> str:
     """The fault whose share a number from 0 to 1 falls into."""
     for fault, rate in rates.items():
         draw -= rate
@@ -353,17 +311,8 @@ def chat_completion(
         tokens = len(text) // 4
     elif tokens > max_tokens(body):
         tokens, finish = max_tokens(body), "length"
-    message: Body = {"role": "assistant", "content": text}
-    if fault == "refusal":
-        message |= {"content": None, "refusal": "I cannot help with that."}
-    elif fault == "empty":
-        message["content"] = ""
-    choice = {
-        "index": 0,
-        "finish_reason": _FINISH_REASONS.get(fault, finish),
-        "message": message,
-        "logprobs": None,
-    }
+    message = {"role": "assistant", "content": "" if fault == "empty" else text}
+    choice: Body = {"index": 0, "finish_reason": finish, "message": message, "logprobs": None}
     if completion is not None and body.get("logprobs") and settings.logprobs == "given":
         choice["logprobs"] = _logprobs(completion)
     reply = {
@@ -372,13 +321,12 @@ def chat_completion(
         "created": int(time.time()),
         "model": body["model"],
         "choices": [choice],
-    }
-    if settings.usage:
-        reply["usage"] = {
+        "usage": {
             "prompt_tokens": prompt_tokens,
             "completion_tokens": tokens,
             "total_tokens": prompt_tokens + tokens,
-        }
+        },
+    }
     return reply, prompt_tokens, tokens
 
 
@@ -399,33 +347,17 @@ def _logprobs(completion: Completion) -> Body | None:
 
 def refusal(fault: str, body: Body) -> tuple[int, Body]:
     """Status and body of a refusal, in OpenAI's words."""
-    if fault == "quota":
-        message = "You exceeded your current quota, please check your plan and billing details."
-        return 429, error_body(message, kind="insufficient_quota", code="insufficient_quota")
-    if fault in ("limit", "429"):
-        message = f"Rate limit reached for {body['model']}."
-        return 429, error_body(message, kind="requests", code="rate_limit_exceeded")
-    if fault == "model":
-        message = f"The model `{body['model']}` does not exist or you do not have access to it."
-        return 404, error_body(message, kind="invalid_request_error", code="model_not_found")
-    if fault == "context":
-        message = "This model's maximum context length is exceeded by your messages."
-        return 400, error_body(
-            message,
-            kind="invalid_request_error",
-            param="messages",
-            code="context_length_exceeded",
-        )
-    if fault == "logprobs":
-        message = "Unsupported parameter: 'logprobs' is not supported with this model."
-        return 400, error_body(message, kind="invalid_request_error", param="logprobs")
-    if fault == "filter":
-        message = "The prompt was filtered by the content management policy."
-        return 400, error_body(message, param="prompt", code="content_filter")
-    if fault == "401":
-        message = "Incorrect API key provided."
-        return 401, error_body(message, kind="invalid_request_error", code="invalid_api_key")
-    if fault == "403":
-        message = "You are not allowed to use this model."
-        return 403, error_body(message, kind="invalid_request_error")
-    return int(fault), error_body("scripted")
+    model = body["model"]
+    invalid = {"kind": "invalid_request_error"}
+    quota = {"kind": "insufficient_quota", "code": "insufficient_quota"}
+    limit = {"kind": "requests", "code": "rate_limit_exceeded"}
+    known: dict[str, tuple[int, str, dict[str, str]]] = {
+        "quota": (429, "You exceeded your current quota, please check your plan.", quota),
+        "429": (429, f"Rate limit reached for {model}.", limit),
+        "model": (404, f"The model `{model}` does not exist.", {"code": "model_not_found"}),
+        "logprobs": (400, "Unsupported parameter: 'logprobs' is not supported.", invalid),
+        "filter": (400, "The prompt was filtered.", {"param": "prompt", "code": "content_filter"}),
+        "401": (401, "Incorrect API key provided.", {**invalid, "code": "invalid_api_key"}),
+    }
+    status, message, fields = known.get(fault) or (int(fault), "scripted", {})
+    return status, error_body(message, **fields)

@@ -1,8 +1,7 @@
-"""What the loopback server saw and what it was paid for."""
+"""What the fake server saw and what it was paid for."""
 
 from __future__ import annotations
 
-import bisect
 import time
 from array import array
 from collections import Counter
@@ -27,10 +26,8 @@ class Counts:
         self.completion_tokens = 0
         self.in_flight = 0
         self.most_in_flight = 0
-        self.connections = 0
         self.first_at: float | None = None
         self.first_at_unix: float | None = None
-        self.received_at = array("d")
         self.paid_at = array("d")
 
     def arrive(self, content: str, now: float) -> int:
@@ -39,7 +36,6 @@ class Counts:
             self.first_at, self.first_at_unix = now, time.time()
         self.received += 1
         self.contents[content] += 1
-        self.received_at.append(now - self.first_at)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         return self.received
@@ -60,39 +56,17 @@ class Counts:
         """Seconds since the first request; 0 before it."""
         return 0.0 if self.first_at is None else now - self.first_at
 
-    def paid_rate(self, from_s: float, to_s: float) -> float:
-        """Answers a second from one moment after the first request to another."""
-        first, last = (bisect.bisect_left(self.paid_at, moment) for moment in (from_s, to_s))
-        return (last - first) / (to_s - from_s)
-
-    def to_json(self, *, with_times: bool = False) -> dict[str, Any]:
-        """All of it, for `GET /_stats`; `with_times` adds the moments themselves."""
+    def to_json(self) -> dict[str, Any]:
+        """All of it, for `GET /_stats`; the last of `paid_per_s` is not a whole second."""
         paid = self.paid.total()
-        stats: dict[str, Any] = {
-            "received": self.received,
-            "outcomes": dict(self.outcomes),
+        names = "received outcomes batched prompt_tokens completion_tokens in_flight most_in_flight"
+        per_second = Counter(map(int, self.paid_at))
+        return {
+            **{name: getattr(self, name) for name in (*names.split(), "first_at_unix")},
             "refused_by_limit": self.outcomes["limit"],
-            "asked": len(self.contents),
             "paid": paid,
             "paid_distinct": len(self.paid),
             "paid_twice": paid - len(self.paid),
-            "batched": self.batched,
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": self.completion_tokens,
-            "in_flight": self.in_flight,
-            "most_in_flight": self.most_in_flight,
-            "connections": self.connections,
-            "first_at_unix": self.first_at_unix,
             "last_paid_s": self.paid_at[-1] if self.paid_at else None,
-            "received_per_s": _per_second(self.received_at),
-            "paid_per_s": _per_second(self.paid_at),
+            "paid_per_s": [per_second[s] for s in range(max(per_second, default=-1) + 1)],
         }
-        if with_times:
-            stats |= {"received_at": list(self.received_at), "paid_at": list(self.paid_at)}
-        return stats
-
-
-def _per_second(moments: array[float]) -> list[int]:
-    """How many fall into each second; the last second is not a whole one."""
-    counts = Counter(int(moment) for moment in moments)
-    return [counts[second] for second in range(max(counts, default=-1) + 1)]

@@ -1,4 +1,4 @@
-"""HTTP/1.1 by hand, as fast as Python allows: the loopback server must never be the limit."""
+"""HTTP/1.1 by hand, as fast as Python allows: the fake server must never be the limit."""
 
 from __future__ import annotations
 
@@ -38,34 +38,19 @@ class Exchange:
         """End the connection as a crash does, without an answer."""
         self.line.reset()
 
-    def hold(self, data: bytes, when_lost: Callable[[], None]) -> None:
-        """Send this and never more; says when the client has had enough."""
-        self.line.hold(data, when_lost)
-
 
 class Line(asyncio.Protocol):
     """One connection: a request in, its answer out, the next request."""
 
-    __slots__ = (
-        "_buffer",
-        "_busy",
-        "_handle",
-        "_listener",
-        "_transport",
-        "_when_lost",
-        "cut",
-        "used",
-    )
+    __slots__ = ("_buffer", "_busy", "_handle", "_listener", "_transport", "cut")
 
     def __init__(self, listener: Listener, handle: Callable[[Exchange], None]) -> None:
         self._listener = listener
         self._handle = handle
         self._buffer = bytearray()
         self._busy = False
-        self._when_lost: Callable[[], None] | None = None
         self._transport: Any = None
         self.cut = False  # by the server itself, while a request was under way
-        self.used = False  # for a chat request
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -73,8 +58,6 @@ class Line(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._listener.lines.discard(self)
-        if self._when_lost is not None:
-            self._when_lost()
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -95,17 +78,11 @@ class Line(asyncio.Protocol):
         head = bytes(self._buffer[:end])
         lower = head.lower()
         start = end + 4
-        if b"\r\ntransfer-encoding:" in lower:
-            found = unchunked(bytes(self._buffer[start:]))
-            if found is None:
-                return None
-            body, length = found
-        else:
-            at = lower.find(b"\r\ncontent-length:")
-            length = 0 if at < 0 else int(lower[at + 17 :].split(b"\r\n", 1)[0])
-            if len(self._buffer) < start + length:
-                return None
-            body = bytes(self._buffer[start : start + length])
+        at = lower.find(b"\r\ncontent-length:")
+        length = 0 if at < 0 else int(lower[at + 17 :].split(b"\r\n", 1)[0])
+        if len(self._buffer) < start + length:
+            return None
+        body = bytes(self._buffer[start : start + length])
         del self._buffer[: start + length]
         return Exchange(self, head, body)
 
@@ -124,14 +101,6 @@ class Line(asyncio.Protocol):
         with contextlib.suppress(OSError):  # it is closed already
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._transport.abort()
-
-    def hold(self, data: bytes, when_lost: Callable[[], None]) -> None:
-        if self._transport.is_closing():
-            when_lost()
-            return
-        self._when_lost = when_lost
-        if data:
-            self._transport.write(data)
 
     def drop(self) -> None:
         """The server went away."""
@@ -194,21 +163,6 @@ class Listener:
         self._tasks.discard(task)
         if not task.cancelled() and (exc := task.exception()) is not None:
             self.bugs.append(exc)
-
-
-def unchunked(data: bytes) -> tuple[bytes, int] | None:
-    """A body in chunks and how many bytes it took; None where it is not all there."""
-    parts: list[bytes] = []
-    at = 0
-    while (end := data.find(b"\r\n", at)) >= 0:
-        size = int(data[at:end].partition(b";")[0], 16)
-        at = end + 2 + size + 2
-        if len(data) < at:
-            return None
-        if size == 0:
-            return b"".join(parts), at
-        parts.append(data[end + 2 : end + 2 + size])
-    return None
 
 
 def json_response(status: int, body: Any, headers: Mapping[str, str] | None = None) -> bytes:

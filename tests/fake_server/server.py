@@ -1,16 +1,7 @@
-"""A small OpenAI-compatible server for tests and benchmarks.
+"""A small OpenAI-compatible server for tests and benchmarks; the README has its use.
 
-In a test: `with FakeServer(rpm=600) as server: ... server.base_url ...`. For another process:
-`python -m tests.fake_server --port 0 --latency-ms 50 --set rpm=600`, which prints its base URL
-as its first line. It answers by the rules of `BuiltinProvider`, by any function given, or
-with a fixed text.
-
-`tests/fake_server/settings.py` has everything it can be told (budgets, faults, outages, quota,
-latencies, lengths, batches) at the start or while it runs: `server.change(...)`, or
-`POST /_control` with the same names as JSON, to which `{"reset": true}` adds a fresh start
-(counts, budgets and draws) and `{"finish_batches": true}` does what it says.
-`GET /_stats` (`?times=1`) has its counts. Nothing that it does depends on chance: draws are
-seeded, and go by the number of the request or by its content.
+`POST /_control` takes the names of `settings.py` as JSON, and `{"reset": true}` (counts, budgets
+and draws afresh) and `{"finish_batches": true}`; `GET /_stats` has its counts.
 """
 
 from __future__ import annotations
@@ -30,10 +21,10 @@ from anyio.abc import TaskStatus
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from claimscore.types import Completion, Message, OutputSchema, Request, Usage
-from tests.fake_server.batches import Batches
+from tests.fake_server.batches import ChatBatches, call_of
 from tests.fake_server.chat import AnswerFunction, Body, Chat
 from tests.fake_server.counts import Counts
-from tests.fake_server.http import Exchange, Listener, error_body, json_response
+from tests.fake_server.http import Exchange, Listener, error_body, json_response, response
 from tests.fake_server.settings import Settings
 
 
@@ -60,8 +51,8 @@ def request_from_wire(body: Body) -> Request:
     asked = body.get("response_format") or {}
     schema = asked.get("json_schema") if asked.get("type") == "json_schema" else None
     return Request(
-        provider="loopback",
-        namespace="loopback",
+        provider="fake",
+        namespace="fake",
         model=body["model"],
         messages=tuple(Message(m["role"], m["content"]) for m in body["messages"]),
         temperature=body.get("temperature", 1.0),
@@ -134,10 +125,6 @@ class FakeServer:
         """Go on with other settings."""
         self._call(settings)
 
-    def reset(self) -> None:
-        """Start afresh: counts, budgets and draws; settings, files and batches stay."""
-        self._call({"reset": True})
-
     def finish_batches(self) -> None:
         """Execute the batches that wait for it."""
         self._call({"finish_batches": True})
@@ -194,7 +181,7 @@ class FakeServer:
                 log=log,
                 keep=self._keep,
             )
-            self._batches = Batches(self._chat, self._listener.later)
+            self._batches = ChatBatches(self._chat, self._listener.later)
             self._cpu_at = time.process_time()
             await self._listener.open()
             try:
@@ -229,8 +216,7 @@ class FakeServer:
             except (ValueError, TypeError) as exc:
                 exchange.reply(json_response(400, error_body(str(exc))))
                 return
-        with_times = exchange.query == "times=1"
-        stats = self.counts.to_json(with_times=with_times)
+        stats = self.counts.to_json()
         stats["cpu_s"] = time.process_time() - self._cpu_at
         exchange.reply(json_response(200, stats))
 
@@ -251,14 +237,16 @@ class FakeServer:
             self._serve_path(exchange)
 
     def _serve_path(self, exchange: Exchange) -> None:
-        names = self.settings.models or ("loopback",)
-        models = [{"id": name, "object": "model"} for name in names]
-        path = exchange.path.removeprefix("/v1/models")
-        if exchange.method == "GET" and path == "":
+        names = self.settings.models or ("fake",)
+        call = call_of(exchange.method, exchange.path)
+        if (exchange.method, exchange.path) == ("GET", "/v1/models"):
+            models = [{"id": name, "object": "model"} for name in names]
             exchange.reply(json_response(200, {"object": "list", "data": models}))
-        elif exchange.method == "GET" and path.removeprefix("/") in names:
-            exchange.reply(json_response(200, {"id": path[1:], "object": "model"}))
-        elif not self._batches.take(exchange):
+        elif call:
+            status, body = self._batches.respond(call, exchange.path, exchange.query, exchange.body)
+            as_it_is = isinstance(body, bytes)
+            exchange.reply(response(status, body) if as_it_is else json_response(status, body))
+        else:
             exchange.reply(json_response(404, error_body(f"no such path: {exchange.path}")))
 
     # -- refused connections
@@ -273,7 +261,7 @@ class FakeServer:
             return
         since = self._chat.counts.since_first_s(self._chat.clock())
         for outage in self.settings.outages:
-            if outage.how == "refuse" and outage.from_s is not None and outage.to_s is not None:
+            if outage.how == "refuse":
                 self._plan(outage.from_s - since, self._listener.close)
                 self._plan(outage.to_s - since, self._open_again)
 

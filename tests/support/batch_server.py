@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import collections
-import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,9 +20,9 @@ from claimscore.pipeline.llm.batch_jobs import journal as journal_module
 from claimscore.pipeline.llm.batch_jobs.journal import JobJournal
 from claimscore.pipeline.llm.batch_jobs.provider import OpenAIBatchProvider
 from claimscore.types import Completion, Message, Request
+from tests.fake_server.batches import Batches, call_of
+from tests.fake_server.chat import Body
 
-Body = dict[str, Any]
-TakeLock = Callable[[Path], FileLock | None]
 #: What becomes of a line, asked for the n-th time: a body, (status, body), an error, None.
 LineFunction = Callable[[Body, int], Any]
 
@@ -44,36 +42,39 @@ def fine(body: Body, n_asked: int) -> Body:
     }
 
 
-class BatchServer:
-    """Executes a batch when it has been looked at `n_looks` times.
+class BatchServer(Batches):
+    """Executes a batch when it has been looked at `n_looks` times, line by line with `line`.
 
     `paid` counts executed lines by `custom_id`. `faults` are what goes wrong with a call: a
-    response instead of it, an exception before it, or "lost": done, but its answer is lost.
+    response instead of it, an exception or a call before it, or "lost": done, but its answer is
+    lost.
+    `judge` says why a batch is refused; `ends` are statuses instead of "completed".
     """
 
+    page_size = 2
+
     def __init__(self, line: LineFunction = fine, n_looks: int = 2) -> None:
+        super().__init__()
         self.line = line
         self.n_looks = n_looks
+        self.looks: dict[int, int] = {}  # for single batches, by their number
+        self.n_looked: collections.Counter[str] = collections.Counter()
         self.paid: collections.Counter[str] = collections.Counter()
         self.asked: collections.Counter[str] = collections.Counter()
         self.calls: list[str] = []
         self.headers: list[httpx2.Headers] = []
-        self.files: dict[str, tuple[str, bytes]] = {}
-        self.batches: dict[str, Body] = {}
         self.faults: dict[str, list[Any]] = collections.defaultdict(list)
         self.judge: Callable[[list[Body]], list[Body]] = lambda items: []
         self.ends: list[str] = []
-        self.page_size = 2
-        self.looks: dict[int, int] = {}  # for single batches, by their number
 
     @property
     def sizes(self) -> list[int]:
         """Requests in each batch that was made."""
-        return [len(self._items(batch)) for batch in self.batches.values()]
+        return [len(self.items(batch)) for batch in self.batches.values()]
 
     def bodies(self, number: int) -> list[Body]:
         """What the requests of a batch said."""
-        return [item["body"] for item in self._items(list(self.batches.values())[number])]
+        return [item["body"] for item in self.items(list(self.batches.values())[number])]
 
     def finish(self) -> None:
         """Execute all that waits."""
@@ -82,122 +83,53 @@ class BatchServer:
 
     def __call__(self, request: httpx2.Request) -> httpx2.Response:
         self.headers.append(request.headers)
-        method, path = request.method, request.url.path.removeprefix("/v1")
-        call = _name_of(method, path)
+        call = call_of(request.method, request.url.path)
         self.calls.append(call)
         fault = self.faults[call].pop(0) if self.faults[call] else None
         if isinstance(fault, Exception):
             raise fault
         if isinstance(fault, httpx2.Response):
             return fault
-        reply = self._reply(call, path, request)
+        if callable(fault):
+            fault()
+        url = request.url
+        status, body = self.respond(call, url.path, url.query.decode(), request.content)
         if fault == "lost":
             raise httpx2.ReadError("the connection broke")
-        return reply
+        as_it_is = isinstance(body, bytes)
+        return httpx2.Response(status, **{"content" if as_it_is else "json": body})
 
-    def _reply(self, call: str, path: str, request: httpx2.Request) -> httpx2.Response:
-        name = path.split("/")[2] if path.count("/") > 1 else ""
-        if call == "upload":
-            return httpx2.Response(200, json=self._store(*_file_of(request)))
-        if call == "create":
-            return httpx2.Response(200, json=self._create(json.loads(request.content)))
-        if call == "list files":
-            about = [self._about(file) for file in self.files]
-            return httpx2.Response(200, json=self._page(about, request))
-        if call == "list batches":
-            return httpx2.Response(200, json=self._page(list(self.batches.values())[::-1], request))
-        if name not in self.files and name not in self.batches:
-            return httpx2.Response(404, json={"error": {"message": f"no {name}"}})
-        if call == "download":
-            return httpx2.Response(200, content=self.files[name][1])
-        return httpx2.Response(200, json=self._look(self.batches[name]))
-
-    def _store(self, name: str, content: bytes) -> Body:
-        file = f"file-{len(self.files) + 1}"
-        self.files[file] = (name, content)
-        return self._about(file)
-
-    def _about(self, file: str) -> Body:
-        name, content = self.files[file]
-        return {"id": file, "object": "file", "filename": name, "bytes": len(content)}
-
-    def _create(self, asked: Body) -> Body:
-        batch = {
-            "id": f"batch_{len(self.batches) + 1}",
-            "object": "batch",
-            "status": "validating",
-            "input_file_id": asked["input_file_id"],
-            "endpoint": asked["endpoint"],
-            "metadata": asked["metadata"],
-            "n_looked": 0,
-        }
-        self.batches[batch["id"]] = batch
-        return batch
-
-    def _page(self, items: list[Body], request: httpx2.Request) -> Body:
-        names = [item["id"] for item in items]
-        after = request.url.params.get("after")
-        start = names.index(after) + 1 if after else 0
-        shown = items[start : start + self.page_size]
-        return {"object": "list", "data": shown, "has_more": start + len(shown) < len(items)}
-
-    def _look(self, batch: Body) -> Body:
-        batch["n_looked"] += 1
-        n_looks = self.looks.get(int(batch["id"].removeprefix("batch_")) - 1, self.n_looks)
-        if batch["status"] == "validating" and batch["n_looked"] >= min(2, n_looks):
-            faults = self.judge(self._items(batch))
+    def look(self, batch: Body) -> Body:
+        name = batch["id"]
+        self.n_looked[name] += 1
+        n_looks = self.looks.get(list(self.batches).index(name), self.n_looks)
+        if batch["status"] == "validating" and self.n_looked[name] >= min(2, n_looks):
+            faults = self.judge(self.items(batch))
             batch["status"] = "failed" if faults else "in_progress"
             batch["errors"] = {"object": "list", "data": faults}
-        if batch["n_looked"] >= n_looks:
+        if self.n_looked[name] >= n_looks:
             self._execute(batch)
         return batch
 
-    def _items(self, batch: Body) -> list[Body]:
-        return [json.loads(line) for line in self.files[batch["input_file_id"]][1].splitlines()]
-
     def _execute(self, batch: Body) -> None:
-        if batch["status"] not in ("validating", "in_progress"):
-            return
-        good, bad = [], []
-        for item in self._items(batch):
-            name = item["custom_id"]
-            self.asked[name] += 1
-            outcome = self.line(item["body"], self.asked[name])
-            if outcome is None:
-                continue
-            error, answer = None, None
-            if isinstance(outcome, str):
-                error = {"code": outcome, "message": f"it is {outcome}"}
-            else:
-                status, body = outcome if isinstance(outcome, tuple) else (200, outcome)
-                answer = {"status_code": status, "body": body}
-                self.paid[name] += status == 200
-            kind = good if answer and answer["status_code"] == 200 else bad
-            kind.append({"custom_id": name, "response": answer, "error": error})
-        batch["status"] = self.ends.pop(0) if self.ends else "completed"
-        batch["request_counts"] = {
-            "total": len(good) + len(bad), "completed": len(good), "failed": len(bad)
-        }  # fmt: skip
-        for name, lines in (("output_file_id", good), ("error_file_id", bad)):
-            if lines:
-                content = "".join(json.dumps(line) + "\n" for line in lines).encode()
-                batch[name] = self._store("out.jsonl", content)["id"]
+        if batch["status"] in ("validating", "in_progress"):
+            lines = [self._line(item) for item in self.items(batch)]
+            status = self.ends.pop(0) if self.ends else "completed"
+            self.end(batch, status, [line for line in lines if line is not None])
 
-
-def _name_of(method: str, path: str) -> str:
-    what, _, rest = path.strip("/").partition("/")
-    if method == "POST":
-        return {"files": "upload", "batches": "create"}[what]
-    if not rest:
-        return f"list {what}"
-    return "download" if what == "files" else "look"
-
-
-def _file_of(request: httpx2.Request) -> tuple[str, bytes]:
-    found = re.search(rb'filename="([^"]+)".*?\r\n\r\n(.*)\r\n--', request.content, re.DOTALL)
-    assert found is not None
-    assert b'name="purpose"\r\n\r\nbatch\r\n' in request.content
-    return found[1].decode(), found[2].partition(b"\r\n--")[0]
+    def _line(self, item: Body) -> Body | None:
+        name = item["custom_id"]
+        self.asked[name] += 1
+        outcome = self.line(item["body"], self.asked[name])
+        if outcome is None:
+            return None
+        if isinstance(outcome, str):
+            said = {"code": outcome, "message": f"it is {outcome}"}
+            return {"custom_id": name, "response": None, "error": said}
+        status, body = outcome if isinstance(outcome, tuple) else (200, outcome)
+        self.paid[name] += status == 200
+        response = {"status_code": status, "body": body}
+        return {"custom_id": name, "response": response, "error": None}
 
 
 class OrderedClock:
@@ -282,6 +214,12 @@ class Machine:
             lock.release()
         self._locks.clear()
 
+    async def recovered(self, **options: Any) -> OpenAIBatchProvider:
+        """A new process's provider that has collected what is there."""
+        provider = self.provider(**options)
+        await provider.recover(self.keep, self.find)
+        return provider
+
     def provider(self, **options: Any) -> OpenAIBatchProvider:
         """A new process's provider."""
         settings: dict[str, Any] = {
@@ -307,7 +245,7 @@ class Machine:
         return [request for request in requests if request_key(request) not in self.cache]
 
     def _serve(self, request: httpx2.Request) -> httpx2.Response:
-        name = _name_of(request.method, request.url.path.removeprefix("/v1"))
+        name = call_of(request.method, request.url.path)
         self._step(f"before {name}")
         reply = self.server(request)
         self._step(f"after {name}")
@@ -345,18 +283,25 @@ def question(text: str) -> Request:
 
 async def ask(provider: OpenAIBatchProvider, requests: list[Request]) -> list[Any]:
     """The answers, or the errors of ours, to requests that are asked at the same time."""
-    outcomes: list[Any] = [None] * len(requests)
+    return (await ask_each((provider, requests)))[0]
 
-    async def complete(number: int, request: Request) -> None:
+
+async def ask_each(*asked: tuple[OpenAIBatchProvider, list[Request]]) -> list[list[Any]]:
+    """The outcomes of several processes that ask at the same time."""
+    outcomes: list[list[Any]] = [[None] * len(requests) for _, requests in asked]
+
+    async def complete(to: int, number: int) -> None:
+        provider, requests = asked[to]
         try:
-            outcomes[number] = await provider.complete(request)
+            outcomes[to][number] = await provider.complete(requests[number])
         except ClaimscoreError as exc:
-            outcomes[number] = exc
+            outcomes[to][number] = exc
 
     async with anyio.create_task_group() as tasks:
-        provider.start(tasks)
-        for number, request in enumerate(requests):
-            tasks.start_soon(complete, number, request)
+        for to, (provider, requests) in enumerate(asked):
+            provider.start(tasks)
+            for number in range(len(requests)):
+                tasks.start_soon(complete, to, number)
     return outcomes
 
 

@@ -83,6 +83,28 @@ def kill_when(process: BaseProcess, condition: Callable[[], bool]) -> None:
     process.join()
 
 
+def test_the_lock_ends_with_its_process(tmp_path: Path):
+    journal = JobJournal(tmp_path)
+    lock = journal.lock()
+    assert lock is not None
+    assert journal.lock() is None
+    lock.release()
+    held = tmp_path / "held"
+    process = processes_with(__name__).Process(target=hold_lock, args=(tmp_path, held))
+    process.start()
+    kill_when(process, held.exists)
+    again = journal.lock()
+    assert again is not None
+    again.release()
+
+
+def hold_lock(folder: Path, held: Path) -> None:
+    lock = JobJournal(folder).lock()
+    assert lock is not None
+    held.touch()
+    time.sleep(60)
+
+
 def test_killed_processes_pay_nothing_twice(tmp_path: Path):
     """After the upload, after the creation, while answers arrive: everything is paid once."""
     with FakeServer(answer=text_answer("fine"), batch_delay_s=None) as server:
@@ -122,14 +144,13 @@ async def test_a_lost_answer_over_a_real_connection(tmp_path: Path):
         "POST /v1/files": ("lost",),
         "POST /v1/batches": ("lost", "500"),
         "GET /v1/batches": ("reset", "503"),
-        "GET /v1/files": ("reset",),
         "GET /v1/batches/batch_2": ("reset",),
     }
 
     async def sleep(seconds: float) -> None:
         await anyio.sleep(seconds / 1000)
 
-    with FakeServer(answer=text_answer("fine"), on_path=lost, batch_rates={"500": 0.3}) as server:
+    with FakeServer(answer=text_answer("fine"), on_path=lost, batch_rates={"500": 0.15}) as server:
         provider = OpenAIBatchProvider(
             "m", base_url=server.base_url, state=tmp_path / "s", sleep=sleep
         )

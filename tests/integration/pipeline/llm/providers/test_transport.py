@@ -7,7 +7,6 @@ import errno
 import fcntl
 import gzip
 import itertools
-import select
 import socket
 import ssl
 import struct
@@ -46,6 +45,7 @@ HUNG_UP = (
     anyio.BrokenResourceError,
     anyio.ClosedResourceError,
 )
+PROXY = "http://p:1"
 PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
@@ -161,14 +161,22 @@ def always(data: bytes) -> Handler:
     return handler
 
 
+def then_hang_up(data: bytes) -> Handler:
+    async def handler(visit: Visit) -> None:
+        await visit.request()
+        await visit.send(data)
+
+    return handler
+
+
 # -- asking
 
 
 async def test_a_request_goes_out_whole():
-    """Path below the base URL, host, length, our headers; nothing that was not asked for."""
     async with serving(always(answer(b'{"a": 1}', x_thing="7"))) as server:
         async with connected(server) as direct:
             assert await post(direct) == (200, {"content-length": "8", "x-thing": "7"}, b'{"a": 1}')
+            await direct.send("GET", "/models", [])
         host = server.url.removeprefix("http://").removesuffix("/v1")
         assert server.heads[0].decode().split("\r\n") == [
             "POST /v1/chat/completions HTTP/1.1",
@@ -177,15 +185,9 @@ async def test_a_request_goes_out_whole():
             "authorization: Bearer x",
             "content-length: 3",
         ]
-        assert server.bodies == [b"[1]"]
-
-
-async def test_a_get_has_no_body():
-    """Nor a length."""
-    async with serving(always(answer())) as server, connected(server) as direct:
-        await direct.send("GET", "/models", [])
-        assert server.heads[0].startswith(b"GET /v1/models HTTP/1.1\r\n")
-        assert b"content-length" not in server.heads[0]
+        assert server.heads[1].startswith(b"GET /v1/models HTTP/1.1\r\n")
+        assert b"content-length" not in server.heads[1]
+        assert server.bodies == [b"[1]", b""]
 
 
 async def test_a_redirect_is_a_reply():
@@ -201,31 +203,22 @@ CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 @pytest.mark.parametrize(
-    ("data", "body"),
+    "data",
     [
-        pytest.param(answer(b"hello"), b"hello", id="a length"),
-        pytest.param(answer(b""), b"", id="nothing"),
-        pytest.param(CHUNKED + b"2;x=y\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n", b"hello", id="chunks"),
-        pytest.param(CHUNKED + b"5\r\nhello\r\n0\r\nx-late: 1\r\n\r\n", b"hello", id="trailers"),
-        pytest.param(b"HTTP/1.1 200 OK\r\n\r\nhello", b"hello", id="until the end"),
-        pytest.param(b"HTTP/1.0 200 OK\r\n\r\nhello", b"hello", id="HTTP/1.0"),
-        pytest.param(b"HTTP/1.1 100 Continue\r\n\r\n" + answer(b"hello"), b"hello", id="100"),
-        pytest.param(answer(gzip.compress(b"hello"), content_encoding="GZIP"), b"hello", id="gzip"),
-        pytest.param(
-            answer(zlib.compress(b"hello"), content_encoding="deflate"), b"hello", id="deflate"
-        ),
-        pytest.param(answer(b"hello", content_encoding="identity"), b"hello", id="identity"),
+        pytest.param(answer(b"hello"), id="a length"),
+        pytest.param(CHUNKED + b"2;x=y\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n", id="chunks"),
+        pytest.param(CHUNKED + b"5\r\nhello\r\n0\r\nx-late: 1\r\n\r\n", id="trailers"),
+        pytest.param(b"HTTP/1.1 200 OK\r\n\r\nhello", id="until the end"),
+        pytest.param(b"HTTP/1.0 200 OK\r\n\r\nhello", id="HTTP/1.0"),
+        pytest.param(b"HTTP/1.1 100 Continue\r\n\r\n" + answer(b"hello"), id="100"),
+        pytest.param(answer(gzip.compress(b"hello"), content_encoding="GZIP"), id="gzip"),
+        pytest.param(answer(zlib.compress(b"hello"), content_encoding="deflate"), id="deflate"),
+        pytest.param(answer(b"hello", content_encoding="identity"), id="identity"),
     ],
 )
-async def test_bodies_in_all_their_forms(data: bytes, body: bytes):
-    """However a server says where its answer ends."""
-
-    async def handler(visit: Visit) -> None:
-        await visit.request()
-        await visit.send(data)
-
-    async with serving(handler) as server, connected(server) as direct:
-        assert (await post(direct)).body == body
+async def test_bodies_in_all_their_forms(data: bytes):
+    async with serving(then_hang_up(data)) as server, connected(server) as direct:
+        assert (await post(direct)).body == b"hello"
 
 
 # -- what breaks
@@ -234,18 +227,6 @@ async def test_bodies_in_all_their_forms(data: bytes, body: bytes):
 async def reset_before_an_answer(visit: Visit) -> None:
     await visit.request()
     await visit.reset()
-
-
-async def close_before_an_answer(visit: Visit) -> None:
-    await visit.request()
-
-
-def then_hang_up(data: bytes) -> Handler:
-    async def handler(visit: Visit) -> None:
-        await visit.request()
-        await visit.send(data)
-
-    return handler
 
 
 def then_reset(data: bytes) -> Handler:
@@ -268,39 +249,29 @@ def _unread_bytes(raw: socket.socket) -> int:
 
 
 HALF = answer(b'{"choices": []}')[:-4]
+HUGE_HEAD = answer(x_long="x" * 200_000)
+HALF_GZIP = gzip.compress(b"hello")[:-3]
+
+
+def coded(body: bytes, coding: str) -> bytes:
+    return answer(body, content_encoding=coding)
 
 
 @pytest.mark.parametrize(
     ("handler", "kind", "words"),
     [
         pytest.param(reset_before_an_answer, "dropped", "without an answer", id="reset"),
-        pytest.param(close_before_an_answer, "dropped", "without an answer", id="closed"),
+        pytest.param(then_hang_up(b""), "dropped", "without an answer", id="closed"),
         pytest.param(then_hang_up(HALF), "body", "broke off", id="shorter than its length"),
         pytest.param(then_reset(HALF), "body", "broke off", id="reset in the body"),
         pytest.param(then_hang_up(CHUNKED + b"5\r\nhel"), "body", "broke off", id="half a chunk"),
         pytest.param(then_hang_up(CHUNKED + b"xyz\r\n"), "body", "broke off", id="no chunk"),
-        pytest.param(then_hang_up(HALF[:20]), "dropped", "no whole HTTP answer", id="half a head"),
-        pytest.param(
-            then_hang_up(b"220 mail\r\n\r\n"), "dropped", "no whole HTTP answer", id="no HTTP"
-        ),
-        pytest.param(
-            then_hang_up(answer(x_long="x" * 200_000)),
-            "dropped",
-            "no whole HTTP answer",
-            id="huge header",
-        ),
-        pytest.param(
-            always(answer(b"?", content_encoding="br")), "body", "decoded", id="unknown coding"
-        ),
-        pytest.param(
-            always(answer(b"no zip", content_encoding="gzip")), "body", "decoded", id="no gzip"
-        ),
-        pytest.param(
-            always(answer(gzip.compress(b"hello")[:-3], content_encoding="gzip")),
-            "body",
-            "decoded",
-            id="half a gzip",
-        ),
+        pytest.param(then_hang_up(HALF[:20]), "dropped", "no whole HTTP", id="half a head"),
+        pytest.param(then_hang_up(b"220 mail\r\n\r\n"), "dropped", "no whole HTTP", id="no HTTP"),
+        pytest.param(then_hang_up(HUGE_HEAD), "dropped", "no whole HTTP", id="huge header"),
+        pytest.param(always(coded(b"?", "br")), "body", "decoded", id="unknown coding"),
+        pytest.param(always(coded(b"no zip", "gzip")), "body", "decoded", id="no gzip"),
+        pytest.param(always(coded(HALF_GZIP, "gzip")), "body", "decoded", id="half a gzip"),
     ],
 )
 async def test_what_breaks_is_named_and_not_sent_again(handler: Handler, kind: str, words: str):
@@ -370,42 +341,29 @@ async def test_a_server_that_is_not_there():
 @pytest.mark.parametrize(
     ("failure", "words"),
     [
-        pytest.param(
-            socket.gaierror(-2, "Name or service not known"), "Name or service", id="unknown name"
+        (socket.gaierror(-2, "Name or service not known"), "Name or service"),
+        (OSError("All connection attempts failed"), "connection attempts"),
+        (anyio.EndOfStream(), "it was closed"),
+        (ssl.SSLError(1, "WRONG_VERSION_NUMBER"), "WRONG_VERSION"),
+        (  # a name with two addresses: the first reason is said
+            ExceptionGroup("2", [OSError(errno.ECONNREFUSED, "x"), OSError(errno.EPERM, "y")]),
+            "cannot be reached: Connection refused$",
         ),
-        pytest.param(
-            OSError("All connection attempts failed"), "connection attempts", id="no reason"
-        ),
-        pytest.param(anyio.EndOfStream(), "it was closed", id="closed in the handshake"),
-        pytest.param(ssl.SSLError(1, "WRONG_VERSION_NUMBER"), "WRONG_VERSION", id="not TLS"),
     ],
+    ids=repr,
 )
-async def test_what_keeps_from_connecting_is_said(
+async def test_what_keeps_from_connecting_is_said_in_the_systems_words(
     failure: Exception, words: str, monkeypatch: pytest.MonkeyPatch
 ):
-    """In the system's words."""
-
     async def connect_tcp(*args: object, **options: object) -> SocketStream:
+        if isinstance(failure, ExceptionGroup):
+            raise OSError("All connection attempts failed") from failure
         raise failure
 
     monkeypatch.setattr(anyio, "connect_tcp", connect_tcp)
     with pytest.raises(TransientError, match=words) as caught:
         await post(DirectTransport("https://example.org/v1", 10.0))
     assert caught.value.kind == "connect"
-
-
-async def test_several_addresses_give_one_reason(monkeypatch: pytest.MonkeyPatch):
-    """A name with two addresses fails twice; the first reason is said."""
-
-    async def connect_tcp(*args: object, **options: object) -> SocketStream:
-        group = ExceptionGroup(
-            "two", [OSError(errno.ECONNREFUSED, "x"), OSError(errno.EHOSTUNREACH, "y")]
-        )
-        raise OSError("All connection attempts failed") from group
-
-    monkeypatch.setattr(anyio, "connect_tcp", connect_tcp)
-    with pytest.raises(TransientError, match=r"cannot be reached: Connection refused$"):
-        await post(DirectTransport("http://localhost/v1", 10.0))
 
 
 async def test_a_server_that_accepts_no_connection(monkeypatch: pytest.MonkeyPatch):
@@ -422,14 +380,6 @@ async def test_a_server_that_accepts_no_connection(monkeypatch: pytest.MonkeyPat
 
 
 # -- what is used again
-
-
-async def test_one_after_the_other_takes_one_connection():
-    """Opening one for each would cost a handshake each."""
-    async with serving(always(answer())) as server, connected(server) as direct:
-        for _ in range(10):
-            await post(direct)
-        assert (server.n_connections, len(server.heads)) == (1, 10)
 
 
 async def test_a_hundred_at_once_take_a_hundred_connections_again_and_again():
@@ -491,19 +441,6 @@ async def test_a_long_wait_is_not_forgotten_on_the_way():
         raw = direct._idle[0]._socket
         assert raw.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
-
-
-@pytest.mark.parametrize("has_poll", [True, False])
-def test_a_closed_line_can_be_read(has_poll: bool, monkeypatch: pytest.MonkeyPatch):
-    """On systems without poll too."""
-    if not has_poll:
-        monkeypatch.delattr(select, "poll")
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        assert not transport_module._is_readable(ours.fileno())
-        theirs.close()
-        assert transport_module._is_readable(ours.fileno())
-    assert transport_module._is_readable(ours.fileno())
 
 
 async def test_an_answer_to_no_request_is_no_answer():
@@ -745,24 +682,16 @@ async def test_tls_is_spoken_with_whom_is_trusted(certificates: dict[str, Certif
         assert server.n_connections == 1
 
 
-async def test_an_untrusted_certificate_stops_the_run(certificates: dict[str, Certificate]):
+@pytest.mark.parametrize("trusted", [None, "DNS:example.org"], ids=["untrusted", "another name"])
+async def test_an_untrusted_certificate_stops_the_run(
+    trusted: str | None, certificates: dict[str, Certificate]
+):
     """Nothing is sent, and waiting would not help."""
-    ours = certificates["IP:127.0.0.1"]
-    async with serving(always(answer()), ours.server) as server, connected(server) as direct:
-        with pytest.raises(ConfigError, match=r"not trusted.*SSL_CERT_FILE"):
-            await post(direct)
-        assert server.heads == []
-
-
-async def test_a_certificate_for_another_name_stops_the_run(certificates: dict[str, Certificate]):
-    """By any authority."""
-    other = certificates["DNS:example.org"]
-    async with (
-        serving(always(answer()), other.server) as server,
-        connected(server, tls=other.client) as direct,
-    ):
-        with pytest.raises(ConfigError, match="not trusted"):
-            await post(direct)
+    tls = certificates[trusted].client if trusted else None
+    async with serving(always(answer()), certificates["IP:127.0.0.1"].server) as server:
+        async with connected(server, tls=tls) as direct:
+            with pytest.raises(ConfigError, match=r"not trusted.*SSL_CERT_FILE"):
+                await post(direct)
         assert server.heads == []
 
 
@@ -786,7 +715,6 @@ async def test_a_certificate_that_goes_bad_in_the_night_is_waited_for(
 
 
 async def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch):
-    """It gets the whole URL."""
     async with serving(always(answer(b"by proxy"))) as server:
         monkeypatch.setenv("http_proxy", server.url.removesuffix("/v1"))
         through = open_transport("http://example.org/v1", 10.0)
@@ -809,38 +737,23 @@ async def test_no_proxy_sees_what_goes_to_this_machine(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("variables", "url", "expected"),
     [
-        pytest.param({}, "https://example.org/v1", DirectTransport, id="none"),
-        pytest.param(
-            {"https_proxy": "http://p:1"}, "http://example.org", DirectTransport, id="other scheme"
-        ),
-        pytest.param({"all_proxy": "http://p:1"}, "http://example.org", ClientTransport, id="all"),
-        pytest.param(
-            {"http_proxy": "http://p:1", "no_proxy": "localhost,.example.org"},
-            "http://a.example.org/v1",
+        ({}, "https://example.org/v1", DirectTransport),
+        ({"https_proxy": PROXY}, "http://example.org", DirectTransport),
+        ({"all_proxy": PROXY}, "http://example.org", ClientTransport),
+        (
+            {"http_proxy": PROXY, "no_proxy": ".example.org"},
+            "http://a.example.org",
             DirectTransport,
-            id="excepted",
         ),
-        pytest.param(
-            {"http_proxy": "http://p:1", "no_proxy": "*"},
-            "http://example.org",
-            DirectTransport,
-            id="all excepted",
-        ),
-        pytest.param(
-            {"all_proxy": "http://p:1", "http_proxy": "http://p:1"},
-            "http://localhost:8000/v1",
-            DirectTransport,
-            id="this machine: a key may go there by plain http",
-        ),
-        pytest.param(
-            {"http_proxy": "http://p:1"}, "http://127.0.0.2/v1", DirectTransport, id="its number"
-        ),
+        ({"http_proxy": PROXY, "no_proxy": "*"}, "http://example.org", DirectTransport),
+        # this machine: a key may go there by plain http
+        ({"all_proxy": PROXY, "http_proxy": PROXY}, "http://localhost:8000/v1", DirectTransport),
+        ({"http_proxy": PROXY}, "http://127.0.0.2/v1", DirectTransport),
     ],
 )
 async def test_direct_unless_a_proxy_applies(
     variables: dict[str, str], url: str, expected: type, monkeypatch: pytest.MonkeyPatch
 ):
-    """The usual variables decide."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     opened = open_transport(url, 10.0)
@@ -849,24 +762,29 @@ async def test_direct_unless_a_proxy_applies(
 
 
 def test_an_impossible_proxy_stops_the_run(monkeypatch: pytest.MonkeyPatch):
-    """Said before anything is sent."""
     monkeypatch.setenv("http_proxy", "gopher://p:1")
     with pytest.raises(ConfigError, match="the proxy named in the environment"):
         open_transport("http://example.org", 10.0)
 
 
+UNTRUSTED = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate"
+
+
 @pytest.mark.parametrize(
     ("failure", "kind"),
     [
-        pytest.param(httpx2.ConnectError("refused"), "connect", id="refused"),
-        pytest.param(httpx2.ConnectTimeout(""), "connect", id="connect timeout"),
-        pytest.param(httpx2.ProxyError("503"), "connect", id="proxy"),
-        pytest.param(httpx2.ReadTimeout(""), "timeout", id="read timeout"),
-        pytest.param(httpx2.WriteTimeout(""), "timeout", id="write timeout"),
-        pytest.param(httpx2.ReadError(""), "dropped", id="read"),
-        pytest.param(httpx2.RemoteProtocolError("Bearer x"), "dropped", id="protocol"),
-        pytest.param(httpx2.DecodingError(""), "body", id="decoding"),
+        (httpx2.ConnectError("refused"), "connect"),
+        (httpx2.ConnectTimeout(""), "connect"),
+        (httpx2.ProxyError("503"), "connect"),
+        (httpx2.ReadTimeout(""), "timeout"),
+        (httpx2.WriteTimeout(""), "timeout"),
+        (httpx2.ReadError(""), "dropped"),
+        (httpx2.RemoteProtocolError("Bearer x"), "dropped"),
+        (httpx2.DecodingError(""), "body"),
+        (httpx2.UnsupportedProtocol("no"), "stop"),
+        (httpx2.ConnectError(UNTRUSTED), "stop"),
     ],
+    ids=repr,
 )
 async def test_the_clients_errors_become_ours(failure: Exception, kind: str):
     """By kind, and without a word of what was sent."""
@@ -875,36 +793,12 @@ async def test_the_clients_errors_become_ours(failure: Exception, kind: str):
         raise failure
 
     client = open_transport("http://example.org/v1", 10.0, httpx2.MockTransport(handle))
-    with pytest.raises(TransientError) as caught:
+    with pytest.raises(ConfigError if kind == "stop" else TransientError) as caught:
         await post(client)
     await client.aclose()
-    assert caught.value.kind == kind
+    assert getattr(caught.value, "kind", "stop") == kind
     assert "Bearer" not in str(caught.value)
-
-
-async def test_an_impossible_url_stops_the_run():
-    """No waiting makes it possible."""
-
-    def handle(request: httpx2.Request) -> httpx2.Response:
-        raise httpx2.UnsupportedProtocol("no")
-
-    client = open_transport("http://example.org/v1", 10.0, httpx2.MockTransport(handle))
-    with pytest.raises(ConfigError, match="no"):
-        await post(client)
-    await client.aclose()
-
-
-async def test_a_proxys_untrusted_certificate_stops_the_run():
-    """Companies that look into TLS have one of their own: it must be named."""
-    said = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate"
-
-    def handle(request: httpx2.Request) -> httpx2.Response:
-        raise httpx2.ConnectError(said)
-
-    client = open_transport("https://example.org/v1", 10.0, httpx2.MockTransport(handle))
-    with pytest.raises(ConfigError, match="SSL_CERT_FILE"):
-        await post(client)
-    await client.aclose()
+    assert ("SSL_CERT_FILE" in str(caught.value)) == (UNTRUSTED in str(failure))
 
 
 async def test_the_client_has_bounds_too(monkeypatch: pytest.MonkeyPatch):

@@ -11,7 +11,6 @@ import anyio
 import httpx2
 import pytest
 
-from claimscore.cache.key import request_key
 from claimscore.config import LLMConfig
 from claimscore.errors import (
     AuthenticationError,
@@ -109,36 +108,29 @@ async def test_a_request_goes_out_as_a_strict_json_schema():
     ]
 
 
-async def test_an_answer_comes_back_whole():
-    """Text, model as reported, finish reason and usage."""
-    got = await Server(reply('{"claims": []}', "length")).provider().complete(REQUEST)
-    assert got == Completion('{"claims": []}', "m-2026", "length", Usage(11, 3))
-
-
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        pytest.param(reply(None), ("", "stop"), id="no content"),
-        pytest.param(reply("x", None), ("x", "stop"), id="no finish reason"),
-        pytest.param(
+        (reply("{}", "length"), Completion("{}", "m-2026", "length", Usage(11, 3))),
+        (reply(None), Completion("", "m-2026", "stop", Usage(11, 3))),
+        (reply("x", None), Completion("x", "m-2026", "stop", Usage(11, 3))),
+        (
             reply([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]),
-            ("ab", "stop"),
-            id="parts",
+            Completion("ab", "m-2026", "stop", Usage(11, 3)),
         ),
-        pytest.param(reply(None, refusal="I cannot"), ("I cannot", "refusal"), id="refusal"),
+        (
+            reply(None, refusal="I cannot"),
+            Completion("I cannot", "m-2026", "refusal", Usage(11, 3)),
+        ),
+        (
+            httpx2.Response(200, json={"choices": [{"message": {"content": "x"}}]}),
+            Completion("x", "m", "stop", Usage(None, None)),
+        ),
     ],
+    ids=["text", "no content", "no finish reason", "parts", "refusal", "no usage"],
 )
-async def test_odd_messages(answer: httpx2.Response, expected: tuple[str, str]):
-    """What servers send instead of a plain text."""
-    got = await Server(answer).provider().complete(REQUEST)
-    assert (got.text, got.finish_reason) == expected
-
-
-async def test_a_missing_usage_is_unknown():
-    """Null, not zero."""
-    body = {"choices": [{"message": {"content": "x"}}]}
-    got = await Server(httpx2.Response(200, json=body)).provider().complete(REQUEST)
-    assert got == Completion("x", "m", "stop", Usage(None, None))
+async def test_an_answer_comes_back_whole(answer: httpx2.Response, expected: Completion):
+    assert await Server(answer).provider().complete(REQUEST) == expected
 
 
 # -- dialects
@@ -163,13 +155,6 @@ async def test_another_model_is_asked_in_its_own_way():
     assert provider.dialect == Dialect()
 
 
-async def test_an_unknown_other_model_is_named():
-    """Not the provider's own, which is there."""
-    missing = error(404, "The model does not exist", code="model_not_found")
-    with pytest.raises(UnknownModelError, match="no model 'thinker'"):
-        await Server(missing).provider().complete(dataclasses.replace(REQUEST, model="thinker"))
-
-
 @pytest.mark.parametrize("status", [400, 422])
 async def test_json_modes_fall_back_and_are_remembered(status: int):
     """json_schema, then json_object, then the schema as text only; asked once per provider."""
@@ -184,7 +169,6 @@ async def test_json_modes_fall_back_and_are_remembered(status: int):
         system = body["messages"][0]["content"]
         assert system.startswith("Decompose.\n\nAnswer with one JSON object")
         assert json.dumps(SCHEMA.schema) in system
-    assert request_key(REQUEST) == request_key(REQUEST)
 
 
 async def test_the_schema_as_text_needs_no_system_message():
@@ -195,32 +179,19 @@ async def test_the_schema_as_text_needs_no_system_message():
     assert [m["role"] for m in server.bodies[-1]["messages"]] == ["system", "user"]
 
 
-async def test_reasoning_models_are_asked_in_their_way():
-    """`max_completion_tokens`, and no temperature, once the server has said so."""
-    server = Server(
-        error(400, "Unsupported parameter: 'max_tokens' is not supported", param="max_tokens"),
-        error(400, "Unsupported value: 'temperature' does not support 0", param="temperature"),
-        reply("ok"),
-    )
-    provider = server.provider()
-    await provider.complete(REQUEST)
-    await provider.complete(REQUEST)
-    assert len(server.bodies) == 4
-    for body in server.bodies[2:]:
-        assert body["max_completion_tokens"] == 256
-        assert not {"max_tokens", "temperature"} & set(body)
-
-
 async def test_what_is_learnt_can_be_kept_for_the_next_run():
     """Each change is told, and a provider that is given it does not ask in vain."""
     told: list[Dialect] = []
-    refusal = error(400, "response_format is not supported")
-    server = Server(refusal, reply("ok"))
+    server = Server(
+        error(400, "Unsupported parameter: 'max_tokens' is not supported", param="max_tokens"),
+        error(400, "response_format is not supported"),
+        reply("ok"),
+    )
     await server.provider(on_dialect=told.append).complete(REQUEST)
-    assert told == [Dialect("json_object")]
+    assert told[-1] == Dialect("json_object", "max_completion_tokens")
     next_run = Server()
-    await next_run.provider(dialect=Dialect.from_json(told[0].to_json())).complete(REQUEST)
-    assert [body["response_format"]["type"] for body in next_run.bodies] == ["json_object"]
+    await next_run.provider(dialect=told[-1]).complete(REQUEST)
+    assert next_run.bodies == server.bodies[-1:]
 
 
 async def test_many_tasks_learn_together():
@@ -259,104 +230,61 @@ async def test_a_hopeless_complaint_is_a_rejection():
 
 
 @pytest.mark.parametrize(
-    ("answer", "expected", "detail"),
+    ("answer", "expected", "kind"),
     [
-        pytest.param(error(401), AuthenticationError, "HTTP 401", id="401"),
-        pytest.param(error(403, "region"), AuthenticationError, "region", id="403"),
-        pytest.param(error(404, code="model_not_found"), UnknownModelError, "'m'", id="model"),
-        pytest.param(error(404, "no such page"), ConfigError, "api.openai.com", id="404"),
-        pytest.param(error(405), ConfigError, "--base-url", id="405"),
-        pytest.param(error(429, code="insufficient_quota"), QuotaError, "account", id="quota"),
-        pytest.param(error(429, type="insufficient_quota"), QuotaError, "account", id="quota 2"),
-        pytest.param(error(402), QuotaError, "account", id="402"),
-        pytest.param(error(429), RateLimitError, "429", id="429"),
-        pytest.param(error(408), TransientError, "408", id="408"),
-        pytest.param(error(409), TransientError, "409", id="409"),
-        pytest.param(error(425), TransientError, "425", id="425"),
-        pytest.param(error(500), TransientError, "500", id="500"),
-        pytest.param(error(529), TransientError, "529", id="529"),
-        pytest.param(httpx2.Response(502, text="<html>"), TransientError, "Bad Gateway", id="502"),
-        pytest.param(httpx2.ConnectError("refused"), TransientError, "refused", id="connect"),
-        pytest.param(httpx2.ReadTimeout("slow"), TransientError, "no answer", id="timeout"),
-        pytest.param(httpx2.RemoteProtocolError("cut"), TransientError, "broke", id="cut off"),
-        pytest.param(httpx2.Response(200, text="{"), TransientError, "no chat", id="malformed"),
-        pytest.param(httpx2.Response(200, text="[]"), TransientError, "no chat", id="a list"),
-        pytest.param(httpx2.Response(200, json={}), TransientError, "no chat", id="no choices"),
-        pytest.param(
-            httpx2.Response(200, json={"choices": []}), TransientError, "no chat", id="empty"
-        ),
-        pytest.param(
-            error(307, headers={"location": "https://b/v1"}), ConfigError, "b/v1", id="redirect"
-        ),
+        (error(404, code="model_not_found"), UnknownModelError, None),
+        (error(500), TransientError, "status"),
+        (httpx2.ConnectError("x"), TransientError, "connect"),
+        (httpx2.Response(200, text="{"), TransientError, "body"),
+        (httpx2.Response(200, text="[]"), TransientError, "body"),
+        (httpx2.Response(200, json={"choices": []}), TransientError, "body"),
+        (httpx2.Response(200, content=b"\xff"), TransientError, "body"),
+        (httpx2.Response(200, content=b"[" * 100_000), TransientError, "body"),
+        (httpx2.Response(204), TransientError, "body"),
+        (error(307, headers={"location": "https://b/v1"}), ConfigError, None),
     ],
+    ids=lambda value: str(getattr(value, "content", value))[:40],
 )
 async def test_errors_become_ours(
-    answer: httpx2.Response | Exception, expected: type[ClaimscoreError], detail: str
+    answer: httpx2.Response | Exception, expected: type[ClaimscoreError], kind: str | None
 ):
-    """The class decides what happens next; the message says what the server said."""
+    """The class decides what happens next; nothing is asked again from here."""
     server = Server(answer)
-    with pytest.raises(expected, match=detail) as caught:
+    with pytest.raises(expected) as caught:
         await server.provider().complete(REQUEST)
-    assert type(caught.value) is expected
+    assert getattr(caught.value, "kind", None) == kind
     assert len(server.bodies) == 1
 
 
 LATE = {"message": "Provider returned error"}
+TOO_LONG = {"type": "exceed_context_size_error", "message": "too long"}
 
 
 @pytest.mark.parametrize(
-    ("answer", "expected", "detail"),
+    ("answer", "expected"),
     [
-        pytest.param({**LATE, "code": 502}, TransientError, "instead", id="upstream failed"),
-        pytest.param({**LATE, "code": 429}, RateLimitError, "429", id="upstream limit"),
-        pytest.param({**LATE, "code": 402}, QuotaError, "fill", id="money"),
-        pytest.param(
-            {"message": "maximum context length", "code": 400}, RejectedError, "400", id="context"
-        ),
-        pytest.param(
-            {"type": "exceed_context_size_error", "message": "too long"},
-            RejectedError,
-            "too long",
-            id="llama.cpp",
-        ),
-        pytest.param({**LATE, "code": 401}, TransientError, "instead", id="upstream key"),
-        pytest.param({**LATE, "code": 404}, TransientError, "instead", id="upstream model"),
-        pytest.param({**LATE, "code": "boom"}, TransientError, "instead", id="a word"),
-        pytest.param("boom", TransientError, "boom", id="a text"),
+        ({**LATE, "code": 502}, TransientError),
+        ({**LATE, "code": 429}, RateLimitError),
+        ({**LATE, "code": 402}, QuotaError),
+        ({"message": "maximum context length", "code": 400}, RejectedError),
+        (TOO_LONG, RejectedError),
+        ({**LATE, "code": 401}, TransientError),
+        ({**LATE, "code": 404}, TransientError),
+        ({**LATE, "code": "boom"}, TransientError),
+        ("boom", TransientError),
     ],
+    ids=str,
 )
 async def test_an_error_with_status_200_is_no_answer(
-    answer: object, expected: type[ClaimscoreError], detail: str
+    answer: object, expected: type[ClaimscoreError]
 ):
     """OpenRouter sends its status before it has an answer; then the body says what came of it."""
     server = Server(httpx2.Response(200, json={"error": answer}))
-    with pytest.raises(expected, match=detail) as caught:
+    with pytest.raises(expected) as caught:
         await server.provider().complete(REQUEST)
     assert type(caught.value) is expected
     if type(caught.value) is TransientError:
         assert caught.value.kind == "body"
-
-
-@pytest.mark.parametrize(
-    ("answer", "kind"),
-    [
-        pytest.param(httpx2.ConnectError("x"), "connect", id="connect"),
-        pytest.param(httpx2.ReadError("x"), "dropped", id="dropped"),
-        pytest.param(httpx2.ReadTimeout("x"), "timeout", id="timeout"),
-        pytest.param(error(500), "status", id="status"),
-        pytest.param(httpx2.Response(200, text="{"), "body", id="body"),
-        pytest.param(httpx2.Response(200, content=b"\xff"), "body", id="no text"),
-        pytest.param(httpx2.Response(200, content=b"[" * 100_000), "body", id="nesting"),
-        pytest.param(httpx2.Response(204), "body", id="nothing"),
-    ],
-)
-async def test_transient_errors_say_how_it_came_to_nothing(
-    answer: httpx2.Response | Exception, kind: str
-):
-    """The engine tells an outage from a bad answer, and counts what may be billed."""
-    with pytest.raises(TransientError) as caught:
-        await Server(answer).provider().complete(REQUEST)
-    assert caught.value.kind == kind
 
 
 async def test_limits_come_with_answers_and_errors():
@@ -426,13 +354,6 @@ async def test_a_diagnosis_without_proof_says_nothing(answer: httpx2.Response | 
 # -- keys and URLs
 
 
-async def test_a_line_break_after_the_key_does_no_harm():
-    """Files have one at their end."""
-    server = Server()
-    await server.provider(key=f" {KEY}\r\n").complete(REQUEST)
-    assert server.headers[0]["authorization"] == f"Bearer {KEY}"
-
-
 @pytest.mark.parametrize("key", ["sk-a\nb", "sk-é", "sk-a b", "sk-a\x00"])
 def test_a_key_that_is_none_is_refused_without_quoting_it(key: str):
     """Before anything is sent: it would break the header that carries it."""
@@ -442,10 +363,10 @@ def test_a_key_that_is_none_is_refused_without_quoting_it(key: str):
 
 
 async def test_the_key_is_sent_as_bearer_and_nothing_else_is(monkeypatch: pytest.MonkeyPatch):
-    """Other credentials that the SDK would find in the environment stay there."""
+    """Without the line break that a file ends with; credentials of the environment stay there."""
     monkeypatch.setenv("OPENAI_ADMIN_KEY", "admin-secret")
     monkeypatch.setenv("OPENAI_API_KEY", "another")
-    for key, expected in ((KEY, f"Bearer {KEY}"), (None, None)):
+    for key, expected in ((f" {KEY}\r\n", f"Bearer {KEY}"), (None, None)):
         server = Server()
         await server.provider(key=key).complete(REQUEST)
         assert server.headers[0].get("authorization") == expected
@@ -484,13 +405,6 @@ async def test_the_key_is_in_no_error_log_or_repr(status: int, caplog: pytest.Lo
         assert KEY not in words
         assert "mnop" not in words
     assert caught.value.__cause__ is caught.value.__context__ is None
-
-
-async def test_a_key_that_a_server_echoes_is_in_no_answer():
-    """A 200 that quotes the key would carry it into cache, tables and report."""
-    provider = Server(reply(f"Bearer {KEY}")).provider(key=KEY)
-    completion = await provider.complete(REQUEST)
-    assert completion.text == "Bearer [key]"
 
 
 @pytest.mark.parametrize(
