@@ -15,7 +15,6 @@ def nth_wait_s(n_failures: int, error: TransientError) -> float:
 
 @pytest.mark.parametrize("n_failures", [1, 2, 5, 9, 40])
 def test_waits_are_random_and_their_bound_doubles_up_to_a_minute(n_failures: int) -> None:
-    """Full jitter: anything between zero and the bound."""
     bound = min(FIRST_BACKOFF_S * 2.0 ** (n_failures - 1), LONGEST_BACKOFF_S)
     waits = [nth_wait_s(n_failures, TransientError("x")) for _ in range(300)]
     assert all(0 <= wait <= bound for wait in waits)
@@ -23,12 +22,10 @@ def test_waits_are_random_and_their_bound_doubles_up_to_a_minute(n_failures: int
 
 
 def test_an_outage_of_days_does_not_overflow() -> None:
-    """However many failures in a row."""
     assert 0 <= nth_wait_s(5_000, TransientError("x")) <= LONGEST_BACKOFF_S
 
 
 def test_a_retry_after_is_obeyed() -> None:
-    """Never earlier than the server said, and a little later, not all at the same time."""
     waits = [nth_wait_s(3, RateLimitError("x", 17.0)) for _ in range(300)]
     assert all(17.0 <= wait <= 17.0 + min(0.1 + 17.0 / 4, 4 * FIRST_BACKOFF_S) for wait in waits)
     assert len(set(waits)) > 200
@@ -38,7 +35,6 @@ def test_a_retry_after_is_obeyed() -> None:
     ("error", "n_calls"), [(TransientError("x"), 3), (RejectedError("x"), 1), (ValueError("x"), 1)]
 )
 def test_the_policy_repeats_what_may_pass_and_nothing_else(error: Exception, n_calls: int) -> None:
-    """As tenacity's own loop has it, for callers that have no loop."""
     slept: list[float] = []
     retrying = POLICY.copy(sleep=slept.append, stop=lambda state: state.attempt_number == 3)
     calls = []

@@ -85,11 +85,7 @@ def _limits(llm: LLMConfig, server: Provider) -> tuple[float | None, float | Non
     path, url = user_state_dir() / LIMITS_FILE, getattr(server, "base_url", None)
     if url is None or not path.is_file():
         return None, None, ""
-    shared = SharedLimits(path, shared_scope(url, api_key()))
-    try:
-        learnt = shared.recall()
-    finally:
-        shared.close()
+    learnt = SharedLimits(path, shared_scope(url, api_key())).recall()
     if learnt is None:
         return None, None, ""
     rpm = learnt.rpm or (learnt.found_rps * 60 if learnt.found_rps else None)

@@ -108,7 +108,7 @@ def _limiter(
     on_event: OnEvent,
 ) -> RateLimiter:
     """The limiter of one server: it keeps limits as given, as declared by headers, or as found."""
-    shared = _shared_limits(server, stack, tell)
+    shared = _shared_limits(server, tell)
     if shared is not None:
         _recall_dialect(server, shared)
     if isinstance(server, Collecting):
@@ -167,20 +167,16 @@ def _naming(server: Provider, provider: Provider, tell: OnEvent) -> OnEvent:
     return tell if server is provider else functools.partial(tell, server=base_urls(server)[0])
 
 
-def _shared_limits(
-    provider: Provider, stack: contextlib.AsyncExitStack, tell: Callable[..., None]
-) -> SharedLimits | None:
+def _shared_limits(provider: Provider, tell: OnEvent) -> SharedLimits | None:
     """The limits that processes with the same key and server share; None without a server."""
     base_url = getattr(provider, "base_url", None)
     if base_url is None:
         return None
-    shared = SharedLimits(
+    return SharedLimits(
         user_state_dir() / LIMITS_FILE,
         shared_scope(base_url, api_key()),
         on_warning=lambda text: tell("limits", notice=text),
     )
-    stack.callback(shared.close)
-    return shared
 
 
 def _recall_dialect(provider: Any, shared: SharedLimits) -> None:

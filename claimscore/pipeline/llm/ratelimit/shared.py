@@ -1,12 +1,11 @@
 """Limits and facts of one server and key, shared by all processes of one user on one machine.
 
 A provider counts by key, not by process: two runs that each keep its limit go at twice its rate.
-So they lease units of one token bucket a limit, which lies in a small SQLite file.
+So they lease units of one token bucket a limit, which lies in a small file.
 
-The file is a convenience and nothing in it is dear. Where it cannot be used, a process keeps the
-limits by itself for a while and says so; no run stops for it. Transactions are short. A rollback
-journal survives a killed writer and works on network folders, which SQLite's WAL does not. There
-are no syncs: a power cut may damage the file, and then a new one is begun.
+The file is a line of JSON that a process reads and writes while it holds the file's lock. It is a
+convenience and nothing in it is dear: one that cannot be read is begun anew. Where it cannot be
+used, a process keeps the limits by itself for a while and says so; no run stops for it.
 """
 
 from __future__ import annotations
@@ -18,23 +17,24 @@ import json
 import math
 import os
 import secrets
-import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeGuard, TypeVar, cast
+from typing import Any, Literal, TypeGuard, cast
 
 from claimscore.atomic import reason
+from claimscore.file_lock import FileLock
 from claimscore.pipeline.llm.ratelimit.bucket import BURST_S, TokenBucket
 from claimscore.types import JSON
 
-T = TypeVar("T")
+#: What the file has of one server and key: values by their names, and when each was written.
+Entries = dict[str, tuple[Any, float]]
 
 #: What a limit counts.
 Kind = Literal["requests", "tokens"]
 
 #: The file in the user's state folder.
-LIMITS_FILE = "limits.sqlite"
+LIMITS_FILE = "limits.json"
 
 #: A lease is for so many seconds of the rate, and at least for one request. A killed process
 #: loses no more than one lease.
@@ -43,28 +43,14 @@ LEASE_S = 0.2
 #: Units that are not used so long after they might have been are given back.
 VALID_S = 0.3
 
-#: How long a statement may wait for another process: it is called on the event loop.
+#: How long a call may wait for another process: it is called on the event loop.
 BUSY_S = 0.2
 
 #: After the file could not be used, it is left alone for so long.
 ALONE_S = 10.0
 
-#: Rows that no process has written for so long are forgotten.
+#: What no process has written for so long is forgotten.
 FORGET_S = 7 * 24 * 3600.0
-
-_SCHEMA_VERSION = 2
-_SCHEMA = (
-    "CREATE TABLE salt (value BLOB NOT NULL)",
-    "CREATE TABLE buckets (scope TEXT, kind TEXT, level REAL, at REAL, "
-    "PRIMARY KEY (scope, kind)) WITHOUT ROWID",
-    "CREATE TABLE facts (scope TEXT, name TEXT, value TEXT, at REAL, "
-    "PRIMARY KEY (scope, name)) WITHOUT ROWID",
-    f"PRAGMA user_version = {_SCHEMA_VERSION}",
-)
-_SELECT_FACTS = "SELECT name, value FROM facts WHERE scope = ? AND at BETWEEN ? AND ?"
-
-_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
-_LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -93,10 +79,9 @@ def shared_scope(base_url: str, key: str | None) -> str:
 class SharedLimits:
     """The limits of one server and key, as `shared_scope` names them, in the file `path`.
 
-    Calls take about 60 us. A locked file delays one call by less than half a second; then, and
-    wherever the file cannot be used, the limits are not shared for `ALONE_S`: nothing is leased,
-    and each process keeps them by itself. `on_warning` hears of each such error once; `warning`
-    is the last one. The file is opened by the first call, and again when it was replaced.
+    Calls take about 60 us. A locked file delays one call by `BUSY_S`; then, and wherever the file
+    cannot be used, the limits are not shared for `ALONE_S`: nothing is leased, and each process
+    keeps them by itself. `on_warning` hears of each such error once.
     """
 
     def __init__(
@@ -107,16 +92,12 @@ class SharedLimits:
         clock: Callable[[], float] = time.time,
         on_warning: Callable[[str], None] | None = None,
     ) -> None:
-        self.warning: str | None = None
         self._path = path.absolute()
         self._scope = scope
         self._clock = clock
         self._on_warning = on_warning
-        self._connection: sqlite3.Connection | None = None
-        #: The file that is open, and what this server and key are called in it.
-        self._identity: tuple[int, int] | None = None
-        self._name = ""
         self._alone_until = -math.inf
+        self._last_warning = ""
 
     # -- limits
 
@@ -130,32 +111,27 @@ class SharedLimits:
         At most `depth_s` seconds of unused time are caught up. What is not used may be given back.
         What a killed process has taken is made up for by time, like anything that was used.
         """
-
-        def work(connection: sqlite3.Connection) -> float:
-            bucket = self._bucket(connection, kind, rate, depth_s * rate)
-            wait_s = bucket.wait_s(self._clock())
-            self._write(connection, kind, bucket.level - units)
-            return wait_s
-
-        return self._transact(work) or 0.0
+        now, depth = self._clock(), depth_s * rate
+        with self._entries(now) as entries:
+            level, at = entries.get(kind, (depth, now))
+            bucket = TokenBucket(rate, depth, level if _is_number(level) else depth, at)
+            wait_s = bucket.wait_s(now)
+            entries[kind] = bucket.level - units, now
+        return wait_s
 
     def give_back(self, kind: Kind, units: float) -> None:
         """Return units that were leased and will not be used."""
-
-        def work(connection: sqlite3.Connection) -> None:
-            connection.execute(
-                "UPDATE buckets SET level = level + ? WHERE scope = ? AND kind = ?",
-                (units, self._name, kind),
-            )
-
-        self._transact(work)
+        with self._entries(self._clock()) as entries:
+            level, at = entries.get(kind, (None, 0.0))
+            if _is_number(level):
+                entries[kind] = level + units, at
 
     def recall(self) -> RememberedLimits | None:
         """The limits as any process last remembered each; None where none was."""
-        facts = self._facts()
-        names = [field.name for field in dataclasses.fields(RememberedLimits)]
-        values = {name: facts.get(f"limit {name}") for name in names}
-        known = {name: float(value) for name, value in values.items() if _is_amount(value)}
+        with self._entries(self._clock()) as entries:
+            names = (field.name for field in dataclasses.fields(RememberedLimits))
+            values = {name: entries.get(f"limit {name}", (None, 0.0))[0] for name in names}
+        known = {name: value for name, value in values.items() if _is_number(value) and value > 0}
         return RememberedLimits(**known) if known else None
 
     def remember(self, limits: RememberedLimits) -> None:
@@ -167,117 +143,111 @@ class SharedLimits:
 
     def recall_fact(self, name: str) -> JSON | None:
         """The fact that was last remembered of the server under this name."""
-        value = self._facts().get(f"fact {name}")
+        with self._entries(self._clock()) as entries:
+            value, _ = entries.get(f"fact {name}", (None, 0.0))
         return value if isinstance(value, dict) else None
 
     def remember_fact(self, name: str, value: JSON) -> None:
         """Keep anything else about the server; like limits, it is forgotten after a week."""
         self._keep({f"fact {name}": value})
 
-    def close(self) -> None:
-        """Release the file. Any other call would open it again."""
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = None
-
-    # -- rows
-
-    def _bucket(
-        self, connection: sqlite3.Connection, kind: Kind, rate: float, capacity: float
-    ) -> TokenBucket:
-        row = connection.execute(
-            "SELECT level, at FROM buckets WHERE scope = ? AND kind = ?", (self._name, kind)
-        ).fetchone()
-        if row is None or not all(type(value) is float and math.isfinite(value) for value in row):
-            return TokenBucket(rate, capacity, capacity)
-        return TokenBucket(rate, capacity, *row)
-
-    def _write(self, connection: sqlite3.Connection, kind: Kind, level: float) -> None:
-        connection.execute(
-            "REPLACE INTO buckets VALUES (?, ?, ?, ?)", (self._name, kind, level, self._clock())
-        )
-
-    def _facts(self) -> Mapping[str, Any]:
-        def work(connection: sqlite3.Connection) -> dict[str, Any]:
-            now = self._clock()
-            fresh = (self._name, now - FORGET_S, now + FORGET_S)
-            return {name: _json(value) for name, value in connection.execute(_SELECT_FACTS, fresh)}
-
-        return self._transact(work) or {}
-
-    def _keep(self, facts: Mapping[str, Any]) -> None:
-        def work(connection: sqlite3.Connection) -> None:
-            now = self._clock()
-            rows = [(self._name, name, json.dumps(value), now) for name, value in facts.items()]
-            connection.executemany("REPLACE INTO facts VALUES (?, ?, ?, ?)", rows)
-
-        self._transact(work)
+    def _keep(self, values: Mapping[str, Any]) -> None:
+        now = self._clock()
+        with self._entries(now) as entries:
+            entries.update({name: (value, now) for name, value in values.items()})
 
     # -- the file
 
-    def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        """The result of `work`, done wholly or not at all; None where the file cannot be used."""
-        now = self._clock()
+    @contextlib.contextmanager
+    def _entries(self, now: float) -> Iterator[Entries]:
+        """The entries of this server and key, to be read and changed while other processes wait.
+
+        Where the file cannot be used, there are none and none are kept.
+        """
+        file = self._open(now)
+        if file is None:
+            yield {}
+            return
+        with file.lock:
+            yield file.entries(self._scope)
+            try:
+                file.write()
+            except OSError as exc:
+                self._go_alone(exc, now)
+
+    def _open(self, now: float) -> _File | None:
+        """The file, locked; None where it cannot be used."""
         if self._alone_until - ALONE_S <= now < self._alone_until:
             return None
         try:
-            if self._connection is None or _identity(self._path) != self._identity:
-                self._open()
-            assert self._connection is not None
-            with _transaction(self._connection):
-                return work(self._connection)
-        except (sqlite3.Error, OSError) as exc:
-            self.close()
-            try:
-                aside = self._set_aside(exc)
-            except OSError as again:
-                exc, aside = again, False
-            if not aside:
-                self._go_alone(exc)
+            if not self._path.parent.exists():
+                self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = FileLock.take(self._path, patience_s=BUSY_S)
+            if lock is None:
+                raise OSError("another process holds it locked")
+            file = _File(lock, now)
+        except OSError as exc:
+            self._go_alone(exc, now)
             return None
+        if file.is_damaged:
+            self._warn("it was damaged, and is begun anew")
+        return file
 
-    def _open(self) -> None:
-        self.close()
-        _make_private(self._path)
-        self._identity = _identity(self._path)
-        connection = self._connection = sqlite3.connect(
-            f"{self._path.as_uri()}?mode=rw", uri=True, timeout=BUSY_S, isolation_level=None
-        )
-        connection.execute("PRAGMA synchronous = OFF")
-        connection.execute("PRAGMA journal_mode = PERSIST")
-        with _transaction(connection):
-            salt = _set_up(connection, self._clock())
-        self._name = hashlib.blake2b(self._scope.encode(), key=salt, digest_size=16).hexdigest()
-
-    def _set_aside(self, error: Exception) -> bool:
-        """Whether the next call may begin a new file, in place of one that cannot be read."""
-        if not isinstance(error, _OtherVersionError) and _code(error) not in _DAMAGED:
-            return False
-        if _identity(self._path) == self._identity:  # else another process has set it aside
-            aside = self._path.with_name(f"{self._path.name}.unusable")
-            # The journal first: left behind, it would be rolled back into the new file.
-            with contextlib.suppress(FileNotFoundError):
-                self._path.with_name(f"{self._path.name}-journal").replace(f"{aside}-journal")
-            self._path.replace(aside)
-            self._warn(f"{error}; it is now {aside.name}, and a new one is begun")
-        return True
-
-    def _go_alone(self, error: Exception) -> None:
+    def _go_alone(self, error: OSError, now: float) -> None:
         """Leave the file alone for a while: each try may cost the event loop `BUSY_S`."""
-        self._alone_until = self._clock() + ALONE_S
-        why = reason(error) if isinstance(error, OSError) else str(error)
-        if _code(error) in _LOCKED:
-            why = "another process holds it locked"
+        self._alone_until = now + ALONE_S
         self._warn(
-            f"{why}; limits are not shared with other processes meanwhile "
+            f"{reason(error)}; limits are not shared with other processes meanwhile "
             "(CLAIMSCORE_STATE_DIR names another folder)"
         )
 
     def _warn(self, what: str) -> None:
         text = f"{self._path}: {what}"
-        if self._on_warning is not None and text != self.warning:
+        if self._on_warning is not None and text != self._last_warning:
             self._on_warning(text)
-        self.warning = text
+        self._last_warning = text
+
+
+class _File:
+    """The content of a locked file: a salt, and entries by server; without those that are old."""
+
+    def __init__(self, lock: FileLock, now: float) -> None:
+        self.lock = lock
+        self.is_damaged = False
+        self._salt = secrets.token_bytes(32)
+        self._servers: dict[str, Entries] = {}
+        data = os.pread(lock.descriptor, os.fstat(lock.descriptor).st_size, 0)
+        # A line that is shorter than the one before it leaves the end of that behind it.
+        self._line, _, _ = data.partition(b"\n")
+        try:
+            if data:
+                self._parse(json.loads(self._line), now)
+        except (ValueError, TypeError, LookupError, AttributeError):
+            self.is_damaged = True
+
+    def _parse(self, content: Any, now: float) -> None:
+        salt = bytes.fromhex(content["salt"])
+        self._servers = {
+            server: {
+                name: (value, at)
+                for name, (value, at) in entries.items()
+                if abs(now - at) <= FORGET_S
+            }
+            for server, entries in content["servers"].items()
+        }
+        self._salt = salt
+
+    def entries(self, scope: str) -> Entries:
+        """What is known of one server and key."""
+        name = hashlib.blake2b(scope.encode(), key=self._salt, digest_size=16).hexdigest()
+        return self._servers.setdefault(name, {})
+
+    def write(self) -> None:
+        """Write what has changed, in one call: hardly a kill comes in the middle of it."""
+        servers = {name: entries for name, entries in self._servers.items() if entries}
+        line = json.dumps({"salt": self._salt.hex(), "servers": servers}).encode()
+        if line != self._line:
+            os.pwrite(self.lock.descriptor, line + b"\n", 0)
 
 
 class Leases:
@@ -315,71 +285,5 @@ class Leases:
             self._held = 0.0
 
 
-class _OtherVersionError(sqlite3.DatabaseError):
-    """The file was made by a claimscore that keeps other things in it."""
-
-
-@contextlib.contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Do the block wholly or not at all; other processes wait from its first statement on."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        with contextlib.suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _set_up(connection: sqlite3.Connection, now: float) -> bytes:
-    """Make the tables where they are missing, forget what is old; return the salt."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version == 0:
-        for statement in _SCHEMA:
-            connection.execute(statement)
-        connection.execute("INSERT INTO salt VALUES (?)", (secrets.token_bytes(32),))
-    elif version != _SCHEMA_VERSION:
-        raise _OtherVersionError(f"made by another version of claimscore (schema {version})")
-    for table in ("buckets", "facts"):
-        connection.execute(f"DELETE FROM {table} WHERE at < ?", (now - FORGET_S,))
-    (salt,) = connection.execute("SELECT value FROM salt").fetchone()
-    return bytes(salt)
-
-
-def _make_private(path: Path) -> None:
-    """An empty file that only the user can read, in folders made likewise."""
-    missing = [folder for folder in path.parents if not folder.exists()]
-    for folder in reversed(missing):
-        with contextlib.suppress(FileExistsError):  # another process was faster
-            folder.mkdir(mode=0o700)
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    except FileExistsError:  # not opened here: closing it would drop this process's locks
-        if path.is_file():
-            path.chmod(0o600)
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)  # noqa: PTH116 - half the time of Path.stat, at every lease
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
-
-
-def _code(error: Exception) -> int | None:
-    code = getattr(error, "sqlite_errorcode", None)
-    return None if code is None else code & 0xFF
-
-
-def _is_amount(value: object) -> TypeGuard[float]:
-    return type(value) in (int, float) and 0 < cast(float, value) < math.inf
-
-
-def _json(text: object) -> Any:
-    """The value, or None where it is not as it was written."""
-    try:
-        return json.loads(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
+def _is_number(value: object) -> TypeGuard[float]:
+    return type(value) in (int, float) and math.isfinite(cast("float", value))

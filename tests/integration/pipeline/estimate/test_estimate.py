@@ -349,7 +349,6 @@ class TestTime:
         shared.remember(RememberedLimits(found_rps=0.05))
         found = estimate_run(run_config(EXAMPLES))
         shared.remember(RememberedLimits(rpm=6.0))
-        shared.close()
         assert "3 requests a minute (as last learnt)" in found.assumptions[-1]
         assert "6 requests a minute" in estimate_run(run_config(EXAMPLES)).assumptions[-1]
         assert (
@@ -364,7 +363,6 @@ class TestTime:
         one = estimate_run(run_config(EXAMPLES, llm={**llm, "base_url": slow}))
         shared = SharedLimits(tmp_path / "state" / LIMITS_FILE, shared_scope(slow, None))
         shared.remember(RememberedLimits(rpm=6.0))
-        shared.close()
         found = estimate_run(run_config(EXAMPLES, llm=llm))
         assert one.hours is not None
         per_hour = 2 * one.requests / one.hours + 6 * 60

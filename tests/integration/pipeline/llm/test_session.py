@@ -1,4 +1,5 @@
-"""An engine from settings: what it refuses beforehand, what it remembers between calls."""
+"""An engine from settings, on the fake server: what it refuses, remembers, and does with several
+servers."""
 
 from __future__ import annotations
 
@@ -6,12 +7,12 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from claimscore.cache.store import DiskCache
 from claimscore.config import LLMConfig
-from claimscore.errors import BudgetError, ConfigError
-from claimscore.pipeline.llm.budget.cap import spent_so_far
+from claimscore.errors import AuthenticationError, BudgetError, ConfigError, UnknownModelError
 from claimscore.pipeline.llm.budget.ledger import Ledger
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import load_provider
@@ -19,77 +20,56 @@ from claimscore.pipeline.llm.providers.openai import OpenAIProvider
 from claimscore.pipeline.llm.providers.schema import Dialect
 from claimscore.pipeline.llm.question import Answer
 from claimscore.pipeline.llm.session import open_engine
-from claimscore.types import Message, OutputSchema, Request
+from claimscore.types import Message, OutputSchema
 from tests.fake_server import FakeServer, text_answer
 
 pytestmark = pytest.mark.anyio
 
-SCHEMA = OutputSchema("answer", {"type": "object", "properties": {}})
 
-
-def config(server: FakeServer, **settings: Any) -> LLMConfig:
-    return LLMConfig(model="openai:loopback", base_url=server.base_url, **settings)
-
-
-def ask(engine: Engine, n: int, output: OutputSchema | None = None) -> list[Request]:
-    return [engine.request([Message("user", str(i))], output=output) for i in range(n)]
+def config(*servers: FakeServer, **settings: Any) -> LLMConfig:
+    urls = tuple(server.base_url for server in servers)
+    return LLMConfig(**{"model": "openai:m", "base_url": urls, **settings})
 
 
 async def asked(
     llm: LLMConfig, n: int, cache: Path, output: OutputSchema | None = None, **options: Any
-) -> list[Any]:
+) -> tuple[list[Any], Engine]:
     """The answers to `n` questions, through an engine that is opened and closed for them."""
     async with open_engine(llm, load_provider(llm), cache, **options) as engine:
-        return await engine.answer_all(ask(engine, n, output), lambda answer: answer.text)
+        requests = [engine.request([Message("user", str(i))], output=output) for i in range(n)]
+        outcomes = await engine.answer_all(requests, lambda answer: answer.text)
+        engine.observe()
+    return outcomes, engine
 
 
-async def test_the_second_engine_finds_the_answers_of_the_first(tmp_path: Path) -> None:
-    """The cache is the folder that was named; nothing is sent twice."""
-    with FakeServer(answer=text_answer("yes")) as server:
+async def test_the_cap_reserves_a_longer_answer_before_it_is_sent(tmp_path: Path) -> None:
+    """In two calls, for the ledger counts what the first has spent."""
+    with FakeServer(answer=text_answer("cut"), completion_tokens=2000) as server:
+        llm = config(server, input_price=0.0, output_price=1.0, max_cost=1700 / 1e6)
         for _ in range(2):
-            outcomes = await asked(config(server), 20, tmp_path / "cache")
-            assert all(isinstance(outcome, Answer) for outcome in outcomes)
-        assert server.n_requests == 20
-
-
-async def test_a_cap_without_a_price_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
-    """No one can keep a cap on a cost that nobody knows."""
-    with FakeServer(answer=text_answer("yes")) as server:
-        with pytest.raises(ConfigError, match="--input-price"):
-            await asked(config(server, max_cost=1.0), 1, tmp_path / "cache")
-        assert server.n_requests == 0
-
-
-async def test_a_cap_holds_for_all_calls_together(tmp_path: Path) -> None:
-    """The ledger counts what earlier calls have sent."""
-    path, cache = tmp_path / "spend.jsonl", tmp_path / "cache"
-    with FakeServer(answer=text_answer("yes")) as server:
-        llm = config(server, max_requests=30)
-        with contextlib.closing(Ledger(path)) as ledger:
-            await asked(llm, 20, cache, ledger=ledger)
-        with contextlib.closing(Ledger(path)) as ledger, pytest.raises(BudgetError):
-            await asked(llm, 100, cache, ledger=ledger)
-        assert server.n_requests == 30
-    assert spent_so_far(path).requests == 30
+            with (
+                contextlib.closing(Ledger(tmp_path / "spend.jsonl")) as ledger,
+                pytest.raises(BudgetError, match=r"768 .* may cost up to \$0\.001024"),
+            ):
+                await asked(llm, 1, tmp_path / "cache", ledger=ledger)
+            assert [body["max_tokens"] for body in server.bodies] == [256, 512]
 
 
 async def test_a_cache_that_can_only_be_read_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it has needs no more; what is missing would be paid for and lost, so is not sent."""
+    """What is missing would be paid for and lost, so it is not sent."""
     with FakeServer(answer=text_answer("yes")) as server:
         llm = config(server)
         await asked(llm, 3, tmp_path / "cache")
         monkeypatch.setattr(DiskCache, "read_only", True, raising=False)
         await asked(llm, 3, tmp_path / "cache")
-        assert server.n_requests == 3
         with pytest.raises(ConfigError, match="can only be read"):
             await asked(llm, 4, tmp_path / "cache")
         assert server.n_requests == 3
 
 
 async def test_how_a_server_wants_to_be_asked_is_remembered(tmp_path: Path) -> None:
-    """What one run has found out, the next one knows."""
     with FakeServer(answer=text_answer("{}")) as server:
         llm = config(server)
         provider = load_provider(llm)
@@ -97,27 +77,80 @@ async def test_how_a_server_wants_to_be_asked_is_remembered(tmp_path: Path) -> N
         async with open_engine(llm, provider, tmp_path / "one"):
             assert provider.on_dialect is not None
             provider.on_dialect(Dialect(output_mode="json_object"))
-        await asked(llm, 1, tmp_path / "two", SCHEMA)
+        await asked(llm, 1, tmp_path / "two", OutputSchema("answer", {"type": "object"}))
         assert server.bodies[-1]["response_format"] == {"type": "json_object"}
 
 
-async def test_limits_told_by_headers_are_remembered_and_kept(tmp_path: Path) -> None:
-    """The next call begins with what the server said to this one."""
-    with FakeServer(answer=text_answer("yes"), rpm=6000, depth_s=1) as server:
-        await asked(config(server), 5, tmp_path / "one")
-        llm = config(server)
-        async with open_engine(llm, load_provider(llm), tmp_path / "two") as engine:
-            assert engine.observe().rpm == 6000
+# -- several servers
 
 
-async def test_what_happens_seldom_is_told(tmp_path: Path) -> None:
-    """Limits learnt and the first retry of a kind are events."""
-    events: list[str] = []
-    with FakeServer(answer=text_answer("yes"), rpm=6000, script={2: "500"}) as server:
-        await asked(
-            config(server),
-            5,
-            tmp_path / "cache",
-            on_event=lambda kind, **fields: events.append(kind),
+async def test_without_an_engine_they_take_turns() -> None:
+    with FakeServer(answer=text_answer("a")) as one, FakeServer(answer=text_answer("b")) as two:
+        provider = load_provider(config(one, two))
+        request = Engine(provider, None).request([Message("user", "x")])  # type: ignore[arg-type]
+        texts = [(await provider.complete(request)).text for _ in range(4)]
+        await provider.aclose()
+    assert sorted(texts) == ["a", "a", "b", "b"]
+
+
+async def test_one_dies_and_one_comes_back(tmp_path: Path) -> None:
+    """No row is lost, and nothing is asked twice but what was in flight."""
+    slots, n = 8, 240
+    returns = [{"how": "refuse", "from_s": 0.65, "to_s": 0.9}]
+    dies = [{"how": "refuse", "from_s": 1.3, "to_s": 99}]
+    events: list[tuple[str, dict[str, Any]]] = []
+    with (
+        FakeServer(answer=text_answer("yes"), latency_s=0.1) as fast,
+        FakeServer(answer=text_answer("yes"), latency_s=0.2, outages=returns) as back,
+        FakeServer(answer=text_answer("yes"), latency_s=0.2, outages=dies) as gone,
+    ):
+        servers = (fast, back, gone)
+        outcomes, engine = await asked(
+            config(*servers, max_concurrency=slots),
+            n,
+            tmp_path,
+            on_event=lambda kind, **fields: events.append((kind, fields)),
         )
-    assert {"limits learnt", "first retry"} <= set(events)
+        assert all(isinstance(outcome, Answer) for outcome in outcomes)
+        again = sum(server.counts.received for server in servers) - n
+        assert again <= 2 * slots  # probes that are refused do not arrive
+        assert back.counts.paid_at[-1] > 0.9  # it is used again
+        assert sum(server.answered for server in engine.stats.servers) == n
+    kinds = [(kind, fields["server"]) for kind, fields in events if kind.startswith("server ")]
+    assert {("server back", back.base_url), ("server down", gone.base_url)} <= set(kinds)
+    assert ("server back", gone.base_url) not in kinds
+
+
+async def test_each_has_limits_of_its_own(tmp_path: Path) -> None:
+    """What the headers of one say is kept there, told, remembered for it, and added up."""
+    events: list[tuple[str, str]] = []
+    with (
+        FakeServer(answer=text_answer("yes"), rpm=1200, depth_s=1) as one,
+        FakeServer(answer=text_answer("yes"), rpm=300, depth_s=1) as two,
+    ):
+        _, engine = await asked(
+            config(one, two),
+            40,
+            tmp_path / "one",
+            on_event=lambda kind, **fields: events.append((kind, fields["server"])),
+        )
+        assert engine.stats.rpm == 1500
+        assert one.counts.outcomes["limit"] + two.counts.outcomes["limit"] <= 8
+        assert one.counts.paid.total() + two.counts.paid.total() == 40
+        assert {("limits learnt", server.base_url) for server in (one, two)} <= set(events)
+        async with open_engine(config(two), load_provider(config(two)), tmp_path / "two") as again:
+            assert again.observe().rpm == 300
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [({"models": ("other",)}, UnknownModelError), ({"key": "sk-2"}, AuthenticationError)],
+    ids=["model", "key"],
+)
+async def test_a_server_that_is_set_up_wrong_stops_the_run_and_is_named(
+    wrong: dict[str, Any], error: type[Exception], tmp_path: Path
+) -> None:
+    with FakeServer(answer=text_answer("yes")) as good, FakeServer(**wrong) as bad:
+        llm = config(good, bad, max_concurrency=2)
+        with anyio.fail_after(10), pytest.raises(error, match=bad.base_url):
+            await asked(llm, 100, tmp_path)

@@ -26,7 +26,6 @@ def opened(clock: VirtualClock, max_outage_s: float = 3600.0) -> CircuitBreaker:
 
 
 def test_patience_ends_for_a_group_when_none_of_it_has_answered() -> None:
-    """One of two may be down for ever; the time counts from when the second went down."""
     clock, group = VirtualClock(), []
     first, second = (
         CircuitBreaker(100, clock=clock, jitter=lambda: 0.5, group=group) for _ in range(2)
@@ -45,7 +44,6 @@ def test_patience_ends_for_a_group_when_none_of_it_has_answered() -> None:
 
 
 def test_a_probe_may_be_begun_without_waiting() -> None:
-    """It is due after a while, one at a time, and given up it is due again."""
     clock = VirtualClock()
     breaker = opened(clock)
     assert breaker.probe_in_s == pytest.approx(0.5)
@@ -58,7 +56,6 @@ def test_a_probe_may_be_begun_without_waiting() -> None:
 
 
 def test_failures_between_answers_are_no_outage() -> None:
-    """Isolated faults, however many, count against their requests and stop nothing."""
     breaker = closed(VirtualClock())
     for number in range(100):
         assert fail(breaker, f"key {number}")
@@ -68,28 +65,24 @@ def test_failures_between_answers_are_no_outage() -> None:
 
 
 def test_several_requests_in_a_row_open_it_and_then_count_against_none() -> None:
-    """From the fifth different request on, the server is down and no request is to blame."""
     breaker = closed(VirtualClock())
     counted = [fail(breaker, f"key {number}") for number in range(8)]
     assert counted == [True, True, True, True, False, False, False, False]
 
 
 def test_a_server_that_is_not_reached_is_down_at_once_and_no_request_is_to_blame() -> None:
-    """No request can be the cause of a refused connection."""
     breaker = closed(VirtualClock())
     assert [fail(breaker, "key", "connect"), fail(breaker, "key", "connect")] == [False, False]
     assert breaker.is_open
 
 
 def test_one_request_alone_never_opens_it() -> None:
-    """A last request that the server cannot answer ends as a failure, not as an outage."""
     breaker = closed(VirtualClock())
     assert all(fail(breaker, "key") for _ in range(8))
     assert not breaker.is_open
 
 
 def test_the_second_request_opens_it_where_one_at_a_time_is_asked() -> None:
-    """With one request in flight, an outage costs one row and no more."""
     breaker = closed(VirtualClock())
     for _ in range(8):
         fail(breaker, "first")
@@ -98,7 +91,6 @@ def test_the_second_request_opens_it_where_one_at_a_time_is_asked() -> None:
 
 
 def test_requests_that_fail_while_others_are_answered_are_no_evidence() -> None:
-    """Poisonous requests left alone at the end of a run are failures, not an outage."""
     breaker = closed(VirtualClock())
     for number in range(100):
         assert fail(breaker, f"key {number % 10}", others_answered=True)
@@ -106,7 +98,6 @@ def test_requests_that_fail_while_others_are_answered_are_no_evidence() -> None:
 
 
 def test_an_answer_closes_it_and_tells_how_long_it_was_open() -> None:
-    """The flow resumes by itself when the line is back."""
     clock = VirtualClock()
     breaker = opened(clock)
     clock.now += 20
@@ -116,7 +107,6 @@ def test_an_answer_closes_it_and_tells_how_long_it_was_open() -> None:
 
 
 def test_late_failures_of_requests_sent_before_do_not_put_the_probe_off() -> None:
-    """What was in flight when it opened says nothing new."""
     breaker = opened(VirtualClock())
     planned = breaker.probe_in_s
     for number in range(100):
@@ -125,7 +115,6 @@ def test_late_failures_of_requests_sent_before_do_not_put_the_probe_off() -> Non
 
 
 def test_patience_ends_after_max_outage_s() -> None:
-    """The run stops with the server's last words and can be taken up again."""
     clock = VirtualClock()
     breaker = opened(clock, max_outage_s=60)
     clock.now += 59
@@ -136,7 +125,6 @@ def test_patience_ends_after_max_outage_s() -> None:
 
 
 def test_a_server_that_refuses_everything_for_too_long_ends_patience_too() -> None:
-    """Being limited for ever is no better than being down."""
     clock = VirtualClock()
     breaker = closed(clock, max_outage_s=60)
     breaker.refused(RateLimitError("HTTP 429: slow down"))
@@ -148,7 +136,6 @@ def test_a_server_that_refuses_everything_for_too_long_ends_patience_too() -> No
 
 
 def test_no_patience_at_all_still_forgives_a_single_fault() -> None:
-    """`--max-outage-s 0` stops at an outage, not at the first hiccup."""
     clock = VirtualClock()
     breaker = closed(clock, max_outage_s=0)
     assert fail(breaker, "key")
@@ -158,7 +145,6 @@ def test_no_patience_at_all_still_forgives_a_single_fault() -> None:
 
 
 def test_a_refusal_says_that_the_server_is_there() -> None:
-    """A 429 in an outage ends it: the rest is the limiter's business."""
     breaker = opened(VirtualClock())
     breaker.refused(RateLimitError("HTTP 429"))
     assert not breaker.is_open

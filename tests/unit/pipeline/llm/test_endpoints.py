@@ -58,7 +58,6 @@ def close_to(shares: Sequence[float], capacities: Sequence[float], tolerance: fl
 
 @pytest.mark.parametrize("slots", [1, 16])
 async def test_with_all_slots_in_use_each_answers_what_it_can(slots: int) -> None:
-    """Three servers, four times and twice as slow as the first: 4 to 2 to 1."""
     crowd = Crowd(*at(0.05, 0.1, 0.2), slots=slots)
     end_s = 40 / slots
     await crowd.ask(10**6, in_flight=3 * slots, until_s=end_s)
@@ -68,7 +67,6 @@ async def test_with_all_slots_in_use_each_answers_what_it_can(slots: int) -> Non
 
 @pytest.mark.parametrize("in_flight", [1, 3, 7, 12, 30])
 async def test_with_few_in_flight_the_faster_gets_more_all_the_same(in_flight: int) -> None:
-    """Each is used to the same part of what it can do, though the slots of none are full."""
     crowd = Crowd(*at(0.05, 0.1, 0.2))
     end_s = 100 / in_flight
     await crowd.ask(10**6, in_flight=in_flight, until_s=end_s)
@@ -76,7 +74,6 @@ async def test_with_few_in_flight_the_faster_gets_more_all_the_same(in_flight: i
 
 
 async def test_a_server_that_does_so_many_at_a_time_is_kept_busy() -> None:
-    """Where more in flight only wait at the server, shares are what it gets done."""
     crowd = Crowd(
         TimedServer("a", 0.02, serves=4), TimedServer("b", 0.04, serves=2), TimedServer("c", 0.1)
     )
@@ -86,7 +83,6 @@ async def test_a_server_that_does_so_many_at_a_time_is_kept_busy() -> None:
 
 
 async def test_limits_a_minute_are_kept_by_each_and_reached_by_each() -> None:
-    """A request that waits for one server's limit is taken by another, so that none is idle."""
     crowd = Crowd(*at(0.1, 0.1, 0.1), rpm=(600, 240, 60))
     await crowd.ask(10**6, in_flight=24, until_s=66)
     for server, limit in zip(crowd.servers, (600, 240, 60), strict=True):
@@ -94,14 +90,12 @@ async def test_limits_a_minute_are_kept_by_each_and_reached_by_each() -> None:
 
 
 async def test_one_with_a_limit_beside_one_with_slots() -> None:
-    """Capacity is what bounds each: requests a minute here, requests in flight there."""
     crowd = Crowd(*at(0.05, 0.5), rpm=(600, None), slots=16)
     await crowd.ask(10**6, in_flight=32, until_s=30)
     assert close_to(crowd.shares(5, 30), (10, 32), 0.05)
 
 
 async def test_one_that_gets_slower_gets_less() -> None:
-    """The speed of now counts, not that of the beginning."""
     crowd = Crowd(*at(0.1, 0.1))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: crowd.ask(10**6, in_flight=10, until_s=30))
@@ -116,7 +110,6 @@ async def test_one_that_gets_slower_gets_less() -> None:
 
 @pytest.mark.parametrize("kind", ["connect", "status", "timeout"])
 async def test_one_that_dies_is_left_out_and_loses_no_row(kind: Any) -> None:
-    """Its requests in flight go elsewhere; after that it gets probes alone."""
     down = Down(6, 10**6, TransientError("gone", kind))
     crowd = Crowd(*at(0.5, 1), TimedServer("dying", 1, down=[down]), slots=16)
     await crowd.ask(900, in_flight=48)
@@ -132,7 +125,6 @@ async def test_one_that_dies_is_left_out_and_loses_no_row(kind: Any) -> None:
 
 
 async def test_one_that_comes_back_is_used_again() -> None:
-    """It is noticed soon after, and gets its share again."""
     down = Down(5, 25)
     crowd = Crowd(TimedServer("a", 0.2), TimedServer("b", 0.2, down=[down]), slots=8)
     await crowd.ask(10**6, in_flight=16, until_s=45)
@@ -188,7 +180,6 @@ async def test_an_outage_costs_few_probes_and_is_noticed_to_be_over_soon(
 
 
 async def test_a_probe_that_is_given_up_lets_the_next_one_try() -> None:
-    """Cancelling the request that probes, or one that waits for it, blocks nothing."""
     crowd = Crowd(TimedServer("only", 1, down=[Down(0, 30, None)]), slots=4, timeout_s=2)
 
     async def give_up(number: int) -> None:
@@ -203,7 +194,6 @@ async def test_a_probe_that_is_given_up_lets_the_next_one_try() -> None:
 
 
 async def test_an_outage_begins_when_all_are_down() -> None:
-    """One may be down for ever; only when none is left the patience of the run is tried."""
     crowd = Crowd(
         TimedServer("a", 0.5, down=[Down(5, 10**6)]),
         TimedServer("b", 0.5, down=[Down(100, 10**6)]),
@@ -218,7 +208,6 @@ async def test_an_outage_begins_when_all_are_down() -> None:
 
 
 async def test_when_all_come_back_in_time_the_run_goes_on() -> None:
-    """Nothing is sent but a probe at a time to each, and no row is lost."""
     crowd = Crowd(*at(0.5, 0.5, down=[Down(5, 65)]), max_outage_s=100)
     await crowd.ask(300, in_flight=8)
     assert crowd.outcomes == {"answered": 300}
@@ -263,8 +252,6 @@ async def test_what_fails_at_one_is_asked_of_the_others() -> None:
 
 
 async def test_a_limit_of_one_is_not_waited_for_where_another_is_free() -> None:
-    """A request that is told to come back in a minute goes to the next server at once."""
-
     def busy(request: Request) -> RateLimitError:
         return RateLimitError("too fast", 60.0)
 
@@ -275,7 +262,6 @@ async def test_a_limit_of_one_is_not_waited_for_where_another_is_free() -> None:
 
 
 async def test_what_a_server_rejects_is_not_asked_of_another() -> None:
-    """A request that is too long is so everywhere."""
     crowd = Crowd(*at(0.1, 0.1, fault=lambda request: RejectedError("too long", "context_length")))
     await crowd.ask(4, in_flight=2)
     assert crowd.outcomes == {"failed": 4}
@@ -283,7 +269,6 @@ async def test_what_a_server_rejects_is_not_asked_of_another() -> None:
 
 
 async def test_a_server_without_the_model_stops_the_run_and_is_named() -> None:
-    """A slip in one address is to be mended, not to be run around."""
     wrong = TimedServer("typo", 0.1, fault=lambda request: UnknownModelError("http://typo/v1 has"))
     crowd = Crowd(*at(0.1, 0.1), wrong)
     await crowd.ask(100, in_flight=10)
@@ -295,7 +280,6 @@ async def test_a_server_without_the_model_stops_the_run_and_is_named() -> None:
 
 
 async def test_who_stops_waiting_leaves_everything_free() -> None:
-    """Cancelled before a place was found, or at the moment it was: nothing stays taken."""
     crowd = Crowd(*at(0.1, 0.1), slots=2)
 
     async def one(number: int, give_up_s: float) -> None:
@@ -317,7 +301,6 @@ async def test_who_stops_waiting_leaves_everything_free() -> None:
 
 
 async def test_a_limit_lets_requests_pass_in_the_order_of_asking() -> None:
-    """Ten a second: each in its turn, and those that stop waiting take nothing."""
     (server,) = at(0.1)
     crowd = Crowd(server, rpm=[600])
     given_up = {1, 7, 19}
@@ -338,7 +321,6 @@ async def test_a_limit_lets_requests_pass_in_the_order_of_asking() -> None:
 
 
 async def test_a_stop_wakes_all_who_wait() -> None:
-    """What is in flight lands, nothing more is sent."""
     crowd = Crowd(*at(10, 10), slots=2)
 
     async def stop_soon() -> None:
@@ -353,7 +335,6 @@ async def test_a_stop_wakes_all_who_wait() -> None:
 
 
 async def test_what_it_says_of_itself() -> None:
-    """Each server's counts, and the sum of what bounds them."""
     crowd = Crowd(*at(0.1, 0.1), TimedServer("c", 0.1, down=[Down(5, 99)]), rpm=(600, 300, 60))
     await crowd.ask(10**6, in_flight=20, until_s=30)
     a, b, c = crowd.dispatcher.servers()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,11 @@ import anyio
 import pytest
 from anyio import lowlevel
 
-from claimscore.cache.base import MemoryCache
+from claimscore.cache.base import Cache, MemoryCache
 from claimscore.cache.entry import Entry
 from claimscore.cache.key import request_key
 from claimscore.cache.store import DiskCache
-from claimscore.errors import ParseError, RateLimitError, RejectedError, TransientError
+from claimscore.errors import RateLimitError, RejectedError, TransientError
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.question import Answer
 from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
@@ -31,8 +31,10 @@ from tests.support.engine_doubles import (
 
 pytestmark = pytest.mark.anyio
 
+Outcomes = list[Answer[str] | Failure]
 
-def make(provider: FakeProvider, cache: MemoryCache | DiskCache | None = None, **options: Any):
+
+def make(provider: FakeProvider, cache: Cache | None = None, **options: Any) -> Engine:
     """An engine whose pauses and back-offs take no time."""
     clock = VirtualClock()
     limiter = RateLimiter(clock=clock)
@@ -44,35 +46,40 @@ def ask(engine: Engine, *texts: str, **options: Any) -> list[Request]:
     return [engine.request([Message("user", item)], **options) for item in texts]
 
 
-def values(outcomes: list[Answer[str] | Failure]) -> list[str]:
+async def asked(
+    provider: FakeProvider,
+    *texts: str,
+    cache: Cache | None = None,
+    parse: Callable[[Completion], str] = text,
+    **options: Any,
+) -> tuple[Outcomes, Engine]:
+    """The outcomes of these questions, of an engine that is made for them."""
+    async with make(provider, cache, **options) as engine:
+        return await engine.answer_all(ask(engine, *texts), parse), engine
+
+
+def values(outcomes: Outcomes) -> list[str]:
     return [o.value if isinstance(o, Answer) else f"{o.kind}!" for o in outcomes]
 
 
-async def test_answers_come_in_the_order_of_the_requests():
-    """However many workers there are, a row's answer is the row's."""
-    async with make(FakeProvider(), max_concurrency=4) as engine:
-        outcomes = await engine.answer_all(ask(engine, *map(str, range(50))), text)
+async def settle() -> None:
+    for _ in range(20):
+        await lowlevel.checkpoint()
+
+
+async def test_answers_come_in_the_order_of_the_requests() -> None:
+    outcomes, engine = await asked(FakeProvider(), *map(str, range(50)), max_concurrency=4)
     assert values(outcomes) == [f"{i}/0" for i in range(50)]
     assert engine.stats.sent == engine.stats.answered == 50
     stats = engine.observe()
     assert (stats.prompt_tokens, stats.completion_tokens) == (500, 250)
 
 
-async def test_a_request_carries_the_provider_and_the_settings():
-    """What determines an answer is filled in from the provider and the caller."""
-    async with make(FakeProvider()) as engine:
-        request = engine.request([Message("user", "x")], temperature=0.5, max_tokens=7)
-    assert (request.provider, request.namespace, request.model) == ("fake", "here", "fake-1")
-    assert (request.temperature, request.max_tokens, request.sample_index) == (0.5, 7, 0)
-
-
-async def test_nothing_is_asked_twice_on_a_rerun(tmp_path: Path):
-    """A second engine over the same cache sends nothing; one new row is one request."""
+async def test_nothing_is_asked_twice_on_a_rerun(tmp_path: Path) -> None:
     provider = FakeProvider()
     for texts, sent in ((["a", "b"], 2), (["a", "b"], 2), (["a", "new", "b"], 3)):
         cache = DiskCache(tmp_path / "cache")
-        async with make(provider, cache) as engine:
-            outcomes = await engine.answer_all(ask(engine, *texts), text)
+        outcomes, engine = await asked(provider, *texts, cache=cache)
         cache.close()
         assert values(outcomes) == [f"{item}/0" for item in texts]
         assert len(provider.asked) == sent
@@ -80,26 +87,14 @@ async def test_nothing_is_asked_twice_on_a_rerun(tmp_path: Path):
     assert engine.stats.hits == 2
 
 
-async def test_the_key_of_an_answer_is_the_key_in_the_cache():
-    """Tables say `request_key`; with it the stored answer is found."""
-    cache = MemoryCache()
-    async with make(FakeProvider(), cache) as engine:
-        answer = await engine.answer(ask(engine, "a")[0], text)
-    assert isinstance(answer, Answer)
-    assert cache.entries[answer.key] == Entry(answer.completion)
-
-
-async def test_equal_requests_of_one_call_are_sent_once():
-    """Ten equal rows are one request and ten answers."""
+async def test_equal_requests_of_one_call_are_sent_once() -> None:
     provider = FakeProvider()
-    async with make(provider) as engine:
-        outcomes = await engine.answer_all(ask(engine, *["a"] * 10), text)
+    outcomes, _ = await asked(provider, *["a"] * 10)
     assert values(outcomes) == ["a/0"] * 10
     assert len(provider.asked) == 1
 
 
-async def test_equal_requests_of_several_calls_are_sent_once():
-    """Single flight: a later call waits for the answer that is on its way."""
+async def test_equal_requests_of_several_calls_are_sent_once() -> None:
     gate = Gate()
     provider = FakeProvider(gate)
     got: list[str] = []
@@ -111,15 +106,13 @@ async def test_equal_requests_of_several_calls_are_sent_once():
         for _ in range(3):
             tasks.start_soon(run)
         await gate.full.wait()
-        for _ in range(5):
-            await lowlevel.checkpoint()
+        await settle()
         gate.open.set()
     assert got == ["a"] * 3
     assert len(provider.asked) == 1
 
 
-async def test_a_sample_of_another_row_is_shared():
-    """A row whose first sample is refused uses the second sample that another row asks for."""
+async def test_a_row_whose_first_sample_is_refused_uses_the_second_that_another_asks_for() -> None:
     provider = FakeProvider(scripted(completion("bad"), completion("good")))
     async with make(provider, max_concurrency=1) as engine:
         first, second = ask(engine, "a"), ask(engine, "a", sample_index=1)
@@ -128,8 +121,7 @@ async def test_a_sample_of_another_row_is_shared():
     assert len(provider.asked) == 2
 
 
-async def test_concurrency_is_bounded_over_all_calls():
-    """Three calls at a time share the slots; all slots are used."""
+async def test_concurrency_is_bounded_over_all_calls() -> None:
     provider = FakeProvider()
     async with make(provider, max_concurrency=5) as engine, anyio.create_task_group() as tasks:
         for call in range(3):
@@ -141,26 +133,28 @@ async def test_concurrency_is_bounded_over_all_calls():
 # -- samples
 
 
-async def test_a_refused_answer_is_kept_and_the_next_sample_asked():
-    """A paid answer that fails its check stays in the cache with the reason."""
+async def test_a_refused_answer_is_kept_and_the_next_sample_asked() -> None:
     provider, cache = FakeProvider(scripted(completion("bad"), completion("good"))), MemoryCache()
-    async with make(provider, cache) as engine:
-        (outcome,) = await engine.answer_all(ask(engine, "a"), text)
-    assert values([outcome]) == ["good"]
+    outcomes, engine = await asked(provider, "a", cache=cache)
+    assert values(outcomes) == ["good"]
     assert [request.sample_index for request in provider.asked] == [0, 1]
     assert [entry.rejected for entry in cache.entries.values()] == ["bad is bad", None]
     assert engine.stats.rejected == 1
 
 
-async def test_rejected_samples_are_counted_over_runs():
-    """Going on continues with the next sample; after max_samples it is a failure, for free."""
-    provider, cache = (
-        FakeProvider(scripted(*[completion(f"bad{i}") for i in range(9)])),
-        MemoryCache(),
-    )
+async def test_a_changed_parser_needs_no_request() -> None:
+    provider, cache = FakeProvider(scripted(completion("bad"), completion("good"))), MemoryCache()
+    await asked(provider, "a", cache=cache)
+    outcomes, _ = await asked(provider, "a", cache=cache, parse=lambda answer: answer.text)
+    assert values(outcomes) == ["bad"]
+    assert len(provider.asked) == 2
+
+
+async def test_rejected_samples_are_counted_over_runs() -> None:
+    provider = FakeProvider(scripted(*[completion(f"bad{i}") for i in range(9)]))
+    cache = MemoryCache()
     for sent, max_samples in ((2, 2), (2, 2), (3, 3), (3, 3)):
-        async with make(provider, cache, max_samples=max_samples) as engine:
-            (outcome,) = await engine.answer_all(ask(engine, "a"), text)
+        (outcome,), engine = await asked(provider, "a", cache=cache, max_samples=max_samples)
         assert len(provider.asked) == sent
         assert isinstance(outcome, Failure)
         assert (outcome.kind, outcome.attempts, outcome.raw) == ("parse", sent, f"bad{sent - 1}")
@@ -168,8 +162,7 @@ async def test_rejected_samples_are_counted_over_runs():
         assert engine.stats.failed == 1
 
 
-async def test_retry_failed_asks_for_new_samples():
-    """As many new ones as usual, after the stored ones; a later run reads all that are stored."""
+async def test_retry_failed_asks_for_as_many_new_samples_as_usual() -> None:
     steps = [completion(t) for t in ("bad", "bad", "bad", "good")]
     provider, cache = FakeProvider(scripted(*steps)), MemoryCache()
     for retry_failed, expected, sent in (
@@ -177,20 +170,11 @@ async def test_retry_failed_asks_for_new_samples():
         (True, "good", 4),
         (False, "good", 4),
     ):
-        async with make(provider, cache, max_samples=2, retry_failed=retry_failed) as engine:
-            outcomes = await engine.answer_all(ask(engine, "a"), text)
+        outcomes, _ = await asked(
+            provider, "a", cache=cache, max_samples=2, retry_failed=retry_failed
+        )
         assert values(outcomes) == [expected]
         assert len(provider.asked) == sent
-
-
-async def test_a_changed_parser_needs_no_request():
-    """Stored answers are judged again, rejected ones too."""
-    provider, cache = FakeProvider(scripted(completion("bad"), completion("good"))), MemoryCache()
-    async with make(provider, cache) as engine:
-        await engine.answer_all(ask(engine, "a"), text)
-        outcomes = await engine.answer_all(ask(engine, "a"), lambda answer: answer.text)
-    assert values(outcomes) == ["bad"]
-    assert len(provider.asked) == 2
 
 
 @pytest.mark.parametrize(
@@ -201,68 +185,60 @@ async def test_a_changed_parser_needs_no_request():
         pytest.param(completion("I cannot", "refusal"), "refusal", id="declined"),
     ],
 )
-async def test_unusable_answers_are_new_samples_then_failures(answer: Completion, kind: str):
-    """The parser never sees them, and each is paid for once."""
+async def test_unusable_answers_are_new_samples_then_failures(
+    answer: Completion, kind: str
+) -> None:
     provider = FakeProvider(scripted(*[answer] * 3))
-    async with make(provider, max_samples=3) as engine:
-        (outcome,) = await engine.answer_all(ask(engine, "a"), text)
+    (outcome,), _ = await asked(provider, "a", max_samples=3)
     assert isinstance(outcome, Failure)
     assert (outcome.kind, outcome.raw) == (kind, answer.text)
     assert len(provider.asked) == 3
 
 
-async def test_a_rejected_request_is_a_failure_and_not_cached():
-    """One row fails; the others go on; nothing is stored for it."""
+async def test_a_rejected_request_is_a_failure_and_not_cached() -> None:
     refused = RejectedError("no", "context_length")
     provider, cache = FakeProvider(scripted(refused, completion("good"))), MemoryCache()
-    async with make(provider, cache, max_concurrency=1) as engine:
-        outcomes = await engine.answer_all(ask(engine, "a", "b"), text)
+    outcomes, _ = await asked(provider, "a", "b", cache=cache, max_concurrency=1)
     assert values(outcomes) == ["context_length!", "good"]
     assert len(cache.entries) == 1
 
 
-async def test_a_filtered_answer_is_kept_as_rejected_and_not_asked_for_again():
-    """It was paid for and another sample would be filtered too; `retry_failed` tries once more."""
+async def test_a_filtered_answer_is_kept_as_rejected_and_not_asked_for_again() -> None:
+    """Another sample would be filtered too; `retry_failed` tries once more."""
     filtered = completion("", "content_filter")
     provider, cache = FakeProvider(scripted(filtered, completion("good"))), MemoryCache()
-    async with make(provider, cache) as engine:
-        outcomes = await engine.answer_all(ask(engine, "a"), text)
-    assert values(outcomes) == ["content_filter!"]
-    async with make(provider, cache) as engine:
-        outcomes = await engine.answer_all(ask(engine, "a"), text)
-    assert values(outcomes) == ["content_filter!"]
+    for _ in range(2):
+        outcomes, _ = await asked(provider, "a", cache=cache)
+        assert values(outcomes) == ["content_filter!"]
     assert len(provider.asked) == 1
-    async with make(provider, cache, retry_failed=True) as engine:
-        outcomes = await engine.answer_all(ask(engine, "a"), text)
+    outcomes, _ = await asked(provider, "a", cache=cache, retry_failed=True)
     assert values(outcomes) == ["good"]
 
 
 # -- retries and pauses
 
 
-async def test_transient_errors_are_retried_then_a_failure():
-    """Up to max_attempts in all; the failure keeps the server's words."""
+async def test_transient_errors_are_retried_then_a_failure() -> None:
     steps = [TransientError("one"), completion("good"), *[TransientError("two")] * 3]
     provider = FakeProvider(scripted(*steps))
-    async with make(provider, max_attempts=3, max_concurrency=1) as engine:
-        outcomes = await engine.answer_all(ask(engine, "a"), text)
-        outcomes += await engine.answer_all(ask(engine, "b"), text)
-    assert values(outcomes) == ["good", "transient!"]
-    failure = outcomes[1]
+    async with make(provider, max_attempts=3) as engine:
+        good = await engine.answer(ask(engine, "a")[0], text)
+        failure = await engine.answer(ask(engine, "b")[0], text)
+    assert isinstance(good, Answer)
     assert isinstance(failure, Failure)
-    assert (failure.message, failure.attempts) == ("two", 3)
+    assert (failure.kind, failure.message, failure.attempts) == ("transient", "two", 3)
     assert engine.stats.retries == {"status": 1 + 3}
     assert engine.stats.last_error == "two"
 
 
-async def test_a_rate_limit_holds_its_own_request_back():
-    """The refused request waits as long as it was told; the others go on meanwhile."""
-    clock, asked = VirtualClock(), []
+async def test_a_rate_limit_holds_its_own_request_back() -> None:
+    """As long as it was told to wait; the others go on meanwhile."""
+    clock, order = VirtualClock(), []
 
     async def answer(request: Request) -> Completion:
-        asked.append(request.messages[0].content)
+        order.append(request.messages[0].content)
         await lowlevel.checkpoint()
-        if len(asked) == 1:
+        if len(order) == 1:
             raise RateLimitError("slow down", 30.0)
         return completion("good")
 
@@ -272,23 +248,20 @@ async def test_a_rate_limit_holds_its_own_request_back():
     ) as engine:
         outcomes = await engine.answer_all(ask(engine, "a", "b", "c"), text)
     assert values(outcomes) == ["good"] * 3
-    assert sorted(asked) == ["a", "a", "b", "c"]
+    assert sorted(order) == ["a", "a", "b", "c"]
     assert clock.now >= 30
     assert engine.stats.retries == {"rate_limit": 1}
 
 
-async def test_no_answer_in_time_is_transient():
-    """A server that says nothing is asked again, then given up; each try counts as two."""
+async def test_no_answer_in_time_is_transient_and_counts_as_two_attempts() -> None:
     provider = FakeProvider(Gate())
-    async with make(provider, timeout_s=0.01, max_attempts=4) as engine:
-        (outcome,) = await engine.answer_all(ask(engine, "a"), text)
+    (outcome,), _ = await asked(provider, "a", timeout_s=0.01, max_attempts=4)
     assert isinstance(outcome, Failure)
     assert (outcome.kind, outcome.message) == ("transient", "no answer within 0.01 s")
     assert len(provider.asked) == 2
 
 
-async def test_a_sleeping_retry_holds_no_slot():
-    """While one row waits to try again, the only slot serves another."""
+async def test_a_sleeping_retry_holds_no_slot() -> None:
     napping, wake = anyio.Event(), anyio.Event()
 
     async def sleep(seconds: float) -> None:
@@ -324,12 +297,7 @@ class SlowCache(MemoryCache):
         super().put_many(entries)
 
 
-async def settle() -> None:
-    for _ in range(20):
-        await lowlevel.checkpoint()
-
-
-async def test_an_answer_is_in_the_cache_before_it_is_used():
+async def test_an_answer_is_in_the_cache_before_it_is_used() -> None:
     """While its commit is on the way, a request is in flight and holds its slot."""
     cache, provider, done = SlowCache(), FakeProvider(), []
     async with (
@@ -349,8 +317,7 @@ async def test_an_answer_is_in_the_cache_before_it_is_used():
     assert engine.stats.in_flight == 0
 
 
-async def test_commits_are_grouped():
-    """What arrives while one transaction is written goes into the next one together."""
+async def test_commits_are_grouped() -> None:
     cache = SlowCache()
     async with make(FakeProvider(), cache) as engine, anyio.create_task_group() as tasks:
         tasks.start_soon(engine.answer_all, ask(engine, *map(str, range(40))), text)
@@ -360,43 +327,27 @@ async def test_commits_are_grouped():
     assert len(cache.sizes) < 10
 
 
-async def test_a_bug_in_the_parser_does_not_lose_the_answer():
-    """The bug is raised as it is, and the paid answer is in the cache."""
+async def test_a_bug_in_the_parser_does_not_lose_the_answer() -> None:
     cache = MemoryCache()
 
     def broken(answer: Completion) -> str:
         raise ZeroDivisionError
 
-    async with make(FakeProvider(), cache) as engine:
-        with pytest.raises(ZeroDivisionError):
-            await engine.answer_all(ask(engine, "a"), broken)
+    with pytest.raises(ZeroDivisionError):
+        await asked(FakeProvider(), "a", cache=cache, parse=broken)
     assert [entry.rejected for entry in cache.entries.values()] == [None]
 
 
-async def test_an_engine_must_be_entered():
-    """A forgotten `async with` is said so."""
+async def test_an_engine_must_be_entered() -> None:
     engine = Engine(FakeProvider(), MemoryCache())
     with pytest.raises(RuntimeError, match="async with"):
         await engine.answer_all(ask(engine, "a"), text)
 
 
-async def test_a_parse_error_is_the_only_refusal():
-    """`ParseError` and its subclasses refuse; the message is the failure's."""
-
-    class Subtle(ParseError):
-        pass
-
-    def parse(answer: Completion) -> str:
-        raise Subtle("not so")
-
-    async with make(FakeProvider(), max_samples=1) as engine:
-        (outcome,) = await engine.answer_all(ask(engine, "a"), parse)
-    assert isinstance(outcome, Failure)
-    assert outcome.message == "not so"
+# -- running short
 
 
-async def test_it_says_when_it_runs_short():
-    """Once fewer rows are left to be begun than may be in flight: then more would be of use."""
+async def test_it_says_when_it_runs_short() -> None:
     gate, short = Gate(), []
     async with (
         make(FakeProvider(gate), max_concurrency=2) as engine,
@@ -419,8 +370,7 @@ async def test_it_says_when_it_runs_short():
     assert all(4 <= asked <= 6 for asked in short[1:])
 
 
-async def test_what_is_stored_stopped_or_cancelled_is_not_left_to_be_begun():
-    """A task that waits for the engine to run short never waits for rows that no call asks."""
+async def test_what_is_stored_stopped_or_cancelled_is_not_left_to_be_begun() -> None:
     gate = Gate()
     async with make(FakeProvider(gate), max_concurrency=1) as engine:
         with anyio.move_on_after(0.01):

@@ -1,8 +1,8 @@
-"""The engine when things go wrong: outages, poison, too many failures, spent budgets."""
+"""The engine when things go wrong, and how it ends early. No task is left waiting."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import anyio
@@ -10,11 +10,12 @@ import pytest
 from anyio import lowlevel
 
 from claimscore.cache.base import MemoryCache
+from claimscore.cache.entry import Entry
 from claimscore.config import FailureLimit
 from claimscore.errors import (
+    AuthenticationError,
     BudgetError,
     ConfigError,
-    OutageError,
     ParseError,
     QuotaError,
     RejectedError,
@@ -23,11 +24,12 @@ from claimscore.errors import (
     TransientError,
     UnknownModelError,
 )
-from claimscore.pipeline.llm import circuit_breaker
+from claimscore.pipeline.llm import circuit_breaker, stopping
 from claimscore.pipeline.llm.budget.cap import Budget
+from claimscore.pipeline.llm.engine import Engine
 from claimscore.types import Completion, Request
-from tests.support.engine_doubles import FakeProvider, completion, text
-from tests.unit.pipeline.llm.test_engine import ask, make, values
+from tests.support.engine_doubles import FakeProvider, Gate, completion, text
+from tests.unit.pipeline.llm.test_engine import SlowCache, ask, asked, make, settle, values
 
 pytestmark = pytest.mark.anyio
 
@@ -41,63 +43,60 @@ def quick_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(circuit_breaker, "PROBE_GROWTH", 1.0)
 
 
-def down_between(first: int, last: int, error: TransientError) -> AnswerFunction:
-    """Requests number `first` to `last` meet the error."""
+def failing(fault: Callable[[int, str], Exception | None]) -> AnswerFunction:
+    """Answers a request with its text, or raises what `fault` makes of its number and text."""
     n_asked = 0
 
     async def answer(request: Request) -> Completion:
         nonlocal n_asked
         n_asked += 1
-        number = n_asked
+        number, said = n_asked, request.messages[0].content
         await lowlevel.checkpoint()
-        if first <= number <= last:
+        error = fault(number, said)
+        if error is not None:
             raise error
-        return completion(request.messages[0].content)
+        return completion(said)
 
     return answer
 
 
+def down_between(first: int, last: float, error: Exception) -> AnswerFunction:
+    """Requests number `first` to `last` meet the error."""
+    return failing(lambda number, _: error if first <= number <= last else None)
+
+
+def numbers(n: int) -> list[str]:
+    return [str(i) for i in range(n)]
+
+
+# -- outages and poison
+
+
 @pytest.mark.parametrize("kind", ["connect", "dropped", "status", "body"])
 async def test_an_outage_loses_no_row(kind: Any) -> None:
-    """However long it lasts (here far longer than `max_attempts` of any row), all are answered,
-    and beyond those in flight only the probes were sent in vain."""
+    """However long it lasts, here far longer than `max_attempts` of any row. Beyond those in
+    flight only the probes are sent in vain."""
     provider = FakeProvider(down_between(40, 40 + 8 + 60, TransientError("down", kind)))
     events: list[str] = []
-    async with make(
+    outcomes, _ = await asked(
         provider,
+        *numbers(100),
         max_concurrency=8,
         max_attempts=3,
         on_event=lambda kind, **fields: events.append(kind),
-    ) as engine:
-        outcomes = await engine.answer_all(ask(engine, *map(str, range(100))), text)
-    assert values(outcomes) == [str(i) for i in range(100)]
+    )
+    assert values(outcomes) == numbers(100)
     assert len(provider.asked) == 100 + 8 + 61
     assert [event for event in events if "outage" in event] == ["outage began", "outage ended"]
 
 
-async def test_an_outage_that_does_not_end_stops_the_run() -> None:
-    """After `max_outage_s`, with the server's last words; nothing becomes a failure row."""
-    provider = FakeProvider(down_between(10, 10**9, TransientError("HTTP 503: down")))
-    async with make(provider, max_concurrency=4, max_outage_s=0.05) as engine:
-        with pytest.raises(OutageError, match="HTTP 503: down"):
-            await engine.answer_all(ask(engine, *map(str, range(30))), text)
-    assert engine.stats.failed == 0
-
-
 async def test_a_poisonous_request_is_one_failure_and_no_outage() -> None:
     """It is given up after `max_attempts` while the others go on."""
-
-    async def answer(request: Request) -> Completion:
-        await lowlevel.checkpoint()
-        if request.messages[0].content.startswith("poison"):
-            raise TransientError("HTTP 500: boom")
-        return completion("good")
-
-    provider = FakeProvider(answer)
+    boom = TransientError("HTTP 500: boom")
+    provider = FakeProvider(failing(lambda _, said: boom if "poison" in said else None))
     texts = [f"poison {i}" if i % 25 == 0 else str(i) for i in range(100)]
-    async with make(provider, max_concurrency=8, max_attempts=5) as engine:
-        outcomes = await engine.answer_all(ask(engine, *texts), text)
-    assert values(outcomes) == ["transient!" if "poison" in name else "good" for name in texts]
+    outcomes, _ = await asked(provider, *texts, max_concurrency=8, max_attempts=5)
+    assert values(outcomes) == ["transient!" if "poison" in name else name for name in texts]
     assert len(provider.asked) == 96 + 4 * 5
 
 
@@ -114,134 +113,268 @@ class KnowsWhy(FakeProvider):
 async def test_an_outage_at_the_start_is_looked_into() -> None:
     """A server that answers 500 to an unknown model is found out at once, not after an hour."""
     provider = KnowsWhy(down_between(1, 10**9, TransientError("HTTP 500: KeyError")))
-    async with make(provider, max_concurrency=4) as engine:
-        with pytest.raises(UnknownModelError, match="other-1"):
-            await engine.answer_all(ask(engine, *map(str, range(30))), text)
+    with pytest.raises(UnknownModelError, match="other-1"):
+        await asked(provider, *numbers(30), max_concurrency=4)
     assert provider.n_diagnosed == 1
 
 
 async def test_an_outage_after_answers_is_not_looked_into() -> None:
-    """What answered before knows the model."""
     provider = KnowsWhy(down_between(10, 30, TransientError("down", "connect")))
-    async with make(provider, max_concurrency=2) as engine:
-        outcomes = await engine.answer_all(ask(engine, *map(str, range(30))), text)
-    assert values(outcomes) == [str(i) for i in range(30)]
+    outcomes, _ = await asked(provider, *numbers(30), max_concurrency=2)
+    assert values(outcomes) == numbers(30)
     assert provider.n_diagnosed == 0
 
 
+# -- limits of failures and requests
+
+
 async def test_a_spent_quota_is_met_by_those_in_flight_and_nobody_else() -> None:
-    """Everything answered before is kept."""
-    n_asked = 0
-
-    async def answer(request: Request) -> Completion:
-        nonlocal n_asked
-        n_asked += 1
-        number = n_asked
-        await lowlevel.checkpoint()
-        if number > 50:
-            raise QuotaError("insufficient_quota")
-        return completion("good")
-
-    cache = MemoryCache()
-    async with make(FakeProvider(answer), cache, max_concurrency=8) as engine:
-        with pytest.raises(QuotaError):
-            await engine.answer_all(ask(engine, *map(str, range(500))), text)
+    provider, cache = FakeProvider(down_between(51, 10**9, QuotaError("spent"))), MemoryCache()
+    with pytest.raises(QuotaError):
+        await asked(provider, *numbers(500), cache=cache, max_concurrency=8)
     assert len(cache.entries) == 50
-    assert n_asked <= 50 + 8
+    assert len(provider.asked) <= 50 + 8
 
 
 @pytest.mark.parametrize(
-    ("limit", "asked"),
+    ("limit", "n_asked"),
     [
         pytest.param(FailureLimit(rows=10), 11, id="count"),
         pytest.param(FailureLimit(rows=0), 1, id="none at all"),
         pytest.param(FailureLimit(share=0.5), 50, id="share, once it says something"),
     ],
 )
-async def test_too_many_failures_stop_the_run(limit: FailureLimit, asked: int) -> None:
+async def test_too_many_failures_stop_the_run(limit: FailureLimit, n_asked: int) -> None:
     """Before the rest of the rows cost anything; the message says what failed most."""
-    provider = FakeProvider(down_between(1, 0, TransientError("never")))
+    provider = FakeProvider()
 
     def parse(answer: Completion) -> str:
         raise ParseError("no JSON")
 
-    async with make(provider, max_concurrency=1, max_samples=1, failure_limit=limit) as engine:
-        with pytest.raises(TooManyFailures, match="parse"):
-            await engine.answer_all(ask(engine, *map(str, range(500))), parse)
-    assert len(provider.asked) == asked
+    with pytest.raises(TooManyFailures, match="parse"):
+        await asked(
+            provider,
+            *numbers(500),
+            parse=parse,
+            max_concurrency=1,
+            max_samples=1,
+            failure_limit=limit,
+        )
+    assert len(provider.asked) == n_asked
 
 
-async def test_failures_below_the_limit_stop_nobody() -> None:
-    """A share is a share of the rows that have an outcome."""
-
-    async def answer(request: Request) -> Completion:
-        await lowlevel.checkpoint()
-        number = int(request.messages[0].content)
-        return completion("bad" if number % 20 == 0 else "good")
-
+async def test_failures_below_the_limit_stop_nothing() -> None:
+    texts = ["bad" if i % 20 == 0 else "good" for i in range(1, 501)]
+    texts = [f"{item} {i}" for i, item in enumerate(texts)]
     limit = FailureLimit(share=0.06)
-    async with make(FakeProvider(answer), failure_limit=limit, max_samples=1) as engine:
-        outcomes = await engine.answer_all(ask(engine, *map(str, range(1, 501))), text)
+    outcomes, _ = await asked(FakeProvider(), *texts, failure_limit=limit, max_samples=1)
     assert values(outcomes).count("parse!") == 25
 
 
-async def test_requests_all_too_long_stop_the_run_as_a_wrong_setting() -> None:
-    """Ten of ten: the model is too small for these texts, and the rest need not be tried."""
-
-    async def answer(request: Request) -> Completion:
-        await lowlevel.checkpoint()
-        raise RejectedError("maximum context length is 16 tokens", "context_length")
-
-    provider = FakeProvider(answer)
-    async with make(provider, max_concurrency=1) as engine:
-        with pytest.raises(ConfigError, match=r"every request is too long.*16 tokens"):
-            await engine.answer_all(ask(engine, *map(str, range(500))), text)
+@pytest.mark.parametrize("n_fitting", [0, 1])
+async def test_requests_all_too_long_stop_the_run_as_a_wrong_setting(n_fitting: int) -> None:
+    """Ten of ten: the model is too small for these texts. One that fits shows that it is not."""
+    long = RejectedError("maximum context length is 16 tokens", "context_length")
+    provider = FakeProvider(down_between(1 + n_fitting, 10**9, long))
+    if n_fitting:
+        outcomes, engine = await asked(provider, *numbers(30), max_concurrency=1)
+        assert values(outcomes) == ["0"] + ["context_length!"] * 29
+        assert not engine.stats.all_too_long
+        return
+    with pytest.raises(ConfigError, match=r"every request is too long.*16 tokens"):
+        await asked(provider, *numbers(500), max_concurrency=1)
     assert len(provider.asked) == 10
 
 
-async def test_some_requests_too_long_are_failure_rows() -> None:
-    """One that fits shows that the model is right."""
-
-    async def answer(request: Request) -> Completion:
-        await lowlevel.checkpoint()
-        if request.messages[0].content == "0":
-            return completion("good")
-        raise RejectedError("maximum context length is 16 tokens", "context_length")
-
-    async with make(FakeProvider(answer), max_concurrency=1) as engine:
-        outcomes = await engine.answer_all(ask(engine, *map(str, range(30))), text)
-    assert values(outcomes) == ["good"] + ["context_length!"] * 29
-    assert not engine.stats.all_too_long
-
-
 async def test_a_budget_of_requests_is_kept_to_the_last_one() -> None:
-    """Attempts that fail count too; what was answered is kept, the run can be taken up again."""
+    """Attempts that fail count too; what was answered is kept."""
     provider = FakeProvider(down_between(5, 7, TransientError("HTTP 500")))
     cache, spending = MemoryCache(), Budget(price=None, max_requests=20)
-    async with make(provider, cache, max_concurrency=4, spending=spending) as engine:
-        with pytest.raises(BudgetError):
-            await engine.answer_all(ask(engine, *map(str, range(100))), text)
+    with pytest.raises(BudgetError):
+        await asked(provider, *numbers(100), cache=cache, max_concurrency=4, spending=spending)
     assert len(provider.asked) == 20
     assert len(cache.entries) == 17
 
 
-async def test_waiting_at_the_gate_ends_with_the_run() -> None:
-    """Ctrl-C in an outage does not wait for its end."""
-    provider = FakeProvider(down_between(1, 10**9, TransientError("down", "connect")))
-    async with make(provider, max_concurrency=2) as engine, anyio.create_task_group() as tasks:
-        errors: list[Exception] = []
+# -- cancelled
+
+
+async def test_a_follower_takes_over_when_the_leader_is_cancelled() -> None:
+    gate = Gate()
+    provider, got = FakeProvider(gate), []
+    async with make(provider) as engine, anyio.create_task_group() as tasks:
+        leader = anyio.CancelScope()
+
+        async def lead() -> None:
+            with leader:
+                await engine.answer_all(ask(engine, "a"), text)
+
+        async def follow() -> None:
+            got.extend(await engine.answer_all(ask(engine, "a"), text))
+
+        tasks.start_soon(lead)
+        await gate.full.wait()
+        tasks.start_soon(follow)
+        await settle()
+        leader.cancel()
+        gate.open.set()
+    assert values(got) == ["a"]
+    assert len(provider.asked) == 2
+
+
+@pytest.mark.parametrize("what", ["call", "engine"])
+async def test_an_answer_that_arrived_is_kept_despite_cancellation(what: str) -> None:
+    """Cancelled while its commit is on the way: the paid answer reaches the cache."""
+    cache = SlowCache()
+    engine = make(FakeProvider(), cache)
+    async with anyio.create_task_group() as outer:
 
         async def run() -> None:
-            try:
-                await engine.answer_all(ask(engine, *map(str, range(10))), text)
-            except StoppedEarly as exc:
-                errors.append(exc)
+            async with engine, anyio.create_task_group() as inner:
+                inner.start_soon(engine.answer_all, ask(engine, "a"), text)
+                await settle()
+                assert engine.stats.in_flight == 1
+                (inner if what == "call" else outer).cancel_scope.cancel()
+                cache.allowed.set()
 
-        tasks.start_soon(run)
+        outer.start_soon(run)
+    assert len(cache.entries) == 1
+    assert engine.stats.in_flight == 0
+
+
+# -- stopped
+
+
+async def stopped(engine: Engine, texts: str, errors: list[str]) -> None:
+    """Ask, and note what the call is stopped by."""
+    try:
+        await engine.answer_all(ask(engine, *texts), text)
+    except StoppedEarly as exc:
+        errors.append(str(exc))
+
+
+async def test_stop_lets_requests_in_flight_finish() -> None:
+    """Nothing more is sent, what was sent is kept, later calls say at once that it is over, and
+    no task waits for rows that will never be begun."""
+    gate = Gate(2)
+    provider, cache = FakeProvider(gate), MemoryCache()
+    errors: list[str] = []
+    async with (
+        make(provider, cache, max_concurrency=2) as engine,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(stopped, engine, "abcdef", errors)
+        await gate.full.wait()
+        engine.stop()
+        await settle()
+        assert errors == []
+        await stopped(engine, "g", errors)
+        assert errors == ["interrupted"]
+        gate.open.set()
+        with anyio.fail_after(5):
+            await engine.runs_short()
+    assert errors == ["interrupted"] * 2
+    assert (len(provider.asked), len(cache.entries)) == (2, 2)
+
+
+async def test_stop_wakes_those_who_sleep_and_wait() -> None:
+    """Back-off, pause and slot: none of them is waited out."""
+    provider = FakeProvider(down_between(1, 10**9, TransientError("x")))
+    errors: list[str] = []
+    with anyio.fail_after(5):
+        async with (
+            Engine(
+                provider, MemoryCache(), max_concurrency=2, sleep=lambda _: anyio.sleep(3600)
+            ) as engine,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(stopped, engine, "abcdef", errors)
+            await settle()
+            engine.stop()
+    assert errors == ["interrupted"]
+
+
+async def test_stop_ends_the_waiting_in_an_outage() -> None:
+    provider = FakeProvider(down_between(1, 10**9, TransientError("down", "connect")))
+    errors: list[str] = []
+    async with make(provider, max_concurrency=2) as engine, anyio.create_task_group() as tasks:
+        tasks.start_soon(stopped, engine, "abcdef", errors)
         while not engine.observe().why:
             await anyio.sleep(0)
         assert "nothing has answered yet; is --base-url right?" in engine.waiting_for()
         engine.stats.answered = 1
         assert "no answers: down" in engine.waiting_for()
         engine.stop()
-    assert [str(error) for error in errors] == ["interrupted"]
+    assert errors == ["interrupted"]
+
+
+@pytest.mark.parametrize("fatal", [AuthenticationError, UnknownModelError, ConfigError, QuotaError])
+async def test_a_fatal_error_wakes_all_calls(
+    fatal: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All raise it, whether they wait for a slot, an answer or another's flight."""
+    monkeypatch.setattr(stopping, "GRACE_S", 0.01)
+    monkeypatch.setattr(stopping, "STOP_GRACE_S", 0.01)
+    hanging, told = Gate(), anyio.Event()
+    errors: list[Exception] = []
+
+    async def answer(request: Request) -> Completion:
+        if request.messages[0].content == "fatal":
+            await told.wait()
+            raise fatal("no more")
+        return await hanging(request)
+
+    provider = FakeProvider(answer)
+    with anyio.fail_after(5):
+        async with (
+            make(provider, max_concurrency=2) as engine,
+            anyio.create_task_group() as tasks,
+        ):
+
+            async def run(*texts: str) -> None:
+                try:
+                    await engine.answer_all(ask(engine, *texts), text)
+                except fatal as exc:
+                    errors.append(exc)
+
+            for texts in (("a", "fatal", "b"), ("a",), ("c",), ("fatal",)):
+                tasks.start_soon(run, *texts)
+                await settle()
+            told.set()
+    assert [str(error) for error in errors] == ["no more"] * 4
+    assert len(provider.asked) == 2
+
+
+async def test_after_a_fatal_error_answers_in_flight_are_kept() -> None:
+    """What was sent before and is answered within the grace is not paid for twice."""
+    gate, cache = Gate(), MemoryCache()
+
+    async def answer(request: Request) -> Completion:
+        if request.messages[0].content != "fatal":
+            return await gate(request)
+        await gate.full.wait()
+        gate.open.set()
+        raise QuotaError("spent")
+
+    with pytest.raises(QuotaError):
+        await asked(FakeProvider(answer), "a", "fatal", cache=cache)
+    assert [entry.completion.text for entry in cache.entries.values()] == ["a"]
+
+
+async def test_a_bug_in_the_provider_is_raised_as_itself() -> None:
+    provider = FakeProvider(down_between(1, 10**9, KeyError("bug")))
+    with pytest.raises(KeyError, match="bug"), anyio.fail_after(1):
+        await asked(provider, *"abc")
+
+
+async def test_a_cache_that_cannot_be_written_stops_the_run() -> None:
+    """No more answers are bought that could not be kept."""
+
+    class FullCache(MemoryCache):
+        def put_many(self, entries: Mapping[str, Entry]) -> None:
+            raise StoppedEarly("disk full")
+
+    provider = FakeProvider()
+    with pytest.raises(StoppedEarly, match="disk full"):
+        await asked(provider, *numbers(20), cache=FullCache(), max_concurrency=2)
+    assert len(provider.asked) <= 4

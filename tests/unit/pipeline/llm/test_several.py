@@ -28,7 +28,6 @@ def config(*urls: str, **settings: Any) -> LLMConfig:
 
 @pytest.mark.parametrize("urls", list(itertools.permutations([A, B, C])))
 def test_the_namespace_is_the_set_of_them(urls: tuple[str, ...]) -> None:
-    """Neither order nor repetition nor spelling makes another question of it."""
     for given in (urls, (*urls, urls[0]), [f"{url}/" for url in urls]):
         provider = load_provider(config(*given))
         assert isinstance(provider, SeveralServers)
@@ -40,14 +39,12 @@ def test_the_namespace_is_the_set_of_them(urls: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("given", [A, (A,), [A, A], (A, f"{A}/")])
 def test_one_server_is_what_it_always_was(given: Any) -> None:
-    """In whatever way it is given, however often."""
     provider = load_provider(LLMConfig(model="openai:m", base_url=given))
     assert isinstance(provider, OpenAIProvider)
     assert provider.namespace == provider.base_url == A
 
 
 def test_one_address_is_kept_as_text_and_several_as_a_tuple() -> None:
-    """Scripts and run.toml find the text that they know."""
     assert [LLMConfig(base_url=given).base_url for given in (None, (), "", A, [A], [A, B, A])] == [
         *(None, None, None, A, A),
         (A, B),
@@ -60,7 +57,6 @@ def test_one_address_is_kept_as_text_and_several_as_a_tuple() -> None:
 def test_a_list_in_one_text_is_refused_and_not_quoted(
     separator: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would be a path of the first server; an address may hold a secret."""
     together = separator.join(["http://user:secret@a/v1", B])
     with pytest.raises(ConfigError, match="a --base-url each") as refused:
         LLMConfig(base_url=together)
@@ -71,19 +67,16 @@ def test_a_list_in_one_text_is_refused_and_not_quoted(
 
 
 def test_an_empty_address_among_others_is_refused() -> None:
-    """An unset variable in a script must not send the key to OpenAI."""
     with pytest.raises(ConfigError, match="empty"):
         config(A, "")
 
 
 def test_a_batch_is_one_servers() -> None:
-    """And says so."""
     with pytest.raises(ConfigError, match="give --base-url once"):
         load_provider(config(A, B, model="openai-batch:m"))
 
 
 def test_a_key_goes_to_none_of_them_where_one_is_not_safe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plain http to another machine is refused for each."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
     with pytest.raises(ConfigError, match="http://gpu/v1: OPENAI_API_KEY would be sent"):
         load_provider(config(A, "http://gpu/v1"))
@@ -91,7 +84,6 @@ def test_a_key_goes_to_none_of_them_where_one_is_not_safe(monkeypatch: pytest.Mo
 
 
 def test_the_option_may_be_given_more_than_once() -> None:
-    """And not at all."""
     found = [LLMConfig(model="openai:m", base_url=given).base_url for given in ((), (A,), (A, B))]
     assert found == [None, A, (A, B)]
 
@@ -100,8 +92,6 @@ def test_the_option_may_be_given_more_than_once() -> None:
 
 
 def test_shares_are_told_once_there_are_any() -> None:
-    """Names are short where hosts differ, and whole where only paths do."""
-
     def server(address: str, answered: int, down_s: float = 0.0) -> dict[str, Any]:
         return {"address": address, "answered": answered, "down_s": down_s}
 

@@ -19,7 +19,6 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_kill_loses_no_reservation(path: Path) -> None:
-    """kill -9 right after `reserve` returned: it counts, in full."""
     code = (
         "import os, signal, sys; from pathlib import Path;"
         "from claimscore.pipeline.llm.budget.ledger import Ledger;"

@@ -30,7 +30,6 @@ from tests.support.limiter_simulation import SimulatedServer, World, simulate
 def test_a_limit_is_found(
     rpm: int, depth_s: float, latency_s: float, concurrency: int, seconds: float, seed: int
 ):
-    """At least 90 % of the rate within 60 s and from then on, 429s at most 2 % of the run."""
     server = SimulatedServer(
         rpm=rpm, depth_s=depth_s, latency_s=latency_s, retry_after="none", seed=seed
     )
@@ -42,7 +41,6 @@ def test_a_limit_is_found(
 
 @pytest.mark.parametrize(("latency_s", "concurrency"), [(0.05, 128), (2, 4000)])
 def test_a_high_limit_is_found(latency_s: float, concurrency: int):
-    """60,000 a minute, at 2 s latency with 2,000 in flight."""
     server = SimulatedServer(rpm=60_000, latency_s=latency_s, retry_after="none")
     client = simulate(server, until=40, concurrency=concurrency)
     assert server.rate(30, 40) >= 900
@@ -51,7 +49,6 @@ def test_a_high_limit_is_found(latency_s: float, concurrency: int):
 
 @pytest.mark.parametrize("retry_after", ["none", "exact", "seconds"])
 def test_hints_are_not_needed_and_do_no_harm(retry_after):
-    """A limit is found with exact, rounded and no `retry-after`."""
     server = SimulatedServer(rpm=3000, retry_after=retry_after)
     client = simulate(server, until=75)
     assert server.rate(0, 75) >= 0.93 * 50
@@ -61,7 +58,6 @@ def test_hints_are_not_needed_and_do_no_harm(retry_after):
 @pytest.mark.parametrize("latency_s", [0.05, 2])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_limit_of_tokens_is_found(latency_s: float, seed: int):
-    """The rate of requests adapts to what tokens let through."""
     server = SimulatedServer(tpm=300_000, latency_s=latency_s, seed=seed)
     client = simulate(server, until=300, tokens=lambda r: r.randint(100, 400), seed=seed)
     assert server.rate(60, 300) >= 0.9 * 20
@@ -76,7 +72,6 @@ def test_a_limit_of_tokens_is_found(latency_s: float, seed: int):
 def test_a_limit_that_changes_is_found_again(
     rpm: int, settles_s: float, refused_share: float, factor: float, latency_s: float
 ):
-    """It halves or doubles after two minutes: 90 % of it, and few 429s, the change included."""
     server = SimulatedServer(rpm=rpm, latency_s=latency_s)
 
     def change(world: World, server: SimulatedServer) -> None:
@@ -95,7 +90,6 @@ def test_a_limit_that_changes_is_found_again(
 
 
 def test_refusals_that_come_as_late_as_answers_are_waited_for():
-    """After 0.3 s: the rate grows no faster than refusals are heard of."""
     server = SimulatedServer(rpm=3000, latency_s=0.3, refusal_s=0.3, retry_after="none", seed=1)
     client = simulate(server, until=120, concurrency=256)
     assert server.rate(50, 60) >= 0.9 * 50
@@ -106,7 +100,6 @@ def test_refusals_that_come_as_late_as_answers_are_waited_for():
 
 
 def test_an_unlimited_server_is_at_full_speed_at_once():
-    """128 are in flight within 0.3 s at 50 ms."""
     server = SimulatedServer(latency_s=0.05)
     client = simulate(server, until=2)
     assert sum(0.30 <= t < 0.35 for t, _ in client.sent) >= 0.8 * 128
@@ -115,7 +108,6 @@ def test_an_unlimited_server_is_at_full_speed_at_once():
 @pytest.mark.parametrize("concurrency", [32, 128])
 @pytest.mark.parametrize("retry_after_s", [None, 0.02, 1.0])
 def test_isolated_refusals_hardly_slow_a_run(concurrency: int, retry_after_s: float | None):
-    """5 % at random: at most 1.15 times the clean run, where workers do not run out."""
     n = 100 * concurrency
 
     def wall_s(isolated: float, seed: int) -> float:
@@ -132,7 +124,6 @@ def test_isolated_refusals_hardly_slow_a_run(concurrency: int, retry_after_s: fl
 
 @pytest.mark.parametrize("seed", range(4))
 def test_isolated_refusals_never_add_up(seed: int):
-    """100,000 requests with 5 % refused at random run at 85 % of full speed at least."""
     server = SimulatedServer(isolated=0.05, seed=seed)
     simulate(server, until=50, n_workers=1000)
     assert server.rate(0, 50) >= 0.85 * 128 / 0.055

@@ -12,28 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from claimscore.pipeline.llm.ratelimit.shared import (
-    BUSY_S,
-    SharedLimits,
-    shared_scope,
-)
-from tests.unit.pipeline.llm.ratelimit.test_shared import Machine
-
-URL, KEY = "https://llm.example/v1", "sk-very-secret-key"
-
-BASE = shared_scope(URL, KEY)
+from claimscore.pipeline.llm.ratelimit.shared import BUSY_S
+from tests.unit.pipeline.llm.ratelimit.test_shared import BASE, Machine, lease
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    made = Machine(tmp_path)
-    yield made
-    made.close()
-
-
-def lease(limits: SharedLimits, units: float = 1) -> float:
-    """Seconds to wait at one unit a second, nothing caught up."""
-    return limits.lease("requests", units, 1, 0.0)
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
 
 
 CHILD = """
@@ -43,7 +28,9 @@ from claimscore.pipeline.llm.ratelimit import shared
 from claimscore.pipeline.llm.ratelimit.bucket import BURST_S, TokenBucket
 
 shared.BUSY_S = 20  # a busy machine must not look like a locked file
-limits = shared.SharedLimits(Path(sys.argv[1]), sys.argv[2], clock=lambda: 1_800_000_000.0)
+limits = shared.SharedLimits(Path(sys.argv[1]), sys.argv[2], clock=lambda: 1_800_000_000.0,
+                             on_warning=lambda text: warnings.append(text))
+warnings = []
 lease = lambda: limits.lease("requests", 1, 1, 0.0)
 say = lambda *values: print(*values, flush=True)
 """
@@ -67,10 +54,9 @@ def line(process: subprocess.Popen[str]) -> str:
 
 
 def test_two_processes_at_once_give_nothing_away_twice(machine: Machine):
-    """Each as fast as it can: every second of the account is given to exactly one of them."""
     code = (
         "lease(); limits.give_back('requests', 1); say('ready'); sys.stdin.readline()\n"
-        "say(*[lease() for _ in range(1000)]); say(limits.warning)\n"
+        "say(*[lease() for _ in range(1000)]); say(warnings)\n"
     )
     with child(machine, code) as one, child(machine, code) as other:
         assert {line(one), line(other)} == {"ready"}
@@ -79,24 +65,12 @@ def test_two_processes_at_once_give_nothing_away_twice(machine: Machine):
             process.stdin.write("\n")
             process.stdin.flush()
         waits = [float(word) for process in (one, other) for word in line(process).split()]
-        assert {line(one), line(other)} == {"None"}
+        assert {line(one), line(other)} == {"[]"}
     assert sorted(waits) == list(range(2000))
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        pytest.param("lease(); say('go')\nwhile True: lease()", id="at any moment"),
-        pytest.param(
-            "lease(); say('go')\nwrite = limits._write\n"
-            "limits._write = lambda *a: (write(*a), os.kill(os.getpid(), signal.SIGKILL))\nlease()",
-            id="before its commit",
-        ),
-    ],
-)
-def test_a_killed_process_locks_nothing(machine: Machine, code: str):
-    """The other goes on at the full rate; what is lost is what the dead one had taken."""
-    with child(machine, code) as victim:
+def test_a_killed_process_locks_nothing(machine: Machine):
+    with child(machine, "lease(); say('go')\nwhile True: lease()") as victim:
         assert line(victim) == "go"
         victim.send_signal(signal.SIGKILL)
         victim.wait()
@@ -105,4 +79,4 @@ def test_a_killed_process_locks_nothing(machine: Machine, code: str):
     first = lease(survivor)
     assert [lease(survivor) for _ in range(5)] == [first + n for n in range(1, 6)]
     assert time.perf_counter() - begun < 5 * BUSY_S  # six waits would be more
-    assert (first % 1, survivor.warning) == (0, None)
+    assert (first % 1, machine.warnings) == (0, [])

@@ -41,7 +41,6 @@ class Store:
 
 
 async def test_the_store_says_so_before_a_request_is_sent(tmp_path: Path) -> None:
-    """At every moment a machine that has the store alone counts at least what was sent."""
     store = Store(tmp_path / "spend.jsonl", step_requests=4)
     budget = Budget(price=PRICE, max_requests=10, ledger=store.ledger)
     assert budget.try_reserve(request()) is None
@@ -58,7 +57,6 @@ async def test_the_store_says_so_before_a_request_is_sent(tmp_path: Path) -> Non
 
 
 async def test_a_block_in_dollars(tmp_path: Path) -> None:
-    """What is set aside for requests in flight is within the block."""
     step = 2 * MOST * TOKEN
     store = Store(tmp_path / "spend.jsonl", step_requests=0, step_pico=step)
     budget = Budget(price=PRICE, max_cost=9.5 * MOST_USD, ledger=store.ledger)
@@ -73,7 +71,6 @@ async def test_a_block_in_dollars(tmp_path: Path) -> None:
 
 
 async def test_all_that_wait_go_on_with_one_write(tmp_path: Path) -> None:
-    """One asks the store; the others are served in their order."""
     store = Store(tmp_path / "spend.jsonl", step_requests=50)
     budget = Budget(price=PRICE, max_requests=100, ledger=store.ledger)
     with anyio.fail_after(5):
@@ -86,7 +83,6 @@ async def test_all_that_wait_go_on_with_one_write(tmp_path: Path) -> None:
 
 
 async def test_one_that_is_cancelled_while_the_store_is_asked(tmp_path: Path) -> None:
-    """It has taken nothing, and the next one gets its turn."""
     store = Store(tmp_path / "spend.jsonl", step_requests=5)
     budget = Budget(price=PRICE, max_requests=100, ledger=store.ledger)
     async with anyio.create_task_group() as group:
@@ -98,8 +94,6 @@ async def test_one_that_is_cancelled_while_the_store_is_asked(tmp_path: Path) ->
 
 
 async def test_a_store_that_is_away_stops_the_run(tmp_path: Path) -> None:
-    """Nothing is sent that the store does not know of; once it is back the run goes on."""
-
     def away() -> None:
         raise StoppedEarly("the store was not reached")
 
@@ -113,7 +107,6 @@ async def test_a_store_that_is_away_stops_the_run(tmp_path: Path) -> None:
 
 
 async def test_without_a_cap_the_store_is_not_asked(tmp_path: Path) -> None:
-    """There is nothing to pass."""
     store = Store(tmp_path / "spend.jsonl", step_requests=0)
     budget = Budget(price=PRICE, ledger=store.ledger)
     assert budget.try_reserve(request()) is not None
@@ -129,7 +122,6 @@ async def test_without_a_cap_the_store_is_not_asked(tmp_path: Path) -> None:
 def test_the_short_form_says_the_same(
     tmp_path_factory: pytest.TempPathFactory, reserved: list[int | None], settled: set[int]
 ) -> None:
-    """And a ledger goes on from it."""
     folder = tmp_path_factory.mktemp("ledger")
     ledger = Ledger(folder / "long.jsonl")
     for pico in reserved:
@@ -151,6 +143,5 @@ def test_the_short_form_says_the_same(
 
 @pytest.mark.parametrize("damaged", [b"{}\n", b"[]\n", b'{"settle":[3]}\n', b"\xff\n"])
 def test_damage_is_named(damaged: bytes) -> None:
-    """What was spent must not be guessed."""
     with pytest.raises(ConfigError, match="the store, line 1 or after: damaged; what the run has"):
         parse_spent(damaged, "the store")

@@ -52,14 +52,12 @@ class TestCounting:
     """Totals of this invocation and of earlier ones."""
 
     def test_answers_cost_what_their_usage_says(self) -> None:
-        """Cached prompt tokens at their own price."""
         spending = Budget(price=PRICE)
         spending.settle(taken(spending.try_reserve(request())), Usage(100, 20))
         spending.settle(taken(spending.try_reserve(request())), Usage(100, 20, 60))
         assert spending.totals == SpendTotals(2, 200, 40, pytest.approx(0.12 + 0.09))
 
     def test_an_unknown_price_is_not_zero(self) -> None:
-        """Tokens are counted, dollars are not known."""
         spending = Budget(price=None)
         spending.settle(taken(spending.try_reserve(request())), Usage(100, 20))
         assert spending.totals == SpendTotals(1, 100, 20, None)
@@ -73,14 +71,12 @@ class TestCounting:
         ],
     )
     def test_missing_usage_costs_the_most_it_can(self, usage: Usage, billed: int) -> None:
-        """Token counts stay as reported; only the cost is made up, upwards."""
         spending = Budget(price=PRICE)
         spending.settle(taken(spending.try_reserve(request())), usage)
         assert spending.totals.usd == billed / 1000
         assert spending.totals.prompt_tokens == (usage.prompt_tokens or 0)
 
     def test_another_model_has_its_own_price(self) -> None:
-        """What it costs, what is set aside for it, and what it may be billed."""
         dear = Price(10_000.0, 10_000.0, 10_000.0, "test")
         spending = Budget(price=PRICE, others={"large": dear}, max_cost=100.0)
         other = dataclasses.replace(request(), model="large")
@@ -93,20 +89,17 @@ class TestCounting:
         assert spending.totals.possibly_billed_usd == pytest.approx(10 * MOST_USD)
 
     def test_a_released_request_costs_nothing_and_counts(self) -> None:
-        """A 429 is a request all the same; one that was never sent is none."""
         spending = Budget(price=PRICE)
         spending.release(taken(spending.try_reserve(request())))
         spending.release(taken(spending.try_reserve(request())), sent=False)
         assert spending.totals == SpendTotals(1, 0, 0, 0.0)
 
     def test_a_kept_request_may_be_billed(self) -> None:
-        """In full, beside what answers cost."""
         spending = Budget(price=PRICE)
         spending.keep(taken(spending.try_reserve(request())))
         assert spending.totals == SpendTotals(1, 0, 0, 0.0, possibly_billed_usd=MOST_USD)
 
     def test_earlier_invocations_are_known(self, tmp_path: Path) -> None:
-        """Every kind of end, flushed or not, and totals that can be added."""
         path = tmp_path / "ledger"
         for _ in range(2):
             ledger = Ledger(path)
@@ -124,7 +117,6 @@ class TestCounting:
         assert (half + SpendTotals()).usd is None, "a part that is not known"
 
     def test_what_had_no_price_gets_the_one_that_is_known_now(self, tmp_path: Path) -> None:
-        """A cap added later counts what was spent before: answered, kept and lost."""
         path = tmp_path / "ledger"
         ledger = Ledger(path)
         spending = Budget(price=None, max_requests=100, ledger=ledger)
@@ -137,7 +129,6 @@ class TestCounting:
         assert spent_so_far(path, PRICE).usd == pytest.approx((15 + 2 * MOST) / 1000)
 
     def test_without_a_cap_nothing_is_written_before_sending(self, tmp_path: Path) -> None:
-        """One line a group."""
         ledger = Ledger(tmp_path / "ledger")
         spending = Budget(price=PRICE, ledger=ledger)
         for _ in range(5):
@@ -151,7 +142,6 @@ class TestCounting:
     def test_what_could_not_be_written_is_written_later(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A full disk loses nothing of what was counted."""
         ledger = Ledger(tmp_path / "ledger")
         spending = Budget(price=PRICE, ledger=ledger)
         spending.settle(taken(spending.try_reserve(request())), Usage(1, 1))
@@ -178,12 +168,10 @@ class TestWorstCase:
         ids=["ascii", "two bytes", "three bytes", "four bytes", "half a surrogate", "long"],
     )
     def test_a_text_counts_as_its_bytes(self, text: str) -> None:
-        """No tokenizer makes more tokens than bytes."""
         n_bytes = len(text.encode("utf-8", "surrogatepass"))
         assert most(request(text)) - MOST == n_bytes
 
     def test_every_message_and_the_schema_count(self) -> None:
-        """Templates add some tokens for each turn; the schema is read by the model."""
         schema = OutputSchema("name", {"type": "object", "properties": {"ü": {}}})
         with_schema = most(request(output=schema))
         assert with_schema - MOST >= len('name{"type": "object", "properties": {"ü": {}}}'.encode())
@@ -191,7 +179,6 @@ class TestWorstCase:
         assert most(turns) > MOST
 
     def test_two_schemas_are_not_taken_for_each_other(self) -> None:
-        """Only the last one's length is remembered."""
         small, large = (OutputSchema("s", {"title": "x" * n}) for n in (1, 1000))
         spending = Budget(price=PRICE, max_cost=1e9)
         costs = [
@@ -206,12 +193,10 @@ class TestCaps:
     """What stops a run, and what it says."""
 
     def test_a_cost_cap_needs_a_price(self) -> None:
-        """Refused before anything is sent, with what to do."""
         with pytest.raises(ConfigError, match=r"--input-price.*--max-requests"):
             Budget(price=None, max_cost=1.0)
 
     async def test_the_cap_is_said_with_what_is_spent_and_needed(self) -> None:
-        """And that a higher one goes on."""
         spending = Budget(price=PRICE, max_cost=1.0)
         spending.settle(taken(spending.try_reserve(request())), Usage(272, 99))
         spending.keep(taken(spending.try_reserve(request())))
@@ -222,7 +207,6 @@ class TestCaps:
         assert "may cost up to $0.372; with a higher --max-cost" in said
 
     async def test_requests_are_capped_by_attempts(self) -> None:
-        """Whatever became of them."""
         spending = Budget(price=None, max_requests=3)
         spending.settle(taken(spending.try_reserve(request())), Usage(1, 1))
         spending.release(taken(spending.try_reserve(request())))
@@ -231,21 +215,18 @@ class TestCaps:
             await spending.reserve(request())
 
     async def test_a_cap_of_nothing_sends_nothing(self) -> None:
-        """Zero is a cap."""
         with pytest.raises(BudgetError):
             await Budget(price=None, max_requests=0).reserve(request())
         with pytest.raises(BudgetError):
             await Budget(price=PRICE, max_cost=0.0).reserve(request())
 
     async def test_what_costs_nothing_fits_into_no_budget(self) -> None:
-        """`builtin` works with `--max-cost 0`."""
         free = Budget(price=Price(0.0, 0.0, 0.0, "builtin"), max_cost=0.0)
         free.settle(await free.reserve(request()), Usage())
         free.keep(await free.reserve(request()))
         assert free.totals.usd == 0.0
 
     async def test_caps_hold_over_invocations(self, tmp_path: Path) -> None:
-        """Also where the last one was killed with requests in flight."""
         path = tmp_path / "ledger"
         ledger = Ledger(path)
         spending = Budget(price=PRICE, max_cost=2.5 * MOST_USD, max_requests=9, ledger=ledger)
@@ -266,7 +247,6 @@ class TestCaps:
         ledger.close()
 
     async def test_what_was_settled_earlier_counts(self, tmp_path: Path) -> None:
-        """An invocation that ended in good order leaves the next one only the rest."""
         for n_invocation in range(3):
             ledger = Ledger(tmp_path / "ledger")
             spending = Budget(price=PRICE, max_cost=2.5 * MOST_USD, ledger=ledger)
@@ -279,7 +259,6 @@ class TestCaps:
             ledger.close()
 
     async def test_an_overrun_counts_and_later_requests_are_taken_to_cost_as_much(self) -> None:
-        """A server that ignores max_tokens: only those in flight can pass the cap."""
         spending = Budget(price=PRICE, max_cost=10 * MOST_USD)
         first, second = (taken(spending.try_reserve(request())) for _ in range(2))
         spending.settle(first, Usage(MOST * 3, MOST))
@@ -293,7 +272,6 @@ class TestCaps:
             await spending.reserve(request())
 
     async def test_a_ledger_that_cannot_be_written_stops(self, tmp_path: Path) -> None:
-        """What is not written down is not sent, whether it waited or not."""
         ledger = Ledger(tmp_path / "ledger")
         spending = Budget(price=PRICE, max_cost=1.5 * MOST_USD, ledger=ledger)
         first = taken(spending.try_reserve(request()))
@@ -324,7 +302,6 @@ class TestWaiting:
     """Near the cap, requests wait for what those in flight leave over."""
 
     async def test_room_that_is_left_over_is_used(self) -> None:
-        """What was set aside and not used is free when the answer is there."""
         spending = Budget(price=PRICE, max_cost=1.5 * MOST_USD)
         first = await spending.reserve(request())
         got: list[Reservation] = []
@@ -340,7 +317,6 @@ class TestWaiting:
         assert len(got) == 1
 
     async def test_who_waits_hears_that_there_will_be_no_room(self) -> None:
-        """When nothing is in flight any more."""
         spending = Budget(price=PRICE, max_cost=1.5 * MOST_USD)
         first = await spending.reserve(request())
         async with anyio.create_task_group() as tasks:
@@ -355,7 +331,6 @@ class TestWaiting:
             spending.keep(first)
 
     async def test_a_used_up_count_waits_for_those_in_flight(self) -> None:
-        """So that their answers are home before the run stops."""
         spending = Budget(price=None, max_requests=1)
         first = await spending.reserve(request())
         errors: list[BudgetError] = []
@@ -373,7 +348,6 @@ class TestWaiting:
         assert len(errors) == 1
 
     async def test_nobody_is_overtaken(self) -> None:
-        """A small request behind a large one waits too."""
         large, small = request("x" * 2000), request()
         spending = Budget(price=PRICE, max_cost=most(large) / 1000)
         first = await spending.reserve(small)
@@ -394,7 +368,6 @@ class TestWaiting:
         assert order == ["large", "small"]
 
     async def test_cancel_while_waiting_takes_nothing(self) -> None:
-        """And lets the next one through."""
         large, small = request("x" * 2000), request()
         spending = Budget(price=PRICE, max_cost=most(large) / 1000)
         await spending.reserve(small)
@@ -414,7 +387,6 @@ class TestWaiting:
         assert spending.totals.requests == 2
 
     async def test_cancel_in_the_moment_of_the_grant_gives_it_back(self) -> None:
-        """A reservation that nobody got is no request and holds no room."""
         spending = Budget(price=PRICE, max_cost=1.5 * MOST_USD, max_requests=2)
         first = await spending.reserve(request())
         async with anyio.create_task_group() as tasks:
@@ -541,7 +513,6 @@ def test_no_interleaving_passes_a_cap(
 
 @given(_OPS.map(lambda ops: [op for op in ops if op[0] not in ("kill", "tear", "keep")]))
 def test_totals_add_up(ops: list[tuple[str, int]]) -> None:
-    """Where all is heard of and flushed, the ledger says to the token what was billed."""
     with tempfile.TemporaryDirectory() as folder:
         world = _World(Path(folder) / "ledger", 1e6, 10**6, priced=True)
         for name, number in ops:

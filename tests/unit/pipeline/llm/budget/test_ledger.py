@@ -28,14 +28,12 @@ def reopened(path: Path) -> Spent:
 
 
 def test_an_empty_ledger_says_nothing(path: Path) -> None:
-    """And one that is not there is made, for its owner alone."""
     assert reopened(path) == Spent()
     assert path.stat().st_mode & 0o777 == 0o600
     assert read_spent(path.with_name("none")) == Spent()
 
 
 def test_settlements_add_up_over_invocations(path: Path) -> None:
-    """Without a cap there are no reservations, only groups of what was spent."""
     for _ in range(3):
         ledger = Ledger(path)
         ledger.settle([], Spent(requests=2, prompt_tokens=10, completion_tokens=4, pico_usd=7))
@@ -45,7 +43,6 @@ def test_settlements_add_up_over_invocations(path: Path) -> None:
 
 
 def test_what_was_never_settled_counts_in_full(path: Path) -> None:
-    """It may have been billed; the tokens of it are not known and are not made up."""
     ledger = Ledger(path)
     first, second = ledger.reserve(100, 50, 1000), ledger.reserve(200, 50, 2000)
     ledger.settle([first], Spent(requests=1, prompt_tokens=90, completion_tokens=5, pico_usd=300))
@@ -55,7 +52,6 @@ def test_what_was_never_settled_counts_in_full(path: Path) -> None:
 
 
 def test_without_a_price_the_tokens_are_kept(path: Path) -> None:
-    """So that a later invocation that has one can count them."""
     ledger = Ledger(path)
     ledger.reserve(100, 50, None)
     ledger.close()
@@ -63,7 +59,6 @@ def test_without_a_price_the_tokens_are_kept(path: Path) -> None:
 
 
 def test_numbers_go_on_where_they_were(path: Path) -> None:
-    """A reservation of an earlier invocation is not settled by one of this."""
     for expected in (1, 2, 3):
         ledger = Ledger(path)
         assert ledger.reserve(1, 1, 1) == expected
@@ -72,7 +67,6 @@ def test_numbers_go_on_where_they_were(path: Path) -> None:
 
 @pytest.mark.parametrize("cut", range(1, 30, 7))
 def test_a_torn_last_line_is_taken_away(path: Path, cut: int) -> None:
-    """Its request was not sent: nothing is before its line is whole."""
     ledger = Ledger(path)
     ledger.reserve(10, 5, 100)
     ledger.reserve(10, 5, 100)
@@ -99,7 +93,6 @@ def test_a_torn_last_line_is_taken_away(path: Path, cut: int) -> None:
     ],
 )
 def test_a_damaged_line_is_an_error(path: Path, line: bytes) -> None:
-    """What it said is lost, and nothing that could be counted instead is certain to be enough."""
     whole = b'{"settle":[],"requests":1}\n'
     path.write_bytes(whole + line + b"\n" + whole)
     with pytest.raises(ConfigError, match=r"spending\.jsonl, line \d.*Move the file away"):
@@ -112,7 +105,6 @@ def test_a_damaged_line_is_an_error(path: Path, line: bytes) -> None:
 
 
 def test_two_writers_are_refused(path: Path) -> None:
-    """Each would count its own spending only."""
     ledger = Ledger(path)
     with pytest.raises(ConfigError, match="in use by another process"):
         Ledger(path)
@@ -124,7 +116,6 @@ def test_two_writers_are_refused(path: Path) -> None:
 def test_a_full_disk_stops_and_leaves_no_half_line(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is not written down is not sent; when there is room again, it goes on."""
     ledger = Ledger(path)
     ledger.reserve(1, 1, 1)
     write = os.write
@@ -138,8 +129,6 @@ def test_a_full_disk_stops_and_leaves_no_half_line(
 
 
 def test_a_refused_write_stops(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A quota or a read-only file system says so at the write."""
-
     def refuse(descriptor: int, data: bytes) -> int:
         raise OSError(errno.EROFS, "read-only")
 
@@ -152,13 +141,11 @@ def test_a_refused_write_stops(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_unusable_path_is_one_clear_error(tmp_path: Path) -> None:
-    """Not a traceback."""
     with pytest.raises(ConfigError, match=str(tmp_path)):
         Ledger(tmp_path)
 
 
 def test_threads_may_share_a_ledger(path: Path) -> None:
-    """Reservations come from the event loop, settlements from the thread that commits."""
     ledger = Ledger(path)
     numbers: list[int] = [ledger.reserve(1, 1, 1) for _ in range(300)]
 
@@ -177,7 +164,6 @@ def test_threads_may_share_a_ledger(path: Path) -> None:
 
 
 def test_lines_are_written_one_after_the_other(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The length of the file is known at every moment: a half line could be cut off."""
     ledger = Ledger(path)
     write, both_write, met = os.write, threading.Barrier(2, timeout=0.05), []
 
@@ -200,7 +186,6 @@ def test_lines_are_written_one_after_the_other(path: Path, monkeypatch: pytest.M
 def test_long_ledgers_are_read_some_lines_at_a_time(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same sums, and the damaged line's number, wherever the blocks begin."""
     monkeypatch.setattr("claimscore.pipeline.llm.budget.ledger._LINES_AT_A_TIME", 3)
     ledger = Ledger(path)
     for _ in range(10):

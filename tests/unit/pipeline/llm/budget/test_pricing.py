@@ -46,7 +46,6 @@ class TestWhose:
     """The order: the user's own, builtin, the table, nobody's."""
 
     def test_the_users_own_prices_hold_as_given(self) -> None:
-        """Also for a model that the table knows, and for batches."""
         for model in ("openai:gpt-5-mini", "openai-batch:gpt-5-mini", "openai:mine"):
             price = find_price(config(model, input_price=1.0, output_price=3.0))
             assert price is not None
@@ -54,7 +53,6 @@ class TestWhose:
             assert "--input-price" in price.source
 
     def test_other_models_of_the_same_provider_are_looked_up_too(self) -> None:
-        """And where one of them is not known, nobody can say what all cost."""
         url = "https://api.openai.com/v1"
         price, others = find_prices(config("openai:gpt-4o-mini"), url, ["gpt-4o"])
         assert price == find_price(config("openai:gpt-4o-mini"), url)
@@ -66,13 +64,11 @@ class TestWhose:
         assert others == {"other": price}
 
     def test_builtin_costs_nothing(self) -> None:
-        """Which is known, unlike what an unknown model costs."""
         price = find_price(config("builtin"))
         assert price is not None
         assert price.most(10**9, 10**9) == 0
 
     def test_the_table_knows_openai(self) -> None:
-        """Prompt, cached prompt and completion tokens each have their price."""
         price = find_price(config("openai:gpt-4o-mini"))
         assert price is not None
         assert usd(price, MTOK, 0) == 0.15
@@ -81,7 +77,6 @@ class TestWhose:
         assert "gpt-4o-mini" in price.source
 
     def test_a_batch_costs_half(self) -> None:
-        """By the table, or by half of it where it says nothing of batches."""
         for model in ("gpt-4o-mini", "gpt-4-turbo", "gpt-5"):
             online = find_price(config(f"openai:{model}"))
             batch = find_price(config(f"openai-batch:{model}"))
@@ -110,12 +105,10 @@ class TestWhose:
         ],
     )
     def test_a_name_has_no_price_at_another_address(self, url: str) -> None:
-        """Whoever serves `gpt-4o-mini` elsewhere does not get OpenAI's price: unknown."""
         assert find_price(config("openai:gpt-4o-mini"), url) is None
         assert find_price(config("openai:gpt-4o-mini", base_url=url)) is None
 
     def test_several_servers_have_a_price_where_it_is_the_same(self) -> None:
-        """Who answers is not known beforehand: two prices are none, one's own hold for all."""
         here, openai = "http://127.0.0.1:8000/v1", "https://api.openai.com/v1"
         two = config("openai:gpt-4o-mini", base_url=[openai, f"{openai}/"])
         assert find_price(two) == find_price(config("openai:gpt-4o-mini"))
@@ -135,7 +128,6 @@ class TestWhose:
         ],
     )
     def test_other_companies_have_their_own_prices(self, url: str, model: str) -> None:
-        """Found by the address."""
         assert find_price(config(f"openai:{model}"), url) is not None
 
     @pytest.mark.parametrize(
@@ -147,22 +139,17 @@ class TestWhose:
         ids=["open at the front", "open at the end"],
     )
     def test_open_patterns_of_the_table_are_closed(self, url: str, model: str) -> None:
-        """The same for names that such a company does have."""
         assert find_price(config(f"openai:{model}"), url) is None
 
     def test_the_address_of_the_environment_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """OPENAI_BASE_URL is where the request would go."""
         monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
         assert find_price(config("openai:gpt-4o-mini")) is None
 
     @pytest.mark.parametrize("model", ["no-such-model", "whisper-1", "text-embedding-3-small"])
     def test_what_has_no_price_for_tokens_is_unknown(self, model: str) -> None:
-        """Unknown is None, never zero."""
         assert find_price(config(f"openai:{model}")) is None
 
     def test_nothing_is_fetched(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The table is the one that came with the package."""
-
         def refuse(*args: object, **kwargs: object) -> None:
             raise AssertionError("a connection was made")
 
@@ -196,7 +183,6 @@ class TestTable:
     def test_a_long_prompt_costs_more_for_all_its_tokens(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A tier holds for the whole request, from its mark on."""
         tiered = TieredPrices(Decimal(1), [Tier(1000, Decimal(2))])
         found = price_of(monkeypatch, model("m", ModelPrice(input_mtok=tiered, output_mtok=tiered)))
         assert found is not None
@@ -208,7 +194,6 @@ class TestTable:
     def test_tiers_with_different_marks_are_kept_apart(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Each price changes where it says."""
         info = model(
             "m",
             ModelPrice(
@@ -222,7 +207,6 @@ class TestTable:
         assert costs == [10 + 1, 22 + 1, 40 + 1, 42 + 3, 60 + 3, 124 + 3]
 
     def test_the_dearest_hour_of_the_day_is_taken(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A run may last until it begins."""
         soon = (NOW + datetime.timedelta(hours=5)).time()
         later = (NOW + datetime.timedelta(hours=6)).time()
         hour = TimeOfDateConstraint(soon, later)
@@ -238,7 +222,6 @@ class TestTable:
     def test_what_it_costs_from_tomorrow_counts_where_it_is_more(
         self, monkeypatch: pytest.MonkeyPatch, tomorrow: str, expected: float
     ) -> None:
-        """A run may last over midnight."""
         start = StartDateConstraint((NOW + datetime.timedelta(days=1)).date())
         parts = [
             ConditionalPrice(prices=each("1")),
@@ -251,7 +234,6 @@ class TestTable:
     def test_a_batch_has_the_price_that_the_table_names(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Not every discount is a half."""
         variant = PriceVariant({"processing": "batch"}, each("0.8"))
         info = model("m", each("1"), [variant])
         found = price_of(monkeypatch, info, "openai-batch")
@@ -261,7 +243,6 @@ class TestTable:
     def test_half_price_does_not_halve_what_is_cached(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Discounts do not add up where nobody says that they do."""
         info = model(
             "m",
             ModelPrice(
@@ -275,7 +256,6 @@ class TestTable:
     def test_what_is_written_to_a_cache_unasked_is_paid_for(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """OpenAI's newer models do it from 1,024 tokens on; how much is not reported to us."""
         info = model(
             "gpt-9",
             ModelPrice(
@@ -288,7 +268,6 @@ class TestTable:
         assert found.cost(1024, 0) == 1280 * MTOK
 
     def test_a_fee_for_each_request_is_added(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Whatever its length."""
         info = model(
             "m",
             ModelPrice(input_mtok=Decimal(1), output_mtok=Decimal(1), requests_kcount=Decimal(12)),
@@ -306,19 +285,15 @@ class TestArithmetic:
         [(0.1, 100_000), (0.075, 75_000), (0.0375, 37_500), (2.5, 2_500_000), (1e-6, 1)],
     )
     def test_prices_become_whole_numbers(self, per_mtok: float, pico: int) -> None:
-        """What floating point adds to a price does not make it dearer."""
         assert Price(per_mtok, 0.0, 0.0, "test").cost(1, 0) == pico
 
     def test_a_finer_price_is_rounded_up(self) -> None:
-        """Never down."""
         assert Price(1.5e-7, 0.0, 0.0, "test").cost(1, 0) == 1
 
     def test_more_cached_than_prompt_is_not_believed(self) -> None:
-        """A server that counts wrongly gets nobody money back."""
         price = Price(1.0, 1.0, 0.5, "test")
         assert price.cost(10, 0, 99) == price.cost(10, 0, 10)
 
     def test_the_most_takes_the_dearest_of_all_tiers_in_reach(self) -> None:
-        """A shorter prompt may cost more than a longer one."""
         price = Price(5.0, 5.0, 9.0, "test", tiers=(Rates(1.0, 1.0, 1.0, 100),))
         assert price.most(200, 10) == 200 * 9 * MTOK + 10 * 5 * MTOK

@@ -26,12 +26,10 @@ def send_times(bucket: TokenBucket, n: int, units: float = 1, start: float = 0.0
 
 
 def test_the_first_goes_at_once_and_the_others_evenly():
-    """No burst at the start: one, then one every tenth of a second."""
     assert send_times(make_bucket(10), 5) == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4])
 
 
 def test_idle_time_is_caught_up_for_the_capacity_at_most():
-    """Whether the task slept late or the machine did for a day."""
     bucket = make_bucket(100)
     send_times(bucket, 1)
     times = send_times(bucket, 60, start=86_400.0)
@@ -39,7 +37,6 @@ def test_idle_time_is_caught_up_for_the_capacity_at_most():
 
 
 def test_a_clock_that_stands_still_or_goes_back_earns_nothing():
-    """And does not hold up what is due already."""
     bucket = make_bucket(10)
     send_times(bucket, 1, start=100.0)
     assert bucket.wait_s(100.0) == pytest.approx(0.1)
@@ -48,14 +45,12 @@ def test_a_clock_that_stands_still_or_goes_back_earns_nothing():
 
 
 def test_a_request_larger_than_the_capacity_is_paid_off_afterwards():
-    """1,000 units at 10 a second: the next goes 100 seconds later."""
     bucket = make_bucket(10)
     assert send_times(bucket, 1, units=1000) == [0.0]
     assert bucket.wait_s(0.0) == pytest.approx(100)
 
 
 def test_a_pause_is_not_caught_up():
-    """After a rest the rate goes on evenly, whatever was saved up before."""
     bucket = make_bucket(10)
     send_times(bucket, 1)
     assert bucket.wait_s(5.0) == 0
@@ -71,7 +66,6 @@ def test_a_pause_is_not_caught_up():
 def test_no_window_holds_more_than_its_rate_and_the_capacity(
     sends: list[tuple[int, float]], rate: float
 ):
-    """However requests come; up to the one that was let through with the last unit."""
     bucket, now, times, sums = make_bucket(rate), 0.0, [], [0.0]
     for units, idle_s in sends:
         times += send_times(bucket, 1, units, now + idle_s)

@@ -33,7 +33,6 @@ from tests.support.limiter_simulation import Client, SimulatedServer, World, sim
     ],
 )
 def test_headers_are_read_as_a_bucket(state: LimitState, told: HeaderLimit | None):
-    """Limit, what is left, and how much there can be; resets of over a minute are a day's."""
     found = read_header(state)
     assert (found is None) == (told is None)
     if found is not None and told is not None:
@@ -49,7 +48,6 @@ def heard(declared: DeclaredLimit, remaining: float, *, limit: float = 3000, **m
 
 
 def test_what_is_left_is_used_but_for_a_margin():
-    """2,000 left of a minute's 3,000: a quarter second of the rate stays there."""
     declared = DeclaredLimit(None)
     heard(declared, 2000)
     assert declared.wait_s(2000 - 12.5, 1.0) == 0.0
@@ -57,7 +55,6 @@ def test_what_is_left_is_used_but_for_a_margin():
 
 
 def test_what_was_sent_since_is_subtracted():
-    """It may have arrived after the header was made, or before."""
     declared = DeclaredLimit(None)
     heard(declared, 2000, sent_since=500.0)
     assert declared.wait_s(1500, 1.0) > 0
@@ -65,7 +62,6 @@ def test_what_was_sent_since_is_subtracted():
 
 
 def test_a_header_that_fits_changes_nothing():
-    """Between its earliest and its latest meaning our own account holds: no drift by noise."""
     declared = DeclaredLimit(None)
     heard(declared, 2000)
     declared.take(300)
@@ -75,7 +71,6 @@ def test_a_header_that_fits_changes_nothing():
 
 
 def test_what_others_used_is_obeyed():
-    """The server has less left than we thought."""
     declared = DeclaredLimit(None)
     heard(declared, 2000)
     heard(declared, 100)
@@ -86,7 +81,6 @@ def test_what_others_used_is_obeyed():
     ("option", "kept", "at_once"), [(600, 600, False), (6000, 3000, True)], ids=["lower", "higher"]
 )
 def test_the_lower_of_option_and_header_wins(option: float, kept: float, at_once: bool):
-    """An option that is lower is kept evenly, whatever credit there is."""
     declared = DeclaredLimit(option)
     heard(declared, 3000)
     assert declared.per_minute == kept
@@ -96,14 +90,12 @@ def test_the_lower_of_option_and_header_wins(option: float, kept: float, at_once
 
 
 def test_a_header_that_falls_below_the_option_wins_from_then_on():
-    """The server lowered its limit."""
     declared = DeclaredLimit(600)
     heard(declared, 100, limit=300)
     assert declared.per_minute == 300
 
 
 def test_credit_is_not_trusted_after_refusals():
-    """Only where more than a second of it was in use."""
     declared = DeclaredLimit(None)
     heard(declared, 2000)
     assert declared.distrust_credit()
@@ -114,7 +106,6 @@ def test_credit_is_not_trusted_after_refusals():
 
 
 def test_a_limit_of_an_earlier_run_is_kept_until_headers_come():
-    """Evenly: what is left is not known."""
     declared = DeclaredLimit(None)
     declared.assume(600)
     assert declared.per_minute == 600
@@ -125,7 +116,6 @@ def test_a_limit_of_an_earlier_run_is_kept_until_headers_come():
 
 
 def test_a_correction_costs_at_once_and_comes_back_slowly():
-    """At most half a second of the rate comes back, at a tenth of it: servers save up no more."""
     declared = DeclaredLimit(6000)
     rate = 6000 / 60.26
     declared.wait_s(1, 0.0)
@@ -148,7 +138,6 @@ def test_a_correction_costs_at_once_and_comes_back_slowly():
 )
 @settings(max_examples=25, deadline=None)
 def test_no_minute_exceeds_an_option(rpm: int, latency_s: float, concurrency: int, seed: int):
-    """Whatever the server says, refuses, or takes its time for."""
     server = SimulatedServer(
         rpm=rpm * 2,
         latency_s=latency_s,
@@ -165,7 +154,6 @@ def test_no_minute_exceeds_an_option(rpm: int, latency_s: float, concurrency: in
 @given(st.integers(1000, 100_000), st.integers(1, 400), st.integers(0, 10))
 @settings(max_examples=25, deadline=None)
 def test_no_minute_exceeds_an_option_for_tokens(tpm: int, largest: int, seed: int):
-    """Sizes up to a twentieth of the limit have their room; of larger ones, one may go over."""
     server = SimulatedServer(latency_s=1)
     client = simulate(
         server, 300, tpm=tpm, tokens=lambda r: r.randint(1, largest), concurrency=50, seed=seed
@@ -192,7 +180,6 @@ def test_no_minute_exceeds_an_option_for_tokens(tpm: int, largest: int, seed: in
 def test_a_limit_given_by_option_is_used_and_never_exceeded(
     rpm: int, n: int, depth_s: float, latency_s: float
 ):
-    """No 429, no minute over the limit, at least 98 % of it used, from the first request on."""
     server = SimulatedServer(rpm=rpm, depth_s=depth_s, latency_s=latency_s)
     client = simulate(server, n, rpm=rpm)
     assert client.n_refused == 0
@@ -201,7 +188,6 @@ def test_a_limit_given_by_option_is_used_and_never_exceeded(
 
 
 def test_tokens_given_by_option_are_used_and_never_exceeded():
-    """Requests of 100 to 400 tokens: no minute over the limit, at least 95 % of it used."""
     server = SimulatedServer(tpm=300_000, latency_s=2)
     client = simulate(server, 2400, tpm=300_000, tokens=lambda r: r.randint(100, 400))
     assert client.n_refused == 0
@@ -211,7 +197,6 @@ def test_tokens_given_by_option_are_used_and_never_exceeded():
 
 
 def test_a_wrong_option_is_found_out():
-    """6,000 a minute are given where the server takes 3,000: the rate settles at 3,000."""
     server = SimulatedServer(rpm=3000)
     client = simulate(server, rpm=6000, until=120)
     assert server.rate(20, 120) >= 0.95 * 50
@@ -225,7 +210,6 @@ def test_a_wrong_option_is_found_out():
 @pytest.mark.parametrize("latency_s", [0.05, 2])
 @pytest.mark.parametrize("rpm", [None, 3000, 6000], ids=["told", "and given", "given too high"])
 def test_a_full_minutes_credit_is_used_at_once(headers, latency_s: float, rpm: int | None):
-    """5,000 requests at 3,000 a minute: 2,000 of them at the rate, the others before that."""
     server = SimulatedServer(rpm=3000, depth_s=60, latency_s=latency_s, headers=headers)
     client = simulate(server, 5000, rpm=rpm)
     ideal_s = max((5000 - 3000) / 50, 5000 * latency_s / 128) + latency_s
@@ -236,7 +220,6 @@ def test_a_full_minutes_credit_is_used_at_once(headers, latency_s: float, rpm: i
 @pytest.mark.parametrize("headers", ["at admission", "at answer"])
 @pytest.mark.parametrize("latency_s", [0.05, 2])
 def test_a_shallow_bucket_is_not_overrun(headers, latency_s: float):
-    """A bucket of one second: at least 98 % of the rate, 429s at most 0.1 %."""
     server = SimulatedServer(rpm=3000, latency_s=latency_s, headers=headers)
     client = simulate(server, 5000)
     assert 5000 / 50 / (client.done[-1] - 1.1 * latency_s) >= 0.98
@@ -245,7 +228,6 @@ def test_a_shallow_bucket_is_not_overrun(headers, latency_s: float):
 
 @pytest.mark.parametrize("headers", ["at admission", "at answer"])
 def test_long_answers_change_nothing(headers):
-    """Answers take 10 to 30 s and come in any order; thousands are under way."""
     server = SimulatedServer(rpm=3000, depth_s=60, latency_s=20, jitter=0.5, headers=headers)
     client = simulate(server, 6000, rpm=3000, concurrency=4000)
     assert client.refused_share <= 0.001
@@ -253,7 +235,6 @@ def test_long_answers_change_nothing(headers):
 
 
 def test_an_option_lower_than_the_headers_wins():
-    """And then no minute holds more, whatever credit the server shows."""
     server = SimulatedServer(rpm=3000, depth_s=60, headers="at admission")
     client = simulate(server, 2000, rpm=600, concurrency=32)
     assert client.most_in_a_minute() <= 600
@@ -265,7 +246,6 @@ def test_an_option_lower_than_the_headers_wins():
 )
 @pytest.mark.parametrize("headers", ["at admission", "at answer"])
 def test_tokens_told_by_headers_are_used(headers, depth_s: float, concurrency: int):
-    """1,500 requests of about 250 tokens that are estimated within 15 %, answers after 2 s."""
     server = SimulatedServer(tpm=300_000, depth_s=depth_s, latency_s=2, headers=headers)
     client = simulate(
         server,
@@ -279,7 +259,6 @@ def test_tokens_told_by_headers_are_used(headers, depth_s: float, concurrency: i
 
 
 def test_estimates_that_get_better_are_used_by_those_who_wait():
-    """The first expectation is four times too high, until answers tell."""
     server = SimulatedServer(tpm=300_000, latency_s=2)
 
     def expect(client: Client, tokens: int) -> int:
@@ -293,7 +272,6 @@ def test_estimates_that_get_better_are_used_by_those_who_wait():
 
 
 def test_what_others_use_is_left_to_them():
-    """Another machine takes half of the limit for a while: it shows in `remaining`."""
     server = SimulatedServer(rpm=3000, headers="at admission")
 
     def others(world: World, server: SimulatedServer) -> None:
@@ -312,7 +290,6 @@ def test_what_others_use_is_left_to_them():
 
 
 def test_a_server_that_refuses_in_spite_of_its_headers_is_paced():
-    """It shows a minute's credit and takes only a second's: after that lesson, none is lost."""
     server = SimulatedServer(rpm=3000, depth_s=60, headers="at admission", slice_s=1)
     client = simulate(server, until=60)
     assert server.rate(5, 60) >= 0.95 * 50

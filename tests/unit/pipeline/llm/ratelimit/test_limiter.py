@@ -53,19 +53,16 @@ class Script:
 
 
 def test_without_limits_nothing_waits():
-    """Beyond the first few requests in flight."""
     script = Script(max_concurrency=4)
     assert script.take_at_once(10) == 10
 
 
 def test_where_the_server_limits_otherwise_nothing_waits_at_all():
-    """Batch jobs hold thousands of requests."""
     script = Script(slow_start=False)
     assert script.take_at_once() == 1000
 
 
 def test_one_refusal_delays_its_own_request_alone():
-    """However long it asks to wait."""
     script = Script()
     script.answer(script.take(20))
     script.refuse(script.take(1), retry_after_s=60)
@@ -74,7 +71,6 @@ def test_one_refusal_delays_its_own_request_alone():
 
 
 def test_refusals_in_a_row_pause_all_requests_until_the_latest_time_told():
-    """One event, one reason; a request that was under way may make the pause longer."""
     script = Script()
     script.answer(script.take(20))
     permits = script.take(12)
@@ -89,7 +85,6 @@ def test_refusals_in_a_row_pause_all_requests_until_the_latest_time_told():
 
 
 def test_without_a_time_told_pauses_grow():
-    """Half a second, one, two ... while all that is sent in between is refused."""
     script = Script()
     script.refuse(script.take(8))
     pauses = [script.paused_s]
@@ -105,7 +100,6 @@ def test_without_a_time_told_pauses_grow():
 
 
 def test_after_a_long_pause_few_go_first():
-    """Two, though a hundred wait."""
     script = Script(rpm=60_000)
     script.answer(script.take(20))
     script.refuse(script.take(9), retry_after_s=20)
@@ -114,7 +108,6 @@ def test_after_a_long_pause_few_go_first():
 
 
 def test_after_an_outage_few_go_first():
-    """The engine says when."""
     script = Script(rpm=60_000)
     script.answer(script.take(1))
     script.limiter.resume_gently()
@@ -123,8 +116,6 @@ def test_after_an_outage_few_go_first():
 
 
 def test_a_window_of_a_minute_is_waited_for():
-    """A server with fixed minutes asks to come back at their end: used in full, few refusals."""
-
     class Fixed(SimulatedServer):
         def _retry_after(self, seconds: float) -> float | None:
             return 60 - world.now % 60
@@ -140,7 +131,6 @@ def test_a_window_of_a_minute_is_waited_for():
 
 @pytest.mark.parametrize("counted", [False, True])
 def test_failures_give_tokens_back_unless_they_count(counted: bool):
-    """A request that was not sent, or not taken, costs no tokens."""
     script = Script(tpm=6000)
     (permit,) = script.take(1, tokens=1000)
     script.limiter.failed(permit, counted=counted)
@@ -163,7 +153,6 @@ def told(rpm: float, remaining: float, reset_s: float) -> RateLimits:
     ],
 )
 def test_people_see_what_is_kept_and_where_it_comes_from(settings, limits, rpm, source):
-    """The limit in force and its source."""
     script = Script(**settings)
     script.answer(script.take(1), limits)
     state = script.limiter.state()
@@ -171,7 +160,6 @@ def test_people_see_what_is_kept_and_where_it_comes_from(settings, limits, rpm, 
 
 
 def test_limits_are_news_once():
-    """Headers come with every answer."""
     script = Script()
     for _ in range(50):
         script.answer(script.take(1), told(3000, 2999, 0.02))
@@ -180,7 +168,6 @@ def test_limits_are_news_once():
 
 
 def test_a_limit_that_was_found_is_told_seldom():
-    """3,000 a minute, found by refusals: a few events in two minutes."""
     events: list[str] = []
     server = SimulatedServer(rpm=3000, retry_after="none")
     world = World()
@@ -196,7 +183,6 @@ def test_a_limit_that_was_found_is_told_seldom():
 
 
 def test_headers_end_the_slow_start():
-    """The first answer tells: what is declared need not be found."""
     script = Script(max_concurrency=1000)
     permits = script.take(8)
     assert script.limiter.wait_s(0) > 0
@@ -206,7 +192,6 @@ def test_headers_end_the_slow_start():
 
 
 def test_a_clock_that_jumps_makes_no_burst():
-    """The machine slept for an hour: a quarter second of the rate, no more."""
     script = Script(rpm=600)
     script.answer(script.take(1))
     script.now += 3600
@@ -214,7 +199,6 @@ def test_a_clock_that_jumps_makes_no_burst():
 
 
 def test_simulations_repeat_themselves():
-    """Same seeds, same times: what these tests find can be looked at."""
     runs = [
         simulate(SimulatedServer(rpm=300, isolated=0.1, seed=3), 300, seed=3).sent for _ in range(2)
     ]

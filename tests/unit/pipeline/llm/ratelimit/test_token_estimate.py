@@ -21,12 +21,10 @@ def answer(prompt: int | None, output: int | None, text: str = "") -> Completion
 
 
 def test_before_any_answer_four_characters_are_a_token():
-    """And answers an eighth of what they may be."""
     assert TokenEstimate().expect(request(400)) == 100 + 100
 
 
 def test_what_servers_report_is_learnt_within_a_few_answers():
-    """2 characters a token, answers of 30: after five, within a fifth."""
     estimate = TokenEstimate()
     for _ in range(5):
         assert estimate.learn(request(1000), answer(500, 30)) == 530
@@ -34,7 +32,6 @@ def test_what_servers_report_is_learnt_within_a_few_answers():
 
 
 def test_kinds_of_answers_are_told_apart():
-    """By their output schema; the prompts of a new kind are expected to be like others'."""
     estimate = TokenEstimate()
     for _ in range(300):
         estimate.learn(request(400, schema="short"), answer(200, 10))
@@ -45,7 +42,6 @@ def test_kinds_of_answers_are_told_apart():
 
 
 def test_no_answer_is_expected_to_be_longer_than_it_may_be():
-    """Whatever was seen with larger bounds."""
     estimate = TokenEstimate()
     for _ in range(100):
         estimate.learn(request(0), answer(0, 700))
@@ -53,7 +49,6 @@ def test_no_answer_is_expected_to_be_longer_than_it_may_be():
 
 
 def test_unreported_usage_is_estimated_from_the_text():
-    """Servers that report nothing, or half of it, are paced all the same."""
     estimate = TokenEstimate()
     assert estimate.learn(request(40), answer(None, None, "y" * 8)) == 12
     assert estimate.learn(request(40), answer(7, None, "y" * 8)) == 9
@@ -69,7 +64,6 @@ def test_unreported_usage_is_estimated_from_the_text():
 def test_the_mean_error_becomes_small(
     characters_per_token: float, mean: int, shapes: list[tuple[int, float]]
 ):
-    """Once thirty of a kind were seen, the next thirty take what was expected within 15 %."""
     estimate, expected, used = TokenEstimate(), 0, 0
     for i, (characters, spread) in enumerate(shapes):
         asked = request(characters)
