@@ -1,9 +1,10 @@
-"""Served models of the tests, and waits that no test waits for."""
+"""Served models of the tests, what they answer, and waits that no test waits for."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from tenacity import wait_random_exponential
 
@@ -11,7 +12,7 @@ from claimscore import retry
 from claimscore.config import EncoderConfig
 from claimscore.pipeline.encoders import load_model
 from claimscore.pipeline.encoders.served import servers
-from tests.support.tei_server import Tei
+from tests.support.tei_server import Tei, probabilities, vector
 
 PAIRS = [(f"The room {i % 9} was clean.", f"Nobody {i} was there.") for i in range(30)]
 TEXTS = [f"The room {i} was clean." for i in range(30)]
@@ -23,6 +24,12 @@ def classifier(server: Tei, **options: Any) -> Any:
 
 def embedder(server: Tei, **options: Any) -> Any:
     return load_model("embedder", EncoderConfig(embedder=f"tei:{server.address}", **options))
+
+
+def assert_right(found: Any, items: Any) -> None:
+    """The numbers of these pairs or texts, in their order."""
+    of_item = [vector(i.strip()) if isinstance(i, str) else probabilities(*i) for i in items]
+    np.testing.assert_allclose(found, np.array(of_item, dtype=np.float32), rtol=1e-6)
 
 
 def make_hasty(patch: pytest.MonkeyPatch) -> None:

@@ -7,14 +7,15 @@ a real model takes is taken: config, tokenizer files, safetensors weights.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-FAMILIES = (
-    *("bert", "electra", "roberta", "xlm-roberta", "albert"),
-    *("distilbert", "deberta", "deberta-v2", "mpnet", "modernbert", "bart"),
-)
+import numpy as np
+
+#: The fixture `tiny` of the pipeline's tests: a model's folder by family and kind, made once.
+Folders = Callable[..., Path]
+
 LABELS = ("contradiction", "neutral", "entailment")
 
 TEXTS = (
@@ -25,66 +26,137 @@ TEXTS = (
     "a very expensive city hotel",
     "Nothing was as promised; never again.",
 )
+#: More tokens than a tiny model reads.
+LONG = "the hotel was not clean and the staff was rude! " * 9
 _WORDS = sorted({word for text in TEXTS for word in text.lower().replace("'", " ' ").split()})
 _PIECES = [*"abcdefghijklmnopqrstuvwxyz0123456789.,!?:;'-", "##s", "##ing", "##ed"]
-_SIZES = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
+
+
+class _Family(NamedTuple):
+    """A tokenizer's class, kind and special tokens; what a config's sizes are called here.
+
+    ``more_positions`` are those that a config counts beyond the tokens that it reads.
+    """
+
+    tokenizer: str
+    kind: str
+    specials: str
+    sizes: dict[str, Any]
+    more_positions: int = 0
+    layers: tuple[str, ...] = ("num_hidden_layers",)
+    positions: str = "max_position_embeddings"
+
+
+_USUAL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
+_SMALL = {**_USUAL, "embedding_size": 16}
+_BERT = "[PAD] [UNK] [CLS] [SEP] [MASK]"
+_ROBERTA = _USUAL | {
+    **{"type_vocab_size": 1, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+}
+_DEBERTA = _USUAL | {
+    **{"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "max_relative_positions": -1},
+    **{"position_biased_input": False, "type_vocab_size": 0, "pad_token_id": 0},
+}
+_DEBERTA_2 = {"position_buckets": 16, "share_att_key": True, "norm_rel_ebd": "layer_norm"}
+_ALBERT = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+_DISTILBERT = {"dim": 32, "n_heads": 4, "hidden_dim": 64}
+_MPNET = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+_MODERNBERT = {
+    **{"pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2},
+    **{"eos_token_id": 3, "local_attention": 8, "global_attn_every_n_layers": 2},
+}
+_BART = {
+    **{"d_model": 32, "encoder_attention_heads": 4, "decoder_attention_heads": 4},
+    **{"encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "bos_token_id": 0, "pad_token_id": 1},
+    **{"eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": 2},
+}
+_GPT2 = {"n_embd": 32, "n_head": 4, "bos_token_id": 0, "eos_token_id": 0}
+_T5 = {
+    **{"d_model": 32, "d_kv": 8, "d_ff": 64, "num_heads": 4, "pad_token_id": 0},
+    **{"eos_token_id": 1, "decoder_start_token_id": 0, "initializer_factor": 1.0},
+}
+_FAMILIES = {
+    "bert": _Family("Bert", "pieces", _BERT, _USUAL),
+    "electra": _Family("Electra", "pieces", _BERT, _SMALL),
+    "roberta": _Family("Roberta", "bytes", "<s> <pad> </s> <unk> <mask>", _ROBERTA, 2),
+    "xlm-roberta": _Family("XLMRoberta", "unigram", "<s> <pad> </s> <unk>", _ROBERTA, 2),
+    "albert": _Family("Albert", "unigram", "<pad> <unk> [CLS] [SEP] [MASK]", _SMALL | _ALBERT),
+    "distilbert": _Family("DistilBert", "pieces", _BERT, _DISTILBERT, layers=("n_layers",)),
+    "deberta": _Family("Deberta", "bytes", "[PAD] [CLS] [SEP] [UNK] [MASK]", _DEBERTA),
+    "deberta-v2": _Family("DebertaV2", "unigram", _BERT, _DEBERTA | _DEBERTA_2),
+    "mpnet": _Family("MPNet", "pieces", "<s> <pad> </s> [UNK] <mask>", _USUAL | _MPNET, 2),
+    "modernbert": _Family("Bert", "pieces", _BERT, _USUAL | _MODERNBERT),
+    "bart": _Family(
+        *("Bart", "bytes", "<s> <pad> </s> <unk> <mask>", _BART),
+        layers=("encoder_layers", "decoder_layers"),
+    ),
+    "gpt2": _Family(
+        "GPT2", "bytes", "<|endoftext|>", _GPT2, layers=("n_layer",), positions="n_positions"
+    ),
+    "t5": _Family("T5", "unigram", "<pad> </s> <unk>", _T5, layers=("num_layers",)),
+}
+#: The families that have a classifier.
+FAMILIES = tuple(family for family in _FAMILIES if family not in ("gpt2", "t5"))
 
 
 def save_tiny_nli(
+    folder: Path, family: str = "bert", *, labels: Sequence[str] = LABELS, **options: Any
+) -> Path:
+    """Write a sequence-classification model whose columns are named by ``labels``; return it."""
+    named = {"id2label": dict(enumerate(labels)), "label2id": {x: i for i, x in enumerate(labels)}}
+    return _save(folder, "AutoModelForSequenceClassification", family, named, **options)
+
+
+def save_tiny_encoder(folder: Path, family: str = "bert", **options: Any) -> Path:
+    """Write a plain encoder; return its folder. Options are those of `_save`."""
+    return _save(folder, "AutoModel", family, {}, **options)
+
+
+def save_tiny_causal(folder: Path, family: str = "gpt2", **options: Any) -> Path:
+    """Write a causal language model; return its folder."""
+    return _save(folder, "AutoModelForCausalLM", family, {}, **options)
+
+
+def save_tiny_seq2seq(folder: Path, family: str = "bart", **options: Any) -> Path:
+    """Write a sequence-to-sequence language model; return its folder."""
+    return _save(folder, "AutoModelForSeq2SeqLM", family, {}, **options)
+
+
+def stock_states(folder: Path, text: str) -> tuple[Any, Any]:
+    """The stock model's states of a text alone ``[layers, tokens, d]``, and its own tokens."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    model = AutoModel.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    row = tokenizer(text, truncation=True, max_length=64, return_special_tokens_mask=True)
+    with torch.no_grad():
+        states = model(torch.tensor([row["input_ids"]]), output_hidden_states=True).hidden_states
+    return torch.cat(states).numpy(), np.array(row["special_tokens_mask"]) == 0
+
+
+def _save(
     folder: Path,
-    family: str = "bert",
+    auto_class: str,
+    family: str,
+    settings: dict[str, Any],
     *,
-    labels: Sequence[str] = LABELS,
     seed: int = 0,
     layers: int = 2,
     max_tokens: int = 64,
 ) -> Path:
-    """Write a sequence-classification model whose columns are named by ``labels``; return it."""
-    from transformers import AutoModelForSequenceClassification
-
-    tokenizer, config = _tokenizer(family, max_tokens), _config(family, layers, max_tokens)
-    config.id2label = dict(enumerate(labels))
-    config.label2id = {label: i for i, label in enumerate(labels)}
-    return _save(folder, AutoModelForSequenceClassification, config, tokenizer, seed)
-
-
-def save_tiny_encoder(
-    folder: Path, family: str = "bert", *, seed: int = 0, layers: int = 2, max_tokens: int = 64
-) -> Path:
-    """Write a plain encoder; return its folder."""
-    from transformers import AutoModel
-
-    tokenizer, config = _tokenizer(family, max_tokens), _config(family, layers, max_tokens)
-    return _save(folder, AutoModel, config, tokenizer, seed)
-
-
-def save_tiny_causal(
-    folder: Path, family: str = "gpt2", *, seed: int = 0, layers: int = 2, max_tokens: int = 64
-) -> Path:
-    """Write a causal language model; return its folder."""
-    from transformers import AutoModelForCausalLM
-
-    tokenizer, config = _tokenizer(family, max_tokens), _config(family, layers, max_tokens)
-    return _save(folder, AutoModelForCausalLM, config, tokenizer, seed)
-
-
-def save_tiny_seq2seq(
-    folder: Path, family: str = "bart", *, seed: int = 0, layers: int = 2, max_tokens: int = 64
-) -> Path:
-    """Write a sequence-to-sequence language model; return its folder."""
-    from transformers import AutoModelForSeq2SeqLM
-
-    tokenizer, config = _tokenizer(family, max_tokens), _config(family, layers, max_tokens)
-    return _save(folder, AutoModelForSeq2SeqLM, config, tokenizer, seed)
-
-
-def _save(folder: Path, auto_class: Any, config: Any, tokenizer: Any, seed: int) -> Path:
     import torch
+    import transformers
 
-    config.vocab_size = len(tokenizer)
+    about = _FAMILIES[family]
+    tokenizer = _tokenizer(about, max_tokens)
+    sizes = {**about.sizes, **dict.fromkeys(about.layers, layers)}
+    sizes[about.positions] = max_tokens + about.more_positions
+    config = transformers.AutoConfig.for_model(family, initializer_range=0.2, **sizes)
+    config.update({"vocab_size": len(tokenizer), **settings})
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = auto_class.from_config(config)
+        model = getattr(transformers, auto_class).from_config(config)
         # Biases and norms start as constants; noise makes every parameter matter.
         for parameter in model.parameters():
             parameter.data.add_(torch.randn_like(parameter) * 0.1)
@@ -94,109 +166,24 @@ def _save(folder: Path, auto_class: Any, config: Any, tokenizer: Any, seed: int)
     return folder
 
 
-def _config(family: str, layers: int, max_tokens: int) -> Any:
-    from transformers import AutoConfig
-
-    sizes: dict[str, Any] = {**_SIZES, "num_hidden_layers": layers}
-    sizes["max_position_embeddings"] = max_tokens
-    if family in ("roberta", "xlm-roberta"):
-        sizes |= {"max_position_embeddings": max_tokens + 2, "type_vocab_size": 1}
-        sizes |= {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
-    elif family == "electra":
-        sizes["embedding_size"] = 16
-    elif family == "albert":
-        sizes["embedding_size"] = 16
-        sizes |= {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
-    elif family == "deberta":
-        sizes |= {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
-        sizes |= {"max_relative_positions": -1, "position_biased_input": False}
-        sizes |= {"type_vocab_size": 0, "pad_token_id": 0}
-    elif family == "deberta-v2":
-        sizes |= {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
-        sizes |= {"max_relative_positions": -1, "position_buckets": 16, "share_att_key": True}
-        sizes |= {"norm_rel_ebd": "layer_norm", "position_biased_input": False}
-        sizes |= {"type_vocab_size": 0, "pad_token_id": 0}
-    elif family == "mpnet":
-        sizes |= {"max_position_embeddings": max_tokens + 2, "pad_token_id": 1}
-        sizes |= {"bos_token_id": 0, "eos_token_id": 2}
-    elif family == "modernbert":
-        sizes |= {"pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "local_attention": 8}
-        sizes |= {"bos_token_id": 2, "eos_token_id": 3, "global_attn_every_n_layers": 2}
-    elif family == "distilbert":
-        sizes = {"dim": 32, "n_heads": 4, "hidden_dim": 64, "n_layers": layers}
-        sizes["max_position_embeddings"] = max_tokens
-    elif family == "gpt2":
-        sizes = {"n_embd": 32, "n_head": 4, "n_layer": layers, "n_positions": max_tokens}
-        sizes |= {"bos_token_id": 0, "eos_token_id": 0}
-    elif family == "t5":
-        sizes = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_heads": 4, "num_layers": layers}
-        sizes |= {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
-        sizes["initializer_factor"] = 1.0
-    elif family == "bart":
-        sizes = {"d_model": 32, "encoder_layers": layers, "decoder_layers": layers}
-        sizes |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
-        sizes |= {"encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
-        sizes |= {"max_position_embeddings": max_tokens, "bos_token_id": 0, "pad_token_id": 1}
-        sizes |= {"eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": 2}
-    return AutoConfig.for_model(family, initializer_range=0.2, **sizes)
-
-
-def _tokenizer(family: str, max_tokens: int) -> Any:
+def _tokenizer(about: _Family, max_tokens: int) -> Any:
     import transformers
-
-    name = {
-        "bert": "BertTokenizer",
-        "electra": "ElectraTokenizer",
-        "distilbert": "DistilBertTokenizer",
-        "roberta": "RobertaTokenizer",
-        "bart": "BartTokenizer",
-        "gpt2": "GPT2Tokenizer",
-        "t5": "T5Tokenizer",
-        "deberta": "DebertaTokenizer",
-        "xlm-roberta": "XLMRobertaTokenizer",
-        "albert": "AlbertTokenizer",
-        "deberta-v2": "DebertaV2Tokenizer",
-        "mpnet": "MPNetTokenizer",
-        "modernbert": "BertTokenizer",
-    }[family]
-    tokenizer_class = getattr(transformers, name)
-    if family in ("roberta", "bart"):
-        return _byte_level(tokenizer_class, ["<s>", "<pad>", "</s>", "<unk>", "<mask>"], max_tokens)
-    if family == "gpt2":
-        return _byte_level(tokenizer_class, ["<|endoftext|>"], max_tokens)
-    if family == "t5":
-        return _unigram(tokenizer_class, ["<pad>", "</s>", "<unk>"], max_tokens)
-    if family == "deberta":
-        specials = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
-        return _byte_level(tokenizer_class, specials, max_tokens)
-    if family == "xlm-roberta":
-        return _unigram(tokenizer_class, ["<s>", "<pad>", "</s>", "<unk>"], max_tokens)
-    if family == "deberta-v2":
-        return _unigram(tokenizer_class, ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], max_tokens)
-    if family == "albert":
-        return _unigram(tokenizer_class, ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"], max_tokens)
-    continued = [f"##{piece}" for piece in _PIECES if not piece.startswith("##")]
-    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    if family == "mpnet":
-        specials = ["<s>", "<pad>", "</s>", "[UNK]", "<mask>"]
-    names = dict.fromkeys([*specials, *_PIECES, *continued, *_WORDS])
-    vocabulary = {piece: i for i, piece in enumerate(names)}
-    return tokenizer_class(vocab=vocabulary, model_max_length=max_tokens)
-
-
-def _byte_level(tokenizer_class: Any, specials: list[str], max_tokens: int) -> Any:
     from tokenizers import ByteLevelBPETokenizer
 
-    trained = ByteLevelBPETokenizer()
-    trained.train_from_iterator(
-        TEXTS, vocab_size=400, min_frequency=1, special_tokens=specials, show_progress=False
-    )
-    model = json.loads(trained.to_str())["model"]
-    merges = [tuple(merge) for merge in model["merges"]]
-    return tokenizer_class(vocab=model["vocab"], merges=merges, model_max_length=max_tokens)
-
-
-def _unigram(tokenizer_class: Any, specials: list[str], max_tokens: int) -> Any:
-    pieces = [*specials, "▁", *(f"▁{word}" for word in _WORDS), *_PIECES[:-3]]
-    scored = [(piece, 0.0 if piece in specials else -float(i)) for i, piece in enumerate(pieces)]
-    return tokenizer_class(vocab=scored, model_max_length=max_tokens)
+    specials = about.specials.split()
+    make = getattr(transformers, f"{about.tokenizer}Tokenizer")
+    if about.kind == "bytes":
+        trained = ByteLevelBPETokenizer()
+        trained.train_from_iterator(
+            TEXTS, vocab_size=400, min_frequency=1, special_tokens=specials, show_progress=False
+        )
+        model = json.loads(trained.to_str())["model"]
+        merges = [tuple(merge) for merge in model["merges"]]
+        return make(vocab=model["vocab"], merges=merges, model_max_length=max_tokens)
+    if about.kind == "unigram":
+        names = [*specials, "▁", *(f"▁{word}" for word in _WORDS), *_PIECES[:-3]]
+        scored = [(name, 0.0 if name in specials else -float(i)) for i, name in enumerate(names)]
+        return make(vocab=scored, model_max_length=max_tokens)
+    continued = [f"##{piece}" for piece in _PIECES if not piece.startswith("##")]
+    pieces = dict.fromkeys([*specials, *_PIECES, *continued, *_WORDS])
+    return make(vocab={piece: i for i, piece in enumerate(pieces)}, model_max_length=max_tokens)

@@ -23,81 +23,91 @@ from claimscore.pipeline.encoders.devices import (
     device_lock,
     device_names,
     device_wait_s,
+    free_memory,
+    is_out_of_memory,
+    resolve_device,
     shared_device,
 )
 from claimscore.pipeline.encoders.protocols import ModelInfo
 
 
-@pytest.fixture
-def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with three."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+def have_gpus(patch: pytest.MonkeyPatch, n: int) -> None:
+    patch.setattr(torch.cuda, "is_available", lambda: n > 0)
+    patch.setattr(torch.cuda, "device_count", lambda: n)
 
 
-@pytest.fixture
-def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-
-
-@pytest.mark.usefixtures("gpus")
 @pytest.mark.parametrize(
-    ("asked", "names"),
+    ("n_gpus", "asked", "names"),
     [
-        pytest.param("auto", ("cuda:0", "cuda:1", "cuda:2"), id="auto"),
-        pytest.param("cuda", ("cuda:0", "cuda:1", "cuda:2"), id="every GPU"),
-        pytest.param("cuda:1", ("cuda:1",), id="one"),
-        pytest.param("cuda:0, cuda:2", ("cuda:0", "cuda:2"), id="two"),
-        pytest.param("cpu", ("cpu",), id="none"),
-        pytest.param("cpu,cuda:1", ("cpu", "cuda:1"), id="unlike"),
+        (3, "auto", ("cuda:0", "cuda:1", "cuda:2")),
+        (3, "cuda", ("cuda:0", "cuda:1", "cuda:2")),
+        (3, "cuda:1", ("cuda:1",)),
+        (3, "cuda:0, cuda:2", ("cuda:0", "cuda:2")),
+        (3, "cpu", ("cpu",)),
+        (3, "cpu,cuda:1", ("cpu", "cuda:1")),
+        (0, "auto", ("cpu",)),
+        (0, "cpu,cpu", ("cpu", "cpu")),
     ],
 )
-def test_devices_on_a_machine_with_gpus(asked: str, names: tuple[str, ...]) -> None:
-    """Every GPU unless some are named."""
+def test_devices_that_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, n_gpus: int, asked: str, names: tuple[str, ...]
+) -> None:
+    """Every GPU unless some are named; a CPU may have several workers."""
+    have_gpus(monkeypatch, n_gpus)
     assert device_names(asked) == names
 
 
-@pytest.mark.usefixtures("no_gpu")
 @pytest.mark.parametrize(
-    ("asked", "names"),
+    ("n_gpus", "asked", "message"),
     [
-        pytest.param("auto", ("cpu",), id="auto"),
-        pytest.param("cpu,cpu", ("cpu", "cpu"), id="two workers"),
+        (3, "cuda:0,cuda:0", "cuda:0 is named twice"),
+        (3, "cuda,cuda:1", "cuda:1 is named twice"),
+        (3, "cuda:0,cuda:3", "torch sees 3 CUDA devices"),
+        (3, "cpu,auto", "auto stands alone"),
+        (3, "cpu,,cpu", "by commas"),
+        (3, "cpu,tpu", "unknown device 'tpu'; known: auto, cpu, cuda"),
+        (3, "mps", "known: auto, cpu, cuda"),
+        (0, "cuda", "torch sees 0 CUDA devices"),
     ],
 )
-def test_devices_on_a_machine_without(asked: str, names: tuple[str, ...]) -> None:
-    """The CPU, which may have several workers."""
-    assert device_names(asked) == names
-
-
-@pytest.mark.usefixtures("gpus")
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        pytest.param("cuda:0,cuda:0", "cuda:0 is named twice", id="twice"),
-        pytest.param("cuda,cuda:1", "cuda:1 is named twice", id="twice by all"),
-        pytest.param("cuda:0,cuda:3", "torch sees 3 CUDA devices", id="not there"),
-        pytest.param("cpu,auto", "auto stands alone", id="auto among others"),
-        pytest.param("cpu,,cpu", "by commas", id="nothing"),
-        pytest.param("cpu,tpu", "'tpu'", id="unknown"),
-    ],
-)
-def test_what_is_no_device_is_refused(asked: str, message: str) -> None:
-    """Before anything is loaded, in one line."""
+def test_what_is_no_device_is_refused(
+    monkeypatch: pytest.MonkeyPatch, n_gpus: int, asked: str, message: str
+) -> None:
+    have_gpus(monkeypatch, n_gpus)
     with pytest.raises(ConfigError, match=message):
         device_names(asked)
 
 
-@pytest.mark.usefixtures("no_gpu")
-def test_no_gpu_is_refused_where_one_is_asked_for() -> None:
-    """Never the CPU in its place."""
-    with pytest.raises(ConfigError, match="torch sees 0 CUDA devices"):
-        device_names("cuda")
+def test_cuda_keeps_float32_exact_and_gives_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TF32 is off on a GPU; a CPU has no cached blocks to free."""
+    have_gpus(monkeypatch, 0)
+    assert resolve_device("auto") == torch.device("cpu")
+    have_gpus(monkeypatch, 1)
+    precisions: list[str] = []
+    freed: list[bool] = []
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", precisions.append)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append(True))
+    free_memory(resolve_device("auto"))
+    free_memory(torch.device("cpu"))
+    assert (precisions, freed) == (["highest"], [True])
+
+
+@pytest.mark.parametrize(
+    ("exc", "expected"),
+    [
+        pytest.param(MemoryError(), True, id="python"),
+        pytest.param(torch.cuda.OutOfMemoryError("CUDA out of memory"), True, id="cuda"),
+        pytest.param(RuntimeError("DefaultCPUAllocator: can't allocate memory"), True, id="cpu"),
+        pytest.param(RuntimeError("[enforce fail] not enough memory: you tried"), True, id="win"),
+        pytest.param(RuntimeError("shapes cannot be multiplied"), False, id="other"),
+        pytest.param(ValueError("out of memory"), False, id="not the allocator's class"),
+    ],
+)
+def test_lack_of_memory_is_told_from_other_errors(exc: Exception, expected: bool) -> None:
+    assert is_out_of_memory(exc) is expected
 
 
 def test_each_device_has_its_own_models_that_share_its_lock() -> None:
-    """Two devices, two roles: four models, and the two of a device share its lock."""
     loaded: list[tuple[str, str, Any]] = []
 
     def load(role: str, config: EncoderConfig) -> Any:
@@ -105,29 +115,17 @@ def test_each_device_has_its_own_models_that_share_its_lock() -> None:
         return object()
 
     workers = load_workers(["nli", "embedder"], EncoderConfig(device="cpu,cpu"), load)
-    assert [(role, device) for role, device, _ in loaded] == [
-        ("nli", "cpu"),
-        ("embedder", "cpu"),
-    ] * 2
+    assert [one[:2] for one in loaded] == [("nli", "cpu"), ("embedder", "cpu")] * 2
     locks = [id(one) for _, _, one in loaded]
     assert locks[0] == locks[1] != locks[2] == locks[3]
     assert workers[0].models["nli"] is not workers[1].models["nli"]
     assert [worker.threads for worker in workers] == [THREADS["cpu"]] * 2
 
 
-def test_where_no_model_is_needed_no_device_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run without models runs where torch is not installed."""
-    monkeypatch.setattr(encoders, "device_names", lambda asked: pytest.fail("looked"))
-
-    def load(role: str, config: EncoderConfig) -> Any:
-        raise AssertionError("loaded")
-
-    assert load_workers([], EncoderConfig(device="cuda"), load) == []
-
-
 @pytest.mark.parametrize("device", ["auto", "cpu"])
 def test_models_behind_servers_need_no_device(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
-    """One worker asks them, however many GPUs there are; one model of ours, and it needs one."""
+    """One worker asks them, however many GPUs there are; one model of ours, and it needs one; no
+    model, and no device is looked for."""
     monkeypatch.setattr(encoders, "device_names", lambda asked: ("cuda:0", "cuda:1"))
     monkeypatch.setattr(encoders, "resolve_device", lambda name: SimpleNamespace(type="cuda"))
     config = EncoderConfig(nli="tei:http://a", embedder="openai:m@http://b", device=device)
@@ -139,6 +137,8 @@ def test_models_behind_servers_need_no_device(monkeypatch: pytest.MonkeyPatch, d
     assert worker == ({"nli": "nli", "embedder": "embedder"}, "their servers", 1)
     names = [worker.name for worker in load_workers(["nli", "token_encoder"], config, load)]
     assert names == ["cuda:0", "cuda:1"]
+    monkeypatch.setattr(encoders, "device_names", lambda asked: pytest.fail("looked"))
+    assert load_workers([], config, load) == []
 
 
 def runner(budget: int = 4) -> BatchRunner:
@@ -146,39 +146,25 @@ def runner(budget: int = 4) -> BatchRunner:
     return BatchRunner(info, torch.device("cpu"), given=budget, padded=False)
 
 
-class Device:
-    """Notices when two threads compute at once."""
-
-    def __init__(self, most_tokens: int = 1000) -> None:
-        self.most_tokens = most_tokens
-        self.at_work = 0
-        self.most_at_work = 0
-        self._mutex = threading.Lock()
-
-    def __call__(self, places: NDArray[np.int64], *_built: object) -> None:
-        with self._mutex:
-            self.at_work += 1
-            self.most_at_work = max(self.most_at_work, self.at_work)
-        time.sleep(0.001)
-        with self._mutex:
-            self.at_work -= 1
-        if len(places) > self.most_tokens:
-            raise MemoryError
-
-
 def test_the_models_of_one_device_compute_one_at_a_time() -> None:
     """Two models, three threads, one device: never two batches at once."""
     with shared_device():
         runners = [runner(), runner()]
-    device = Device()
+    at_work, most_at_work = [0], [0]
+
+    def compute(places: NDArray[np.int64]) -> None:
+        at_work[0] += 1
+        most_at_work[0] = max(most_at_work[0], at_work[0])
+        time.sleep(0.001)
+        at_work[0] -= 1
 
     def work(number: int) -> list[int]:
-        batches = runners[number % 2].run([1] * 40, device)
+        batches = runners[number % 2].run([1] * 40, compute)
         return [int(place) for places in batches for place in places]
 
     with ThreadPoolExecutor(3) as threads:
         done = list(threads.map(work, range(3)))
-    assert device.most_at_work == 1
+    assert most_at_work == [1]
     assert done == [list(range(40))] * 3
 
 
@@ -203,56 +189,36 @@ def test_a_batch_is_built_while_another_thread_computes() -> None:
     with shared_device():
         own = runner()
         lock = device_lock()
-    built: list[int] = []
+    built, computed = threading.Event(), list[int]()
 
     def build(places: NDArray[np.int64]) -> int:
-        built.append(len(places))
+        built.set()
         return len(places)
 
-    computed: list[tuple[int, int]] = []
-
     def work() -> None:
-        for _ in own.run([1] * 4, lambda places, n: computed.append((len(places), n)), build=build):
-            pass
+        list(own.run([1] * 4, lambda places, n: computed.append(n), build=build))
 
     thread = threading.Thread(target=work)
     with lock:
         thread.start()
-        deadline = time.monotonic() + 20
-        while not built and time.monotonic() < deadline:
-            time.sleep(0.001)
-        assert (built, computed) == ([4], [])
+        assert built.wait(20)
+        assert computed == []
     thread.join()
-    assert computed == [(4, 4)]
-
-
-def test_an_error_gives_the_device_back() -> None:
-    """A thread that fails must not keep the others waiting for ever."""
-    with shared_device():
-        own = runner()
-
-    def broken(places: NDArray[np.int64]) -> None:
-        raise ZeroDivisionError("a bug")
-
-    with pytest.raises(ZeroDivisionError):
-        list(own.run([1], broken))
-    assert [places.tolist() for places in own.run([1, 1], lambda places: None)] == [[0, 1]]
+    assert computed == [4]
 
 
 def test_a_budget_that_another_thread_lowered_stays_lowered() -> None:
     """A batch that was planned before cannot raise it again."""
     own = runner(64)
-    device = Device(most_tokens=10)
-    first = own.run([1] * 64, device)
 
-    def lower_meanwhile(places: NDArray[np.int64], *_built: object) -> None:
+    def compute(places: NDArray[np.int64]) -> None:
         if len(places) == 64:
             own.budget = 5  # as another thread has found out
-        device(places)
+        if len(places) > 10:
+            raise MemoryError
 
-    assert [len(places) for places in own.run([1] * 64, lower_meanwhile)] == [5] * 12 + [4]
+    assert [len(places) for places in own.run([1] * 64, compute)] == [5] * 12 + [4]
     assert own.budget == 5
-    assert sum(len(places) for places in first) == 64
 
 
 def test_waiting_is_counted_for_the_thread_that_waits() -> None:

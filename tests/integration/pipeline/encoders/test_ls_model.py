@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,9 @@ from claimscore.pipeline.encoders.protocols import RejectedItemsError
 from claimscore.pipeline.encoders.token_rows import TokenBatch
 from tests.support.ls_models import golden_checkpoint, tiny_checkpoint
 from tests.support.shared_data import shared
+
+Tensors = dict[str, torch.Tensor]
+Damage = Callable[[Path], object]
 
 TOLERANCE = 2e-5
 PAIRS = [
@@ -41,7 +46,7 @@ def golden_model(tmp_path_factory: pytest.TempPathFactory) -> LSModel:
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_ls(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_checkpoint(tmp_path_factory.mktemp("ls"))
 
 
@@ -96,19 +101,9 @@ def test_golden_in_batches(golden_cases: list[dict], tmp_path: Path, budget: int
     assert numbers.summary_tokens.tolist() == [len(c["summary_input_ids"]) for c in cases]
 
 
-def test_order_and_duplicates_change_nothing(tiny: Path) -> None:
-    """Each pair has its own numbers, wherever it stands and however often."""
-    model = model_at(tiny)
-    first = model.score(PAIRS)
-    order = [3, 0, 0, 2, 1, 3]
-    again = model.score([PAIRS[i] for i in order])
-    for values, repeated in zip(first, again, strict=True):
-        np.testing.assert_allclose(repeated, values[order], atol=1e-6)
-
-
-def test_each_distinct_text_is_encoded_once(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three documents and three summaries make six rows; progress counts the pairs."""
-    model = model_at(tiny)
+def test_each_distinct_text_is_encoded_once(tiny_ls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three documents and three summaries make six rows, in any order; progress counts pairs."""
+    model = model_at(tiny_ls)
     rows: list[int] = []
     for name in ("states", "first"):
         encode = getattr(model._backbone, name)
@@ -119,10 +114,14 @@ def test_each_distinct_text_is_encoded_once(tiny: Path, monkeypatch: pytest.Monk
 
         monkeypatch.setattr(model._backbone, name, counted)
     heard: list[int] = []
-    model.score(PAIRS, on_batch=heard.append)
+    first = model.score(PAIRS, on_batch=heard.append)
     assert sum(rows) == 6
     assert heard[-1] == len(PAIRS)
     assert heard == sorted(heard)
+    order = [3, 0, 0, 2, 1, 3]
+    again = model.score([PAIRS[i] for i in order])
+    for values, repeated in zip(first, again, strict=True):
+        np.testing.assert_allclose(repeated, values[order], atol=1e-6)
 
 
 def test_logits_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,39 +134,29 @@ def test_logits_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert head.in_pieces(states[:0], tokens[:0]).shape == (0,)
 
 
-def test_no_pairs(tiny: Path) -> None:
-    """Nothing in, nothing out."""
-    model = model_at(tiny)
-    assert all(len(values) == 0 for values in model.score([]))
-    assert model.padded_log_probs([]).shape == (0, 2)
-
-
-def test_long_texts_are_cut_and_counted(tiny: Path) -> None:
+def test_long_texts_are_cut_and_counted(tiny_ls: Path) -> None:
     """The first word pieces count; the next ones change nothing."""
-    model = model_at(tiny)
+    model = model_at(tiny_ls)
     head = "clean " * (model.max_tokens - 2)
     numbers = model.score([(head, head), (head + "and " * 9, head + "warm " * 5)])
     assert numbers.summary_cut.tolist() == [0, 5]
     assert numbers.document_cut.tolist() == [0, 9]
     assert numbers.linguistic[0] == pytest.approx(numbers.linguistic[1], abs=1e-6)
+    assert all(len(values) == 0 for values in model.score([]))
+    assert model.padded_log_probs([]).shape == (0, 2)
 
 
-def test_a_text_without_tokens_is_rejected_with_its_pairs(tiny: Path) -> None:
-    """A zero-width space leaves no word piece: those pairs cannot be scored."""
-    model = model_at(tiny)
+def test_pairs_that_cannot_be_scored_are_named(
+    tiny_ls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No word piece is left of a zero-width space; and a text may not fit into memory."""
+    model = model_at(tiny_ls)
     with pytest.raises(RejectedItemsError) as caught:
         model.score([*PAIRS, ("\u200b", "the hotel")])
     assert (caught.value.kind, caught.value.indices) == ("no_tokens", (4,))
     with pytest.raises(RejectedItemsError) as caught:
         model.padded_log_probs(["clean", "\u200b", "\u200b"])
     assert caught.value.indices == (1, 2)
-
-
-def test_a_text_that_does_not_fit_into_memory_is_rejected(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its pairs are named; the caller scores the others."""
-    model = model_at(tiny)
     encode = model._backbone.first
 
     def small(batch: TokenBatch) -> object:
@@ -181,9 +170,8 @@ def test_a_text_that_does_not_fit_into_memory_is_rejected(
     assert (caught.value.kind, caught.value.indices) == ("out_of_memory", (1,))
 
 
-def test_numbers_that_are_not_finite_are_refused(tiny: Path) -> None:
-    """A broken head ends the run with what to do."""
-    model = model_at(tiny)
+def test_numbers_that_are_not_finite_are_refused(tiny_ls: Path) -> None:
+    model = model_at(tiny_ls)
     with torch.no_grad():
         model._head.decoder_l[2].bias[0] = float("nan")
     with pytest.raises(ConfigError, match="not finite"):
@@ -192,8 +180,7 @@ def test_numbers_that_are_not_finite_are_refused(tiny: Path) -> None:
 
 def test_a_linear_head_scores_pairs_and_has_no_likelihood(tmp_path: Path) -> None:
     """score = w·[document; summary] + b of the two [CLS] vectors."""
-    folder = tiny_checkpoint(tmp_path, "bert-linear")
-    model = model_at(folder)
+    model = model_at(tiny_checkpoint(tmp_path, "bert-linear"))
     numbers = model.score(PAIRS)
     assert np.isfinite(numbers.linear).all()
     assert np.isnan(numbers.linguistic).all()
@@ -203,14 +190,13 @@ def test_a_linear_head_scores_pairs_and_has_no_likelihood(tmp_path: Path) -> Non
         model.log_probs("clean")
 
 
-def test_the_revision_names_weights_and_settings(tiny: Path, tmp_path: Path) -> None:
-    """Another head is another revision."""
-    again = tiny_checkpoint(tmp_path)
-    assert model_at(again).info.revision == model_at(tiny).info.revision
+def test_the_revision_names_weights_and_settings(tiny_ls: Path, tmp_path: Path) -> None:
+    again = Path(shutil.copytree(tiny_ls, tmp_path / "again"))
+    assert model_at(again).info.revision == model_at(tiny_ls).info.revision
     tensors = load_file(again / HEAD)
     tensors["decoder_l.2.bias"] += 1
     save_file(tensors, again / HEAD)
-    assert model_at(again).info.revision != model_at(tiny).info.revision
+    assert model_at(again).info.revision != model_at(tiny_ls).info.revision
 
 
 def test_without_a_name_there_is_no_model() -> None:
@@ -219,36 +205,18 @@ def test_without_a_name_there_is_no_model() -> None:
         load_model("ls_model", EncoderConfig())
 
 
-def drop_head(folder: Path) -> None:
-    (folder / HEAD).unlink()
+WEIGHTS = "model.safetensors"
 
 
-def break_head(folder: Path) -> None:
-    (folder / HEAD).write_bytes(b"nothing")
+def gone(name: str) -> Damage:
+    return lambda folder: (folder / name).unlink()
 
 
-def narrow_head(folder: Path) -> None:
-    save_file({k: v[..., :4].clone() for k, v in load_file(folder / HEAD).items()}, folder / HEAD)
+def tensors(name: str, change: Callable[[Tensors], Tensors]) -> Damage:
+    return lambda folder: save_file(change(load_file(folder / name)), folder / name)
 
 
-def other_names(folder: Path) -> None:
-    save_file({"weight": torch.zeros(1)}, folder / HEAD)
-
-
-def other_backbone(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    save_file({k: v + 1 for k, v in tensors.items()}, folder / "model.safetensors")
-
-
-def no_backbone(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-
-
-def no_settings(folder: Path) -> None:
-    (folder / SETTINGS).unlink()
-
-
-def setting(**changes: object):
+def setting(**changes: object) -> Damage:
     def change(folder: Path) -> None:
         content = json.loads((folder / SETTINGS).read_text())
         (folder / SETTINGS).write_text(json.dumps(content | changes))
@@ -259,22 +227,35 @@ def setting(**changes: object):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        pytest.param(no_settings, "holds no LS_Score model", id="no checkpoint"),
-        pytest.param(drop_head, "cannot be read as safetensors", id="no head"),
-        pytest.param(break_head, "cannot be read as safetensors", id="broken head"),
-        pytest.param(narrow_head, "trained on another backbone", id="head of another size"),
-        pytest.param(other_names, "is not this model's", id="another file"),
-        pytest.param(other_backbone, "was trained on", id="another backbone"),
-        pytest.param(no_backbone, "model.safetensors", id="no backbone"),
+        pytest.param(gone(SETTINGS), "holds no LS_Score model", id="no checkpoint"),
+        pytest.param(gone(HEAD), "cannot be read as safetensors", id="no head"),
+        pytest.param(gone(WEIGHTS), "model.safetensors", id="no backbone"),
+        pytest.param(
+            tensors(HEAD, lambda old: {k: v[..., :4].clone() for k, v in old.items()}),
+            "trained on another backbone",
+            id="head of another size",
+        ),
+        pytest.param(
+            tensors(HEAD, lambda old: {"weight": torch.zeros(1)}),
+            "is not this model's",
+            id="another file",
+        ),
+        pytest.param(
+            tensors(WEIGHTS, lambda old: {k: v + 1 for k, v in old.items()}),
+            "was trained on",
+            id="another backbone",
+        ),
         pytest.param(setting(format="x"), "format", id="another format"),
         pytest.param(setting(head="x"), "ls or bert-linear", id="unknown head"),
         pytest.param(setting(max_tokens=65), "64 tokens at most", id="too many tokens"),
         pytest.param(setting(color="red"), "cannot be read", id="unknown setting"),
     ],
 )
-def test_broken_checkpoints_are_refused(tmp_path: Path, damage, message: str) -> None:
+def test_broken_checkpoints_are_refused(
+    tiny_ls: Path, tmp_path: Path, damage: Damage, message: str
+) -> None:
     """In one line that says what is wrong."""
-    folder = tiny_checkpoint(tmp_path)
+    folder = Path(shutil.copytree(tiny_ls, tmp_path / "broken"))
     damage(folder)
     with pytest.raises(ConfigError, match=message) as caught:
         model_at(folder)

@@ -16,22 +16,17 @@ from claimscore.pipeline.encoders import nli, throughput
 from claimscore.pipeline.encoders.model_check import check_model
 from claimscore.pipeline.encoders.throughput import known_throughput, throughput_key
 from tests.support.command_line import Command
-from tests.support.tiny_models import LABELS, save_tiny_encoder, save_tiny_nli
+from tests.support.tiny_models import LABELS, Folders
 
 CPU = EncoderConfig(device="cpu", offline=True)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("models")
 
 
 @pytest.mark.parametrize(
     ("family", "runs"), [("bert", "packed"), ("albert", "packed"), ("deberta-v2", "padded")]
 )
-def test_a_classifier_agrees_with_the_stock_model(folder: Path, family: str, runs: str) -> None:
+def test_a_classifier_agrees_with_the_stock_model(tiny: Folders, family: str, runs: str) -> None:
     """Packed or padded, and it is said why."""
-    found = check_model(str(save_tiny_nli(folder / f"nli-{family}", family)), CPU)
+    found = check_model(str(tiny(family, "nli")), CPU)
     assert (found.role, found.family, found.runs, found.labels) == ("nli", family, runs, LABELS)
     assert family in found.why
     assert found.agrees
@@ -39,11 +34,11 @@ def test_a_classifier_agrees_with_the_stock_model(folder: Path, family: str, run
 
 
 @pytest.mark.parametrize("family", ["roberta", "mpnet"])
-def test_encoders_agree_with_the_stock_model(folder: Path, family: str) -> None:
+def test_encoders_agree_with_the_stock_model(tiny: Folders, family: str) -> None:
     """As sentence encoder (what an encoder is without a role) and as token encoder."""
-    path = str(save_tiny_encoder(folder / f"encoder-{family}", family))
-    assert check_model(path, CPU).role == "embedder"
-    assert check_model(path, CPU).agrees
+    path = str(tiny(family))
+    found = check_model(path, CPU)
+    assert (found.role, found.agrees) == ("embedder", True)
     config = dataclasses.replace(CPU, token_layer=1)
     found = check_model(path, config, "token-encoder")
     assert found.agrees
@@ -51,20 +46,19 @@ def test_encoders_agree_with_the_stock_model(folder: Path, family: str) -> None:
     assert found.token_limit == 64
 
 
-def test_bfloat16_has_a_bound_of_its_own(folder: Path) -> None:
+def test_bfloat16_has_a_bound_of_its_own(tiny: Folders) -> None:
     """Rounded products are compared with the stock model in float32."""
-    path = str(save_tiny_nli(folder / "nli-rough", "bert"))
-    found = check_model(path, dataclasses.replace(CPU, dtype="bfloat16"))
+    found = check_model(str(tiny("bert", "nli")), dataclasses.replace(CPU, dtype="bfloat16"))
     assert found.bound > 2e-5
     assert 2e-5 < found.difference <= found.bound
 
 
 def test_the_command_says_what_a_run_would_do(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, cli: Command
+    tiny: Folders, monkeypatch: pytest.MonkeyPatch, cli: Command
 ) -> None:
     """As text and as JSON; exit 0. How fast it is, is remembered."""
     monkeypatch.setattr(throughput, "CALIBRATION_S", 0.0)
-    path = str(save_tiny_nli(folder / "nli-said", "bert"))
+    path = str(tiny("bert", "nli"))
     said = cli("models", "check", path, "--device", "cpu", "--offline")
     assert "packed" in said.out
     assert "contradiction, neutral, entailment" in said.out
@@ -78,10 +72,10 @@ def test_the_command_says_what_a_run_would_do(
 
 
 def test_a_model_that_disagrees_is_an_exit_of_1(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, cli: Command
+    tiny: Folders, monkeypatch: pytest.MonkeyPatch, cli: Command
 ) -> None:
     """One line that names the difference; labels that turned round count too."""
-    path = str(save_tiny_nli(folder / "nli-wrong", "bert"))
+    path = str(tiny("bert", "nli"))
     right = nli.BatchedPairClassifier.classify
 
     def turned(self: Any, pairs: Any, **options: Any) -> Any:
@@ -111,23 +105,13 @@ def test_a_model_that_disagrees_is_an_exit_of_1(
 )
 @pytest.mark.parametrize("role", ["nli", "embedder"])
 def test_a_folder_that_is_no_model_is_one_line(
-    folder: Path, tmp_path: Path, name: str, content: str | None, role: Any
+    tiny: Folders, tmp_path: Path, name: str, content: str | None, role: Any
 ) -> None:
     """`ConfigError`, which the command line prints; never a traceback."""
-    whole = folder / "nli-whole"
-    if not whole.exists():
-        save_tiny_nli(whole, "bert")
-    broken = Path(shutil.copytree(whole, tmp_path / "broken"))
+    broken = Path(shutil.copytree(tiny("bert", "nli"), tmp_path / "broken"))
     (broken / name).unlink()
     if content is not None:
         (broken / name).write_text(content)
     with pytest.raises(ConfigError) as caught:
         check_model(str(broken), CPU, role)
     assert "\n" not in str(caught.value)
-
-
-def test_an_encoder_is_no_nli_model(folder: Path) -> None:
-    """A role that the model cannot have is refused as a run would."""
-    path = str(save_tiny_encoder(folder / "encoder-plain", "bert"))
-    with pytest.raises(ConfigError, match="not an NLI model"):
-        check_model(path, CPU, "nli")

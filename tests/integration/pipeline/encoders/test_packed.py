@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,37 +10,22 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
 
 from claimscore.pipeline.encoders import packed as products
 from claimscore.pipeline.encoders.backbone import encoder_backbone, padded_model
 from claimscore.pipeline.encoders.packed import FAMILIES, PackedBackbone, family_of
 from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
-from tests.support.tiny_models import save_tiny_encoder, save_tiny_nli
+from tests.support.tiny_models import Folders
 
-Folders = Callable[..., Path]
-PACKED = ["bert", "electra", "roberta", "xlm-roberta", "albert"]
-PADDED = ["distilbert", "deberta", "deberta-v2", "mpnet", "modernbert"]
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Folders:
-    """Gives the folder of a tiny encoder; each is made once."""
-    made: dict[str, Path] = {}
-
-    def folder(family: str = "bert") -> Path:
-        if family not in made:
-            made[family] = save_tiny_encoder(
-                tmp_path_factory.mktemp("enc") / family, family, layers=3
-            )
-        return made[family]
-
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
+every_packed_family = pytest.mark.parametrize(
+    "family", ["bert", "electra", "roberta", "xlm-roberta", "albert"]
+)
 
 
 def model_at(folder: Path) -> Any:
@@ -56,9 +40,9 @@ def rows(seed: int = 0, n: int = 9, longest: int = 30) -> list[list[int]]:
     return [generator.integers(5, 60, length).tolist() for length in lengths]
 
 
-def batch_of(ids: list[list[int]]) -> TokenBatch:
-    types = [[int(i > len(row) // 2) for i in range(len(row))] for row in ids]
-    return WholeRows(ragged(ids), ragged(types)).batch(np.arange(len(ids)))
+def batch_of(ids: list[list[int]], *, types: bool = True) -> TokenBatch:
+    kinds = [[int(types and i > len(row) // 2) for i in range(len(row))] for row in ids]
+    return WholeRows(ragged(ids), ragged(kinds)).batch(np.arange(len(ids)))
 
 
 @torch.inference_mode()
@@ -73,122 +57,112 @@ def one_by_one(model: Any, batch: TokenBatch, *, types: bool, layer: int = -1) -
     return found
 
 
-@pytest.mark.parametrize("family", PACKED)
+def assert_near(found: Tensor, expected: Tensor, atol: float = 2e-5) -> None:
+    torch.testing.assert_close(found, expected, atol=atol, rtol=0)
+
+
+@every_packed_family
+@torch.inference_mode()
 def test_states_equal_the_stock_model_on_one_row_at_a_time(tiny: Folders, family: str) -> None:
     """Rows side by side do not see each other; the last layers and first tokens are the same."""
     batch = batch_of(rows())
     types = family in ("bert", "electra", "albert")
-    backbone = PackedBackbone(model_at(tiny(family)), with_types=types)
-    with torch.inference_mode():
-        states, first = backbone.states(batch), backbone.first(batch)
-        layers = backbone.layers(batch, 2)
-    stock = model_at(tiny(family))
+    stock, backbone = (
+        model_at(tiny(family)),
+        PackedBackbone(model_at(tiny(family)), with_types=types),
+    )
+    states = backbone.states(batch)
+    below, last = backbone.layers(batch, 2)
     expected = one_by_one(stock, batch, types=types)
     assert torch.cat(expected).std() > 0.1
-    torch.testing.assert_close(states, torch.cat(expected), atol=2e-5, rtol=0)
-    torch.testing.assert_close(first, torch.stack([row[0] for row in expected]), atol=2e-5, rtol=0)
-    assert len(layers) == 2
-    below = torch.cat(one_by_one(stock, batch, types=types, layer=-2))
-    torch.testing.assert_close(layers[0], below, atol=2e-5, rtol=0)
-    torch.testing.assert_close(layers[1], states, atol=0, rtol=0)
+    assert_near(states, torch.cat(expected))
+    assert_near(backbone.first(batch), torch.stack([row[0] for row in expected]))
+    assert_near(below, torch.cat(one_by_one(stock, batch, types=types, layer=-2)))
+    assert torch.equal(last, states)
 
 
-@pytest.mark.parametrize("family", PADDED)
+@pytest.mark.parametrize("family", ["distilbert", "deberta", "deberta-v2", "mpnet", "modernbert"])
+@torch.inference_mode()
 def test_other_families_run_padded(tiny: Folders, family: str) -> None:
     """Behind the same seam, with the padding removed."""
-    from transformers import AutoTokenizer
-
     stock = model_at(tiny(family))
     assert family_of(stock.config) is None
     tokenizer = AutoTokenizer.from_pretrained(tiny(family))
     backbone = encoder_backbone(model_at(tiny(family)), tokenizer, dtype=torch.float32)
-    batch = batch_of(rows())
     assert backbone.padded
-    with torch.inference_mode():
-        states, first = backbone.states(batch), backbone.first(batch)
+    batch = batch_of(rows())
     expected = one_by_one(stock, batch, types=False)
-    torch.testing.assert_close(states, torch.cat(expected), atol=2e-5, rtol=0)
-    torch.testing.assert_close(first, torch.stack([row[0] for row in expected]), atol=2e-5, rtol=0)
+    assert_near(backbone.states(batch), torch.cat(expected))
+    assert_near(backbone.first(batch), torch.stack([row[0] for row in expected]))
 
 
-@pytest.mark.parametrize("family", PACKED)
+@every_packed_family
+@torch.inference_mode()
 def test_a_rows_numbers_do_not_depend_on_its_neighbours(tiny: Folders, family: str) -> None:
     """Alone, among others, in another order: the same up to the order of sums."""
     backbone = PackedBackbone(model_at(tiny(family)), with_types=False)
     ids = rows()
-    with torch.inference_mode():
-        together = backbone.first(batch_of(ids))
-        turned = backbone.first(batch_of(ids[::-1])).flip(0)
-        alone = torch.cat([backbone.first(batch_of([row])) for row in ids])
-        again = backbone.first(batch_of(ids))
-    assert torch.equal(together, again)
-    torch.testing.assert_close(turned, together, atol=1e-5, rtol=0)
-    torch.testing.assert_close(alone, together, atol=1e-5, rtol=0)
+    together = backbone.first(batch_of(ids))
+    assert torch.equal(together, backbone.first(batch_of(ids)))
+    assert_near(backbone.first(batch_of(ids[::-1])).flip(0), together, 1e-5)
+    assert_near(torch.cat([backbone.first(batch_of([row])) for row in ids]), together, 1e-5)
 
 
-@pytest.mark.parametrize("family", PACKED)
+@every_packed_family
+@torch.inference_mode()
 def test_a_prepared_batch_gives_the_same_numbers_each_time(tiny: Folders, family: str) -> None:
     """What was done before is used, also after a pass that was broken off."""
     backbone = PackedBackbone(model_at(tiny(family)), with_types=False)
     batch = batch_of(rows())
-    with torch.inference_mode():
-        prepared = backbone.prepare(batch)
-        found = [backbone.first(prepared), backbone.states(prepared), backbone.first(prepared)]
-        prepared.segments.layers_left = 1
-        assert torch.equal(backbone.first(prepared), found[0])
-        assert torch.equal(backbone.states(batch), found[1])
-    assert torch.equal(found[0], found[2])
-    torch.testing.assert_close(
-        found[0], found[1][torch.from_numpy(batch.starts)], atol=1e-5, rtol=0
-    )
+    prepared = backbone.prepare(batch)
+    first, states = backbone.first(prepared), backbone.states(prepared)
+    prepared.segments.layers_left = 1
+    assert torch.equal(backbone.first(prepared), first)
+    assert torch.equal(backbone.states(batch), states)
+    assert_near(first, states[torch.from_numpy(batch.starts)], 1e-5)
 
 
 def test_a_padding_token_within_a_text_is_not_counted(tiny: Folders) -> None:
     """RoBERTa gives it no position of its own, wherever it stands."""
-    batch = batch_of([[5, 1, 7, 8], [9, 1, 1], [6, 7]])
+    batch = batch_of([[5, 1, 7, 8], [9, 1, 1], [6, 7]], types=False)
     stock, backbone = model_at(tiny("roberta")), PackedBackbone(model_at(tiny("roberta")))
     with torch.inference_mode():
-        found = backbone.states(batch._replace(types=np.zeros_like(batch.types)))
-    expected = torch.cat(one_by_one(stock, batch, types=False))
-    torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
+        found = backbone.states(batch)
+    assert_near(found, torch.cat(one_by_one(stock, batch, types=False)))
 
 
-@pytest.mark.parametrize("family", PACKED)
-def test_the_head_reads_first_tokens_as_the_classifier_does(tmp_path: Path, family: str) -> None:
+@every_packed_family
+@torch.inference_mode()
+def test_the_head_reads_first_tokens_as_the_classifier_does(tiny: Folders, family: str) -> None:
     """Pooler, activation and projection are the family's."""
-    folder = save_tiny_nli(tmp_path / family, family)
     stock, model = (
-        AutoModelForSequenceClassification.from_pretrained(folder).eval() for _ in range(2)
+        AutoModelForSequenceClassification.from_pretrained(tiny(family, "nli")).eval()
+        for _ in range(2)
     )
-    batch = batch_of(rows())._replace(types=np.zeros(sum(map(len, rows())), dtype=np.int64))
-    backbone = PackedBackbone(model.base_model)
-    with torch.inference_mode():
-        found = FAMILIES[family].head(model, backbone.first(batch))
-        expected = [stock(torch.from_numpy(ids)[None]).logits for ids in batch.split()]
-    torch.testing.assert_close(found, torch.cat(expected), atol=2e-5, rtol=0)
+    batch = batch_of(rows(), types=False)
+    found = FAMILIES[family].head(model, PackedBackbone(model.base_model).first(batch))
+    expected = [stock(torch.from_numpy(ids)[None]).logits for ids in batch.split()]
+    assert_near(found, torch.cat(expected))
 
 
-@pytest.mark.parametrize("family", PACKED)
+@every_packed_family
+@torch.inference_mode()
 def test_a_packed_model_still_takes_padded_batches(tiny: Folders, family: str) -> None:
     """What has to see padding runs on the same weights."""
-    from transformers import AutoTokenizer
-
     model, stock = model_at(tiny(family)), model_at(tiny(family))
     PackedBackbone(model)
     tokenizer = AutoTokenizer.from_pretrained(tiny(family))
     batch = batch_of(rows())
-    with torch.inference_mode():
-        found, expected = (
-            padded_model(one, tokenizer)(batch).last_hidden_state for one in (model, stock)
-        )
-    torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
+    found, expected = (
+        padded_model(one, tokenizer)(batch).last_hidden_state for one in (model, stock)
+    )
+    assert_near(found, expected)
 
 
 @pytest.mark.parametrize("family", ["bert", "albert"])
 def test_reduced_precision_keeps_the_residual_stream(tiny: Folders, family: str) -> None:
     """Products alone are rounded: nearer to float32 than a model that is rounded throughout."""
-    batch = batch_of(rows())
-    batch = batch._replace(types=np.zeros_like(batch.types))
+    batch = batch_of(rows(), types=False)
     exact = torch.cat(one_by_one(model_at(tiny(family)), batch, types=False))
     whole = torch.cat(one_by_one(model_at(tiny(family)).bfloat16(), batch, types=False)).float()
     backbone = PackedBackbone(model_at(tiny(family)), dtype=torch.bfloat16)
@@ -209,6 +183,7 @@ def test_a_decoder_or_unknown_positions_run_padded() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("bias", [True, False])
+@torch.inference_mode()
 def test_packed_weights_give_the_same_product(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, bias: bool
 ) -> None:
@@ -219,44 +194,35 @@ def test_packed_weights_give_the_same_product(
     linear = nn.Linear(24, 40, bias=bias)
     replaced = products.replace_linear(linear, dtype, torch.float32)
     assert isinstance(replaced, products.CastLinear)
+    atol = 1e-5 if dtype == torch.float32 else 3e-2
     for n in (1, 7, 600):
         given = torch.randn(n, 24)
-        with torch.inference_mode():
-            expected, found = linear(given), replaced(given)
-        torch.testing.assert_close(
-            found, expected, atol=1e-5 if dtype == torch.float32 else 3e-2, rtol=1e-2
-        )
+        torch.testing.assert_close(replaced(given), linear(given), atol=atol, rtol=1e-2)
 
 
+@torch.inference_mode()
 def test_without_the_private_operators_torch_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They may change or go with any release."""
+    """They may change or go with any release; where packing does not pay, layers stay."""
 
     def gone(*_: Any) -> Tensor:
         raise AttributeError("no such operator")
 
+    linear = nn.Linear(8, 8)
+    monkeypatch.setattr(products, "packing_pays", lambda dtype: False)
+    assert products.replace_linear(linear, torch.float32, torch.float32) is linear
     monkeypatch.setattr(products, "packing_pays", lambda dtype: True)
     monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", gone, raising=False)
-    linear = nn.Linear(8, 8)
-    with torch.inference_mode():
-        given = torch.randn(3, 8)
-        found = products.replace_linear(linear, torch.float32, torch.float32)(given)
-        assert torch.equal(found, linear(given))
-
-
-def test_layers_stay_as_they_are_where_packing_does_not_pay(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """No change of arithmetic without a gain."""
-    monkeypatch.setattr(products, "packing_pays", lambda dtype: False)
-    linear = nn.Linear(8, 8)
-    assert products.replace_linear(linear, torch.float32, torch.float32) is linear
+    given = torch.randn(3, 8)
+    found = products.replace_linear(linear, torch.float32, torch.float32)(given)
+    assert torch.equal(found, linear(given))
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("family", PACKED)
+@every_packed_family
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float32, 2e-5), (torch.bfloat16, 0.1), (torch.float16, 0.02)]
 )
+@torch.inference_mode()
 def test_a_gpu_gives_the_same_states(
     tiny: Folders, family: str, dtype: torch.dtype, tolerance: float
 ) -> None:
@@ -264,9 +230,8 @@ def test_a_gpu_gives_the_same_states(
     batch = batch_of(rows(n=60))
     expected = PackedBackbone(model_at(tiny(family)), with_types=False)
     found = PackedBackbone(model_at(tiny(family)).cuda(), dtype=dtype, with_types=False)
-    with torch.inference_mode():
-        for read in ("states", "first"):
-            ours: NDArray[np.float32] = getattr(found, read)(batch).cpu().numpy()
-            theirs = getattr(expected, read)(batch).numpy()
-            assert np.abs(ours - theirs).max() <= tolerance
-            assert np.array_equal(ours, getattr(found, read)(batch).cpu().numpy())
+    for read in ("states", "first"):
+        ours: NDArray[np.float32] = getattr(found, read)(batch).cpu().numpy()
+        theirs = getattr(expected, read)(batch).numpy()
+        assert np.abs(ours - theirs).max() <= tolerance
+        assert np.array_equal(ours, getattr(found, read)(batch).cpu().numpy())

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from claimscore.pipeline.encoders.results import (
-    ResultFolder,
-)
+from claimscore.pipeline.encoders.results import ResultFolder
 
 WRITER = """
 import sys, pathlib
@@ -26,11 +24,6 @@ for n in range(int(sys.argv[3])):
 """
 
 
-def result_folder(parent: Path, notices: list[str] | None = None) -> ResultFolder:
-    heard: list[str] = [] if notices is None else notices
-    return ResultFolder(parent, {"kind": "test"}, heard.append)
-
-
 def writer(folder: Path, seed: int, groups: int) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", WRITER, str(folder), str(seed), str(groups)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -38,7 +31,8 @@ def writer(folder: Path, seed: int, groups: int) -> subprocess.Popen[str]:
 
 def found(folder: Path, seed: int, groups: int, notices: list[str]) -> int:
     """How many of a writer's rows are there; each must be right."""
-    rng, files, n = np.random.default_rng(seed), result_folder(folder, notices), 0
+    rng, n = np.random.default_rng(seed), 0
+    files = ResultFolder(folder, {"kind": "test"}, notices.append)
     for _ in range(groups):
         keys = rng.integers(0, 2**63, (200, 2), dtype=np.uint64)
         which, rows = files.look_up(keys)

@@ -1,9 +1,7 @@
-"""NLI behind a server: the numbers of a function, in order, and only of a model that judges NLI."""
+"""Models behind a server: the numbers of a function, in order, and only of a model of the role."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,10 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claimscore.config import EncoderConfig
-from claimscore.errors import AuthenticationError, ConfigError
+from claimscore.errors import AuthenticationError, ConfigError, QuotaError, UnknownModelError
 from claimscore.pipeline.encoders import load_model
-from tests.support.served_models import PAIRS, classifier, make_hasty
-from tests.support.tei_server import SHA, Tei, probabilities, serving
+from tests.support.served_models import (
+    PAIRS,
+    TEXTS,
+    assert_right,
+    classifier,
+    embedder,
+    make_hasty,
+)
+from tests.support.tei_server import DIMENSIONS, SHA, Tei, probabilities, serving
 
 KEY = "sk-a-key-that-nobody-may-see"
 
@@ -24,7 +29,8 @@ KEY = "sk-a-key-that-nobody-may-see"
 @pytest.fixture(autouse=True)
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     make_hasty(monkeypatch)
-    monkeypatch.delenv("CLAIMSCORE_NLI_API_KEY", raising=False)
+    for role in ("NLI", "EMBEDDER"):
+        monkeypatch.delenv(f"CLAIMSCORE_{role}_API_KEY", raising=False)
 
 
 @pytest.fixture
@@ -33,42 +39,51 @@ def server() -> Iterator[Tei]:
         yield found
 
 
-def expected(pairs: Any) -> Any:
-    return np.array([probabilities(*pair) for pair in pairs], dtype=np.float32)
+@pytest.fixture
+def embedding() -> Iterator[Tei]:
+    with serving(Tei(embeds=True)) as found:
+        yield found
+
+
+# text-embeddings-inference
 
 
 def test_rows_in_order_each_pair_asked_once(server: Tei) -> None:
-    """Repeats included; progress goes up to the number of pairs."""
+    """Repeats included; progress goes up to the number of pairs; nothing is asked for nothing."""
     model = classifier(server)
     pairs = [*PAIRS, *PAIRS[::-1], *PAIRS[5:8]]
     before, done = len(server.asked), []
-    np.testing.assert_allclose(
-        model.classify(pairs, on_batch=done.append), expected(pairs), rtol=1e-6
-    )
+    assert_right(model.classify(pairs, on_batch=done.append), pairs)
     asked = [tuple(pair) for _, body in server.asked[before:] for pair in body["inputs"]]
     assert sorted(asked) == sorted(set(PAIRS))
     assert done == sorted(done)
     assert done[-1] == len(pairs)
+    assert model.classify([]).shape == (0, 3)
 
 
-def test_no_pairs_are_no_rows(server: Tei) -> None:
-    """Nothing is asked for nothing."""
-    assert classifier(server).classify([]).shape == (0, 3)
+def test_vectors_in_order_as_the_server_made_them(embedding: Tei) -> None:
+    """Not normalised, each distinct text once, stripped as our own models strip."""
+    texts = [*TEXTS, f"  {TEXTS[0]}\n", *TEXTS[::-1]]
+    model, done = embedder(embedding), []
+    before = len(embedding.asked)
+    assert_right(model.embed(texts, on_batch=done.append), texts)
+    asked = [text for _, body in embedding.asked[before:] for text in body["inputs"]]
+    assert sorted(asked) == sorted(TEXTS)
+    assert done[-1] == len(texts)
+    assert model.embed([]).shape == (0, 0)
+    with pytest.raises(ValueError, match="text 1 is empty"):
+        model.embed(["a", " \n"])
 
 
 def test_batches_are_the_servers_and_several_at_a_time(server: Tei) -> None:
-    """Never more inputs than it takes, nor more than it works on at once."""
+    """Never more inputs than it takes, nor more than it works on at once; truncation, and
+    probabilities rather than logits, whatever the server's defaults are."""
     server.info |= {"max_client_batch_size": 3, "max_concurrent_requests": 12}
     model = classifier(server)
     server.slow_s, before = 0.02, len(server.sizes)
-    np.testing.assert_allclose(model.classify(PAIRS), expected(PAIRS), rtol=1e-6)
+    assert_right(model.classify(PAIRS), PAIRS)
     assert set(server.sizes[before:]) == {3}
     assert server.most_at_once == 4
-
-
-def test_what_is_asked_is_said_explicitly(server: Tei) -> None:
-    """Truncation, and probabilities rather than logits, whatever the server's defaults are."""
-    classifier(server).classify(PAIRS[:1])
     body = server.asked[-1][1]
     assert (body["truncate"], body["raw_scores"]) == (True, False)
 
@@ -85,191 +100,240 @@ def test_scores_go_by_the_names_of_labels(server: Tei, names: dict[str, str]) ->
     server.info["model_type"] = {"classifier": {"id2label": names, "label2id": {}}}
     by_key = dict(zip("120", range(3), strict=True))  # of the double: 1 is entailment
     columns = {"e": 0, "n": 1, "c": 2}
-    wanted = expected(PAIRS)
+    wanted = np.array([probabilities(*pair) for pair in PAIRS], dtype=np.float32)
     right = np.empty_like(wanted)
     for key, name in names.items():
         right[:, columns[name.strip()[0].lower()]] = wanted[:, by_key[key]]
     np.testing.assert_allclose(classifier(server).classify(PAIRS), right, rtol=1e-6)
 
 
-def test_a_host_that_is_not_there() -> None:
-    """The system's number of the error says nothing to people."""
-    with pytest.raises(ConfigError, match=r"cannot be reached: [A-Z]") as refusal:
-        load_model("nli", EncoderConfig(nli="tei:http://no.such.host.invalid:80"))
-    assert "Errno" not in str(refusal.value)
+def labels(*names: str) -> dict[str, Any]:
+    return {"classifier": {"id2label": {str(i): n for i, n in enumerate(names)}, "label2id": {}}}
 
 
 @pytest.mark.parametrize(
-    ("model_type", "said"),
+    ("load", "model_type", "said"),
     [
-        ({"classifier": {"id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}}}, "LABEL_0"),
-        ({"classifier": {"id2label": {"0": "entailment", "1": "not_entailment"}}}, "not_entail"),
-        ({"reranker": {"id2label": {"0": "entailment"}}}, "no classifier"),
-        ({"embedding": {"pooling": "cls"}}, "no classifier"),
-        ({}, "no answer of text-embeddings-inference"),
+        (classifier, labels("LABEL_0", "LABEL_1", "LABEL_2"), "LABEL_0"),
+        (classifier, labels("entailment", "not_entailment"), "not_entail"),
+        (classifier, {"reranker": {"id2label": {"0": "entailment"}}}, "no classifier"),
+        (classifier, {"embedding": {"pooling": "cls"}}, "no classifier"),
+        (classifier, {}, "no answer of text-embeddings-inference"),
+        (embedder, labels("a"), r"org/model at .* is no embedder"),
     ],
 )
-def test_other_models_are_refused_at_load(server: Tei, model_type: Any, said: str) -> None:
+def test_other_models_are_refused_at_load(
+    server: Tei, load: Any, model_type: Any, said: str
+) -> None:
     """In one line, before anything is judged."""
     server.info["model_type"] = model_type
     with pytest.raises(ConfigError, match=said) as refusal:
-        classifier(server)
+        load(server)
     assert "\n" not in str(refusal.value)
     assert "/predict" not in server.paths()
 
 
 def test_what_is_no_such_server_is_refused(server: Tei) -> None:
-    """A wrong path, and a port that nobody listens on."""
+    """A wrong path, a port that nobody listens on, and a host that is not there."""
     with pytest.raises(ConfigError, match="address of the server"):
         load_model("nli", EncoderConfig(nli=f"tei:{server.address}/v1"))
     with serving(Tei()) as gone:
         pass
     with pytest.raises(ConfigError, match=r"cannot be reached.*is the server started"):
         classifier(gone)
+    with pytest.raises(ConfigError, match=r"cannot be reached: [A-Z]") as refusal:
+        load_model("nli", EncoderConfig(nli="tei:http://no.such.host.invalid:80"))
+    assert "Errno" not in str(refusal.value), "the system's number says nothing to people"
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("role", "spec", "said"),
     [
-        ("tei:", "must look like tei:http://host:8080"),
-        ("tei:host:8080", "must look like"),
-        ("tei:ftp://host", "must look like"),
-        (f"tei:http://me:{KEY}@host:8080", "CLAIMSCORE_NLI_API_KEY"),
-        (f"http://me:{KEY}@host:8080", "CLAIMSCORE_NLI_API_KEY"),
-        (f"tei:http://host:8080?key={KEY}", "CLAIMSCORE_NLI_API_KEY"),
-        ("openai:m@http://host/v1", "that is for --embedder"),
+        ("nli", "tei:", "must look like tei:http://host:8080"),
+        ("nli", "tei:host:8080", "must look like"),
+        ("nli", "tei:ftp://host", "must look like"),
+        ("nli", f"tei:http://me:{KEY}@host:8080", "CLAIMSCORE_NLI_API_KEY"),
+        ("nli", f"http://me:{KEY}@host:8080", "CLAIMSCORE_NLI_API_KEY"),
+        ("nli", f"tei:http://host:8080?key={KEY}", "CLAIMSCORE_NLI_API_KEY"),
+        ("nli", "openai:m@http://host/v1", "that is for --embedder"),
+        ("embedder", "openai:m", "openai:MODEL@https://host/v1"),
+        ("embedder", "openai:", "openai:MODEL@https://host/v1"),
+        ("embedder", "openai:@http://host/v1", "openai:MODEL@https://host/v1"),
+        ("embedder", "openai:m@", "openai:MODEL@https://host/v1"),
     ],
 )
-def test_wrong_addresses_are_refused_and_secrets_not_shown(spec: str, said: str) -> None:
-    """Nothing is sent; a name of a model is written into run directories."""
+def test_wrong_addresses_are_refused_and_secrets_not_shown(role: str, spec: str, said: str) -> None:
+    """Nothing is sent: no address is guessed, so no key goes astray."""
+    config: dict[str, Any] = {role: spec}
     with pytest.raises(ConfigError, match=said) as refusal:
-        load_model("nli", EncoderConfig(nli=spec))
+        load_model(role, EncoderConfig(**config))
     assert KEY not in str(refusal.value)
 
 
-class TestKey:
-    """CLAIMSCORE_NLI_API_KEY goes to the server of --nli, and is never shown."""
+def test_the_key_of_the_role_is_sent_and_no_other(
+    server: Tei, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With every request, and without the line break of a file."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("CLAIMSCORE_EMBEDDER_API_KEY", KEY)
+    classifier(server).classify(PAIRS[:1])
+    assert server.authorizations == {None}
+    server.authorizations.clear()
+    server.key = "sk-of-nli"
+    monkeypatch.setenv("CLAIMSCORE_NLI_API_KEY", "sk-of-nli\n")
+    classifier(server).classify(PAIRS)
+    assert server.authorizations == {"Bearer sk-of-nli"}
 
-    def test_it_is_sent(self, server: Tei, monkeypatch: pytest.MonkeyPatch) -> None:
-        """With every request, and without the line break of a file."""
-        server.key = KEY
-        monkeypatch.setenv("CLAIMSCORE_NLI_API_KEY", KEY + "\n")
-        classifier(server).classify(PAIRS)
-        assert server.authorizations == {f"Bearer {KEY}"}
 
-    @pytest.mark.parametrize(("key", "said"), [(None, "needs a key"), ("sk-other", "refuses")])
-    def test_a_wrong_one_is_said(
-        self, server: Tei, monkeypatch: pytest.MonkeyPatch, key: str | None, said: str
-    ) -> None:
-        """The server echoes what it got."""
-        server.key = KEY
-        if key:
-            monkeypatch.setenv("CLAIMSCORE_NLI_API_KEY", key)
-        with pytest.raises(AuthenticationError, match=f"{said}.*CLAIMSCORE_NLI_API_KEY") as refusal:
-            classifier(server)
-        assert "sk-" not in str(refusal.value)
+@pytest.mark.parametrize(("key", "said"), [(None, "needs a key"), ("sk-other", "refuses")])
+def test_a_wrong_key_is_said_and_not_shown(
+    server: Tei, monkeypatch: pytest.MonkeyPatch, key: str | None, said: str
+) -> None:
+    """The server echoes what it got."""
+    server.key = KEY
+    if key:
+        monkeypatch.setenv("CLAIMSCORE_NLI_API_KEY", key)
+    with pytest.raises(AuthenticationError, match=f"{said}.*CLAIMSCORE_NLI_API_KEY") as refusal:
+        classifier(server)
+    assert "sk-" not in str(refusal.value)
 
-    def test_not_over_plain_http(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """To another machine only where that was asked for."""
-        monkeypatch.setenv("CLAIMSCORE_NLI_API_KEY", KEY)
-        with pytest.raises(ConfigError, match="--allow-http-key") as refusal:
-            load_model("nli", EncoderConfig(nli="tei:http://192.0.2.1:8080"))
-        assert KEY not in str(refusal.value)
 
-    def test_other_keys_are_not_sent(self, server: Tei, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Neither that of the language model nor that of the other role."""
-        monkeypatch.setenv("OPENAI_API_KEY", KEY)
-        monkeypatch.setenv("CLAIMSCORE_EMBEDDER_API_KEY", KEY)
-        classifier(server).classify(PAIRS[:1])
-        assert server.authorizations == {None}
+def test_a_key_is_not_sent_over_plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLAIMSCORE_NLI_API_KEY", KEY)
+    with pytest.raises(ConfigError, match="--allow-http-key") as refusal:
+        load_model("nli", EncoderConfig(nli="tei:http://192.0.2.1:8080"))
+    assert KEY not in str(refusal.value)
 
 
 def test_this_machine_is_asked_without_a_proxy(
     server: Tei, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A proxy of the environment is not for loopback."""
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     assert classifier(server).classify(PAIRS[:1]).shape == (1, 3)
 
 
-def test_info_names_what_the_server_has(server: Tei) -> None:
-    """Model, commit and dtype; the address is no part of what results are stored under."""
-    model = classifier(server)
-    assert model.info == ("tei:org/model", SHA, "float16")
-    assert model.facts is not None
-    assert model.facts["limit"] == "24"
-    said = f"{model.info} {model.facts}"
-    assert "127.0.0.1" not in said
-    with serving(Tei()) as other:
-        assert classifier(other).facts == model.facts
+@pytest.mark.parametrize("load", [classifier, embedder])
+def test_results_are_stored_under_what_they_depend_on(load: Any) -> None:
+    """Model, commit, dtype, limit, pooling and the server's own prompt, not its address; a model
+    without a version may be another one tomorrow, so nothing of it can be stored."""
+    embeds = load is embedder
+    with serving(Tei(embeds=embeds)) as server, serving(Tei(embeds=embeds)) as other:
+        model = load(server)
+        assert model.info == ("tei:org/model", SHA, "float16")
+        assert model.facts["limit"] == "24"
+        assert model.facts["pooling"] == ("mean" if embeds else "")
+        assert "127.0.0.1" not in f"{model.info} {model.facts}"
+        assert load(other).facts == model.facts
         other.info["max_input_length"] = 12
-        assert classifier(other).facts != model.facts
-
-
-def test_results_of_an_unknown_version_are_not_storable(server: Tei) -> None:
-    """A model from a folder of the server may be another one tomorrow."""
-    server.info["model_sha"] = None
-    model = classifier(server)
-    assert model.info.revision == "unknown"
-    assert getattr(model, "facts", None) is None
-    assert model.truncates(PAIRS).tolist() == [False] * len(PAIRS)
+        assert load(other).facts != model.facts
+        server.prompt = "query:"
+        assert load(server).facts != model.facts
+        server.info["model_sha"] = None
+        unknown = load(server)
+        assert (unknown.info.revision, unknown.facts) == ("unknown", None)
 
 
 WORDS = st.lists(st.sampled_from(["a", "bb", "Zürich", "価格", "x" * 9]), max_size=22)
 
 
-class TestTruncation:
-    """What the server cuts is told without a forward pass."""
+def test_every_pair_that_is_cut_is_told(server: Tei) -> None:
+    """As many words as fit, with three special tokens, and not one more: no forward pass."""
+    model = classifier(server)
 
-    def test_every_pair(self) -> None:
-        """As many words as fit, with three special tokens, and not one more."""
-        with serving(Tei()) as server:
-            model = classifier(server)
+    @given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=6))
+    def check(lists: list[tuple[list[str], list[str]]]) -> None:
+        pairs = [(" ".join(first), " ".join(second)) for first, second in lists]
+        wanted = [len(first) + len(second) + 3 > 24 for first, second in lists]
+        assert model.truncates(pairs).tolist() == wanted
 
-            @given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=6))
-            def check(lists: list[tuple[list[str], list[str]]]) -> None:
-                pairs = [(" ".join(first), " ".join(second)) for first, second in lists]
-                wanted = [len(first) + len(second) + 3 > 24 for first, second in lists]
-                assert model.truncates(pairs).tolist() == wanted
-
-            check()
-            assert "/predict" not in server.paths()[-1]
-
-    def test_only_texts_that_may_be_too_long_are_tokenised(self, server: Tei) -> None:
-        """Twenty letters cannot be more than twenty tokens."""
-        model = classifier(server)
-        before = len(server.asked)
-        assert model.truncates([("short", "pair"), ("also", "short")] * 9).tolist() == [False] * 18
-        assert len(server.asked) == before
-        long = "word " * 30
-        assert model.truncates([("short", "pair"), (long, "short")]).tolist() == [False, True]
-        assert server.asked[before:] == [
-            ("/tokenize", {"inputs": ["short", long], "add_special_tokens": False})
-        ]
-
-    def test_texts_that_the_server_does_not_tokenise_are_cut(self, server: Tei) -> None:
-        """It refuses texts of very many characters, which it cuts before it tokenises."""
-        huge = "word" * 2000
-        pairs = [("a b c d e f g", "h"), (huge, "h"), ("a " * 30, "h")]
-        assert classifier(server).truncates(pairs).tolist() == [False, True, True]
-
-    def test_a_server_that_does_not_say_is_refused(self, server: Tei) -> None:
-        """What is cut could not be told."""
-        server.faults.extend([None, (200, [])])
-        with pytest.raises(ConfigError, match="how long a pair is"):
-            classifier(server)
+    check()
+    assert "/predict" not in server.paths()[-1]
 
 
-def test_no_torch_is_loaded(server: Tei) -> None:
-    """A machine without a model's weights needs none of what runs them."""
-    code = (
-        "import sys\n"
-        "from claimscore.config import EncoderConfig\n"
-        "from claimscore.pipeline.encoders import load_model\n"
-        f"model = load_model('nli', EncoderConfig(nli='tei:{server.address}'))\n"
-        "assert model.classify([('a', 'b')]).shape == (1, 3)\n"
-        "assert not {'torch', 'transformers'} & set(sys.modules)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
+@pytest.mark.parametrize("prompt", ["", "query: of a user"])
+def test_every_text_that_is_cut_is_told(embedding: Tei, prompt: str) -> None:
+    """As many words as fit beside two special tokens and the server's own prompt."""
+    embedding.prompt = prompt
+    model = embedder(embedding)
+
+    @given(st.lists(WORDS.filter(bool), min_size=1, max_size=6))
+    def check(lists: list[list[str]]) -> None:
+        room = 22 - len(prompt.split())
+        wanted = [len(found) > room for found in lists]
+        assert model.truncates([" ".join(found) for found in lists]).tolist() == wanted
+
+    check()
+
+
+def test_only_texts_that_may_be_too_long_are_tokenised(server: Tei) -> None:
+    """Twenty letters cannot be more than twenty tokens; the server refuses texts of very many
+    characters, which it cuts before it tokenises."""
+    model = classifier(server)
+    before = len(server.asked)
+    assert model.truncates([("short", "pair"), ("also", "short")] * 9).tolist() == [False] * 18
+    assert len(server.asked) == before
+    long = "word " * 30
+    assert model.truncates([("short", "pair"), (long, "short")]).tolist() == [False, True]
+    asked = {"inputs": ["short", long], "add_special_tokens": False}
+    assert server.asked[before:] == [("/tokenize", asked)]
+    pairs = [("a b c d e f g", "h"), ("word" * 2000, "h"), ("a " * 30, "h")]
+    assert model.truncates(pairs).tolist() == [False, True, True]
+
+
+def test_a_server_that_does_not_say_how_long_a_pair_is_is_refused(server: Tei) -> None:
+    server.faults.extend([None, (200, [])])
+    with pytest.raises(ConfigError, match="how long a pair is"):
+        classifier(server)
+
+
+# OpenAI's protocol
+
+
+def openai_embedder(server: Tei) -> Any:
+    spec = f"openai:some/model@v2@{server.address}/v1"
+    server.info["max_client_batch_size"] = 32
+    return load_model("embedder", EncoderConfig(embedder=spec))
+
+
+def test_vectors_of_openai_go_by_their_index(embedding: Tei) -> None:
+    """No version, so nothing is stored; no truncation, so the column is null."""
+    model = openai_embedder(embedding)
+    texts = TEXTS + [f"more {i}" for i in range(40)]
+    assert_right(model.embed(texts), texts)
+    path, body = embedding.asked[-1]
+    assert path == "/v1/embeddings"
+    assert body.keys() == {"model", "input", "encoding_format"}
+    assert (body["model"], body["encoding_format"]) == ("some/model@v2", "float")
+    assert max(len(body["input"]) for _, body in embedding.asked) == 32
+    assert model.dimensions == DIMENSIONS
+    assert model.info == ("openai:some/model@v2", "unknown", "unknown")
+    assert getattr(model, "facts", None) is None
+    assert not hasattr(model, "truncates")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda answer: {"data": answer["data"][1:]},
+        lambda answer: {"data": [answer["data"][0]] * len(answer["data"])},
+        lambda answer: {},
+        lambda answer: [],
+    ],
+)
+def test_a_wrong_answer_of_openai_is_asked_again(embedding: Tei, wrong: Any) -> None:
+    model = openai_embedder(embedding)
+    embedding.faults.append(wrong)
+    assert_right(model.embed(TEXTS[:5]), TEXTS[:5])
+    assert not embedding.faults
+
+
+def test_what_stops_a_run(embedding: Tei) -> None:
+    """A model that the server has not, and an account that is empty."""
+    unknown = {"error": {"message": "The model `x` does not exist", "code": "model_not_found"}}
+    embedding.faults.append((404, unknown))
+    with pytest.raises(UnknownModelError, match="does not exist"):
+        openai_embedder(embedding)
+    embedding.faults.append((429, {"error": {"message": "Empty", "code": "insufficient_quota"}}))
+    with pytest.raises(QuotaError, match="Empty"):
+        openai_embedder(embedding)

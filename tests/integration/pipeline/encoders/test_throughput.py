@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,7 +34,7 @@ from claimscore.pipeline.encoders.throughput import (
     throughput_key,
     token_budget,
 )
-from tests.support.tiny_models import save_tiny_nli
+from tests.support.tiny_models import Folders
 
 CPU = torch.device("cpu")
 INFO = ModelInfo("org/model", "abc", "float32")
@@ -64,83 +63,68 @@ def test_gpus_of_two_kinds_have_two_budgets(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", '{"org/model | abc | cpu | float32": {"tokens": "many"}}', "\x00"]
-)
-def test_a_damaged_file_of_budgets_is_forgotten(content: str) -> None:
-    """And written anew."""
-    budgets_file().parent.mkdir(parents=True, exist_ok=True)
-    budgets_file().write_text(content)
+    "row",
+    ["", "[]", "{", "\x00", '{"KEY": 1}', '{"KEY": {"tokens": "many", "seconds": 1}}',
+     '{"KEY": {"tokens": 0, "seconds": 0}}', '{"KEY": {"tokens": true, "seconds": 1}}',
+     '{"KEY": {"tokens": 0, "seconds": NaN}}'],
+)  # fmt: skip
+def test_damaged_files_are_forgotten_and_written_anew(row: str) -> None:
+    for file, key in ((throughput_file(), KEY), (budgets_file(), (*INFO[:2], "cpu", INFO.dtype))):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(row.replace("KEY", " | ".join(key)))
+    assert known_throughput(KEY) is None
     assert token_budget(None, INFO, CPU).origin == DEFAULT
+    save_throughput(KEY, Throughput(1, 2))
     save_lowered_budget(INFO, CPU, 32)
+    assert known_throughput(KEY) == Throughput(1, 2)
     assert token_budget(None, INFO, CPU) == TokenBudget(32, LOWERED)
 
 
-def test_a_budget_that_cannot_be_kept_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run goes on; the next one begins with the default."""
+def test_a_folder_that_cannot_be_written_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run goes on; the next one begins with the default, and an estimate does not know."""
     (user_state_dir() / "file").write_text("")
     monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(user_state_dir() / "file" / "below"))
     save_lowered_budget(INFO, CPU, 32)
+    save_throughput(KEY, Throughput(1, 2))
     assert token_budget(None, INFO, CPU).origin == DEFAULT
-
-
-class Clock:
-    """Time that passes when the test says so."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(throughput, "time", clock)
-    return clock
+    assert known_throughput(KEY) is None
 
 
 class Model(Metered):
-    """Takes a second for each item."""
+    """Takes a second of a clock for each item; the device is waited for as long as it says."""
 
-    def __init__(self, clock: Clock, waits_s: float = 0.0) -> None:
-        self._clock, self._waits_s = clock, waits_s
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.now = self.waited = 0.0
+        patch.setattr(throughput, "time", SimpleNamespace(monotonic=lambda: self.now))
+        patch.setattr(throughput, "device_wait_s", lambda: self.waited)
 
     @metered()
-    def classify(self, pairs: list[tuple[str, str]], *, on_batch: Any = None) -> int:
-        self._clock.now += len(pairs)
+    def classify(self, pairs: list[tuple[str, str]], *, waits_s: float = 0.0) -> int:
+        self.now += len(pairs) + waits_s
+        self.waited += waits_s
         return len(pairs)
 
     @metered()
     def token_layers(self, texts: list[str], n_layers: int) -> None:
-        self._clock.now += 1
+        self.now += 1
 
     @metered(padded_tokens)
     def padded(self, texts: list[str]) -> None:
-        self._clock.now += 1
+        self.now += 1
 
 
-def test_a_call_counts_its_distinct_items_and_its_time(clock: Clock) -> None:
-    """By characters, as an estimate counts them; without a meter nothing is counted."""
-    model = Model(clock)
+def test_a_call_counts_its_distinct_items_and_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By characters, as an estimate counts them; waiting for a device that another thread has is
+    no work; without a meter nothing is counted."""
+    model = Model(monkeypatch)
     assert model.classify([("a", "b")]) == 1
     model.meter = Meter(KEY)
-    model.classify([("a" * 40, "b" * 4), ("a" * 40, "b" * 4)], on_batch=None)
+    model.classify([("a" * 40, "b" * 4), ("a" * 40, "b" * 4)], waits_s=1.5)
     assert model.meter.total == (10 + 2 + 1 + 2, 2.0)
     model.token_layers(["a" * 40], 3)
     assert model.meter.total == (15 + 12, 3.0)
     model.padded(["a", "a", "b"])
     assert model.meter.total == (27 + 1024, 4.0)
-
-
-def test_waiting_for_a_device_is_no_work(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another thread had it."""
-    waited = iter([5.0, 5.0 + 1.5])
-    monkeypatch.setattr(throughput, "device_wait_s", lambda: next(waited))
-    model = Model(clock)
-    model.meter = Meter(KEY)
-    model.classify([("a", "b"), ("c", "d")])
-    assert model.meter.total.seconds == 0.5
 
 
 def test_throughput_is_saved_after_a_second_and_when_it_has_doubled() -> None:
@@ -161,6 +145,8 @@ def test_throughput_is_saved_after_a_second_and_when_it_has_doubled() -> None:
 def test_little_work_does_not_replace_much() -> None:
     """Until it is half as much, however long it took: the machine may have been busy."""
     save_throughput(KEY, Throughput(10_000, 100.0))
+    others = [KEY._replace(**{name: "other"}) for name in KEY._fields]
+    assert [known_throughput(other) for other in others] == [None] * 4
     meter = Meter(KEY)
     meter.add(4_999, 1000.0)
     assert known_throughput(KEY) == Throughput(10_000, 100.0)
@@ -168,67 +154,25 @@ def test_little_work_does_not_replace_much() -> None:
     assert known_throughput(KEY) == Throughput(5_000, 2000.0)
 
 
-def test_keys_are_told_apart() -> None:
-    """By role, model, dtype and device."""
-    save_throughput(KEY, Throughput(1, 2))
-    others = [KEY._replace(**{name: "other"}) for name in KEY._fields]
-    assert [known_throughput(other) for other in others] == [None] * 4
-    save_throughput(others[0], Throughput(3, 4))
-    assert known_throughput(KEY) == Throughput(1, 2)
-    assert known_throughput(others[0]) == Throughput(3, 4)
-
-
-@pytest.mark.parametrize(
-    "content",
-    ["", "[]", "{", '{"KEY": 1}', '{"KEY": {"tokens": "1", "seconds": 1}}',
-     '{"KEY": {"tokens": 1, "seconds": 0}}', '{"KEY": {"tokens": true, "seconds": 1}}',
-     '{"KEY": {"tokens": 1, "seconds": NaN}}'],
-)  # fmt: skip
-def test_a_damaged_file_has_no_throughput(content: str) -> None:
-    """And is no error; the next figure replaces it."""
-    throughput_file().parent.mkdir(parents=True, exist_ok=True)
-    throughput_file().write_text(content.replace("KEY", " | ".join(KEY)))
-    assert known_throughput(KEY) is None
-    save_throughput(KEY, Throughput(1, 2))
-    assert known_throughput(KEY) == Throughput(1, 2)
-
-
-def test_a_folder_that_cannot_be_written_is_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The run goes on; the estimate does not know."""
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "file" / "below"))
-    save_throughput(KEY, Throughput(1, 2))
-    assert known_throughput(KEY) is None
-
-
-def test_every_loaded_model_has_a_meter(tmp_path: Path) -> None:
-    """Under the name by which it was asked for, and on its device."""
-    path = str(save_tiny_nli(tmp_path / "nli", "bert"))
-    model: Any = load_model("nli", EncoderConfig(nli=path, device="cpu"))
-    assert model.meter.key == ("nli", path, "float32", device_label("cpu"))
-    pairs = [("The hotel was clean.", "The staff was rude!")]
-    model.classify(pairs)
-    assert model.meter.total.tokens == estimated_tokens(pairs)
-    assert model.meter.total.seconds > 0
-
-
 @pytest.mark.parametrize("role", ["nli", "embedder", "token_encoder"])
 def test_calibrating_remembers_what_it_measured(
-    role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    role: str, tiny: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a model of any role; the texts are all different."""
+    """Of a model of any role, which has a meter under the name by which it was asked for; the
+    texts are all different."""
     monkeypatch.setattr(throughput, "CALIBRATION_S", 0.0)
-    path = str(save_tiny_nli(tmp_path / "nli", "bert"))
+    path = str(tiny("bert", "nli"))
     named: dict[str, Any] = {role: path}
     config = EncoderConfig(device="cpu", token_layer=1, rescale_with_baseline=False, **named)
     model: Any = load_model(role, config)
+    assert model.meter.key == (role, path, "float32", device_label("cpu"))
     found = calibrate(model)
-    assert found.tokens_per_s > 0
     known = known_throughput(throughput_key(role, config))
     assert known is not None
-    assert known.tokens == found.tokens
+    assert known.tokens == found.tokens > 0
     texts = [text for pair in throughput._made_up_pairs(8, 500) for text in pair]
     assert len(set(texts)) == len(texts)
-    assert json.loads(throughput_file().read_text())
+    if role == "nli":
+        model.meter = Meter(KEY)
+        model.classify([tuple(texts[:2])])
+        assert model.meter.total.tokens == estimated_tokens([tuple(texts[:2])])

@@ -28,9 +28,6 @@ def test_distinct_keeps_each_item_once_and_gives_the_input_back(items: list[str]
     assert unique.items == list(dict.fromkeys(items))
     assert [unique.items[i] for i in unique.inverse] == items
     assert unique.counts.tolist() == [items.count(item) for item in unique.items]
-
-
-def test_positions_are_the_places_in_the_input() -> None:
-    """A distinct item knows all the inputs that it stands for."""
-    assert distinct(["x", "y", "x"]).positions(0) == (0, 2)
-    assert distinct(["x", "y", "x"]).positions(1, 0) == (0, 1, 2)
+    for place, item in enumerate(unique.items):
+        assert [items[i] for i in unique.positions(place)] == [item] * items.count(item)
+    assert unique.positions(*range(len(unique.items))) == tuple(range(len(items)))
