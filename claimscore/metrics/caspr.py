@@ -6,7 +6,7 @@ the sign of the sum of its two directions, which is the table of appendix C.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,19 +20,11 @@ from claimscore.metrics.base import (
     Requirements,
     Score,
     TaskRequirement,
+    failure_reasons,
+    scored,
+    unscored,
 )
-from claimscore.metrics.ragged import (
-    Cells,
-    Ints,
-    Matrices,
-    Shapes,
-    arrange,
-    count_rows,
-    reduce_runs,
-    score_matrices,
-    split_runs,
-    transposed,
-)
+from claimscore.metrics.matrices import NO_CELLS, Cells, cells_by_record
 
 REFERENCE = "CASPR paper, section 2.2 and appendix C"
 
@@ -66,8 +58,7 @@ def caspr_from_labels(forward: Matrix, backward: Matrix) -> float | None:
     only one summary has claims the formula gives 100.
     """
     scores = sentence_scores(forward, backward)
-    pooled = [*scores.a, *scores.b]
-    return _caspr(float(np.mean(pooled))) if pooled else None
+    return _caspr(scores) if scores.a or scores.b else None
 
 
 def pair_labels(forward: Matrix, backward: Matrix) -> list[list[str]]:
@@ -86,19 +77,20 @@ def sentence_scores(forward: Matrix, backward: Matrix) -> SentenceScores:
     CASPR paper, section 2.2 and appendix C: all neutral gives +1; else at least as many
     entailments as contradictions give −1; else +1.
     """
-    pairs = _pair_signs(forward, backward)
-    return SentenceScores(_sentence_scores(pairs, 1), _sentence_scores(pairs, 0))
+    return _sentence_scores(_pair_signs(forward, backward))
 
 
-def _caspr(mean: float) -> float:
-    return 50 * (mean + 1)
+def _caspr(scores: SentenceScores) -> float:
+    pooled = [*scores.a, *scores.b]
+    return 50 * (sum(pooled) / len(pooled) + 1)
 
 
-def _sentence_scores(pairs: Signs, axis: int) -> list[int]:
-    decided = (pairs != 0).any(axis=axis)
-    similar = decided & (pairs.sum(axis=axis, dtype=np.int64) >= 0)
-    scores: list[int] = np.where(similar, -1, 1).tolist()
-    return scores
+def _sentence_scores(pairs: Signs) -> SentenceScores:
+    """Of the signs ``[claim of a, claim of b]``."""
+    similar = (
+        (pairs != 0).any(axis=axis) & (pairs.sum(axis=axis, dtype=np.int64) >= 0) for axis in (1, 0)
+    )
+    return SentenceScores(*(np.where(claims, -1, 1).tolist() for claims in similar))
 
 
 def _pair_signs(forward: Matrix, backward: Matrix) -> Signs:
@@ -147,69 +139,62 @@ _REQUIRES = Requirements(
 
 
 def _score(tables: ChunkTables) -> list[Score]:
-    ids, claims = tables.records["id"], tables["claims"]
-    n_a, n_b = (count_rows(ids, claims.filter(pl.col("side") == side)["id"]) for side in ("a", "b"))
-    judged = arrange(_cells(ids, tables["nli"]), Shapes(n_a, 2 * n_b))
-    counts = [{"n_a": a, "n_b": b} for a, b in zip(n_a.tolist(), n_b.tolist(), strict=True)]
+    claims = tables["claims"].group_by("id", "side").len()
+    n_claims = {(record, side): n for record, side, n in claims.iter_rows()}
+    cells = cells_by_record(_cells(tables["nli"]))
+    failed = failure_reasons(tables, _REQUIRES)
+    return [
+        _score_record(
+            record,
+            n_claims.get((record, "a"), 0),
+            n_claims.get((record, "b"), 0),
+            cells.get(record, NO_CELLS),
+            failed.get(record),
+        )
+        for record in tables.records["id"]
+    ]
 
-    def missing(number: int) -> str:
-        a, b = counts[number].values()
-        if not (a and b):
-            return f"no claims in summary_{'b' if a else 'a'}"
-        if not judged.complete[number]:
-            found = f"{judged.n_found[number]} of {2 * a * b}"
-            return f"nli rows do not match the claims: {found} are there, each once"
-        return "nli probabilities are not numbers"
 
-    return score_matrices(tables, _REQUIRES, judged, counts, _values(judged), missing)
-
-
-def _cells(ids: pl.Series, nli: pl.DataFrame) -> Cells:
+def _cells(nli: pl.DataFrame) -> pl.DataFrame:
     """Claims of a by claims of b; the two directions of a pair are neighbours in a row."""
-    return Cells.read(
-        ids,
-        pl.concat(
-            nli.filter(
-                (pl.col("premise_side") == premise) & (pl.col("hypothesis_side") == hypothesis)
-            ).select("id", *LABELS, row=of_a, column=2 * pl.col(of_b) + place)
-            for place, premise, hypothesis, of_a, of_b in (
-                (0, "a", "b", "premise_index", "hypothesis_index"),
-                (1, "b", "a", "hypothesis_index", "premise_index"),
-            )
-        ),
+    return pl.concat(
+        nli.filter(
+            (pl.col("premise_side") == premise) & (pl.col("hypothesis_side") == hypothesis)
+        ).select("id", *LABELS, row=of_a, column=2 * pl.col(of_b) + place)
+        for place, premise, hypothesis, of_a, of_b in (
+            (0, "a", "b", "premise_index", "hypothesis_index"),
+            (1, "b", "a", "hypothesis_index", "premise_index"),
+        )
     )
 
 
-def _values(judged: Matrices) -> Iterator[tuple[float, dict[str, object]]]:
-    """Value and components of each complete record, as `sentence_scores` defines them."""
-    shapes = Shapes(judged.shapes.n_rows, judged.shapes.n_columns // 2)
-    signs = _SIGN_OF_COLUMN[judged.values.argmax(axis=1)]
-    pairs = np.sign(signs[0::2] + signs[1::2]).astype(np.int64)
-    owners = np.repeat(np.arange(len(judged.records)), shapes.sizes)
-    of_label = np.bincount(3 * owners + 1 - pairs, minlength=3 * len(judged.records))
-    of_a = _run_scores(pairs, shapes.row_lengths)
-    of_b = _run_scores(transposed(pairs, shapes), shapes.column_lengths)
-    for scores_a, scores_b, labels in zip(
-        split_runs(of_a, shapes.n_rows),
-        split_runs(of_b, shapes.n_columns),
-        of_label.reshape(-1, 3).tolist(),
-        strict=True,
-    ):
-        mean = (sum(scores_a) + sum(scores_b)) / (len(scores_a) + len(scores_b))
-        yield (
-            _caspr(mean),
-            {
-                "sentence_scores_a": scores_a,
-                "sentence_scores_b": scores_b,
-                "pairs": dict(zip(LABELS, labels, strict=True)),
-            },
-        )
-
-
-def _run_scores(pairs: NDArray[np.int64], lengths: Ints) -> NDArray[np.int64]:
-    decided = reduce_runs(np.abs(pairs), lengths, "max") > 0
-    similar = decided & (reduce_runs(pairs, lengths, "mean") >= 0)
-    return np.where(similar, -1, 1)
+def _score_record(record: str, n_a: int, n_b: int, cells: Cells, failure: str | None) -> Score:
+    components: dict[str, object] = {"n_a": n_a, "n_b": n_b}
+    if failure:
+        return unscored(record, failure, components)
+    if not (n_a and n_b):
+        return unscored(record, f"no claims in summary_{'b' if n_a else 'a'}", components)
+    shape = n_a, 2 * n_b
+    judged = cells.matrix(shape)
+    if judged is None:
+        found = f"{cells.n_found(shape)} of {2 * n_a * n_b}"
+        reason = f"nli rows do not match the claims: {found} are there, each once"
+        return unscored(record, reason, components)
+    if not np.isfinite(judged).all():
+        return unscored(record, "nli probabilities are not numbers", components)
+    signs = _SIGN_OF_COLUMN[judged.argmax(axis=2)]
+    pairs = np.sign(signs[:, 0::2] + signs[:, 1::2])
+    scores = _sentence_scores(pairs)
+    return scored(
+        record,
+        _caspr(scores),
+        components
+        | {
+            "sentence_scores_a": scores.a,
+            "sentence_scores_b": scores.b,
+            "pairs": {label: int((pairs == sign).sum()) for label, sign in _SIGN_OF_LABEL.items()},
+        },
+    )
 
 
 CASPR = Metric(

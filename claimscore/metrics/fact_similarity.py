@@ -6,7 +6,6 @@ A fact is a tuple of a subject and a description; two facts are as alike as the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,20 +19,10 @@ from claimscore.metrics.base import (
     Requirements,
     Score,
     TaskRequirement,
+    failure_reasons,
+    unscored,
 )
-from claimscore.metrics.ragged import (
-    Cells,
-    Ints,
-    Matrices,
-    Shapes,
-    arrange,
-    first_largest,
-    record_numbers,
-    reduce_runs,
-    score_matrices,
-    split_runs,
-    transposed,
-)
+from claimscore.metrics.matrices import NO_CELLS, Cells, cells_by_record
 
 REFERENCE = "FactSim paper: coverage, consistency and their harmonic mean; tuples by GPT-4"
 
@@ -83,12 +72,9 @@ def factsim_from_similarities(similarities: ArrayLike) -> FactSim:
         return FactSim(None, None, None)
     similarity = np.clip(cosines, 0, 1)
     coverage, consistency = similarity.max(axis=1).mean(), similarity.max(axis=0).mean()
-    return FactSim(float(coverage), float(consistency), _harmonic_mean(coverage, consistency))
-
-
-def _harmonic_mean(coverage: float, consistency: float) -> float:
     total = coverage + consistency
-    return float(2 * coverage * consistency / total) if total > 0 else 0.0
+    score = 2 * coverage * consistency / total if total > 0 else 0.0
+    return FactSim(float(coverage), float(consistency), float(score))
 
 
 def _matrix(numbers: ArrayLike, must_be: str) -> NDArray[np.float64]:
@@ -116,114 +102,91 @@ _REQUIRES = Requirements(
     tasks=(TaskRequirement("facts", ("source", "summary")),),
     passes=(PassRequirement("fact_similarities", ("source.fact", "summary.fact")),),
 )
-_SIDES = ("source", "summary")
 
-
-class _Match(NamedTuple):
-    """Of each fact of a side, record by record: its best match on the other and how alike."""
-
-    place: Ints
-    similarity: NDArray[np.float64]
-
-    def of_records(self, lengths: Ints) -> Iterator[tuple[list[int], list[float]]]:
-        """Places and similarities (six digits) record by record."""
-        similarities = split_runs(np.round(self.similarity, 6), lengths)
-        return zip(split_runs(self.place, lengths), similarities, strict=True)
+#: The sides that have facts.
+SIDES = ("source", "summary")
 
 
 def _score(tables: ChunkTables) -> list[Score]:
-    ids = tables.records["id"]
-    facts = {side: _facts(ids, tables["facts"], side) for side in _SIDES}
-    sizes = [np.array([len(of_record) for of_record in facts[side]], np.int64) for side in _SIDES]
-    compared = arrange(Cells.read(ids, _cells(tables["similarities"])), Shapes(*sizes))
-    counts = [
-        {"n_source": n, "n_summary": m}
-        for n, m in zip(*(size.tolist() for size in sizes), strict=True)
+    facts, cells = facts_by_side(tables["facts"]), similarities_by_record(tables["similarities"])
+    failed = failure_reasons(tables, _REQUIRES)
+    return [
+        _score_record(
+            record,
+            *(facts.get((record, side), []) for side in SIDES),
+            cells.get(record, NO_CELLS),
+            failed.get(record),
+        )
+        for record in tables.records["id"]
     ]
 
-    def missing(number: int) -> str:
-        for side in _SIDES:
-            if not counts[number][f"n_{side}"]:
-                return f"no facts in {side}"
-        if not compared.complete[number]:
-            return "no similarity for some facts"
-        return "a similarity is not a number"
 
-    return score_matrices(tables, _REQUIRES, compared, counts, _parts(compared, facts), missing)
-
-
-def _facts(ids: pl.Series, facts: pl.DataFrame, side: str) -> list[list[str]]:
-    """The facts of a side of every record, in order, as texts."""
-    of_side = facts.filter(pl.col("side") == side)
-    found = of_side.select(
-        pl.Series("record", record_numbers(ids, of_side["id"])),
-        "index",
-        fact=pl.concat_str("subject", "description", separator=" "),
-    ).sort("record", "index")
-    known = found.filter(pl.col("record") >= 0)
-    counts = np.bincount(known["record"].to_numpy(), minlength=len(ids))
-    return split_runs(known["fact"], counts)
-
-
-def _cells(similarities: pl.DataFrame) -> pl.DataFrame:
-    return similarities.filter(
-        (pl.col("unit") == "fact")
-        & (pl.col("row_side") == "source")
-        & (pl.col("column_side") == "summary")
-    ).select("id", "similarity", row="row_index", column="column_index")
-
-
-def _parts(
-    compared: Matrices, facts: Mapping[str, list[list[str]]]
-) -> Iterator[tuple[float, dict[str, object]]]:
-    """Score and components of each complete record, as `factsim_from_similarities` has them.
-
-    max(0, cos) is taken after the largest, in double precision.
-    """
-    shapes, values = compared.shapes, compared.values[:, 0]
-    source = _matches(values, shapes.row_lengths)
-    summary = _matches(transposed(values, shapes), shapes.column_lengths)
-    coverage = reduce_runs(source.similarity, shapes.n_rows, "mean")
-    consistency = reduce_runs(summary.similarity, shapes.n_columns, "mean")
-    named = zip(
-        compared.records.tolist(),
-        source.of_records(shapes.n_rows),
-        summary.of_records(shapes.n_columns),
-        strict=True,
+def facts_by_side(facts: pl.DataFrame) -> dict[tuple[str, str], list[str]]:
+    """The facts of each record and side in order, as texts."""
+    texts = (
+        facts.sort("index", maintain_order=True)
+        .group_by("id", "side", maintain_order=True)
+        .agg(pl.concat_str("subject", "description", separator=" ").fill_null(""))
     )
-    values_of = zip(coverage.tolist(), consistency.tolist(), strict=True)
-    for (number, of_source, of_summary), (covered, consistent) in zip(
-        named, values_of, strict=True
-    ):
-        own, other = (facts[side][number] for side in _SIDES)
-        matches_source = _named(own, other, *of_source)
-        matches_summary = _named(other, own, *of_summary)
-        yield (
-            _harmonic_mean(covered, consistent),
-            {
-                "coverage": covered,
-                "consistency": consistent,
-                "match": MATCH,
-                "missing": _below(matches_source),
-                "unsupported": _below(matches_summary),
-                "matches_source": matches_source,
-                "matches_summary": matches_summary,
-            },
-        )
+    return {(record, side): found for record, side, found in texts.iter_rows()}
 
 
-def _matches(similarity: NDArray[np.float32], lengths: Ints) -> _Match:
-    """Of equally good matches the first."""
-    best = reduce_runs(similarity, lengths, "max")
-    return _Match(first_largest(similarity, lengths), best.astype(np.float64).clip(0, 1))
+def similarities_by_record(similarities: pl.DataFrame) -> dict[str, Cells]:
+    """The cosines of each record's source facts (rows) with its summary facts."""
+    return cells_by_record(
+        similarities.filter(
+            (pl.col("unit") == "fact")
+            & (pl.col("row_side") == "source")
+            & (pl.col("column_side") == "summary")
+        ).select("id", "similarity", row="row_index", column="column_index")
+    )
 
 
-def _named(
-    facts: list[str], others: list[str], places: list[int], similarities: list[float]
+def _score_record(
+    record: str, source: list[str], summary: list[str], cells: Cells, failure: str | None
+) -> Score:
+    components: dict[str, object] = {"n_source": len(source), "n_summary": len(summary)}
+    if failure:
+        return unscored(record, failure, components)
+    if not (source and summary):
+        return unscored(record, f"no facts in {'summary' if source else 'source'}", components)
+    matrix = cells.matrix((len(source), len(summary)))
+    if matrix is None:
+        return unscored(record, "no similarity for some facts", components)
+    cosines = matrix[:, :, 0].astype(np.float64)
+    if not np.isfinite(cosines).all():
+        return unscored(record, "a similarity is not a number", components)
+    found = factsim_from_similarities(cosines)
+    matches_source, matches_summary = (
+        _matches(source, summary, cosines),
+        _matches(summary, source, cosines.T),
+    )
+    return Score(
+        record,
+        found.score,
+        None,
+        components
+        | {
+            "coverage": found.coverage,
+            "consistency": found.consistency,
+            "match": MATCH,
+            "missing": _below(matches_source),
+            "unsupported": _below(matches_summary),
+            "matches_source": matches_source,
+            "matches_summary": matches_summary,
+        },
+    )
+
+
+def _matches(
+    facts: list[str], others: list[str], cosines: NDArray[np.float64]
 ) -> list[dict[str, Any]]:
+    """Each fact with its best match, of equally good ones the first, and max(0, cosine)."""
+    best = cosines.argmax(axis=1)
+    similarities = cosines.max(axis=1).clip(0, 1).round(6).tolist()
     return [
         {"fact": fact, "match": others[place], "similarity": similarity}
-        for fact, place, similarity in zip(facts, places, similarities, strict=True)
+        for fact, place, similarity in zip(facts, best, similarities, strict=True)
     ]
 
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from claimscore.blocks import find_cut
 from claimscore.errors import ConfigError
-from claimscore.metrics.fact_similarity import MATCH
+from claimscore.metrics.fact_similarity import MATCH, SIDES, facts_by_side, similarities_by_record
+from claimscore.metrics.matrices import NO_CELLS
 from claimscore.report.record_texts import cut_off
 from claimscore.report.report_tables import MAX_MATRIX_CHARS
 
@@ -128,32 +129,13 @@ FACT_COMPONENTS = ("matches_source", "matches_summary", "missing", "unsupported"
 
 MAX_FACT_CHARS = 200
 
-_FACT_SIDES = ("source", "summary")
-
 
 class FactMatrices:
     """The facts and similarities of a chunk, found again by their record."""
 
     def __init__(self, facts: pl.DataFrame, similarities: pl.DataFrame) -> None:
-        texts = (
-            facts.filter(pl.col("side").is_in(_FACT_SIDES))
-            .sort("index", maintain_order=True)
-            .with_columns(text=pl.concat_str("subject", "description", separator=" "))
-            .group_by("id", "side")
-            .agg(pl.col("text").fill_null("").str.slice(0, MAX_FACT_CHARS))
-        )
-        self._texts = {(record, side): found for record, side, found in texts.iter_rows()}
-        cells = (
-            similarities.filter(
-                (pl.col("unit") == "fact")
-                & (pl.col("row_side") == "source")
-                & (pl.col("column_side") == "summary")
-            )
-            .sort("row_index", "column_index")
-            .group_by("id")
-            .agg(pl.col("similarity").cast(pl.Float64))
-        )
-        self._cells: dict[str, list[float]] = dict(cells.iter_rows())
+        self._texts = facts_by_side(facts)
+        self._cells = similarities_by_record(similarities)
 
     def of(self, record: str, limit: SizeLimit) -> JSON | None:
         """The facts of a record by side, and of those with a whole matrix its similarities.
@@ -162,7 +144,10 @@ class FactMatrices:
         `missing` and `unsupported` the places of the facts whose best match is below `match`.
         None where the record has no facts. `left_out` says what there was no room for.
         """
-        source, summary = (self._texts.get((record, side), []) for side in _FACT_SIDES)
+        source, summary = (
+            [text[:MAX_FACT_CHARS] for text in self._texts.get((record, side), [])]
+            for side in SIDES
+        )
         if not (source or summary):
             return None
         found: JSON = {"size": [len(source), len(summary)]}
@@ -186,10 +171,10 @@ class FactMatrices:
 
     def _matrix(self, record: str, rows: int, columns: int) -> NDArray[np.float64] | None:
         """max(0, cosine); None where a fact has no similarity, or one is not a number."""
-        values = np.array(self._cells.get(record, ()), np.float64)
-        if not len(values) or len(values) != rows * columns or not np.isfinite(values).all():
+        values = self._cells.get(record, NO_CELLS).matrix((rows, columns))
+        if values is None or not values.size or not np.isfinite(values).all():
             return None
-        return values.clip(0, 1).reshape(rows, columns)
+        return values[:, :, 0].astype(np.float64).clip(0, 1)
 
 
 def _below(best: NDArray[np.float64]) -> list[int]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from claimscore.atomic import atomic_path, os_errors, write_text
 from claimscore.errors import ConfigError, InputError
 from claimscore.metrics.base import ChunkTables, PassRequirement
-from claimscore.metrics.summac.convolution import Counts, stack_histograms
+from claimscore.metrics.summac.convolution import Counts, histograms
 from claimscore.metrics.summac.pair_matrices import PairMatrices, Values, read_pair_matrices
 from claimscore.pipeline.encoders.protocols import PairClassifier
 from claimscore.pipeline.passes import PassInput
@@ -263,12 +263,10 @@ class PaddedExamples(NamedTuple):
 
 def examples(found: LabelledRecords, edges: Values, labels: str) -> Iterator[ConvExample]:
     """The histograms of the records that have a matrix, in the records' order."""
-    judged = found.matrices
-    ends = np.cumsum(judged.matrices.shapes.n_rows)
-    counts = np.split(stack_histograms(judged, edges, labels), ends[:-1])
     for record, label in found.records.select("id", "label").iter_rows():
-        if record in judged.places:
-            yield ConvExample(counts[judged.places[record]], label)
+        matrix = found.matrices.whole.get(record)
+        if matrix is not None:
+            yield ConvExample(histograms(matrix, edges, labels), label)
 
 
 def pad_examples(

@@ -1,16 +1,20 @@
-"""The published images with the reference code's scores of them."""
+"""The published images with the reference code's scores of them, random weights, and tables."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from claimscore.metrics.base import ChunkTables
+from tests.support.frames import tables
 from tests.support.shared_data import shared
 
 WEIGHTS = "data/summac/summac_conv_vitc_sent_perc_e.bin"
+LONG = "a text of more than ten characters"
 
 
 def golden() -> dict[str, Any]:
@@ -22,3 +26,36 @@ def probabilities(case: dict[str, Any]) -> NDArray[np.float64]:
     """`[document, summary, (entailment, neutral, contradiction)]` of the file's image."""
     entailment, contradiction, neutral = np.array(case["image"])
     return np.stack([entailment, neutral, contradiction], axis=-1)
+
+
+def state(width: int) -> dict[str, np.ndarray]:
+    """Random weights for histograms of so many numbers."""
+    rng = np.random.default_rng(0)
+    shapes = {"mlp.weight": (1, width), "mlp.bias": (1,)}
+    shapes |= {"layer_final.weight": (2, 3), "layer_final.bias": (2,)}
+    return {name: rng.normal(size=shape) for name, shape in shapes.items()}
+
+
+def block_rows(record: str, image: Any, cuts: tuple[str, str] = ("sentence", "sentence")) -> Any:
+    return [
+        {
+            "id": record,
+            "premise_side": "source",
+            "premise_cut": cuts[0],
+            "premise_index": i,
+            "hypothesis_side": "summary",
+            "hypothesis_cut": cuts[1],
+            "hypothesis_index": j,
+            **dict(zip(("entailment", "neutral", "contradiction"), cell, strict=True)),
+        }
+        for i, row in enumerate(np.asarray(image, dtype=np.float64).tolist())
+        for j, cell in enumerate(row)
+    ]
+
+
+def chunk(images: Mapping[str, Any], **more: Any) -> ChunkTables:
+    """Records with texts, and the images' rows in an order of their own."""
+    rows = [row for name, image in images.items() for row in block_rows(name, image)]
+    records = [{"id": name, "source": LONG, "summary": LONG} for name in images]
+    shuffled = [rows[i] for i in np.random.default_rng(0).permutation(len(rows))]
+    return tables(records, block_nli=shuffled, **more)

@@ -52,60 +52,29 @@ def test_a_text_is_cut_as_the_reference_code_cuts_it(cut: Cut, blocks: list[str]
     assert cut.blocks(TEXT) == blocks
 
 
-def test_mixed_is_sentences_then_paragraphs() -> None:
-    """As the reference code puts them together."""
-    assert Cut("mixed").blocks(TEXT) == Cut().blocks(TEXT) + Cut("paragraph").blocks(TEXT)
-
-
 def test_all_keeps_short_blocks() -> None:
-    """Without the filter of the code the short sentence is there."""
     assert "Short." in Cut(keep="all").blocks(TEXT)
 
 
 @pytest.mark.parametrize(("length", "kept"), [(10, 0), (11, 1)])
 def test_ten_characters_are_short_and_eleven_are_not(length: int, kept: int) -> None:
-    """The reference code's `len(sent) > 10`."""
     assert len(Cut().blocks("x" * (length - 1) + ".")) == kept
 
 
 def test_lines_are_paragraphs_where_no_line_is_empty() -> None:
-    """`\\n` cuts only in a text without `\\n\\n`."""
     assert Cut("paragraph").blocks("one paragraph\nanother one") == ["one paragraph", "another one"]
     assert len(Cut("paragraph").blocks("one paragraph\nstill it\n\nanother one")) == 2
 
 
 def test_a_document_has_at_most_a_hundred_blocks() -> None:
-    """Of all documents of a record together; without the filter all are kept."""
     texts = ["\n".join(f"This is sentence {i}." for i in range(80))] * 2
     assert len(Cut().document_blocks(texts)) == 100
     assert len(Cut(keep="all").document_blocks(texts)) == 160
     assert len(Cut().blocks(texts[0] + "\n" + texts[1])) == 160
 
 
-def test_windows_are_whole_sentences_up_to_so_many_words() -> None:
-    """A window ends before the sentence that would be too much; a longer one stands alone."""
-    forty = " ".join(["word"] * 39)
-    long = " ".join(["long"] * (WINDOW_WORDS + 1))
-    sentences = [
-        f"A{forty}.",
-        f"B{forty}.",
-        f"C{forty}.",
-        f"D{forty}.",
-        f"E{long}.",
-        "The end is here.",
-    ]
-    assert WINDOW_WORDS // len(sentences[0].split()) == 3
-    assert Cut("window").blocks(" ".join(sentences)) == [
-        " ".join(sentences[:3]),
-        sentences[3],
-        sentences[4],
-        sentences[5],
-    ]
-
-
 @given(st.lists(st.integers(1, 90), max_size=30))
 def test_windows_lose_no_sentence_and_none_could_be_joined(sizes: list[int]) -> None:
-    """Joined again they are the text; two neighbours are together more than one window holds."""
     sentences = [" ".join(["Words", *["go"] * (size - 1)]) + "." for size in sizes]
     windows = Cut("window", keep="all").blocks(" ".join(sentences))
     assert " ".join(windows) == " ".join(sentences)
@@ -117,23 +86,14 @@ def test_windows_lose_no_sentence_and_none_could_be_joined(sizes: list[int]) -> 
 
 @given(st.text(), st.sampled_from(GRANULARITIES), st.sampled_from(KEEP))
 def test_no_block_is_blank(text: str, granularity: str, keep: str) -> None:
-    """Whatever the text; a blank one has no block."""
     blocks = Cut(granularity, keep=keep).blocks(text)
     assert all(block.strip() for block in blocks)
-
-
-@pytest.mark.parametrize("text", ["", "  \n\n \t"])
-@pytest.mark.parametrize("granularity", GRANULARITIES)
-def test_a_blank_text_has_no_block(text: str, granularity: str) -> None:
-    """Not even as a whole document."""
-    assert Cut(granularity, keep="all").blocks(text) == []
 
 
 @pytest.mark.parametrize("granularity", GRANULARITIES)
 @pytest.mark.parametrize("splitter", SPLITTERS)
 @pytest.mark.parametrize("keep", KEEP)
 def test_a_cut_is_found_by_its_name(granularity: str, splitter: str, keep: str) -> None:
-    """The name says all that makes a difference."""
     cut = Cut(granularity, splitter, keep)
     found = find_cut(cut.name)
     assert found.name == cut.name
@@ -143,6 +103,5 @@ def test_a_cut_is_found_by_its_name(granularity: str, splitter: str, keep: str) 
 
 
 def test_an_unknown_cut_is_refused() -> None:
-    """The message names those that there are."""
     with pytest.raises(ConfigError, match="unknown cut word; known: sentence, 2sents"):
         find_cut("word")

@@ -45,7 +45,6 @@ from tests.support.shared_data import shared
     ],
 )
 def test_rules_cut_where_a_reader_would(sentences):
-    """Sentences joined by a space come apart again."""
     assert split_sentences(" ".join(sentences)) == sentences
 
 
@@ -65,14 +64,12 @@ def test_rules_cut_where_a_reader_would(sentences):
     ],
 )
 def test_boundaries_without_a_space(text, sentences):
-    """Line ends and CJK marks are boundaries; empty pieces are left out."""
     assert split_sentences(text) == sentences
 
 
 @given(st.text(alphabet="aB1. !?\n\"')…。」etc", max_size=60))
 @settings(max_examples=40, deadline=None)
 def test_sentences_are_slices_and_nothing_is_lost(text):
-    """In order, stripped, none empty, and together all that is not space."""
     sentences = split_sentences(text)
     assert all(sentence and sentence == sentence.strip() for sentence in sentences)
     assert "".join("".join(sentences).split()) == "".join(text.split())
@@ -83,20 +80,17 @@ def test_sentences_are_slices_and_nothing_is_lost(text):
 
 @pytest.mark.parametrize("unit", [".", "a. ", "! ", '?"', "。", "... A", "?' a ", "etc. ", "1. "])
 def test_long_runs_take_linear_time(unit):
-    """Texts made to be slow are not."""
     started = time.process_time()
     split_sentences((unit * 20_000)[:20_000])
     assert time.process_time() - started < 10
 
 
 def test_unknown_splitter_names_the_known_ones():
-    """A typing error is answered with the names there are."""
     with pytest.raises(ConfigError, match="unknown sentence splitter nltk; known: rules, punkt"):
         split_sentences("A.", "nltk")
 
 
 def test_punkt_without_its_data_says_what_to_do(monkeypatch):
-    """Nothing is downloaded; the error names the command and the other splitter."""
     import nltk.data
 
     from claimscore import text
@@ -136,7 +130,6 @@ def test_rules_agree_with_punkt_on_the_published_summaries():
     ],
 )
 def test_stems(token, stemmed):
-    """Exceptions first, then the original Porter algorithm, only above three characters."""
     assert stem(token) == stemmed
 
 
@@ -148,7 +141,6 @@ def test_tokens_keep_punctuation_and_cut_before_lower_casing():
 
 
 def test_golden_tokens():
-    """The token lists of ds_golden.json's toy cases."""
     golden = json.loads(shared("data/caspr/ds_golden.json").read_text(encoding="utf-8"))
     for case in golden["toy_cases"]:
         for side in ("a", "b"):

@@ -13,18 +13,10 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 from claimscore.errors import ConfigError
-from claimscore.metrics.base import (
-    ChunkTables,
-    Metric,
-    MetricFamily,
-    Score,
-    nothing_to_check,
-    option,
-    unscored,
-)
-from claimscore.metrics.ragged import reduce_runs, split_runs, starts_of
+from claimscore.metrics.base import Metric, MetricFamily, nothing_to_check, option, unscored
 from claimscore.metrics.summac.pair_matrices import (
     CONTRADICTION,
     CUT_VALUES,
@@ -32,13 +24,11 @@ from claimscore.metrics.summac.pair_matrices import (
     NEUTRAL,
     REFERENCE,
     SIGNATURE_KEYS,
-    PairMatrices,
     Values,
     check,
     cut_requirements,
     pair_matrix,
-    read_pair_matrices,
-    scores_of,
+    score_matrices,
     summac_facts,
 )
 from claimscore.metrics.summac.weights import ConvWeights, as_weights, load_weights
@@ -90,12 +80,8 @@ def summac_conv(
     matrix = pair_matrix(probabilities)
     if matrix is None:
         return None
-    n_document, n_summary, _ = matrix.shape
-    sentences = np.tile(np.arange(n_summary), n_document)
-    counts = histograms(matrix.reshape(-1, 3), sentences, n_summary, edges, labels)
-    lengths = np.array([n_summary])
-    values = sentence_values(counts, state)
-    return float(probabilities_of(values, lengths, state, aggregate, variant)[0])
+    values = sentence_values(histograms(matrix, edges, labels), state)
+    return _probability(values, state, aggregate, variant)
 
 
 def bin_edges(bins: str) -> Values:
@@ -108,18 +94,15 @@ def bin_edges(bins: str) -> Values:
     return np.append(np.arange(int(even[1])) * (1 / int(even[1])), 1.0)
 
 
-def histograms(
-    pairs: Values, sentences: NDArray[np.int64], n_sentences: int, edges: Values, labels: str
-) -> Counts:
-    """Counts `[n_sentences, len(labels) * bins]` of rows (entailment, neutral, contradiction).
+def histograms(matrix: Values, edges: Values, labels: str) -> Counts:
+    """Counts `[summary sentence, len(labels) * bins]` of a pair matrix.
 
-    `sentences` says to which sentence each row belongs. As in `numpy.histogram`, a bin holds
-    its lower edge, and the last its upper one too.
+    As in `numpy.histogram`, a bin holds its lower edge, and the last its upper one too.
     """
-    n_bins = len(edges) - 1
+    n_bins, n_sentences = len(edges) - 1, matrix.shape[1]
     counts = [
         np.bincount(
-            sentences * n_bins + _bins(pairs[:, _PLACES[label]], edges),
+            (np.arange(n_sentences) * n_bins + _bins(matrix[:, :, _PLACES[label]], edges)).ravel(),
             minlength=n_sentences * n_bins,
         ).reshape(n_sentences, n_bins)
         for label in labels
@@ -137,35 +120,19 @@ def sentence_values(counts: Counts, weights: ConvWeights) -> Values:
     return counts @ weights.mlp_weight + weights.mlp_bias
 
 
-def probabilities_of(
-    values: Values, lengths: NDArray[np.int64], weights: ConvWeights, aggregate: str, variant: str
-) -> Values:
-    """The probability of consistency of each summary, of which `lengths` values follow each other.
+def _probability(values: Values, weights: ConvWeights, aggregate: str, variant: str) -> float:
+    """The probability of consistency of a summary; in `code` its first 10 sentences count."""
+    counted = values[:CODE_SENTENCES] if variant == "code" else values
+    names = ("min", "mean", "max") if aggregate == "all" else (aggregate,) * 3
+    features = np.array([getattr(counted, name)() for name in names])
+    return float(_consistency(features, weights))
 
-    Every summary has at least one sentence. In `code` the first 10 of each count.
-    """
-    if variant == "code":
-        place = np.arange(len(values)) - np.repeat(starts_of(lengths), lengths)
-        values, lengths = values[place < CODE_SENTENCES], np.minimum(lengths, CODE_SENTENCES)
-    chosen = ("min", "mean", "max") if aggregate == "all" else (aggregate,) * 3
-    features = np.stack([reduce_runs(values, lengths, name) for name in chosen], axis=1)
+
+def _consistency(features: Values, weights: ConvWeights) -> Values:
+    """The second layer's probability of each row of three features."""
     logits = features @ weights.final_weight.T + weights.final_bias
-    return _sigmoid(logits[:, 1] - logits[:, 0])
-
-
-def _sigmoid(values: Values) -> Values:
-    """1 / (1 + e^−x), of which no exponential overflows."""
-    small = np.exp(-np.abs(values))
-    found: Values = np.where(values >= 0, 1.0, small) / (1 + small)
+    found: Values = special.expit(logits[..., 1] - logits[..., 0])
     return found
-
-
-def stack_histograms(found: PairMatrices, edges: Values, labels: str) -> Counts:
-    """The histograms of the summary sentences of every complete matrix, one after another."""
-    shapes = found.matrices.shapes
-    n_sentences = int(shapes.n_rows.sum())
-    sentences = np.repeat(np.arange(n_sentences), shapes.row_lengths)
-    return histograms(found.matrices.values, sentences, n_sentences, edges, labels)
 
 
 _AS_TRAINED = "; as the weights were trained if empty"
@@ -197,40 +164,23 @@ def _make(name: str, options: ConvolutionOptions) -> Metric:
     edges = _edges(settings, weights)
     requires = cut_requirements(settings)
 
-    def probabilities(values: Values, lengths: NDArray[np.int64]) -> Values:
-        return probabilities_of(
-            values, lengths, weights, settings["aggregate"], settings["variant"]
-        )
-
-    def score(tables: ChunkTables) -> list[Score]:
-        found = read_pair_matrices(tables, requires.passes[0])
-        shapes = found.matrices.shapes
-        values = sentence_values(stack_histograms(found, edges, settings["labels"]), weights)
-        alone = probabilities(values, np.ones_like(values, dtype=np.int64))
-        components: list[dict[str, object]] = [
-            {
-                "n_document_blocks": document,
-                "n_summary_blocks": summary,
-                "sentence_scores": own_scores,
-                "sentence_values": own_values,
-            }
-            for document, summary, own_scores, own_values in zip(
-                shapes.n_columns.tolist(),
-                shapes.n_rows.tolist(),
-                split_runs(alone, shapes.n_rows),
-                split_runs(values, shapes.n_rows),
-                strict=True,
-            )
-        ]
-        of_records = probabilities(values, shapes.n_rows).tolist()
-        return scores_of(tables, requires, found, of_records, components)
+    def score(matrix: Values) -> tuple[float, dict[str, object]]:
+        values = sentence_values(histograms(matrix, edges, settings["labels"]), weights)
+        alone = _consistency(np.tile(values[:, None], 3), weights)
+        value = _probability(values, weights, settings["aggregate"], settings["variant"])
+        return value, {
+            "n_document_blocks": len(matrix),
+            "n_summary_blocks": len(values),
+            "sentence_scores": alone.tolist(),
+            "sentence_values": values.tolist(),
+        }
 
     metric = _without_weights(name)
     facts = summac_facts(settings, "bins", "labels", "aggregate", "variant")
     return dataclasses.replace(
         metric,
         requires=requires,
-        score=score,
+        score=lambda tables: score_matrices(tables, requires, score),
         facts=(*facts, ("weights", weights.digest)),
         check=nothing_to_check,
     )

@@ -1,14 +1,13 @@
 """The NLI probabilities of a document's blocks with a summary's sentences, and what reads them.
 
-A pair matrix is ``[document block, summary sentence, (entailment, neutral, contradiction)]``: of
-one record for the public functions, of all records of a chunk at once for the metrics. Nothing
-here loops over pairs in Python.
+A pair matrix is ``[document block, summary sentence, (entailment, neutral, contradiction)]``.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +26,7 @@ from claimscore.metrics.base import (
     scored,
     unscored,
 )
-from claimscore.metrics.ragged import Cells, Matrices, arrange
+from claimscore.metrics.matrices import cells_by_record
 from claimscore.tables import texts_on_side
 from claimscore.text import RULES_VERSION
 
@@ -128,40 +127,33 @@ def summac_facts(settings: Mapping[str, str], *names: str) -> tuple[tuple[str, s
 
 
 class PairMatrices(NamedTuple):
-    """The complete matrices of a chunk: a row a summary sentence, a column a document block.
+    """The pair matrices of a chunk by record, and why those of other records cannot be used."""
 
-    `places` says where a record's matrix is among them; of the other records that have rows
-    `broken` says what is wrong with them.
-    """
-
-    matrices: Matrices
-    places: dict[str, int]
+    whole: dict[str, Values]
     broken: dict[str, str]
 
 
 def read_pair_matrices(tables: ChunkTables, block_pass: PassRequirement) -> PairMatrices:
-    """The matrices that that pass made; those with rows missing or no numbers are broken."""
-    ids = tables.records["id"]
+    """The matrices that that pass made."""
     rows = tables["block_nli"].filter(*_made_by(block_pass))
-    cells = Cells.read(
-        ids,
+    cells = cells_by_record(
         rows.select(
-            "id", *map(_probability, PROBABILITIES), row="hypothesis_index", column="premise_index"
-        ),
+            "id", *map(_probability, PROBABILITIES), row="premise_index", column="hypothesis_index"
+        )
     )
-    shapes = cells.shapes(len(ids))
-    matrices = arrange(cells, shapes)
-    broken = {}
-    for number in np.flatnonzero(~(matrices.complete & matrices.finite)).tolist():
-        n_found, size = matrices.n_found[number], shapes.sizes[number]
-        if matrices.complete[number]:
-            broken[ids[number]] = "an NLI probability is not a number from 0 to 1"
-        elif n_found < size:
-            broken[ids[number]] = f"NLI rows are missing: {n_found} of {size}"
+    found = PairMatrices({}, {})
+    for record, own in cells.items():
+        rows_and_columns = own.shape
+        matrix, size = own.matrix(rows_and_columns), math.prod(rows_and_columns)
+        if matrix is not None and np.isfinite(matrix).all():
+            found.whole[record] = matrix
+        elif matrix is not None:
+            found.broken[record] = "an NLI probability is not a number from 0 to 1"
+        elif (n_found := own.n_found(rows_and_columns)) < size:
+            found.broken[record] = f"NLI rows are missing: {n_found} of {size}"
         else:
-            broken[ids[number]] = "an NLI row is there twice"
-    places = {record: place for place, record in enumerate(ids.gather(matrices.records))}
-    return PairMatrices(matrices, places, broken)
+            found.broken[record] = "an NLI row is there twice"
+    return found
 
 
 def _probability(name: str) -> pl.Expr:
@@ -177,19 +169,26 @@ def _made_by(block_pass: PassRequirement) -> Iterator[pl.Expr]:
         yield pl.col(f"{role}_cut") == cut
 
 
-def _missing_reasons(
-    tables: ChunkTables, requires: Requirements, matrices: PairMatrices
-) -> dict[str, str]:
-    """Why records have no complete matrix: the first of failure, no text, no block, no rows."""
+def score_matrices(
+    tables: ChunkTables,
+    requires: Requirements,
+    score: Callable[[Values], tuple[float, dict[str, object]]],
+) -> list[Score]:
+    """One score a record, in order: value and components of its pair matrix.
+
+    A record without one has as reason the first of: broken rows, a failure, no text, no block.
+    """
+    found = read_pair_matrices(tables, requires.passes[0])
     failed = failure_reasons(tables, requires)
-    without = tables.records.filter(~pl.col("id").is_in(list(matrices.places)))
-    return {
-        row["id"]: matrices.broken.get(row["id"])
-        or failed.get(row["id"])
-        or _empty_side(row, requires)
-        or "no NLI rows"
-        for row in without.iter_rows(named=True)
-    }
+
+    def score_row(row: Mapping[str, Any]) -> Score:
+        record = row["id"]
+        if record in found.whole:
+            return scored(record, *score(found.whole[record]))
+        reason = found.broken.get(record) or failed.get(record) or _empty_side(row, requires)
+        return unscored(record, reason or "no NLI rows")
+
+    return [score_row(row) for row in tables.records.iter_rows(named=True)]
 
 
 def _empty_side(row: Mapping[str, Any], requires: Requirements) -> str | None:
@@ -203,22 +202,3 @@ def _empty_side(row: Mapping[str, Any], requires: Requirements) -> str | None:
         if not cut.document_blocks(texts_on_side(row, side)):
             return f"no {cut.granularity} of more than {SHORT_CHARACTERS} characters in {side}"
     return None
-
-
-def scores_of(
-    tables: ChunkTables,
-    requires: Requirements,
-    found: PairMatrices,
-    values: Sequence[float],
-    components: Sequence[dict[str, object]],
-) -> list[Score]:
-    """One score a record; `values` and `components` are those of the complete matrices in order."""
-    reasons = _missing_reasons(tables, requires, found)
-    scores = []
-    for record in tables.records["id"]:
-        place = found.places.get(record)
-        if place is None:
-            scores.append(unscored(record, reasons[record]))
-        else:
-            scores.append(scored(record, values[place], components[place]))
-    return scores

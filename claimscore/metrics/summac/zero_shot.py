@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from claimscore.metrics.base import ChunkTables, Metric, MetricFamily, Score, option
-from claimscore.metrics.ragged import first_largest, reduce_runs, split_runs, starts_of
+from claimscore.metrics.base import Metric, MetricFamily, option
 from claimscore.metrics.summac.pair_matrices import (
     CONTRADICTION,
     ENTAILMENT,
@@ -26,8 +25,7 @@ from claimscore.metrics.summac.pair_matrices import (
     check,
     cut_requirements,
     pair_matrix,
-    read_pair_matrices,
-    scores_of,
+    score_matrices,
     summac_facts,
 )
 
@@ -60,32 +58,14 @@ def summac_zs(
     matrix = pair_matrix(probabilities)
     if matrix is None:
         return None
+    return float(_OPERATORS[op2](_sentence_scores(matrix, op1, variant)))
+
+
+def _sentence_scores(matrix: Values, op1: str, variant: str) -> Values:
     entailment, contradiction = (
         _OPERATORS[op1](matrix[:, :, label], axis=0) for label in (ENTAILMENT, CONTRADICTION)
     )
-    return float(_OPERATORS[op2](_VARIANTS[variant](entailment, contradiction)))
-
-
-class Setting(NamedTuple):
-    """One way to reduce a pair matrix to a score."""
-
-    op1: str
-    op2: str
-    variant: str
-
-
-SETTINGS = tuple(
-    Setting(op1, op2, variant) for variant in VARIANTS for op1 in OPERATORS for op2 in OPERATORS
-)
-
-
-def summac_zs_grid(probabilities: ArrayLike) -> dict[Setting, float] | None:
-    """SummaC-ZS with every operator and variant (Table A1), from one matrix; None as there."""
-    matrix = pair_matrix(probabilities)
-    if matrix is None:
-        return None
-    values = {setting: summac_zs(matrix, **setting._asdict()) for setting in SETTINGS}
-    return {setting: value for setting, value in values.items() if value is not None}
+    return _VARIANTS[variant](entailment, contradiction)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,31 +85,19 @@ def _make(name: str, options: ZeroShotOptions) -> Metric:
     settings = dataclasses.asdict(options)
     requires = cut_requirements(settings)
 
-    def score(tables: ChunkTables) -> list[Score]:
-        found = read_pair_matrices(tables, requires.passes[0])
-        shapes, pairs = found.matrices.shapes, found.matrices.values
-        entailment, contradiction = (
-            reduce_runs(pairs[:, label], shapes.row_lengths, options.op1)
-            for label in (ENTAILMENT, CONTRADICTION)
-        )
-        sentences = _VARIANTS[options.variant](entailment, contradiction)
-        values = reduce_runs(sentences, shapes.n_rows, options.op2).tolist()
-        components: list[dict[str, object]] = [
-            {"n_document_blocks": document, "n_summary_blocks": summary, "sentence_scores": own}
-            for document, summary, own in zip(
-                shapes.n_columns.tolist(),
-                shapes.n_rows.tolist(),
-                split_runs(sentences, shapes.n_rows),
-                strict=True,
-            )
-        ]
-        return scores_of(tables, requires, found, values, components)
+    def score(matrix: Values) -> tuple[float, dict[str, object]]:
+        sentences = _sentence_scores(matrix, options.op1, options.variant)
+        return float(_OPERATORS[options.op2](sentences)), {
+            "n_document_blocks": len(matrix),
+            "n_summary_blocks": len(sentences),
+            "sentence_scores": sentences.tolist(),
+        }
 
     return Metric(
         name=name,
         version="v1",
         requires=requires,
-        score=score,
+        score=lambda tables: score_matrices(tables, requires, score),
         signature_keys=SIGNATURE_KEYS,
         higher_is="more consistent",
         range=(-1.0 if options.variant == "code" else 0.0, 1.0),
@@ -145,22 +113,17 @@ SUMMAC_ZS = MetricFamily("summac-zs", ZeroShotOptions, _make)
 _MNLI_REQUIRES = cut_requirements(dataclasses.asdict(CutOptions(granularity="document")))
 
 
-def _score_mnli(tables: ChunkTables) -> list[Score]:
-    found = read_pair_matrices(tables, _MNLI_REQUIRES.passes[0])
-    shapes, pairs = found.matrices.shapes, found.matrices.values
-    best = pairs[first_largest(pairs[:, ENTAILMENT], shapes.sizes) + starts_of(shapes.sizes)]
-    components: list[dict[str, object]] = [
-        {"n_documents": n, **dict(zip(PROBABILITIES, own, strict=True))}
-        for n, own in zip(shapes.n_columns.tolist(), best.tolist(), strict=True)
-    ]
-    return scores_of(tables, _MNLI_REQUIRES, found, best[:, ENTAILMENT].tolist(), components)
+def _score_mnli(matrix: Values) -> tuple[float, dict[str, object]]:
+    best = matrix[matrix[:, 0, ENTAILMENT].argmax(), 0]
+    components = dict(zip(PROBABILITIES, best.tolist(), strict=True))
+    return float(best[ENTAILMENT]), {"n_documents": len(matrix), **components}
 
 
 MNLI_DOC = Metric(
     name="mnli-doc",
     version="v1",
     requires=_MNLI_REQUIRES,
-    score=_score_mnli,
+    score=lambda tables: score_matrices(tables, _MNLI_REQUIRES, _score_mnli),
     signature_keys=SIGNATURE_KEYS,
     higher_is="more consistent",
     range=(0.0, 1.0),

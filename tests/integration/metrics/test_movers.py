@@ -1,4 +1,4 @@
-"""Mover's similarities and MoverScore: against a linear program, by hand, and over records."""
+"""Mover's similarities and MoverScore: against a linear program and by hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from claimscore.errors import ConfigError
-from claimscore.metrics import load_metric, movers
+from claimscore.metrics import movers
 from claimscore.metrics.movers import (
     Bag,
     mover_distance,
@@ -20,12 +20,10 @@ from claimscore.metrics.movers import (
     mover_similarities,
     power_means,
 )
-from tests.support.frames import tables
 
 needs_ot = pytest.mark.skipif(
     importlib.util.find_spec("ot") is None, reason="the extra movers is not installed"
 )
-MODEL = {"model": "m", "revision": "r", "dtype": "float32"}
 E1, E2, E3 = np.eye(3)
 
 seeds = st.integers(0, 2**32 - 1)
@@ -52,7 +50,6 @@ def by_linear_program(a: Bag, b: Bag, squared: bool) -> float:
 @settings(deadline=None, max_examples=25)
 @given(seeds, sizes, sizes, st.booleans())
 def test_distance_equals_a_linear_program(seed, m, n, squared):
-    """The optimum is unique, whoever finds it."""
     rng = np.random.default_rng(seed)
     a, b = bag(rng, m), bag(rng, n)
     assert mover_distance(a, b, squared=squared) == pytest.approx(
@@ -64,7 +61,6 @@ def test_distance_equals_a_linear_program(seed, m, n, squared):
 @settings(deadline=None, max_examples=25)
 @given(seeds, sizes, sizes)
 def test_a_distance_is_a_metric(seed, m, n):
-    """Zero for the same bag in any order, symmetric, and no way round is shorter."""
     rng = np.random.default_rng(seed)
     a, b, c = bag(rng, m), bag(rng, n), bag(rng, 3)
     order = rng.permutation(m)
@@ -94,7 +90,6 @@ def test_similarities_by_hand():
 @settings(deadline=None, max_examples=25)
 @given(seeds, st.lists(st.integers(0, 4), max_size=3), st.lists(st.integers(0, 4), max_size=3))
 def test_similarities_are_symmetric_and_in_their_range(seed, lengths_a, lengths_b):
-    """Sentences without a word count as not there; equal texts give one."""
     rng = np.random.default_rng(seed)
     a, b = ([rng.normal(size=(n, 3)) for n in lengths] for lengths in (lengths_a, lengths_b))
     found = mover_similarities(a, b)
@@ -108,7 +103,6 @@ def test_similarities_are_symmetric_and_in_their_range(seed, lengths_a, lengths_
 
 
 def test_power_means():
-    """Least, mean and largest over the layers, one after the other."""
     layers = np.array([[[1.0, 4.0]], [[3.0, 0.0]]])
     assert power_means(layers).tolist() == [[1.0, 0.0, 2.0, 2.0, 3.0, 4.0]]
 
@@ -129,7 +123,6 @@ def test_mover_score_by_hand():
 @settings(deadline=None, max_examples=25)
 @given(seeds, sizes, sizes, st.sampled_from([1, 2, 3]), st.sampled_from(["paper", "code"]))
 def test_mover_score_is_symmetric_and_knows_no_length(seed, m, n, width, variant):
-    """Equal texts give one; the scale of the vectors does not matter for one-grams."""
     rng = np.random.default_rng(seed)
     a, b = rng.normal(size=(m, 4)), rng.normal(size=(n, 4))
     found = mover_score(a, b, n=width, variant=variant)
@@ -141,14 +134,12 @@ def test_mover_score_is_symmetric_and_knows_no_length(seed, m, n, width, variant
 
 
 def test_mover_score_of_nothing():
-    """No token, no score; no third variant."""
     assert mover_score(np.zeros((0, 3)), np.array([E1]), n=1, variant="code") is None
     with pytest.raises(ValueError, match="paper, code"):
         mover_score(np.array([E1]), np.array([E1]), n=1, variant="v2")
 
 
 def test_without_the_library(monkeypatch):
-    """One line that says what to install."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"claimscore\[movers\]"):
         movers.check_transport()
@@ -156,89 +147,8 @@ def test_without_the_library(monkeypatch):
 
 @needs_ot
 def test_an_optimum_that_is_not_found_is_no_number(monkeypatch):
-    """The solver's warning becomes an error."""
     import ot
 
     monkeypatch.setattr(ot, "emd2", lambda *a, **k: (0.5, {"warning": "numItermax reached"}))
     with pytest.raises(ArithmeticError, match="numItermax"):
         mover_distance(Bag(np.array([E1]), np.ones(1)), Bag(np.array([E2]), np.ones(1)))
-
-
-# The metrics over tables
-
-
-def row(record: str, name: str, value: float | None, **other: object) -> dict[str, object]:
-    measure = "mover_score" if "-" in name else "sentence_movers"
-    place = {"side": "summary", "given_side": "references", "given_index": 0}
-    return {
-        "id": record,
-        "measure": measure,
-        "name": name,
-        "value": value,
-        **place,
-        **MODEL,
-    } | other
-
-
-RECORD = {"id": "r", "summary": "A.", "references": ["B.", "C."], "source": "D."}
-
-
-@pytest.mark.parametrize(
-    ("spec", "name", "expected"),
-    [
-        pytest.param("wms", "wms", 0.5, id="largest of the references"),
-        pytest.param("wms:multi=mean", "wms", 0.375, id="mean of the references"),
-        pytest.param("sms", "sms", 0.5, id="sentences"),
-        pytest.param("sms:words=yes", "s+wms", 0.5, id="both"),
-        pytest.param("moverscore", "paper-1", 0.5, id="moverscore"),
-        pytest.param("moverscore:variant=code:n=2", "code-2", 0.5, id="code, two-grams"),
-    ],
-)
-def test_a_metric_reads_its_own_numbers(spec, name, expected):
-    """Not those of another measure or side."""
-    metric = load_metric(spec)
-    rows = [
-        row("r", name, 0.5),
-        row("r", name, 0.25, given_index=1),
-        row("r", name, 0.9, given_side="source"),
-        row("r", name, 0.9, measure="other"),
-        row("r", "other", 0.9),
-    ]
-    (score,) = metric.score(tables([RECORD], text_scores=rows))
-    assert (metric.name, score.value) == (spec, pytest.approx(expected))
-    assert score.components == {"best": 0, "values": {0: 0.5, 1: 0.25}}
-
-
-@pytest.mark.parametrize(
-    ("record", "rows", "reason"),
-    [
-        pytest.param({}, [row("r", "wms", 0.5)], "no mover's score: references 1", id="no row"),
-        pytest.param(
-            {"references": ["1."]},
-            [row("r", "wms", None)],
-            "no words to compare: references 0",
-            id="no words",
-        ),
-        pytest.param(
-            {"references": ["B."]},
-            [row("r", "wms", float("nan"))],
-            "a mover's score is not a number",
-            id="nan",
-        ),
-    ],
-)
-def test_null_has_a_reason(record, rows, reason):
-    """Never a number in place of what is not there."""
-    (score,) = load_metric("wms").score(tables([RECORD | record], text_scores=rows))
-    assert (score.value, score.reason) == (None, reason)
-
-
-def test_a_failed_pass_is_the_reason():
-    """As the table of failures tells it, for its own side alone."""
-    failure = {"id": "r", "stage": "mover_score", "side": "references", "message": "too long"}
-    rows = [row("r", "paper-1", 0.5, given_side="source")]
-    given = tables([RECORD], failures=[failure], text_scores=rows)
-    (score,) = load_metric("moverscore").score(given)
-    assert score.reason == "mover_score failed for references: too long"
-    (score,) = load_metric("moverscore:against=source").score(given)
-    assert score.value == 0.5

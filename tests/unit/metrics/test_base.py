@@ -11,25 +11,13 @@ from claimscore.metrics.base import (
     Requirements,
     TaskRequirement,
     failure_reasons,
-    signature,
 )
 from tests.support.frames import tables
 
 
 def test_unknown_metric_names_the_known_ones():
-    """A typing error is answered with the names there are."""
     with pytest.raises(ConfigError, match=r"is caspr meant\? known metrics: caspr, ds, ds3"):
         load_metric("casper")
-
-
-def test_signature_is_one_line_of_facts():
-    """Name, version, what the metric fixes, then the run's facts that it depends on."""
-    facts = {"llm": "builtin-rules-1", "nli": "embedded@1", "seed": "0", "claimscore": "1.0"}
-    line = "caspr|v1|llm:builtin-rules-1|nli:embedded@1|claimscore:1.0"
-    assert signature(load_metric("caspr"), facts) == line
-    assert signature(load_metric("ds"), facts) == (
-        "ds|v1|splitter:rules-1|stems:rouge-1.5.5|claimscore:1.0"
-    )
 
 
 def test_the_first_failure_is_the_reason():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from claimscore.errors import ConfigError
-from claimscore.metrics import METRICS, catalogue, load_metric
+from claimscore.metrics import catalogue, load_metric
 from claimscore.metrics.base import signature
 from claimscore.metrics.caspr import CASPR
 from tests.support.frames import tables
@@ -54,7 +53,6 @@ def refused(*files: Path) -> str:
 
 
 def test_metrics_and_families_of_a_file_are_offered(write: WriteFile) -> None:
-    """Under their own names; not what is imported from claimscore, and an alias counts once."""
     path = write(
         'A = B = made("mine")\nF = MetricFamily("kin", Kin, lambda name, chosen: made(name))\n'
     )
@@ -78,7 +76,6 @@ def test_metrics_and_families_of_a_file_are_offered(write: WriteFile) -> None:
 
 
 def test_the_signature_has_the_file(write: WriteFile) -> None:
-    """A changed file is another signature, also for a family; ours have none."""
     path = write('A = made("mine")\nF = MetricFamily("kin", Kin, lambda name, _: made(name))\n')
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
     known = catalogue([path])
@@ -90,7 +87,6 @@ def test_the_signature_has_the_file(write: WriteFile) -> None:
 
 
 def test_a_file_is_run_once_whatever_is_added(write: WriteFile, tmp_path: Path) -> None:
-    """Joining catalogues runs only what is new, and leaves the first as it was."""
     log = tmp_path / "log"
     log.touch()
     count = f"import pathlib\np = pathlib.Path({str(log)!r})\np.write_text(p.read_text() + 'x')\n"
@@ -101,13 +97,6 @@ def test_a_file_is_run_once_whatever_is_added(write: WriteFile, tmp_path: Path) 
     both.load_all(["one", "two"])
     assert log.read_text() == "xx"
     assert not first.has("two")
-
-
-def test_dataclasses_and_annotations_work(write: WriteFile) -> None:
-    """What looks its module up in sys.modules finds it."""
-    head = "from __future__ import annotations\n" + HEAD
-    code = 'import dataclasses\n@dataclasses.dataclass\nclass C:\n    x: int = 0\nA = made("m")\n'
-    assert catalogue([write(code, head=head)]).has("m")
 
 
 @pytest.mark.parametrize(
@@ -200,14 +189,7 @@ class TestPackages:
             load_metric("other")
 
     def test_two_places_of_one_name(self, install: Callable[..., None], write: WriteFile) -> None:
-        """A file and a package; a package cannot take one of ours either."""
         install("packed_four", "packed = packed_four:A\ncaspr = packed_four:A")
         assert load_metric("caspr") is CASPR
         with pytest.raises(ConfigError, match=r"packed is in the package packed_four and in .*own"):
             catalogue([write('A = made("packed")\n')]).load("packed")
-
-
-def test_no_package_here_offers_metrics_of_ours() -> None:
-    """Names of the registry are looked up without a look at what is installed."""
-    installed = importlib.metadata.entry_points(group="claimscore.metrics")
-    assert not set(installed.names) & set(METRICS)

@@ -173,7 +173,6 @@ def test_declared_columns_and_tables_make_a_score_in_the_range(name: str) -> Non
 )
 @pytest.mark.parametrize("blank", [None, " "], ids=["null", "blank"])
 def test_a_blank_text_is_null_with_a_reason(name: str, column: str, blank: str | None) -> None:
-    """No number takes the place of a missing one; nothing but the text is read for that."""
     value = [blank] if column == "references" and blank else blank
     (found,) = score(load_metric(name), {}, {"id": "x", column: value})
     assert found.value is None
@@ -208,7 +207,6 @@ def test_a_failed_stage_is_the_reason(name: str, stage: str, with_side: bool) ->
 
 @pytest.mark.parametrize("name", METRICS)
 def test_a_metric_says_what_it_is(name: str) -> None:
-    """Its name, description and source; its signature is as recorded; no record has no score."""
     metric = load_metric(name)
     assert metric.name == name
     assert metric.description

@@ -21,7 +21,6 @@ texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=9).map(" ".join)
 
 @pytest.fixture
 def without_wordnet(monkeypatch, tmp_path):
-    """A machine on which nothing is installed."""
     monkeypatch.setattr(module, "DEBIAN_WORDNET", tmp_path)
     monkeypatch.setattr("nltk.data.path", [])
     module._wordnet.cache_clear()
@@ -69,13 +68,11 @@ def test_range_and_equal_texts(candidate, reference):
 @steady
 @given(st.text(st.characters(codec="utf-8")))
 def test_any_text(text):
-    """Any script; None or a number in the range."""
     value = meteor(text, text + " x", synonyms=False)
     assert value is None or 0 <= value <= 1
 
 
 def test_the_best_reference_counts_or_the_mean():
-    """As nltk's meteor_score does, or the mean."""
     record = {"summary": "clean rooms", "references": ["", "dark", "clean rooms"]}
     assert score(**record).value == pytest.approx(1 - 0.5 / 8)
     assert score(**record).components == {"values": {1: 0.0, 2: pytest.approx(1 - 0.5 / 8)}}
@@ -84,7 +81,6 @@ def test_the_best_reference_counts_or_the_mean():
 
 
 def test_without_wordnet_it_says_what_to_install(without_wordnet, tmp_path):
-    """Before the run makes a folder; with synonyms=none it is not needed."""
     with pytest.raises(ConfigError, match=r"nltk\.downloader wordnet.*wordnet-base.*synonyms=none"):
         check_wordnet()
     source = tmp_path / "records.jsonl"
@@ -106,7 +102,6 @@ def some_wordnet():
 
 
 def test_synonyms_are_matched_with_wordnet():
-    """`huge` is a synonym of `vast`, which neither letters nor stems say."""
     some_wordnet()
     pair = ("the huge hotel", "the vast hotel")
     assert meteor(*pair, synonyms=False) < meteor(*pair) == pytest.approx(1 - 0.5 / 27)

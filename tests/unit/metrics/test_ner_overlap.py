@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from claimscore.cli import main
 from claimscore.errors import ConfigError
 from claimscore.metrics import load_metric, ner_overlap
-from claimscore.metrics.ner_overlap import check_model, overlap
+from claimscore.metrics.ner_overlap import overlap
 from tests.support.frames import tables
 
 entities = st.frozensets(st.sampled_from("abcdefg"))
@@ -57,7 +57,6 @@ def test_shares_of_sets(summary, source):
 
 
 def test_entities_are_compared_without_case(ruler):
-    """Monday is not in the source; the source's Acme is not in the summary."""
     source = "ACME says: ADA lives in new york."
     found = score(ruler, source=source)
     assert found.value == pytest.approx(2 / 3)
@@ -68,13 +67,11 @@ def test_entities_are_compared_without_case(ruler):
 
 
 def test_types_may_be_names_alone(ruler):
-    """A date is no name."""
     found = score(ruler, ":types=names", source="Ada of New York")
     assert (found.value, found.components["n_summary"]) == (1, 2)
 
 
 def test_several_sources_are_one_set(ruler):
-    """An entity of any source counts."""
     assert score(ruler, source=["Ada.", "New York", "Monday!"]).value == 1
 
 
@@ -89,34 +86,22 @@ def test_several_sources_are_one_set(ruler):
     ],
 )
 def test_records_without_a_score_are_null_with_a_reason(ruler, options, record, reason):
-    """0/0 is no number, and nothing is cut in silence."""
     found = score(ruler, options, **record)
     assert (found.value, found.reason) == (None, reason)
 
 
 def test_no_entity_of_the_summary_in_the_source_is_zero(ruler):
-    """A number, because there is something to take a share of."""
     assert score(ruler, source="nobody").value == 0
 
 
 def test_a_model_that_is_not_there_is_named():
-    """With what to install."""
     pytest.importorskip("spacy", reason="spaCy is not installed (extra: ner)")
     with pytest.raises(ConfigError, match="python -m spacy download xx_none_sm"):
         load_metric("ner-overlap:model=xx_none_sm").check()
 
 
-def test_without_spacy_the_extra_is_named(monkeypatch):
-    """One line that says what to install."""
-    monkeypatch.setitem(__import__("sys").modules, "spacy", None)
-    monkeypatch.setitem(__import__("sys").modules, "spacy.util", None)
-    with pytest.raises(ConfigError, match=r"claimscore\[ner\]"):
-        check_model("en_core_web_sm")
-
-
 @pytest.fixture
 def records(tmp_path):
-    """A file of two records; the second summary names nobody."""
     path = tmp_path / "records.jsonl"
     rows = [
         {"id": "x", "source": "ACME is in New York.", "summary": "Ada of Acme, New York."},
@@ -127,7 +112,6 @@ def records(tmp_path):
 
 
 def test_a_run_with_rules_for_a_model(ruler, records, tmp_path):
-    """From records to scores; the signature names the model."""
     out, metric = tmp_path / "out", f"ner-overlap:model={ruler}"
     assert main(["run", str(records), "--out", str(out), "--metrics", metric, "--quiet"]) == 0
     first, second = pl.read_parquet(out / "scores.parquet").iter_rows(named=True)
@@ -138,7 +122,6 @@ def test_a_run_with_rules_for_a_model(ruler, records, tmp_path):
 
 
 def test_without_spacy_a_run_ends_before_it_begins(records, tmp_path, monkeypatch, capsys):
-    """What a user without it sees: one line that says what to install."""
     for name in ("spacy", "spacy.util"):
         monkeypatch.setitem(__import__("sys").modules, name, None)
     out = tmp_path / "out"
@@ -150,7 +133,6 @@ def test_without_spacy_a_run_ends_before_it_begins(records, tmp_path, monkeypatc
 
 
 def test_a_folder_that_is_no_pipeline_is_refused(tmp_path):
-    """And a pipeline that finds no entities."""
     spacy = pytest.importorskip("spacy", reason="spaCy is not installed (extra: ner)")
     with pytest.raises(ConfigError, match="cannot be loaded"):
         ner_overlap._load(str(tmp_path))

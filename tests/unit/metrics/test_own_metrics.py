@@ -58,7 +58,6 @@ def test_it_is_scored_beside_ours_and_found_again(
 
 
 def test_the_estimate_knows_it(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its task is counted, and nothing is made."""
     options = ("--metrics", "claim-balance", "--metric-file", "own.py")
     found = call(capsys, "estimate", RECORDS, *options)
     assert found["total"]["requests"] == 48
@@ -102,7 +101,6 @@ def test_a_file_that_has_gone(capsys: pytest.CaptureFixture[str], tmp_path: Path
 def test_a_metric_that_is_wrong(
     old: str, new: str, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """One line that says what is wrong with it; no scores are written."""
     code = OWN.read_text()
     assert old in code
     code = code.replace(old, new)
@@ -134,9 +132,3 @@ def test_a_metric_that_cannot_score_is_none_of_the_run(
     (tmp_path / "worst.py").write_text(broken.replace("splat", "split"))
     found = call(capsys, "score", "run", *new)
     assert list(found["metrics"])[-1] == "worst"
-
-
-def test_a_config_file_names_it(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("c.toml").write_text('metrics = ["more-words"]\nmetric-file = ["own.py"]\n')
-    found = call(capsys, "run", RECORDS, "--out", "run", "--config", "c.toml")
-    assert list(found["metrics"]) == ["more-words"]

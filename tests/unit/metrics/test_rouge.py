@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from claimscore.errors import ConfigError
 from claimscore.metrics import load_metric
 from claimscore.metrics.rouge import NoTokensError, by_rouge_101, by_rouge_score
+from claimscore.stats.correlation import spearman
 from tests.support.frames import tables
 from tests.support.shared_data import shared
 
@@ -43,14 +43,7 @@ def test_counts_by_hand(rouge_type, expected):
     assert found.f1 == pytest.approx(2 * expected[0] * expected[1] / sum(expected))
 
 
-def test_known_value_of_the_package():
-    """Seven of nine words are shared: 0.8889."""
-    found = by_rouge_score("rouge-1", "the car is not fast", "the car is fast")
-    assert found.f1 == pytest.approx(0.8889, abs=5e-5)
-
-
 def test_the_stemmer_joins_forms_of_a_word():
-    """`cleaned` and `cleaning` are one word only with it."""
     pair = ("cleaned rooms", "cleaning rooms")
     assert by_rouge_score("rouge-1", *pair).f1 == 0.5
     assert by_rouge_score("rouge-1", *pair, stemmer=True).f1 == 1
@@ -58,7 +51,6 @@ def test_the_stemmer_joins_forms_of_a_word():
 
 
 def test_sentences_in_another_order_cost_lsum_nothing():
-    """ROUGE-L is over the whole text, ROUGE-Lsum over sentences, or lines as in the package."""
     one, other = "The room was big. We ate well.", "We ate well. The room was big."
     assert by_rouge_score("rouge-l", one, other).f1 < 1
     assert by_rouge_score("rouge-lsum", one, other).f1 == 1
@@ -124,10 +116,6 @@ def test_golden_of_the_older_package(candidate, reference, expected):
     assert found == pytest.approx(expected, abs=1e-12)
 
 
-def ranks(values):
-    return pl.Series(values).rank("average").to_numpy()
-
-
 @pytest.mark.parametrize(
     ("rouge_type", "expected", "paper"),
     [
@@ -150,10 +138,10 @@ def test_newsroom_rows(rouge_type, expected, paper):
     for record, row in zip(records, rows, strict=True):
         record["references"] = [row["reference"]]
     metric = load_metric(f"{rouge_type}:measure=recall:variant=rouge-1.0.1")
-    values = ranks([found.value for found in metric.score(tables(records))])
+    values = [found.value for found in metric.score(tables(records))]
     dimensions = ("coherence", "fluency", "informativeness", "relevance")
     found = [
-        np.corrcoef(values, ranks([row["human_mean"][name] for row in rows]))[0, 1]
+        spearman(values, [row["human_mean"][name] for row in rows], level="pooled").value
         for name in dimensions
     ]
     assert np.abs(np.array(found) - expected).max() <= 5e-5
@@ -164,7 +152,6 @@ def test_newsroom_rows(rouge_type, expected, paper):
 
 
 def test_the_best_reference_counts_or_the_mean():
-    """`multi` says which; blank references do not count, places are those of the record."""
     record = {"summary": "clean rooms", "references": ["", "dirty rooms", "clean rooms"]}
     best = score("rouge-1", **record)
     assert best.value == 1
@@ -176,13 +163,6 @@ def test_the_best_reference_counts_or_the_mean():
         "values": {1: 0.5, 2: 1.0},
     }
     assert score("rouge-1:multi=mean", **record).value == 0.75
-
-
-def test_source_and_sources_are_one_side():
-    """A list of sources, one source, or both kinds of columns."""
-    assert score("rouge-1:against=source", summary="a b", source="a b").value == 1
-    assert score("rouge-1:against=source", summary="a b", source=["c", "a b"]).value == 1
-    assert score("rouge-1:against=source", summary="a b", sources=["c", "a b"]).value == 1
 
 
 @pytest.mark.parametrize("spec", TYPES)
@@ -203,13 +183,11 @@ def test_source_and_sources_are_one_side():
     ],
 )
 def test_records_without_a_score_are_null_with_a_reason(spec, record, reason):
-    """No 0 for what cannot be counted."""
     found = score(spec, **record)
     assert (found.value, found.reason) == (None, reason)
 
 
 def test_names_and_signatures_say_what_was_counted():
-    """Every option stands in the facts."""
     metric = load_metric("rouge-lsum:measure=recall:stemmer=yes:against=source")
     assert metric.name == "rouge-lsum:against=source:measure=recall:stemmer=yes"
     assert metric.requires.columns == ("summary", "source")
@@ -226,6 +204,5 @@ def test_names_and_signatures_say_what_was_counted():
 
 
 def test_a_text_of_full_stops_has_no_words():
-    """The older package raises there too."""
     with pytest.raises(NoTokensError, match="candidate"):
         by_rouge_101("rouge-l", "...", "a")

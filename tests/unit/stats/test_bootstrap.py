@@ -26,11 +26,6 @@ from claimscore.stats.bootstrap import (
 from tests.support.shared_data import shared
 
 
-def test_one_value_has_no_width():
-    """n = 1 gives the value itself and a half width of 0."""
-    assert mean_interval([42.5]) == (42.5, 0.0, 42.5, 42.5, 1)
-
-
 def test_width_agrees_with_the_analytic_one():
     """1.96 · standard deviation (ddof 0) / √n, within the noise of 10,000 samples."""
     values = np.random.default_rng(1).normal(50, 10, 200)
@@ -52,7 +47,6 @@ def test_paper_interval_is_reproduced():
 
 
 def test_seed_decides():
-    """The same seed gives the same interval, another seed another."""
     values = [1.0, 5.0, 2.0, 8.0]
     assert mean_interval(values, seed=3) == mean_interval(values, seed=3)
     assert mean_interval(values, seed=3) != mean_interval(values, seed=4)
@@ -61,15 +55,18 @@ def test_seed_decides():
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20))
 @settings(max_examples=30, deadline=None)
 def test_interval_holds_the_mean(values):
-    """low ≤ mean ≤ high, and the width is never negative."""
     interval = mean_interval(values, samples=50)
     assert interval.half_width >= 0
     assert interval.low <= interval.mean <= interval.high
 
 
 def test_equal_values_have_no_width():
-    """A constant has no spread, not a rounding error's."""
+    assert mean_interval([42.5]) == (42.5, 0.0, 42.5, 42.5, 1)
     assert mean_interval([0.1] * 7).half_width == 0.0
+    running = RunningMean()
+    for _ in range(4):
+        running.add([0.1] * (MOST_RESAMPLED // 3))
+    assert running.interval()[:2] == (0.1, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -83,19 +80,13 @@ def test_equal_values_have_no_width():
     ],
 )
 def test_values_without_a_mean_are_refused(values):
-    """No values, or one that is no number, is an error rather than a figure."""
     with pytest.raises(ValueError, match="an interval needs"):
         mean_interval(values)
-
-
-def test_samples_must_be_positive():
-    """No samples, no interval."""
     with pytest.raises(ValueError, match="samples must be at least 1"):
         mean_interval([1.0, 2.0], samples=0)
 
 
 def test_memory_does_not_grow_with_the_samples(monkeypatch):
-    """Draws are made in blocks: 2,000 samples of 5,000 values need a few MiB, not 80."""
     monkeypatch.setattr(bootstrap, "_BLOCK", 1 << 18)
     tracemalloc.start()
     try:
@@ -107,7 +98,6 @@ def test_memory_does_not_grow_with_the_samples(monkeypatch):
 
 
 def test_many_values_have_the_width_that_samples_tend_to():
-    """The bootstrap of skewed values, to the noise of its samples, and at once."""
     values = np.random.default_rng(2).exponential(3.0, MOST_RESAMPLED + 1)
     drawn = 1.96 * bootstrap_means(values, 2000, 0).std()
     interval = mean_interval(values)
@@ -117,7 +107,6 @@ def test_many_values_have_the_width_that_samples_tend_to():
 
 
 def test_so_many_values_are_still_resampled():
-    """Results of small runs stay what they were."""
     values = np.arange(float(MOST_RESAMPLED))
     drawn = 1.96 * bootstrap_means(values, 20, 5).std()
     assert mean_interval(values, samples=20, seed=5).half_width == float(drawn)
@@ -129,7 +118,6 @@ def test_so_many_values_are_still_resampled():
 )
 @settings(max_examples=50, deadline=None)
 def test_values_that_come_bit_by_bit(parts, most):
-    """However they are cut: the interval of all of them, resampled or not."""
     values = [value for part in parts for value in part]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bootstrap, "MOST_RESAMPLED", most)
@@ -146,16 +134,7 @@ def test_values_that_come_bit_by_bit(parts, most):
     assert found == (whole if exact else pytest.approx(whole, rel=1e-9, abs=1e-6))
 
 
-def test_a_constant_that_comes_bit_by_bit_has_no_width():
-    """Here, too, rounding is no spread."""
-    running = RunningMean()
-    for _ in range(4):
-        running.add([0.1] * (MOST_RESAMPLED // 3))
-    assert running.interval()[:2] == (0.1, 0.0)
-
-
 def test_what_is_kept_of_many_values_does_not_grow():
-    """A million values need what thirty thousand do."""
     tracemalloc.start()
     try:
         running = RunningMean()
@@ -167,14 +146,7 @@ def test_what_is_kept_of_many_values_does_not_grow():
     assert peak < 2**20
 
 
-def test_a_running_mean_refuses_what_is_no_number():
-    """At once, so that it is clear where it came from."""
-    with pytest.raises(ValueError, match="finite"):
-        RunningMean().add([1.0, float("nan")])
-
-
 def test_bounds_cover_the_normal_interval():
-    """Percentiles of many draws; nothing defined, no interval."""
     draws = np.random.default_rng(0).normal(size=100_000)
     assert percentile_bounds(draws) == pytest.approx((-1.96, 1.96), abs=0.03)
     assert percentile_bounds(draws, 0.05 / 14)[1] == pytest.approx(
@@ -188,7 +160,6 @@ def test_bounds_cover_the_normal_interval():
 
 
 def test_paired_p_values():
-    """Small where all draws agree, 1 where the difference is zero, none without draws."""
     assert paired_p_value(np.ones(999)) == pytest.approx(0.002)
     assert paired_p_value(np.zeros(999)) == 1
     assert paired_p_value(np.array([math.nan])) is None

@@ -41,11 +41,6 @@ def test_the_calibration_error_by_hand() -> None:
     assert expected_calibration_error(FOUR, LABELS) == pytest.approx(wanted)
 
 
-def test_one_bin_is_the_gap_of_mean_confidence_and_accuracy() -> None:
-    """With one bin nothing but the means counts: .775 against .75."""
-    assert expected_calibration_error(FOUR, LABELS, bins=1) == pytest.approx(0.025)
-
-
 def test_a_bin_holds_its_upper_edge() -> None:
     """.6 is the edge of (.4, .6] of five bins, so .6 and .55 are one bin: gap of their means."""
     rows = [[0.6, 0.4], [0.55, 0.45]]
@@ -56,7 +51,6 @@ def test_a_bin_holds_its_upper_edge() -> None:
 
 
 def test_certain_answers() -> None:
-    """All right is 0 everywhere; all wrong is error 1, Brier 2, and a finite likelihood."""
     sure = np.eye(3)
     assert expected_calibration_error(sure, [0, 1, 2]) == 0
     assert brier_score(sure, [0, 1, 2]) == 0
@@ -67,18 +61,10 @@ def test_certain_answers() -> None:
 
 
 def test_brier_and_likelihood_by_hand() -> None:
-    """Sums over the classes, means over the rows."""
     brier = (0.06 + (0.01 + 0.64 + 0.81) + 0.24 + (0.0025 * 2 + 0.01)) / 4
     assert brier_score(FOUR, LABELS) == pytest.approx(brier)
     nll = -(math.log(0.8) + math.log(0.1) + math.log(0.6) + math.log(0.9)) / 4
     assert negative_log_likelihood(FOUR, LABELS) == pytest.approx(nll)
-
-
-def test_uniform_probabilities() -> None:
-    """Knowing nothing costs ln 3 and two thirds."""
-    rows = np.full((6, 3), 1 / 3)
-    assert negative_log_likelihood(rows, [0, 1, 2, 0, 1, 2]) == pytest.approx(math.log(3))
-    assert brier_score(rows, [0, 1, 2, 0, 1, 2]) == pytest.approx(2 / 3)
 
 
 def test_the_temperature_of_two_classes_by_hand() -> None:
@@ -97,7 +83,6 @@ def test_the_temperature_of_two_classes_by_hand() -> None:
     ],
 )
 def test_there_may_be_no_best_temperature(rows: list[list[float]], labels: list[int]) -> None:
-    """None, not the end of the search."""
     assert best_temperature(rows, labels) is None
 
 
@@ -106,7 +91,6 @@ def test_there_may_be_no_best_temperature(rows: list[list[float]], labels: list[
 def test_a_temperature_changes_no_prediction(
     case: tuple[Array, NDArray[np.int64]], temperature: float
 ) -> None:
-    """Rows still sum to 1 and keep their order; two temperatures in turn multiply."""
     probabilities, _ = case
     scaled = with_temperature(probabilities, temperature)
     assert scaled.sum(axis=1) == pytest.approx(1)
@@ -117,7 +101,6 @@ def test_a_temperature_changes_no_prediction(
 @settings(max_examples=60, deadline=None)
 @given(judged())
 def test_the_best_temperature_is_best(case: tuple[Array, NDArray[np.int64]]) -> None:
-    """No neighbour has a lower likelihood, and fitting again finds nothing more to do."""
     probabilities, labels = case
     best = best_temperature(probabilities, labels)
     if best is None:
@@ -134,7 +117,6 @@ def test_the_best_temperature_is_best(case: tuple[Array, NDArray[np.int64]]) -> 
 @settings(max_examples=60, deadline=None)
 @given(judged())
 def test_measures_do_not_depend_on_order(case: tuple[Array, NDArray[np.int64]]) -> None:
-    """Neither on that of the rows nor on that of the classes; each is within its bounds."""
     probabilities, labels = case
     rows = np.random.default_rng(0).permutation(len(labels))
     columns = np.array([2, 0, 1])
@@ -165,7 +147,6 @@ def test_measures_do_not_depend_on_order(case: tuple[Array, NDArray[np.int64]]) 
 def test_what_is_no_distribution_is_refused(
     rows: list[list[float]], labels: list[float], message: str
 ) -> None:
-    """By every measure."""
     measures = (expected_calibration_error, brier_score, negative_log_likelihood, best_temperature)
     for measure in measures:
         with pytest.raises(ValueError, match=message):
@@ -174,6 +155,5 @@ def test_what_is_no_distribution_is_refused(
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, math.nan, math.inf])
 def test_a_temperature_is_positive(temperature: float) -> None:
-    """And finite."""
     with pytest.raises(ValueError, match="positive"):
         with_temperature([[0.5, 0.5]], temperature)

@@ -56,7 +56,6 @@ def test_intervals_hold_the_truth_as_often_as_stated(kind: str, n: int):
 
 
 def test_p_values_of_no_difference_are_uniform_enough():
-    """At the level of 5 %, about 5 % of 200 simulations without a difference are called one."""
     generator = np.random.default_rng(5)
     small = sum(
         paired_interval(generator.normal(0, 1, 40), samples=500, seed=seed).p_value <= ALPHA
@@ -67,7 +66,6 @@ def test_p_values_of_no_difference_are_uniform_enough():
 
 
 def test_p_value_and_interval_agree():
-    """Zero is outside the interval exactly where the p-value is below 5 %."""
     generator = np.random.default_rng(6)
     for seed in range(60):
         interval = paired_interval(generator.normal(0.3, 1, 40), samples=2000, seed=seed)
@@ -88,7 +86,6 @@ def test_interval_of_normal_differences_is_students():
 
 @pytest.mark.parametrize("shift", [-0.01, 0.005, 5.0])
 def test_many_differences_have_the_interval_that_resampling_comes_to(shift: float):
-    """Within the noise of the draws, and no p-value below what these could show."""
     d = np.random.default_rng(2).normal(shift, 1, MOST_RESAMPLED)
     drawn = paired_interval(d, samples=1000, seed=0)
     with pytest.MonkeyPatch.context() as patch:
@@ -107,7 +104,6 @@ def test_many_differences_have_the_interval_that_resampling_comes_to(shift: floa
 
 @pytest.mark.parametrize("n_changed", [0, 3, 40])
 def test_few_changes_among_many_records_are_resampled(n_changed: int):
-    """They are far from normal: the interval is that of drawing all records."""
     d = np.zeros(500)
     d[:n_changed] = np.random.default_rng(4).exponential(1, n_changed)
     drawn = paired_interval(d, samples=4000, seed=0)
@@ -122,7 +118,6 @@ def test_few_changes_among_many_records_are_resampled(n_changed: int):
 
 
 def test_many_equal_differences_have_no_width():
-    """Of the smallest p-value that the draws can show."""
     d = np.full(MOST_RESAMPLED + 1, 0.5)
     assert paired_interval(d, samples=999, seed=0) == (0.5, 0.5, pytest.approx(2e-3, rel=0.02))
 
@@ -132,7 +127,6 @@ def _means(d: np.ndarray) -> np.ndarray:
 
 
 def test_a_planted_difference_is_found():
-    """Mean, counts, tests and effect sizes all say so."""
     generator = np.random.default_rng(2)
     a = generator.normal(60, 10, 300)
     found = paired_difference(a, a + generator.normal(2, 3, 300), samples=2000, seed=0)
@@ -167,21 +161,18 @@ def test_wilcoxon_and_rank_biserial_by_hand():
 
 
 def test_d_z_by_hand():
-    """Mean 2, standard deviation 2; none where all differences are one number."""
     assert cohens_d_z(np.array([0.0, 2.0, 4.0])) == pytest.approx(1.0)
     assert cohens_d_z(np.array([3.0, 3.0, 3.0])) is None
     assert cohens_d_z(np.array([3.0])) is None
 
 
 def test_holm_by_hand():
-    """m, m − 1, … times, never falling, never above 1; a None takes no place."""
     assert holm([0.01, None, 0.04, 0.03]) == [0.03, None, 0.06, 0.06]
     assert holm([0.6, 0.7]) == [1.0, 1.0]
     assert holm([]) == []
 
 
 def test_one_record_has_a_difference_and_no_interval():
-    """Nothing is said of how it might vary."""
     found = paired_difference(np.array([1.0]), np.array([3.0]), samples=50, seed=0)
     assert (found.n, found.mean, found.low, found.p_bootstrap) == (1, 2.0, None, None)
     assert found.reason == f"fewer than {MIN_VALUES} records: no interval"
@@ -189,7 +180,6 @@ def test_one_record_has_a_difference_and_no_interval():
 
 
 def test_no_record_has_no_number():
-    """An empty comparison is null with a reason."""
     found = paired_difference(np.array([]), np.array([]), samples=50, seed=0)
     assert (found.n, found.mean, found.mean_a) == (0, None, None)
     assert found.reason == "no record has a score in both"
@@ -198,7 +188,6 @@ def test_no_record_has_no_number():
 @given(VALUES)
 @settings(max_examples=30)
 def test_a_run_compared_with_itself_has_no_difference(values: list[float]):
-    """Zero, no p-value, nothing moved."""
     a = np.array(values)
     found = paired_difference(a, a, samples=50, seed=0)
     assert (found.mean, found.higher, found.lower, found.same) == (0.0, 0, 0, a.size)
@@ -209,7 +198,6 @@ def test_a_run_compared_with_itself_has_no_difference(values: list[float]):
 @given(VALUES, st.integers(0, 5))
 @settings(max_examples=20)
 def test_exchanging_the_runs_turns_every_sign(values: list[float], seed: int):
-    """Differences, bounds and effects change their sign, p-values do not change."""
     a = np.array(values)
     b = np.random.default_rng(seed).permutation(a) + 1 / 7
     one, other = (paired_difference(*pair, samples=100, seed=seed) for pair in ((a, b), (b, a)))

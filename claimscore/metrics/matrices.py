@@ -1,0 +1,61 @@
+"""One matrix a record, out of a table that has a row a cell, in any order."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+Shape = tuple[int, int]
+
+
+class Cells(NamedTuple):
+    """The cells of one record by row and column: two places ``[n]``, and values ``[n, k]``.
+
+    A place that is null is −1.
+    """
+
+    row: NDArray[np.int64]
+    column: NDArray[np.int64]
+    values: NDArray[Any]
+
+    @property
+    def shape(self) -> Shape:
+        """Rows and columns of the smallest matrix that has a place for every cell."""
+        return int(self.row.max(initial=-1)) + 1, int(self.column.max(initial=-1)) + 1
+
+    def n_found(self, shape: Shape) -> int:
+        """How many different cells of a matrix of that shape are there."""
+        rows, columns = shape
+        inside = (self.row >= 0) & (self.row < rows) & (self.column >= 0) & (self.column < columns)
+        return len(np.unique((self.row * columns + self.column)[inside]))
+
+    def matrix(self, shape: Shape) -> NDArray[Any] | None:
+        """The values ``[row, column, k]``; None unless each cell of that shape is there once."""
+        if len(self.row) != shape[0] * shape[1]:
+            return None
+        rows, columns = np.indices(shape)
+        if (self.row != rows.ravel()).any() or (self.column != columns.ravel()).any():
+            return None
+        return self.values.reshape(*shape, -1)
+
+
+def cells_by_record(rows: pl.DataFrame) -> dict[str, Cells]:
+    """The cells of each record from the columns `id`, `row` and `column`; all others are values."""
+    places = pl.col("row", "column").cast(pl.Int64).fill_null(-1)
+    ordered = rows.with_columns(places).sort("id", "row", "column")
+    runs = ordered["id"].rle().struct.unnest()
+    row, column = ordered["row"].to_numpy(), ordered["column"].to_numpy()
+    values = ordered.drop("id", "row", "column").to_numpy(order="c")
+    found, start = {}, 0
+    for n, record in runs.iter_rows():
+        own = slice(start, start + n)
+        found[record] = Cells(row[own], column[own], values[own])
+        start += n
+    return found
+
+
+#: Of a record that is not in the table.
+NO_CELLS = Cells(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 1)))

@@ -1,0 +1,255 @@
+"""Metrics over rows that an encoder or a language model made: formulas, values and reasons."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from claimscore.metrics import load_metric
+from claimscore.metrics.bart_score import bart_score
+from claimscore.metrics.bert_score import bertscore
+from claimscore.metrics.bs_inverse import bs_inverse
+from claimscore.metrics.perplexity import perplexity
+from tests.support.frames import tables, token_row
+
+Row = dict[str, Any]
+
+NAN = float("nan")
+RECORD = {"id": "x", "summary": "A.", "references": ["B.", " ", "C."], "source": "D."}
+
+
+def cosine(index: int, value: float, **other: object) -> Row:
+    sides = {"row_side": "summary", "row_index": 0, "column_side": "references"}
+    row = {"id": "x", "unit": "text", "column_index": index, "similarity": value}
+    return row | sides | other
+
+
+def token_scores(index: int, f1: float, **other: object) -> Row:
+    numbers = {"precision": f1 - 0.1, "recall": f1 + 0.1, "f1": f1, "layer": 2}
+    sides = {"candidate_side": "summary", "reference_side": "references"}
+    return {"id": "x", **sides, "reference_index": index, **numbers, **other}
+
+
+def number(measure: str, name: str, value: float | None, given: Any = None, **other: Any) -> Row:
+    side, index = given or (None, None)
+    row = {"id": "x", "measure": measure, "side": "summary", "name": name, "value": value}
+    return row | {"given_side": side, "given_index": index} | other
+
+
+def likelihood(
+    mean: float, tokens: int, measure: str, given: Any = None, **other: Any
+) -> list[Row]:
+    return [
+        number(measure, "log_likelihood", mean * tokens, given, **other),
+        number(measure, "tokens", tokens, given, **other),
+    ]
+
+
+def bart(given_side: str, side: str, *means: float) -> list[Row]:
+    rows: list[Row] = []
+    for place, mean in zip((0, 2), means, strict=False):
+        rows += likelihood(mean, 4 + place, "bart_score", (given_side, place), side=side)
+    return rows
+
+
+#: Rows that each metric takes, and rows of other measures, units and sides that it does not.
+COSINES = [
+    cosine(2, 0.25),
+    cosine(0, 0.75),
+    cosine(0, -0.5, column_side="source"),
+    cosine(0, 0.9, unit="sentence"),
+    cosine(0, 0.9, row_side="source"),
+]
+BASELINES = {"baseline_precision": 0.2, "baseline_recall": 0.4, "baseline_f1": 0.5}
+TOKENS = [
+    token_scores(2, 0.8),
+    token_scores(0, 0.5),
+    token_scores(0, 0.9, reference_side="source"),
+    token_scores(0, 0.9, candidate_side="a"),
+]
+RESCALED = [token_scores(0, 0.75, **BASELINES), token_scores(2, 0.5, **BASELINES)]
+BART = [
+    *bart("source", "summary", -1.0),
+    *bart("references", "summary", -2.0, -3.0),
+    *bart("summary", "references", -4.0, -1.0),
+]
+MOVERS = [
+    number(measure, name, value, given)
+    for measure, name in (
+        *(("sentence_movers", name) for name in ("wms", "sms", "s+wms")),
+        *(("mover_score", name) for name in ("paper-1", "code-2")),
+    )
+    for value, given in (
+        (0.5, ("references", 0)),
+        (0.25, ("references", 2)),
+        (0.9, ("source", 0)),
+    )
+]
+PERPLEXITY = [
+    *likelihood(-math.log(7), 2, "perplexity"),
+    *likelihood(-1, 1, "perplexity", side="source"),
+    *likelihood(-1, 1, "ls"),
+]
+
+
+def score(spec: str, rows: list[Row], **record: Any) -> Any:
+    kind = spec.partition(":")[0]
+    table = {
+        "bert-cosine": "similarities", "bertscore": "token_scores", "bs-inverse": "token_scores"
+    }.get(kind, "text_scores")  # fmt: skip
+    (found,) = load_metric(spec).score(tables([RECORD | record], **{table: rows}))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("spec", "rows", "expected"),
+    [
+        ("bert-cosine", COSINES, 0.75),
+        ("bert-cosine:multi=mean", COSINES, 0.5),
+        ("bert-cosine:against=source", COSINES, -0.5),
+        ("bertscore", TOKENS, 0.8),
+        ("bertscore:multi=mean", TOKENS, 0.65),
+        ("bertscore:measure=recall", TOKENS, 0.9),
+        ("bertscore:against=source", TOKENS, 0.9),
+        ("bertscore", RESCALED, 0.5),
+        ("bertscore:measure=recall", RESCALED, 0.75),
+        ("bertscore:measure=precision", RESCALED, 0.5625),
+        ("bs-inverse", [token_row("x", 0.9)], 10),
+        ("bs-inverse", [token_row("x", 0.9, 0.8)], 50),
+        ("bart-score", BART, -1.0),
+        ("bart-score:direction=precision", BART, -2.5),
+        ("bart-score:direction=precision:multi=max", BART, -2.0),
+        ("bart-score:direction=recall", BART, -2.5),
+        ("bart-score:direction=f", BART, (-3.0 - 2.0) / 2),
+        ("bart-score:direction=f:multi=max", BART, -2.0),
+        ("wms", MOVERS, 0.5),
+        ("wms:multi=mean", MOVERS, 0.375),
+        ("sms", MOVERS, 0.5),
+        ("sms:words=yes", MOVERS, 0.5),
+        ("moverscore", MOVERS, 0.5),
+        ("moverscore:against=source", MOVERS, 0.9),
+        ("moverscore:variant=code:n=2", MOVERS, 0.5),
+        ("perplexity", PERPLEXITY, 7),
+    ],
+)
+def test_a_metric_takes_its_own_rows(spec: str, rows: list[Row], expected: float) -> None:
+    """A blank reference takes no part; of several the best counts, or their mean."""
+    for order in (rows, rows[::-1]):
+        assert score(spec, order).value == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("spec", "rows", "components"),
+    [
+        ("bert-cosine", COSINES, {"best": 0, "values": {0: 0.75, 2: 0.25}}),
+        ("wms", MOVERS, {"best": 0, "values": {0: 0.5, 2: 0.25}}),
+        ("bertscore", TOKENS, {"best": 2, "values": {0: 0.5, 2: 0.8}, "f1": 0.8}),
+        ("bart-score:direction=f", BART, {"precision": {0: -2, 2: -3}, "recall": {0: -4, 2: -1}}),
+        ("bs-inverse", [token_row("x", 0.9, 0.8)], {"f1": 0.9, "baseline_f1": 0.8, "layer": 6}),
+        ("perplexity", PERPLEXITY, {"tokens": 2}),
+    ],
+)
+def test_components(spec: str, rows: list[Row], components: dict[str, object]) -> None:
+    found = score(spec, rows).components
+    assert {name: found[name] for name in components} == components
+
+
+@pytest.mark.parametrize(
+    ("spec", "rows", "record", "reason"),
+    [
+        ("bert-cosine", COSINES[1:], {}, "no similarity for some texts"),
+        ("bert-cosine", [cosine(0, NAN)], {"references": ["B."]}, "a similarity is not a number"),
+        ("bertscore", TOKENS[1:], {}, "no token scores"),
+        ("bertscore", [token_scores(0, NAN), TOKENS[0]], {}, "the BERTScore f1 is not a number"),
+        ("bs-inverse", [], {}, "no token scores"),
+        ("bs-inverse", [token_row("x", None)], {}, "no token scores"),
+        ("bs-inverse", [token_row("x", NAN)], {}, "the BERTScore F1 is not a number"),
+        (
+            "bs-inverse",
+            [token_row("x", 0.9) | {"reference_side": "source"}],
+            {},
+            "no token scores",
+        ),
+        ("bart-score", [], {}, "no likelihoods"),
+        ("bart-score:direction=f", BART[:-1], {}, "no likelihoods"),
+        ("bart-score", bart("source", "summary", NAN), {}, "a likelihood is not a finite number"),
+        ("wms", MOVERS[:1], {}, "no mover's score: references 2"),
+        (
+            "wms",
+            [number("sentence_movers", "wms", None, ("references", 0))],
+            {"references": ["1."]},
+            "no words to compare: references 0",
+        ),
+        (
+            "wms",
+            [number("sentence_movers", "wms", NAN, ("references", 0))],
+            {},
+            "a mover's score is not a number",
+        ),
+        ("perplexity", [], {}, "no likelihood of the summary"),
+        (
+            "perplexity",
+            likelihood(0, 0, "perplexity"),
+            {},
+            "the summary is one token, with none before it",
+        ),
+        (
+            "perplexity",
+            likelihood(-1e6, 1, "perplexity"),
+            {},
+            "the perplexity is not a finite number",
+        ),
+    ],
+)
+def test_null_has_a_reason(spec: str, rows: list[Row], record: Any, reason: str) -> None:
+    found = score(spec, rows, **record)
+    assert (found.value, found.reason) == (None, reason)
+
+
+def test_a_failure_of_another_side_does_not_matter() -> None:
+    failure = {"id": "x", "stage": "mover_score", "side": "references", "message": "too long"}
+    given_tables = tables([RECORD], failures=[failure], text_scores=MOVERS)
+    (failed,) = load_metric("moverscore").score(given_tables)
+    assert failed.reason == "mover_score failed for references: too long"
+    (found,) = load_metric("moverscore:against=source").score(given_tables)
+    assert found.value == 0.9
+
+
+@pytest.mark.parametrize(
+    ("f1", "baseline", "expected"),
+    [
+        pytest.param(1.0, None, 0.0, id="identical"),
+        pytest.param(0.8, 0.8, 100.0, id="as far as random texts"),
+        pytest.param(0.7, 0.8, 150.0, id="further than random texts is not clipped"),
+        pytest.param(0.877640, 0.83122575, 72.5, id="the paper's references on roberta-large"),
+    ],
+)
+def test_bs_inverse_by_hand(f1: float, baseline: float | None, expected: float) -> None:
+    """100·(1 − F'), F' = (F − b)/(1 − b) where there is a baseline."""
+    assert bs_inverse(f1, baseline) == pytest.approx(expected, abs=1e-3)
+
+
+@given(st.integers(1, 5000), st.integers(2, 10**6))
+def test_a_uniform_model_has_the_vocabulary_as_perplexity(tokens: int, vocabulary: int) -> None:
+    assert perplexity(-tokens * math.log(vocabulary), tokens) == pytest.approx(vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: bs_inverse(0.5, 1.0), "below 1"),
+        (lambda: bs_inverse(0.5, NAN), "below 1"),
+        (lambda: perplexity(0, 0), "none"),
+        (lambda: bart_score(0, 0), "none"),
+        (lambda: bertscore("a", "b"), "lists of texts"),
+        (lambda: bertscore(["a"], ["b"], baseline=(0, 0, 1)), "below 1"),
+        (lambda: bertscore(["a"], ["b"], baseline=(0.5, 0.5)), "three numbers"),
+    ],
+)
+def test_what_has_no_score_is_refused(call: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,314 @@
+"""SummaC-ZS, SummaC-Conv and MNLI-doc: goldens, what holds for every image, and the tables."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from claimscore.errors import ConfigError
+from claimscore.metrics import load_metric, summac_conv, summac_zs
+from claimscore.metrics.base import Score
+from claimscore.metrics.summac.convolution import LABEL_SETS, bin_edges, histograms
+from claimscore.metrics.summac.weights import as_weights
+from claimscore.metrics.summac.zero_shot import OPERATORS, VARIANTS
+from tests.support.frames import tables
+from tests.support.summac_goldens import LONG, block_rows, chunk, golden, probabilities, state
+
+#: The code's `use_ent` and `use_con` by our name.
+FLAGS = {"ent=1/con=1": "code", "ent=1/con=0": "paper", "ent=0/con=1": "contradiction"}
+SETTINGS = list(itertools.product(OPERATORS, OPERATORS, VARIANTS))
+
+images = st.tuples(st.integers(1, 5), st.integers(1, 4)).flatmap(
+    lambda shape: arrays(np.float64, (*shape, 3), elements=st.floats(0, 1, width=32))
+)
+steady = settings(max_examples=30)
+
+
+def random_image(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).random((*shape, 3))
+
+
+def test_goldens_with_every_operator_and_variant() -> None:
+    data = golden()
+    for case in data["cases"]:
+        image = probabilities(case)
+        for key, expected in case["zs"].items():
+            op1, op2, flags = key.split("/", 2)
+            found = summac_zs(image, op1=op1, op2=op2, variant=FLAGS[flags])
+            assert found == pytest.approx(expected, abs=data["tolerance"]), (case["name"], key)
+        assert summac_zs(image) == pytest.approx(case["zs_paper"], abs=data["tolerance"])
+        assert summac_zs(image, variant="code") == pytest.approx(case["zs_default"], abs=1e-5)
+
+
+def test_the_maxima_of_the_code_are_independent() -> None:
+    """The entailing and the contradicting block may be two: 0.9 − 0.8, not the best difference."""
+    image = [[[0.9, 0.05, 0.05]], [[0.1, 0.1, 0.8]]]
+    assert summac_zs(image, variant="code") == pytest.approx(0.1)
+
+
+@steady
+@given(images, st.randoms())
+def test_invariants_of_zero_shot(image: np.ndarray, rng: Any) -> None:
+    """Blocks in any order and a document twice are the same; values stay in their range."""
+    rows, columns = list(range(image.shape[0])), list(range(image.shape[1]))
+    rng.shuffle(rows)
+    rng.shuffle(columns)
+    for op1, op2, variant in SETTINGS:
+        options = {"op1": op1, "op2": op2, "variant": variant}
+        value = summac_zs(image, **options)
+        assert value is not None
+        for same in (image[rows][:, columns], np.concatenate([image, image])):
+            assert summac_zs(same, **options) == pytest.approx(value, abs=1e-12)
+        assert (-1 if variant == "code" else 0) <= value <= 1
+
+
+@pytest.mark.parametrize("empty", [[], [[], []], np.zeros((3, 0, 3))])
+def test_nothing_to_compare_is_none(empty: object) -> None:
+    """The code gives 0.0, and 0.200109 with the published weights: numbers like any other."""
+    assert summac_zs(empty) is None  # type: ignore[arg-type]
+    assert summac_conv(empty, state(23)) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("image", "options", "message"),
+    [
+        pytest.param([[[0.5, 0.5]]], {}, "not \\[1, 1, 2\\]", id="two categories"),
+        pytest.param([[[0.1] * 3], [[0.1] * 3] * 2], {}, "every document block", id="ragged"),
+        pytest.param([[[0.5, float("nan"), 0.1]]], {}, "from 0 to 1", id="nan"),
+        pytest.param([[[1.5, 0.1, 0.1]]], {}, "from 0 to 1", id="above one"),
+        pytest.param([[["a", "b", "c"]]], {}, "numbers", id="text"),
+        pytest.param([[[0.1] * 3]], {"op1": "median"}, "op1 is one of max", id="op1"),
+        pytest.param([[[0.1] * 3]], {"op2": ""}, "op2 is one of max", id="op2"),
+        pytest.param([], {"variant": "best"}, "variant is one of paper", id="variant"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused(image: Any, options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        summac_zs(image, **options)
+
+
+# SummaC-Conv
+
+
+@steady
+@given(
+    arrays(np.float64, st.integers(1, 60), elements=st.floats(0, 1, width=32)),
+    st.sampled_from(["percentile", "even50", "even7", "even1"]),
+)
+def test_histograms_are_numpys(values: np.ndarray, bins: str) -> None:
+    image = np.zeros((len(values), 1, 3))
+    image[:, 0, 0] = values
+    expected, _ = np.histogram(values, bins=bin_edges(bins))
+    assert histograms(image, bin_edges(bins), "e")[0].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("labels", LABEL_SETS)
+def test_any_subset_of_the_categories(labels: str) -> None:
+    """Table 4: one histogram a category, in the code's order e, c, n."""
+    image, edges = random_image(6, 2), bin_edges("even10")
+    parts = [histograms(image, edges, label) for label in labels]
+    assert histograms(image, edges, labels).tolist() == np.concatenate(parts, axis=1).tolist()
+    value = summac_conv(image, state(10 * len(labels)), bins="even10", labels=labels)
+    assert value is not None
+    assert 0 < value < 1
+
+
+def test_categories_stand_in_the_order_of_the_code() -> None:
+    """Entailment, contradiction, neutral, though an image has neutral second."""
+    found = histograms(np.array([[[0.1, 0.5, 0.9]]]), bin_edges("even3"), "ecn")
+    assert found.tolist() == [[1, 0, 0, 0, 0, 1, 0, 1, 0]]
+
+
+def test_even_bins_are_the_codes() -> None:
+    assert list(bin_edges("even50")) == [*np.arange(0, 1, 1 / 50), 1.0]
+    assert [len(bin_edges(f"even{n}")) for n in range(1, 200)] == list(range(2, 201))
+
+
+@steady
+@given(st.randoms(), st.sampled_from(["mean", "min", "max", "all"]))
+def test_the_order_of_blocks_is_irrelevant_to_conv(rng: Any, aggregate: str) -> None:
+    image = random_image(7, 5)
+    rows, columns = list(range(7)), list(range(5))
+    rng.shuffle(rows)
+    rng.shuffle(columns)
+    found = summac_conv(image[rows][:, columns], state(23), aggregate=aggregate)
+    expected = summac_conv(image, state(23), aggregate=aggregate)
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_only_the_first_ten_sentences_count_in_the_code() -> None:
+    image, weights = random_image(5, 11), state(23)
+    first_ten = summac_conv(image[:, :10], weights)
+    assert summac_conv(image, weights) == first_ten
+    assert summac_conv(image, weights, variant="paper") != first_ten
+    assert summac_conv(image[:, :10], weights, variant="paper") == first_ten
+
+
+def test_counts_are_not_shares() -> None:
+    image = random_image(3, 2)
+    assert summac_conv(np.concatenate([image, image]), state(23)) != summac_conv(image, state(23))
+
+
+def test_huge_logits_do_not_overflow() -> None:
+    weights = {name: value * 1e6 for name, value in state(23).items()}
+    assert summac_conv(np.ones((100, 3, 3)), weights) in (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        pytest.param({"bins": "even50"}, ConfigError, "take 23 numbers a sentence", id="bins"),
+        pytest.param({"labels": "ec"}, ConfigError, "of labels ec are 46", id="labels"),
+        pytest.param({"bins": "even0"}, ValueError, "percentile or evenN", id="no bins"),
+        pytest.param({"bins": "odd"}, ValueError, "percentile or evenN", id="unknown bins"),
+        pytest.param({"labels": "ce"}, ValueError, "labels is one of e, c", id="label order"),
+        pytest.param({"aggregate": "sum"}, ValueError, "aggregate is one of", id="aggregate"),
+        pytest.param({"variant": "best"}, ValueError, "variant is one of", id="variant"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        summac_conv([], state(23), **options)
+
+
+# The metrics over tables
+
+
+def saved_weights(path: Path, width: int = 23, **told: str) -> Path:
+    as_weights(state(width)).save(path, told)
+    return path
+
+
+def one(records: list[dict[str, Any]], metric: str = "summac-zs", **rows: Any) -> Score:
+    (score,) = load_metric(metric).score(tables(records, **rows))
+    return score
+
+
+def test_conv_over_tables_is_the_function(tmp_path: Path) -> None:
+    path = saved_weights(tmp_path / "w.safetensors")
+    given = {str(i): random_image(i + 1, 12 - i).astype(np.float32) for i in range(4)}
+    metric = load_metric(f"summac-conv:weights={path}:aggregate=all:variant=paper")
+    for score in metric.score(chunk(given)):
+        expected = summac_conv(given[score.id], path, aggregate="all", variant="paper")
+        assert score.value == pytest.approx(expected, abs=1e-12)
+        assert len(score.components["sentence_scores"]) == given[score.id].shape[1]  # type: ignore[arg-type]
+
+
+def test_components_say_what_the_score_is_made_of() -> None:
+    image = [[[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]], [[0.4, 0.1, 0.5], [0.5, 0.5, 0.0]]]
+    (score,) = load_metric("summac-zs").score(chunk({"r": image}))
+    assert score.value == pytest.approx(0.7)
+    assert score.components["sentence_scores"] == pytest.approx([0.9, 0.5])
+    assert score.components["n_document_blocks"] == 2
+    assert score.components["n_summary_blocks"] == 2
+
+
+IMAGE = [[[0.9, 0.1, 0.0]]]
+
+
+@pytest.mark.parametrize(
+    ("summary", "rows", "reason"),
+    [
+        pytest.param("Short.", [], "no sentence of more than 10 characters in summary", id="short"),
+        pytest.param(LONG, [], "no NLI rows", id="no rows"),
+        pytest.param(
+            LONG,
+            block_rows("r", [IMAGE[0] * 2, IMAGE[0] * 2])[:3],
+            "NLI rows are missing: 3 of 4",
+            id="missing row",
+        ),
+        pytest.param(
+            LONG, block_rows("r", IMAGE) * 2, "an NLI row is there twice", id="row is there twice"
+        ),
+        pytest.param(
+            LONG,
+            block_rows("r", [[[0.9, float("nan"), 0.0]]]),
+            "an NLI probability is not a number from 0 to 1",
+            id="nan",
+        ),
+        pytest.param(
+            LONG, block_rows("r", IMAGE, ("2sents", "sentence")), "no NLI rows", id="another cut"
+        ),
+    ],
+)
+def test_what_is_missing_is_null_with_a_reason(summary: str, rows: Any, reason: str) -> None:
+    record = {"id": "r", "source": LONG, "summary": summary}
+    assert one([record], block_nli=rows) == Score("r", None, reason, {})
+
+
+def test_a_failure_of_another_cut_costs_nothing() -> None:
+    """`failures` does not say which cut it was; what has its rows is scored."""
+    failed = {"id": "r", "stage": "block_nli", "message": "does not fit"}
+    record = {"id": "r", "source": LONG, "summary": LONG}
+    score = one([record], failures=[failed], block_nli=block_rows("r", IMAGE))
+    assert score.value == pytest.approx(0.9)
+
+
+def test_mnli_doc_is_the_document_that_entails_most() -> None:
+    rows = block_rows("r", [[[0.2, 0.3, 0.5]], [[0.7, 0.2, 0.1]]], ("document", "document"))
+    score = one([{"id": "r", "sources": [LONG, LONG], "summary": "S."}], "mnli-doc", block_nli=rows)
+    assert score.value == pytest.approx(0.7)
+    assert score.components["n_documents"] == 2
+    assert score.components["contradiction"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "cuts"),
+    [
+        ("", ("sentence", "sentence")),
+        (":granularity=2sents", ("2sents", "2sents")),
+        (":granularity=paragraph-sentence", ("paragraph", "sentence")),
+        (":splitter=punkt:blocks=all", ("sentence_punkt_all", "sentence_punkt_all")),
+    ],
+)
+def test_options_choose_what_the_pass_reads(options: str, cuts: tuple[str, str]) -> None:
+    (need,) = load_metric(f"summac-zs{options}").requires.passes
+    assert need == ("block_nli", (f"source.{cuts[0]}", f"summary.{cuts[1]}"))
+
+
+def test_conv_does_what_its_file_says_unless_told_otherwise(tmp_path: Path) -> None:
+    path = saved_weights(
+        tmp_path / "w.safetensors", 40, bins="even20", labels="ec", granularity="2sents-sentence"
+    )
+    metric = load_metric(f"summac-conv:weights={path}")
+    assert metric.requires.passes[0].over == ("source.2sents", "summary.sentence")
+    facts = {"bins": "even20", "labels": "ec", "variant": "code"}
+    assert (dict(metric.facts) | facts) == dict(metric.facts)
+    assert dict(metric.facts)["weights"] == as_weights(state(40)).digest
+    other = load_metric(f"summac-conv:weights={path}:granularity=paragraph:bins=even40:labels=e")
+    assert other.requires.passes[0].over == ("source.paragraph", "summary.paragraph")
+    assert dict(other.facts)["bins"] == "even40"
+
+
+@pytest.mark.parametrize(("width", "bins"), [(23, "percentile"), (50, "even50")])
+def test_bins_that_no_file_names_follow_from_the_numbers(
+    tmp_path: Path, width: int, bins: str
+) -> None:
+    path = saved_weights(tmp_path / "w.safetensors", width)
+    assert dict(load_metric(f"summac-conv:weights={path}").facts)["bins"] == bins
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param("", "needs weights: summac-conv:weights=FILE", id="none"),
+        pytest.param(":weights=/nowhere/w.bin", "/nowhere/w.bin: ", id="no file"),
+        pytest.param(":weights=W:bins=odd", "bins is percentile or evenN", id="bins"),
+        pytest.param(":weights=W:bins=even50", "take 23 numbers a sentence", id="width"),
+        pytest.param(":weights=W:labels=x", "labels is one of e, c, n", id="labels"),
+        pytest.param(":op1=max", "is no option", id="not an option"),
+    ],
+)
+def test_wrong_options_of_conv_are_refused_before_anything(
+    tmp_path: Path, options: str, message: str
+) -> None:
+    path = saved_weights(tmp_path / "w.safetensors")
+    with pytest.raises(ConfigError, match=message):
+        load_metric(f"summac-conv{options.replace('weights=W', f'weights={path}')}").check()
