@@ -113,7 +113,8 @@ def _score(tables: ChunkTables) -> list[Score]:
     return [
         _score_record(
             record,
-            *(facts.get((record, side), []) for side in SIDES),
+            facts.get((record, "source"), []),
+            facts.get((record, "summary"), []),
             cells.get(record, NO_CELLS),
             failed.get(record),
         )
