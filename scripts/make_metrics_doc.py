@@ -12,6 +12,7 @@ import io
 import json
 import re
 import tempfile
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -51,46 +52,46 @@ def pages() -> dict[str, Path]:
 
 
 def index_table() -> str:
-    """A row a metric, with a link to its page."""
+    """A row for the metrics of a page that have the same facts, with links to the page."""
     where = pages()
-    rows = ["| metric | columns | models | range | higher is |", "|---|---|---|---|---|"]
+    rows: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for name in METRICS:
         facts = metric_facts(name)
-        cells = (_columns(facts), _models(facts), _range(facts), facts["higher_is"])
-        rows.append(f"| [`{name}`]({where[name].name}) | {' | '.join(cells)} |")
-    return "\n".join(rows)
+        told = (_columns(facts), _models(facts), _range(facts), str(facts["higher_is"]))
+        rows[where[name].name, *told].append(name)
+    lines = ["| metric | columns | models | range | higher is |", "|---|---|---|---|---|"]
+    for (page, *cells), names in rows.items():
+        links = ", ".join(f"[`{name}`]({page})" for name in names)
+        lines.append(f"| {links} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
-def facts_table(names: list[str]) -> str:
+def facts_list(names: list[str]) -> str:
     """The facts of one page: of several metrics each value that they do not share, by name."""
     all_facts = {name: metric_facts(name) for name in names}
-    first = all_facts[names[0]]
-    rows: list[tuple[str, str]] = [("name", ", ".join(f"`{name}`" for name in names))]
+    rows: list[tuple[str, str]] = [("Name", ", ".join(f"`{name}`" for name in names))]
     for title, told in (
-        ("columns", _columns),
-        ("models", _models),
-        ("range", _range),
-        ("higher is", lambda facts: str(facts["higher_is"])),
+        ("Columns", _columns),
+        ("Models", _models),
+        ("Range", lambda facts: f"{_range(facts)}; higher is {facts['higher_is']}"),
     ):
         rows.append((title, _shared({name: told(facts) for name, facts in all_facts.items()})))
-    for option in first["options"]:
+    for option in all_facts[names[0]]["options"]:
         values = {name: _values(facts["options"].get(option)) for name, facts in all_facts.items()}
         rows.append((f"`:{option}=`", _shared(values)))
-    return "\n".join(["| | |", "|---|---|", *(f"| {title} | {text} |" for title, text in rows)])
+    return "\n".join(f"- {title}: {text}" for title, text in rows)
 
 
-def example_table(names: list[str], scores: pl.DataFrame) -> str:
+def example_list(names: list[str], scores: pl.DataFrame) -> str:
     """The scores of the example records, with their components."""
-    several = len(names) > 1
-    head, line = ("metric | ", "---|") if several else ("", "")
-    rows = [f"| record | {head}value | components |", f"|---|{line}---|---|"]
-    found = [row for name in names for row in scores.filter(metric=name).rows(named=True)]
-    for row in found:
-        parts = (_component(*item) for item in json.loads(row["components"]).items())
-        shown = ", ".join(part for part in parts if part)
-        metric = f"`{row['metric']}` | " if several else ""
-        rows.append(f"| `{row['id']}` | {metric}{row['value']:.2f} | {shown} |")
-    return "\n".join(rows)
+    lines = []
+    for name in names:
+        for row in scores.filter(metric=name).rows(named=True):
+            parts = (_component(*item) for item in json.loads(row["components"]).items())
+            shown = "; ".join([f"{row['value']:.2f}", ", ".join(part for part in parts if part)])
+            metric = f"`{name}` of " if len(names) > 1 else ""
+            lines.append(f"- {metric}`{row['id']}`: {shown.removesuffix('; ')}")
+    return "\n".join(lines)
 
 
 def example_scores(folder: Path) -> pl.DataFrame:
@@ -118,12 +119,12 @@ def page_with(text: str, scores: pl.DataFrame | None) -> str:
     """The page with its generated parts made anew; examples stay where `scores` is None."""
 
     def facts(found: re.Match[str]) -> str:
-        return f"{found[1]}\n{facts_table(found[2].split())}\n{found[3]}"
+        return f"{found[1]}\n{facts_list(found[2].split())}\n{found[3]}"
 
     def example(found: re.Match[str]) -> str:
         if scores is None:
             return found[0]
-        return f"{found[1]}\n{example_table(found[2].split(), scores)}\n{found[3]}"
+        return f"{found[1]}\n{example_list(found[2].split(), scores)}\n{found[3]}"
 
     text = re.sub(r"(<!-- facts: (.*?) -->\n).*?(<!-- end -->)", facts, text, flags=re.DOTALL)
     text = re.sub(r"(<!-- example: (.*?) -->\n).*?(<!-- end -->)", example, text, flags=re.DOTALL)

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from scaling_scenarios import SCENARIOS, compared
 from setups import (
     ASSUMED,
     CLUSTERS,
@@ -60,7 +59,7 @@ def work_table() -> str:
     """What a record is, and what so many of them are."""
     lines = []
     for name, kind in (("hotel pairs", hotel_pairs), ("products", products)):
-        for n in (1, *SIZES):
+        for n in (1, 1_000_000):
             work = kind(n)
             left = disk(work, COSTS)
             dollars = (
@@ -202,29 +201,9 @@ def changes_table() -> str:
     return rows(("changed", "in all", "GPUs that serve", "bottleneck", "next"), lines)
 
 
-def agreement_table() -> str:
-    """The formulas beside the simulation."""
-    lines = []
-    for scenario in SCENARIOS:
-        found = compared(scenario.name)
-        lines.append(
-            [
-                scenario.name,
-                f"{scenario.work.records:,.0f}",
-                scenario.bottleneck,
-                span(found.prediction.known_s),
-                span(found.simulated.total_s),
-                f"{found.ratio:.2f}",
-            ]
-        )
-    header = ("run", "records", "bottleneck", "formulas", "simulated", "ratio")
-    return rows(header, lines)
-
-
 TABLES: dict[str, Callable[[], str]] = {
     "work": work_table,
     "hosted": hosted_table,
     "servers": servers_table,
     "changes": changes_table,
-    "agreement": agreement_table,
 }
