@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import math
 import re
 from collections.abc import Iterable
@@ -18,7 +19,7 @@ from urllib.parse import urlsplit
 from claimscore.config import LLMConfig, api_base_url
 
 if TYPE_CHECKING:
-    from genai_prices.types import ModelInfo, ModelPrice, Provider
+    from genai_prices.types import ModelInfo, Provider
 
 #: Costs are whole picodollars, so that sums are exact: a millionth of a dollar a million tokens.
 PICO = 10**12
@@ -30,6 +31,7 @@ _OPENAI_URL = "https://api.openai.com/v1"
 _CACHED_FROM_TOKENS = 1024
 
 _BATCH = {"processing": "batch"}
+_PRICED = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Rates:
     above_prompt_tokens: int = -1
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class Price:
     """The price of a model in dollars a million tokens, and its source.
 
@@ -59,14 +61,13 @@ class Price:
     source: str
     per_request_usd: float = 0.0
     tiers: tuple[Rates, ...] = ()
-    _per_token: tuple[tuple[int, int, int, int], ...] = dataclasses.field(
-        init=False, repr=False, compare=False
-    )
-    _per_request: int = dataclasses.field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
+    @functools.cached_property
+    def _per_token(self) -> list[tuple[int, int, int, int]]:
+        """Picodollars a prompt token, completion token and cached prompt token, after the length
+        above which they hold; the longest prompts first."""
         first = Rates(self.input_per_mtok, self.output_per_mtok, self.cached_input_per_mtok)
-        marks = tuple(
+        return [
             (
                 rates.above_prompt_tokens,
                 _pico(rates.input_per_mtok / 10**6),
@@ -74,42 +75,35 @@ class Price:
                 _pico(rates.cached_input_per_mtok / 10**6),
             )
             for rates in (*reversed(self.tiers), first)
-        )
-        object.__setattr__(self, "_per_token", marks)
-        object.__setattr__(self, "_per_request", _pico(self.per_request_usd))
+        ]
+
+    @functools.cached_property
+    def _per_request(self) -> int:
+        return _pico(self.per_request_usd)
 
     def cost(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> int:
         """Picodollars of one answer; `cached_tokens` are those of the prompt's."""
-        rates = self._per_token
-        index = 0
-        while prompt_tokens <= rates[index][0]:
-            index += 1
-        _, prompt, completion, cached = rates[index]
+        _, prompt, completion, cached = next(r for r in self._per_token if prompt_tokens > r[0])
         hits = min(cached_tokens, prompt_tokens)
-        return (
-            self._per_request
-            + prompt * (prompt_tokens - hits)
-            + cached * hits
-            + completion * completion_tokens
-        )
+        tokens = prompt * (prompt_tokens - hits) + cached * hits + completion * completion_tokens
+        return self._per_request + tokens
 
     def of_many(self, requests: float, prompt_tokens: float, completion_tokens: float) -> float:
         """Dollars of so many answers that are all of one size, from their tokens in all."""
         if not requests:
             return 0.0
         length = prompt_tokens / requests
-        _, prompt, completion, _ = next(rates for rates in self._per_token if length > rates[0])
+        _, prompt, completion, _ = next(r for r in self._per_token if length > r[0])
         tokens = prompt * prompt_tokens + completion * completion_tokens
         return (self._per_request * requests + tokens) / PICO
 
     def most(self, prompt_tokens: int, completion_tokens: int) -> int:
         """Picodollars that an answer costs at most, with up to so many tokens."""
-        reachable = [marks for marks in self._per_token if prompt_tokens > marks[0]]
-        tokens = max(
+        return self._per_request + max(
             max(prompt, cached) * prompt_tokens + completion * completion_tokens
-            for _, prompt, completion, cached in reachable
+            for above, prompt, completion, cached in self._per_token
+            if prompt_tokens > above
         )
-        return self._per_request + tokens
 
 
 def _pico(usd: float) -> int:
@@ -169,18 +163,16 @@ def _from_table(name: str, url: str, *, batch: bool) -> Price | None:
         model = provider.find_model(name, all_providers=providers)
         if model is None:
             continue
-        found = _price(model, batch=batch)
-        if found is None:
+        tiers = _tiers(model, batch=batch)
+        if not tiers:
             return None
-        first, *tiers = found
-        kind = ", batch" if batch else ""
         return Price(
-            first.input_per_mtok,
-            first.output_per_mtok,
-            first.cached_input_per_mtok,
-            source=f"genai-prices {__version__}: {provider.id}/{model.id}{kind}",
+            tiers[0].input_per_mtok,
+            tiers[0].output_per_mtok,
+            tiers[0].cached_input_per_mtok,
+            source=f"genai-prices {__version__}: {provider.id}/{model.id}{', batch' * batch}",
             per_request_usd=_request_fee(model),
-            tiers=tuple(tiers),
+            tiers=tuple(tiers[1:]),
         )
     return None
 
@@ -208,14 +200,23 @@ def _is_at(url: str, provider: Provider) -> bool:
     return not rest or rest[0] == "/" or address[match.end() - 1] == "/"
 
 
-def _price(model: ModelInfo, *, batch: bool) -> list[Rates] | None:
-    """The model's rates by length of the prompt; None where tokens are not what it is paid by."""
-    found = [_rates_at(model, moment, batch=batch) for moment in _moments(model)]
-    known = [rates for rates in found if rates]
-    if len(known) < len(found) or not known:
-        return None
-    marks = sorted({rates.above_prompt_tokens for choice in known for rates in choice})
-    return [_highest(mark, [_at(mark, choice) for choice in known]) for mark in marks]
+def _tiers(model: ModelInfo, *, batch: bool) -> list[Rates]:
+    """The model's rates by length of the prompt, the highest of the next day; empty where the
+    table does not price both kinds of tokens."""
+    moments = _moments(model)
+    prices = [model.get_prices(moment, _BATCH if batch else None) for moment in moments]
+    values = [getattr(found, name) for found in prices for name in _PRICED]
+    marks = {tier.start for value in values for tier in getattr(value, "tiers", ())}
+    tiers: list[Rates] = []
+    for mark in sorted({-1, _CACHED_FROM_TOKENS - 1, *marks}):
+        choices = [_rates(model, moment, mark, batch=batch) for moment in moments]
+        known = [rates for rates in choices if rates is not None]
+        if len(known) < len(choices):
+            return []
+        highest = Rates(*map(max, zip(*known, strict=True)))
+        if not tiers or highest != dataclasses.replace(tiers[-1], above_prompt_tokens=-1):
+            tiers.append(dataclasses.replace(highest, above_prompt_tokens=mark))
+    return tiers
 
 
 def _moments(model: ModelInfo) -> list[datetime.datetime]:
@@ -231,54 +232,26 @@ def _moments(model: ModelInfo) -> list[datetime.datetime]:
     return moments
 
 
-def _rates_at(model: ModelInfo, moment: datetime.datetime, *, batch: bool) -> list[Rates]:
-    """The rates in force then; empty where the table does not price both kinds of tokens."""
-    standard = model.get_prices(moment)
-    if standard.input_mtok is None or standard.output_mtok is None:
-        return []
-    if not batch:
-        return _by_length(model, standard)
-    in_table = model.get_prices(moment, _BATCH)
-    if in_table != standard:
-        return _by_length(model, in_table)
-    return [
-        dataclasses.replace(
-            rates,
-            input_per_mtok=rates.input_per_mtok / 2,
-            output_per_mtok=rates.output_per_mtok / 2,
-            cached_input_per_mtok=min(rates.input_per_mtok / 2, rates.cached_input_per_mtok),
-        )
-        for rates in _by_length(model, standard)
-    ]
-
-
-def _by_length(model: ModelInfo, prices: ModelPrice) -> list[Rates]:
-    """One `Rates` for each mark at which some price changes.
+def _rates(
+    model: ModelInfo, moment: datetime.datetime, mark: int, *, batch: bool
+) -> tuple[float, float, float] | None:
+    """Input, output and cached input for a prompt just above `mark` tokens at this time.
 
     OpenAI's newer models write prompts into their cache unasked and charge for it. How many
     tokens were written is not among our figures, so all that were not read count as written.
     """
-    names = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
-    values = [getattr(prices, name) for name in names]
-    marks = {-1, *(tier.start for value in values for tier in getattr(value, "tiers", ()))}
-    write = values[3] if model.id.rpartition("/")[2].startswith("gpt-") else None
-    if write is not None:
-        marks.add(_CACHED_FROM_TOKENS - 1)
-    rates = []
-    for mark in sorted(marks):
-        plain, output, read = (_value_at(value, mark) for value in values[:3])
-        assert plain is not None
-        assert output is not None
-        written = _value_at(write, mark) if mark >= _CACHED_FROM_TOKENS - 1 else None
-        rates.append(
-            Rates(
-                input_per_mtok=max(plain, written or 0.0),
-                output_per_mtok=output,
-                cached_input_per_mtok=plain if read is None else read,
-                above_prompt_tokens=mark,
-            )
-        )
-    return rates
+    standard = model.get_prices(moment)
+    prices = model.get_prices(moment, _BATCH) if batch else standard
+    plain, output = _value_at(prices.input_mtok, mark), _value_at(prices.output_mtok, mark)
+    if plain is None or output is None:
+        return None
+    read = _value_at(prices.cache_read_mtok, mark)
+    cached = plain if read is None else read
+    if mark >= _CACHED_FROM_TOKENS - 1 and model.id.rpartition("/")[2].startswith("gpt-"):
+        plain = max(plain, _value_at(prices.cache_write_mtok, mark) or 0.0)
+    if batch and prices == standard:  # the table does not say what a batch costs
+        return plain / 2, output / 2, min(plain / 2, cached)
+    return plain, output, cached
 
 
 def _value_at(value: Any, mark: int) -> float | None:
@@ -287,20 +260,6 @@ def _value_at(value: Any, mark: int) -> float | None:
         return None
     reached = [tier.price for tier in getattr(value, "tiers", ()) if tier.start <= mark]
     return float(reached[-1] if reached else getattr(value, "base", value))
-
-
-def _at(mark: int, rates: Iterable[Rates]) -> Rates:
-    return [item for item in rates if item.above_prompt_tokens <= mark][-1]
-
-
-def _highest(mark: int, rates: Iterable[Rates]) -> Rates:
-    choices = list(rates)
-    return Rates(
-        max(item.input_per_mtok for item in choices),
-        max(item.output_per_mtok for item in choices),
-        max(item.cached_input_per_mtok for item in choices),
-        mark,
-    )
 
 
 def _request_fee(model: ModelInfo) -> float:

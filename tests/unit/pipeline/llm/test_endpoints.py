@@ -17,7 +17,6 @@ from claimscore.errors import (
     RateLimitError,
     RejectedError,
     TransientError,
-    UnknownModelError,
 )
 from claimscore.pipeline.llm.endpoints import Attempts
 from claimscore.types import Request
@@ -73,26 +72,11 @@ async def test_with_few_in_flight_the_faster_gets_more_all_the_same(in_flight: i
     assert close_to(crowd.shares(end_s / 5, end_s), (4, 2, 1), 0.1)
 
 
-async def test_a_server_that_does_so_many_at_a_time_is_kept_busy() -> None:
-    crowd = Crowd(
-        TimedServer("a", 0.02, serves=4), TimedServer("b", 0.04, serves=2), TimedServer("c", 0.1)
-    )
-    await crowd.ask(10**6, in_flight=24, until_s=6)
-    a, b, _ = (server.count(1, 6) / 5 for server in crowd.servers)
-    assert (a, b) == pytest.approx((200, 50), rel=0.05)
-
-
 async def test_limits_a_minute_are_kept_by_each_and_reached_by_each() -> None:
     crowd = Crowd(*at(0.1, 0.1, 0.1), rpm=(600, 240, 60))
     await crowd.ask(10**6, in_flight=24, until_s=66)
     for server, limit in zip(crowd.servers, (600, 240, 60), strict=True):
         assert 0.97 * limit <= sum(5 <= moment < 65 for moment, _ in server.asked) <= limit
-
-
-async def test_one_with_a_limit_beside_one_with_slots() -> None:
-    crowd = Crowd(*at(0.05, 0.5), rpm=(600, None), slots=16)
-    await crowd.ask(10**6, in_flight=32, until_s=30)
-    assert close_to(crowd.shares(5, 30), (10, 32), 0.05)
 
 
 async def test_one_that_gets_slower_gets_less() -> None:
@@ -266,14 +250,6 @@ async def test_what_a_server_rejects_is_not_asked_of_another() -> None:
     await crowd.ask(4, in_flight=2)
     assert crowd.outcomes == {"failed": 4}
     assert not crowd.asked_again()
-
-
-async def test_a_server_without_the_model_stops_the_run_and_is_named() -> None:
-    wrong = TimedServer("typo", 0.1, fault=lambda request: UnknownModelError("http://typo/v1 has"))
-    crowd = Crowd(*at(0.1, 0.1), wrong)
-    await crowd.ask(100, in_flight=10)
-    assert isinstance(crowd.reason, UnknownModelError)
-    assert crowd.outcomes["answered"] < 30
 
 
 # -- waiting

@@ -1,5 +1,4 @@
-"""Several base URLs from settings to answers: what they are called, what is refused, and three
-real servers of which one dies and one comes back."""
+"""Several base URLs in settings: what they are called, what is refused, what people read."""
 
 from __future__ import annotations
 
@@ -14,16 +13,11 @@ from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.providers.base import SeveralServers, load_provider
 from claimscore.pipeline.llm.providers.openai import OpenAIProvider
 
-pytestmark = pytest.mark.anyio
-
 A, B, C = "http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1", "http://127.0.0.1:3/v1"
 
 
 def config(*urls: str, **settings: Any) -> LLMConfig:
     return LLMConfig(**{"model": "openai:m", "base_url": urls, **settings})
-
-
-# -- what they are called
 
 
 @pytest.mark.parametrize("urls", list(itertools.permutations([A, B, C])))
@@ -83,14 +77,6 @@ def test_a_key_goes_to_none_of_them_where_one_is_not_safe(monkeypatch: pytest.Mo
     load_provider(config(A, "http://gpu/v1", allow_http_key=True))
 
 
-def test_the_option_may_be_given_more_than_once() -> None:
-    found = [LLMConfig(model="openai:m", base_url=given).base_url for given in ((), (A,), (A, B))]
-    assert found == [None, A, (A, B)]
-
-
-# -- what people read
-
-
 def test_shares_are_told_once_there_are_any() -> None:
     def server(address: str, answered: int, down_s: float = 0.0) -> dict[str, Any]:
         return {"address": address, "answered": answered, "down_s": down_s}
@@ -100,6 +86,3 @@ def test_shares_are_told_once_there_are_any() -> None:
     assert told == "servers 127.0.0.1:1 75 %, 127.0.0.1:2 25 % (down for 42 s)"
     told = servers_text([server(A, 0, 5.0), server(f"{A}/x", 0)])
     assert told == f"servers {A} (down for 5 s), {A}/x"
-
-
-# -- at work

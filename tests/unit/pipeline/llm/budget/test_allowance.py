@@ -106,14 +106,6 @@ async def test_a_store_that_is_away_stops_the_run(tmp_path: Path) -> None:
     ledger.close()
 
 
-async def test_without_a_cap_the_store_is_not_asked(tmp_path: Path) -> None:
-    store = Store(tmp_path / "spend.jsonl", step_requests=0)
-    budget = Budget(price=PRICE, ledger=store.ledger)
-    assert budget.try_reserve(request()) is not None
-    assert store.n_writes == 0
-    store.ledger.close()
-
-
 @settings(max_examples=25)
 @given(
     reserved=st.lists(st.one_of(st.none(), st.integers(0, 10**9)), max_size=12),

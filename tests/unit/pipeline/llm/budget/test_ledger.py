@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import threading
 from pathlib import Path
@@ -31,38 +30,6 @@ def test_an_empty_ledger_says_nothing(path: Path) -> None:
     assert reopened(path) == Spent()
     assert path.stat().st_mode & 0o777 == 0o600
     assert read_spent(path.with_name("none")) == Spent()
-
-
-def test_settlements_add_up_over_invocations(path: Path) -> None:
-    for _ in range(3):
-        ledger = Ledger(path)
-        ledger.settle([], Spent(requests=2, prompt_tokens=10, completion_tokens=4, pico_usd=7))
-        ledger.close()
-    assert reopened(path) == Spent(6, 30, 12, 21)
-    assert read_spent(path) == Spent(6, 30, 12, 21)
-
-
-def test_what_was_never_settled_counts_in_full(path: Path) -> None:
-    ledger = Ledger(path)
-    first, second = ledger.reserve(100, 50, 1000), ledger.reserve(200, 50, 2000)
-    ledger.settle([first], Spent(requests=1, prompt_tokens=90, completion_tokens=5, pico_usd=300))
-    ledger.close()
-    assert (first, second) == (1, 2)
-    assert reopened(path) == Spent(2, 90, 5, pico_usd=300, possibly_pico_usd=2000)
-
-
-def test_without_a_price_the_tokens_are_kept(path: Path) -> None:
-    ledger = Ledger(path)
-    ledger.reserve(100, 50, None)
-    ledger.close()
-    assert reopened(path) == Spent(1, unpriced_prompt_tokens=100, unpriced_completion_tokens=50)
-
-
-def test_numbers_go_on_where_they_were(path: Path) -> None:
-    for expected in (1, 2, 3):
-        ledger = Ledger(path)
-        assert ledger.reserve(1, 1, 1) == expected
-        ledger.close()
 
 
 @pytest.mark.parametrize("cut", range(1, 30, 7))
@@ -143,24 +110,6 @@ def test_a_refused_write_stops(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_unusable_path_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=str(tmp_path)):
         Ledger(tmp_path)
-
-
-def test_threads_may_share_a_ledger(path: Path) -> None:
-    ledger = Ledger(path)
-    numbers: list[int] = [ledger.reserve(1, 1, 1) for _ in range(300)]
-
-    def settle() -> None:
-        for number in numbers[:300]:
-            ledger.settle([number], Spent(requests=1, pico_usd=1))
-
-    thread = threading.Thread(target=settle)
-    thread.start()
-    more = [ledger.reserve(1, 1, 1) for _ in range(300)]
-    thread.join()
-    ledger.close()
-    assert more == list(range(301, 601))
-    assert reopened(path) == Spent(600, pico_usd=300, possibly_pico_usd=300)
-    assert all(isinstance(json.loads(line), dict) for line in path.read_text().splitlines())
 
 
 def test_lines_are_written_one_after_the_other(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,13 +29,6 @@ def test_the_first_goes_at_once_and_the_others_evenly():
     assert send_times(make_bucket(10), 5) == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4])
 
 
-def test_idle_time_is_caught_up_for_the_capacity_at_most():
-    bucket = make_bucket(100)
-    send_times(bucket, 1)
-    times = send_times(bucket, 60, start=86_400.0)
-    assert sum(t == 86_400.0 for t in times) == BURST_S * 100 + 1
-
-
 def test_a_clock_that_stands_still_or_goes_back_earns_nothing():
     bucket = make_bucket(10)
     send_times(bucket, 1, start=100.0)

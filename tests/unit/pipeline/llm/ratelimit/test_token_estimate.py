@@ -24,13 +24,6 @@ def test_before_any_answer_four_characters_are_a_token():
     assert TokenEstimate().expect(request(400)) == 100 + 100
 
 
-def test_what_servers_report_is_learnt_within_a_few_answers():
-    estimate = TokenEstimate()
-    for _ in range(5):
-        assert estimate.learn(request(1000), answer(500, 30)) == 530
-    assert estimate.expect(request(1000)) == pytest.approx(530, rel=0.2)
-
-
 def test_kinds_of_answers_are_told_apart():
     estimate = TokenEstimate()
     for _ in range(300):
