@@ -1,7 +1,7 @@
 """A server's `/files` and `/batches`: what is sent there, and what the lines that come back say.
 
-The home of OpenAI's SDK, whose own retries are off. Nothing is sent twice from here: whether a
-job was made by a request whose answer was lost is for the caller to find out.
+Nothing is sent twice from here: whether a job was made by a request whose answer was lost is for
+the caller to find out.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ import itertools
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple
+from urllib.parse import quote
 
 import httpx2
-import openai
 from anyio import to_thread
-from openai.pagination import AsyncCursorPage
-from openai.types import Batch, FileObject
 
 from claimscore.atomic import os_errors
 from claimscore.errors import ClaimscoreError, QuotaError, TransientError, UnknownModelError
@@ -31,10 +29,6 @@ from claimscore.pipeline.llm.providers.openai import OpenAIServer, decode_json
 from claimscore.pipeline.llm.providers.schema import Dialect, chat_body, encode_json
 from claimscore.pipeline.llm.providers.transport import open_client
 from claimscore.types import JSON, Completion, Request
-
-T = TypeVar("T")
-
-_CHUNK_BYTES = 2**16
 
 #: Answers that are kept at a time.
 _GROUP = 1000
@@ -68,7 +62,6 @@ class ServerJob:
     output_file_id: str | None
     error_file_id: str | None
     completed: int
-    failed: int
     faults: tuple[JSON, ...]
 
 
@@ -99,71 +92,49 @@ class BatchClient:
         self._model = model
         self._timeout_s = timeout_s
         self._trusted = False
-        # Said outright: the SDK would look for credentials and names in the environment.
-        self._headers: Any = {
-            "Authorization": f"Bearer {server.key}" if server.key else openai.Omit(),
-            "OpenAI-Organization": openai.Omit(),
-            "OpenAI-Project": openai.Omit(),
-        }
-        http_client = open_client(server.base_url, timeout_s, transport)
-        self._sdk = openai.AsyncOpenAI(
-            api_key=server.key or "",
-            base_url=server.base_url,
-            max_retries=0,
-            timeout=http_client.timeout,
-            http_client=http_client,
-            _enforce_credentials=False,
-        )
+        self._http = open_client(server.base_url, timeout_s, transport)
 
     async def aclose(self) -> None:
         """Close connections; may be called twice."""
-        await self._sdk.close()
+        await self._http.aclose()
 
     async def upload(self, path: Path, name: str) -> str:
         """Send a file of requests; its id. It is read while it is sent, not before."""
-        with self._translated(), path.open("rb") as stream:
-            uploaded = await self._sdk.files.create(
-                file=(name, stream, "application/jsonl"),
-                purpose="batch",
-                extra_headers=self._headers,
-            )
-            return _whole(uploaded, FileObject).id
+        with path.open("rb") as stream:
+            file = {"file": (name, stream, "application/jsonl")}
+            uploaded = await self._call("POST", "/files", data={"purpose": "batch"}, files=file)
+        if not isinstance(uploaded.get("id"), str):
+            raise self._odd()
+        return str(uploaded["id"])
 
     async def create(self, file_id: str, uuid: str) -> ServerJob:
         """Make a job of a file. After a `TransientError` there may be one all the same."""
-        with self._translated():
-            return _server_job(
-                await self._sdk.batches.create(
-                    input_file_id=file_id,
-                    endpoint="/v1/chat/completions",
-                    completion_window="24h",
-                    metadata={METADATA: uuid},
-                    extra_headers=self._headers,
-                )
-            )
+        asked = {
+            "input_file_id": file_id,
+            "endpoint": "/v1/chat/completions",
+            "completion_window": "24h",
+            "metadata": {METADATA: uuid},
+        }
+        return self._job(await self._call("POST", "/batches", json=asked))
 
     async def find(self, uuid: str) -> ServerJob | None:
         """The job that carries this uuid, if there is one among all of the account's."""
-        with self._translated():
-            listing: Any = self._sdk.batches.list(limit=100, extra_headers=self._headers)
-            while True:
-                try:
-                    page: Any = _whole(await listing, AsyncCursorPage)
-                except AttributeError:  # the SDK's own, where the server sent no JSON
-                    raise ValueError("no list") from None
-                for batch in page.data or []:
-                    if (batch.metadata or {}).get(METADATA) == uuid:
-                        return _server_job(batch)
-                if not page.has_next_page():
-                    return None
-                listing = page.get_next_page()
+        params: dict[str, Any] = {"limit": 100}
+        while True:
+            page = await self._call("GET", "/batches", params=params)
+            batches = page.get("data")
+            if not isinstance(batches, list):
+                raise self._odd()
+            for batch in batches:
+                if _object(batch, "metadata").get(METADATA) == uuid:
+                    return self._job(batch)
+            if not batches or page.get("has_more") is False:
+                return None
+            params["after"] = self._job(batches[-1]).id
 
     async def retrieve(self, batch_id: str) -> ServerJob:
         """How a job stands."""
-        with self._translated():
-            return _server_job(
-                await self._sdk.batches.retrieve(batch_id, extra_headers=self._headers)
-            )
+        return self._job(await self._call("GET", f"/batches/{quote(batch_id, safe='')}"))
 
     async def read_output(
         self, file_id: str, folder: Path, keep: Keep, hand_out: Callable[[OutputLine], None]
@@ -174,11 +145,10 @@ class BatchClient:
         error, and again when this is called again.
         """
         with os_errors(folder), tempfile.TemporaryFile(dir=folder) as stream:
-            with self._translated():
-                contents = self._sdk.files.with_streaming_response
-                async with contents.content(file_id, extra_headers=self._headers) as response:
-                    async for part in response.iter_bytes(_CHUNK_BYTES):
-                        stream.write(part)
+            path = f"/files/{quote(file_id, safe='')}/content"
+            async with self._answered("GET", path) as response:
+                async for part in response.aiter_bytes():
+                    stream.write(part)
             stream.seek(0)
             while lines := await to_thread.run_sync(self._kept_lines, stream, keep):
                 for line in lines:
@@ -233,61 +203,75 @@ class BatchClient:
         kind: Any = "timeout" if refusal.codes & _TIMEOUTS else "status"
         return TransientError(f"{self.server.base_url}: {refusal.message}", kind)
 
-    @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Errors of the SDK and of its connections as ours.
+    async def _call(self, method: str, path: str, **sent: Any) -> JSON:
+        async with self._answered(method, path, **sent) as response:
+            answer = decode_json(await response.aread())
+        if not isinstance(answer, dict):
+            raise self._odd()
+        return answer
+
+    @contextlib.asynccontextmanager
+    async def _answered(
+        self, method: str, path: str, **sent: Any
+    ) -> AsyncIterator[httpx2.Response]:
+        """A response with status 2xx; any other, and what breaks, is raised as ours.
 
         Causes are cut off (`from None`): they may quote headers or a key.
         """
-        base_url = self.server.base_url
+        server = self.server
         try:
-            yield
-            self._trusted = True
-        except openai.APIStatusError as exc:
-            headers = {name.lower(): value for name, value in exc.response.headers.items()}
-            refusal = self.server.refusal(exc.status_code, headers, exc.response.content)
-            error = self.server.error(refusal, self._model)
-            if exc.status_code == 404 and not isinstance(error, UnknownModelError):
-                raise NotFoundError(str(error)) from None
-            raise error from None
-        except (openai.APIConnectionError, httpx2.HTTPError, httpx2.InvalidURL) as exc:
-            cause = exc.__cause__ if isinstance(exc, openai.APIConnectionError) else exc
-            if not isinstance(cause, httpx2.HTTPError | httpx2.InvalidURL):
-                cause = httpx2.ReadError("")
+            async with self._http.stream(
+                method, server.base_url + path, headers=server.headers, **sent
+            ) as response:
+                self._trusted = True
+                if response.is_success:
+                    yield response
+                    return
+                refusal = server.refusal(
+                    response.status_code, dict(response.headers), await response.aread()
+                )
+        except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
             raise translate_http_error(
-                cause,
-                base_url,
+                exc,
+                server.base_url,
                 timeout_s=self._timeout_s,
                 trusted=self._trusted,
-                key=self.server.key,
+                key=server.key,
             ) from None
-        except (openai.OpenAIError, ValueError):
-            raise TransientError(f"{base_url}: an answer that is none", "body") from None
+        error = server.error(refusal, self._model)
+        if refusal.status == 404 and not isinstance(error, UnknownModelError):
+            raise NotFoundError(str(error))
+        raise error
+
+    def _job(self, batch: object) -> ServerJob:
+        """Servers leave out what they do not count; without an id or a status it is no job."""
+        if not isinstance(batch, dict):
+            raise self._odd()
+        counts, faults = _object(batch, "request_counts"), _object(batch, "errors").get("data")
+        job = ServerJob(
+            id=batch.get("id") or "",
+            status=batch.get("status") or "",
+            output_file_id=batch.get("output_file_id") or None,
+            error_file_id=batch.get("error_file_id") or None,
+            completed=counts.get("completed") or 0,
+            faults=tuple(fault for fault in faults or () if isinstance(fault, dict)),
+        )
+        if (
+            not isinstance(job.id, str)
+            or not isinstance(job.status, str)
+            or "" in (job.id, job.status)
+        ):
+            raise self._odd()
+        return job
+
+    def _odd(self) -> TransientError:
+        return TransientError(f"{self.server.base_url}: an answer that is none", "body")
 
 
-def _server_job(batch: Any) -> ServerJob:
-    """Servers leave out what they do not count; without an id or a status it is no job."""
-    _whole(batch, Batch)
-    if not isinstance(batch.status, str):
-        raise ValueError("a batch without a status")
-    counts, errors = batch.request_counts, batch.errors
-    faults = (errors.data if errors is not None else None) or []
-    return ServerJob(
-        id=batch.id,
-        status=batch.status,
-        output_file_id=batch.output_file_id or None,
-        error_file_id=batch.error_file_id or None,
-        completed=(counts.completed if counts is not None else None) or 0,
-        failed=(counts.failed if counts is not None else None) or 0,
-        faults=tuple({"code": f.code, "message": f.message, "param": f.param} for f in faults),
-    )
-
-
-def _whole(answer: T, kind: type[Any]) -> T:
-    """The SDK hands on what it cannot read; `ValueError` where this is no `kind` with an id."""
-    if not isinstance(answer, kind) or not isinstance(getattr(answer, "id", ""), str):
-        raise ValueError(f"no {kind.__name__}")
-    return answer
+def _object(item: Any, name: str) -> JSON:
+    """A field that is an object; an empty one where it is not there, or odd."""
+    value = item.get(name) if isinstance(item, dict) else None
+    return value if isinstance(value, dict) else {}
 
 
 def is_queue_full(words: str) -> bool:

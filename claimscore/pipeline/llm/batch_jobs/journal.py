@@ -12,13 +12,12 @@ as long as its record is. Requests without a record have cost nothing and may be
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -32,8 +31,8 @@ JobStatus = Literal["prepared", "creating", "created"]
 
 VERSION = 2
 _LOCK = "lock"
-_KEY_HEX = 64
 _ID_START = b'{"custom_id": "'
+_ID = slice(len(_ID_START), len(_ID_START) + 64)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -155,7 +154,8 @@ class JobJournal:
         with os_errors(path):
             try:
                 with path.open("rb") as stream:
-                    return list(_keys(stream))
+                    lines = (line for line in stream if line.startswith(_ID_START))
+                    return [line[_ID].decode("ascii", "replace") for line in lines]
             except FileNotFoundError:
                 return []
 
@@ -208,12 +208,3 @@ def job_names(records: list[JobRecord]) -> str:
         return f"batch {names[0]}"
     some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
     return f"{len(names)} batches ({some})"
-
-
-def _keys(stream: Iterable[bytes]) -> Iterator[str]:
-    start = len(_ID_START)
-    for line in stream:
-        with contextlib.suppress(UnicodeDecodeError):
-            key = line[start : start + _KEY_HEX].decode("ascii")
-            if line.startswith(_ID_START) and len(key) == _KEY_HEX:
-                yield key

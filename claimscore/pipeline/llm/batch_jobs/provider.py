@@ -13,22 +13,25 @@ a kill at any moment loses nothing and buys nothing twice.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
-from anyio import to_thread
+from anyio import lowlevel, to_thread
 from anyio.abc import TaskGroup
 
+from claimscore.atomic import os_errors
 from claimscore.cache.key import request_key
-from claimscore.config import LLMConfig, api_key, user_cache_dir
+from claimscore.config import LLMConfig, user_cache_dir
 from claimscore.errors import (
     ClaimscoreError,
     ConfigError,
+    OutageError,
     QuotaError,
     RejectedError,
     StoppedEarly,
@@ -53,16 +56,17 @@ from claimscore.pipeline.llm.batch_jobs.pending import (
     PendingRequest,
     PendingRequests,
 )
-from claimscore.pipeline.llm.batch_jobs.submitter import BatchJobSubmitter, QueueFullError
 from claimscore.pipeline.llm.providers.base import Find, Keep
 from claimscore.pipeline.llm.providers.errors import Refusal
-from claimscore.pipeline.llm.providers.openai import DEFAULT_BASE_URL, OpenAIProvider
+from claimscore.pipeline.llm.providers.openai import OpenAIProvider
 from claimscore.pipeline.llm.providers.schema import Dialect, learn_dialect
-from claimscore.retry import Sleep
+from claimscore.retry import Backoff, Sleep
 from claimscore.types import Completion, Request
 
 if TYPE_CHECKING:
     import httpx2
+
+T = TypeVar("T")
 
 #: OpenAI's limits for one job.
 MAX_REQUESTS = 50_000
@@ -74,16 +78,24 @@ BATCH_SIZE = 10_000
 POLL_GROWTH = 1.5
 _LOCK_POLL_S = 0.2
 
+#: How long after a lost answer to "create" the server's list of jobs is surely complete.
+SETTLE_S = 15.0
+
 #: A refusal of a whole job that is no fault of ours.
 _PASSES = re.compile(r"internal|server_error|timeout|timed out|unavailable|try again")
+
+
+class _QueueFullError(Exception):
+    """The server takes no (such large) job now; nothing was paid."""
 
 
 class OpenAIBatchProvider:
     """`openai-batch:MODEL`. The cache keys are those of `openai:MODEL`.
 
-    An engine calls `recover`, then `start`, then `complete`. `state` may be replaced before
-    that. `on_event` hears of rare events; `dialect` and `on_dialect` are as in `OpenAIProvider`.
-    Times are in seconds; `clock`, `now` and `sleep` are for tests.
+    An engine calls `recover`, then `start`, then `complete`. `state`, the journal's folder, may be
+    replaced before that. `on_event` hears of rare events; `dialect` and `on_dialect` are as in
+    `OpenAIProvider`, which takes the options of the `server`. Times are in seconds; `clock`, `now`
+    and `sleep` are for tests.
     """
 
     family = "openai"
@@ -93,11 +105,6 @@ class OpenAIBatchProvider:
         self,
         model: str,
         *,
-        base_url: str = DEFAULT_BASE_URL,
-        key: str | None = None,
-        namespace: str | None = None,
-        timeout_s: float = 120.0,
-        allow_http_key: bool = False,
         state: Path | None = None,
         max_requests: int = MAX_REQUESTS,
         max_bytes: int = MAX_BYTES,
@@ -107,16 +114,10 @@ class OpenAIBatchProvider:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
         sleep: Sleep = anyio.sleep,
+        **server: Any,
     ) -> None:
-        self._online = OpenAIProvider(  # it checks the URL and the key by the rules for both
-            model,
-            base_url=base_url,
-            key=key,
-            namespace=namespace,
-            timeout_s=timeout_s,
-            allow_http_key=allow_http_key,
-            transport=transport,
-        )
+        # it checks the URL and the key by the rules for both
+        self._online = OpenAIProvider(model, transport=transport, **server)
         self.model = model
         self.base_url = self._online.base_url
         self.namespace = self._online.namespace
@@ -124,7 +125,7 @@ class OpenAIBatchProvider:
         self.on_dialect: Callable[[Dialect], None] | None = None
         self.on_event: Callable[..., None] | None = None
         self._client = BatchClient(
-            self._online.server, model, timeout_s=timeout_s, transport=transport
+            self._online.server, model, timeout_s=self._online.timeout_s, transport=transport
         )
         self._max_bytes = max_bytes
         self._linger_s = linger_s
@@ -139,30 +140,29 @@ class OpenAIBatchProvider:
         self._submitter: anyio.CancelScope | None = None
         self._tasks: TaskGroup | None = None
         self._stopped: Exception | None = None
-        self._keep: Keep = _keep_nothing
-        self._find: Find = _find_nothing
+        self._keep: Keep = lambda answers: None
+        self._find: Find = lambda keys: {}
+        #: Why it takes longer than it should.
+        self._trouble = ""
         self.state = state or journal_folder(user_cache_dir(), self.namespace)
 
     @classmethod
-    def from_config(cls, config: LLMConfig, *, state: Path | None = None) -> OpenAIBatchProvider:
+    def from_config(cls, config: LLMConfig) -> OpenAIBatchProvider:
         """The provider that settings and environment name; raises `ConfigError`."""
-        _, _, model = config.model.partition(":")
-        if not model:
-            raise ConfigError("--llm openai-batch: name a model, as in openai-batch:gpt-5-mini")
         if len(config.base_urls) > 1:
+            model = config.model.partition(":")[2]
             raise ConfigError(
                 f"{config.model}: a batch is one server's; give --base-url once, or ask several "
                 f"servers with --llm openai:{model}"
             )
         online = OpenAIProvider.from_config(config)
         return cls(
-            model,
+            online.model,
             base_url=online.base_url,
-            key=api_key(),
+            key=online.server.key,
             namespace=online.namespace,
             timeout_s=config.timeout_s,
             allow_http_key=config.allow_http_key,
-            state=state,
             max_outage_s=config.max_outage_s,
         )
 
@@ -177,14 +177,6 @@ class OpenAIBatchProvider:
     @state.setter
     def state(self, path: Path) -> None:
         self._journal = JobJournal(path, now=self._now)
-        self._submission = BatchJobSubmitter(
-            self._client,
-            self._journal,
-            max_outage_s=self._max_outage_s,
-            clock=self._clock,
-            now=self._now,
-            sleep=self._sleep,
-        )
 
     def start(self, tasks: TaskGroup) -> None:
         """Take the task group for the background tasks; they end when no caller waits."""
@@ -216,7 +208,7 @@ class OpenAIBatchProvider:
         answers other processes have bought meanwhile. A server that cannot be reached or
         refuses stops nothing here: a request that needs one of the jobs will meet the error.
         """
-        self._keep, self._find = keep, find or _find_nothing
+        self._keep, self._find = keep, find or self._find
         if not self.state.is_dir():
             return
         lock = self._journal.lock()
@@ -259,7 +251,7 @@ class OpenAIBatchProvider:
     def under_way(self) -> tuple[str, float]:
         """The reason to wait, in words, and for how many seconds already; "" without one."""
         sent = [job for job in self._jobs.values() if job.pending and job.record.batch_id]
-        why = f"; {self._submission.trouble}" if self._submission.trouble else ""
+        why = f"; {self._trouble}" if self._trouble else ""
         if not sent:
             n = len(self._pending)
             return (f"{n:,} requests are put together{why}" if n else ""), 0.0
@@ -344,15 +336,15 @@ class OpenAIBatchProvider:
         """Look at a job until the server has ended it, and see to its answers."""
         try:
             wait_s = FIRST_POLL_S
-            server = await self._submission.persist(lambda: self._look_at(job))
+            server = await self._persist(lambda: self._look_at(job))
             while server.status not in ENDED:
                 await self._sleep(wait_s)
                 wait_s = min(wait_s * POLL_GROWTH, LONGEST_POLL_S)
-                server = await self._submission.persist(lambda: self._look_at(job))
+                server = await self._persist(lambda: self._look_at(job))
             if server.status == "failed":
                 self._refused(job, server)
             else:
-                await self._collect(job, server, self._submission.persist)
+                await self._collect(job, server, self._persist)
         except NotFoundError as exc:
             path = self._journal.record_path(job.record.uuid)
             gone = (
@@ -371,7 +363,7 @@ class OpenAIBatchProvider:
         try:
             await call()
         except (TransientError, NotFoundError, ConfigError, RejectedError, QuotaError) as exc:
-            self._submission.trouble = str(exc)
+            self._trouble = str(exc)
 
     # -- from requests to a job on the server
 
@@ -416,7 +408,7 @@ class OpenAIBatchProvider:
 
     async def _resolve(self, job: BatchJob) -> None:
         """Find out whether a job is there whose process has ended; forget it if it is not."""
-        if not await self._submission.is_found(job):
+        if not await self._is_found(job):
             self._drop(job)
 
     async def _not_bought(self) -> list[PendingRequest]:
@@ -429,7 +421,7 @@ class OpenAIBatchProvider:
         for job in self._in_doubt():
             if job.keys & requests.keys():
                 try:
-                    await self._submission.persist(functools.partial(self._resolve, job))
+                    await self._persist(functools.partial(self._resolve, job))
                 except (NotFoundError, RejectedError) as exc:
                     raise ConfigError(str(exc)) from None
         for job in list(self._jobs.values()):
@@ -459,10 +451,10 @@ class OpenAIBatchProvider:
             if pending.key in job.keys and pending.key in self._pending.unsent:
                 self._pending.put_into(job, pending)
         try:
-            await self._submission.submit(job)
+            await self._send(job)
             self._ensure_watcher(job)
             self._tell("batch sent", batch=job.record.batch_id, requests=job.record.n_requests)
-        except QueueFullError as exc:
+        except _QueueFullError as exc:
             self._queue_full(job, str(exc))
         except Exception as exc:
             self._fail(job.pending.values(), _as_stop(exc))
@@ -470,6 +462,74 @@ class OpenAIBatchProvider:
             self._sending = None
             if job.record.status == "prepared":  # else it may be there, and cost money
                 self._drop(job)
+
+    async def _send(self, job: BatchJob) -> None:
+        """Upload the requests and create the job; the journal's lock must be held.
+
+        Raises `_QueueFullError` and what the server refuses it with. Then the job has cost nothing,
+        unless its status is "creating".
+        """
+        path = self._journal.requests(job.record.uuid)
+        try:
+            with os_errors(path):
+                file_id = await self._persist(
+                    lambda: self._client.upload(path, job.record.file_name)
+                )
+                await self._persist(lambda: self._create(job, file_id))
+        except NotFoundError as exc:
+            raise ConfigError(f"no Batch API there ({exc}); use --llm openai:MODEL") from None
+        except RejectedError as exc:
+            if is_queue_full(str(exc)):
+                raise _QueueFullError(str(exc)) from None
+            raise ConfigError(f"the batch was refused: {exc}") from None
+
+    async def _create(self, job: BatchJob, file_id: str) -> None:
+        """The one step that costs money: written ahead, and never repeated blindly."""
+        if job.record.status == "creating" and await self._is_found(job):
+            return  # the answer of an earlier attempt was lost
+        await lowlevel.checkpoint_if_cancelled()  # after a stop, no step costs money
+        job.record = self._journal.note(job.record, "creating")
+        try:
+            server = await self._client.create(file_id, job.record.uuid)
+        except TransientError:
+            raise  # it may be there all the same
+        except (ClaimscoreError, NotFoundError):
+            job.record = dataclasses.replace(job.record, status="prepared")
+            raise
+        self._note_created(job, server)
+
+    async def _is_found(self, job: BatchJob) -> bool:
+        """Whether a job whose creation was begun is on the server; it is noted if so."""
+        age_s = self._now() - job.record.written_at
+        if age_s < SETTLE_S:
+            await self._sleep(min(SETTLE_S, SETTLE_S - age_s))
+        server = await self._client.find(job.record.uuid)
+        if server is not None:
+            self._note_created(job, server)
+        return server is not None
+
+    def _note_created(self, job: BatchJob, server: ServerJob) -> None:
+        job.server = server
+        job.record = self._journal.note(job.record, "created", server.id)
+
+    async def _persist(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a call while its errors may pass; `OutageError` after `max_outage_s` of that."""
+        began, backoff, trouble = self._clock(), Backoff(), ""
+        while True:
+            try:
+                result = await call()
+            except TransientError as exc:
+                self._trouble = trouble = str(exc)
+                wait_s = backoff.next_wait_s(exc)
+                if self._clock() + wait_s - began > self._max_outage_s:
+                    raise OutageError(
+                        f"tried in vain for {self._max_outage_s:,.0f} s (--max-outage-s): {exc}"
+                    ) from None
+                await self._sleep(wait_s)
+            else:
+                if trouble:
+                    self._trouble = ""
+                return result
 
     def _drop(self, job: BatchJob) -> None:
         """Nothing of a job is needed any more, here or on disk."""
@@ -552,7 +612,7 @@ class OpenAIBatchProvider:
     def _queue_full(self, job: BatchJob, words: str) -> None:
         """The server would not take so much now; nothing was paid."""
         self._drop(job)
-        self._submission.trouble = words
+        self._trouble = words
         self._size_limit.refused(job, self._jobs.values(), words)
         for pending in list(job.pending.values()):
             self._send_again(pending)
@@ -584,12 +644,3 @@ class OpenAIBatchProvider:
 def _as_stop(error: Exception) -> Exception:
     """The error as it stops a run: a refused call is no refused request."""
     return ConfigError(str(error)) if isinstance(error, RejectedError | NotFoundError) else error
-
-
-def _keep_nothing(answers: Mapping[str, Completion]) -> None:
-    """Until `recover` names a cache, answers go only to the tasks that wait."""
-
-
-def _find_nothing(keys: Sequence[str]) -> Mapping[str, Completion]:
-    """Until `recover` names a cache, no other process's answers are known."""
-    return {}

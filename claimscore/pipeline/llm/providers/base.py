@@ -124,14 +124,14 @@ def _at_several(config: LLMConfig, load: Callable[[LLMConfig], Provider]) -> Pro
 
 def load_provider(config: LLMConfig) -> Provider:
     """The provider that `config.model` names: `builtin` or `openai:MODEL`."""
-    family, colon, model = config.model.partition(":")
+    family, _, model = config.model.partition(":")
     if family not in PROVIDERS:
         raise ConfigError(
             f"unknown LLM {config.model!r}; known: {', '.join(sorted(PROVIDERS))} "
             "(a hosted model is named openai:MODEL)"
         )
-    if colon and not model:
-        raise ConfigError(f"--llm {config.model}: a model must follow, as in {family}:MODEL")
+    if family != "builtin" and not model:
+        raise ConfigError(f"--llm {family}: name a model, as in {family}:gpt-5-mini")
     module, _, name = PROVIDERS[family].partition(":")
     loaded: Any = getattr(importlib.import_module(module), name)
     if family == "openai" and len(config.base_urls) > 1:

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from claimscore.errors import (
     AuthenticationError,
@@ -201,27 +201,18 @@ def _message(said: object, depth: int = 0) -> str:
         return "; ".join(filter(None, (_message(item, depth + 1) for item in said[:5])))
     if not isinstance(said, dict):
         return ""
-    if isinstance(said.get("msg"), str):
-        return _with_place(said["msg"], said.get("loc"))
+    if isinstance(said.get("msg"), str):  # FastAPI says what is wrong with which field
+        place = said.get("loc")
+        names = place if isinstance(place, list) else []
+        path = ".".join(str(name) for name in names if isinstance(name, str | int))
+        return f"{path}: {said['msg']}" if path else said["msg"]
     for name in ("message", "error", "detail", "error_description"):
         text = _message(said.get(name), depth + 1)
-        if text:
-            return text + _upstream(said)
+        if text:  # OpenRouter quotes the provider behind it
+            metadata = said.get("metadata")
+            raw = metadata.get("raw") if isinstance(metadata, dict) else None
+            return f"{text}: {raw}" if isinstance(raw, str) else text
     return ""
-
-
-def _with_place(message: str, place: object) -> str:
-    """FastAPI says what is wrong with which field."""
-    if not isinstance(place, list):
-        return message
-    return f"{'.'.join(str(part) for part in place if isinstance(part, str | int))}: {message}"
-
-
-def _upstream(said: Mapping[Any, Any]) -> str:
-    """The message of the provider behind OpenRouter."""
-    metadata = said.get("metadata")
-    raw = metadata.get("raw") if isinstance(metadata, dict) else None
-    return f": {raw}" if isinstance(raw, str) else ""
 
 
 def _shown(text: str, key: str | None) -> str:

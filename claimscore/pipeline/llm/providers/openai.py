@@ -24,7 +24,6 @@ from claimscore.config import LLMConfig, api_base_url, api_key
 from claimscore.errors import (
     AuthenticationError,
     ClaimscoreError,
-    ConfigError,
     QuotaError,
     RateLimitError,
     RejectedError,
@@ -140,8 +139,6 @@ class OpenAIProvider:
     def from_config(cls, config: LLMConfig) -> OpenAIProvider:
         """The provider that settings and environment name; raises `ConfigError`."""
         _, _, model = config.model.partition(":")
-        if not model:
-            raise ConfigError("--llm openai: name a model, as in openai:gpt-5-mini")
         return cls(
             model,
             base_url=(config.base_urls or (api_base_url() or DEFAULT_BASE_URL,))[0],

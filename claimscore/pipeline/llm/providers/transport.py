@@ -45,9 +45,8 @@ from claimscore.http_policy import (
     untrusted,
 )
 
-#: A larger answer, or a larger head of one, is a broken one.
+#: A larger answer is a broken one.
 MAX_BODY_BYTES = 64 * 2**20
-MAX_HEAD_BYTES = 128 * 2**10
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -198,7 +197,7 @@ class Connection:
         """Send and read everything. Unless this returns, the connection must be closed."""
         with contextlib.suppress(*_BROKEN):  # the server may have said why before it hung up
             await self._stream.send(request)
-        parser = ReplyParser(MAX_BODY_BYTES)
+        parser = ReplyParser()
         try:
             while not (parser.is_whole or parser.is_broken):
                 parser.feed(await self._stream.receive())
@@ -218,52 +217,31 @@ class Connection:
 
     def is_readable(self) -> bool:
         """Whether an idle connection was closed, or holds an answer that no request asked for."""
-        return _is_readable(self._socket.fileno())
+        if self._socket.fileno() < 0:
+            return True
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(0))
 
     async def aclose(self) -> None:
         with anyio.CancelScope(shield=True):
             await self._stream.aclose()
 
 
-def _is_readable(descriptor: int) -> bool:
-    if descriptor < 0:
-        return True
-    if not hasattr(select, "poll"):  # Windows
-        return bool(select.select([descriptor], [], [], 0)[0])
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(0))
-
-
 class ReplyParser:
-    """Takes the bytes of one response, in whatever pieces they come; `max_body` bytes at most.
+    """Takes the bytes of one response, in whatever pieces they come; `MAX_BODY_BYTES` at most.
 
     `status` is None until its head is there; 100 and the like are passed over. Once it
-    `is_whole` or `is_broken`, there is nothing more to read. `n_bytes` counts the bytes of the
-    head until it is there, then those of the body.
+    `is_whole` or `is_broken`, there is nothing more to read.
     """
 
-    __slots__ = (
-        "_ends_with_connection",
-        "_headers",
-        "_max_body",
-        "_parser",
-        "_parts",
-        "is_broken",
-        "is_whole",
-        "may_follow",
-        "n_bytes",
-        "status",
-    )
-
-    def __init__(self, max_body: int) -> None:
+    def __init__(self) -> None:
         self.status: int | None = None
         self.n_bytes = 0
         self.is_whole = False
         self.is_broken = False
         #: Whether the next response may come on the same connection.
         self.may_follow = False
-        self._max_body = max_body
         self._headers: dict[str, str] = {}
         self._parts: list[bytes] = []
         self._ends_with_connection = False
@@ -271,14 +249,13 @@ class ReplyParser:
 
     def feed(self, data: bytes) -> None:
         """The next bytes, not after the end."""
+        self.n_bytes += len(data)
+        self.is_broken = self.n_bytes > MAX_BODY_BYTES
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self.may_follow = False  # a whole one may have been followed by noise
-            self.is_broken = not self.is_whole
-        if self.status is None:
-            self.n_bytes += len(data)
-            self.is_broken |= self.n_bytes > MAX_HEAD_BYTES
+            self.is_broken |= not self.is_whole
 
     def hung_up(self) -> None:
         """The server has closed the connection, which may be how it ends its answer."""
@@ -303,17 +280,13 @@ class ReplyParser:
         status = self._parser.get_status_code()
         if self.status is not None or status < 200:
             return
-        self.status, self.n_bytes = status, 0
-        headers = self._headers
+        self.status, headers = status, self._headers
         is_chunked = "chunked" in headers.get("transfer-encoding", "").lower()
         self._ends_with_connection = not is_chunked and "content-length" not in headers
 
     def on_body(self, data: bytes) -> None:
-        if self.is_whole or self.is_broken:
-            return
-        self.n_bytes += len(data)
-        self._parts.append(data)
-        self.is_broken = self.n_bytes > self._max_body
+        if not self.is_whole:
+            self._parts.append(data)
 
     def on_message_complete(self) -> None:
         if self.status is None:
