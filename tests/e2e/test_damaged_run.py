@@ -23,7 +23,7 @@ from claimscore.pipeline.run import RunResult, run, score
 from claimscore.pipeline.status import run_status
 from claimscore.runs import RunDirectory, compaction
 from claimscore.types import Completion, Request
-from tests.unit.pipeline.passes.test_model_pass import FakeClassifier
+from tests.support.pass_doubles import FakeModel as FakeClassifier
 
 N_RECORDS = 7
 

@@ -48,15 +48,11 @@ def classifier(monkeypatch: pytest.MonkeyPatch) -> Classifier:
 @pytest.fixture
 def records(tmp_path: Path) -> Path:
     path = tmp_path / "records.jsonl"
-    rows = [
-        {
-            "id": str(n),
-            "summary_a": f"The room was clean. Staff were kind on day {n}.",
-            "summary_b": "The room was dirty. Breakfast was good.",
-        }
-        for n in range(4)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    other = "The room was dirty. Breakfast was good."
+    for n in range(4):
+        one = f"The room was clean. Staff were kind on day {n}."
+        with path.open("a") as file:
+            file.write(json.dumps({"id": str(n), "summary_a": one, "summary_b": other}) + "\n")
     return path
 
 
@@ -71,7 +67,7 @@ def nli_table(out: Path) -> bytes:
 def test_a_second_run_of_another_metric_computes_nothing(
     records: Path, tmp_path: Path, classifier: Classifier
 ) -> None:
-    """The same pairs for another metric in another folder: all from the store, the same bytes."""
+    """All from the store, the same bytes; `model_store=False` neither reads nor writes it."""
     first = scored(records, tmp_path / "one", "caspr")
     n_pairs = len(set(classifier.asked))
     assert n_pairs == len(classifier.asked) > 0
@@ -81,17 +77,9 @@ def test_a_second_run_of_another_metric_computes_nothing(
     assert second["model_items"] == {"computed": 0, "stored": n_pairs}
     assert second["nli_pairs"] == first["nli_pairs"]
     assert nli_table(tmp_path / "one") == nli_table(tmp_path / "two") != b""
-
-
-def test_without_the_store_everything_is_computed(
-    records: Path, tmp_path: Path, classifier: Classifier
-) -> None:
-    """`model_store=False` neither reads nor writes."""
-    scored(records, tmp_path / "one", "caspr")
-    n_asked = len(classifier.asked)
-    call = scored(records, tmp_path / "two", "caspr", store=False)
-    assert len(classifier.asked) > n_asked
-    assert call["model_items"] == {"computed": None, "stored": None}
+    third = scored(records, tmp_path / "three", "caspr", store=False)
+    assert len(classifier.asked) > n_pairs
+    assert third["model_items"] == {"computed": None, "stored": None}
 
 
 def test_the_cache_commands_know_of_it(
@@ -107,11 +95,8 @@ def test_the_cache_commands_know_of_it(
         return json.loads(capsys.readouterr().out)["model_results"]
 
     (model,) = said("stats")
-    assert (model["kind"], model["model"], model["rows"]) == (
-        "nli",
-        "chance",
-        len(classifier.asked),
-    )
+    named = model["kind"], model["model"], model["rows"]
+    assert named == ("nli", "chance", len(classifier.asked))
     assert said("prune", "--older-than", "1d") == []
     for path in (folder / "models").rglob("*"):
         os.utime(path, (0, 0))

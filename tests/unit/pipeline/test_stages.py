@@ -28,7 +28,7 @@ from claimscore.pipeline.stages import Stages
 from claimscore.runs import RunDirectory
 from claimscore.tables import CLAIMS, FAILURES, NLI
 from claimscore.types import Completion, Request
-from tests.unit.pipeline.passes.test_model_pass import FakeClassifier
+from tests.support.pass_doubles import FakeModel as FakeClassifier
 
 COLUMNS = ["id", "summary_a", "summary_b"]
 

@@ -23,7 +23,6 @@ def config(tmp_path: Path) -> RunConfig:
 def test_ray_that_is_missing_is_named_with_the_command(
     config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before anything is read."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'claimscore\[ray\]'"):
         check_ray(config)
@@ -72,7 +71,6 @@ def test_scoring_goes_to_the_cluster_that_is_named(
 
 
 def test_an_address_goes_with_ray(tmp_path: Path) -> None:
-    """Elsewhere it would be ignored."""
     with pytest.raises(ConfigError, match="--engine ray"):
         RunConfig("records.jsonl", tmp_path, address="auto")
 

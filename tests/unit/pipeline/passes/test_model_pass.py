@@ -1,144 +1,139 @@
-"""The model passes over a chunk, with a classifier that is a function."""
+"""What all passes have in common, with a model that is a function."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
+import pytest
 
 from claimscore.metrics.base import PassRequirement
-from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch, RejectedItemsError
-from claimscore.pipeline.passes import PASSES, PassInput, PassResult
-from claimscore.tables import CLAIMS, NLI, TOKEN_SCORES
+from claimscore.pipeline.encoders.throughput import CHARACTERS_PER_TOKEN, SPECIAL_TOKENS
+from claimscore.pipeline.passes import PASSES
+from claimscore.pipeline.passes.pass_counts import count_items, count_tokens
+from claimscore.tables import TABLES
+from tests.support.pass_doubles import FakeModel, claims, facts, run_pass
+
+#: What each kind of pass is about.
+OVER = {
+    "nli": ("a", "b"),
+    "block_nli": ("source.sentence", "summary.sentence"),
+    "token_scores": ("summary", "references"),
+    "ls": ("source", "summary"),
+    "ls_padded": ("summary",),
+    "fact_similarities": ("source.fact", "summary.fact"),
+    "text_similarities": ("summary.text", "references.text"),
+    "perplexity": ("summary",),
+    "bart_score": ("summary", "references"),
+    "sentence_movers": ("summary", "references"),
+    "mover_score": ("summary", "references"),
+}
+#: Those that need no optimal transport, whose library imports torch.
+every_kind = pytest.mark.parametrize("kind", [kind for kind in PASSES if "mover" not in kind])
+
+WARM, COLD = "It was a warm day.", "It was a cold day."
 
 
-class FakeClassifier:
-    """Entailment is the length of the premise over 100; texts with `huge` do not fit."""
-
-    info = ModelInfo("fake", "r1", "float32")
-
-    def __init__(self) -> None:
-        self.calls: list[list[tuple[str, str]]] = []
-
-    def classify(
-        self, pairs: Sequence[tuple[str, str]], *, on_batch: OnBatch | None = None
-    ) -> NDArray[np.float32]:
-        self.calls.append(list(pairs))
-        huge = tuple(i for i, pair in enumerate(pairs) if "huge" in " ".join(pair))
-        if huge:
-            raise RejectedItemsError("a pair does not fit", "out_of_memory", huge)
-        if on_batch is not None:
-            on_batch(len(pairs))
-        entailment = np.array([len(premise) / 100 for premise, _ in pairs], dtype=np.float32)
-        return np.stack([entailment, 1 - entailment, np.zeros_like(entailment)], axis=1)
+def record(number: int, summary: str | None, other: str | None = COLD) -> dict[str, Any]:
+    texts = {"summary": summary, "source": other, "references": [other]}
+    return {"id": f"r{number}", **texts, "summary_a": summary, "summary_b": other}
 
 
-class FakeEncoder:
-    """BERTScore 1 for equal texts, else 0.5; a lone zero-width space has no tokens."""
-
-    info = ModelInfo("fake", "r1", "float32")
-    layer = 3
-    baseline = (0.1, 0.2, 0.3)
-
-    def bertscore(
-        self, candidates: Sequence[str], references: Sequence[str], *, on_batch: object = None
-    ) -> NDArray[np.float64]:
-        empty = tuple(i for i, text in enumerate(candidates) if text == "\u200b")
-        if empty:
-            raise RejectedItemsError("no tokens", "no_tokens", empty)
-        same = [1.0 if c == r else 0.5 for c, r in zip(candidates, references, strict=True)]
-        return np.array([[x, x, x] for x in same], dtype=np.float64).reshape(-1, 3)
-
-
-def claims(**texts: Sequence[str]) -> pl.DataFrame:
-    """`r1_a=[...]`: the claims of a record's side."""
-    return CLAIMS.frame(
-        [
-            {"id": name[:-2], "side": name[-1], "claim_index": 0, "sentence_index": i, "text": text}
-            for name, side_texts in texts.items()
-            for i, text in enumerate(side_texts)
-        ]
-    )
+HUGE = "It is huge."
+RECORDS = pl.DataFrame(
+    [record(4, WARM), record(1, WARM), record(2, HUGE), record(3, " ", " "), record(5, WARM)]
+)
+TABLES_READ = {
+    "claims": claims(r5_a=["x"], r5_b=["y"], r2_a=["huge"], r2_b=["y"], r3_a=["x"])
+    .vstack(claims(r1_a=["x"], r1_b=["y"]))
+    .vstack(claims(r4_a=["x"], r4_b=["y"])),
+    "facts": facts(
+        r5_source=["a b"], r5_summary=["a b"], r2_source=["huge car"], r2_summary=["a b"],
+        r3_source=["a b"], r1_source=["a b"], r1_summary=["a b"], r4_source=["a b"],
+        r4_summary=["a b"],
+    ),
+}  # fmt: skip
 
 
-def ignore(_pairs: int) -> OnBatch:
-    """A listener that does not stop."""
-    return lambda _done: None
+def test_every_kind_of_pass_is_here() -> None:
+    assert OVER.keys() == PASSES.keys()
 
 
-def run_nli(
-    table: pl.DataFrame, ids: Sequence[str], broken: frozenset[str] = frozenset()
-) -> tuple[pl.DataFrame, pl.DataFrame, FakeClassifier]:
-    classifier = FakeClassifier()
-    records = pl.DataFrame({"id": ids})
-    result = run_pass("nli", classifier, records, broken=broken, claims=table)
-    return result.rows["nli"], result.failures, classifier
+@every_kind
+def test_a_text_that_does_not_fit_costs_its_record_alone(kind: str) -> None:
+    """A failure row with the reason; the others have their rows, in the order of the input, and
+    blank texts none."""
+    result = run_pass(kind, FakeModel(), RECORDS, over=OVER[kind], **TABLES_READ)
+    ((name, rows),) = result.rows.items()
+    assert rows.schema == pl.Schema(TABLES[name].schema)
+    assert rows["id"].unique(maintain_order=True).to_list() == ["r4", "r1", "r5"]
+    assert rows.select("model", "revision", "dtype").unique().rows() == [FakeModel.info]
+    assert result.failures.select("id", "stage", "kind").rows() == [("r2", kind, "out_of_memory")]
 
 
-def run_pass(
-    kind: str,
-    model: object,
-    records: pl.DataFrame,
-    *,
-    broken: frozenset[str] = frozenset(),
-    over: tuple[str, ...] = ("a", "b"),
-    **tables: pl.DataFrame,
-) -> PassResult:
-    """The pass of that kind over one chunk."""
-    given = PassInput(
-        model, PassRequirement(kind, over), records, tables.__getitem__, broken, ignore
-    )
-    return PASSES[kind].compute(given)
+@every_kind
+def test_a_chunk_without_any_text_is_an_empty_table(kind: str) -> None:
+    """Nothing is asked, nothing is made up."""
+    model, empty = FakeModel(), {name: TABLES[name].empty() for name in TABLES_READ}
+    for records in (RECORDS.filter(id="r3"), RECORDS.clear()):
+        result = run_pass(kind, model, records, over=OVER[kind], **empty)
+        ((name, rows),) = result.rows.items()
+        assert rows.schema == pl.Schema(TABLES[name].schema)
+        assert rows.is_empty()
+        assert result.failures.is_empty()
+    assert not any(model.calls)
 
 
-def test_every_pair_has_a_row_in_both_directions() -> None:
-    """Indices are positions among the side's claims; probabilities are the model's."""
-    rows, failures, _ = run_nli(claims(r1_a=["x", "xx"], r1_b=["yyy"]), ["r1"])
-    assert failures.is_empty()
-    assert rows.schema == pl.Schema(NLI.schema)
-    found = rows.select("direction", "premise_index", "hypothesis_index", "entailment").rows()
-    assert [(d, p, h, round(e, 2)) for d, p, h, e in found] == [
-        ("a_to_b", 0, 0, 0.01),
-        ("a_to_b", 1, 0, 0.02),
-        ("b_to_a", 0, 0, 0.03),
-        ("b_to_a", 0, 1, 0.03),
-    ]
-
-
-def test_a_side_without_claims_has_no_rows() -> None:
-    """There is nothing to compare; the metric says so."""
-    rows, failures, _ = run_nli(claims(r1_a=["x"]), ["r1"])
-    assert rows.is_empty()
-    assert failures.is_empty()
-
-
-def test_records_whose_claims_are_broken_cost_no_model_time() -> None:
+@pytest.mark.parametrize("kind", ["nli", "fact_similarities", "ls", "ls_padded"])
+def test_records_of_which_a_task_failed_cost_no_model_time(kind: str) -> None:
     """Their metrics are null whatever the model says."""
-    table = claims(r1_a=["x"], r1_b=["y"], r2_a=["x"], r2_b=["y"])
-    rows, _, classifier = run_nli(table, ["r1", "r2"], broken=frozenset({"r1"}))
-    assert rows["id"].unique().to_list() == ["r2"]
-    assert [len(call) for call in classifier.calls] == [2]
+    model, broken = FakeModel(), frozenset({"r1", "r2", "r4"})
+    result = run_pass(kind, model, RECORDS, over=OVER[kind], broken=broken, **TABLES_READ)
+    ((_, rows),) = result.rows.items()
+    assert set(rows["id"]) == {"r5"}
+    assert result.failures.is_empty()
+    assert len(model.calls) == 1
 
 
-def test_a_pair_that_does_not_fit_costs_its_record_alone() -> None:
-    """A failure row with the reason; the other records have their rows."""
-    table = claims(r1_a=["huge"], r1_b=["y"], r2_a=["x"], r2_b=["y"])
-    rows, failures, _ = run_nli(table, ["r1", "r2"])
-    assert rows["id"].unique().to_list() == ["r2"]
-    assert failures.select("id", "stage", "kind").rows() == [("r1", "nli", "out_of_memory")]
+# How much work a pass is, estimated without a model or a tokenizer
+
+#: A text of ten tokens, special ones included.
+TEN = "a" * CHARACTERS_PER_TOKEN * (10 - SPECIAL_TOKENS)
 
 
-def test_token_scores_leave_out_empty_texts() -> None:
-    """No tokens, no score: the metric gives null with the reason."""
-    records = pl.DataFrame(
-        {"id": ["r1", "r2", "r3"], "summary_a": ["x", " ", "\u200b"], "summary_b": ["x", "y", "y"]}
-    )
-    result = run_pass("token_scores", FakeEncoder(), records)
-    rows = result.rows["token_scores"]
-    assert rows.schema == pl.Schema(TOKEN_SCORES.schema)
-    assert rows.select("id", "f1", "baseline_f1", "layer").rows() == [("r1", 1.0, 0.3, 3)]
-    assert result.failures.select("id", "stage", "kind").rows() == [
-        ("r3", "token_scores", "no_tokens")
-    ]
+def counted(kind: str, records: pl.DataFrame, **tables: pl.DataFrame) -> tuple[int, int]:
+    """Items and tokens."""
+    given = PASSES[kind], PassRequirement(kind, OVER[kind]), records, tables.__getitem__
+    return count_items(*given), count_tokens(*given)
+
+
+def test_nli_is_every_pair_in_both_directions() -> None:
+    """Two claims and three claims of ten tokens each: twelve pairs of twenty; what is there twice
+    is computed once, as the models do."""
+    first, second = ([f"{i}{TEN[1:]}" for i in numbers] for numbers in (range(2), range(2, 5)))
+    assert counted("nli", RECORDS, claims=claims(r1_a=first, r1_b=second)) == (12, 12 * 20)
+    many = claims(**{f"r{i}_{side}": [TEN] for i in range(1, 6) for side in "ab"})
+    assert counted("nli", RECORDS, claims=many) == (10, 20)
+
+
+@pytest.mark.parametrize(
+    ("kind", "items", "tokens"),
+    [
+        pytest.param("token_scores", 1, 20, id="both texts"),
+        pytest.param("text_similarities", 2, 20, id="each text"),
+        pytest.param("bart_score", 1, 20, id="source and target"),
+        pytest.param("perplexity", 1, 10, id="one side"),
+        pytest.param("ls", 1, 20, id="document and summary"),
+        pytest.param("ls_padded", 1, 512, id="filled up"),
+    ],
+)
+def test_a_record_of_two_texts(kind: str, items: int, tokens: int) -> None:
+    """Every kind of pass says what it gives its model; blank texts cost nothing."""
+    assert counted(kind, pl.DataFrame([record(1, TEN, "b" + TEN[1:])])) == (items, tokens)
+    assert counted(kind, pl.DataFrame([record(1, " ", " ")])) == (0, 0)
+
+
+def test_facts_and_blocks_are_counted() -> None:
+    given = facts(r1_source=["room warm"], r1_summary=["room cold"])
+    assert counted("fact_similarities", RECORDS, facts=given) == (2, 2 * (9 // 4 + 2))
+    assert counted("block_nli", pl.DataFrame([record(1, WARM)])) == (1, 2 * (18 // 4 + 2))

@@ -2,131 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
+import pytest
 
-from claimscore.pipeline.encoders.protocols import ModelInfo, RejectedItemsError
 from claimscore.pipeline.passes import PassResult
-from claimscore.tables import TEXT_SCORES, TOKEN_SCORES
-from tests.unit.pipeline.passes.test_model_pass import FakeEncoder, run_pass
-
-
-class FakeLM:
-    """A token a character, each of probability 1/e; texts with `huge` do not fit."""
-
-    info = ModelInfo("fake", "r1", "float32")
-
-    def log_likelihoods(
-        self, *columns: Sequence[str], on_batch: object = None
-    ) -> NDArray[np.float64]:
-        huge = tuple(i for i, row in enumerate(zip(*columns, strict=True)) if "huge" in row)
-        if huge:
-            raise RejectedItemsError("does not fit", "out_of_memory", huge)
-        lengths = [float(len(text)) for text in columns[-1]]
-        return np.array([[-length, length] for length in lengths]).reshape(-1, 2)
-
+from tests.support.pass_doubles import FakeModel, run_pass
 
 RECORDS = pl.DataFrame(
     {
         "id": ["r1", "r2", "r3"],
         "summary": ["abc", " ", "huge"],
         "references": [["xy", "", "z"], ["q"], ["q"]],
+        "source": [["one", " ", "three"], ["x"], ["x"]],
     }
 )
-COLUMNS = ("id", "measure", "side", "given_side", "given_index", "name", "value")
+COLUMNS = ("side", "given_side", "given_index", "name", "value")
 
 
-def values(result: PassResult) -> list[tuple[object, ...]]:
+def run(kind: str, *over: str, model: FakeModel | None = None) -> PassResult:
+    """The pass; what the model rejects is told of the side that has several texts."""
+    result = run_pass(kind, model or FakeModel(), RECORDS, over=over)
+    sides = [side for side in over if side not in ("summary", "a", "b")]
+    side = sides[-1] if sides and kind != "ls" else None
+    assert result.failures.select("id", "side").rows() == [("r3", side)]
+    return result
+
+
+def values(result: PassResult) -> list[tuple[Any, ...]]:
     rows = result.rows["text_scores"]
-    assert rows.schema == pl.Schema(TEXT_SCORES.schema)
-    return rows.filter(name="log_likelihood").select(COLUMNS).rows()
+    assert rows["id"].unique().to_list() == ["r1"]
+    return rows.select(COLUMNS).rows()
 
 
 def test_perplexity_of_each_summary() -> None:
-    """Blank texts have no row; what the model rejects costs its own record."""
-    result = run_pass("perplexity", FakeLM(), RECORDS, over=("summary",))
-    expected = ("r1", "perplexity", "summary", None, None, "log_likelihood", -3.0)
-    assert values(result) == [expected]
-    assert result.rows["text_scores"]["value"].to_list() == [-3.0, 3.0]
-    assert result.failures.select("id", "stage", "side", "kind").rows() == [
-        ("r3", "perplexity", None, "out_of_memory")
+    assert values(run("perplexity", "summary")) == [
+        ("summary", None, None, "log_likelihood", -3.0),
+        ("summary", None, None, "tokens", 3.0),
     ]
 
 
-def test_bart_score_counts_the_side_with_several_texts() -> None:
+@pytest.mark.parametrize(
+    ("over", "expected"),
+    [
+        (
+            ("references", "summary"),
+            [("summary", "references", 0, -3.0), ("summary", "references", 2, -3.0)],
+        ),
+        (
+            ("summary", "references"),
+            [("references", "summary", 0, -2.0), ("references", "summary", 2, -1.0)],
+        ),
+    ],
+)
+def test_bart_score_counts_the_side_with_several_texts(
+    over: tuple[str, str], expected: list[Any]
+) -> None:
     """The scored side is the second, the index that of the references, whichever they are."""
-    there = run_pass("bart_score", FakeLM(), RECORDS, over=("references", "summary"))
-    assert [row[2:5] + row[6:] for row in values(there)] == [
-        ("summary", "references", 0, -3.0),
-        ("summary", "references", 2, -3.0),
+    found = values(run("bart_score", *over))
+    assert [row[:3] + row[4:] for row in found if row[3] == "log_likelihood"] == expected
+
+
+def test_every_reference_has_a_bertscore() -> None:
+    """Places are those of the record's list; baselines and layer are the model's."""
+    rows = run("token_scores", "summary", "references").rows["token_scores"]
+    columns = ("candidate_side", "reference_side", "reference_index", "f1", "baseline_f1", "layer")
+    assert rows.select(columns).rows() == [
+        ("summary", "references", 0, 0.5, 0.3, 3),
+        ("summary", "references", 2, 0.5, 0.3, 3),
     ]
-    back = run_pass("bart_score", FakeLM(), RECORDS, over=("summary", "references"))
-    assert [row[2:5] + row[6:] for row in values(back)] == [
-        ("references", "summary", 0, -2.0),
-        ("references", "summary", 2, -1.0),
-    ]
-    assert back.failures.select("id", "stage", "side").rows() == [
-        ("r3", "bart_score", "references")
-    ]
-
-
-def test_a_chunk_without_any_text_has_no_rows() -> None:
-    """Nothing is asked, nothing is made up."""
-    records = RECORDS.filter(pl.col("id") == "r2")
-    for kind, over in (("perplexity", ("summary",)), ("bart_score", ("summary", "references"))):
-        assert values(run_pass(kind, FakeLM(), records, over=over)) == []
-
-
-TOKEN_OVER = ("summary", "references")
-TOKEN_COLUMNS = ("id", "candidate_side", "reference_side", "reference_index", "f1")
-
-
-def test_every_reference_has_a_row() -> None:
-    """Places are those of the record's list; blank texts have no row."""
-    records = pl.DataFrame(
-        {
-            "id": ["r1", "r2", "r3", "r4"],
-            "summary": ["x", "x", " ", "x"],
-            "references": [["y", " ", "x"], [], ["x"], None],
-        },
-        schema_overrides={"references": pl.List(pl.String())},
-    )
-    result = run_pass("token_scores", FakeEncoder(), records, over=TOKEN_OVER)
-    rows = result.rows["token_scores"]
-    assert rows.schema == pl.Schema(TOKEN_SCORES.schema)
-    assert rows.select(TOKEN_COLUMNS).rows() == [
-        ("r1", "summary", "references", 0, 0.5),
-        ("r1", "summary", "references", 2, 1.0),
-    ]
-    assert result.failures.is_empty()
 
 
 def test_sources_are_counted_and_single_texts_are_not() -> None:
     """One source has the place 0; two summaries have none."""
     records = pl.DataFrame({"id": ["r"], "summary": ["x"], "source": ["y"], "summary_a": ["x"]})
     for over, index in ((("summary", "source"), 0), (("summary", "a"), None)):
-        rows = run_pass("token_scores", FakeEncoder(), records, over=over).rows["token_scores"]
+        rows = run_pass("token_scores", FakeModel(), records, over=over).rows["token_scores"]
         assert rows["reference_index"].to_list() == [index]
 
 
-def test_a_failure_is_told_of_the_side_with_several_texts() -> None:
-    """What fails against the references leaves a score against another summary alone."""
-    records = pl.DataFrame(
-        {"id": ["r1", "r2"], "summary": ["\u200b", "x"], "references": [["y", "z"], ["x"]]}
-    )
-    result = run_pass("token_scores", FakeEncoder(), records, over=TOKEN_OVER)
-    assert result.rows["token_scores"]["id"].to_list() == ["r2"]
-    assert result.failures.select("id", "stage", "side", "kind").rows() == [
-        ("r1", "token_scores", "references", "no_tokens")
+# LS_Score
+
+
+def test_a_summary_beside_every_text_of_the_source() -> None:
+    """The likelihood once a summary, the cosine once a text; blank texts are left out."""
+    assert values(run("ls", "source", "summary")) == [
+        ("summary", None, None, "linguistic", -3.0),
+        ("summary", None, None, "linguistic_inner", -4.0),
+        ("summary", None, None, "tokens", 3.0),
+        ("summary", None, None, "cut", 0.0),
+        ("summary", "source", 0, "semantic", 0.3),
+        ("source", None, 0, "tokens", 3.0),
+        ("source", None, 0, "cut", 0.0),
+        ("summary", "source", 1, "semantic", 0.5),
+        ("source", None, 1, "tokens", 5.0),
+        ("source", None, 1, "cut", 0.0),
     ]
 
 
-def test_a_chunk_without_any_text_is_no_error() -> None:
-    """All rows are left out, none is made up."""
-    records = pl.DataFrame({"id": ["r"], "summary": [""], "references": [["x"]]})
-    result = run_pass("token_scores", FakeEncoder(), records, over=TOKEN_OVER)
-    assert result.rows["token_scores"].schema == pl.Schema(TOKEN_SCORES.schema)
-    assert result.rows["token_scores"].is_empty()
+def test_the_padded_pass_gives_the_codes_linguistic_score() -> None:
+    """(−400/3 + 200)/100, as `code_linguistic` says."""
+    ((*_, name, value),) = values(run("ls_padded", "summary"))
+    assert (name, value) == ("linguistic_code", pytest.approx((-400 / 3 + 200) / 100))
+
+
+def test_a_linear_head_has_one_score_a_pair_and_no_padded_rows() -> None:
+    """Neither L nor S; the metric says which variant fits."""
+    model = FakeModel("bert-linear")
+    names = {row[3] for row in values(run("ls", "source", "summary", model=model))}
+    assert names == {"linear", "tokens", "cut"}
+    padded = run_pass("ls_padded", model, RECORDS, over=("summary",))
+    assert padded.rows["text_scores"].is_empty()
