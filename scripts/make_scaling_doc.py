@@ -22,7 +22,10 @@ def scaling_doc(page: str) -> str:
 
     pattern = r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)"
     return re.sub(
-        pattern, lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}", page, flags=re.DOTALL
+        pattern,
+        lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}",
+        page,
+        flags=re.DOTALL,
     )
 
 

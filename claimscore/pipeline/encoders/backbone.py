@@ -83,16 +83,17 @@ class PaddedModel:
     def _inputs(self, batch: TokenBatch) -> dict[str, Tensor]:
         rows = batch.split()
         inputs = {
-            "input_ids": self._tensor(rows, self._pad_id),
-            "attention_mask": self._tensor([[1] * len(row) for row in rows], 0),
+            "input_ids": self.filled(rows),
+            "attention_mask": self.filled([[1] * len(row) for row in rows], 0),
         }
         if self._with_types:
             types = batch._replace(ids=batch.types).split()
-            inputs["token_type_ids"] = self._tensor(types, 0)
+            inputs["token_type_ids"] = self.filled(types, 0)
         return inputs
 
-    def _tensor(self, rows: Sequence[Any], value: int) -> Tensor:
-        width = max(map(len, rows))
+    def filled(self, rows: Sequence[Any], value: int | None = None) -> Tensor:
+        """Return rows ``[rows, width]`` filled up with padding, or with another value."""
+        width, value = max(map(len, rows)), self._pad_id if value is None else value
         return torch.from_numpy(pad(rows, width, value, left=self._pad_left)).to(self.device)
 
 

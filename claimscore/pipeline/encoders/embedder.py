@@ -24,7 +24,13 @@ from torch.nn import functional as F
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders.backbone import Backbone, BatchedModel, refuse_nan, row_sums
+from claimscore.pipeline.encoders.backbone import (
+    Backbone,
+    BatchedModel,
+    encoder_backbone,
+    refuse_nan,
+    row_sums,
+)
 from claimscore.pipeline.encoders.batching import BatchRunner
 from claimscore.pipeline.encoders.distinct import distinct, distinct_texts
 from claimscore.pipeline.encoders.loading import EMBEDDED, ModelFolder, ModelLoader, load_config
@@ -91,24 +97,15 @@ class SentenceLayout(NamedTuple):
 
 
 def _mean(states: Tensor, lengths: NDArray[np.int64]) -> Tensor:
-    return row_sums(states, lengths) / _column(lengths, states)
+    return row_sums(states, lengths) / torch.from_numpy(lengths).to(states)[:, None]
 
 
 def _mean_sqrt_len(states: Tensor, lengths: NDArray[np.int64]) -> Tensor:
-    return row_sums(states, lengths) / _column(lengths, states).sqrt()
+    return row_sums(states, lengths) / torch.from_numpy(lengths).to(states)[:, None].sqrt()
 
 
 def _max(states: Tensor, lengths: NDArray[np.int64]) -> Tensor:
-    rows = torch.split(states, lengths.tolist())
-    return torch.stack([row.amax(dim=0) for row in rows])
-
-
-def _cls(states: Tensor, lengths: NDArray[np.int64]) -> Tensor:
-    return states
-
-
-def _column(lengths: NDArray[np.int64], like: Tensor) -> Tensor:
-    return torch.from_numpy(lengths).to(like).unsqueeze(1)
+    return torch.stack([row.amax(dim=0) for row in torch.split(states, lengths.tolist())])
 
 
 #: Name as sentence-transformers writes it -> pooling of states ``[tokens, dim]`` of rows.
@@ -116,7 +113,7 @@ POOLINGS: dict[str, Callable[[Tensor, NDArray[np.int64]], Tensor]] = {
     "mean": _mean,
     "mean_sqrt_len_tokens": _mean_sqrt_len,
     "max": _max,
-    "cls": _cls,
+    "cls": lambda states, lengths: states,
 }
 
 #: The mean over all tokens, special ones included.
@@ -224,7 +221,7 @@ def load(config: EncoderConfig) -> BatchedEmbedder:
     loaded = loader.encoder(source, settings)
     return BatchedEmbedder(
         loaded.info,
-        loaded.backbone(loader.dtype),
+        encoder_backbone(loaded.model, loaded.tokenizer, dtype=loader.dtype),
         loaded.tokenizer,
         layout=layout,
         limit=loaded.limit,

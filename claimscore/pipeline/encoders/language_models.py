@@ -18,13 +18,19 @@ from torch.nn import functional as F
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders.backbone import BatchedModel, refuse_nan
-from claimscore.pipeline.encoders.batching import BatchRunner, pad
-from claimscore.pipeline.encoders.distinct import Distinct, distinct
+from claimscore.pipeline.encoders.backbone import BatchedModel, PaddedModel, refuse_nan
+from claimscore.pipeline.encoders.batching import BatchRunner
+from claimscore.pipeline.encoders.distinct import Pair, distinct
 from claimscore.pipeline.encoders.loading import ModelLoader
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
 from claimscore.pipeline.encoders.throughput import metered
-from claimscore.pipeline.encoders.tokenizing import alone, refuse_bare
+from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
+from claimscore.pipeline.encoders.tokenizing import (
+    EncodedTexts,
+    TextTokenizer,
+    alone,
+    refuse_bare,
+)
 
 #: Logits that may be held at once: 1 GiB in float32.
 MOST_LOGITS = 2**28
@@ -72,49 +78,18 @@ class _Likelihood(BatchedModel):
     ) -> None:
         self.info = info
         self.limit = limit
-        self.device = device
-        self._logits = logits
         self._tokenizer = tokenizer
         # A model without a padding token never sees the id in its place: it is masked.
-        self._pad_id = int(tokenizer.pad_token_id or 0)
+        pad_id = int(tokenizer.pad_token_id or 0)
+        self._logits = PaddedModel(logits, device=device, pad_id=pad_id)
         at_most = MOST_LOGITS // len(tokenizer)
         self._runner = BatchRunner(info, device, given=batch_tokens, padded=True, at_most=at_most)
 
-    def _sums(
-        self,
-        items: Distinct[Any],
-        lengths: Sequence[int],
-        owners: Sequence[int],
-        compute: Callable[[list[int]], list[float]],
-        on_batch: OnBatch | None,
-    ) -> NDArray[np.float64]:
-        """Sum what ``compute`` gives for each row into the item that owns the row."""
-        found = np.zeros(len(lengths))
-        owner = np.array(owners, dtype=np.int64)
-
-        def forward(places: NDArray[np.int64]) -> None:
-            found[places] = compute(places.tolist())
-
-        self._runner.run_items(items, lengths, forward, owners=owner, on_batch=on_batch)
-        sums = np.zeros(len(items.items))
-        np.add.at(sums, owner, found)
-        return sums
-
-    def _log_probability(self, logits: Tensor, targets: Sequence[int]) -> float:
+    def _log_probability(self, logits: Tensor, targets: NDArray[np.integer]) -> float:
         """The sum of log p of each target by the row of logits that predicts it."""
-        wanted = torch.tensor(targets, device=logits.device)
+        wanted = torch.from_numpy(targets.astype(np.int64)).to(logits.device)
         loss = F.cross_entropy(logits.float(), wanted, reduction="none").double().sum()
         return -float(refuse_nan(loss, self.info))
-
-    def _tensor(self, rows: Sequence[Sequence[int]], value: int) -> Tensor:
-        width = max(map(len, rows))
-        return torch.from_numpy(pad(rows, width, value, left=False)).to(self.device)
-
-    def _inputs(self, rows: Sequence[Sequence[int]]) -> dict[str, Tensor]:
-        return {
-            "input_ids": self._tensor(rows, self._pad_id),
-            "attention_mask": self._tensor([[1] * len(row) for row in rows], 0),
-        }
 
 
 class CausalLikelihood(_Likelihood):
@@ -144,24 +119,28 @@ class CausalLikelihood(_Likelihood):
             for text, row in enumerate(ids)
             for window in sliding_windows(len(row), self.limit)
         ]
+        rows = WholeRows(ragged(ids[text][window.start : window.stop] for text, window in windows))
+        numbers = np.zeros((len(ids), 2))
+        numbers[:, 1] = [len(row) - 1 for row in ids]
 
-        def compute(places: list[int]) -> list[float]:
-            return self._forward([(ids[windows[i][0]], windows[i][1]) for i in places])
+        @torch.inference_mode()
+        def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
+            logits = self._logits(batch)
+            for i, (place, row) in enumerate(zip(places.tolist(), batch.split(), strict=True)):
+                text, window = windows[place]
+                first = window.first - window.start
+                predicting = logits[i, first - 1 : len(row) - 1]
+                numbers[text, 0] += self._log_probability(predicting, row[first:])
 
-        lengths = [window.stop - window.start for _, window in windows]
-        sums = self._sums(unique, lengths, [text for text, _ in windows], compute, on_batch)
-        scored = np.array([len(row) - 1 for row in ids], dtype=np.float64)
-        return np.stack([sums, scored], axis=1)[unique.inverse].reshape(-1, 2)
-
-    @torch.inference_mode()
-    def _forward(self, rows: Sequence[tuple[list[int], TextWindow]]) -> list[float]:
-        logits = self._logits(**self._inputs([ids[w.start : w.stop] for ids, w in rows]))
-        return [
-            self._log_probability(
-                logits[i, w.first - w.start - 1 : w.stop - w.start - 1], ids[w.first : w.stop]
-            )
-            for i, (ids, w) in enumerate(rows)
-        ]
+        self._runner.run_items(
+            unique,
+            rows.lengths,
+            forward,
+            build=rows.batch,
+            owners=np.array([text for text, _ in windows], dtype=np.int64),
+            on_batch=on_batch,
+        )
+        return numbers[unique.inverse]
 
 
 class Seq2SeqLikelihood(_Likelihood):
@@ -185,55 +164,34 @@ class Seq2SeqLikelihood(_Likelihood):
         if len(sources) != len(targets):
             raise ValueError(f"{len(sources)} sources, but {len(targets)} targets")
         pairs = distinct(list(zip(sources, targets, strict=True)))
-        given = self._cut([source for source, _ in pairs.items], "text").ids
-        wanted = self._cut([target for _, target in pairs.items], "text_target").ids
-        for rows, place in ((given, 0), (wanted, 1)):
+        given, wanted = self._encoded(pairs.items)
+        for place, encoded in enumerate((given, wanted)):
             texts = [pair[place] for pair in pairs.items]
-            refuse_bare(list(map(len, rows)), texts, self.info, pairs.positions)
+            refuse_bare(encoded.lengths.tolist(), texts, self.info, pairs.positions)
+        numbers = np.zeros((len(pairs.items), 2))
+        numbers[:, 1] = wanted.lengths
 
-        def compute(places: list[int]) -> list[float]:
-            return self._forward([given[i] for i in places], [wanted[i] for i in places])
+        @torch.inference_mode()
+        def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
+            rows = [wanted.ids.row(place) for place in places.tolist()]
+            logits = self._logits(batch, labels=self._logits.filled(rows))
+            for i, (place, row) in enumerate(zip(places.tolist(), rows, strict=True)):
+                numbers[place, 0] = self._log_probability(logits[i, : len(row)], row)
 
-        lengths = [len(one) + len(other) for one, other in zip(given, wanted, strict=True)]
-        sums = self._sums(pairs, lengths, range(len(pairs.items)), compute, on_batch)
-        scored = np.array([len(row) for row in wanted], dtype=np.float64)
-        return np.stack([sums, scored], axis=1)[pairs.inverse].reshape(-1, 2)
+        lengths = given.lengths + wanted.lengths
+        self._runner.run_items(pairs, lengths, forward, build=given.rows.batch, on_batch=on_batch)
+        return numbers[pairs.inverse]
 
-    def truncates(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.bool_]:
+    def truncates(self, pairs: Sequence[Pair]) -> NDArray[np.bool_]:
         """Return for each (source, target) whether one of them is cut, ``[n]``."""
+        given, wanted = self._encoded(pairs)
+        return given.truncated | wanted.truncated
+
+    def _encoded(self, pairs: Sequence[Pair]) -> tuple[EncodedTexts, EncodedTexts]:
+        """Sources and targets, cut to the model's limit by the tokenizer itself."""
         sources, targets = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-        either: NDArray[np.bool_] = (
-            self._cut(sources, "text").cut | self._cut(targets, "text_target").cut
-        )
-        return either
-
-    def _cut(self, texts: Sequence[str], role: str) -> _CutTexts:
-        """The ids of each text, cut to the model's limit by the tokenizer itself."""
-        once = distinct(texts)
-        ids: list[list[int]] = []
-        cut: list[bool] = []
-        for text in once.items:
-            with alone(self._tokenizer):
-                row = list(self._tokenizer(**{role: text}, verbose=False)["input_ids"])
-                cut.append(len(row) > self.limit)
-                if cut[-1]:
-                    options = {role: text, "truncation": True, "max_length": self.limit}
-                    row = list(self._tokenizer(**options)["input_ids"])
-            ids.append(row)
-        inverse = once.inverse.tolist()
-        return _CutTexts([ids[i] for i in inverse], np.array([cut[i] for i in inverse], dtype=bool))
-
-    @torch.inference_mode()
-    def _forward(self, sources: list[list[int]], targets: list[list[int]]) -> list[float]:
-        logits = self._logits(**self._inputs(sources), labels=self._tensor(targets, self._pad_id))
-        return [self._log_probability(logits[i, : len(row)], row) for i, row in enumerate(targets)]
-
-
-class _CutTexts(NamedTuple):
-    """Token ids of texts, and which texts were cut."""
-
-    ids: list[list[int]]
-    cut: NDArray[np.bool_]
+        as_target = TextTokenizer(self._tokenizer, self.limit, role="text_target")
+        return TextTokenizer(self._tokenizer, self.limit).encode(sources), as_target.encode(targets)
 
 
 def load_causal(config: EncoderConfig) -> CausalLikelihood:

@@ -19,7 +19,6 @@ import torch
 from claimscore.config import DType, EncoderConfig
 from claimscore.errors import ConfigError, UnknownModelError
 from claimscore.pipeline.encoders import embedded
-from claimscore.pipeline.encoders.backbone import Backbone, encoder_backbone
 from claimscore.pipeline.encoders.devices import resolve_device
 from claimscore.pipeline.encoders.packed import family_of, packing_pays
 from claimscore.pipeline.encoders.protocols import ModelInfo
@@ -282,10 +281,6 @@ class LoadedModel(NamedTuple):
     model: Any
     tokenizer: Any
     limit: int
-
-    def backbone(self, dtype: torch.dtype, *, with_types: bool = False) -> Backbone:
-        """Return the states of an encoder: `encoder_backbone`, which takes the model over."""
-        return encoder_backbone(self.model, self.tokenizer, dtype=dtype, with_types=with_types)
 
 
 class ModelLoader:

@@ -42,17 +42,6 @@ class TextIds(NamedTuple):
     cut: int
 
 
-class TokenLogProbs(NamedTuple):
-    """One text's ids, the log-probability at every position, and its [CLS] vector.
-
-    With padding there are more positions than ids: at the others it is that of [PAD].
-    """
-
-    ids: list[int]
-    log_probs: NDArray[np.float64]
-    cls: NDArray[np.float64]
-
-
 class PairNumbers(NamedTuple):
     """The model's scores of each pair of document and summary; arrays ``[n]``.
 
@@ -176,28 +165,19 @@ class LSModel(BatchedModel):
         ]
 
         def read(places: NDArray[np.int64], batch: TokenBatch) -> None:
+            """All positions have states; a text's own alone are attended to."""
             lengths = [len(encoded[place].ids) for place in places.tolist()]
-            values = self._padded_log_probs(batch.ids.reshape(len(places), -1), lengths)
-            for place, length, row in zip(places.tolist(), lengths, values, strict=True):
-                sums[place] = row.sum(), length
+            ids = torch.from_numpy(batch.ids.reshape(len(places), -1)).to(self.device)
+            own = torch.arange(self.max_tokens, device=self.device)
+            mask = own < torch.tensor(lengths, device=self.device)[:, None]
+            found = self._model(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+            refuse_nan(found[mask].float(), self.info)
+            values = self._log_probs(found.float().flatten(0, 1), batch.ids)
+            sums[places, 0] = values.reshape(len(places), -1).sum(axis=1)
+            sums[places, 1] = lengths
 
         self._read(texts, filled, read, on_batch)
         return sums[texts.inverse]
-
-    @torch.inference_mode()
-    def log_probs(self, text: str, *, padded: bool = False) -> TokenLogProbs:
-        """One text as `claimscore.metrics.ls_score` takes it; ``padded`` for its `code` variant."""
-        if not isinstance(self._head, LinguisticHead):
-            raise ConfigError(f"{self.info.model} has a linear head, which gives no likelihood")
-        ids = text_ids(self._tokenizer, text, self.max_tokens).ids
-        batch = WholeRows(ragged([ids])).batch(np.array([0]))
-        states = refuse_nan(self._backbone.states(batch), self.info)
-        values = self._log_probs(states, batch.ids)
-        if padded:
-            pad = int(self._tokenizer.pad_token_id)
-            filled = np.array([ids + [pad] * (self.max_tokens - len(ids))])
-            values = self._padded_log_probs(filled, [len(ids)])[0]
-        return TokenLogProbs(ids, values, states[0].double().cpu().numpy())
 
     def _tokenize(self, texts: Distinct[str]) -> list[TextIds]:
         encoded = [text_ids(self._tokenizer, text, self.max_tokens) for text in texts.items]
@@ -223,21 +203,10 @@ class LSModel(BatchedModel):
     def _log_probs(self, states: Tensor, ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """The log-probability of each id at its own place, ``[tokens]``."""
         assert isinstance(self._head, LinguisticHead)
-        tokens = torch.from_numpy(ids.reshape(-1)).to(states.device)
+        tokens = torch.from_numpy(ids).to(states.device)
         values = self._head.in_pieces(states, tokens).double()
         found: NDArray[np.float64] = refuse_nan(values, self.info).cpu().numpy()
         return found
-
-    def _padded_log_probs(
-        self, ids: NDArray[np.int64], lengths: Sequence[int]
-    ) -> NDArray[np.float64]:
-        """The same for rows ``[rows, max_tokens]`` of which only ``lengths`` can be attended to."""
-        given = torch.from_numpy(ids).to(self.device)
-        places = torch.arange(ids.shape[1], device=self.device)
-        mask = places < torch.tensor(lengths, device=self.device)[:, None]
-        states = self._model(input_ids=given, attention_mask=mask.long()).last_hidden_state.float()
-        refuse_nan(states[mask], self.info)
-        return self._log_probs(states.flatten(0, 1), ids).reshape(ids.shape)
 
     @torch.inference_mode()
     def _linear(self, document: Tensor, summary: Tensor) -> NDArray[np.float64]:

@@ -21,6 +21,7 @@ from claimscore.config import EncoderConfig
 from claimscore.pipeline.encoders.backbone import (
     Backbone,
     BatchedModel,
+    encoder_backbone,
     padded_model,
     refuse_nan,
     row_sums,
@@ -131,7 +132,7 @@ def load(config: EncoderConfig) -> BatchedPairClassifier:
         own.to(loader.device)
         columns = label_columns(EMBEDDED, own.id2label)
         loaded = loader.take(EMBEDDED, own.revision, own.bert, tokenizer)
-        backbone = loaded.backbone(loader.dtype, with_types=True)
+        backbone = encoder_backbone(own.bert, tokenizer, dtype=loader.dtype, with_types=True)
         logits = partial(_segment_logits, own, backbone)
         model = PairLogits(loader.device, backbone.padded, logits, backbone.prepare)
     else:

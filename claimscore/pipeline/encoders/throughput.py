@@ -236,13 +236,11 @@ def calibrate(model: Any) -> Throughput:
 
 def _made_up_pairs(start: int, n: int) -> list[tuple[str, str]]:
     """Pairs of texts, no two alike."""
-    return [
-        (
-            _TEXTS[i % 4].format(word=_WORDS[i % 8], n=i),
-            _TEXTS[i // 4 % 4].format(word=_WORDS[i // 8 % 8], n=-i),
-        )
-        for i in range(start, start + n)
-    ]
+
+    def text(i: int, n: int) -> str:
+        return _TEXTS[i % 4].format(word=_WORDS[i % 8], n=n)
+
+    return [(text(i, i), text(i // 4, -i)) for i in range(start, start + n)]
 
 
 def _ask(model: Any, role: str, pairs: list[tuple[str, str]]) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -24,7 +23,12 @@ from torch.nn import functional as F
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders.backbone import Backbone, BatchedModel, refuse_nan
+from claimscore.pipeline.encoders.backbone import (
+    Backbone,
+    BatchedModel,
+    encoder_backbone,
+    refuse_nan,
+)
 from claimscore.pipeline.encoders.batching import BatchRunner
 from claimscore.pipeline.encoders.distinct import distinct, distinct_texts
 from claimscore.pipeline.encoders.loading import EMBEDDED, ModelLoader, load_config
@@ -156,63 +160,39 @@ class BatchedTokenEncoder(BatchedModel):
         encoded = self._texts.encode([self.as_read(text) for text in texts.items])
         refuse_bare(encoded.n_own, texts.items, self.info, lambda *bare: _pairs_with(bare, sides))
         scores = np.full((n, 3), np.nan)
-        done = 0
         for window in windows(sides, encoded.lengths, WINDOW_TOKENS):
-            for scored in self._score_window(window, sides, encoded, scores):
-                done += scored
+            held = self._embeddings(window, sides, encoded, on_batch)
+            for pair in window:
+                (one, its), (other, others) = (held[text] for text in sides[pair].tolist())
+                scores[pair] = bertscore_from_embeddings(one, other, its, others)
                 if on_batch is not None:
-                    on_batch(done)
+                    on_batch(pair + 1)
         return scores
 
-    def _score_window(
+    def _embeddings(
         self,
         window: range,
         sides: NDArray[np.int64],
         encoded: EncodedTexts,
-        scores: NDArray[np.float64],
-    ) -> Iterator[int]:
-        """Fill the window's rows of ``scores``; yield how many after each batch.
-
-        A pair is matched as soon as both its texts are there, and embeddings that no pair waits
-        for are dropped.
-        """
-        texts = np.unique(sides[window.start : window.stop])
-        waiting: dict[int, set[int]] = defaultdict(set)
-        for pair in window:
-            for text in sides[pair].tolist():
-                waiting[text].add(pair)
-        held: dict[int, Tensor] = {}
-        rows = encoded.rows
-
-        def build(places: NDArray[np.int64]) -> TokenBatch:
-            return rows.batch(texts[places])
+        on_batch: OnBatch | None,
+    ) -> dict[int, tuple[Tensor, Tensor]]:
+        """The unit-length states and the weights of all texts of the window's pairs."""
+        texts, rows = np.unique(sides[window.start : window.stop]), encoded.rows
+        held: dict[int, tuple[Tensor, Tensor]] = {}
 
         def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
-            held.update(zip(texts[places].tolist(), self._embed(batch), strict=True))
+            for text, states in zip(texts[places].tolist(), self._embed(batch), strict=True):
+                held[text] = states, torch.from_numpy(encoded.own(text)).to(states.device)
 
-        def match(pair: int) -> None:
-            candidate, reference = sides[pair].tolist()
-            weights = [
-                torch.from_numpy(encoded.own(text)).to(self._backbone.device)
-                for text in (candidate, reference)
-            ]
-            scores[pair] = bertscore_from_embeddings(held[candidate], held[reference], *weights)
-            for text in {candidate, reference}:
-                waiting[text].discard(pair)
-                if not waiting[text]:
-                    del held[text]
-
-        for places in self._runner.run(
+        for _ in self._runner.run(
             encoded.lengths[texts],
             forward,
-            build=build,
+            build=lambda places: rows.batch(texts[places]),
             owners=lambda row: _pairs_with([int(texts[row])], sides),
         ):
-            new = texts[places].tolist()
-            ready = {p for t in new for p in waiting[t] if all(s in held for s in sides[p])}
-            for pair in sorted(ready):
-                match(pair)
-            yield len(ready)
+            if on_batch is not None:
+                on_batch(window.start)  # which may stop the work
+        return held
 
     @torch.inference_mode()
     def _embed(self, batch: TokenBatch) -> list[Tensor]:
@@ -288,7 +268,7 @@ def load(config: EncoderConfig) -> BatchedTokenEncoder:
         )
     return BatchedTokenEncoder(
         loaded.info,
-        loaded.backbone(loader.dtype),
+        encoder_backbone(loaded.model, loaded.tokenizer, dtype=loader.dtype),
         loaded.tokenizer,
         layer=layer,
         baseline=baseline if config.rescale_with_baseline else None,

@@ -7,10 +7,9 @@ for each tokenizer; where it does not, the tokenizer's own path is taken.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -85,7 +84,7 @@ def text_ids(tokenizer: Any, texts: Sequence[str]) -> Ragged:
 
 
 class KnownTexts:
-    """The ids of texts as `text_ids` gives them; those last used are kept.
+    """The ids of texts as `text_ids` gives them, remembered until they are more than some bytes.
 
     Why: the same sentences come again, in the next pass over a record and when rows are asked
     which of them were cut. Several threads may ask.
@@ -95,32 +94,23 @@ class KnownTexts:
         self._tokenizer = tokenizer
         self._most_bytes = most_bytes
         self._n_bytes = 0
-        self._known: OrderedDict[str, bytes] = OrderedDict()  # ids as int32
+        self._known: dict[str, NDArray[np.int32]] = {}
 
     def ids(self, texts: Sequence[str]) -> Ragged:
         """Return the ids of distinct texts."""
         with alone(self._tokenizer):
             new = [text for text in texts if text not in self._known]
-            for text, row in zip(new, _pieces(text_ids(self._tokenizer, new)), strict=True):
+            found = text_ids(self._tokenizer, new)
+            for i, text in enumerate(new):
+                row = found.row(i).copy()  # which keeps nothing else in memory
                 self._known[text] = row
-                self._n_bytes += _cost(text, row)
+                self._n_bytes += _ENTRY_BYTES + len(text) + row.nbytes
             rows = [self._known[text] for text in texts]
-            for text in texts:
-                self._known.move_to_end(text)
-            while self._n_bytes > self._most_bytes:
-                self._n_bytes -= _cost(*self._known.popitem(last=False))
-        lengths = np.fromiter(map(len, rows), np.int64, count=len(rows)) // 4
-        return Ragged(np.frombuffer(b"".join(rows), dtype=np.int32), lengths)
-
-
-def _pieces(ids: Ragged) -> list[bytes]:
-    """Each row's bytes, which keep nothing else in memory."""
-    data, ends = ids.flat.tobytes(), (4 * np.cumsum(ids.lengths)).tolist()
-    return [data[start:end] for start, end in pairwise([0, *ends])]
-
-
-def _cost(text: str, row: bytes) -> int:
-    return _ENTRY_BYTES + len(text) + len(row)
+            if self._n_bytes > self._most_bytes:
+                self._known.clear()
+                self._n_bytes = 0
+        lengths = np.fromiter(map(len, rows), np.int64, count=len(rows))
+        return Ragged(np.concatenate([*rows, np.zeros(0, dtype=np.int32)]), lengths)
 
 
 class EncodedRows(NamedTuple):
@@ -160,11 +150,15 @@ class EncodedTexts(NamedTuple):
 
 
 class TextTokenizer:
-    """Tokenises single texts as the tokenizer does, special tokens included, cut to ``limit``."""
+    """Tokenises single texts as the tokenizer does, special tokens included, cut to ``limit``.
 
-    def __init__(self, tokenizer: Any, limit: int) -> None:  # transformers' tokenizers: untyped
+    ``role`` is what the tokenizer calls a text: a decoder's may have other special tokens.
+    """
+
+    def __init__(self, tokenizer: Any, limit: int, *, role: str = "text") -> None:  # untyped
         self.limit = limit
         self._tokenizer = tokenizer
+        self._role = role
         self._lengths: dict[str, int] = {}  # of the texts encoded last
 
     def encode(self, texts: Sequence[str]) -> EncodedTexts:
@@ -190,9 +184,8 @@ class TextTokenizer:
         if not texts:
             return [], []
         with alone(self._tokenizer):
-            found = self._tokenizer(
-                list(texts), return_special_tokens_mask=True, verbose=False, **options
-            )
+            options |= {self._role: list(texts), "return_special_tokens_mask": True}
+            found = self._tokenizer(**options, verbose=False)
         return list(found["input_ids"]), list(found["special_tokens_mask"])
 
 

@@ -7,7 +7,7 @@ their number, and up to its first question for their length.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import polars as pl
 
@@ -26,22 +26,10 @@ class _Counted(Exception):
         self.n = n
 
 
-class _NoModel:
-    """In the place of a model: it has every method and is asked nothing."""
-
-    head = "ls"  # of two kinds of LS models, the one that has work for every pass
-
-    def __getattr__(self, name: str) -> Any:
-        return self._asked
-
-    def _asked(self, *_args: object, **_options: object) -> NoReturn:
-        raise AssertionError("a pass that is only counted asked its model")
-
-
 class _Scales:
     """In the place of a model: what it is asked first ends the pass with the tokens of it all."""
 
-    head = _NoModel.head
+    head = "ls"  # of two kinds of LS models, the one that has work for every pass
 
     def __init__(self) -> None:
         self._items = 0
@@ -51,10 +39,10 @@ class _Scales:
         return lambda done: None
 
     def __getattr__(self, name: str) -> Callable[..., NoReturn]:
+        weight = padded_tokens if name == "padded_log_probs" else estimated_tokens
+
         def asked(*given: object, **_options: object) -> NoReturn:
-            raise _Counted(
-                sum(estimated_tokens(texts) for texts in given if isinstance(texts, list))
-            )
+            raise _Counted(sum(weight(texts) for texts in given if isinstance(texts, list)))
 
         return asked
 
@@ -66,9 +54,6 @@ class _Scales:
         """Asked for a group of pairs at a time."""
         group = max(1, min(self._items, GROUP_PAIRS))
         raise _Counted(estimated_tokens(texts) * self._items // group)
-
-    def padded_log_probs(self, texts: list[str], **_options: object) -> NoReturn:
-        raise _Counted(padded_tokens(texts))
 
 
 def count_items(
@@ -82,7 +67,7 @@ def count_items(
     def listen(n: int) -> NoReturn:
         raise _Counted(n)
 
-    return _run(model_pass, PassInput(_NoModel(), need, records, read, frozenset(), listen))
+    return _run(model_pass, PassInput(_Scales(), need, records, read, frozenset(), listen))
 
 
 def count_tokens(

@@ -28,9 +28,6 @@ from claimscore.pipeline.tasks.base import side_texts
 from claimscore.tables import SIMILARITIES
 from claimscore.text import split_sentences
 
-#: Rows of the table that are put together at a time: they grow with the square of the texts.
-ROWS_AT_ONCE = 2**17
-
 
 class UnitText(NamedTuple):
     """One text to embed: the `number`-th `unit` of a side."""
@@ -125,35 +122,21 @@ def _cosine_rows(
     for place, item in enumerate(items):
         places.setdefault((item.id, SideUnit(item.side, item.unit)), []).append(place)
     index = np.array([item.number for item in items], dtype=np.int32)
-    schema = SIMILARITIES.schema
     columns = ("id", "row_index", "column_index", "similarity", "truncated")
-    frames = [pl.DataFrame(schema={name: schema[name] for name in columns})]
-    waiting: list[tuple[int, NDArray[np.int64], NDArray[np.int64], NDArray[Any]]] = []
-
-    def put_together() -> None:
-        numbers = np.concatenate([np.full(len(row), number) for number, row, _, _ in waiting])
-        row, column, values = (np.concatenate([part[i] for part in waiting]) for i in range(1, 4))
-        frame = {
-            "id": ids[numbers],
-            "row_index": index[row],
-            "column_index": index[column],
-            "similarity": values,
-            "truncated": cut[row] | cut[column],
-        }
-        frames.append(pl.DataFrame(frame).cast({name: schema[name] for name in columns}))
-        waiting.clear()
-
-    for number, record in enumerate(ids):
+    schema = pl.Schema({name: SIMILARITIES.schema[name] for name in columns})
+    frames = [pl.DataFrame(schema=schema)]
+    for record in ids:
         rows, others = (places.get((record, side), []) for side in sides)
         if rows and others:
-            found = cosines(vectors[rows], vectors[others]).ravel()
-            waiting.append(
-                (number, np.repeat(rows, len(others)), np.tile(others, len(rows)), found)
-            )
-        if sum(len(part[1]) for part in waiting) >= ROWS_AT_ONCE:
-            put_together()
-    if waiting:
-        put_together()
+            row, column = np.repeat(rows, len(others)), np.tile(others, len(rows))
+            frame = {
+                "row_index": index[row],
+                "column_index": index[column],
+                "similarity": cosines(vectors[rows], vectors[others]).ravel(),
+                "truncated": cut[row] | cut[column],
+            }
+            found = pl.DataFrame(frame).with_columns(id=pl.lit(record))
+            frames.append(found.select(columns).cast(schema))
     return pl.concat(frames)
 
 

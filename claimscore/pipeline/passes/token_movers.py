@@ -7,7 +7,8 @@ several layers, as the authors' programs do. Numbers go to `text_scores`.
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -138,8 +139,7 @@ def _movers(given: PassInput, measure: _Measure) -> PassResult:
         def ask(left: list[RecordTexts], done: int = start) -> list[dict[str, Any]]:
             # The listener may stop the work between the batches of a group.
             texts = _prepared(encoder, measure, left, lambda _texts: on_batch(done))
-            cut = _cut_texts(encoder, measure, texts)
-            return [row for pair in left for row in _rows(measure, pair, texts, cut)]
+            return [row for pair in left for row in _rows(measure, pair, texts)]
 
         side = failed_side((first, second))
         judged = without_rejected(measure.kind, group, ask, side=side)
@@ -160,64 +160,49 @@ def _movers(given: PassInput, measure: _Measure) -> PassResult:
 
 def _prepared(
     encoder: TokenEncoder, measure: _Measure, pairs: Sequence[RecordTexts], on_batch: OnBatch
-) -> dict[str, Prepared]:
-    """Each distinct text's vectors. `RejectedItemsError` counts pairs, not parts of texts."""
+) -> dict[str, tuple[Prepared, bool | None]]:
+    """Each distinct text's vectors, and whether one of its parts is longer than the model reads.
+
+    `RejectedItemsError` counts pairs, not parts of texts.
+    """
     texts = list(dict.fromkeys(text for pair in pairs for text in (pair.first, pair.second)))
-    parts = {text: measure.parts(text) for text in texts}
-    flat = [(text, part) for text in texts for part in parts[text]]
+    of_texts = [(text, measure.parts(text)) for text in texts]
+    owners = [text for text, parts in of_texts for _ in parts]
+    flat = [part for _, parts in of_texts for part in parts]
     try:
-        layers = encoder.token_layers(
-            [part for _, part in flat], measure.n_layers, on_batch=on_batch
-        )
+        layers = iter(encoder.token_layers(flat, measure.n_layers, on_batch=on_batch))
     except RejectedItemsError as exc:
-        rejected = {flat[index][0] for index in exc.indices}
+        rejected = {owners[index] for index in exc.indices}
         places = [i for i, p in enumerate(pairs) if rejected.intersection((p.first, p.second))]
         raise RejectedItemsError(str(exc), exc.kind, tuple(places)) from exc
-    found = iter(layers)
-    return {text: measure.prepare([next(found) for _ in parts[text]]) for text in texts}
-
-
-def _cut_texts(
-    encoder: TokenEncoder, measure: _Measure, texts: Iterable[str]
-) -> dict[str, bool | None]:
-    """For each text whether one of its parts is longer than the model reads; None: not told."""
-    flat = [(text, part) for text in texts for part in measure.parts(text)]
-    flags: dict[str, bool | None] = {}
-    for (text, _), cut in zip(flat, truncated(encoder, [part for _, part in flat]), strict=True):
-        flags[text] = None if cut is None else cut or bool(flags.get(text))
-    return flags
+    cut = iter(truncated(encoder, flat))
+    found = {}
+    for text, parts in of_texts:
+        flags = [next(cut) for _ in parts]
+        vectors = measure.prepare([next(layers) for _ in parts])
+        found[text] = vectors, None if None in flags else any(flags)
+    return found
 
 
 def _rows(
-    measure: _Measure,
-    pair: RecordTexts,
-    texts: Mapping[str, Prepared],
-    cut: Mapping[str, bool | None],
+    measure: _Measure, pair: RecordTexts, texts: Mapping[str, tuple[Prepared, bool | None]]
 ) -> Iterator[dict[str, Any]]:
-    numbers = measure.compare(texts[pair.first], texts[pair.second])
-    flags = [cut.get(pair.first), cut.get(pair.second)]
+    (one, cut), (other, other_cut) = texts[pair.first], texts[pair.second]
     beside = {
         "id": pair.id,
         "given_index": pair.second_index,
-        "truncated": None if None in flags else any(flags),
+        "truncated": None if cut is None or other_cut is None else cut or other_cut,
     }
-    for name, value in numbers.items():
+    for name, value in measure.compare(one, other).items():
         yield beside | {"name": name, "value": value}
 
 
-def sentence_movers_pass(given: PassInput) -> PassResult:
-    """WMS, SMS and S+WMS."""
-    return _movers(given, SENTENCE_MOVERS)
-
-
-def mover_score_pass(given: PassInput) -> PassResult:
-    """MoverScore for one-grams and two-grams, paper and code."""
-    return _movers(given, MOVER_SCORE)
-
-
 SENTENCE_MOVERS_PASS = ModelPass(
-    "sentence_movers", "token_encoder", sentence_movers_pass, check=check_transport
+    "sentence_movers",
+    "token_encoder",
+    partial(_movers, measure=SENTENCE_MOVERS),
+    check=check_transport,
 )
 MOVER_SCORE_PASS = ModelPass(
-    "mover_score", "token_encoder", mover_score_pass, check=check_transport
+    "mover_score", "token_encoder", partial(_movers, measure=MOVER_SCORE), check=check_transport
 )

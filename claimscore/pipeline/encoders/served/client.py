@@ -112,52 +112,15 @@ class ServerClient:
         with self._lock:
             self._doubts += 1
 
-    def get(self, path: str, stop: threading.Event, read: Callable[[Any], T]) -> T:
-        """As `post`, without a body."""
-        return self._ask("GET", path, None, stop, read)
-
-    def post(self, path: str, body: Any, stop: threading.Event, read: Callable[[Any], T]) -> T:
+    def ask(
+        self, path: str, stop: threading.Event, read: Callable[[Any], T], body: Any = None
+    ) -> T:
         """Return what ``read`` makes of the JSON answer; its `ValueError` is a broken answer.
 
         Raises `RejectedError` where the server refuses this body, or again and again fails at it
         alone; `OutageError`, `QuotaError` or `ConfigError` where nothing can be had; and
         `StoppedError` soon after ``stop`` is set.
         """
-        return self._ask("POST", path, body, stop, read)
-
-    def once(self, method: str, path: str, body: Any = None) -> Any:
-        """One attempt: the JSON answer; `TransientError` and all else that `post` raises."""
-        try:
-            return json.loads(self._send(method, path, body).content)
-        except ValueError:
-            raise TransientError(
-                f"{self.address}{path}: the answer is no JSON; is this its address?", "body"
-            ) from None
-
-    def _send(self, method: str, path: str, body: Any = None) -> httpx2.Response:
-        try:
-            response = self._http.request(
-                method,
-                self.address + path,
-                content=None if body is None else json.dumps(body).encode(),
-                headers={} if body is None else {"content-type": "application/json"},
-            )
-        except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
-            raise translate_http_error(
-                exc, self.address, timeout_s=TIMEOUT_S, key=self._key
-            ) from None
-        if response.status_code != 200:
-            raise self._error(response, path)
-        return response
-
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        body: Any,
-        stop: threading.Event,
-        read: Callable[[Any], T],
-    ) -> T:
         faults = 0
 
         def attempt() -> T:
@@ -166,7 +129,7 @@ class ServerClient:
                 raise StoppedError("stopped")
             try:
                 self._make_sure()
-                answer = self._read(self.once(method, path, body), path, read)
+                answer = self._read(self.once(path, body), path, read)
             except TransientError as error:
                 if error.kind in ("status", "body", "dropped", "timeout") and self._is_there():
                     faults += 1
@@ -181,6 +144,30 @@ class ServerClient:
             return answer
 
         return POLICY.copy(sleep=stop.wait, wait=self._wait_s)(attempt)
+
+    def once(self, path: str, body: Any = None) -> Any:
+        """One attempt: the JSON answer; `TransientError` and all else that `ask` raises."""
+        try:
+            return json.loads(self._send(path, body).content)
+        except ValueError:
+            raise TransientError(
+                f"{self.address}{path}: the answer is no JSON; is this its address?", "body"
+            ) from None
+
+    def _send(self, path: str, body: Any = None) -> httpx2.Response:
+        """A POST of the body as JSON; a GET without one."""
+        try:
+            if body is None:
+                response = self._http.get(self.address + path)
+            else:  # ASCII: a text may have lone surrogates
+                response = self._http.post(self.address + path, content=json.dumps(body).encode())
+        except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
+            raise translate_http_error(
+                exc, self.address, timeout_s=TIMEOUT_S, key=self._key
+            ) from None
+        if response.status_code != 200:
+            raise self._error(response, path)
+        return response
 
     def _make_sure(self) -> None:
         """A doubt that comes while the last one is settled is another doubt."""
@@ -198,7 +185,7 @@ class ServerClient:
     def _is_there(self) -> bool:
         """Whether the server answers a question that costs it nothing."""
         try:
-            self._send("GET", self._alive)
+            self._send(self._alive)
         except TransientError as exc:
             return exc.kind == "status"
         except ClaimscoreError:
@@ -376,7 +363,8 @@ class _BatchAnswer(NamedTuple):
 
 
 def _http_client(address: str, key: str | None) -> httpx2.Client:
-    headers = {"accept": "application/json", "user-agent": f"claimscore/{__version__}"}
+    kind = "application/json"
+    headers = {"accept": kind, "content-type": kind, "user-agent": f"claimscore/{__version__}"}
     if key:
         headers["authorization"] = f"Bearer {key}"
     with proxy_errors():

@@ -116,7 +116,7 @@ class TeiServer:
         texts = ["a", "a " * (self.info.limit + 8)]
         body = {"inputs": [texts], "truncate": False, "raw_scores": False}
         try:
-            self.client.post("/predict", body, stop, lambda answer: answer)
+            self.client.ask("/predict", stop, lambda answer: answer, body)
         except RejectedError as exc:
             given = _GIVEN.search(str(exc))
             if given:
@@ -135,7 +135,7 @@ class TeiServer:
 
         body = {"inputs": texts, "add_special_tokens": special}
         try:
-            return self.client.post("/tokenize", body, stop, read)
+            return self.client.ask("/tokenize", stop, read, body)
         except RejectedError:
             if len(texts) == 1:
                 return [self.info.limit + 1]
@@ -154,14 +154,14 @@ class TeiServer:
             return len(ids[0]), hashlib.sha256(str(ids).encode()).hexdigest()[:12]
 
         body = {"inputs": ["a", PROBE[0]], "add_special_tokens": True}
-        return self.client.post("/tokenize", body, threading.Event(), _reader(read))
+        return self.client.ask("/tokenize", threading.Event(), _reader(read), body)
 
     def _read_info(self) -> TeiInfo:
-        return self.client.get("/info", threading.Event(), _reader(_info))
+        return self.client.ask("/info", threading.Event(), _reader(_info))
 
     def _check_identity(self) -> None:
         try:
-            now = _reader(_info)(self.client.once("GET", "/info"))
+            now = _reader(_info)(self.client.once("/info"))
         except ValueError:
             now = None
         if now is None or now[:4] != self.info[:4]:
@@ -178,7 +178,7 @@ class _TeiModel(Metered):
 
     def __init__(self, server: TeiServer) -> None:
         info = server.info
-        self.server = server
+        self.server, self.client = server, server.client
         self.info = ModelInfo(f"tei:{info.model}", info.revision or "unknown", info.dtype)
         self.limit = info.limit
         self.facts: Mapping[str, str] | None = server.facts if info.revision else None
@@ -209,7 +209,7 @@ class TeiClassifier(_TeiModel):
         """Return ``[n, 3]`` probabilities; `RejectedItemsError` for pairs the server refuses."""
         unique = distinct_pairs(pairs).pairs
         lengths = [len(first) + len(second) for first, second in unique.items]
-        self.server.client.doubt()
+        self.client.doubt()
         rows = self._batches.rows(unique, lengths, on_batch)
         return _stacked(rows, len(NLI_LABELS))[unique.inverse]
 
@@ -231,8 +231,8 @@ class TeiClassifier(_TeiModel):
 
     def _ask(self, pairs: list[Pair], stop: threading.Event) -> NDArray[np.float32]:
         body = {"inputs": [list(pair) for pair in pairs], "truncate": True, "raw_scores": False}
-        return self.server.client.post(
-            "/predict", body, stop, lambda answer: _probabilities(answer, len(pairs))
+        return self.client.ask(
+            "/predict", stop, lambda answer: _probabilities(answer, len(pairs)), body
         )
 
 
@@ -240,6 +240,7 @@ class _ServedEmbedder(Metered):
     """Vectors of texts by batches in flight; ``dimensions`` is the length of a vector."""
 
     info: ModelInfo
+    client: ServerClient
     _batches: BatchesInFlight[str]
     dimensions = 0
 
@@ -252,12 +253,9 @@ class _ServedEmbedder(Metered):
         Raises `ValueError` for a blank text, `RejectedItemsError` for those the server refuses.
         """
         unique = distinct_texts(texts)
-        self._doubt()
+        self.client.doubt()
         rows = self._batches.rows(unique, [len(text) for text in unique.items], on_batch)
         return _stacked(rows, 0)[unique.inverse]
-
-    def _doubt(self) -> None:
-        """Let the server be asked whether its model is still the same."""
 
 
 class TeiEmbedder(_TeiModel, _ServedEmbedder):
@@ -272,9 +270,6 @@ class TeiEmbedder(_TeiModel, _ServedEmbedder):
         )
         self.dimensions = self._ask([PROBE[0]], threading.Event()).shape[1]
 
-    def _doubt(self) -> None:
-        self.server.client.doubt()
-
     def truncates(self, texts: Sequence[str]) -> NDArray[np.bool_]:
         """Return for each text whether it is longer than the server's model reads, ``[n]``."""
         unique = distinct([text.strip() for text in texts])
@@ -288,8 +283,8 @@ class TeiEmbedder(_TeiModel, _ServedEmbedder):
 
     def _ask(self, texts: list[str], stop: threading.Event) -> NDArray[np.float32]:
         body = {"inputs": texts, "truncate": True, "normalize": False}
-        return self.server.client.post(
-            "/embed", body, stop, lambda answer: _vectors(answer, len(texts), self.dimensions)
+        return self.client.ask(
+            "/embed", stop, lambda answer: _vectors(answer, len(texts), self.dimensions), body
         )
 
 
@@ -301,7 +296,7 @@ class OpenAIEmbedder(_ServedEmbedder):
 
     def __init__(self, client: ServerClient, model: str) -> None:
         self.info = ModelInfo(f"openai:{model}", "unknown", "unknown")
-        self._client = client
+        self.client = client
         self._model = model
         self._batches = BatchesInFlight(self._ask, size=OPENAI_BATCH, in_flight=IN_FLIGHT)
         self.dimensions = self._ask([PROBE[0]], threading.Event()).shape[1]
@@ -319,7 +314,7 @@ class OpenAIEmbedder(_ServedEmbedder):
             )
 
         body = {"model": self._model, "input": texts, "encoding_format": "float"}
-        return self._client.post("/embeddings", body, stop, read)
+        return self.client.ask("/embeddings", stop, read, body)
 
 
 def load_tei(client: ServerClient, role: str) -> TeiClassifier | TeiEmbedder:

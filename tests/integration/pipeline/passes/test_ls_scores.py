@@ -10,8 +10,9 @@ import pytest
 
 from claimscore.config import EncoderConfig, RunConfig
 from claimscore.errors import ConfigError
-from claimscore.metrics import load_metric, ls_score
+from claimscore.metrics import load_metric
 from claimscore.metrics.base import ChunkTables
+from claimscore.metrics.linguistic_semantic import code_linguistic, combined
 from claimscore.pipeline.encoders.ls_model import load
 from claimscore.pipeline.run import run, score
 from tests.support.ls_models import tiny_checkpoint
@@ -38,18 +39,21 @@ def config(folder: Path, model: Path | None, *metrics: str) -> RunConfig:
 
 
 def test_a_run_from_records_to_scores(tmp_path: Path) -> None:
-    """Both variants through the pipeline equal the plain function; the code's is added later."""
+    """Both variants through the pipeline are the model's numbers; the code's is added later."""
     model = tiny_checkpoint(tmp_path)
     run(config(tmp_path, model, "ls-score"))
     score(tmp_path / "run", ("ls-score:variant=code",))
     scores = pl.read_parquet(tmp_path / "run" / "scores.parquet")
     found = {(r["id"], r["metric"]): r for r in scores.iter_rows(named=True)}
     loaded = load(EncoderConfig(ls_model=str(model), device="cpu"))
-    document = loaded.log_probs(RECORDS[0]["source"])
-    for variant, name in (("paper", "ls-score"), ("code", "ls-score:variant=code")):
-        text = loaded.log_probs("clean", padded=variant == "code")
-        expected = ls_score(text.ids, text.log_probs, document.cls, text.cls, variant=variant)
-        assert found["x", name]["value"] == pytest.approx(expected.score, abs=1e-5)
+    pair = loaded.score([(RECORDS[0]["source"], "clean")])
+    code = code_linguistic(*loaded.padded_log_probs(["clean"])[0].tolist())
+    for variant, name, linguistic in (
+        ("paper", "ls-score", pair.linguistic[0]),
+        ("code", "ls-score:variant=code", code),
+    ):
+        expected = combined(linguistic, pair.semantic[0], variant).score
+        assert found["x", name]["value"] == pytest.approx(expected, abs=1e-5)
         assert found["y", name]["value"] is not None
         assert found["z", name]["reason"] == "no text in summary"
         assert found["w", name]["reason"].startswith("ls failed: the tokenizer")

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from claimscore.pipeline.passes import PassResult, similarities
+from claimscore.pipeline.passes import PassResult
 from claimscore.pipeline.passes.similarities import cosines
 from tests.support.pass_doubles import FakeModel, facts, run_pass
 
@@ -34,19 +34,6 @@ def test_every_fact_of_the_sources_meets_every_fact_of_the_summary() -> None:
         ("r1", "source", 1, "summary", 0, pytest.approx(by_hand, abs=1e-6)),
     ]
     assert set(result.rows["similarities"]["unit"]) == {"fact"}
-
-
-def test_rows_that_are_put_together_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Are those that are put together at once."""
-    table = facts(
-        r1_source=["a b", "c d"], r1_summary=["a e"], r2_source=["o u"], r2_summary=["a b", "c d"],
-        r3_source=["a b"], r3_summary=["a b"],
-    )  # fmt: skip
-    whole, _ = run_facts(table, "r1", "r2", "r3")
-    monkeypatch.setattr(similarities, "ROWS_AT_ONCE", 2)
-    found, _ = run_facts(table, "r1", "r2", "r3")
-    assert found.rows["similarities"].equals(whole.rows["similarities"])
-    assert len(cells(found)) == 5
 
 
 RECORDS = pl.DataFrame(
