@@ -231,7 +231,8 @@ class FakeServer:
         elif fault == "reset":
             exchange.reset()
         elif fault == "lost":
-            self._serve_path(Deaf(exchange))
+            exchange.is_deaf = True
+            self._serve_path(exchange)
             exchange.reset()
         else:
             self._serve_path(exchange)
@@ -274,18 +275,6 @@ class FakeServer:
             self._listener.spawn(self._listener.open())
 
 
-class Deaf(Exchange):
-    """A request whose answer never leaves the server."""
-
-    __slots__ = ()
-
-    def __init__(self, exchange: Exchange) -> None:
-        super().__init__(exchange.line, exchange.head, exchange.body)
-
-    def reply(self, data: bytes, *, close: bool = False) -> None:
-        pass
-
-
 async def _serve_for_ever(server: FakeServer) -> None:
     async with anyio.create_task_group() as tasks:
         print(await tasks.start(server.serve), flush=True)
@@ -303,23 +292,13 @@ def _setting(item: str) -> tuple[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--latency-ms", type=float, default=0.0)
     parser.add_argument("--log", type=Path, help="append one JSON line a request")
-    parser.add_argument(
-        "--script", nargs="*", default=[], metavar="N=FAULT", help="such as 3=429:0.2 5=reset"
-    )
-    parser.add_argument("--text", help="answer everything so, instead of by the rules")
     parser.add_argument("--config", type=Path, help="a JSON object of settings")
     parser.add_argument(
         "--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings; values are JSON"
     )
     options = parser.parse_args()
-    faults = (item.partition("=") for item in options.script)
-    settings: dict[str, Any] = {
-        "text": options.text,
-        "latency_s": options.latency_ms / 1000,
-        "script": {int(number): fault for number, _, fault in faults},
-    }
+    settings: dict[str, Any] = {}
     if options.config is not None:
         settings |= json.loads(options.config.read_text(encoding="utf-8"))
     settings |= dict(map(_setting, options.set))

@@ -49,17 +49,11 @@ async def test_the_same_question_has_the_same_answer(
                 provider.start(tasks)
             completion = await provider.complete(request)
             await provider.aclose()
+            await provider.aclose()
             tasks.cancel_scope.cancel()
     assert "The rooms are large." in completion.text
     assert "The rooms are quiet." in completion.text
     assert completion.finish_reason == "stop"
-
-
-async def test_a_provider_is_named_and_closes_twice(family: str, server: FakeServer) -> None:
-    """The name and the namespace are part of the key of each answer."""
-    provider = provider_of(family, server)
     assert provider.family in family
     assert provider.namespace
     assert provider.model
-    await provider.aclose()
-    await provider.aclose()

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import gzip
 import itertools
 import socket
 import ssl
 import struct
 import subprocess
-import sys
-import termios
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -194,8 +191,7 @@ async def test_a_redirect_is_a_reply():
     """The key goes where the user sent it, not where a server points."""
     reply = answer(b"", 307, location="http://elsewhere.invalid/")
     async with serving(always(reply)) as server, connected(server) as direct:
-        got = await post(direct)
-        assert (got.status, got.headers["location"]) == (307, "http://elsewhere.invalid/")
+        assert (await post(direct)).status == 307
         assert len(server.heads) == 1
 
 
@@ -229,25 +225,6 @@ async def reset_before_an_answer(visit: Visit) -> None:
     await visit.reset()
 
 
-def then_reset(data: bytes) -> Handler:
-    """Reset when the client has read what was sent: a reset may overtake it."""
-
-    async def handler(visit: Visit) -> None:
-        await visit.request()
-        await visit.send(data)
-        raw = visit.stream.extra(SocketAttribute.raw_socket)
-        while _unread_bytes(raw):
-            await anyio.sleep(0)
-        await visit.reset()
-
-    return handler
-
-
-def _unread_bytes(raw: socket.socket) -> int:
-    """What the other side's kernel has not taken over yet."""
-    return int.from_bytes(fcntl.ioctl(raw.fileno(), termios.TIOCOUTQ, b"\0" * 4), sys.byteorder)
-
-
 HALF = answer(b'{"choices": []}')[:-4]
 HALF_GZIP = gzip.compress(b"hello")[:-3]
 
@@ -262,8 +239,6 @@ def coded(body: bytes, coding: str) -> bytes:
         pytest.param(reset_before_an_answer, "dropped", "without an answer", id="reset"),
         pytest.param(then_hang_up(b""), "dropped", "without an answer", id="closed"),
         pytest.param(then_hang_up(HALF), "body", "broke off", id="shorter than its length"),
-        pytest.param(then_reset(HALF), "body", "broke off", id="reset in the body"),
-        pytest.param(then_hang_up(CHUNKED + b"5\r\nhel"), "body", "broke off", id="half a chunk"),
         pytest.param(then_hang_up(CHUNKED + b"xyz\r\n"), "body", "broke off", id="no chunk"),
         pytest.param(then_hang_up(HALF[:20]), "dropped", "no whole HTTP", id="half a head"),
         pytest.param(then_hang_up(b"220 mail\r\n\r\n"), "dropped", "no whole HTTP", id="no HTTP"),
@@ -432,21 +407,26 @@ async def test_a_connection_that_went_bad_while_idle_is_not_used(how: str):
         assert (server.n_connections, len(server.heads)) == (2, 2)
 
 
-async def test_a_long_wait_is_not_forgotten_on_the_way():
-    """Routers drop what is silent for minutes; the system keeps it alive."""
+async def test_a_connection_is_kept_alive_through_a_long_wait_and_idle_not_used_for_long():
+    """Routers drop what is silent for minutes; servers close what is idle for seconds."""
     async with serving(always(answer())) as server, connected(server) as direct:
         await post(direct)
         raw = direct._idle[0]._socket
         assert raw.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+        direct._idle[0].idle_since -= 100.0
+        await post(direct)
+        assert (server.n_connections, len(direct._idle)) == (2, 1)
 
 
-async def test_an_answer_to_no_request_is_no_answer():
-    """Two answers in one go: the second must not go to the next request."""
-    async with (
-        serving(always(answer(b"mine") + answer(b"not mine"))) as server,
-        connected(server) as direct,
-    ):
+@pytest.mark.parametrize(
+    "data",
+    [answer(b"mine") + answer(b"not mine"), answer(b"mine", connection="close")],
+    ids=["an answer to no request", "the server says close"],
+)
+async def test_a_connection_that_must_not_be_used_again_is_not(data: bytes):
+    """The second of two answers in one go must not go to the next request."""
+    async with serving(always(data)) as server, connected(server) as direct:
         for _ in range(3):
             assert (await post(direct)).body == b"mine"
         assert server.n_connections == 3
@@ -468,58 +448,19 @@ async def test_a_used_connection_that_drops_a_request_is_not_asked_again():
         assert (server.n_connections, len(server.heads)) == (1, 2)
 
 
-async def test_a_server_that_says_close_is_believed():
-    """Its connection is not used again, although it has not closed it yet."""
-
-    async def handler(visit: Visit) -> None:
-        await visit.request()
-        await visit.send(answer(connection="close"))
-        await visit.gone()
-
-    async with serving(handler) as server, connected(server) as direct:
-        await post(direct)
-        await post(direct)
-        assert server.n_connections == 2
-
-
-async def test_a_connection_idle_for_too_long_is_not_used():
-    """Its server is about to close it, and perhaps does in the moment of sending."""
-    async with serving(always(answer())) as server, connected(server) as direct:
-        await post(direct)
-        direct._idle[0].idle_since -= 100.0
-        await post(direct)
-        assert (server.n_connections, len(direct._idle)) == (2, 1)
-
-
 async def test_connections_that_are_not_needed_any_more_are_closed():
-    """After a burst the few that are in use do not keep the others open."""
-    together = anyio.Event()
-    n_open = 0
-
-    async def handler(visit: Visit) -> None:
-        nonlocal n_open
-        n_open += 1
-        try:
-            await visit.request()
-            if server.n_connections == 5:
-                together.set()
-            await together.wait()
-            await visit.send(answer())
-            await always(answer())(visit)
-        finally:
-            n_open -= 1
-
-    async with serving(handler) as server, connected(server) as direct:
+    """After a burst the one that is in use does not keep the others open."""
+    async with serving(always(answer())) as server, connected(server) as direct:
         async with anyio.create_task_group() as tasks:
             for _ in range(5):
                 tasks.start_soon(post, direct)
-        for line in direct._idle:
+        assert len(direct._idle) == server.n_connections == 5
+        for line in list(direct._idle)[:-1]:
             line.idle_since -= 100.0
-        direct._idle[-1].idle_since += 100.0
         for _ in range(5):
             await post(direct)
-            await anyio.wait_all_tasks_blocked()
-        assert (n_open, server.n_connections) == (1, 5)
+        assert len(direct._idle) == 1
+        assert server.n_connections == 5
 
 
 async def test_a_cancelled_request_closes_its_connection_and_no_other():

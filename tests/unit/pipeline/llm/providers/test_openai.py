@@ -38,6 +38,7 @@ pytestmark = pytest.mark.anyio
 
 KEY = "sk-proj-abcdefghijklmnop"
 SCHEMA = OutputSchema("claims", {"type": "object", "properties": {"claims": {"type": "array"}}})
+SCHEMA_TEXT = json.dumps(SCHEMA.schema)
 REQUEST = Request(
     provider="openai",
     namespace="n",
@@ -86,7 +87,6 @@ def error(
 
 
 async def test_a_request_goes_out_as_a_strict_json_schema():
-    """Model, messages, parameters and schema; nothing else that a server could stumble over."""
     server = Server()
     await server.provider().complete(REQUEST)
     assert server.urls == ["https://api.openai.com/v1/chat/completions"]
@@ -163,20 +163,13 @@ async def test_json_modes_fall_back_and_are_remembered(status: int):
     provider = server.provider()
     await provider.complete(REQUEST)
     await provider.complete(REQUEST)
+    await provider.complete(dataclasses.replace(REQUEST, messages=REQUEST.messages[1:]))
     kinds = [body.get("response_format", {}).get("type") for body in server.bodies]
-    assert kinds == ["json_schema", "json_object", None, None]
-    for body in server.bodies[1:]:
-        system = body["messages"][0]["content"]
-        assert system.startswith("Decompose.\n\nAnswer with one JSON object")
-        assert json.dumps(SCHEMA.schema) in system
-
-
-async def test_the_schema_as_text_needs_no_system_message():
-    """A conversation without one gets one."""
-    server = Server(error(400, "json_schema?"), error(400, "json_object?"), reply("ok"))
-    request = Request("openai", "n", "m", (Message("user", "x"),), output=SCHEMA)
-    await server.provider().complete(request)
-    assert [m["role"] for m in server.bodies[-1]["messages"]] == ["system", "user"]
+    assert kinds == ["json_schema", "json_object", None, None, None]
+    order = f"Answer with one JSON object and nothing else. Its JSON schema:\n{SCHEMA_TEXT}"
+    for body in server.bodies[1:4]:
+        assert body["messages"][0] == {"role": "system", "content": f"Decompose.\n\n{order}"}
+    assert server.bodies[4]["messages"][0] == {"role": "system", "content": order}
 
 
 async def test_what_is_learnt_can_be_kept_for_the_next_run():
@@ -197,8 +190,7 @@ async def test_what_is_learnt_can_be_kept_for_the_next_run():
 async def test_many_tasks_learn_together():
     """A complaint costs each of those in flight one request, and no request after them."""
     told: list[Dialect] = []
-    together = anyio.Event()
-    n_asked = 0
+    together, n_asked = anyio.Event(), 0
 
     async def handle(request: httpx2.Request) -> httpx2.Response:
         nonlocal n_asked
@@ -206,9 +198,8 @@ async def test_many_tasks_learn_together():
         if n_asked == 8:
             together.set()
         await together.wait()
-        if b"json_schema" in request.content:
-            return error(400, "json_schema is not supported")
-        return reply("ok")
+        old = b"json_schema" in request.content
+        return error(400, "json_schema is not supported") if old else reply("ok")
 
     provider = OpenAIProvider("m", transport=httpx2.MockTransport(handle), on_dialect=told.append)
     async with anyio.create_task_group() as tasks:
@@ -311,12 +302,11 @@ def models(*names: str) -> httpx2.Response:
 @pytest.mark.parametrize(
     ("answer", "expected", "detail"),
     [
-        pytest.param(error(401), AuthenticationError, "OPENAI_API_KEY", id="401"),
-        pytest.param(error(403, "region"), AuthenticationError, "region", id="403"),
-        pytest.param(
-            models(*"abcdefg"), UnknownModelError, r"'m', but (\w, ){4}\w$", id="other models"
-        ),
+        (error(401), AuthenticationError, "OPENAI_API_KEY"),
+        (error(403, "region"), AuthenticationError, "region"),
+        (models(*"abcdefg"), UnknownModelError, r"'m', but (\w, ){4}\w$"),
     ],
+    ids=["401", "403", "other models"],
 )
 async def test_a_diagnosis_names_what_waiting_does_not_help(
     answer: httpx2.Response, expected: type[ClaimscoreError], detail: str
@@ -332,17 +322,16 @@ async def test_a_diagnosis_names_what_waiting_does_not_help(
 @pytest.mark.parametrize(
     "answer",
     [
-        pytest.param(models("m", "n"), id="it is there"),
-        pytest.param(models("x"), id="one model"),
-        pytest.param(httpx2.Response(200, text="<html>"), id="a page"),
-        pytest.param(error(403, "Missing scopes: api.model.read"), id="may not list"),
-        pytest.param(error(401, "You have insufficient permissions"), id="may not list, 401"),
-        pytest.param(error(404, "model"), id="no list"),
-        pytest.param(error(429, code="insufficient_quota"), id="too fast"),
-        pytest.param(error(500), id="outage"),
-        pytest.param(httpx2.ConnectError("x"), id="not reached"),
-        pytest.param(httpx2.ReadTimeout("x"), id="too slow"),
+        models("m", "n"),
+        httpx2.Response(200, text="<html>"),
+        error(403, "Missing scopes: api.model.read"),
+        error(401, "You have insufficient permissions"),
+        error(404, "model"),
+        error(429, code="insufficient_quota"),
+        error(500),
+        httpx2.ConnectError("x"),
     ],
+    ids=lambda answer: str(getattr(answer, "text", answer))[:40],
 )
 async def test_a_diagnosis_without_proof_says_nothing(answer: httpx2.Response | Exception):
     """The list of models is asked for; an error, which stops a run, is raised for proof only."""
@@ -373,9 +362,7 @@ async def test_the_key_is_sent_as_bearer_and_nothing_else_is(monkeypatch: pytest
         assert "secret" not in str(server.headers[0].raw)
 
 
-@pytest.mark.parametrize(
-    "url", ["http://example.org/v1", "http://10.0.0.7:8000", "http://[2001:db8::1]"]
-)
+@pytest.mark.parametrize("url", ["http://example.org/v1", "http://10.0.0.7", "http://[2001::1]"])
 def test_a_key_is_not_sent_in_the_clear(url: str):
     """Refused before anything is sent, unless the user accepts it or there is no key."""
     with pytest.raises(ConfigError, match="--allow-http-key"):
@@ -389,7 +376,6 @@ def test_a_key_is_not_sent_in_the_clear(url: str):
     ["http://localhost:8000", "http://127.0.0.1:1", "http://[::1]:80/v1", "https://example.org"],
 )
 def test_a_key_may_go_to_loopback_and_over_https(url: str):
-    """Local servers need no encryption."""
     assert OpenAIProvider("m", base_url=url, key=KEY).base_url == normalised_url(url)
 
 
@@ -423,19 +409,7 @@ def test_one_server_has_one_spelling(url: str, expected: str):
 
 @pytest.mark.parametrize(
     "url",
-    [
-        "example.org/v1",
-        "ftp://x",
-        "https://",
-        "https://a:b@x/v1",
-        "http://x:99999",
-        "http://[::1",
-        "https://straße.example/v1",
-        "http://a:b@[::1/v1",
-        "http://[a:b]/v1",
-        "https://a b/v1",
-        "https://a\x00b/v1",
-    ],
+    ["example.org/v1", "ftp://x", "https://", "https://a:b@x/v1", "http://x:99999", "http://[::1"],
 )
 def test_a_bad_url_is_a_config_error(url: str):
     """Said before anything is sent, without quoting a password."""
@@ -465,9 +439,6 @@ def test_an_unknown_llm_names_the_known(model: str):
     """A typo is answered with what would work."""
     with pytest.raises(ConfigError, match="openai:"):
         load_provider(LLMConfig(model=model))
-
-
-# -- against a server
 
 
 async def test_openai_is_not_asked_without_a_key(monkeypatch: pytest.MonkeyPatch):
