@@ -20,7 +20,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 
-from claimscore.addresses import is_loopback, is_public_http, usable_key
+from claimscore.addresses import is_loopback, usable_key
 from claimscore.errors import ConfigError, TransientError
 
 #: An answer may take minutes; a connection that takes longer than this will not come.
@@ -47,8 +47,9 @@ def key_for(
     Raises `ConfigError` where the key would go unencrypted to another machine and
     `allow_http_key` does not say that it may. `key_name` is the variable that holds it.
     """
-    usable = usable_key(key, key_name)
-    if usable and not allow_http_key and is_public_http(base_url):
+    usable, parts = usable_key(key, key_name), urlsplit(base_url)
+    is_readable = parts.scheme == "http" and not is_loopback(parts.hostname or "")
+    if usable and is_readable and not allow_http_key:
         raise ConfigError(
             f"{base_url}: {key_name} would be sent unencrypted; use https, unset the key if "
             "the server needs none, or accept it with --allow-http-key"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 import time
 from collections.abc import Callable
@@ -16,7 +15,6 @@ from tests.fake_server.chat import (
     Chat,
     chat_completion,
     content_digest,
-    drawn,
     fault_of_content,
     refusal,
 )
@@ -121,7 +119,7 @@ class Batches:
 class ChatBatches(Batches):
     """Batches that are answered as the chat endpoint answers, after `batch_delay_s` or when told.
 
-    `batch_rates` and what the questions are give lines their faults.
+    What a question is gives its line a fault.
     """
 
     def __init__(self, chat: Chat, later: Callable[..., Any]) -> None:
@@ -148,8 +146,7 @@ class ChatBatches(Batches):
         chat, body = self._chat, item["body"]
         content = content_digest(body)
         chat.counts.batched += 1
-        draw = random.Random(chat.counts.batched).random()
-        fault = fault_of_content(chat.settings, body) or drawn(chat.settings.batch_rates, draw)
+        fault = fault_of_content(chat.settings, body)
         status, reply = (
             refusal(fault.partition(":")[0], body)
             if fault and fault not in PAID_FAULTS

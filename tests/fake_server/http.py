@@ -14,13 +14,12 @@ from typing import Any
 class Exchange:
     """One request, and the ways in which it may end."""
 
-    __slots__ = ("body", "head", "is_deaf", "line", "method", "path", "query")
+    __slots__ = ("body", "head", "line", "method", "path", "query")
 
     def __init__(self, line: Line, head: bytes, body: bytes) -> None:
         self.line = line
         self.head = head
         self.body = body
-        self.is_deaf = False
         first = head[: head.find(b"\r\n")].decode("latin-1")
         self.method, target, _ = first.split(" ", 2)
         self.path, _, self.query = target.partition("?")
@@ -32,9 +31,8 @@ class Exchange:
         return {name.strip().lower(): value.strip() for name, _, value in items}
 
     def reply(self, data: bytes, *, close: bool = False) -> None:
-        """Send an answer, unless it `is_deaf`; with `close` nothing comes after it."""
-        if not self.is_deaf:
-            self.line.send(data, close=close)
+        """Send an answer; with `close` nothing comes after it."""
+        self.line.send(data, close=close)
 
     def reset(self) -> None:
         """End the connection as a crash does, without an answer."""

@@ -11,13 +11,12 @@ import contextlib
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
 import anyio
-from anyio.abc import TaskStatus
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from claimscore.types import Completion, Message, OutputSchema, Request, Usage
@@ -87,7 +86,6 @@ class FakeServer:
         self._stack = contextlib.ExitStack()
         self._portal: BlockingPortal | None = None
         self._refusals: list[Any] = []
-        self._used_up: Counter[str] = Counter()
 
     # -- what it saw
 
@@ -138,8 +136,6 @@ class FakeServer:
         if values:
             self.settings = self.settings.changed(values)
             self._chat.change(self.settings)
-            if "on_path" in values:
-                self._used_up.clear()
         if orders.get("reset"):
             self._chat.restart()
             self._cpu_at = time.process_time()
@@ -152,8 +148,7 @@ class FakeServer:
 
     def __enter__(self) -> FakeServer:
         self._portal = self._stack.enter_context(start_blocking_portal())
-        _, self.base_url = self._portal.start_task(self.serve)
-        self._stack.callback(self._portal.call, self._stop)
+        self._stack.enter_context(self._portal.wrap_async_context_manager(self.serving()))
         return self
 
     def __exit__(
@@ -166,8 +161,9 @@ class FakeServer:
         if self._listener.bugs and exc is None:
             raise self._listener.bugs[0]
 
-    async def serve(self, *, task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled; reports the base URL when it listens."""
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Serve inside the block, at `base_url`."""
         self._listener = Listener(self._handle, self._port)
         with contextlib.ExitStack() as stack:
             log: TextIO | None = None
@@ -184,16 +180,12 @@ class FakeServer:
             self._batches = ChatBatches(self._chat, self._listener.later)
             self._cpu_at = time.process_time()
             await self._listener.open()
+            self.base_url = f"http://127.0.0.1:{self._listener.port}/v1"
             try:
-                with anyio.CancelScope() as self._scope:
-                    task_status.started(f"http://127.0.0.1:{self._listener.port}/v1")
-                    await anyio.sleep_forever()
+                yield
             finally:
                 with anyio.CancelScope(shield=True):
                     await self._listener.end()
-
-    def _stop(self) -> None:
-        self._scope.cancel()
 
     # -- paths
 
@@ -221,23 +213,6 @@ class FakeServer:
         exchange.reply(json_response(200, stats))
 
     def _other(self, exchange: Exchange) -> None:
-        """Everything but chat; a fault of `on_path` comes before it, "lost" after it."""
-        where = f"{exchange.method} {exchange.path}"
-        faults = self.settings.on_path.get(where, ())
-        fault = faults[self._used_up[where]] if self._used_up[where] < len(faults) else ""
-        self._used_up[where] += 1
-        if fault.isdigit():
-            exchange.reply(json_response(int(fault), error_body("scripted")))
-        elif fault == "reset":
-            exchange.reset()
-        elif fault == "lost":
-            exchange.is_deaf = True
-            self._serve_path(exchange)
-            exchange.reset()
-        else:
-            self._serve_path(exchange)
-
-    def _serve_path(self, exchange: Exchange) -> None:
         names = self.settings.models or ("fake",)
         call = call_of(exchange.method, exchange.path)
         if (exchange.method, exchange.path) == ("GET", "/v1/models"):
@@ -276,8 +251,9 @@ class FakeServer:
 
 
 async def _serve_for_ever(server: FakeServer) -> None:
-    async with anyio.create_task_group() as tasks:
-        print(await tasks.start(server.serve), flush=True)
+    async with server.serving():
+        print(server.base_url, flush=True)
+        await anyio.sleep_forever()
 
 
 def _setting(item: str) -> tuple[str, Any]:

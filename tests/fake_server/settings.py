@@ -50,8 +50,7 @@ class Settings:
     `rates` draws a fault for each request by its number; `on_content` (a piece of text -> fault)
     is the same for a question however often it is asked. `logprobs`: what an answer has of them is
     given to those who ask, or they are ignored or refused. `completion_tokens` is a number or
-    (least, most), then drawn by content. `on_path` (such as "POST /v1/batches") is used up one by
-    one: a fault before the thing is done, "lost" after it.
+    (least, most), then drawn by content.
     """
 
     # answers
@@ -73,11 +72,9 @@ class Settings:
     script: Mapping[int, str] = dataclasses.field(default_factory=dict)
     rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
     on_content: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    on_path: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     outages: tuple[Outage, ...] = ()
-    # batches: seconds until one is done (None: when told), and faults of lines
+    # batches: seconds until one is done; None: when told
     batch_delay_s: float | None = 0.0
-    batch_rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for fault in (*self.script.values(), *self.rates, *self.on_content.values()):

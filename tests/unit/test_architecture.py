@@ -100,7 +100,6 @@ HOMES: dict[str, tuple[str, ...]] = {
     "httpx2": (
         "http_policy",
         "pipeline.llm.providers.transport",
-        "pipeline.llm.batch_jobs.client",
         "pipeline.encoders.served.client",
     ),
     "httptools": ("pipeline.llm.providers.transport",),

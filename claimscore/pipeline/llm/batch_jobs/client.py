@@ -14,21 +14,22 @@ import re
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
-import httpx2
 from anyio import to_thread
 
 from claimscore.atomic import os_errors
 from claimscore.errors import ClaimscoreError, QuotaError, TransientError, UnknownModelError
-from claimscore.http_policy import translate_http_error
 from claimscore.pipeline.llm.providers.base import Keep
 from claimscore.pipeline.llm.providers.errors import Refusal
 from claimscore.pipeline.llm.providers.openai import OpenAIServer, decode_json
 from claimscore.pipeline.llm.providers.schema import Dialect, chat_body, encode_json
-from claimscore.pipeline.llm.providers.transport import open_client
+from claimscore.pipeline.llm.providers.transport import ClientTransport
 from claimscore.types import JSON, Completion, Request
+
+if TYPE_CHECKING:
+    import httpx2
 
 #: Answers that are kept at a time.
 _GROUP = 1000
@@ -90,9 +91,7 @@ class BatchClient:
     ) -> None:
         self.server = server
         self._model = model
-        self._timeout_s = timeout_s
-        self._trusted = False
-        self._http = open_client(server.base_url, timeout_s, transport)
+        self._http = ClientTransport(server.base_url, timeout_s, transport, server.key)
 
     async def aclose(self) -> None:
         """Close connections; may be called twice."""
@@ -214,32 +213,16 @@ class BatchClient:
     async def _answered(
         self, method: str, path: str, **sent: Any
     ) -> AsyncIterator[httpx2.Response]:
-        """A response with status 2xx; any other, and what breaks, is raised as ours.
-
-        Causes are cut off (`from None`): they may quote headers or a key.
-        """
+        """A response with status 2xx; any other is raised as ours."""
         server = self.server
-        try:
-            async with self._http.stream(
-                method, server.base_url + path, headers=server.headers, **sent
-            ) as response:
-                self._trusted = True
-                if response.is_success:
-                    yield response
-                    return
-                refusal = server.refusal(
-                    response.status_code, dict(response.headers), await response.aread()
-                )
-        except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
-            raise translate_http_error(
-                exc,
-                server.base_url,
-                timeout_s=self._timeout_s,
-                trusted=self._trusted,
-                key=server.key,
-            ) from None
+        async with self._http.stream(method, path, server.headers, **sent) as response:
+            if response.is_success:
+                yield response
+                return
+            status, body = response.status_code, await response.aread()
+        refusal = server.refusal(status, dict(response.headers), body)
         error = server.error(refusal, self._model)
-        if refusal.status == 404 and not isinstance(error, UnknownModelError):
+        if status == 404 and not isinstance(error, UnknownModelError):
             raise NotFoundError(str(error))
         raise error
 

@@ -20,7 +20,7 @@ import socket
 import ssl
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, urlsplit
 
@@ -300,58 +300,65 @@ class ReplyParser:
 
 
 class ClientTransport:
-    """An httpx2 client: slower, but it knows proxies, and tests can replace its connections."""
+    """An httpx2 client: slower, but it knows proxies and files; `replacement` is for tests.
+
+    Raises `ConfigError` where the environment names a proxy that cannot be used. `key` is left out
+    of errors.
+    """
 
     def __init__(
         self,
         base_url: str,
         timeout_s: float,
         replacement: httpx2.AsyncBaseTransport | None = None,
+        key: str | None = None,
     ) -> None:
         self._base_url = base_url
         self._timeout_s = timeout_s
+        self._key = key
         self._trusted = False
-        self._client = open_client(base_url, timeout_s, replacement)
+        options = client_options(base_url, timeout_s, httpx2.AsyncHTTPTransport)
+        if replacement is not None:
+            options["transport"] = replacement
+        with proxy_errors():
+            self._client = httpx2.AsyncClient(**options)
 
     async def send(self, method: str, path: str, headers: Headers, body: bytes = b"") -> Reply:
-        try:
-            with anyio.move_on_after(self._timeout_s):
-                reply = await self._exchange(method, self._base_url + path, headers, body)
-                self._trusted = True
-                return reply
-        except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
-            raise translate_http_error(
-                exc, self._base_url, timeout_s=self._timeout_s, trusted=self._trusted
-            ) from None
+        with anyio.move_on_after(self._timeout_s):
+            async with self.stream(method, path, headers, content=body or None) as response:
+                content = bytearray()
+                async for part in response.aiter_bytes():
+                    content += part
+                    if len(content) > MAX_BODY_BYTES:
+                        raise _too_large(self._base_url)
+                return Reply(response.status_code, dict(response.headers), bytes(content))
         raise no_answer(self._base_url, self._timeout_s)
 
-    async def _exchange(self, method: str, url: str, headers: Headers, body: bytes) -> Reply:
-        async with self._client.stream(
-            method, url, headers=list(headers), content=body or None
-        ) as response:
-            content = bytearray()
-            async for part in response.aiter_bytes():
-                content += part
-                if len(content) > MAX_BODY_BYTES:
-                    raise _too_large(self._base_url)
-            return Reply(response.status_code, dict(response.headers), bytes(content))
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, method: str, path: str, headers: Headers, **sent: Any
+    ) -> AsyncIterator[httpx2.Response]:
+        """A response whose body is still to be read; `sent` is as httpx2 takes it.
+
+        What breaks until the end of the block is raised as ours, and without a cause (`from None`),
+        which may quote headers or a key.
+        """
+        url = self._base_url + path
+        try:
+            async with self._client.stream(method, url, headers=list(headers), **sent) as response:
+                self._trusted = True
+                yield response
+        except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
+            raise translate_http_error(
+                exc,
+                self._base_url,
+                timeout_s=self._timeout_s,
+                trusted=self._trusted,
+                key=self._key,
+            ) from None
 
     async def aclose(self) -> None:
         await self._client.aclose()
-
-
-def open_client(
-    base_url: str, timeout_s: float, replacement: httpx2.AsyncBaseTransport | None = None
-) -> httpx2.AsyncClient:
-    """An httpx2 client for one server; `replacement` takes the place of its connections.
-
-    Raises `ConfigError` where the environment names a proxy that cannot be used.
-    """
-    options = client_options(base_url, timeout_s, httpx2.AsyncHTTPTransport)
-    if replacement is not None:
-        options["transport"] = replacement
-    with proxy_errors():
-        return httpx2.AsyncClient(**options)
 
 
 # -- both

@@ -9,7 +9,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import anyio
-import pytest
 
 from claimscore.cache.key import request_key
 from claimscore.pipeline.llm.batch_jobs.journal import JobJournal
@@ -17,8 +16,6 @@ from claimscore.pipeline.llm.batch_jobs.provider import OpenAIBatchProvider
 from claimscore.types import Completion, Message, Request
 from tests.fake_server import FakeServer, text_answer
 from tests.support.children import processes_with
-
-pytestmark = pytest.mark.anyio
 
 N_REQUESTS = 90
 
@@ -136,35 +133,3 @@ def test_two_processes_at_once_pay_nothing_twice(tmp_path: Path):
             assert process.exitcode == 0
         assert set(server.paid.values()) == {1}
         assert len(server.paid) == N_REQUESTS
-
-
-async def test_a_lost_answer_over_a_real_connection(tmp_path: Path):
-    """Of every step; the connection is reset after the server has done it."""
-    lost = {
-        "POST /v1/files": ("lost",),
-        "POST /v1/batches": ("lost", "500"),
-        "GET /v1/batches": ("reset", "503"),
-        "GET /v1/batches/batch_2": ("reset",),
-    }
-
-    async def sleep(seconds: float) -> None:
-        await anyio.sleep(seconds / 1000)
-
-    with FakeServer(answer=text_answer("fine"), on_path=lost, batch_rates={"500": 0.15}) as server:
-        provider = OpenAIBatchProvider(
-            "m", base_url=server.base_url, state=tmp_path / "s", sleep=sleep
-        )
-        answers: list[str] = []
-
-        async def complete(number: int) -> None:
-            request = Request("openai", "n", "m", (Message("user", str(number)),))
-            answers.append((await provider.complete(request)).text)
-
-        async with anyio.create_task_group() as tasks:
-            provider.start(tasks)
-            for number in range(20):
-                tasks.start_soon(complete, number)
-        await provider.aclose()
-        assert answers == ["fine"] * 20
-        assert set(server.paid.values()) == {1}
-        assert len(server.paid) == 20
