@@ -10,7 +10,9 @@ document uses for one person is.
 from __future__ import annotations
 
 import functools
+import importlib.resources
 import random
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -18,62 +20,31 @@ import polars as pl
 
 from claimscore.errors import ConfigError
 
-#: Words that are capitalised because a sentence begins, not because they are names.
-_STARTERS = (
-    "The|A|An|This|That|These|Those|There|Here|It|Its|He|She|They|We|I|You|His|Her|Their|Our|My|Your|"
-    "In|On|At|By|For|From|With|Of|To|As|If|When|While|Although|Though|Because|Since|After|Before|"
-    "During|Despite|Once|And|But|Or|So|Yet|Then|Now|However|Also|Both|All|Some|Many|Most|Not|No|What|"
-    "Who|How|Why|Where|Which"
-)
-_CONNECTED = r"(?:\s(?:of|the|de|la|van|von|al|and|&)){0,2}"
+_FILE = importlib.resources.files(__package__).joinpath("inconsistent.toml")
+_WORDS = tomllib.loads(_FILE.read_text(encoding="utf-8"))
 
 #: A run of capitalised words, particles inside it included: `Bank of England`, `Angela Merkel`.
+_CONNECTED = r"(?:\s(?:of|the|de|la|van|von|al|and|&)){0,2}"
 _ENTITY = (
-    rf"\b(?!(?:{_STARTERS})\b)\p{{Lu}}[\p{{L}}\p{{M}}.'’-]*\p{{L}}"
+    rf"\b(?!(?:{'|'.join(_WORDS['starters'].split())})\b)\p{{Lu}}[\p{{L}}\p{{M}}.'’-]*\p{{L}}"
     rf"(?:{_CONNECTED}\s\p{{Lu}}[\p{{L}}\p{{M}}’-]+)*"
 )
 
-_NUMBER_WORDS = (
-    *("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"),
-    *("twelve", "twenty", "thirty", "forty", "fifty", "hundred", "thousand", "million", "billion"),
-)
-_MONTHS = (
-    *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
-    *("October", "November", "December"),
-)
-_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+#: Words that stand for numbers, and dates: a swap may take any of the kind.
+_OTHERS = {kind: tuple(words.split()) for kind, words in _WORDS["numbers"].items()}
 
 #: Kinds of numbers; a number is only swapped for another of its kind. Years come before counts.
 _NUMBERS = {
     "year": r"(?<![\d.,:])(?:1[5-9]|20)\d\d(?![\d,:]|\.\d)",
     "number": r"(?<![\d.,:\p{L}])\d+(?:[.,]\d+)*+(?![\d:])",
-    "word": rf"\b(?:{'|'.join(_NUMBER_WORDS)})\b",
-    "month": rf"\b(?:{'|'.join(_MONTHS)})\b",
-    "day": rf"\b(?:{'|'.join(_DAYS)})\b",
+    **{kind: rf"\b(?:{'|'.join(words)})\b" for kind, words in _OTHERS.items()},
 }
-_OTHERS = {"word": _NUMBER_WORDS, "month": _MONTHS, "day": _DAYS}
 
-_AUXILIARIES = (
-    *("am", "is", "are", "was", "were", "will", "would", "can", "could", "should", "must", "might"),
-    *("may", "has", "have", "had", "do", "does", "did"),
-)
-_NEGATED = rf"\b({'|'.join(_AUXILIARIES)})(\s+not\b|n['’]t\b)"
-_NEGATABLE = rf"\b({'|'.join(_AUXILIARIES)})\b(?!\s+not\b|n['’]t\b|\s*[?])"
+_AUXILIARY = rf"\b({'|'.join(_WORDS['auxiliaries'].split())})"
+_NEGATED = rf"{_AUXILIARY}(\s+not\b|n['’]t\b)"
+_NEGATABLE = rf"{_AUXILIARY}\b(?!\s+not\b|n['’]t\b|\s*[?])"
 _SPECIAL_STEMS = {"ca": "can", "wo": "will"}
 _CONTRACTED = r"\b(ca|wo)n['’]t\b"
-
-#: Pronouns that can take each other's place; `her` is an object or a possessive, so in neither.
-_PRONOUNS = (
-    ("he", "she"),
-    ("him", "them"),
-    ("his", "their"),
-    ("himself", "herself"),
-    ("we", "they"),
-    ("our", "their"),
-    ("us", "them"),
-    ("i", "we"),
-    ("my", "your"),
-)
 
 
 class Edit(NamedTuple):
@@ -142,7 +113,7 @@ def negation_edits(summary: str, source: str) -> list[Edit]:
 def pronoun_edits(summary: str, source: str) -> list[Edit]:
     """Every pronoun for one of another person, gender or number."""
     swaps: dict[str, list[str]] = {}
-    for first, second in _PRONOUNS:
+    for first, second in _WORDS["pronouns"]:
         swaps.setdefault(first, []).append(second)
         swaps.setdefault(second, []).append(first)
     pattern = rf"(?i)\b(?:{'|'.join(swaps)})\b"
@@ -213,10 +184,11 @@ def _negative_rows(
 
 def _entities(text: str) -> Iterator[Any]:
     """Names: of one word not where a sentence begins; no month or weekday."""
+    dates = (*_OTHERS["month"], *_OTHERS["day"])
     for match in _compile(_ENTITY).finditer(text):
         name = match.group()
         one_word = " " not in name
-        if name in _MONTHS or name in _DAYS or (one_word and _starts_sentence(text, match)):
+        if name in dates or (one_word and _starts_sentence(text, match)):
             continue
         yield match
 
