@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 import torch
 
@@ -39,6 +36,7 @@ from claimscore.training.ls_score import (
 from claimscore.training.recipes import LSTrainingConfig
 from claimscore.training.training_tables import TextColumns
 from tests.support.command_line import Command
+from tests.support.rated_tables import write_jsonl
 from tests.support.tiny_models import save_tiny_encoder
 
 NOUNS = ("hotel", "pool", "staff", "food", "beach")
@@ -75,9 +73,7 @@ def toy_rows(count: int, seed: int = 0) -> list[dict[str, object]]:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    path = tmp_path / "table.jsonl"
-    path.write_text("\n".join(json.dumps(row) for row in toy_rows(24)), encoding="utf-8")
-    return path
+    return write_jsonl(tmp_path / "table.jsonl", toy_rows(24))
 
 
 @pytest.fixture
@@ -138,30 +134,6 @@ def test_the_same_seed_gives_the_same_bytes(config: LSTrainingConfig, tmp_path: 
     assert content(short.out)[HEAD] != content(tmp_path / "other")[HEAD]
 
 
-def test_a_checkpoint_scores_as_the_model_in_memory(
-    config: LSTrainingConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = []
-    write = ls_score.write_checkpoint
-
-    def keep(folder, settings, head, backbone, changed):
-        kept.append((head.eval(), backbone))
-        return write(folder, settings, head, backbone, changed)
-
-    monkeypatch.setattr(ls_score, "write_checkpoint", keep)
-    train(replace(config, epochs=1))
-    ((head, trained),) = kept
-    loaded = load(EncoderConfig(ls_model=str(config.out), device="cpu"))
-    found = loaded.log_probs("The pool was warm.")
-    with torch.no_grad():
-        ids = torch.tensor([found.ids])
-        states = trained.model.eval()(input_ids=ids).last_hidden_state
-        expected = head(states[0], ids[0])
-    assert found.log_probs == pytest.approx(expected.numpy(), abs=1e-5)
-    untouched = load_backbone(config.backbone).model.eval()
-    assert not torch.allclose(untouched(input_ids=ids).last_hidden_state, states, atol=1e-3)
-
-
 @pytest.mark.parametrize(("loss", "variant"), [("paper", "paper"), ("code", "code")])
 def test_training_scores_as_the_metric(config: LSTrainingConfig, loss: str, variant: str) -> None:
     own = replace(config, loss=loss, epochs=0)
@@ -213,14 +185,16 @@ def test_an_interrupted_training_goes_on_to_the_same_bytes(
 def test_head_only_training_leaves_the_backbone(config: LSTrainingConfig) -> None:
     train(replace(config, out=config.out / "new", epochs=0))
     train(replace(config, out=config.out / "head", epochs=1, trained="head"))
-    new, head = (
+    train(replace(config, out=config.out / "all", epochs=1))
+    new, head, whole = (
         load(EncoderConfig(ls_model=str(config.out / name), device="cpu"))
-        for name in ("new", "head")
+        for name in ("new", "head", "all")
     )
     pairs = [("The hotel was clean.", "The pool was warm."), ("The staff was good.", "The food.")]
     before, after = new.score(pairs), head.score(pairs)
     np.testing.assert_allclose(before.semantic, after.semantic, atol=1e-6)
     assert not np.allclose(before.linguistic, after.linguistic, atol=1e-3)
+    assert not np.allclose(before.semantic, whole.score(pairs).semantic, atol=1e-4)
 
 
 def test_the_ablation_trains_a_linear_head(config: LSTrainingConfig) -> None:
@@ -258,8 +232,7 @@ def test_patience_ends_and_lowers_the_learning_rate(
 def test_documents_are_on_one_side(config: LSTrainingConfig, tmp_path: Path) -> None:
     rows = toy_rows(6)
     more = [row | {"summary": row["source"].split(". ")[2] + "."} for row in rows]
-    path = tmp_path / "many.jsonl"
-    path.write_text("\n".join(json.dumps(row) for row in rows + more), encoding="utf-8")
+    path = write_jsonl(tmp_path / "many.jsonl", rows + more)
     several = replace(config, tables=(str(path),))
     learning, held_out, _ = ls_score._records(several, load_backbone(config.backbone), 64)
     documents = [{tuple(record.document) for record in side} for side in (learning, held_out)]
@@ -285,37 +258,28 @@ def test_candidates_are_made_of_the_pair_alone(backbone: Path) -> None:
     assert short.kinds == ("add",)
 
 
-def test_tables_in_three_formats(tmp_path: Path) -> None:
+def test_pairs_of_a_table(tmp_path: Path) -> None:
     rows = [
         {"text": "A. B.", "claim": "A.", "ok": 1},
         {"text": "A. B.", "claim": "B.", "ok": 0},
         {"text": "A. B.", "claim": "A.", "ok": 1},
         {"text": "A. B.", "claim": " ", "ok": 1},
     ]
-    jsonl, table = tmp_path / "t.jsonl", tmp_path / "t.csv"
-    jsonl.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
-    with table.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
-    parquet = tmp_path / "t.parquet"
-    pl.DataFrame(rows).write_parquet(parquet)
-    for path in (jsonl, table, parquet):
-        assert read_pairs([str(path)], TextColumns("text", "claim", "ok")) == [("A. B.", "A.")]
-        assert len(read_pairs([str(path)], TextColumns("text", "claim"))) == 2
+    table = str(write_jsonl(tmp_path / "t.jsonl", rows))
+    assert read_pairs([table], TextColumns("text", "claim", "ok")) == [("A. B.", "A.")]
+    assert len(read_pairs([table], TextColumns("text", "claim"))) == 2
     with pytest.raises(InputError, match=r"t\.jsonl, line 1: no column source.*--document"):
-        read_pairs([str(jsonl)], TextColumns())
+        read_pairs([table], TextColumns())
     with pytest.raises(InputError, match="no row to train on"):
-        read_pairs([str(jsonl)], TextColumns("text", "claim", "claim"))
+        read_pairs([table], TextColumns("text", "claim", "claim"))
     with pytest.raises(InputError, match="ok must be text"):
-        read_pairs([str(jsonl)], TextColumns("text", "ok"))
+        read_pairs([table], TextColumns("text", "ok"))
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         pytest.param({"negatives": ("translate",)}, "unknown negative", id="unknown negative"),
-        pytest.param({"negatives": ()}, "unknown negative", id="no negative"),
         pytest.param({"loss": "best"}, "the loss is one of", id="unknown loss"),
         pytest.param({"epochs": -1}, "epochs", id="negative epochs"),
         pytest.param({"validation": 0.0}, "shares", id="nothing held out"),
@@ -331,8 +295,7 @@ def test_what_would_overwrite_or_cannot_be_learnt_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match="another --out"):
         replace(config, out=Path(config.backbone))
-    path = tmp_path / "one.jsonl"
-    path.write_text(json.dumps(toy_rows(1)[0]), encoding="utf-8")
+    path = write_jsonl(tmp_path / "one.jsonl", toy_rows(1))
     with pytest.raises(InputError, match="takes two documents"):
         train(replace(config, tables=(str(path),)))
 
