@@ -16,9 +16,10 @@ from typing import Annotated, Any
 import polars as pl
 from pydantic import AfterValidator, AliasChoices, BaseModel, Field, ValidationError
 
-from claimscore.atomic import os_errors, write_text
+from claimscore.atomic import os_errors
 from claimscore.config import RunConfig
 from claimscore.errors import InputError
+from claimscore.evaluation.caspr_texts import write_rows
 from claimscore.evaluation.result import EvaluationResult, Section, fixed
 from claimscore.metrics.fact_similarity import factsim
 from claimscore.pipeline.encoders import load_model
@@ -155,11 +156,7 @@ def factsim_examples(config: RunConfig, on_progress: OnProgress | None = None) -
     and `InputError` for a file that is not of this form.
     """
     examples = read_examples(Path(config.input))
-    source = config.folder / "examples.jsonl"
-    with os_errors(config.folder):
-        config.folder.mkdir(parents=True, exist_ok=True)
-    rows = (json.dumps(row, ensure_ascii=False) + "\n" for row in _records(examples))
-    write_text(source, "".join(rows))
+    source = write_rows(config.folder / "examples.jsonl", _records(examples))
     scoring = dataclasses.replace(
         config, input=str(source), out=config.folder / SCORED, metrics=("factsim",), tasks=()
     )
@@ -183,7 +180,8 @@ def factsim_examples(config: RunConfig, on_progress: OnProgress | None = None) -
         }
         for name, part, example, first in examples.rows()
     ]
-    product = [_product_row(name, found[name]) for name in _product_texts(examples)]
+    texts_of_product = examples.product.texts if examples.product else {}
+    product = [_product_row(name, found[name]) for name in texts_of_product]
     return FactSimResult(
         config,
         result,
@@ -193,16 +191,12 @@ def factsim_examples(config: RunConfig, on_progress: OnProgress | None = None) -
     )
 
 
-def _product_texts(examples: PaperExamples) -> Mapping[str, str]:
-    return examples.product.texts if examples.product else {}
-
-
 def _records(examples: PaperExamples) -> Iterator[dict[str, Any]]:
     for name, _, example, first in examples.rows():
         yield {"id": name, "sources": [first.text], "summary": example.text}
-    for name, text in _product_texts(examples).items():
-        assert examples.product is not None
-        yield {"id": name, "sources": examples.product.reviews, "summary": text}
+    if examples.product:
+        for name, text in examples.product.texts.items():
+            yield {"id": name, "sources": examples.product.reviews, "summary": text}
 
 
 def _found_facts(directory: RunDirectory) -> dict[str, list[str]]:

@@ -178,7 +178,9 @@ def summac_grid(
     """
     for table in config.tables:
         read_table(table, [config.label]).numbers(config.label)  # before anything is computed
-    cells = {_metric(config, cell): cell for cell in _cells(config)}
+    blocks = (dict.fromkeys(config.document_blocks), dict.fromkeys(config.summary_blocks))
+    grid = itertools.starmap(GridCell, itertools.product(*blocks, OPERATORS, OPERATORS))
+    cells = {_metric(config, cell): cell for cell in grid}
     names = {metric.name: cell for metric, cell in cells.items()}
     work: dict[str, tuple[int, float]] = {}
     for table in config.tables:
@@ -201,18 +203,17 @@ def summac_grid(
         for row in result.rows.iter_rows(named=True)
     ]
     steps = {cell[:2]: metric.requires.passes[0].step for metric, cell in cells.items()}
-    speed = [(*pair, *_speed(*work.get(step, (0, 0.0)))) for pair, step in steps.items()]
+    speed = [
+        (*pair, n, seconds, 60 * n / seconds) if n and seconds else (*pair, None, None, None)
+        for pair, step in steps.items()
+        for n, seconds in [work.get(step, (0, 0.0))]
+    ]
     return GridResult(
         config,
         pl.DataFrame(rows, schema=GRID_SCHEMA),
         pl.DataFrame(speed, schema=SPEED_SCHEMA, orient="row"),
         result.left_out,
     )
-
-
-def _cells(config: GridConfig) -> list[GridCell]:
-    blocks = (dict.fromkeys(config.document_blocks), dict.fromkeys(config.summary_blocks))
-    return [GridCell(*cell) for cell in itertools.product(*blocks, OPERATORS, OPERATORS)]
 
 
 def _metric(config: GridConfig, cell: GridCell) -> Metric:
@@ -222,9 +223,3 @@ def _metric(config: GridConfig, cell: GridCell) -> Metric:
         f"summac-zs:granularity={granularity}:splitter={config.splitter}:blocks={config.blocks}:"
         f"op1={op1}:op2={op2}:variant={config.variant}"
     )
-
-
-def _speed(documents: int, seconds: float) -> tuple[int | None, float | None, float | None]:
-    if not documents or not seconds:
-        return None, None, None
-    return documents, seconds, 60 * documents / seconds

@@ -153,33 +153,20 @@ def inconsistent_summary(
     return None
 
 
-def make_negatives(
-    records: pl.DataFrame, *, seed: int = 0, rules: Sequence[str] = RULES
-) -> pl.DataFrame:
+def make_negatives(records: pl.DataFrame, *, seed: int = 0) -> pl.DataFrame:
     """Inconsistent summaries of records with `id`, `source`, `summary`; no label is read.
 
     Columns id (`<id>-negative`), source, summary, label (0), rule. A record that no rule can
     change has none. Each row depends on its own record and the seed alone.
     """
-    rows = records.select("id", "source", "summary").iter_rows()
-    return pl.DataFrame(
-        list(_negative_rows(rows, seed, rules)),
-        schema={
-            **dict.fromkeys(("id", "source", "summary"), pl.String()),
-            "label": pl.Int64(),
-            "rule": pl.String(),
-        },
-        orient="row",
-    )
-
-
-def _negative_rows(
-    rows: Iterator[tuple[Any, ...]], seed: int, rules: Sequence[str]
-) -> Iterator[tuple[str, str, str, int, str]]:
-    for record, source, summary in rows:
-        made = inconsistent_summary(summary, source, seed=seed, rules=rules)
-        if made is not None:
-            yield f"{record}-negative", source, made.text, 0, made.rule
+    made = [
+        (f"{record}-negative", source, negative.text, 0, negative.rule)
+        for record, source, summary in records.select("id", "source", "summary").iter_rows()
+        if (negative := inconsistent_summary(summary, source, seed=seed))
+    ]
+    texts = dict.fromkeys(("id", "source", "summary"), pl.String())
+    schema = {**texts, "label": pl.Int64(), "rule": pl.String()}
+    return pl.DataFrame(made, schema=schema, orient="row")
 
 
 def _entities(text: str) -> Iterator[Any]:

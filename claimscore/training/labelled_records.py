@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,13 +26,23 @@ from claimscore.pipeline.encoders.protocols import PairClassifier
 from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.passes.pair_nli import BLOCK_NLI_PASS
 from claimscore.records.columns import in_first_half
+from claimscore.records.files import find_files
+from claimscore.records.readers import place, read
 from claimscore.runs import RunDirectory, damage_as_error
 from claimscore.tables import TABLES
 from claimscore.training.inconsistent import make_negatives
-from claimscore.training.training_tables import TextColumns, read_rows
 
 #: Records whose matrices are computed and written at a time.
 PART_RECORDS = 64
+
+
+class TextColumns(NamedTuple):
+    """The columns of a table of documents and summaries."""
+
+    document: str = "source"
+    summary: str = "summary"
+    label: str | None = None
+
 
 LABELLED = TextColumns(label="label")
 
@@ -70,6 +80,26 @@ def read_label(value: object, where: str) -> int:
 
 
 # Files of texts
+
+
+def read_rows(
+    tables: Sequence[str], needed: Sequence[str]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """File and line, and the row, of JSONL, CSV or Parquet files (or globs).
+
+    `InputError` names file and line where a needed column is missing.
+    """
+    for table in tables:
+        for file in find_files(table):
+            for line, record in read(file):
+                where = place(file, line)
+                for column in needed:
+                    if column not in record:
+                        raise InputError(
+                            f"{where}: no column {column}; the row has: {', '.join(record)}; name "
+                            "others with --document, --summary or --label"
+                        )
+                yield where, record
 
 
 def read_labelled(

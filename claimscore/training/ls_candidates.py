@@ -18,7 +18,7 @@ import numpy as np
 
 from claimscore.errors import InputError
 from claimscore.text import split_sentences
-from claimscore.training.training_tables import TextColumns, read_rows
+from claimscore.training.labelled_records import TextColumns, read_rows
 
 #: The changes by name, and which of the two scores the published code lets each of them train.
 NEGATIVES = ("delete", "add", "disorder_words", "disorder_sentences")

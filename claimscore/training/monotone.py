@@ -12,7 +12,6 @@ stand in ``monotone.toml``.
 
 from __future__ import annotations
 
-import functools
 import importlib.resources
 import random
 import tomllib
@@ -26,18 +25,15 @@ SOURCE = "monotone_rule"
 #: Subjects that are written in lower case inside a sentence.
 _LOWERED = ("The teacher", "My neighbor", "She", "He", "They", "We")
 
+_FILE = importlib.resources.files(__package__).joinpath("monotone.toml")
+_WORDS = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+
 
 class PhraseChange(NamedTuple):
     """A wider and a narrower filling of one place of a context."""
 
     wide: str
     narrow: str
-
-
-@functools.cache
-def _words() -> Mapping[str, Any]:
-    text = importlib.resources.files("claimscore.training").joinpath("monotone.toml").read_text()
-    return tomllib.loads(text)
 
 
 def monotone_pairs(count: int, seed: int) -> pl.DataFrame:
@@ -57,8 +53,8 @@ def monotone_pairs(count: int, seed: int) -> pl.DataFrame:
 
 def _subject_pair(rng: random.Random) -> tuple[str, str, str]:
     """Change the subject: an adjective, a modifier or a narrower word for it."""
-    template, number, mark, _ = rng.choice(_words()["contexts"])
-    scene = rng.choice(_words()["scenes"])
+    template, number, mark, _ = rng.choice(_WORDS["contexts"])
+    scene = rng.choice(_WORDS["scenes"])
     phrase = rng.choice(rng.choice(scene["objects"]))
     head = f"{rng.choice(scene['adjectives'])} " if rng.random() < 0.3 else ""
     tail = f" {rng.choice(scene['adjuncts'])}" if rng.random() < 0.3 else ""
@@ -69,15 +65,15 @@ def _subject_pair(rng: random.Random) -> tuple[str, str, str]:
 
 def _predicate_pair(rng: random.Random) -> tuple[str, str, str]:
     """Change the predicate: an adjective, an adjunct, an alternative or a narrower word."""
-    scene = rng.choice(_words()["scenes"])
+    scene = rng.choice(_WORDS["scenes"])
     words = {"past": scene["past"], "base": scene["base"]}
     if rng.random() < 0.5:
-        template, number, _, mark = rng.choice(_words()["contexts"])
+        template, number, _, mark = rng.choice(_WORDS["contexts"])
         subject = _subject_change(rng, number)
         words["s"] = rng.choice((subject.wide, subject.narrow))
     else:
-        template, mark = rng.choice(_words()["named_contexts"])
-        name = rng.choice(_words()["names"])
+        template, mark = rng.choice(_WORDS["named_contexts"])
+        name = rng.choice(_WORDS["names"])
         inside = name in _LOWERED and not template.startswith("{n}")
         words["n"] = name.lower() if inside else name
     change = _object_change(rng, scene, mark)
@@ -96,14 +92,14 @@ def _ordered(
 
 
 def _subject_change(rng: random.Random, number: int) -> PhraseChange:
-    narrow, wide = (forms[number] for forms in rng.choice(_words()["people"]))
+    narrow, wide = (forms[number] for forms in rng.choice(_WORDS["people"]))
     kind = rng.random()
     if kind < 0.4:
         return PhraseChange(wide, narrow)
     noun = rng.choice((narrow, wide))
     if kind < 0.7:
-        return PhraseChange(noun, f"{rng.choice(_words()['person_adjectives'])} {noun}")
-    return PhraseChange(noun, f"{noun} {rng.choice(_words()['person_modifiers'])}")
+        return PhraseChange(noun, f"{rng.choice(_WORDS['person_adjectives'])} {noun}")
+    return PhraseChange(noun, f"{noun} {rng.choice(_WORDS['person_modifiers'])}")
 
 
 def _object_change(rng: random.Random, scene: Mapping[str, Any], mark: str) -> PhraseChange:

@@ -13,9 +13,8 @@ from claimscore.config import NLI_OPTIONS, EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.metrics.summac.convolution import AGGREGATES, LABEL_SETS, VARIANTS, bin_edges
 from claimscore.option import argument, like, nested, option
-from claimscore.training.labelled_records import FirstHalf
+from claimscore.training.labelled_records import FirstHalf, TextColumns
 from claimscore.training.ls_candidates import NEGATIVES
-from claimscore.training.training_tables import TextColumns
 
 FIRST_WEIGHTS = (
     ("joci_", 0.0),
@@ -291,13 +290,17 @@ class SummaCTrainingConfig:
     encoders: EncoderConfig = nested(EncoderConfig, only=NLI_OPTIONS)
 
     def __post_init__(self) -> None:
-        for side in self.granularity.split("-", 1):
-            _one_of("granularity", side, GRANULARITIES)
-        _one_of("splitter", self.splitter, SPLITTERS)
-        _one_of("blocks", self.blocks, KEEP)
-        _one_of("labels", self.labels, LABEL_SETS)
-        _one_of("aggregate", self.aggregate, AGGREGATES)
-        _one_of("variant", self.variant, VARIANTS)
+        sides = (("granularity", side, GRANULARITIES) for side in self.granularity.split("-", 1))
+        for name, value, known in (
+            *sides,
+            ("splitter", self.splitter, SPLITTERS),
+            ("blocks", self.blocks, KEEP),
+            ("labels", self.labels, LABEL_SETS),
+            ("aggregate", self.aggregate, AGGREGATES),
+            ("variant", self.variant, VARIANTS),
+        ):
+            if value not in known:
+                raise ConfigError(f"--{name} is one of {', '.join(known)}, not {value}")
         if min(self.epochs, self.batch_size) < 1 or not self.learning_rate > 0:
             raise ConfigError("--epochs, --batch-size and --learning-rate must be above zero")
         if not 0 <= self.holdout < 1:
@@ -323,8 +326,3 @@ class SummaCTrainingConfig:
     def half(self) -> FirstHalf | None:
         """The half of `split_by`; None for all rows."""
         return None if self.split_by is None else FirstHalf(self.split_by, self.split_seed)
-
-
-def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ConfigError(f"--{name} is one of {', '.join(known)}, not {value}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -15,7 +15,7 @@ from claimscore.evaluation.compare.claim_matching import BATCH
 from claimscore.evaluation.compare.compared_run import ComparedRun
 from claimscore.pipeline.encoders.protocols import NLI_LABELS
 from claimscore.runs import damage_as_error
-from claimscore.tables import SIDE_COLUMNS, SOURCE_SIDE
+from claimscore.tables import SOURCE_SIDE, texts_on_side
 
 #: The tables of NLI probabilities, and the columns that a cell of each is found by.
 CELL_KEYS = {
@@ -151,7 +151,6 @@ def compared_cells(
             continue
         cells = []
         for run, units, rows in zip((a, b), claims, records, strict=True):
-            texts: Mapping[str, SideTexts]
             if table == "nli":
                 texts = _claim_texts(ids, units)
             else:
@@ -174,7 +173,9 @@ def _claim_texts(ids: pl.Series, units: pl.DataFrame) -> dict[str, dict[tuple[st
     return texts
 
 
-def _rewordings(claims: Sequence[pl.DataFrame], matches: pl.DataFrame) -> dict[str, Rewordings]:
+def _rewordings(
+    claims: Sequence[pl.DataFrame], matches: pl.DataFrame
+) -> dict[str, dict[tuple[str, str], str]]:
     """By record: side and text in `b` -> the text in `a`, where both have other words for it.
 
     A text that the other run has too, elsewhere among the claims, keeps its own cells.
@@ -185,7 +186,7 @@ def _rewordings(claims: Sequence[pl.DataFrame], matches: pl.DataFrame) -> dict[s
     for record, side, one, other in pairs.select("id", "side", "a", "b").iter_rows():
         if (record, side, other) not in known_a and (record, side, one) not in known_b:
             words.setdefault(record, {})[side, other] = one
-    return dict(words)
+    return words
 
 
 def _block_sides(run: ComparedRun) -> list[str]:
@@ -202,32 +203,19 @@ def _block_sides(run: ComparedRun) -> list[str]:
 
 def block_texts(record: Mapping[str, object], sides: Iterable[str]) -> dict[tuple[str, int], str]:
     """The blocks of a record as `block_nli` numbers them; a side is `source.sentence`."""
-    return {
-        (side, index): block for side in sides for index, block in enumerate(_blocks(side, record))
-    }
-
-
-def _blocks(side: str, record: Mapping[str, object]) -> list[str]:
-    name, _, cut_name = side.partition(".")
-    try:
-        cut = find_cut(cut_name)
-    except ConfigError:
-        return []
-    texts = list(_texts(name, record))
-    if name == SOURCE_SIDE:
-        return cut.document_blocks(texts)
-    return [block for text in texts for block in cut.blocks(text)]
-
-
-def _texts(side: str, record: Mapping[str, object]) -> Iterator[str]:
-    """The texts of a side, as the pass that cuts them reads them."""
-    columns = (SOURCE_SIDE, "sources") if side == SOURCE_SIDE else (SIDE_COLUMNS.get(side, side),)
-    for column in columns:
-        value = record.get(column)
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, list):
-            yield from value
+    found: dict[tuple[str, int], str] = {}
+    for side in sides:
+        name, _, cut_name = side.partition(".")
+        try:
+            cut = find_cut(cut_name)
+        except ConfigError:  # of another version
+            continue
+        texts = texts_on_side(record, name)
+        blocks = [block for text in texts for block in cut.blocks(text)]
+        if name == SOURCE_SIDE:
+            blocks = cut.document_blocks(texts)
+        found |= {(side, index): block for index, block in enumerate(blocks)}
+    return found
 
 
 def record_cells(

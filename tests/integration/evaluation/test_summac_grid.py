@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 
 import claimscore.pipeline.model_stage as working
 from claimscore.blocks import Cut
-from claimscore.cli import main
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.summac_grid import GridConfig, summac_grid
 from claimscore.metrics import summac_zs
@@ -115,6 +113,7 @@ def test_nli_is_asked_once_for_each_two_granularities(
     assert second.rows.equals(first.rows)
     assert second.speed["documents_per_minute"].null_count() == 4
     (section, _) = second.sections()
+    assert section.title == "Balanced accuracy, %, hotels: protocol paper"
     assert section.rows[0][-1] == "-"
     assert "only where this call" in section.notes[-1]
 
@@ -151,27 +150,3 @@ def test_a_text_without_blocks_is_refused_or_left_out(table: Path, tmp_path: Pat
     assert result.left_out == 1
     whole = summac_grid(config(table, out=tmp_path / "out"))
     assert result.rows["value"].equals(whole.rows["value"])
-
-
-def test_the_command(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "out"
-    call = ["evaluate", "summac-grid", str(table), "--out", str(out), "--document-blocks",
-            "sentence", "--summary-blocks", "sentence,2sents", "--samples", "20"]  # fmt: skip
-    assert main([*call, "--quiet"]) == 0
-    text = capsys.readouterr().out
-    assert "Balanced accuracy, %, hotels: protocol paper" in text
-    assert "sentence, 2sents" in text
-    assert {path.name for path in out.iterdir()} == {
-        "runs", "summac_grid.html", "summac_grid.md", "summac_grid.csv", "summac_grid.parquet",
-        "summac_speed.csv", "summac_speed.parquet",
-    }  # fmt: skip
-    page = (out / "summac_grid.html").read_text(encoding="utf-8")
-    assert 'href="runs/hotels/report.html"' in page
-    assert (out / "runs" / "hotels" / "report.html").is_file()
-    assert main([*call, "--quiet", "--split-by", "source", "--split-seed", "1"]) == 2
-    assert "hotels: has both splits; leave out --split-by" in capsys.readouterr().err
-    assert main([*call, "--json", "--protocol", "notebook"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["protocol"] == "notebook"
-    assert len(found["summac_grid"]) == 2 * 9 * 2
-    assert found["summac_speed"][0]["documents_per_minute"] is None

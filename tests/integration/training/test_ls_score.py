@@ -14,7 +14,6 @@ from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError, InputError
 from claimscore.metrics.linguistic_semantic import ls_score as metric
 from claimscore.pipeline.encoders.ls_checkpoint import (
-    CHANGED,
     HEAD,
     SETTINGS,
     load_backbone,
@@ -22,6 +21,7 @@ from claimscore.pipeline.encoders.ls_checkpoint import (
 )
 from claimscore.pipeline.encoders.ls_model import load
 from claimscore.training import ls_score
+from claimscore.training.labelled_records import TextColumns
 from claimscore.training.loop import TrainingProgress
 from claimscore.training.ls_candidates import CandidateMaker, GoodPair, read_pairs
 from claimscore.training.ls_score import (
@@ -34,8 +34,6 @@ from claimscore.training.ls_score import (
     train,
 )
 from claimscore.training.recipes import LSTrainingConfig
-from claimscore.training.training_tables import TextColumns
-from tests.support.command_line import Command
 from tests.support.rated_tables import write_jsonl
 from tests.support.tiny_models import save_tiny_encoder
 
@@ -298,21 +296,6 @@ def test_what_would_overwrite_or_cannot_be_learnt_is_refused(
     path = write_jsonl(tmp_path / "one.jsonl", toy_rows(1))
     with pytest.raises(InputError, match="takes two documents"):
         train(replace(config, tables=(str(path),)))
-
-
-def test_the_command_trains(config: LSTrainingConfig, table: Path, cli: Command) -> None:
-    arguments = ["train", "ls-score", str(table), "--out", str(config.out), "--label", "n"]
-    more = ["--backbone", config.backbone, "--epochs", "1", "--max-tokens", "64", "--json"]
-    result = cli(*arguments, *more, "--negatives", "delete,add")
-    assert result.status == 0, result.err
-    told = result.json()
-    assert told["checkpoint"] == str(config.out)
-    assert [epoch["epoch"] for epoch in told["epochs"]] == [0, 1]
-    kinds = told["epochs"][1]["kinds"]
-    assert [kind["kind"] for kind in kinds] == ["delete", "add"]
-    assert all(0 <= kind[part] <= 1 for kind in kinds for part in ("score", "linguistic"))
-    assert not (config.out / CHANGED).exists()
-    assert load(EncoderConfig(ls_model=str(config.out), device="cpu")).head == "ls"
 
 
 KINDS = ("delete", "disorder_words", "add")

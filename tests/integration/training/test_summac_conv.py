@@ -26,6 +26,7 @@ from claimscore.tables import TABLES
 from claimscore.training.labelled_records import (
     ConvExample,
     FirstHalf,
+    TextColumns,
     pad_examples,
     read_labelled,
 )
@@ -37,7 +38,6 @@ from claimscore.training.summac_conv import (
     fit,
     train_summac_conv,
 )
-from claimscore.training.training_tables import TextColumns
 from tests.support.rated_tables import write_jsonl
 
 

@@ -76,12 +76,6 @@ def test_correlate_gives_the_same_object_for_a_file_and_a_run(
     assert evaluate("correlate", run, *CORRELATE, "--json")[1] == text
 
 
-def test_a_wrong_argument_is_exit_2(evaluate: Evaluate, rated: Path):
-    code, text, error = evaluate("correlate", rated, "--scores", "best", *CORRELATE[2:])
-    assert (code, text) == (2, "")
-    assert "no column best" in error
-
-
 def test_summac_prints_published_rows_where_names_match(evaluate: Evaluate, labelled: Path):
     """`frank` has figures, `mine` has none."""
     code, text, _ = evaluate("summac", labelled, "--scores", "good", "--samples", 50)
@@ -92,26 +86,6 @@ def test_summac_prints_published_rows_where_names_match(evaluate: Evaluate, labe
     renamed = [{**row, "dataset": "mine"} for row in labelled_rows()]
     other = write_jsonl(labelled.parent / "other.jsonl", renamed)
     assert "published" not in evaluate("summac", other, "--scores", "good", "--samples", 50)[1]
-
-
-def test_summac_writes_and_tells(evaluate: Evaluate, labelled: Path, tmp_path: Path):
-    options = ("--scores", "good,poor", "--protocol", "notebook", "--json", "--out", tmp_path / "o")
-    code, text, _ = evaluate("summac", labelled, *options)
-    assert code == 0
-    assert json.loads(text)["protocol"] == "notebook"
-    rows = pl.read_parquet(tmp_path / "o" / "summac.parquet")
-    assert rows.to_dicts() == json.loads(text)["rows"]
-    page = (tmp_path / "o" / "summac.md").read_text(encoding="utf-8")
-    assert "threshold picked on the rows it scores" in page
-
-
-def test_convert(evaluate: Evaluate, tmp_path: Path):
-    row = {"dataset": "frank", "cut": "val", "document": "D.", "claim": "C.", "label": 0}
-    source, out = write_jsonl(tmp_path / "s.jsonl", [row]), tmp_path / "out.jsonl"
-    assert evaluate("convert", "summac", source, "--out", out) == (0, f"{out}: 1 records\n", "")
-    code, _, error = evaluate("convert", "cnndm", source, "--out", out)
-    assert code == 2
-    assert "known: opinsummeval" in error
 
 
 def test_the_page_of_the_docs_runs(evaluate: Evaluate, monkeypatch, tmp_path: Path):

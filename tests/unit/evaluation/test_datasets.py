@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -80,24 +79,19 @@ def test_cocotrip_with_and_without_synthetic_texts(tmp_path: Path):
 
 def test_newsroom_csv(tmp_path: Path):
     path = tmp_path / "newsroom-human-eval.csv"
-    ratings = ("CoherenceRating", "FluencyRating", "InformativenessRating", "RelevanceRating")
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(
-            ["ArticleID", "System", "ArticleTitle", "ArticleText", "SystemSummary", *ratings]
-        )
-        for given in ((4, 3, 5, 1), (4, 4, 5, 1), (4, 5, 2, 1)):
-            writer.writerow(["8", "lede3", "T", "A &amp; B", "It&#39;s A", *given])
-    (record,) = converted("newsroom", path, tmp_path)
-    assert (record["case"], record["system"], record["source"], record["summary"]) == (
-        ("8", "lede3", "A & B", "It's A")
-    )
-    assert record["ratings"] == {
-        "coherence": 4,
-        "fluency": 4,
-        "informativeness": 4,
-        "relevance": 1,
-    }
+    names = ("coherence", "fluency", "informativeness", "relevance")
+    header = ("ArticleID", "System", "ArticleTitle", "ArticleText", "SystemSummary")
+    lines = [",".join((*header, *(f"{name.capitalize()}Rating" for name in names)))]
+    lines += [
+        f"8,lede3,T,A &amp; B,It&#39;s A,{given}" for given in ("4,3,5,1", "4,4,5,1", "4,5,2,1")
+    ]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    assert converted("newsroom", path, tmp_path) == [
+        {
+            **{"id": "8-lede3", "case": "8", "system": "lede3", "source": "A & B"},
+            **{"summary": "It's A", "ratings": dict(zip(names, (4, 4, 4, 1), strict=True))},
+        }
+    ]
 
 
 def test_summeval_both_forms(tmp_path: Path):
