@@ -21,10 +21,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from tests.support.tiny_models import save_tiny_nli  # after the path above
+sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1] / "engine")]
+from server import Server  # noqa: E402  # of the benchmark of the engine
+
+from tests.support.tiny_models import save_tiny_nli  # noqa: E402
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -74,17 +77,8 @@ def one_run(engine: str, records: Path, folder: Path, url: str, nli: Path) -> di
     command = [
         *(sys.executable, "-m", "claimscore", "run", str(records), "--out", str(out)),
         *("--metrics", "caspr,ds", "--nli", str(nli), "--no-model-store", "--device", "cpu"),
-        *(
-            "--llm",
-            "openai:loopback",
-            "--base-url",
-            url,
-            "--cache-namespace",
-            "loopback",
-            "--json",
-            "--engine",
-            engine,
-        ),
+        *("--llm", "openai:loopback", "--base-url", url, "--cache-namespace", "loopback"),
+        *("--json", "--engine", engine),
     ]
     environment = {
         **os.environ,
@@ -104,7 +98,8 @@ def one_run(engine: str, records: Path, folder: Path, url: str, nli: Path) -> di
     for kind, used in seen.values():
         by_kind[kind] += used
     events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
-    at = {event["kind"]: _unix(event["time"]) - began_unix for event in events}
+    unix = {event["kind"]: datetime.fromisoformat(event["time"]).timestamp() for event in events}
+    at = {kind: seconds - began_unix for kind, seconds in unix.items()}
     return {
         "wall_s": wall_s,
         "cpu_s": sum(by_kind.values()),
@@ -113,12 +108,6 @@ def one_run(engine: str, records: Path, folder: Path, url: str, nli: Path) -> di
         "by_kind": dict(by_kind),
         "scores": (out / "scores.parquet").read_bytes(),
     }
-
-
-def _unix(text: str) -> float:
-    import datetime
-
-    return datetime.datetime.fromisoformat(text).timestamp()
 
 
 def write_records(path: Path, n: int) -> None:
@@ -141,19 +130,13 @@ def main() -> None:
     cpu_s: dict[str, dict[int, float]] = {"local": {}, "ray": {}}
     with tempfile.TemporaryDirectory() as scratch:
         nli = save_tiny_nli(Path(scratch) / "nli")
-        server = subprocess.Popen(
-            [sys.executable, "-m", "tests.fake_server"], stdout=subprocess.PIPE, text=True
-        )
-        assert server.stdout is not None
-        try:
-            url = server.stdout.readline().strip()
+        with Server(Path(scratch), {"text": None}) as server:
             for n in options.records:
-                for engine, each in both(n, options.repeats, Path(scratch), url, nli).items():
+                found = both(n, options.repeats, Path(scratch), server.base_url, nli)
+                for engine, each in found.items():
                     figures = _medians(each)
                     print(json.dumps({"engine": engine, "records": n, **figures}), flush=True)
                     cpu_s[engine][n] = figures["cpu_s"]  # type: ignore[assignment]
-        finally:
-            server.kill()
     least, most = min(options.records), max(options.records)
     if least < most:
         questions = QUESTIONS * (most - least)

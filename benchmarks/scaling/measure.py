@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
 import json
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +25,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "benchmarks" / "engine"))
+
+from server import Server  # noqa: E402  # of the benchmark of the engine
+
 METRICS = ("caspr", "ds", "bs-inverse")
 
 
@@ -91,12 +93,13 @@ class StubTokenEncoder(StubClassifier):
 
 def measured_run(config: Any, *, stub: bool) -> dict[str, Any]:
     """A run, with the CPU seconds of each of its phases."""
-    from claimscore.pipeline import run as running
+    from claimscore.pipeline import model_stage
+    from claimscore.pipeline.run import run
 
-    load = running.load_model
+    load = model_stage.load_model
     if stub:
         stubs = {"nli": StubClassifier(), "token_encoder": StubTokenEncoder()}
-        running.load_model = lambda role, encoders: stubs[role]
+        model_stage.load_model = lambda role, encoders: stubs[role]
     phases: dict[str, float] = {}
     state = {"phase": "reading", "cpu": time.process_time()}
 
@@ -107,9 +110,9 @@ def measured_run(config: Any, *, stub: bool) -> dict[str, Any]:
             state.update(phase=progress.phase, cpu=now)
 
     try:
-        result = running.run(config, on_progress=note)
+        result = run(config, on_progress=note)
     finally:
-        running.load_model = load
+        model_stage.load_model = load
     return {"phases": phases, "summary": result.summary}
 
 
@@ -122,12 +125,6 @@ def sizes(folder: Path) -> dict[str, int]:
     }
 
 
-def read_chunk(directory: Any, chunk: int, table: str) -> pl.DataFrame:
-    """A table of a chunk."""
-    frame: pl.DataFrame = directory.read(table, chunk)
-    return frame
-
-
 def of_real_records(work: Path, data: Path) -> dict[str, Any]:
     """A record of each kind with the rules and the embedded models: its work and its bytes."""
     import torch
@@ -137,6 +134,7 @@ def of_real_records(work: Path, data: Path) -> dict[str, Any]:
     from claimscore.pipeline.passes.pass_counts import count_items, count_tokens
     from claimscore.pipeline.plan import make_plan
     from claimscore.runs import RunDirectory
+    from claimscore.runs.directory import WriterChunk
 
     torch.set_num_threads(1)
     kinds = {
@@ -157,9 +155,8 @@ def of_real_records(work: Path, data: Path) -> dict[str, Any]:
             tokens = items = 0
             for chunk in range(directory.n_chunks):
                 frame = directory.read("records", chunk)
-
-                read = functools.partial(read_chunk, directory, chunk)
-                given = (planned.model_pass, planned.need, frame, read)
+                files = WriterChunk(directory, chunk)
+                given = (planned.model_pass, planned.need, frame, files.read)
                 tokens, items = tokens + count_tokens(*given), items + count_items(*given)
             seconds = done["summary"]["last_call"]["passes"][planned.step]["seconds"]
             passes[planned.step] = {
@@ -194,26 +191,14 @@ def of_the_llm_stage(work: Path, data: Path, n: int) -> dict[str, float]:
     from claimscore.config import LLMConfig, RunConfig
 
     source = written(work / "llm.jsonl", many(hotel_pairs(data), n))
-    server = subprocess.Popen(
-        [sys.executable, "-m", "tests.fake_server", "--port", "0"],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert server.stdout is not None
-        url = server.stdout.readline().strip()
-        llm = LLMConfig(model="openai:m", base_url=url, max_concurrency=128)
+    with Server(work, {"text": None}) as server:
+        llm = LLMConfig(model="openai:m", base_url=server.base_url, max_concurrency=128)
         config = RunConfig(
             str(source), work / "llm", (), ("decompose",), llm=llm, cache_dir=work / "llm-cache"
         )
         began = time.perf_counter()
         done = measured_run(config, stub=True)
         wall = time.perf_counter() - began
-    finally:
-        server.terminate()
-        server.wait()
     n_requests = done["summary"]["last_call"]["requests"]
     running = done["phases"]["running"]
     return {
