@@ -39,7 +39,7 @@ class Cells(NamedTuple):
         rows, columns = np.indices(shape)
         if (self.row != rows.ravel()).any() or (self.column != columns.ravel()).any():
             return None
-        return self.values.reshape(*shape, -1)
+        return self.values.reshape(*shape, self.values.shape[1])
 
 
 def cells_by_record(rows: pl.DataFrame) -> dict[str, Cells]:

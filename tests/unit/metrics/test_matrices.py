@@ -54,3 +54,4 @@ def test_a_matrix_has_each_cell_once(change, n_found):
 def test_a_record_without_rows_has_no_cells():
     assert NO_CELLS.shape == (0, 0)
     assert NO_CELLS.matrix((1, 2)) is None
+    assert NO_CELLS.matrix((1, 0)).shape == (1, 0, 1), "one side has no facts"
