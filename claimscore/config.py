@@ -358,8 +358,7 @@ class RunConfig:
                 f"unknown task {', '.join(unknown)}; known tasks: {', '.join(TASK_NAMES)}"
             )
         object.__setattr__(self, "out", path_or_address(self.out))
-        if self.seed < 0:
-            raise ConfigError(f"--seed must be 0 or more, not {self.seed}")
+        check_least(self, seed=0)
         if self.prompts_dir is not None and not self.prompts_dir.is_dir():
             raise ConfigError(f"--prompts-dir {self.prompts_dir}: there is no such folder")
         if self.address is not None and self.engine != "ray":
@@ -436,6 +435,16 @@ def model_key_name(role: str) -> str:
 def model_api_key(role: str) -> str | None:
     """The key of that server, or None where it is unset or empty."""
     return os.environ.get(model_key_name(role)) or None
+
+
+def check_least(settings: Any, **least: int) -> None:
+    """`ConfigError` where a field of settings is less than the least that it may be."""
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if field.name in least and value < least[field.name]:
+            named = field.metadata["option"].name if "option" in field.metadata else None
+            option = named or field.name.replace("_", "-")
+            raise ConfigError(f"--{option} must be at least {least[field.name]}, not {value}")
 
 
 def refuse_secrets(model: str, role: str) -> None:

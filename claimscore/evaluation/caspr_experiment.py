@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from claimscore.atomic import atomic_path
-from claimscore.config import Granularity, RunConfig
+from claimscore.config import Granularity, RunConfig, check_least
 from claimscore.errors import ConfigError, InputError, StoppedEarly
 from claimscore.evaluation.caspr_texts import (
     COMPARISONS,
@@ -22,10 +22,9 @@ from claimscore.evaluation.caspr_texts import (
     make_texts,
     read_annotated,
     remaining_budget,
-    write_rows,
 )
 from claimscore.evaluation.published import CASPR_MEANS, CASPR_RHO, CASPR_SOURCE
-from claimscore.evaluation.result import EvaluationResult, Row, Section, fixed
+from claimscore.evaluation.result import EvaluationResult, Row, Section, fixed, write_rows
 from claimscore.option import nested, option
 from claimscore.pipeline.plan import load_metrics, required_columns
 from claimscore.pipeline.run import OnProgress, RunResult, run
@@ -85,8 +84,7 @@ class CasprConfig:
     samples: int = option(10_000, panel="Metrics", help="Number of bootstrap samples.")
 
     def __post_init__(self) -> None:
-        if self.samples < 2:
-            raise ConfigError(f"--samples must be at least 2, not {self.samples}")
+        check_least(self, samples=2)
         if not self.run.metrics:
             raise ConfigError("nothing to do: name --metrics")
         if self.run.input == "-":

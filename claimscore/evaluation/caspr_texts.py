@@ -9,16 +9,15 @@ annotator's summaries.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
 
-from claimscore.atomic import os_errors, write_text
 from claimscore.config import Granularity, LLMConfig, RunConfig
 from claimscore.errors import InputError
+from claimscore.evaluation.result import write_rows
 from claimscore.pipeline.llm.budget.cap import SPEND_FILE, spent_so_far
 from claimscore.pipeline.run import OnProgress, run
 from claimscore.records.files import find_files
@@ -227,11 +226,3 @@ def remaining_budget(config: RunConfig, folder: str) -> LLMConfig:
         max_cost=None if llm.max_cost is None else max(0.0, llm.max_cost - usd),
         max_requests=None if llm.max_requests is None else max(0, llm.max_requests - requests),
     )
-
-
-def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
-    """Write records as JSONL into a folder that is made, and return the path."""
-    with os_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    return path

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from claimscore.config import check_least
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.ratings_table import ID, Grid, RatedTable, grid, joined, read_table
 from claimscore.evaluation.result import EvaluationResult, Row, Section, fixed
@@ -106,8 +107,7 @@ class CorrelateConfig:
                     raise ConfigError(f"{what}: {name!r} is none of {', '.join(known)}")
         if not (self.scores and self.ratings and self.methods):
             raise ConfigError("name at least one column of --scores and one of --ratings")
-        if self.samples < 1:
-            raise ConfigError(f"--samples must be at least 1, not {self.samples}")
+        check_least(self, samples=1, seed=0)
         if self.case is None and set(self.levels) - {"pooled"}:
             raise ConfigError(
                 "the levels system and summary need to know which rows belong to one case: "

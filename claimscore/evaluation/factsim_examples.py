@@ -19,8 +19,7 @@ from pydantic import AfterValidator, AliasChoices, BaseModel, Field, ValidationE
 from claimscore.atomic import os_errors
 from claimscore.config import RunConfig
 from claimscore.errors import InputError
-from claimscore.evaluation.caspr_texts import write_rows
-from claimscore.evaluation.result import EvaluationResult, Section, fixed
+from claimscore.evaluation.result import EvaluationResult, Section, fixed, write_rows
 from claimscore.metrics.fact_similarity import factsim
 from claimscore.pipeline.encoders import load_model
 from claimscore.pipeline.encoders.results import open_store

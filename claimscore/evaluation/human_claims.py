@@ -25,7 +25,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from claimscore.config import NLI_OPTIONS, EncoderConfig
+from claimscore.config import NLI_OPTIONS, EncoderConfig, check_least
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.result import EvaluationResult, Row, Section, percent
 from claimscore.option import argument, nested, option
@@ -132,8 +132,7 @@ class ClaimsConfig:
     seed: int = option(0, help="Seed of the bootstrap.")
 
     def __post_init__(self) -> None:
-        if self.samples < 1:
-            raise ConfigError(f"--samples must be at least 1, not {self.samples}")
+        check_least(self, samples=1, seed=0)
         if self.table not in TABLES:
             raise ConfigError(f"--table: {self.table!r} is none of {', '.join(TABLES)}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -77,6 +78,14 @@ class EvaluationResult(abc.ABC):
             with atomic_path(out / f"{name}.csv") as path:
                 frame.with_columns(lists).write_csv(path)
         write_text(out / f"{self.name}.md", self.markdown())
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
+    """Write records as JSONL into a folder that is made, and return the path."""
+    with os_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    return path
 
 
 def percent(value: float | None) -> str:

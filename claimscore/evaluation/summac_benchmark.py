@@ -22,6 +22,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from claimscore.config import check_least
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.published import OVERALL, SUMMAC_SOURCE, SUMMAC_TEST, summac_figure
 from claimscore.evaluation.ratings_table import RatedTable, read_table
@@ -101,8 +102,7 @@ class BenchmarkSettings:
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
             raise ConfigError(f"--protocol: {self.protocol!r} is none of {', '.join(PROTOCOLS)}")
-        if self.samples < 1:
-            raise ConfigError(f"--samples must be at least 1, not {self.samples}")
+        check_least(self, samples=1, seed=0)
 
     @property
     def half_names(self) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
 from claimscore.blocks import GRANULARITIES, KEEP, SPLITTERS
-from claimscore.config import NLI_OPTIONS, EncoderConfig
+from claimscore.config import NLI_OPTIONS, EncoderConfig, check_least
 from claimscore.errors import ConfigError
 from claimscore.metrics.summac.convolution import AGGREGATES, LABEL_SETS, VARIANTS, bin_edges
 from claimscore.option import argument, like, nested, option
@@ -78,8 +78,7 @@ class NLITrainingConfig:
     source_weights: tuple[tuple[str, float], ...] = FIRST_WEIGHTS
 
     def __post_init__(self) -> None:
-        if min(self.samples, self.batch_size, self.checkpoint_every) < 1:
-            raise ConfigError("samples, batch_size and checkpoint_every must be positive")
+        check_least(self, samples=1, batch_size=1, checkpoint_every=1, seed=0)
         if not (0.0 <= self.warmup < 1.0 and 0.0 <= self.cooldown <= 1.0):
             raise ConfigError("warmup and cooldown are shares of the steps, at most 1")
 
@@ -190,8 +189,7 @@ class LSTrainingConfig:
         losses = get_args(get_type_hints(type(self))["loss"])
         if self.loss not in losses:
             raise ConfigError(f"the loss is one of {', '.join(losses)}, not {self.loss!r}")
-        if min(self.batch_size, self.patience) < 1 or self.epochs < 0 or self.max_records < 2:
-            raise ConfigError("batch_size and patience are at least 1, max_records 2, epochs 0")
+        check_least(self, batch_size=1, patience=1, epochs=0, max_records=2, seed=0)
         if not 0 < self.validation < 1 or not 0 <= self.dropout < 1:
             raise ConfigError("holdout and dropout are shares, between 0 and 1")
 
@@ -301,8 +299,9 @@ class SummaCTrainingConfig:
         ):
             if value not in known:
                 raise ConfigError(f"--{name} is one of {', '.join(known)}, not {value}")
-        if min(self.epochs, self.batch_size) < 1 or not self.learning_rate > 0:
-            raise ConfigError("--epochs, --batch-size and --learning-rate must be above zero")
+        check_least(self, epochs=1, batch_size=1, seed=0)
+        if not self.learning_rate > 0:
+            raise ConfigError(f"--learning-rate must be above zero, not {self.learning_rate}")
         if not 0 <= self.holdout < 1:
             raise ConfigError(f"--holdout is a share below 1, not {self.holdout}")
         if self.split_by == "even":

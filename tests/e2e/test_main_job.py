@@ -367,7 +367,7 @@ class TestRefused:
             pytest.param(["--metrics", ""], "nothing to do", id="nothing"),
             pytest.param(["--llm", "openai:m", "--base-url", "http://[::1"], "base URL", id="url"),
             pytest.param(["--rpm", "0"], "above zero", id="rpm"),
-            pytest.param(["--seed", "-1"], "--seed must be 0 or more", id="seed"),
+            pytest.param(["--seed", "-1"], "--seed must be at least 0", id="seed"),
             pytest.param(["--nosuch"], "No such option", id="option"),
         ],
     )

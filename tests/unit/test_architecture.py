@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evaluation.compare": BASE
     | {"blocks", "evaluation", "metrics", "stats", "runs", "pipeline.encoders"},
     "evaluation.caspr_texts": BASE  # it makes texts by runs
-    | {"records", "runs", "pipeline", "pipeline.llm"},
+    | {"evaluation", "records", "runs", "pipeline", "pipeline.llm"},
     "evaluation.caspr_experiment": BASE  # it scores texts by a run
     | {"evaluation", "evaluation.caspr_texts", "stats", "pipeline"},
     "evaluation.factsim_examples": BASE  # a run scores its texts

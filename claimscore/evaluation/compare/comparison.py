@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from claimscore.config import path_or_address
+from claimscore.config import check_least, path_or_address
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.compare.claim_matching import (
     BATCH,
@@ -86,9 +86,7 @@ class CompareConfig:
             raise ConfigError("name at least two runs to compare; the first is the baseline")
         if len(self.runs) > len(RUN_LABELS):
             raise ConfigError(f"at most {len(RUN_LABELS)} runs are compared at once")
-        for name, least in (("samples", 1), ("seed", 0), ("top", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"--{name} must be at least {least}, not {getattr(self, name)}")
+        check_least(self, samples=1, seed=0, top=0)
         if self.threshold is not None and not 0 < self.threshold <= 1:
             raise ConfigError(f"--threshold must be above 0 and at most 1, not {self.threshold}")
 

@@ -265,7 +265,8 @@ def test_labels_and_texts_may_be_written_in_many_ways(tmp_path: Path) -> None:
         ({"labels": "x"}, "--labels is one of e, c"),
         ({"granularity": "page"}, "--granularity is one of sentence"),
         ({"holdout": 1.0}, "--holdout is a share below 1"),
-        ({"epochs": 0}, "must be above zero"),
+        ({"epochs": 0}, "--epochs must be at least 1"),
+        ({"seed": -1}, "--seed must be at least 0"),
         ({"split_by": "even"}, "--split-by names a column"),
     ],
 )

@@ -129,6 +129,7 @@ def test_rows_without_cases_are_pooled(table: str):
         pytest.param({"levels": ("corpus",)}, "none of system, summary, pooled", id="level"),
         pytest.param({"methods": ("tau",)}, "none of kendall", id="metric"),
         pytest.param({"scores": ()}, "at least one column", id="no score"),
+        pytest.param({"seed": -1}, "--seed must be at least 0", id="seed"),
         pytest.param({"system": "model"}, "no column model", id="system column"),
     ],
 )
