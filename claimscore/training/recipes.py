@@ -192,6 +192,10 @@ class LSTrainingConfig:
         check_least(self, batch_size=1, patience=1, epochs=0, max_records=2, seed=0)
         if not 0 < self.validation < 1 or not 0 <= self.dropout < 1:
             raise ConfigError("holdout and dropout are shares, between 0 and 1")
+        if not (0 < self.lr < math.inf and 0 < self.head_lr < math.inf):
+            raise ConfigError("the learning rates must be numbers above zero")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ConfigError(f"--weight-decay must be 0 or more, not {self.weight_decay}")
 
     @property
     def columns(self) -> TextColumns:
@@ -300,7 +304,7 @@ class SummaCTrainingConfig:
             if value not in known:
                 raise ConfigError(f"--{name} is one of {', '.join(known)}, not {value}")
         check_least(self, epochs=1, batch_size=1, seed=0)
-        if not self.learning_rate > 0:
+        if not 0 < self.learning_rate < math.inf:
             raise ConfigError(f"--learning-rate must be above zero, not {self.learning_rate}")
         if not 0 <= self.holdout < 1:
             raise ConfigError(f"--holdout is a share below 1, not {self.holdout}")

@@ -169,7 +169,10 @@ def _check_labels(config: SummaCTrainingConfig, training: list[ConvExample]) -> 
     where = ", ".join(config.tables)
     labels = {example.label for example in training}
     if not labels:
-        raise InputError(f"{where}: no record has a block of text on both sides")
+        raise InputError(
+            f"{where}: nothing to train on: no record that is not held out has a block of text on "
+            "both sides"
+        )
     if len(labels) == 1:
         raise InputError(
             f"{where}: every label is {labels.pop()}; training needs consistent and "

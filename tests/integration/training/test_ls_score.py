@@ -281,6 +281,8 @@ def test_pairs_of_a_table(tmp_path: Path) -> None:
         pytest.param({"loss": "best"}, "the loss is one of", id="unknown loss"),
         pytest.param({"epochs": -1}, "epochs", id="negative epochs"),
         pytest.param({"validation": 0.0}, "shares", id="nothing held out"),
+        pytest.param({"lr": float("nan")}, "learning rates", id="no learning rate"),
+        pytest.param({"weight_decay": -1.0}, "--weight-decay", id="negative decay"),
     ],
 )
 def test_wrong_settings_are_refused(config: LSTrainingConfig, changes, message: str) -> None:
