@@ -6,24 +6,22 @@ then read from the files again, so memory holds one chunk whatever the input's s
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import difflib
 import hashlib
 import json
-import secrets
 import shutil
-import sqlite3
 import sys
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, NoReturn, Self
+from typing import Any, BinaryIO, NoReturn
 
 import polars as pl
 
 from claimscore import __version__
 from claimscore.atomic import atomic_file, os_errors, write_text
-from claimscore.errors import ClaimscoreError, ConfigError, InputError
+from claimscore.errors import ClaimscoreError, InputError
 from claimscore.records.columns import (
     ALTERNATIVES,
     CANONICAL,
@@ -43,9 +41,6 @@ SPOOLED = "stdin.jsonl"
 
 #: The name of what `keep` writes.
 _KEPT = "input.json"
-
-#: Ids in memory at a time.
-_BATCH = 10_000
 
 Required = Mapping[str, Sequence[str]]
 
@@ -112,7 +107,7 @@ def prepare(
     with os_errors(spool):
         spool.mkdir(mode=0o700, parents=True, exist_ok=True)
     files = (spool_stdin(spool, stdin),) if source == "-" else find_files(source)
-    return _Validation(source, files, required).run(spool)
+    return _Validation(source, files, required).run()
 
 
 def spool_stdin(spool: Path, stdin: BinaryIO | None) -> InputFile:
@@ -148,29 +143,29 @@ class _Validation:
         self._cells = files[0].format in ("csv", "tsv")
         self._types = TypeFinder(cells=self._cells)
         self._has_ids: bool | None = None
+        self._id_hashes = array("q")
         self._needs: dict[str, list[str]] = {}
         for metric, columns in required.items():
             for column in columns:
                 self._needs.setdefault(column, []).append(metric)
         self._accepted = [(name, ALTERNATIVES.get(name, (name,))) for name in self._needs]
 
-    def run(self, spool: Path) -> Dataset:
+    def run(self) -> Dataset:
         digest = hashlib.sha256()
         count = 0
         for file in self._files:
             self._check_header(file)
-        with IdIndex(spool) as ids:
-            for number, file in enumerate(self._files):
-                for line, record in read(file):
-                    parsed = self._checked(file, line, record)
-                    if not self._has_ids:
-                        parsed["id"] = str(count)
-                    else:
-                        ids.add(parsed["id"], number, line)
-                    digest.update(self._canonical(file, line, parsed))
-                    count += 1
-                file.check_unchanged()
-            self._check_duplicates(ids)
+        for file in self._files:
+            for line, record in read(file):
+                parsed = self._checked(file, line, record)
+                if not self._has_ids:
+                    parsed["id"] = str(count)
+                else:
+                    self._id_hashes.append(hash(parsed["id"]))
+                digest.update(self._canonical(file, line, parsed))
+                count += 1
+            file.check_unchanged()
+        self._check_duplicates()
         if not count:
             name = self._files[0].name if len(self._files) == 1 else self._source
             raise InputError(f"{name}: the input is empty; there are no records in it")
@@ -270,15 +265,25 @@ class _Validation:
                     f"{_listed(names)}{_similar(column, names)}"
                 )
 
-    def _check_duplicates(self, ids: IdIndex) -> None:
-        found = ids.duplicate()
-        if found is None:
+    def _check_duplicates(self) -> None:
+        """Refuse an id that stands twice. Eight bytes an id are in memory; only where two of these
+        are equal, the input is read again."""
+        hashes = pl.Series(self._id_hashes, dtype=pl.Int64)
+        repeated = set(hashes.filter(hashes.is_duplicated()))
+        if not repeated:
             return
-        first, second = (place(self._files[n], line) for n, line in (found.first, found.second))
-        raise InputError(
-            f"{second}: id {_shown(found.id)} stands at {first} already; "
-            "every record needs an id of its own"
-        )
+        places: dict[str, str] = {}
+        for file in self._files:
+            for line, record in read(file):
+                name = str(record["id"])
+                if hash(name) not in repeated:
+                    continue
+                if name in places:
+                    raise InputError(
+                        f"{place(file, line)}: id {_shown(name)} stands at {places[name]} already; "
+                        "every record needs an id of its own"
+                    )
+                places[name] = place(file, line)
 
 
 def _similar(column: str, names: Mapping[str, object] | Sequence[str]) -> str:
@@ -294,77 +299,6 @@ def _is_broken(value: object) -> bool:
     except UnicodeEncodeError:
         return True
     return False
-
-
-class Duplicate(NamedTuple):
-    """An id and its first two places (file number, line)."""
-
-    id: str
-    first: tuple[int, int]
-    second: tuple[int, int]
-
-
-class IdIndex:
-    """Ids written to a scratch database as they come and grouped once at the end.
-
-    Sorting once is several times faster than keeping an index up to date, and all that
-    is in memory is one batch. The file is removed when the block ends; after a kill
-    `remove_leftovers` finds it by its ending.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / f".ids.{secrets.token_hex(4)}.tmp"
-        self._batch: list[tuple[str, int, int]] = []
-
-    def __enter__(self) -> Self:
-        with self._explained():
-            self._database = sqlite3.connect(self._path, isolation_level=None)
-            for statement in (
-                "PRAGMA journal_mode = OFF",
-                "PRAGMA synchronous = OFF",
-                "PRAGMA cache_size = -16384",
-                "CREATE TABLE ids (id TEXT NOT NULL, file INTEGER NOT NULL, line INTEGER NOT NULL)",
-                "BEGIN",
-            ):
-                self._database.execute(statement)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._database.close()
-        self._path.unlink(missing_ok=True)
-
-    def add(self, identifier: str, file: int, line: int) -> None:
-        self._batch.append((identifier, file, line))
-        if len(self._batch) >= _BATCH:
-            self._flush()
-
-    def duplicate(self) -> Duplicate | None:
-        """The first id that stands twice, or None."""
-        self._flush()
-        with self._explained():
-            found = self._database.execute(
-                "SELECT id FROM ids GROUP BY id HAVING COUNT(*) > 1 ORDER BY MIN(rowid) LIMIT 1"
-            ).fetchone()
-            if found is None:
-                return None
-            first, second = self._database.execute(
-                "SELECT file, line FROM ids WHERE id = ? ORDER BY rowid LIMIT 2", found
-            ).fetchall()
-        return Duplicate(found[0], first, second)
-
-    def _flush(self) -> None:
-        with self._explained():
-            self._database.executemany("INSERT INTO ids VALUES (?, ?, ?)", self._batch)
-        self._batch.clear()
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as exc:
-            raise ConfigError(
-                f"{self._path.parent}: the list of ids could not be kept: {exc}"
-            ) from exc
 
 
 # -- what was found, kept beside a run that has copied the records: a run that is taken up again

@@ -25,7 +25,6 @@ time.sleep(60)
 
 
 def test_one_holder_at_a_time(tmp_path: Path) -> None:
-    """The second gets it after the release, and a release may come twice."""
     path = tmp_path / "lock"
     first = FileLock.take(path)
     assert first is not None
@@ -40,7 +39,6 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
 
 
 def test_shared_locks_go_together(tmp_path: Path) -> None:
-    """And keep an exclusive one out; looking does not mistake them for one."""
     path = tmp_path / "lock"
     first, second = (FileLock.take(path, shared=True) for _ in range(2))
     assert first is not None
@@ -53,7 +51,6 @@ def test_shared_locks_go_together(tmp_path: Path) -> None:
 
 
 def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
-    """The system takes the lock back."""
     path = tmp_path / "lock"
     command = [sys.executable, "-c", HOLDER, str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
@@ -66,7 +63,6 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
 
 
 def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refused where a lock is required, granted where it is not; nothing is said to be locked."""
 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")

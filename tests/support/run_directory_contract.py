@@ -82,7 +82,6 @@ class RunDirectoryContract:
     # Steps and their parts
 
     def test_parts_are_read_back(self, run: RunDirectory) -> None:
-        """Chunk by chunk and as a scan, in the input's order whatever order they came in."""
         run.write_parts(1, "decompose", {"claims": claims("c"), "failures": failures()})
         run.write_parts(0, "decompose", {"claims": claims("a", "b"), "failures": failures("b")})
         for view in views(run):
@@ -97,7 +96,6 @@ class RunDirectoryContract:
         assert names(run) == ["part-000000-decompose.parquet", "part-000001-decompose.parquet"]
 
     def test_empty_tables_have_no_file_but_a_schema(self, run: RunDirectory) -> None:
-        """A chunk without rows reads as an empty frame of the table."""
         run.write_parts(0, "decompose", {"claims": claims()})
         assert not names(run)
         for view in views(run):
@@ -106,7 +104,6 @@ class RunDirectoryContract:
             assert view.scan("claims").collect().schema == CLAIMS.schema
 
     def test_records_of_any_schema(self, run: RunDirectory) -> None:
-        """`records` has the input's columns; a chunk without rows reads with the same schema."""
         frame = pl.DataFrame({"id": ["a"], "refs": [["x", "y"]]})
         assert run.read("records", 0).is_empty()
         run.write_parts(0, "records", {"records": frame})
@@ -114,7 +111,6 @@ class RunDirectoryContract:
         assert run.read("records", 1).schema == frame.schema
 
     def test_failures_of_several_steps_are_joined(self, run: RunDirectory) -> None:
-        """Steps do not overwrite each other; they are read in sorted order."""
         run.write_parts(0, "nli", {"failures": failures("n")})
         run.write_parts(0, "decompose", {"failures": failures("d")})
         assert ids(run.read("failures", 0)) == ["d", "n"]
@@ -122,7 +118,6 @@ class RunDirectoryContract:
         assert "part-000000-nli.parquet" in names(run, "failures")
 
     def test_a_forgotten_step_is_undone(self, run: RunDirectory) -> None:
-        """Its rows are gone, other steps keep theirs, and forgetting twice does no harm."""
         run.write_parts(0, "decompose-a", {"claims": claims("a"), "failures": failures("x")})
         run.write_parts(0, "decompose-b", {"claims": claims("b")})
         for _ in range(2):
@@ -133,7 +128,6 @@ class RunDirectoryContract:
         assert names(run) == ["part-000000-decompose-b.parquet"]
 
     def test_redoing_a_step_replaces_its_parts(self, run: RunDirectory) -> None:
-        """A table that is empty now has no file, other steps keep theirs."""
         run.write_parts(0, "nli", {"failures": failures("n")})
         run.write_parts(0, "decompose", {"claims": claims("a"), "failures": failures("b")})
         run.write_parts(0, "decompose", {"claims": claims("a", "b"), "failures": failures()})
@@ -146,7 +140,6 @@ class RunDirectoryContract:
     def test_a_kill_while_redoing_leaves_the_step_undone(
         self, run: RunDirectory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Half old and half new is never seen."""
         run.write_parts(0, "decompose", {"claims": claims("a"), "failures": failures("b")})
         monkeypatch.setattr(PartFiles, "_write_part", kill)
         with pytest.raises(KeyboardInterrupt):
@@ -157,7 +150,6 @@ class RunDirectoryContract:
             assert view.read("failures", 0).is_empty()
 
     def test_parts_without_manifest_are_not_seen(self, run: RunDirectory, where: Any) -> None:
-        """A part that a kill left is never read, written over, and gone at the next opening."""
         name = "claims/part-000000-decompose.parquet"
         run.storage.write(name, b"stale")
         assert run.read("claims", 0).is_empty()
@@ -169,7 +161,6 @@ class RunDirectoryContract:
         assert not run.storage.exists(name)
 
     def test_threads_write_different_steps(self, run: RunDirectory) -> None:
-        """Every step of every thread is in the manifest."""
         steps = {"decompose", "paraphrase", "nli"}
 
         def write(chunk: int) -> None:
@@ -183,7 +174,6 @@ class RunDirectoryContract:
             assert all(view.steps(chunk) == steps for chunk in range(8))
 
     def test_a_damaged_part_is_named(self, run: RunDirectory) -> None:
-        """A part that is changed or gone stops with its address."""
         run.write_parts(0, "decompose", {"claims": claims("a")})
         name = "claims/part-000000-decompose.parquet"
         run.storage.write(name, b"not parquet")
@@ -205,7 +195,6 @@ class RunDirectoryContract:
     def test_bugs_of_callers_are_caught(
         self, run: RunDirectory, step: str, frames: dict[str, pl.DataFrame], expected: str
     ) -> None:
-        """Nothing is written where a step or frame is not what it should be."""
         run.write_parts(0, "first", {"claims": claims("z"), "records": claims("z")})
         with pytest.raises(ValueError, match=expected):
             run.write_parts(0, step, frames)
@@ -215,7 +204,6 @@ class RunDirectoryContract:
 
     @pytest.mark.parametrize("kind", ["writer", "worker"])
     def test_chunk_files_read_what_they_wrote(self, run: RunDirectory, kind: str) -> None:
-        """Rows of finished steps and their own, steps in sorted order."""
         run.write_parts(0, "records", {"records": pl.DataFrame({"id": ["a", "b"]})})
         run.write_parts(0, "facts-a", {"claims": claims("a"), "failures": failures()})
         worker = WorkerChunk(run.name, 0, run.finished(0))
@@ -229,7 +217,6 @@ class RunDirectoryContract:
         assert files.read("nli").is_empty()
 
     def test_the_parts_of_a_worker_count_when_the_writer_says_so(self, run: RunDirectory) -> None:
-        """Before, no other process sees them; then all do, and no file was written again."""
         run.write_parts(0, "facts-a", {"claims": claims("a"), "failures": failures()})
         worker = WorkerChunk(run.name, 0, run.finished(0))
         worker.write("decompose-a", {"claims": claims("x", "y"), "failures": failures()})
@@ -243,7 +230,6 @@ class RunDirectoryContract:
         assert run.storage.stat("claims/part-000000-decompose-a.parquet").version == before
 
     def test_a_step_of_a_dead_worker_is_written_over(self, run: RunDirectory) -> None:
-        """Also by nothing: its parts are gone when the step is done again."""
         dead = WorkerChunk(run.name, 0, {})
         dead.write("decompose-a", {"claims": claims("x"), "failures": failures("y")})
         again = WorkerChunk(run.name, 0, run.finished(0))
@@ -255,7 +241,6 @@ class RunDirectoryContract:
         assert not names(run, "failures")
 
     def test_bugs_and_damage_in_workers_are_named(self, run: RunDirectory) -> None:
-        """As in the writer."""
         run.write_parts(0, "records", {"records": pl.DataFrame({"id": ["a", "b"]})})
         worker = WorkerChunk(run.name, 0, run.finished(0))
         with pytest.raises(ValueError, match="claims: schema"):
@@ -272,8 +257,6 @@ class RunDirectoryContract:
 
     @pytest.mark.usefixtures("small_ranges")
     def test_sealed_chunks_are_compacted(self, run: RunDirectory) -> None:
-        """Ranges of 4, then of 16; a range that is not whole stays as it is, and all reads the
-        same, also in a worker."""
         write(run, *range(22))
         assert len(names(run)) == 44
         run.seal(*range(0, 22, 2))
@@ -300,7 +283,6 @@ class RunDirectoryContract:
 
     @pytest.mark.usefixtures("small_ranges")
     def test_a_forgotten_chunk_is_compacted_again(self, run: RunDirectory) -> None:
-        """Its old rows are skipped; ranges of a large file that lack nothing stay in it."""
         write(run, *range(16))
         run.seal(*range(16))
         reopen(run)
@@ -331,7 +313,6 @@ class RunDirectoryContract:
     def test_a_kill_while_compacting(
         self, run: RunDirectory, monkeypatch: pytest.MonkeyPatch, killed_at: str
     ) -> None:
-        """Before the manifest knows, and while old parts are removed."""
         write(run, *range(8))
         run.seal(*range(4))
         with monkeypatch.context() as patch:
@@ -346,7 +327,6 @@ class RunDirectoryContract:
         assert run.read("claims", *range(8)).equals(expected(*range(8)))
 
     def test_records_of_many_chunks_in_one_file(self, run: RunDirectory) -> None:
-        """Written together, read one by one; a second writer is refused."""
         frames = [pl.DataFrame({"id": [f"{n}", f"{n}!"], "note": [n, n]}) for n in range(6)]
         run.write_chunks(0, "records", "records", frames[:4])
         run.write_chunks(4, "records", "records", frames[4:])
@@ -364,8 +344,6 @@ class RunDirectoryContract:
 
     @pytest.mark.usefixtures("small_ranges")
     def test_readers_follow_a_compaction(self, run: RunDirectory) -> None:
-        """`status` or `report` opened the folder a moment before; a part that is missing after a
-        second look is an error."""
         write(run, *range(4))
         reader = RunDirectory.reader(run.name)
         looks = []
@@ -385,7 +363,6 @@ class RunDirectoryContract:
             rows()
 
     def test_a_lost_manifest_is_named_and_made_again(self, run: RunDirectory) -> None:
-        """Readers refuse parts that no log names; a run that has only begun has none to name."""
         assert RunDirectory.reader(run.name).counts() == {}
         run.storage.write("claims/part-000000-decompose.parquet", b"a kill before the first line")
         assert RunDirectory.reader(run.name).counts() == {}
@@ -402,7 +379,6 @@ class RunDirectoryContract:
     # Other files
 
     def test_scores_have_the_bytes_that_a_disk_has(self, run: RunDirectory, tmp_path: Path) -> None:
-        """The place leaves no trace; a damaged file is refused."""
         run.write_scores([scores(0, 3), scores(3, 5)])
         with RunDirectory(tmp_path / "other") as local:
             local.write_scores([scores(0, 5)])
@@ -417,7 +393,6 @@ class RunDirectoryContract:
         assert table.equals(SCORES.empty())
 
     def test_small_files_are_read_back(self, run: RunDirectory) -> None:
-        """Settings, options, summary, note and events; a missing or damaged one is named."""
         with pytest.raises(ConfigError, match=r"options\.json: missing"):
             run.options()
         run.write_options({"metrics": ["caspr"], "out": None})
@@ -436,7 +411,6 @@ class RunDirectoryContract:
                 read()
 
     def test_notes_and_events(self, run: RunDirectory) -> None:
-        """A line an event, in UTC; the last note with its time."""
         assert run.note() is None
         run.event("started", chunks=3, path=Path("x"))
         run.write_note({"phase": "running"})
@@ -450,7 +424,6 @@ class RunDirectoryContract:
         run.__enter__()
 
     def test_a_reader_takes_no_lock_and_writes_nothing(self, run: RunDirectory) -> None:
-        """`status` works while the run goes on, and sees that it does."""
         run.write_parts(0, "decompose", {"claims": claims("a")})
         reader = RunDirectory.reader(run.name)
         assert reader.is_locked
@@ -468,7 +441,6 @@ class RunDirectoryContract:
         run.__enter__()
 
     def test_a_place_that_is_no_run_directory(self, where: Any) -> None:
-        """It is named; nothing is read or written before the lock is held."""
         assert not RunDirectory.is_at(where)
         with pytest.raises(ConfigError, match=f"{where}: not a run directory; there is no run.tom"):
             RunDirectory.reader(where)
@@ -476,7 +448,6 @@ class RunDirectoryContract:
             RunDirectory(where).has(0, "decompose")
 
     def test_a_place_with_other_files_is_refused(self, where: Any) -> None:
-        """`--out ~` by mistake writes nothing."""
         storage = RunDirectory(where).storage
         storage.write("thesis/chapter.tex", b"x")
         with pytest.raises(ConfigError, match=r"a folder with other files \(thesis\)"):
@@ -485,14 +456,12 @@ class RunDirectoryContract:
         assert not storage.exists(".lock")
 
     def test_a_refused_run_leaves_nothing(self, where: Any) -> None:
-        """A run that was refused before it made anything leaves no file."""
         with pytest.raises(ConfigError, match="no such model"), RunDirectory(where) as run:
             raise ConfigError("no such model")
         assert not list(run.storage.names())
         assert not run.storage.exists(".lock")
 
     def test_a_removed_run_directory_is_gone(self, run: RunDirectory, where: Any) -> None:
-        """`map` keeps none when its result is whole."""
         write(run, 0, 1)
         run.remove()
         run.__exit__(None, None, None)

@@ -21,7 +21,6 @@ class StorageContract:
         raise NotImplementedError
 
     def test_a_written_file_is_read(self, storage: Storage) -> None:
-        """Content, size and existence, of a file, an empty one and a missing one."""
         storage.write("claims/00001.parquet", b"one")
         storage.write("empty", b"")
         first = storage.stat("claims/00001.parquet").version
@@ -39,14 +38,12 @@ class StorageContract:
                     ask(name)
 
     def test_a_child_is_the_same_place(self, storage: Storage) -> None:
-        """A file written through one is seen through the other."""
         storage.child("claims").write("a/b", b"x")
         assert storage.read("claims/a/b") == b"x"
         assert list(storage.child("claims").names()) == ["a/b"]
         assert str(storage.child("claims").address("a/b")) == f"{storage.name}/claims/a/b"
 
     def test_names_are_sorted_and_of_whole_folders(self, storage: Storage) -> None:
-        """A prefix is a folder's name, not the beginning of one; dotted names are left out."""
         for name in ("t/2", "t/10", "t-2/1", "t/a/b", "u", "t/.hidden"):
             storage.write(name, b"")
         assert list(storage.names("t")) == ["t/10", "t/2", "t/a/b"]
@@ -54,7 +51,6 @@ class StorageContract:
         assert list(storage.names("none")) == []
 
     def test_deleting_is_idempotent(self, storage: Storage) -> None:
-        """A missing file is no error, alone or among others."""
         storage.write("a", b"")
         storage.write("b/c", b"")
         storage.delete("a", "none", "none/none", "b/c")
@@ -65,7 +61,6 @@ class StorageContract:
     def test_a_stream_reads_and_seeks(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """More than one range, from the beginning and from within."""
         monkeypatch.setattr("claimscore.storage.ranges.RANGE_BYTES", 1000)
         data = bytes(range(256)) * 20
         storage.write("big", data)
@@ -77,7 +72,6 @@ class StorageContract:
             assert stream.readline() == data[-3993 : data.index(b"\n", len(data) - 3993) + 1]
 
     def test_a_large_file_is_written_through_a_path(self, storage: Storage) -> None:
-        """One of several pieces, byte for byte; a block that raises changes nothing."""
         data = bytes(range(256)) * 25_000  # 6.4 MB
         with storage.writing("results/all") as path:
             path.write_bytes(data)
@@ -88,7 +82,6 @@ class StorageContract:
         assert list(storage.names()) == ["results/all"]
 
     def test_wrong_names_are_refused(self, storage: Storage) -> None:
-        """No name leads out of the storage."""
         for name in ("../x", "/x", "a//b", "a/./b", "", "x\0"):
             with pytest.raises(ValueError, match="not a name"):
                 storage.write(name, b"")
@@ -98,14 +91,12 @@ class ConditionalWrites:
     """The contract of the conditional writes of an object store."""
 
     def test_one_of_many_creates(self, storage: ObjectStorage) -> None:
-        """Of sixteen threads at once one is told that it succeeded, and its content is there."""
         with ThreadPoolExecutor(16) as pool:
             won = list(pool.map(lambda n: storage.create("lock/run", b"%d" % n), range(16)))
         assert won.count(True) == 1
         assert storage.read("lock/run") == b"%d" % won.index(True)
 
     def test_one_of_many_replaces_a_version(self, storage: ObjectStorage) -> None:
-        """Sixteen threads saw the same version; one replaces it."""
         storage.write("lease", b"old")
         seen = storage.version("lease")
         assert seen is not None
@@ -118,7 +109,6 @@ class ConditionalWrites:
         assert storage.version("none") is None
 
     def test_a_local_file_is_uploaded(self, storage: ObjectStorage, tmp_path: Path) -> None:
-        """Byte for byte."""
         (tmp_path / "source").write_bytes(b"content")
         storage.upload("a/b", tmp_path / "source")
         assert storage.read("a/b") == b"content"

@@ -24,7 +24,6 @@ def names(folder: Path) -> list[str]:
 
 
 def test_write_replaces_the_file(tmp_path: Path) -> None:
-    """The new content is there, and no temporary file."""
     path = tmp_path / "a.json"
     write_text(path, "old")
     write_bytes(path, b"new")
@@ -33,7 +32,6 @@ def test_write_replaces_the_file(tmp_path: Path) -> None:
 
 
 def test_error_in_the_block_leaves_the_old_file(tmp_path: Path) -> None:
-    """A writer that raises changes nothing, and its own error comes through."""
     path = tmp_path / "a.json"
     write_text(path, "old")
 
@@ -49,7 +47,6 @@ def test_error_in_the_block_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 def test_file_is_not_there_before_the_block_ends(tmp_path: Path) -> None:
-    """A reader cannot see a file that is being written."""
     path = tmp_path / "a.parquet"
     with atomic_path(path) as temporary:
         temporary.write_bytes(b"x")
@@ -59,7 +56,6 @@ def test_file_is_not_there_before_the_block_ends(tmp_path: Path) -> None:
 
 
 def test_file_and_folder_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Content is synced before the rename, the folder after it."""
     order: list[str] = []
     replace = Path.replace
     monkeypatch.setattr(os, "fsync", lambda _: order.append("sync"))
@@ -74,7 +70,6 @@ def test_file_and_folder_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_permissions_follow_the_umask(tmp_path: Path) -> None:
-    """A file is as readable as any other that the user writes."""
     before = os.umask(0o027)
     try:
         write_bytes(tmp_path / "a", b"x")
@@ -100,7 +95,6 @@ def test_refusals_name_the_path_and_the_reason(
     expected: str,
     kind: type[Exception],
 ) -> None:
-    """One line, and the old file stays; after a full disk one can go on, the rest is wrong."""
 
     def refuse(_: int) -> None:
         raise OSError(number, os.strerror(number))
@@ -117,19 +111,13 @@ def test_refusals_name_the_path_and_the_reason(
 
 
 def test_real_full_device(tmp_path: Path) -> None:
-    """What the kernel says of a full device is understood."""
     with pytest.raises(StoppedEarly, match="x: the disk is full"), os_errors(Path("x")):
         Path("/dev/full").write_text("x")
 
 
-def test_missing_folder(tmp_path: Path) -> None:
-    """The folder is the caller's business; its absence is named."""
-    with pytest.raises(ConfigError, match="gone/a: No such file or directory"):
-        write_bytes(tmp_path / "gone" / "a", b"x")
 
 
 def test_leftovers_are_removed(tmp_path: Path) -> None:
-    """What a killed writer left goes; everything else stays."""
     (tmp_path / ".a.parquet.0123abcd.tmp").write_text("half")
     (tmp_path / "keep.tmp").write_text("mine")
     remove_leftovers(tmp_path)
@@ -137,7 +125,6 @@ def test_leftovers_are_removed(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
-    """A rename onto a pipe or a device would put a file in its place, also for root."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with pytest.raises(ConfigError, match="pipe: it is a device or a pipe; name a file"):
@@ -147,6 +134,5 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", [Path(), Path("..")], ids=["here", "above"])
 def test_a_folder_is_no_file(path: Path) -> None:
-    """Also one that has no name of its own."""
     with pytest.raises(ConfigError, match="it is a folder, not a file"):
         write_text(path, "text")

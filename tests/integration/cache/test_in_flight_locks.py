@@ -32,7 +32,6 @@ sys.stdin.read()
 
 
 def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
-    """Refused while the other lives, one's own however it ends; other keys are free."""
     path = tmp_path / "in-flight"
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(path), KEY],
@@ -50,7 +49,6 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
 
 
 def test_an_unlocked_key_is_free(tmp_path: Path) -> None:
-    """For others; and locking twice is no conflict with oneself."""
     one, two = InFlightLocks(tmp_path / "in-flight"), InFlightLocks(tmp_path / "in-flight")
     assert one.try_lock(KEY)
     assert one.try_lock(KEY)
@@ -62,7 +60,6 @@ def test_an_unlocked_key_is_free(tmp_path: Path) -> None:
 
 
 def test_where_nothing_can_be_locked_nothing_is(tmp_path: Path) -> None:
-    """A folder that is not there, or cannot be written: as without locks."""
     locks = InFlightLocks(tmp_path / "none" / "in-flight")
     assert locks.try_lock(KEY)
     locks.unlock(KEY)
@@ -70,7 +67,6 @@ def test_where_nothing_can_be_locked_nothing_is(tmp_path: Path) -> None:
 
 
 async def test_engines_that_ask_the_same_at_the_same_time(tmp_path: Path) -> None:
-    """In step with each other: every question is bought once, and both have every answer."""
     asked: Counter[str] = Counter()
 
     async def reply(request: Request) -> Completion:

@@ -42,7 +42,6 @@ def writer(folder: Path, start: int, size: int = 5) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("n_groups", [1, 2, 7, 30])
 def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, n_groups: int):
-    """kill -9 in the middle of putting: every group whose `put_many` returned is there."""
     process = writer(tmp_path / "cache", 0)
     assert process.stdout is not None
     for _ in range(n_groups):
@@ -59,7 +58,6 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, n_groups: int):
 
 
 def test_processes_write_at_once(tmp_path: Path):
-    """Nothing of what either of them was told is missing, nothing is damaged."""
     folder = tmp_path / "cache"
     processes = [writer(folder, start=1_000_000 * number) for number in range(3)]
     told = []
@@ -76,7 +74,6 @@ def test_processes_write_at_once(tmp_path: Path):
 
 
 def test_a_file_that_others_hold_locked_stops_the_run(tmp_path: Path):
-    """After its patience a put says what is the matter; reads go on meanwhile."""
     database = filled(tmp_path, 3)
     cache = DiskCache(tmp_path, busy_timeout_s=0.05)
     with contextlib.closing(sqlite3.connect(database)) as holder:
@@ -89,7 +86,6 @@ def test_a_file_that_others_hold_locked_stops_the_run(tmp_path: Path):
 
 
 def test_a_recovery_that_takes_for_ever_stops_the_others(tmp_path: Path):
-    """A process that waits to open the cache says so after its patience."""
     filled(tmp_path, 3)
     lock = FileLock.take(tmp_path / "cache.db.lock")
     assert lock is not None
@@ -111,7 +107,6 @@ def files_up_to(n_bytes: int) -> Iterator[None]:
 
 
 def test_answers_that_do_not_fit_on_the_disk_stop_the_run(tmp_path: Path):
-    """The group is not kept, all earlier ones are, and later ones as soon as there is room."""
     with opened(tmp_path) as cache:
         cache.put_many(entries(20))
         with (
@@ -126,7 +121,6 @@ def test_answers_that_do_not_fit_on_the_disk_stop_the_run(tmp_path: Path):
 
 
 def test_a_full_disk_at_opening_can_be_taken_up_again(tmp_path: Path):
-    """Not a wrong setting: make room and run the same command (exit 75)."""
     with files_up_to(1000), pytest.raises((StoppedEarly, ConfigError)):
         DiskCache(tmp_path / "cache")
     with opened(tmp_path / "cache") as cache:
@@ -164,7 +158,6 @@ def lock(folder: Path) -> None:
 
 
 def test_stored_answers_are_read_where_nothing_can_be_written(locked_folder: Path):
-    """A shared folder of paid answers, or a read-only disk: a warm run needs no more."""
     before = sorted(path.name for path in locked_folder.iterdir())
     lock(locked_folder)
     cache = DiskCache(locked_folder)
@@ -177,7 +170,6 @@ def test_stored_answers_are_read_where_nothing_can_be_written(locked_folder: Pat
 
 
 def test_a_put_into_a_read_only_cache_says_what_to_do(locked_folder: Path):
-    """A setting is wrong (exit 2): the same command would fail again."""
     lock(locked_folder)
     with (
         opened(locked_folder) as cache,
@@ -196,7 +188,6 @@ def leave_a_log(folder: Path) -> None:
 
 
 def test_the_log_of_a_killed_run_is_read_too(locked_folder: Path):
-    """With its index beside it SQLite can read it without writing."""
     leave_a_log(locked_folder)
     lock(locked_folder)
     with opened(locked_folder) as cache:
@@ -204,7 +195,6 @@ def test_the_log_of_a_killed_run_is_read_too(locked_folder: Path):
 
 
 def test_a_log_that_cannot_be_read_is_told(locked_folder: Path):
-    """Without the index of the log its answers are not seen; nobody must think they are."""
     leave_a_log(locked_folder)
     (locked_folder / "cache.db-shm").unlink()
     lock(locked_folder)
@@ -214,7 +204,6 @@ def test_a_log_that_cannot_be_read_is_told(locked_folder: Path):
 
 
 def test_a_damaged_read_only_cache_is_left_alone(locked_folder: Path):
-    """It can be neither trusted nor mended."""
     database = locked_folder / "cache.db"
     with database.open("r+b") as stream:
         stream.write(b"garbage")
@@ -225,7 +214,6 @@ def test_a_damaged_read_only_cache_is_left_alone(locked_folder: Path):
 
 
 def test_a_page_damaged_in_a_read_only_cache_is_an_error(locked_folder: Path):
-    """Found in use, where nothing can be set aside."""
     database = locked_folder / "cache.db"
     with database.open("r+b") as stream:
         stream.seek(12 * 4096)  # behind what is read at opening

@@ -20,7 +20,6 @@ N = 30
 def test_answers_travel_by_a_bucket(
     name: str, s3: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The object is the file that an export would be; nothing of it is left here."""
     filled(tmp_path / "mine", N)
     with opened(tmp_path / "mine") as cache:
         export_answers(cache, tmp_path / Path(name).name)
@@ -38,7 +37,6 @@ def test_answers_travel_by_a_bucket(
 
 
 def test_what_cannot_be(s3: str, tmp_path: Path) -> None:
-    """No such object, no such bucket, no name, a web server, a foreign object."""
     filled(tmp_path / "mine", 1)
     open_storage(s3).write("foreign.jsonl", b"{}\n")
     with opened(tmp_path / "mine") as cache:

@@ -33,7 +33,6 @@ def said(capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def test_check_asks_a_language_model_once_and_keeps_the_answer(said: Any, tmp_path: Path) -> None:
-    """One request, of the first sample; a second time it is in the cache."""
     path = mine(tmp_path, 'name = "paraphrase"\ninherits = "v2"\n[settings]\nsamples = 5\n')
     with FakeServer() as server:
         call = ("check", path, "--llm", "openai:m", "--base-url", server.base_url)
@@ -47,7 +46,6 @@ def test_check_asks_a_language_model_once_and_keeps_the_answer(said: Any, tmp_pa
 
 
 def test_map_takes_a_prompt_of_the_folder_by_name(tmp_path: Path) -> None:
-    """And refuses what is for the tasks of a run."""
     mine(tmp_path, (EXAMPLES / "tone.toml").read_text(), "prompts/tone/v1.toml")
     mine(tmp_path, 'inherits = "v1"\n[settings]\ntemperature = 0.3\n', "prompts/tone/v2.toml")
     mine(tmp_path, 'inherits = "v1"\n[settings]\nmodel = "x"\n', "prompts/tone/v3.toml")

@@ -45,7 +45,6 @@ CONTENTS = {
 def test_an_object_gives_the_records_of_a_file(
     name: str, s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Same digest, same frames, in every format; nothing of it is left in the spool."""
     monkeypatch.setattr("claimscore.storage.ranges.RANGE_BYTES", 5_000)
     data = CONTENTS[name]()
     (tmp_path / name).write_bytes(data)
@@ -60,7 +59,6 @@ def test_an_object_gives_the_records_of_a_file(
 
 
 def test_patterns_find_objects(s3: str) -> None:
-    """`*` stays in its folder, `**` does not; the order is that of the names."""
     folder = open_storage(s3)
     for name in ("in/b.jsonl", "in/a.jsonl", "in/deep/er/c.jsonl", "in/d.csv", "other.jsonl"):
         folder.write(name, b"{}\n")
@@ -82,7 +80,6 @@ def test_patterns_find_objects(s3: str) -> None:
 
 @pytest.mark.parametrize("name", ["r.jsonl", "r.parquet"])
 def test_an_object_that_changes_is_refused(name: str, s3: str, tmp_path: Path) -> None:
-    """Two contents under one name would mix two inputs in one run."""
     folder = open_storage(s3)
     data = CONTENTS[name]()
     folder.write(name, data)
@@ -98,7 +95,6 @@ def test_an_object_that_changes_is_refused(name: str, s3: str, tmp_path: Path) -
 def test_an_object_that_changes_between_two_ranges_is_refused(
     s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is read is one version, to the last byte."""
     monkeypatch.setattr("claimscore.storage.ranges.RANGE_BYTES", 5_000)
     folder = open_storage(s3)
     folder.write("r.jsonl", JSONL)
@@ -110,7 +106,6 @@ def test_an_object_that_changes_between_two_ranges_is_refused(
 
 
 def test_messages_name_address_and_line(s3: str, tmp_path: Path) -> None:
-    """As for files."""
     folder = open_storage(s3)
     folder.write("in/r.jsonl", JSONL + b"{broken\n")
     folder.write("in/bad.parquet", b"PAR0" * 20)
@@ -151,7 +146,6 @@ def web(tmp_path: Path) -> Iterator[str]:
 def test_a_web_server_without_ranges_gives_the_records(
     name: str, web: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The name is written as in a browser's address."""
     monkeypatch.setattr("claimscore.storage.ranges.RANGE_BYTES", 5_000)
     path = tmp_path / "www" / name
     path.write_bytes(CONTENTS[name]())
@@ -162,7 +156,6 @@ def test_a_web_server_without_ranges_gives_the_records(
 
 
 def test_what_a_web_server_cannot_do(web: str, tmp_path: Path) -> None:
-    """Patterns, Parquet without ranges, writing."""
     (tmp_path / "www" / "r.parquet").write_bytes(_parquet())
     for name, message in (
         ("*.jsonl", "a web server does not say which files it has"),
@@ -238,7 +231,6 @@ def odd(tmp_path: Path) -> Iterator[str]:
 def test_a_web_server_with_ranges_gives_every_format(
     kind: str, name: str, odd: str, tmp_path: Path
 ) -> None:
-    """Also where it sends one elsewhere."""
     local = prepare(str(tmp_path / name), spool=tmp_path, required=NEEDS)
     remote = prepare(f"{odd}/{kind}/{name}", spool=tmp_path, required=NEEDS)
     assert remote.digest == local.digest
@@ -255,12 +247,10 @@ def test_a_web_server_with_ranges_gives_every_format(
 def test_a_web_server_that_does_too_little(
     kind: str, message: str, odd: str, tmp_path: Path
 ) -> None:
-    """It is said what is missing."""
     with pytest.raises(ConfigError, match=f"{odd}/{kind}/r.jsonl: {message}"):
         prepare(f"{odd}/{kind}/r.jsonl", spool=tmp_path, required={})
 
 
 def test_a_web_server_that_breaks_off(odd: str, tmp_path: Path) -> None:
-    """Half a file is none: the command stops."""
     with pytest.raises(StoppedEarly, match=r"half/r\.jsonl"):
         prepare(f"{odd}/half/r.jsonl", spool=tmp_path, required={})

@@ -50,14 +50,9 @@ def away(*_: object) -> None:
     raise StoppedEarly("the store was not reached")
 
 
-def test_it_has_no_path(run: RunDirectory) -> None:
-    """Only an address."""
-    with pytest.raises(RuntimeError, match="not on a disk"):
-        _ = run.path
 
 
 def test_a_second_process_of_this_machine_is_refused_at_once(run: RunDirectory) -> None:
-    """By the lock on this machine; the store is not asked."""
     with pytest.raises(ConfigError, match=rf"{run.name} is in use by process {os.getpid()};"):
         RunDirectory(run.name).__enter__()
     run.check_settings({"seed": 0})
@@ -66,7 +61,6 @@ def test_a_second_process_of_this_machine_is_refused_at_once(run: RunDirectory) 
 def test_another_machine_is_refused_by_the_lease(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    """It sees that a process is at work, before it asks anything; after that one it goes on."""
     run.write_parts(0, "decompose", {"claims": claims("a")})
     lease = run.workspace._lease
     assert lease is not None
@@ -83,7 +77,6 @@ def test_another_machine_is_refused_by_the_lease(
 
 
 def test_a_run_that_was_taken_over_writes_nothing_more(run: RunDirectory) -> None:
-    """Neither a part nor a line, and the other process's files stay."""
     run.write_parts(0, "decompose", {"claims": claims("a")})
     lease = run.workspace._lease
     assert lease is not None
@@ -104,7 +97,6 @@ def test_a_run_that_was_taken_over_writes_nothing_more(run: RunDirectory) -> Non
 
 
 def test_growing_files_are_mirrored(where: str, request: pytest.FixtureRequest) -> None:
-    """Events and notes; another machine continues them, and this one keeps nothing."""
     with RunDirectory(where) as run:
         run.check_settings({"seed": 0})
         run.event("started")
@@ -126,7 +118,6 @@ def test_growing_files_are_mirrored(where: str, request: pytest.FixtureRequest) 
 
 
 def test_a_thread_mirrors_every_few_seconds(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that is away for a moment is tried again."""
     monkeypatch.setattr(workspace, "COPY_S", 0.01)
     failed: list[bytes] = []
     with RunDirectory(where) as run:
@@ -147,7 +138,6 @@ def test_a_thread_mirrors_every_few_seconds(where: str, monkeypatch: pytest.Monk
 
 
 def test_a_store_that_is_away_at_the_end_keeps_the_files_here(where: str) -> None:
-    """The next call on this machine has the events that could not be copied."""
     with RunDirectory(where) as run, pytest.MonkeyPatch.context() as patch:
         run.check_settings({"seed": 0})
         run.event("first")

@@ -45,19 +45,9 @@ def process(code: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
         started.send_signal(signal.SIGKILL)
 
 
-def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path: Path) -> None:
-    """One line names the holder; kill -9 leaves no lock behind."""
-    with (
-        process("time.sleep(60)", tmp_path / "run") as first,
-        pytest.raises(ConfigError, match=f"run is in use by process {first.pid};"),
-    ):
-        RunDirectory(tmp_path / "run").__enter__()
-    with RunDirectory(tmp_path / "run"):
-        pass
 
 
 def test_a_killed_writer_leaves_whole_steps(tmp_path: Path) -> None:
-    """Each step that the manifest names has its rows, of one call of the writer."""
     with process(WRITE, tmp_path / "run") as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"going\n"

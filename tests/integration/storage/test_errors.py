@@ -86,7 +86,6 @@ def _refusal(folder: Storage, how: str) -> ClaimscoreError:
 def test_a_refusal_is_said(
     refusing: Any, how: str, status: int, code: str, kind: type[Exception], message: str
 ) -> None:
-    """What is wrong, where, and which variable to look at."""
     refusing.answer = (status, code)
     error = _refusal(open_storage("s3://some-bucket/run"), how)
     assert type(error) is kind
@@ -95,7 +94,6 @@ def test_a_refusal_is_said(
 
 @pytest.mark.parametrize("how", ASK)
 def test_a_store_that_is_not_reached_is_a_stop(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After several tries; the same command goes on."""
     monkeypatch.setattr("claimscore.storage.stores.RETRY", {"max_retries": 1})
     for name, value in aws_environment("http://127.0.0.1:9").items():
         monkeypatch.setenv(name, value)
@@ -106,7 +104,6 @@ def test_a_store_that_is_not_reached_is_a_stop(how: str, monkeypatch: pytest.Mon
 
 
 def test_ctrl_c_is_heard_while_a_store_is_waited_for() -> None:
-    """A server that takes the request and says nothing; the interrupt comes when it has it."""
     ask = "from claimscore.storage import open_storage; open_storage('s3://some-bucket').read('x')"
     with socket.create_server(("127.0.0.1", 0)) as server:
         environment = aws_environment(f"http://127.0.0.1:{server.getsockname()[1]}")
@@ -126,7 +123,6 @@ def test_ctrl_c_is_heard_while_a_store_is_waited_for() -> None:
 
 
 def test_plain_http_must_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the variable of the store."""
     for name, value in aws_environment("http://127.0.0.1:9").items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("AWS_ALLOW_HTTP")
@@ -136,7 +132,6 @@ def test_plain_http_must_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_profile_is_boto3s_business(
     s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a key in the environment, the shared credentials file is read; or it is said."""
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -174,7 +169,6 @@ def test_a_profile_is_boto3s_business(
 def test_an_address_that_cannot_be(
     address: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Said at once, and what may be a secret is not shown."""
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     with pytest.raises(ConfigError) as refused:
         open_storage(address)
@@ -183,7 +177,6 @@ def test_an_address_that_cannot_be(
 
 
 def test_parts_of_an_address() -> None:
-    """Azure's long form has an account before the host; a web address is decoded and shown back."""
     long = "abfss://box@account.dfs.core.windows.net/a/b"
     assert parse_address(long) == ("az", "abfss://box@account.dfs.core.windows.net", "a/b")
     assert str(parse_address("https://host:8443/a%20b/")) == "https://host:8443/a%20b"
@@ -202,7 +195,6 @@ def test_parts_of_an_address() -> None:
 def test_a_store_that_worked_and_refuses_is_a_stop(
     refusing: Any, status: int, code: str, message: str
 ) -> None:
-    """Half-way through a run it is no mistake of the command, which goes on later."""
     refusing.answer = (200, "")
     folder = open_storage("s3://some-bucket/run").child("a")
     folder.write("x", b"")

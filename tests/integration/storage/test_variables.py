@@ -54,7 +54,6 @@ def azure(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 @pytest.mark.parametrize("root", ["az://box", "abfss://box@devstoreaccount1.dfs.core.windows.net"])
 def test_an_azure_server_of_ones_own(azure: Any, root: str) -> None:
-    """Both forms of an address, with the variables of the documentation."""
     folder = open_storage(f"{root}/run")
     with pytest.raises(ConfigError, match="access is denied"):
         folder.read("x.parquet")
@@ -66,7 +65,6 @@ def test_an_azure_server_of_ones_own(azure: Any, root: str) -> None:
 
 
 def test_a_connection_string_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its parts are named, and the secret in it is not shown."""
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", f"AccountName=a;AccountKey={AZURITE_KEY}")
     with pytest.raises(ConfigError, match="CONNECTION_STRING is not read; set its parts") as error:
@@ -75,7 +73,6 @@ def test_a_connection_string_is_not_read(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_google_server_by_a_service_account(gs: str) -> None:
-    """What obstore wrote, polars scans."""
     buffer = io.BytesIO()
     pl.DataFrame({"n": range(10)}).write_parquet(buffer)
     folder = open_storage(f"{gs}/a b")

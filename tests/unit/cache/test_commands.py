@@ -35,7 +35,6 @@ def cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Cache:
 
 
 def test_stats(cache: Cache, folder: Path):
-    """Folder, numbers, models; as lines and as one object."""
     code, text, _ = cache("stats")
     assert code == 0
     assert text.splitlines()[:2] == [str(folder), "20 answers, 3 of them refused by their check"]
@@ -45,7 +44,6 @@ def test_stats(cache: Cache, folder: Path):
 
 
 def test_stats_of_a_folder_without_a_cache(cache: Cache, tmp_path: Path):
-    """It says where answers would be, and makes nothing."""
     code, text, _ = cache("stats")
     assert (code, text.splitlines()[0]) == (0, str(tmp_path / "cache"))
     assert "0 answers" in text
@@ -56,7 +54,6 @@ def test_stats_of_a_folder_without_a_cache(cache: Cache, tmp_path: Path):
     "command", [["verify"], ["prune", "--older-than", "1d"], ["export", "x.gz"]], ids=lambda c: c[0]
 )
 def test_no_cache_is_wrong_usage(cache: Cache, tmp_path: Path, command: list[str]):
-    """A wrong folder must not look like an empty, sound cache."""
     code, _, error = cache(*command)
     assert code == 2
     assert "no cache here" in error
@@ -64,7 +61,6 @@ def test_no_cache_is_wrong_usage(cache: Cache, tmp_path: Path, command: list[str
 
 
 def test_verify(cache: Cache, folder: Path):
-    """0 where all is well, 3 where damage was found, with key and reason."""
     assert cache("verify") == (0, "20 entries, 0 damaged\n", "")
     sql(folder, "UPDATE Cache SET value = X'00' WHERE key = ?", key(3))
     code, text, _ = cache("verify")
@@ -81,7 +77,6 @@ def test_verify(cache: Cache, folder: Path):
 
 
 def test_verify_of_a_broken_database(cache: Cache, folder: Path):
-    """It is mended when it is opened; that is said and is damage found."""
     sql(folder, "UPDATE Settings SET value = '{}' WHERE key = 'claimscore'")
     code, text, error = cache("verify", "--json")
     found = json.loads(text)
@@ -91,7 +86,6 @@ def test_verify_of_a_broken_database(cache: Cache, folder: Path):
 
 
 def test_prune(cache: Cache, folder: Path):
-    """Says how many and how much; asks nothing."""
     sql(folder, "UPDATE Cache SET store_time = store_time - 90000 WHERE rowid <= 15")
     code, text, _ = cache("prune", "--older-than", "1d", "--dry-run")
     assert (code, text[:27]) == (0, "15 answers would be removed")
@@ -103,7 +97,6 @@ def test_prune(cache: Cache, folder: Path):
 
 
 def test_export_and_import(cache: Cache, folder: Path, tmp_path: Path):
-    """From one folder to another, twice; a broken file is status 3, a foreign one 2."""
     file, theirs = tmp_path / "answers.gz", ("--cache-dir", tmp_path / "theirs")
     assert cache("export", file) == (0, f"{file}: 20 answers written\n", "")
     code, text, _ = cache("import", file, *theirs)
@@ -127,7 +120,6 @@ def test_export_and_import(cache: Cache, folder: Path, tmp_path: Path):
 
 
 def test_a_newer_cache_is_refused(cache: Cache, folder: Path):
-    """Exit 2, and nothing touched."""
     sql(folder, "UPDATE Settings SET value = '{\"format\": 9}' WHERE key = 'claimscore'")
     for command in (["stats"], ["verify", "--repair"], ["prune", "--older-than", "1d"]):
         code, _, error = cache(*command)

@@ -43,7 +43,6 @@ OPENING = [
 def test_a_damaged_file_is_set_aside_at_opening(
     tmp_path: Path, damage: Callable[[Path], None], why: str, rows_are_there: bool
 ):
-    """The run goes on with the rows that SQLite can read; the damaged file is kept, and said."""
     database = filled(tmp_path / "cache", N)
     damage(database)
     damaged = database.read_bytes()
@@ -84,7 +83,6 @@ def leaf_pages(database: Path) -> list[int]:
 
 @pytest.mark.parametrize("which", [[0], [1, 2], [-1], [0, 4, 5, -1]], ids=str)
 def test_what_is_lost_is_counted(tmp_path: Path, which: list[int]):
-    """The first, the last and some pages between are gone; SQLite steps over them."""
     database = filled(tmp_path / "cache", N)
     leaves = leaf_pages(database)
     damage_pages(database, [leaves[n] for n in which])
@@ -98,7 +96,6 @@ def test_what_is_lost_is_counted(tmp_path: Path, which: list[int]):
 
 
 def test_rows_on_every_other_page_are_taken_over(tmp_path: Path):
-    """However the damage lies, a sound page gives all of its rows."""
     database = filled(tmp_path / "cache", 600)
     leaves = leaf_pages(database)
     damage_pages(database, leaves[::2])
@@ -115,7 +112,6 @@ def test_rows_on_every_other_page_are_taken_over(tmp_path: Path):
     ],
 )
 def test_damage_in_use_is_mended_in_use(tmp_path: Path, use: Callable[[DiskCache], object]):
-    """A page that is found broken in the middle of a run does not end the run."""
     database = filled(tmp_path / "cache", N)
     with opened(tmp_path / "cache") as cache:  # behind SQLite's back
         damage_pages(database, range(3, database.stat().st_size // 4096, 2))
@@ -129,7 +125,6 @@ def test_damage_in_use_is_mended_in_use(tmp_path: Path, use: Callable[[DiskCache
 
 
 def test_the_write_ahead_log_goes_along(tmp_path: Path):
-    """What was committed and only lies in the log is saved, and the log kept with its file."""
     filled(tmp_path, N)
     with opened(tmp_path) as cache:
         cache.put_many(entries(N, start=N))
@@ -142,7 +137,6 @@ def test_the_write_ahead_log_goes_along(tmp_path: Path):
 
 
 def test_a_bug_in_a_statement_is_no_damage(tmp_path: Path):
-    """An error of ours that SQLite words like damage must not cost a sound file."""
     filled(tmp_path, 3)
     with opened(tmp_path) as cache:
         with pytest.raises(ConfigError, match="no such table"):
@@ -152,7 +146,6 @@ def test_a_bug_in_a_statement_is_no_damage(tmp_path: Path):
 
 
 def test_a_cache_removed_by_hand_begins_anew(tmp_path: Path):
-    """`rm cache.db` while a run uses it: later answers are kept in a new file."""
     with opened(tmp_path) as cache:
         cache.put_many(entries(3))
         (tmp_path / "cache.db").unlink()
@@ -166,8 +159,6 @@ def test_a_cache_removed_by_hand_begins_anew(tmp_path: Path):
 
 
 def test_who_had_the_damaged_file_open_goes_on_with_the_new_one(tmp_path: Path):
-    """What another user of the folder puts after the rescue is in the new file, and stays
-    there when they close the old one."""
     database = filled(tmp_path, N)
     with opened(tmp_path) as one:
         with opened(tmp_path) as other:
@@ -183,7 +174,6 @@ def test_who_had_the_damaged_file_open_goes_on_with_the_new_one(tmp_path: Path):
 
 
 def test_damage_that_another_has_mended_is_not_mended_again(tmp_path: Path):
-    """Both had met it in the same file; the second finds a new one in its place."""
     filled(tmp_path, N)
     with opened(tmp_path) as one, opened(tmp_path) as other:
         one.recover("for a test")
@@ -194,7 +184,6 @@ def test_damage_that_another_has_mended_is_not_mended_again(tmp_path: Path):
 
 
 def test_threads_share_a_rescue(tmp_path: Path):
-    """Readers and writers of one cache, as the engine has them, while its file is replaced."""
     database = filled(tmp_path, N)
     with opened(tmp_path) as cache:
         overwrite(database, 3 * 4096, b"\xaa" * (database.stat().st_size - 3 * 4096))
@@ -222,7 +211,6 @@ def test_threads_share_a_rescue(tmp_path: Path):
 def test_a_rescue_survives_a_kill_between_its_steps(
     tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
 ):
-    """Whoever opens the cache next finishes what the killed one began; nothing is lost."""
     filled(tmp_path, N)
     n_steps = 0
 
@@ -255,7 +243,6 @@ def test_a_rescue_survives_a_kill_between_its_steps(
 def test_a_cache_that_is_always_damaged_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """A disk that breaks everything written to it: an error, not an endless rescue."""
     filled(tmp_path, 3)
 
     def broken(*_: object) -> object:
@@ -303,7 +290,6 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_any_damage_before_opening(tmp_path: Path, sound: Path, seed: int):
-    """Never a crash, never a wrong answer; what is missing can be bought and kept."""
     dice = random.Random(seed)
     folder = tmp_path / "cache"
     shutil.copytree(sound, folder)
@@ -314,7 +300,6 @@ def test_any_damage_before_opening(tmp_path: Path, sound: Path, seed: int):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_any_damage_in_use(tmp_path: Path, sound: Path, seed: int):
-    """The same while the file is open; cut off as well."""
     dice = random.Random(1000 + seed)
     folder = tmp_path / "cache"
     shutil.copytree(sound, folder)
@@ -329,7 +314,6 @@ def test_any_damage_in_use(tmp_path: Path, sound: Path, seed: int):
 
 
 def test_errors_are_ours_where_nothing_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """No room for the new file: said as such, and everything stays for the next time."""
     database = filled(tmp_path, 3)
     set_format(database, "{}")
 

@@ -39,7 +39,6 @@ any_entry = st.builds(
 
 @given(any_text, any_entry)
 def test_what_was_encoded_is_decoded(key: str, entry: Entry):
-    """Answers of any characters, lone surrogates included, come back equal."""
     key = key.encode("utf-8", "replace").decode()
     data = encode_entry(key, entry)
     assert decode_entry(key, data) == entry
@@ -47,7 +46,6 @@ def test_what_was_encoded_is_decoded(key: str, entry: Entry):
 
 
 def test_the_stored_form_is_fixed():
-    """Answers that were paid with earlier versions must be read for ever."""
     known = (
         b'{"v":1,"sum":"faee3a8a25c6f691","entry":{"completion":{"finish_reason":"stop",'
         b'"model":"m","text":"{\\"claims\\": [\\"Gr\xc3\xb6\xc3\x9fe\\"]}","usage":'
@@ -58,7 +56,6 @@ def test_the_stored_form_is_fixed():
 
 @pytest.mark.parametrize("change", [0x01, 0x20, 0x80, 0xFF])
 def test_one_changed_byte_is_noticed(change: int):
-    """Wherever it is: a damaged entry is missing, never a wrong answer."""
     intact = encode_entry("key", ENTRY)
     for position in range(len(intact)):
         data = bytearray(intact)
@@ -69,14 +66,12 @@ def test_one_changed_byte_is_noticed(change: int):
 
 @given(st.integers(0, 10**6))
 def test_a_cut_is_noticed(length: int):
-    """At whatever byte an entry ends too early, and where something follows it."""
     data = encode_entry("key", ENTRY)
     assert decode_entry("key", data[: length % len(data)]) is None
     assert decode_entry("key", data + b" ") is None
 
 
 def test_a_value_under_another_key_is_noticed():
-    """The checksum holds the key: swapped rows are damage too."""
     assert decode_entry("other", encode_entry("key", ENTRY)) is None
 
 
@@ -105,7 +100,6 @@ GOOD = ENTRY.to_json()
     ],
 )
 def test_a_right_checksum_over_something_else_is_no_answer(body: bytes):
-    """A file from elsewhere may hold anything; it is refused, not raised from."""
     assert decode_entry("key", sealed(body)) is None
     assert "holds no answer" in str(damage_of("key", sealed(body)))
 
@@ -125,7 +119,6 @@ def test_a_right_checksum_over_something_else_is_no_answer(body: bytes):
     ids=["text", "model", "finish_reason", "usage", "logprob", "token", "short", "no list"],
 )
 def test_fields_of_another_type_are_damage(change: dict[str, object]):
-    """What others wrote is looked at field by field before it is taken in."""
     completion = {**GOOD["completion"], **change}
     completion["usage"] = GOOD["completion"]["usage"] | completion["usage"]
     body = canonical_json({**GOOD, "completion": completion})
@@ -133,6 +126,5 @@ def test_fields_of_another_type_are_damage(change: dict[str, object]):
 
 
 def test_an_entry_is_plain_json():
-    """Any JSON reader can read what is stored."""
     stored = json.loads(encode_entry("key", ENTRY))
     assert Entry.from_json(stored["entry"]) == ENTRY

@@ -22,7 +22,6 @@ DAY = 86400.0
 
 
 def test_a_sound_cache_is_clean(tmp_path: Path):
-    """Nothing is found, nothing is written."""
     filled(tmp_path, 30)
     before = sorted(path.name for path in tmp_path.iterdir())
     with opened(tmp_path) as cache:
@@ -48,7 +47,6 @@ DAMAGE = [
 
 @pytest.mark.parametrize(("change", "reason"), DAMAGE)
 def test_a_damaged_entry_is_named_and_set_aside(tmp_path: Path, change: str, reason: str):
-    """With key and reason; the file that is set aside has every bit, and it is bought again."""
     filled(tmp_path, 30)
     sql(tmp_path, f"UPDATE Cache SET {change} WHERE key = ?", key(4))
     with opened(tmp_path) as cache:
@@ -74,7 +72,6 @@ def test_a_damaged_entry_is_named_and_set_aside(tmp_path: Path, change: str, rea
 
 @pytest.mark.parametrize("seed", range(40))
 def test_any_changed_byte_of_a_value_is_found(tmp_path: Path, seed: int):
-    """By `verify` and by `get_many`, wherever in the value it is."""
     dice = random.Random(seed)
     filled(tmp_path, 10)
     number = dice.randrange(10)
@@ -89,7 +86,6 @@ def test_any_changed_byte_of_a_value_is_found(tmp_path: Path, seed: int):
 
 
 def test_sound_entries_between_damaged_ones_stay(tmp_path: Path):
-    """More than one step of the walk; what the first repair set aside is not overwritten."""
     filled(tmp_path, 1200)
     with opened(tmp_path) as cache:
         for number in (1, 2):
@@ -103,7 +99,6 @@ def test_sound_entries_between_damaged_ones_stay(tmp_path: Path):
 
 @pytest.mark.parametrize("repair", [True, False])
 def test_a_cache_in_use_is_checked(tmp_path: Path, repair: bool):
-    """What a run puts meanwhile, the damaged answer too, is met or not, and never lost."""
     filled(tmp_path, 600)
     sql(tmp_path, "UPDATE Cache SET value = X'00' WHERE key = ?", key(1))
     with opened(tmp_path) as cache, opened(tmp_path) as run:
@@ -125,7 +120,6 @@ def index_page(database: Path) -> int:
 
 @pytest.mark.parametrize("whole", [True, False], ids=["page", "one key of it"])
 def test_a_damaged_index_is_found_and_made_anew(tmp_path: Path, whole: bool):
-    """Answers that are there but cannot be found are paid for twice: the check sees them."""
     database = filled(tmp_path, 20)
     at = index_page(database) * 4096
     if whole:
@@ -145,7 +139,6 @@ def test_a_damaged_index_is_found_and_made_anew(tmp_path: Path, whole: bool):
 
 
 def test_a_damaged_page_does_not_end_the_check(tmp_path: Path):
-    """What SQLite cannot walk over is reported, and the rows that are left are taken over."""
     database = filled(tmp_path, 60)
     with opened(tmp_path) as cache:
         for page in range(8, 20):
@@ -158,7 +151,6 @@ def test_a_damaged_page_does_not_end_the_check(tmp_path: Path):
 
 
 def test_damage_found_at_opening_is_reported(tmp_path: Path):
-    """`cache verify` must not say that all is well after it has just lost something."""
     overwrite(filled(tmp_path, 5), 0, b"garbage")
     with opened(tmp_path) as cache:
         found = verify(cache)
@@ -184,7 +176,6 @@ def days_left(cache: DiskCache, n: int) -> list[int]:
 
 
 def test_what_is_older_goes(tmp_path: Path):
-    """Entries and bytes are told, the others stay; doing it again finds nothing."""
     aged(tmp_path, 1200)
     n_bytes = sum(len(encode_entry(key(n), entry(n))) for n in range(31, 1200))
     with opened(tmp_path) as cache:
@@ -198,7 +189,6 @@ def test_what_is_older_goes(tmp_path: Path):
 
 
 def test_a_clock_that_was_wrong_removes_nothing(tmp_path: Path):
-    """Answers from the future, and those without a time, are not old."""
     filled(tmp_path, 3)
     sql(tmp_path, "UPDATE Cache SET store_time = NULL WHERE key = ?", key(1))
     with opened(tmp_path) as cache:
@@ -208,7 +198,6 @@ def test_a_clock_that_was_wrong_removes_nothing(tmp_path: Path):
 
 
 def test_the_file_shrinks(tmp_path: Path):
-    """Removing old answers makes room on the disk."""
     aged(tmp_path, 600)
     before = (tmp_path / "cache.db").stat().st_size
     with opened(tmp_path) as cache:
@@ -220,7 +209,6 @@ def test_the_file_shrinks(tmp_path: Path):
 
 
 def test_what_a_cache_holds(tmp_path: Path):
-    """Counted from the rows, not from a counter."""
     aged(tmp_path, 50)
     sql(tmp_path, "UPDATE Settings SET value = 99 WHERE key = 'count'")
     with opened(tmp_path) as cache:
@@ -235,7 +223,6 @@ def test_what_a_cache_holds(tmp_path: Path):
 
 
 def test_strange_models_and_rows_are_counted(tmp_path: Path):
-    """Quotes in a model's name, what is no character, and rows that are not ours."""
     models = ['a "b" \\ c', "é\ud800"]
     with opened(tmp_path) as cache:
         cache.put_many({key(n): Entry(Completion("t", model)) for n, model in enumerate(models)})
@@ -247,7 +234,6 @@ def test_strange_models_and_rows_are_counted(tmp_path: Path):
 
 
 def test_rejected_is_what_the_entry_says(tmp_path: Path):
-    """Not what its text or its reason quotes."""
     quoted = '"rejected":null}}'
     with opened(tmp_path) as cache:
         cache.put_many(
@@ -257,7 +243,6 @@ def test_rejected_is_what_the_entry_says(tmp_path: Path):
 
 
 def test_an_empty_cache(tmp_path: Path):
-    """Zeros, and no times."""
     with opened(tmp_path) as cache:
         found = details(cache)
     assert (found.entries, found.oldest, found.models) == (0, None, {})
@@ -265,7 +250,6 @@ def test_an_empty_cache(tmp_path: Path):
 
 
 def test_a_time_that_no_calendar_has(tmp_path: Path):
-    """A damaged time of purchase is not shown, and does not end the listing."""
     filled(tmp_path, 2)
     sql(tmp_path, "UPDATE Cache SET store_time = 1e300 WHERE key = ?", key(1))
     with opened(tmp_path) as cache:

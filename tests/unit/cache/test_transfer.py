@@ -30,7 +30,6 @@ def exported(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["answers.jsonl", "answers.jsonl.gz"])
 def test_a_colleague_gets_every_answer(tmp_path: Path, name: str):
-    """Equal entries with the time of their purchase; a second import adds nothing."""
     filled(tmp_path / "mine", 1200)
     sql(tmp_path / "mine", "UPDATE Cache SET store_time = 1700000000.25")
     with opened(tmp_path / "mine") as cache:
@@ -44,7 +43,6 @@ def test_a_colleague_gets_every_answer(tmp_path: Path, name: str):
 
 
 def test_the_file_is_private_and_tells_nothing_else(exported: Path):
-    """Only its owner can read it; it has no path, and is the same bytes each time."""
     assert exported.stat().st_mode & 0o777 == 0o600
     assert b"mine" not in exported.read_bytes()
     lines = [json.loads(line) for line in exported.read_bytes().decode("utf-8", "surrogatepass").splitlines()]  # fmt: skip  # noqa: E501
@@ -62,7 +60,6 @@ def test_the_file_is_private_and_tells_nothing_else(exported: Path):
 
 
 def test_damaged_entries_are_left_out(tmp_path: Path):
-    """A colleague gets what is sound; how many are not is said."""
     filled(tmp_path / "mine", N)
     sql(tmp_path / "mine", "UPDATE Cache SET value = X'00' WHERE key = ?", key(3))
     sql(tmp_path / "mine", "UPDATE Cache SET mode = 4 WHERE key = ?", key(4))
@@ -75,7 +72,6 @@ def test_damaged_entries_are_left_out(tmp_path: Path):
 def test_an_export_appears_whole_or_not_at_all(
     tmp_path: Path, exported: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """An error in the middle leaves the file of yesterday, and nothing beside it."""
     before = exported.read_bytes()
     monkeypatch.setattr("claimscore.cache.transfer._exported_line", lambda *_: 1 / 0)
     with opened(tmp_path / "mine") as cache, pytest.raises(ZeroDivisionError):
@@ -85,7 +81,6 @@ def test_an_export_appears_whole_or_not_at_all(
 
 
 def test_existing_entries_stay(tmp_path: Path, exported: Path):
-    """What one has paid for oneself is not replaced; what is damaged is."""
     with opened(tmp_path / "theirs") as cache:
         cache.put_many({key(1): entry(77), key(2): entry(88)})
         sql(cache.folder, "UPDATE Cache SET value = X'00' WHERE key = ?", key(2))
@@ -95,7 +90,6 @@ def test_existing_entries_stay(tmp_path: Path, exported: Path):
 
 @pytest.mark.parametrize("seed", range(30))
 def test_any_changed_byte_costs_at_most_its_line(tmp_path: Path, exported: Path, seed: int):
-    """It is refused with its number; all other lines are taken, none is wrong."""
     dice = random.Random(seed)
     data = bytearray(exported.read_bytes())
     begin = data.index(b"\n") + 1
@@ -116,7 +110,6 @@ def test_any_changed_byte_costs_at_most_its_line(tmp_path: Path, exported: Path,
 
 @pytest.mark.parametrize("name", ["answers.jsonl", "answers.jsonl.gz"])
 def test_a_file_that_was_cut_off_gives_what_is_left(tmp_path: Path, exported: Path, name: str):
-    """The lines before the cut are taken, and it is said that the end is missing."""
     data = exported.read_bytes()
     path = tmp_path / name
     path.write_bytes((gzip.compress(data) if name.endswith("gz") else data)[: -len(data) // 40])
@@ -129,7 +122,6 @@ def test_a_file_that_was_cut_off_gives_what_is_left(tmp_path: Path, exported: Pa
 
 
 def test_a_line_that_is_missing_is_noticed(tmp_path: Path, exported: Path):
-    """The last line says how many there are."""
     lines = exported.read_bytes().splitlines(keepends=True)
     exported.write_bytes(b"".join(lines[:5] + lines[6:]))
     with opened(tmp_path / "theirs") as cache:
@@ -149,7 +141,6 @@ def test_a_line_that_is_missing_is_noticed(tmp_path: Path, exported: Path):
     ],
 )
 def test_a_foreign_file_is_refused(tmp_path: Path, exported: Path, first_line: str, words: str):
-    """Before anything is taken from it."""
     lines = exported.read_bytes().splitlines(keepends=True)
     exported.write_bytes(first_line.encode() + b"\n" + b"".join(lines[1:]))
     with opened(tmp_path / "theirs") as cache:
@@ -160,7 +151,6 @@ def test_a_foreign_file_is_refused(tmp_path: Path, exported: Path, first_line: s
 
 @pytest.mark.parametrize("content", [b"", b"\x1f\x8b", b"\x1f\x8b" + b"x" * 99], ids=repr)
 def test_a_file_without_a_line_is_refused(tmp_path: Path, content: bytes):
-    """Empty, or compressed and broken from the first byte."""
     (tmp_path / "x.gz").write_bytes(content)
     with opened(tmp_path / "theirs") as cache, pytest.raises(ConfigError, match="not a file"):
         import_answers(cache, tmp_path / "x.gz")
@@ -183,7 +173,6 @@ def sealed_line(name: str, value: bytes, stored: str = "1.0") -> bytes:
     ],
 )
 def test_a_crafted_line_is_refused(tmp_path: Path, exported: Path, line: bytes):
-    """What is not exactly an exported line is not taken."""
     lines = exported.read_bytes().splitlines(keepends=True)
     exported.write_bytes(lines[0] + line + b'{"entries": 1}\n')
     with opened(tmp_path / "theirs") as cache:
@@ -193,7 +182,6 @@ def test_a_crafted_line_is_refused(tmp_path: Path, exported: Path, line: bytes):
 def test_a_line_without_an_end_does_not_fill_the_memory(
     tmp_path: Path, exported: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """It is read in pieces, and each is refused."""
     monkeypatch.setattr("claimscore.cache.transfer._LONGEST_LINE", 1000)
     first = exported.read_bytes().splitlines(keepends=True)[0]
     exported.write_bytes(first + b"x" * 100_000)
@@ -202,7 +190,6 @@ def test_a_line_without_an_end_does_not_fill_the_memory(
 
 
 def test_a_time_from_the_future_is_now(tmp_path: Path, exported: Path):
-    """A colleague's clock must not keep an answer from ever being old."""
     value = encode_entry(key(1), entry(1))
     first = exported.read_bytes().splitlines(keepends=True)[0]
     exported.write_bytes(first + sealed_line(key(1), value, "9e99") + b'{"entries": 1}\n')
@@ -212,13 +199,11 @@ def test_a_time_from_the_future_is_now(tmp_path: Path, exported: Path):
 
 
 def test_a_missing_file_is_said(tmp_path: Path):
-    """With its name."""
     with opened(tmp_path) as cache, pytest.raises(ConfigError, match=r"nowhere\.gz"):
         import_answers(cache, tmp_path / "nowhere.gz")
 
 
 def test_a_full_disk_ends_an_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Nothing is left behind."""
     filled(tmp_path / "mine", 3)
 
     def full(*_: object) -> bytes:

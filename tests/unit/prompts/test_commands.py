@@ -41,7 +41,6 @@ def mine(tmp_path: Path, text: str, name: str = "mine.toml") -> Path:
 
 
 def test_list_names_the_default_the_source_and_what_is_hidden(said: Any, tmp_path: Path) -> None:
-    """One line each; the same as JSON."""
     assert said("list").count("default") == len(prompt_names())
     mine(tmp_path, 'inherits = "v1"\nchanges = "Ours."\n', "facts/v1.toml")
     lines = [line.split() for line in said("list", "--prompts-dir", tmp_path).splitlines()]
@@ -54,7 +53,6 @@ def test_list_names_the_default_the_source_and_what_is_hidden(said: Any, tmp_pat
 
 
 def test_show_has_all_that_is_inherited(said: Any, tmp_path: Path) -> None:
-    """Template, settings and schema as they are sent; the file itself with --toml."""
     path = mine(tmp_path, 'name = "facts"\ninherits = "v1"\n[settings]\nmodel = "large"\n')
     shown = said("show", path)
     assert "facts mine @" in shown
@@ -67,7 +65,6 @@ def test_show_has_all_that_is_inherited(said: Any, tmp_path: Path) -> None:
 
 
 def test_diff_is_of_all_that_is_sent(said: Any, tmp_path: Path) -> None:
-    """Line by line as `diff -u` writes it, also of what a file only inherits."""
     path = mine(tmp_path, 'name = "facts"\ninherits = "v1"\n[settings]\ntemperature = 0.2\n')
     lines = said("diff", "facts", path).splitlines()
     assert lines[:2] == ["--- facts v1 @239addc9924c", lines[1]]
@@ -84,7 +81,6 @@ def test_diff_is_of_all_that_is_sent(said: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", ["v1", "v2"])
 @pytest.mark.parametrize("task", prompt_names())
 def test_our_prompts_are_right(task: str, version: str, said: Any) -> None:
-    """Each can be tried with nothing but the package."""
     checked = json.loads(said("check", f"{task}={version}", "--json"))
     trial = checked["trial"]
     assert (checked["problems"], checked["notes"], trial["failures"]) == ([], [], [])
@@ -98,7 +94,6 @@ def test_our_prompts_are_right(task: str, version: str, said: Any) -> None:
 
 
 def test_check_shows_the_users_first_record_and_its_rows(said: Any) -> None:
-    """Rendered, counted, asked of the rules."""
     shown = said("check", "facts", EXAMPLES / "products.jsonl")
     assert "rendered for record kettle-1" in shown
     assert "4 a token, as estimate counts" in shown
@@ -107,7 +102,6 @@ def test_check_shows_the_users_first_record_and_its_rows(said: Any) -> None:
 
 
 def test_check_tells_all_that_is_wrong_with_its_lines(said: Any, tmp_path: Path) -> None:
-    """And asks nobody."""
     path = mine(
         tmp_path,
         'name = "decompose"\ninherits = "v1"\nuser = "Split: $txt"\n[output]\nclaim = "string"\n',
@@ -122,7 +116,6 @@ def test_check_tells_all_that_is_wrong_with_its_lines(said: Any, tmp_path: Path)
 
 
 def test_check_notes_what_may_not_be_meant(said: Any, tmp_path: Path) -> None:
-    """A version that is ours with other words, or another than the file's name."""
     text = 'name = "facts"\nversion = "v1"\ninherits = "v1"\nsystem = "Facts."\n'
     assert "as those of our prompt of that name" in said("check", mine(tmp_path, text))
     mine(tmp_path, text, "prompts/facts/v7.toml")
@@ -131,7 +124,6 @@ def test_check_notes_what_may_not_be_meant(said: Any, tmp_path: Path) -> None:
 
 
 def test_check_of_a_table_prompt(said: Any) -> None:
-    """Without a table its columns stand for themselves; with one, a column must be there."""
     tone = EXAMPLES / "tone.toml"
     shown = said("check", tone)
     assert "Review: $text" in shown
@@ -141,7 +133,6 @@ def test_check_of_a_table_prompt(said: Any) -> None:
 
 
 def test_a_broken_file_is_told_beside_the_list(said: Any, tmp_path: Path) -> None:
-    """The others are listed all the same; the status says that something is wrong."""
     mine(tmp_path, "x = 1\n", "facts/bad.toml")
     mine(tmp_path, 'inherits = "v1"\n', "facts/good.toml")
     text = said("list", "--prompts-dir", tmp_path, code=2)
@@ -160,7 +151,6 @@ def test_a_broken_file_is_told_beside_the_list(said: Any, tmp_path: Path) -> Non
 def test_an_example_that_teaches_what_is_refused(
     said: Any, tmp_path: Path, version: str, answer: str, message: str
 ) -> None:
-    """The model would be shown what it must not answer."""
     path = mine(
         tmp_path,
         f'name = "decompose"\ninherits = "{version}"\n[[examples]]\nuser = "1. x"\n'

@@ -25,7 +25,6 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_a_file_takes_from_its_parent_what_it_does_not_say(tmp_path: Path) -> None:
-    """Settings one by one, everything else field by field; its own name is its version."""
     write(
         tmp_path / "decompose" / "warm.toml",
         'inherits = "v1"\nsystem = "Break it up."\n[settings]\ntemperature = 0.9\n',
@@ -39,7 +38,6 @@ def test_a_file_takes_from_its_parent_what_it_does_not_say(tmp_path: Path) -> No
 
 
 def test_the_digest_is_that_of_the_whole(tmp_path: Path) -> None:
-    """A file that changes nothing has its parent's digest; a parent's change is the child's."""
     base = write(tmp_path / "base.toml", 'inherits = "negate=v1"\n')
     child = write(tmp_path / "child.toml", 'inherits = "base.toml"\nversion = "mine"\n')
     before = load_prompt_file(child)
@@ -50,8 +48,6 @@ def test_the_digest_is_that_of_the_whole(tmp_path: Path) -> None:
 
 
 def test_a_limit_of_tokens_goes_with_the_tokens_that_it_limits(tmp_path: Path) -> None:
-    """Of whole summaries, which have a `max_tokens` of their own, it is another; a prompt without
-    one keeps the digest that it has always had."""
     file = tmp_path / "decompose" / "v7.toml"
     text = 'inherits = "v1"\n[settings]\nmax_tokens_limit = 300\n'
     mine = load_prompt("decompose", str(write(file, text)))
@@ -65,7 +61,6 @@ def test_a_limit_of_tokens_goes_with_the_tokens_that_it_limits(tmp_path: Path) -
 
 
 def test_a_version_means_the_file_beside_before_ours(tmp_path: Path) -> None:
-    """And never the file itself: a folder's v1 that inherits v1 is made from ours."""
     write(tmp_path / "facts" / "v1.toml", 'inherits = "v1"\n[settings]\nmax_tokens = 77\n')
     write(tmp_path / "facts" / "v3.toml", 'inherits = "v1"\nsystem = "Facts."\n')
     assert load_prompt("facts", "v1", tmp_path).settings.max_tokens == 77
@@ -75,14 +70,12 @@ def test_a_version_means_the_file_beside_before_ours(tmp_path: Path) -> None:
 
 
 def test_in_a_folder_the_files_name_is_the_version(tmp_path: Path) -> None:
-    """Rows say what the user named, not what a copied file still says."""
     copy = Spec("decompose", "v1").path().read_text(encoding="utf-8")
     write(tmp_path / "decompose" / "v7.toml", copy)
     assert load_prompt("decompose", "v7", tmp_path).version == "v7"
 
 
 def test_the_list_has_the_users_prompts_and_what_they_hide(tmp_path: Path) -> None:
-    """The user's task of their own, the version that takes the place of ours, and ours."""
     write(tmp_path / "facts" / "v1.toml", 'inherits = "v1"\n')
     write(tmp_path / "tone" / "v1.toml", 'name = "tone"\nversion = "v1"\nuser = "$text"\n')
     found = {
@@ -162,7 +155,6 @@ def test_the_list_has_the_users_prompts_and_what_they_hide(tmp_path: Path) -> No
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, message: str) -> None:
-    """The file, the line where it can be found, what is wrong and what to do."""
     path = write(tmp_path / "mine.toml", text)
     with pytest.raises(ConfigError, match=message) as caught:
         load_prompt_file(path)
@@ -170,7 +162,6 @@ def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, message:
 
 
 def test_a_ring_is_refused(tmp_path: Path) -> None:
-    """With the whole ring, however it is entered."""
     for name, parent in (("a", "b"), ("b", "c"), ("c", "b")):
         write(tmp_path / "facts" / f"{name}.toml", f'inherits = "{parent}"\n')
     with pytest.raises(ConfigError, match=r"in a ring: .*b.toml inherits .*c.toml inherits .*b"):
@@ -181,7 +172,6 @@ def test_a_ring_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_in_a_parent_is_told_of_the_parent(tmp_path: Path) -> None:
-    """The message names the file to be mended."""
     base = write(tmp_path / "base.toml", 'inherits = "facts=v1"\nuser = "$ text"\n')
     child = write(tmp_path / "child.toml", 'inherits = "base.toml"\n')
     with pytest.raises(ConfigError, match="line 2: user has a lone") as caught:
@@ -203,7 +193,6 @@ def test_what_is_wrong_in_a_parent_is_told_of_the_parent(tmp_path: Path) -> None
     ],
 )
 def test_keys_are_found_where_they_stand(path: tuple[str, ...], line: int | None) -> None:
-    """Not in a text over several lines, and not in another table."""
     text = """name = "x"
 system = '''
 user = "no key"
@@ -221,7 +210,6 @@ user = "x"
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    """No codec and no error number: what it is."""
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match=r"binary\.toml: it is not UTF-8 text"):
@@ -233,7 +221,6 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_a_version_is_a_word(tmp_path: Path) -> None:
-    """It stands in signatures; other files of a folder are nobody's versions."""
     for name in ("ok", ".hidden", "a|b", "a b", "a\nb"):
         write(tmp_path / "facts" / f"{name}.toml", 'inherits = "v1"\n')
     assert available_versions("facts", tmp_path) == ["v1", "v2", "ok"]
@@ -242,14 +229,12 @@ def test_a_version_is_a_word(tmp_path: Path) -> None:
 
 
 def test_a_file_in_the_folder_of_another_task(tmp_path: Path) -> None:
-    """Its rows would name a task that they are not of."""
     write(tmp_path / "paraphrase" / "x.toml", 'name = "facts"\ninherits = "facts=v1"\n')
     with pytest.raises(ConfigError, match=r'name = "facts" in a folder of paraphrase'):
         load_prompt("paraphrase", "x", tmp_path)
 
 
 def test_a_broken_file_does_not_hide_the_others(tmp_path: Path) -> None:
-    """The list goes on, and says which one is broken."""
     write(tmp_path / "facts" / "bad.toml", "x = 1\n")
     write(tmp_path / "facts" / "good.toml", 'inherits = "v1"\n')
     broken: list[ConfigError] = []

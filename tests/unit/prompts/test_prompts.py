@@ -47,7 +47,6 @@ def write(tmp_path: Path, text: str) -> Path:
 
 
 def test_released_prompts_are_never_edited() -> None:
-    """Every version in the package is the file, byte for byte, that it was released as."""
     found = {
         f"{one.prompt.name}={one.prompt.version}": {
             "digest": one.prompt.digest,
@@ -70,13 +69,11 @@ def test_released_prompts_are_never_edited() -> None:
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "1" + 400 * "0"])
 def test_what_is_no_finite_number_is_refused(number: str) -> None:
-    """Neither JSON's own words nor what a float cannot hold becomes a value of a table."""
     with pytest.raises(ParseError):
         parse_answer(f'{{"confidence": {number}}}', {"confidence": "number"})
 
 
 def test_a_copy_of_our_prompt_is_a_prompt(tmp_path: Path) -> None:
-    """What `prompts show --toml` prints can be changed and named, alone or for a task."""
     copy = tmp_path / "mine.toml"
     copy.write_text(prompt_source("facts"), encoding="utf-8")
     ours = load_prompt("facts")
@@ -85,7 +82,6 @@ def test_a_copy_of_our_prompt_is_a_prompt(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", prompt_names())
 def test_the_examples_of_our_prompts_pass_their_own_schema(name: str) -> None:
-    """A few-shot answer that the parser would refuse teaches the model to fail."""
     for version in available_versions(name):
         prompt = load_prompt(name, version)
         for user, assistant in prompt.examples:
@@ -98,21 +94,18 @@ def test_the_examples_of_our_prompts_pass_their_own_schema(name: str) -> None:
 
 
 def test_decompose_has_the_settings_of_the_paper() -> None:
-    """CASPR, appendix: 256 tokens at temperature 0.5, few-shot."""
     prompt = load_prompt("decompose")
     assert (prompt.settings.max_tokens, prompt.settings.temperature) == (256, 0.5)
     assert len(prompt.examples) >= 3
 
 
 def test_paraphrase_has_the_words_and_settings_of_the_paper() -> None:
-    """CASPR, appendix B: 'Paraphrase this', 512 tokens at temperature 0.5."""
     prompt = load_prompt("paraphrase")
     assert prompt.render(text="It rains.")[-1].content == "Paraphrase this:\nIt rains."
     assert (prompt.settings.max_tokens, prompt.settings.temperature) == (512, 0.5)
 
 
 def test_a_prompt_is_rendered_as_a_conversation(tmp_path: Path) -> None:
-    """System, then the examples as turns, then the row."""
     prompt = load_prompt_file(write(tmp_path, TONE))
     roles = [message.role for message in prompt.render(text="Fine.")]
     assert roles == ["system", "user", "assistant", "user"]
@@ -121,12 +114,10 @@ def test_a_prompt_is_rendered_as_a_conversation(tmp_path: Path) -> None:
 
 @given(text=st.text())
 def test_a_text_is_never_formatted_twice(text: str) -> None:
-    """Braces, dollars and placeholders inside a record arrive as they are."""
     assert load_prompt("decompose").render(text=text)[-1].content == text
 
 
 def test_a_missing_and_an_unknown_field_are_refused() -> None:
-    """Neither an empty nor a forgotten column is sent to a model."""
     prompt = load_prompt("decompose")
     with pytest.raises(ConfigError, match="missing fields"):
         prompt.render()
@@ -135,7 +126,6 @@ def test_a_missing_and_an_unknown_field_are_refused() -> None:
 
 
 def test_a_placeholder_that_is_no_column_is_refused_with_a_suggestion(tmp_path: Path) -> None:
-    """The error names the placeholder, the nearest column, and where it stands."""
     prompt = load_prompt_file(write(tmp_path, TONE))
     with pytest.raises(ConfigError, match=r"\$text, which is not there; did you mean \$texts"):
         prompt.check_fields(["texts"], "prompt.toml")
@@ -143,7 +133,6 @@ def test_a_placeholder_that_is_no_column_is_refused_with_a_suggestion(tmp_path: 
 
 @pytest.mark.parametrize("key", ["user", "system", "settings", "output", "examples"])
 def test_the_digest_changes_with_everything_that_is_sent(tmp_path: Path, key: str) -> None:
-    """A forgotten version number cannot hide a change."""
     changed = {
         "user": TONE.replace("Review: $text", "Text: $text"),
         "system": TONE.replace("judge", "rate"),
@@ -156,7 +145,6 @@ def test_the_digest_changes_with_everything_that_is_sent(tmp_path: Path, key: st
 
 
 def test_the_digest_does_not_change_with_the_name_or_the_note(tmp_path: Path) -> None:
-    """What is not sent is not in the digest."""
     before = load_prompt_file(write(tmp_path, TONE)).digest
     renamed = TONE.replace('version = "v1"', 'version = "v2"\nchanges = "none"')
     assert load_prompt_file(write(tmp_path, renamed)).digest == before
@@ -178,7 +166,6 @@ def test_the_digest_does_not_change_with_the_name_or_the_note(tmp_path: Path) ->
     ],
 )
 def test_a_wrong_prompt_file_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
-    """Each error names the file and what is wrong in it."""
     path = write(tmp_path, TONE.replace(old, new))
     with pytest.raises(ConfigError, match=message) as caught:
         load_prompt_file(path)
@@ -186,7 +173,6 @@ def test_a_wrong_prompt_file_is_refused(tmp_path: Path, old: str, new: str, mess
 
 
 def test_an_unknown_version_is_answered_with_the_known_ones(tmp_path: Path) -> None:
-    """So is an unknown task, and a file that does not exist."""
     with pytest.raises(ConfigError, match="versions of decompose: v1"):
         load_prompt("decompose", "v99")
     with pytest.raises(ConfigError, match="tasks: answers, decompose"):
@@ -198,7 +184,6 @@ def test_an_unknown_version_is_answered_with_the_known_ones(tmp_path: Path) -> N
 
 
 def test_the_users_folder_goes_before_ours(tmp_path: Path) -> None:
-    """A version of the same name in the user's folder is the one that is used."""
     folder = tmp_path / "decompose"
     folder.mkdir()
     (folder / "v7.toml").write_text(TONE.replace('name = "tone"', 'name = "decompose"'))
@@ -221,14 +206,12 @@ def test_the_users_folder_goes_before_ours(tmp_path: Path) -> None:
     ],
 )
 def test_an_answer_is_parsed_strictly(tmp_path: Path, answer: str, message: str) -> None:
-    """What is not exactly the columns asked for is refused, with the place."""
     prompt = load_prompt_file(write(tmp_path, TONE))
     with pytest.raises(ParseError, match=message):
         prompt.parse(answer)
 
 
 def test_an_answer_in_one_code_fence_is_the_answer(tmp_path: Path) -> None:
-    """Servers without structured output fence their JSON; nothing else is mended."""
     prompt = load_prompt_file(write(tmp_path, TONE))
     fenced = '```json\n{"tone": "good", "confidence": 1}\n```'
     assert prompt.parse(fenced) == {"tone": "good", "confidence": 1.0}
@@ -237,7 +220,6 @@ def test_an_answer_in_one_code_fence_is_the_answer(tmp_path: Path) -> None:
 
 
 def test_a_prompt_without_output_gives_its_text(tmp_path: Path) -> None:
-    """One column, `answer`; an empty answer is refused."""
     plain = TONE.partition("[output]")[0]
     prompt = load_prompt_file(write(tmp_path, plain))
     assert prompt.schema is None
@@ -247,7 +229,6 @@ def test_a_prompt_without_output_gives_its_text(tmp_path: Path) -> None:
 
 
 def test_the_schema_is_strict_at_every_level() -> None:
-    """Servers refuse strict schemas that leave a level open."""
     schema = load_prompt("facts").schema
     assert schema is not None
     item = schema.schema["properties"]["facts"]["items"]
@@ -256,7 +237,6 @@ def test_the_schema_is_strict_at_every_level() -> None:
 
 
 def test_column_names_may_be_words_that_libraries_reserve(tmp_path: Path) -> None:
-    """`json`, `copy`, `model_config`: a user's column names are data."""
     names = ["json", "copy", "model_config", "_private", "class", "schema"]
     lines = "\n".join(f'{name} = "string"' for name in names)
     plain = TONE.partition("[output]")[0] + f"[output]\n{lines}\n"

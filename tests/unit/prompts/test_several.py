@@ -20,7 +20,6 @@ def said(*items: object) -> str:
 
 
 def test_each_text_is_found_by_its_number() -> None:
-    """In whatever order they are answered, also in a code fence."""
     text = said({"text": 2, "claims": ["b"]}, {"text": 1, "claims": []})
     assert parse_answers(text, CLAIMS) == {2: {"claims": ["b"]}, 1: {"claims": []}}
     assert parse_answers(f"```json\n{text}\n```", CLAIMS)[1] == {"claims": []}
@@ -42,7 +41,6 @@ def test_each_text_is_found_by_its_number() -> None:
     ],
 )
 def test_a_wrong_item_is_left_out_and_costs_no_other(wrong: object) -> None:
-    """What is not exactly as asked for is not guessed at."""
     text = said({"text": 1, "claims": ["a"]}, wrong, {"text": 3, "claims": ["c"]})
     answers = parse_answers(text, CLAIMS)
     right = {number: answer for number, answer in answers.items() if answer is not None}
@@ -68,14 +66,12 @@ def test_a_wrong_item_is_left_out_and_costs_no_other(wrong: object) -> None:
     ],
 )
 def test_an_answer_of_which_nothing_can_be_used_is_refused(text: str, message: str) -> None:
-    """So that another sample is asked for."""
     with pytest.raises(ParseError, match=message):
         parse_answers(text, CLAIMS)
 
 
 @given(st.lists(st.lists(st.text(max_size=8), max_size=3), min_size=1, max_size=6))
 def test_what_is_written_is_read(claims: list[list[str]]) -> None:
-    """Whatever the claims are, their texts keep their own."""
     items = [{"text": n, "claims": some} for n, some in enumerate(claims, start=1)]
     clean = [[c.encode("utf-8", "replace").decode() for c in some] for some in claims]
     if clean == claims:
@@ -85,7 +81,6 @@ def test_what_is_written_is_read(claims: list[list[str]]) -> None:
 
 @given(st.lists(st.text(max_size=30), min_size=1, max_size=6))
 def test_the_rules_find_every_text_of_a_list_again(texts: list[str]) -> None:
-    """One a line: no text can look like two, or like another's number."""
     from claimscore.baseline.provider import numbered_texts
 
     content = load_prompt("decompose", "v2").render(texts=numbered(texts))[-1].content

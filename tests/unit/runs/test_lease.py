@@ -70,7 +70,6 @@ def machines() -> Iterator[Machines]:
 
 
 def test_second_holder_is_refused(machines: Machines) -> None:
-    """As soon as the first one gives a sign of life."""
     first, told = machines.lease(TurnedClock()), list[str]()
     first.take()
     other = TurnedClock(meanwhile=first.renew)
@@ -82,7 +81,6 @@ def test_second_holder_is_refused(machines: Machines) -> None:
 
 
 def test_dead_holder_is_followed_after_its_time(machines: Machines) -> None:
-    """A killed one on another machine, after the time in which it would have given a sign."""
     machines.lease(TurnedClock()).take()
     clock = TurnedClock()
     machines.lease(clock).take()
@@ -93,7 +91,6 @@ def test_dead_holder_is_followed_after_its_time(machines: Machines) -> None:
 def test_a_living_holder_is_left_alone_whatever_the_clock(
     machines: Machines, skew_s: float
 ) -> None:
-    """A clock that is behind by any time, or ahead by `SKEW_S`, takes nothing over."""
     first = machines.lease(TurnedClock())
     first.take()
     clock = TurnedClock(now_s=1e9 + skew_s, meanwhile=first.renew)
@@ -102,7 +99,6 @@ def test_a_living_holder_is_left_alone_whatever_the_clock(
 
 
 def test_a_holder_that_is_long_dead_is_followed_at_once(machines: Machines) -> None:
-    """The next morning it goes on at once."""
     machines.lease(TurnedClock()).take()
     clock = TurnedClock(now_s=1e9 + VALID_S + SKEW_S + 1)
     machines.lease(clock).take()
@@ -110,7 +106,6 @@ def test_a_holder_that_is_long_dead_is_followed_at_once(machines: Machines) -> N
 
 
 def test_a_dead_holder_of_this_machine_is_followed_at_once(machines: Machines) -> None:
-    """The machine's own lock, which the caller holds, says that it is dead."""
     machines.lease(TurnedClock(), "here").take()
     clock = TurnedClock()
     machines.lease(clock, "here").take()
@@ -118,7 +113,6 @@ def test_a_dead_holder_of_this_machine_is_followed_at_once(machines: Machines) -
 
 
 def test_released_lease_is_free(machines: Machines) -> None:
-    """The next one does not wait, and no process seems to be at work."""
     first = machines.lease(Clock())
     first.take()
     held = current_holder(machines.storage)
@@ -132,13 +126,11 @@ def test_released_lease_is_free(machines: Machines) -> None:
 
 
 def test_old_sign_of_life_is_no_holder(machines: Machines) -> None:
-    """`status` does not call a run at work that was killed."""
     machines.lease(TurnedClock()).take()
     assert current_holder(machines.storage) is None
 
 
 def test_holder_that_slept_stops(machines: Machines) -> None:
-    """It was taken over meanwhile: it hears so before it writes, and again."""
     clock = TurnedClock()
     asleep = machines.lease(clock)
     asleep.take()
@@ -156,7 +148,6 @@ def test_holder_that_slept_stops(machines: Machines) -> None:
 
 
 def test_holder_that_slept_and_was_not_replaced_continues(machines: Machines) -> None:
-    """Its lease was over, but the store says that it is still its own."""
     clock = TurnedClock()
     asleep = machines.lease(clock)
     asleep.take()
@@ -165,7 +156,6 @@ def test_holder_that_slept_and_was_not_replaced_continues(machines: Machines) ->
 
 
 def test_lost_answer_is_no_lost_lease(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A renewal that the store did, but whose answer did not arrive, is found out."""
     lease = machines.lease(TurnedClock())
     lease.take()
     done = machines.storage.replace_if
@@ -181,7 +171,6 @@ def test_lost_answer_is_no_lost_lease(machines: Machines, monkeypatch: pytest.Mo
 
 
 def test_two_at_once_after_a_death(machines: Machines) -> None:
-    """Both have waited for the same dead holder; one gets it, the other waits for that one."""
     machines.lease(TurnedClock()).take()
     quick, slow = machines.lease(TurnedClock()), TurnedClock()
 
@@ -198,7 +187,6 @@ def test_two_at_once_after_a_death(machines: Machines) -> None:
 
 
 def test_damaged_lease_is_free(machines: Machines) -> None:
-    """Whatever lies there, a run can go on."""
     machines.storage.write(LOCK, b"{")
     clock = TurnedClock()
     machines.lease(clock).take()
@@ -206,7 +194,6 @@ def test_damaged_lease_is_free(machines: Machines) -> None:
 
 
 def test_the_thread_renews(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until the lease is given back."""
     renewed = threading.Event()
 
     class Counted(Lease):

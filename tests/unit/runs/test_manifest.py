@@ -57,7 +57,6 @@ def log(request: pytest.FixtureRequest, tmp_path: Path, store: ObjectStorage) ->
 
 
 def test_every_change_is_read_back(log: OpenLog) -> None:
-    """By a reader and by the next writer; the last line about a step wins."""
     manifest = writer(log)
     manifest.add(own(0, "decompose", claims=2))
     manifest.add(own(1, "decompose", claims=3, failures=0))
@@ -76,7 +75,6 @@ def test_every_change_is_read_back(log: OpenLog) -> None:
 
 
 def test_threads_commit_in_groups(log: OpenLog) -> None:
-    """Steps that finish during a write are the next group, and count after it."""
     manifest = writer(log)
     began, go_on, appends = threading.Event(), threading.Event(), []
     append = manifest._log.append
@@ -102,7 +100,6 @@ def test_threads_commit_in_groups(log: OpenLog) -> None:
 
 
 def test_an_error_fails_the_whole_group(log: OpenLog) -> None:
-    """Every thread of the group hears of it, nothing counts, and the next change is kept."""
     manifest = writer(log)
     append = manifest._log.append
 
@@ -122,7 +119,6 @@ def test_an_error_fails_the_whole_group(log: OpenLog) -> None:
 
 
 def test_a_long_log_is_shortened(log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it is written; every reader sees all steps."""
     for name in ("_LINES", "_LINES_A_SET", "_SEGMENTS"):
         monkeypatch.setattr(manifest_log, name, 5)
     manifest = writer(log)
@@ -139,7 +135,6 @@ def test_a_long_log_is_shortened(log: OpenLog, monkeypatch: pytest.MonkeyPatch) 
 def test_damaged_lines_are_named_and_left_out(
     log: OpenLog, store: ObjectStorage, tmp_path: Path, damage: bytes
 ) -> None:
-    """A reader names the line; the next writer takes it out, and its step is undone."""
     manifest = writer(log)
     for chunk in range(3):
         manifest.add(own(chunk, "a", claims=1))
@@ -161,7 +156,6 @@ def test_damaged_lines_are_named_and_left_out(
 
 
 def test_an_older_format_is_refused(log: OpenLog, store: ObjectStorage, tmp_path: Path) -> None:
-    """In one clear line, never ignored."""
     (tmp_path / ".state").mkdir(exist_ok=True)
     (tmp_path / ".state" / "manifest.jsonl").write_text("{}\n")
     store.write(".state/manifest/00000001.jsonl", b"{}\n")
@@ -179,7 +173,6 @@ def file_log(tmp_path: Path) -> OpenLog:
 
 @pytest.mark.parametrize("cut", [1, 2, 20])
 def test_a_torn_last_line_is_ignored(tmp_path: Path, cut: int) -> None:
-    """A kill during a write costs that step only, and the line is written over."""
     log = file_log(tmp_path)
     manifest, path = writer(log), tmp_path / ".state" / "manifest.log"
     manifest.add(own(0, "a", claims=1))
@@ -193,7 +186,6 @@ def test_a_torn_last_line_is_ignored(tmp_path: Path, cut: int) -> None:
 
 
 def test_half_a_line_of_a_full_disk_is_written_over(tmp_path: Path) -> None:
-    """The same process may continue once there is space."""
     log = file_log(tmp_path)
     manifest = writer(log)
     manifest.add(own(0, "a", claims=1))
@@ -229,7 +221,6 @@ def patched_create(
 
 
 def test_a_lost_answer_counts_once(store: ObjectStorage) -> None:
-    """The segment is there, written by this writer."""
     manifest = writer(object_log(store))
     restore = patched_create(manifest, lambda create, *given: create(*given) and False)
     manifest.add(own(0, "a", claims=1))
@@ -239,7 +230,6 @@ def test_a_lost_answer_counts_once(store: ObjectStorage) -> None:
 
 
 def test_an_error_after_the_segment_was_written(store: ObjectStorage) -> None:
-    """This writer gave the segment up, but its number is taken; the next line goes behind it."""
     manifest = writer(object_log(store))
 
     def dropped(create: Callable[..., bool], *given: object) -> bool:
@@ -255,7 +245,6 @@ def test_an_error_after_the_segment_was_written(store: ObjectStorage) -> None:
 
 
 def test_an_earlier_writer_appends_nothing_more(store: ObjectStorage) -> None:
-    """The fence: it slept while another process took the run over, whose lines stay."""
     asleep = writer(object_log(store), "asleep")
     asleep.add(own(0, "a", claims=1))
     other = writer(object_log(store), "other")
@@ -268,7 +257,6 @@ def test_an_earlier_writer_appends_nothing_more(store: ObjectStorage) -> None:
 
 
 def test_a_last_line_before_the_fence_counts(store: ObjectStorage) -> None:
-    """The next writer finds its number taken, and reads that line too."""
     asleep = writer(object_log(store), "asleep")
     log = ObjectLog(store, "other")
     create = log._storage.create
@@ -285,7 +273,6 @@ def test_a_last_line_before_the_fence_counts(store: ObjectStorage) -> None:
 def test_a_kill_between_snapshot_and_removal(
     store: ObjectStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both are there: each step counts once."""
     monkeypatch.setattr(manifest_log, "_SEGMENTS", 8)
     manifest = writer(object_log(store))
     for chunk in range(6):
@@ -300,7 +287,6 @@ def test_a_kill_between_snapshot_and_removal(
 def test_a_reader_looks_again_where_a_segment_is_gone(
     store: ObjectStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A snapshot replaced it after the reader had listed the names."""
     monkeypatch.setattr(manifest_log, "_SEGMENTS", 8)
     manifest = writer(object_log(store))
     for chunk in range(6):
@@ -319,7 +305,6 @@ def test_a_reader_looks_again_where_a_segment_is_gone(
 
 
 def test_a_segment_that_is_cut_or_gone_is_named(store: ObjectStorage) -> None:
-    """No kill leaves that: its step is undone."""
     manifest = writer(object_log(store))
     for chunk in range(3):
         manifest.add(own(chunk, "a", claims=1))

@@ -30,7 +30,6 @@ SETTINGS = {
 
 
 def test_settings_are_kept_as_toml(run: RunDirectory) -> None:
-    """Tuples become lists, None is left out, and the same settings are welcome again."""
     run.check_settings(SETTINGS)
     before = (run.path / "run.toml").stat().st_mtime_ns
     run.check_settings(SETTINGS)
@@ -66,7 +65,6 @@ def test_settings_are_kept_as_toml(run: RunDirectory) -> None:
 def test_other_settings_are_refused(
     run: RunDirectory, change: dict[str, object], expected: str
 ) -> None:
-    """Each difference is shown, and run.toml stays as it was."""
     run.check_settings(SETTINGS)
     before = (run.path / "run.toml").read_bytes()
     with pytest.raises(ConfigError) as caught:
@@ -76,29 +74,17 @@ def test_other_settings_are_refused(
     assert (run.path / "run.toml").read_bytes() == before
 
 
-def test_additive_value_of_another_kind(run: RunDirectory) -> None:
-    """A table cannot become a word."""
-    run.check_settings(SETTINGS)
-    with pytest.raises(ConfigError, match=r'additive\.prompts: was a table, now "v1"'):
-        run.check_settings({**SETTINGS, "additive": {"prompts": "v1"}})
 
 
 def test_setting_that_toml_cannot_hold_is_a_bug(run: RunDirectory) -> None:
-    """Said before anything is written."""
     with pytest.raises(TypeError, match="a setting cannot be a PosixPath"):
         run.check_settings({"out": run.path})
     assert run.settings == {}
 
 
-def test_all_differences_are_listed(run: RunDirectory) -> None:
-    """One error is enough to put everything right."""
-    run.check_settings(SETTINGS)
-    with pytest.raises(ConfigError, match=r"seed: was 0, now 1; llm\.model: was"):
-        run.check_settings({**SETTINGS, "seed": 1, "llm": {"model": "x", "temperature": 0.5}})
 
 
 def test_metrics_may_grow(run: RunDirectory) -> None:
-    """The union is stored: old first, then new; fewer are no difference."""
     run.check_settings(SETTINGS)
     run.check_settings({**SETTINGS, "additive": {"metrics": ["ds"], "prompts": {"facts": "v1"}}})
     run.check_settings(SETTINGS)
@@ -111,7 +97,6 @@ def test_metrics_may_grow(run: RunDirectory) -> None:
 
 @pytest.mark.parametrize("damage", [b"seed = \n", b"", b"seed = 1\n"])
 def test_a_damaged_run_toml_is_read_from_its_copy(run: RunDirectory, damage: bytes) -> None:
-    """An edited file is noticed and restored; with both damaged, the error names the file."""
     run.check_settings({"seed": 0})
     whole = run.storage.read("run.toml")
     run.storage.write("run.toml", damage)
@@ -134,7 +119,6 @@ values = st.recursive(
 
 @given(st.dictionaries(st.text().filter(lambda k: k != "additive"), values, max_size=4))
 def test_settings_survive_toml(given_settings: dict[str, object]) -> None:
-    """What was written differs in nothing from what was asked for."""
     stored = as_stored(given_settings)
     assert stored == given_settings
     assert merge(stored, as_stored(stored)) == (stored, [])

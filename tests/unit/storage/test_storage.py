@@ -32,7 +32,6 @@ class TestInMemory(StorageContract, ConditionalWrites):
 
 
 def test_addresses() -> None:
-    """Only text with :// is remote; a storage knows where it is."""
     assert is_remote("s3://bucket/x")
     assert not is_remote("dir/x")
     assert not is_remote(Path("s3://bucket/x"))
@@ -66,7 +65,6 @@ def answer(storage: Storage, method: str, *arguments: object) -> object:
 @given(STEPS)
 @settings(max_examples=50)
 def test_a_disk_and_a_store_give_the_same_answers(steps: list[tuple[str, object]]) -> None:
-    """The same operations in the same order end in the same files."""
     with tempfile.TemporaryDirectory() as path, pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda _: None)
         disk, store = LocalStorage(Path(path)), store_in_memory()
@@ -88,7 +86,6 @@ VERSIONED = st.lists(
 
 @given(VERSIONED)
 def test_only_the_version_that_was_seen_is_replaced(steps: list[tuple[object, ...]]) -> None:
-    """A swap succeeds only where nothing changed since the last look."""
     storage = store_in_memory()
     seen: str | None = None
     for step in steps:
