@@ -186,10 +186,10 @@ class RunDirectoryContract:
     @pytest.mark.parametrize(
         ("step", "frames", "expected"),
         [
-            pytest.param("../x", {}, "not a name for a step", id="step"),
-            pytest.param("a", {"../x": claims("a")}, "not a name for a table", id="table"),
-            pytest.param("a", {"claims": pl.DataFrame({"id": ["a"]})}, "claims: schema", id="type"),
-            pytest.param("b", {"records": claims("a")}, "was written by step first", id="owner"),
+            ("../x", {}, "not a name for a step"),
+            ("a", {"../x": claims("a")}, "not a name for a table"),
+            ("a", {"claims": pl.DataFrame({"id": ["a"]})}, "claims: schema"),
+            ("b", {"records": claims("a")}, "was written by step first"),
         ],
     )
     def test_bugs_of_callers_are_caught(

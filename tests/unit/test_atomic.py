@@ -81,11 +81,11 @@ def test_permissions_follow_the_umask(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "expected", "kind"),
     [
-        pytest.param(errno.ENOSPC, "the disk is full", StoppedEarly, id="disk-full"),
-        pytest.param(errno.EDQUOT, "the disk quota is used up", StoppedEarly, id="quota"),
-        pytest.param(errno.EROFS, "the file system is read-only", ConfigError, id="read-only"),
-        pytest.param(errno.EACCES, "permission denied", ConfigError, id="no-permission"),
-        pytest.param(errno.EIO, "Input/output error", ConfigError, id="any-other"),
+        (errno.ENOSPC, "the disk is full", StoppedEarly),
+        (errno.EDQUOT, "the disk quota is used up", StoppedEarly),
+        (errno.EROFS, "the file system is read-only", ConfigError),
+        (errno.EACCES, "permission denied", ConfigError),
+        (errno.EIO, "Input/output error", ConfigError),
     ],
 )
 def test_refusals_name_the_path_and_the_reason(
@@ -113,8 +113,6 @@ def test_refusals_name_the_path_and_the_reason(
 def test_real_full_device(tmp_path: Path) -> None:
     with pytest.raises(StoppedEarly, match="x: the disk is full"), os_errors(Path("x")):
         Path("/dev/full").write_text("x")
-
-
 
 
 def test_leftovers_are_removed(tmp_path: Path) -> None:

@@ -50,8 +50,6 @@ def away(*_: object) -> None:
     raise StoppedEarly("the store was not reached")
 
 
-
-
 def test_a_second_process_of_this_machine_is_refused_at_once(run: RunDirectory) -> None:
     with pytest.raises(ConfigError, match=rf"{run.name} is in use by process {os.getpid()};"):
         RunDirectory(run.name).__enter__()

@@ -10,9 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
-from claimscore.errors import ConfigError
 from claimscore.runs import RunDirectory
 
 OPEN = """
@@ -43,8 +40,6 @@ def process(code: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
         assert started.stdout.readline() == b"open\n"
         yield started
         started.send_signal(signal.SIGKILL)
-
-
 
 
 def test_a_killed_writer_leaves_whole_steps(tmp_path: Path) -> None:

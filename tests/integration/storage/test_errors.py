@@ -73,14 +73,14 @@ def _refusal(folder: Storage, how: str) -> ClaimscoreError:
 @pytest.mark.parametrize(
     ("status", "code", "kind", "message"),
     [
-        pytest.param(403, "AccessDenied", ConfigError, "access is denied", id="denied"),
-        pytest.param(403, "InvalidAccessKeyId", ConfigError, "AWS_ACCESS_KEY_ID", id="key"),
-        pytest.param(401, "x", ConfigError, "access is denied", id="401"),
-        pytest.param(400, "ExpiredToken", ConfigError, "access is denied", id="expired"),
-        pytest.param(404, "NoSuchBucket", ConfigError, "there is no such bucket", id="bucket"),
-        pytest.param(400, "AuthorizationHeaderMalformed", ConfigError, "REGION", id="region"),
-        pytest.param(400, "SomethingElse", ConfigError, "(SomethingElse)", id="other"),
-        pytest.param(503, "SlowDown", StoppedEarly, "the store answers 503", id="busy"),
+        (403, "AccessDenied", ConfigError, "access is denied"),
+        (403, "InvalidAccessKeyId", ConfigError, "AWS_ACCESS_KEY_ID"),
+        (401, "x", ConfigError, "access is denied"),
+        (400, "ExpiredToken", ConfigError, "access is denied"),
+        (404, "NoSuchBucket", ConfigError, "there is no such bucket"),
+        (400, "AuthorizationHeaderMalformed", ConfigError, "REGION"),
+        (400, "SomethingElse", ConfigError, "(SomethingElse)"),
+        (503, "SlowDown", StoppedEarly, "the store answers 503"),
     ],
 )
 def test_a_refusal_is_said(
@@ -153,17 +153,17 @@ def test_a_profile_is_boto3s_business(
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        pytest.param(f"s3://{KEY}:{SECRET}@bucket/x", "without user name", id="user"),
-        pytest.param(f"https://host/x?sig={SECRET}", "without user name", id="query"),
-        pytest.param(f"https://{SECRET}@host/x", "without user name", id="name"),
-        pytest.param(f"az://box/x.parquet?sig={SECRET}", "without user name", id="sas"),
-        pytest.param(f"abfss://a:{SECRET}@b/x", "without user name", id="abfss"),
-        pytest.param("ftp://host/x", "known ones: s3://, gs://", id="kind"),
-        pytest.param("s3:///x", "names no bucket; it looks like s3://bucket/folder", id="none"),
-        pytest.param("https://", "names no host", id="host"),
-        pytest.param("s3://bucket/a//b", "are no names", id="empty"),
-        pytest.param("gs://bucket/../b", "are no names", id="up"),
-        pytest.param("az://box/x", "AZURE_STORAGE_ACCOUNT_NAME", id="azure"),
+        (f"s3://{KEY}:{SECRET}@bucket/x", "without user name"),
+        (f"https://host/x?sig={SECRET}", "without user name"),
+        (f"https://{SECRET}@host/x", "without user name"),
+        (f"az://box/x.parquet?sig={SECRET}", "without user name"),
+        (f"abfss://a:{SECRET}@b/x", "without user name"),
+        ("ftp://host/x", "known ones: s3://, gs://"),
+        ("s3:///x", "names no bucket; it looks like s3://bucket/folder"),
+        ("https://", "names no host"),
+        ("s3://bucket/a//b", "are no names"),
+        ("gs://bucket/../b", "are no names"),
+        ("az://box/x", "AZURE_STORAGE_ACCOUNT_NAME"),
     ],
 )
 def test_an_address_that_cannot_be(
@@ -186,10 +186,10 @@ def test_parts_of_an_address() -> None:
 @pytest.mark.parametrize(
     ("status", "code", "message"),
     [
-        pytest.param(403, "AccessDenied", "the credentials have expired", id="denied"),
-        pytest.param(400, "ExpiredToken", "the credentials have expired", id="expired"),
-        pytest.param(404, "NoSuchBucket", "the bucket is gone", id="bucket"),
-        pytest.param(403, "RequestTimeTooSkewed", "clock", id="clock"),
+        (403, "AccessDenied", "the credentials have expired"),
+        (400, "ExpiredToken", "the credentials have expired"),
+        (404, "NoSuchBucket", "the bucket is gone"),
+        (403, "RequestTimeTooSkewed", "clock"),
     ],
 )
 def test_a_store_that_worked_and_refuses_is_a_stop(

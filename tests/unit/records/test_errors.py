@@ -167,7 +167,7 @@ def test_names_that_are_no_file(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "pairs.jsonl").write_bytes(OK)
     (tmp_path / "pairs.csv").write_bytes(b"x")
-    os.mkfifo(tmp_path / "fifo.jsonl")
+    os.mkfifo(tmp_path / "zz.csv")
     for name, expected in (
         ("data", "data: this is a folder; name a file in it or a pattern such as 'data/*.jsonl'"),
         ("pair.jsonl", "pair.jsonl: there is no such file; did you mean pairs.jsonl?"),
@@ -175,7 +175,7 @@ def test_names_that_are_no_file(tmp_path: Path) -> None:
         ("a\0b.jsonl", "cannot hold a NUL character"),
         ("q*.jsonl", "q*.jsonl: no file matches this pattern"),
         ("pairs.*", "files of different formats match (pairs.csv is csv, pairs.jsonl is jsonl)"),
-        ("fifo.jsonl", "name the input -"),  # it cannot be read twice
+        ("zz.csv", "name the input -"),  # it cannot be read twice
     ):
         assert expected in refused(f"{tmp_path}/{name}", tmp_path)
     assert "no input was named" in refused("", tmp_path)

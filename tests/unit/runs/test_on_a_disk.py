@@ -50,8 +50,6 @@ def test_a_second_opener_is_refused(run: RunDirectory) -> None:
             RunDirectory(run.path).__enter__()
 
 
-
-
 def test_writer_whose_folder_was_removed_stops(tmp_path: Path) -> None:
     path, nothing = tmp_path / "run", {"failures": failures()}
     with RunDirectory(path) as directory:
@@ -101,8 +99,6 @@ def test_damaged_lines_are_named_and_their_steps_undone(tmp_path: Path) -> None:
     assert RunDirectory.reader(path).chunks_with("decompose") == [0, 2]
 
 
-
-
 # Scores
 
 
@@ -122,8 +118,6 @@ def test_scores_have_the_same_bytes(
             assert run.storage.read("scores.parquet") == whole
             assert pl.read_parquet(whole).equals(scores(0, 250))
             assert not (run.state / "scores").exists()
-
-
 
 
 def test_failing_scores_leave_the_old_file(run: RunDirectory) -> None:
@@ -176,5 +170,3 @@ def test_full_disk_under_polars_is_one_line(
     with pytest.raises(StoppedEarly, match="parquet: the disk is full; free"):
         run.write_scores([scores(0, 3)])
     assert pl.read_parquet(run.path / "scores.parquet").height == 2
-
-

@@ -41,24 +41,21 @@ def test_settings_are_kept_as_toml(run: RunDirectory) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        pytest.param({"seed": 1}, "seed: was 0, now 1;", id="number"),
-        pytest.param({"seed": False}, "seed: was 0, now false;", id="false-is-not-zero"),
-        pytest.param({"seed": None}, "seed: was 0, now not set;", id="removed"),
-        pytest.param({"new": "x"}, 'new: was not set, now "x";', id="added"),
-        pytest.param(
+        ({"seed": 1}, "seed: was 0, now 1;"),
+        ({"seed": False}, "seed: was 0, now false;"),
+        ({"seed": None}, "seed: was 0, now not set;"),
+        ({"new": "x"}, 'new: was not set, now "x";'),
+        (
             {"llm": {"model": "openai:m", "temperature": 0.5}},
             'llm.model: was "builtin", now "openai:m";',
-            id="nested",
         ),
-        pytest.param(
+        (
             {"input": {"files": ["b.jsonl"]}},
             'input.files: was [ "a.jsonl", "b.jsonl", ], now [ "b.jsonl", ];',
-            id="list",
         ),
-        pytest.param(
+        (
             {"additive": {"prompts": {"decompose": "v2"}}},
             'additive.prompts.decompose: was "v1", now "v2";',
-            id="a-value-that-may-not-change-in-additive",
         ),
     ],
 )
@@ -74,14 +71,10 @@ def test_other_settings_are_refused(
     assert (run.path / "run.toml").read_bytes() == before
 
 
-
-
 def test_setting_that_toml_cannot_hold_is_a_bug(run: RunDirectory) -> None:
     with pytest.raises(TypeError, match="a setting cannot be a PosixPath"):
         run.check_settings({"out": run.path})
     assert run.settings == {}
-
-
 
 
 def test_metrics_may_grow(run: RunDirectory) -> None:
