@@ -4,24 +4,11 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from claimscore.file_lock import FileLock, is_locked
-
-HOLDER = """
-import sys, time
-from pathlib import Path
-from claimscore.file_lock import FileLock
-lock = FileLock.take(Path(sys.argv[1]))
-print("held", flush=True)
-time.sleep(60)
-"""
 
 
 def test_one_holder_at_a_time(tmp_path: Path) -> None:
@@ -48,18 +35,6 @@ def test_shared_locks_go_together(tmp_path: Path) -> None:
     first.release()
     second.release()
     assert FileLock.take(path) is not None
-
-
-def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    command = [sys.executable, "-c", HOLDER, str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
-        assert FileLock.take(path) is None
-        os.kill(holder.pid, signal.SIGKILL)
-        holder.wait()
-        assert FileLock.take(path, patience_s=5) is not None
 
 
 def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,36 +96,17 @@ class RunDirectoryContract:
         assert names(run) == ["part-000000-decompose.parquet", "part-000001-decompose.parquet"]
 
     def test_empty_tables_have_no_file_but_a_schema(self, run: RunDirectory) -> None:
+        records = pl.DataFrame({"id": ["a"], "refs": [["x", "y"]]})
+        assert run.read("records", 0).is_empty()
+        run.write_parts(0, "records", {"records": records})
         run.write_parts(0, "decompose", {"claims": claims()})
         assert not names(run)
         for view in views(run):
             assert view.has(0, "decompose")
             assert view.read("claims", 0).equals(CLAIMS.empty())
             assert view.scan("claims").collect().schema == CLAIMS.schema
-
-    def test_records_of_any_schema(self, run: RunDirectory) -> None:
-        frame = pl.DataFrame({"id": ["a"], "refs": [["x", "y"]]})
-        assert run.read("records", 0).is_empty()
-        run.write_parts(0, "records", {"records": frame})
-        assert run.read("records", 0).equals(frame)
-        assert run.read("records", 1).schema == frame.schema
-
-    def test_failures_of_several_steps_are_joined(self, run: RunDirectory) -> None:
-        run.write_parts(0, "nli", {"failures": failures("n")})
-        run.write_parts(0, "decompose", {"failures": failures("d")})
-        assert ids(run.read("failures", 0)) == ["d", "n"]
-        assert ids(run.scan("failures").collect()) == ["d", "n"]
-        assert "part-000000-nli.parquet" in names(run, "failures")
-
-    def test_a_forgotten_step_is_undone(self, run: RunDirectory) -> None:
-        run.write_parts(0, "decompose-a", {"claims": claims("a"), "failures": failures("x")})
-        run.write_parts(0, "decompose-b", {"claims": claims("b")})
-        for _ in range(2):
-            run.forget(0, "decompose-a")
-            for view in views(run):
-                assert view.steps(0) == {"decompose-b"}
-                assert ids(view.read("claims", 0)) == ["b"]
-        assert names(run) == ["part-000000-decompose-b.parquet"]
+            assert view.read("records", 0).equals(records)
+            assert view.read("records", 1).schema == records.schema
 
     def test_redoing_a_step_replaces_its_parts(self, run: RunDirectory) -> None:
         run.write_parts(0, "nli", {"failures": failures("n")})
@@ -228,6 +209,11 @@ class RunDirectoryContract:
                 assert ids(view.read("claims", 0)) == ["x", "y", "a"]
                 assert view.counts() == {"claims": 3, "failures": 0}
         assert run.storage.stat("claims/part-000000-decompose-a.parquet").version == before
+        for step in ("records", "other"):
+            worker.write(step, {"records": claims("c")})
+        run.finish_written(worker.written["records"])
+        with pytest.raises(ValueError, match="was written by step records"):
+            run.finish_written(worker.written["other"])
 
     def test_a_step_of_a_dead_worker_is_written_over(self, run: RunDirectory) -> None:
         dead = WorkerChunk(run.name, 0, {})
@@ -239,19 +225,6 @@ class RunDirectoryContract:
         assert ids(run.read("claims", 0)) == ["z"]
         assert run.scan("failures").collect().is_empty()
         assert not names(run, "failures")
-
-    def test_bugs_and_damage_in_workers_are_named(self, run: RunDirectory) -> None:
-        run.write_parts(0, "records", {"records": pl.DataFrame({"id": ["a", "b"]})})
-        worker = WorkerChunk(run.name, 0, run.finished(0))
-        with pytest.raises(ValueError, match="claims: schema"):
-            worker.write("decompose-a", {"claims": pl.DataFrame({"id": ["a"]})})
-        assert not worker.written
-        worker.write("other", {"records": pl.DataFrame({"id": ["c"]})})
-        with pytest.raises(ValueError, match="was written by step records"):
-            run.finish_written(worker.written["other"])
-        run.storage.delete("records/part-000000.parquet")
-        with pytest.raises(ConfigError, match=r"part-000000\.parquet: missing"):
-            WorkerChunk(run.name, 0, run.finished(0)).read("records")
 
     # Compaction
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import polars as pl
 import pytest
@@ -124,61 +124,13 @@ def test_messages_name_address_and_line(s3: str, tmp_path: Path) -> None:
         assert message in str(refused.value)
 
 
-class _Files(http.server.SimpleHTTPRequestHandler):
-    """Whole files only, as Python's own server sends them."""
+class _Web(http.server.SimpleHTTPRequestHandler):
+    """As the path begins: with ranges, whole files, elsewhere, without a length, without HEAD."""
+
+    protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: Any) -> None:
         pass
-
-
-@pytest.fixture
-def web(tmp_path: Path) -> Iterator[str]:
-    """A web server on loopback with the folder `www`."""
-    (tmp_path / "www").mkdir()
-    handler = functools.partial(_Files, directory=str(tmp_path / "www"))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
-@pytest.mark.parametrize("name", ["r.jsonl", "r.jsonl.gz", "a b%20ü.csv"])
-def test_a_web_server_without_ranges_gives_the_records(
-    name: str, web: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("claimscore.storage.ranges.RANGE_BYTES", 5_000)
-    path = tmp_path / "www" / name
-    path.write_bytes(CONTENTS[name]())
-    local = prepare(str(path), spool=tmp_path, required=NEEDS)
-    remote = prepare(f"{web}/{quote(name)}", spool=tmp_path, required=NEEDS)
-    assert remote.digest == local.digest
-    assert pl.concat(remote.chunks(64)).equals(pl.concat(local.chunks(64)))
-
-
-def test_what_a_web_server_cannot_do(web: str, tmp_path: Path) -> None:
-    (tmp_path / "www" / "r.parquet").write_bytes(_parquet())
-    for name, message in (
-        ("*.jsonl", "a web server does not say which files it has"),
-        ("r.parquet", "a server must answer to ranges"),
-        ("none.jsonl", "there is no such file"),
-    ):
-        with pytest.raises(InputError, match=message):
-            prepare(f"{web}/{name}", spool=tmp_path, required={})
-    for write in (
-        lambda f: f.write("x", b""),
-        lambda f: f.create("x", b""),
-        lambda f: f.delete("x"),
-    ):
-        with pytest.raises(ConfigError, match="can only be read"):
-            write(open_storage(web))
-    with pytest.raises(ConfigError, match="does not say which files"):
-        list(open_storage(web).names())
-
-
-class _Odd(_Files):
-    """As the path begins: with ranges, elsewhere, without a length, without HEAD, half."""
-
-    protocol_version = "HTTP/1.1"
 
     def do_HEAD(self) -> None:
         self._answer()
@@ -187,19 +139,21 @@ class _Odd(_Files):
         self._answer()
 
     def _answer(self) -> None:
-        kind, _, name = self.path[1:].partition("/")
-        data = Path(self.directory, name).read_bytes()
+        kind, _, name = unquote(self.path[1:]).partition("/")
+        path = Path(self.directory, name)
+        data = path.read_bytes() if path.is_file() else b""
         status, headers = 200, {"Content-Length": str(len(data))}
-        if kind == "moved":
+        if not path.is_file() or kind == "login" or (kind, self.command) == ("no-head", "HEAD"):
+            status = {"login": 401, "no-head": 405}.get(kind, 404)
+            headers, data = {"Content-Length": "0"}, b""
+        elif kind == "moved":
             status, headers, data = 302, {"Location": f"/ranges/{name}", "Content-Length": "0"}, b""
-        elif kind == "login" or (kind == "no-head" and self.command == "HEAD"):
-            status, headers, data = (401 if kind == "login" else 405), {"Content-Length": "0"}, b""
         elif kind == "no-length":
             headers = {"Connection": "close"}
         elif kind == "half":
             data = data[: len(data) // 2]
             self.close_connection = True
-        elif asked := self.headers.get("Range"):
+        elif kind == "ranges" and (asked := self.headers.get("Range")):
             first, last = asked.removeprefix("bytes=").split("-")
             size = len(data)
             start = int(first) if first else max(0, size - int(last))
@@ -215,42 +169,63 @@ class _Odd(_Files):
 
 
 @pytest.fixture
-def odd(tmp_path: Path) -> Iterator[str]:
-    """A server on loopback with the five files."""
+def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A web server on loopback with the five files."""
+    monkeypatch.setattr("claimscore.storage.ranges.RANGE_BYTES", 5_000)
     for name, content in CONTENTS.items():
         (tmp_path / name).write_bytes(content())
-    handler = functools.partial(_Odd, directory=str(tmp_path))
+    handler = functools.partial(_Web, directory=str(tmp_path))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 
 
-@pytest.mark.parametrize("name", ["r.jsonl", "r.parquet"])
-@pytest.mark.parametrize("kind", ["ranges", "moved"])
-def test_a_web_server_with_ranges_gives_every_format(
-    kind: str, name: str, odd: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("whole", "r.jsonl.gz"),
+        ("whole", "a b%20ü.csv"),  # written as in a browser's address
+        ("ranges", "r.jsonl"),
+        ("ranges", "r.parquet"),
+        ("moved", "r.parquet"),
+    ],
+)
+def test_a_web_server_gives_the_records(kind: str, name: str, web: str, tmp_path: Path) -> None:
     local = prepare(str(tmp_path / name), spool=tmp_path, required=NEEDS)
-    remote = prepare(f"{odd}/{kind}/{name}", spool=tmp_path, required=NEEDS)
+    remote = prepare(f"{web}/{kind}/{quote(name)}", spool=tmp_path, required=NEEDS)
     assert remote.digest == local.digest
+    assert pl.concat(remote.chunks(64)).equals(pl.concat(local.chunks(64)))
 
 
 @pytest.mark.parametrize(
-    ("kind", "message"),
+    ("name", "message"),
     [
-        ("no-length", "the server does not say how long the file is; download it first"),
-        ("no-head", r"the server does not support what is asked of it \(405\)"),
-        ("login", r"access is denied \(401\); only pages that need no login can be read"),
+        ("whole/*.jsonl", "a web server does not say which files it has"),
+        ("whole/r.parquet", "a server must answer to ranges"),
+        ("whole/none.jsonl", "there is no such file"),
+        ("no-length/r.jsonl", "the server does not say how long the file is; download it first"),
+        ("no-head/r.jsonl", r"the server does not support what is asked of it \(405\)"),
+        ("login/r.jsonl", r"access is denied \(401\); only pages that need no login can be read"),
     ],
 )
-def test_a_web_server_that_does_too_little(
-    kind: str, message: str, odd: str, tmp_path: Path
-) -> None:
-    with pytest.raises(ConfigError, match=f"{odd}/{kind}/r.jsonl: {message}"):
-        prepare(f"{odd}/{kind}/r.jsonl", spool=tmp_path, required={})
+def test_what_a_web_server_cannot_do(name: str, message: str, web: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        prepare(f"{web}/{name}", spool=tmp_path, required={})
 
 
-def test_a_web_server_that_breaks_off(odd: str, tmp_path: Path) -> None:
+def test_a_web_server_that_breaks_off_stops_the_command(web: str, tmp_path: Path) -> None:
     with pytest.raises(StoppedEarly, match=r"half/r\.jsonl"):
-        prepare(f"{odd}/half/r.jsonl", spool=tmp_path, required={})
+        prepare(f"{web}/half/r.jsonl", spool=tmp_path, required={})
+
+
+def test_a_web_server_is_only_read(web: str) -> None:
+    storage = open_storage(web)
+    for write in (
+        lambda: storage.write("x", b""),
+        lambda: storage.create("x", b""),  # type: ignore[attr-defined]
+        lambda: storage.delete("x"),
+        lambda: list(storage.names()),
+    ):
+        with pytest.raises(ConfigError, match=r"can only be read|does not say which files"):
+            write()

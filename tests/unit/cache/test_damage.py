@@ -95,35 +95,6 @@ def test_what_is_lost_is_counted(tmp_path: Path, which: list[int]):
         assert f"{len(kept)} answers were saved, about {n_lost} are lost" in cache.notices[0]
 
 
-def test_rows_on_every_other_page_are_taken_over(tmp_path: Path):
-    database = filled(tmp_path / "cache", 600)
-    leaves = leaf_pages(database)
-    damage_pages(database, leaves[::2])
-    with opened(tmp_path / "cache") as cache:
-        cache.recover("for a test")
-        assert len(cache.get_many(list(entries(600)))) > 200
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        pytest.param(lambda cache: cache.get_many(list(entries(N))), id="get"),
-        pytest.param(lambda cache: cache.put_many(entries(N)), id="put"),
-    ],
-)
-def test_damage_in_use_is_mended_in_use(tmp_path: Path, use: Callable[[DiskCache], object]):
-    database = filled(tmp_path / "cache", N)
-    with opened(tmp_path / "cache") as cache:  # behind SQLite's back
-        damage_pages(database, range(3, database.stat().st_size // 4096, 2))
-        use(cache)
-        assert "cache.db.damaged-1" in cache.notices[0]
-        left = cache.get_many(list(entries(N)))
-        assert left.items() <= entries(N).items()
-        cache.put_many(entries(N))
-        assert cache.get_many(list(entries(N))) == entries(N)
-        assert len(cache.notices) == 1
-
-
 def test_the_write_ahead_log_goes_along(tmp_path: Path):
     filled(tmp_path, N)
     with opened(tmp_path) as cache:

@@ -8,7 +8,6 @@ import pytest
 
 from claimscore.errors import ConfigError
 from claimscore.prompts import (
-    Spec,
     available_versions,
     list_prompts,
     load_prompt,
@@ -67,12 +66,6 @@ def test_a_version_means_the_file_beside_before_ours(tmp_path: Path) -> None:
     third = load_prompt("facts", "v3", tmp_path)
     assert (third.settings.max_tokens, third.system) == (77, "Facts.")
     assert third.examples == load_prompt("facts").examples
-
-
-def test_in_a_folder_the_files_name_is_the_version(tmp_path: Path) -> None:
-    copy = Spec("decompose", "v1").path().read_text(encoding="utf-8")
-    write(tmp_path / "decompose" / "v7.toml", copy)
-    assert load_prompt("decompose", "v7", tmp_path).version == "v7"
 
 
 def test_the_list_has_the_users_prompts_and_what_they_hide(tmp_path: Path) -> None:
@@ -140,14 +133,6 @@ def test_a_ring_is_refused(tmp_path: Path) -> None:
         load_prompt_file(tmp_path / "own.toml")
 
 
-def test_what_is_wrong_in_a_parent_is_told_of_the_parent(tmp_path: Path) -> None:
-    base = write(tmp_path / "base.toml", 'inherits = "facts=v1"\nuser = "$ text"\n')
-    child = write(tmp_path / "child.toml", 'inherits = "base.toml"\n')
-    with pytest.raises(ConfigError, match="line 2: user has a lone") as caught:
-        load_prompt_file(child)
-    assert str(base) in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("path", "line"),
     [
@@ -201,16 +186,3 @@ def test_a_file_in_the_folder_of_another_task(tmp_path: Path) -> None:
     write(tmp_path / "paraphrase" / "x.toml", 'name = "facts"\ninherits = "facts=v1"\n')
     with pytest.raises(ConfigError, match=r'name = "facts" in a folder of paraphrase'):
         load_prompt("paraphrase", "x", tmp_path)
-
-
-def test_a_broken_file_does_not_hide_the_others(tmp_path: Path) -> None:
-    write(tmp_path / "facts" / "bad.toml", "x = 1\n")
-    write(tmp_path / "facts" / "good.toml", 'inherits = "v1"\n')
-    broken: list[ConfigError] = []
-    found = list_prompts(tmp_path, broken.append)
-    assert "good" in {one.prompt.version for one in found}
-    assert [str(error).partition(",")[0] for error in broken] == [
-        str(tmp_path / "facts" / "bad.toml")
-    ]
-    with pytest.raises(ConfigError):
-        list_prompts(tmp_path)

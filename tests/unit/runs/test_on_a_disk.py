@@ -64,12 +64,6 @@ def test_writer_whose_folder_was_removed_stops(tmp_path: Path) -> None:
         assert (third.damaged_lines, third.chunks_with("decompose-a")) == ([], [1, 3])
 
 
-def test_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "run").write_text("x")
-    with pytest.raises(ConfigError, match=r"run: a part of the path is a file, not a folder"):
-        RunDirectory(tmp_path / "run").__enter__()
-
-
 def test_leftovers_of_a_kill_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "run"
     with RunDirectory(path) as run:
