@@ -27,18 +27,16 @@ class FileLock:
         self.descriptor = descriptor
 
     @classmethod
-    def take(
-        cls, path: Path, *, shared: bool = False, patience_s: float = 0.0, required: bool = True
-    ) -> FileLock | None:
+    def take(cls, path: Path, *, patience_s: float = 0.0, required: bool = True) -> FileLock | None:
         """The lock, or None where another one is held for longer than `patience_s` seconds.
 
-        A shared lock goes with other shared ones. The file is made, for its owner alone, where
-        there is none. Raises `OSError` where it cannot be opened, and with `required` where the
-        file system knows no locks; else such a lock is granted to all.
+        The file is made, for its owner alone, where there is none. Raises `OSError` where it
+        cannot be opened, and with `required` where the file system knows no locks; else such a
+        lock is granted to all.
         """
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            if not _lock(descriptor, shared, patience_s, required):
+            if not _lock(descriptor, fcntl.LOCK_EX, patience_s, required):
                 os.close(descriptor)
                 return None
         except BaseException:
@@ -66,15 +64,14 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return False
     try:
-        return not _lock(descriptor, shared=True, patience_s=0.0, required=False)
+        return not _lock(descriptor, fcntl.LOCK_SH, patience_s=0.0, required=False)
     except OSError:
         return False
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, shared: bool, patience_s: float, required: bool) -> bool:
-    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+def _lock(descriptor: int, kind: int, patience_s: float, required: bool) -> bool:
     deadline = time.monotonic() + patience_s
     while True:
         try:

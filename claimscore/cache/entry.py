@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
-import orjson
-
 from claimscore.cache.key import canonical_json
 from claimscore.types import JSON, Completion, TokenLogprob
 
@@ -31,7 +29,7 @@ class Entry:
 
 def encode_entry(key: str, entry: Entry) -> bytes:
     """`{"v":1,"sum":"<16 hex>","entry":{...}}`; the sum is over the key and the entry's bytes."""
-    body = _canonical(entry.to_json())
+    body = canonical_json(entry.to_json())
     return b"".join((entry_header(key, body), body, b"}"))
 
 
@@ -41,7 +39,7 @@ def decode_entry(key: str, data: bytes) -> Entry | None:
         return None
     body = data[_HEAD_SIZE:-1]
     try:
-        return Entry.from_json(_parsed(body))
+        return Entry.from_json(json.loads(body))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
@@ -92,23 +90,6 @@ def _is_whole(key: str, data: bytes) -> bool:
         and data[:_SUM_START] == _BEGIN
         and data[-1:] == b"}"
     )
-
-
-def _canonical(value: JSON) -> bytes:
-    """`canonical_json` in a third of its time; lone surrogates go the long way."""
-    try:
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    except TypeError:
-        return canonical_json(value)
-
-
-def _parsed(body: bytes) -> JSON:
-    """`json.loads` in half of its time; lone surrogates go the long way."""
-    try:
-        value: JSON = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        value = json.loads(body)
-    return value
 
 
 def _checksum(key: str, body: bytes) -> bytes:

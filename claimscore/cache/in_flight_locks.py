@@ -18,10 +18,6 @@ _DIGITS = 15
 
 _TAKEN = {errno.EAGAIN, errno.EACCES}
 
-#: Locks of an open file, where the system has them: those of a process are lost when any of
-#: its descriptors of the file is closed.
-_SET_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
-
 
 class InFlightLocks:
     """The keys that this process is asking for; another process cannot lock them meanwhile."""
@@ -54,8 +50,5 @@ class InFlightLocks:
         if self._file is None:
             return
         byte = int(key[:_DIGITS], 16)
-        if _SET_LOCK is None:
-            whole = {fcntl.F_WRLCK: fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.F_UNLCK: fcntl.LOCK_UN}
-            fcntl.lockf(self._file, whole[kind], 1, byte)
-        else:
-            fcntl.fcntl(self._file, _SET_LOCK, struct.pack("hhqqi4x", kind, 0, byte, 1, 0))
+        # of the open file: locks of a process are lost when any of its descriptors is closed
+        fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, 0, byte, 1, 0))

@@ -11,7 +11,6 @@ from claimscore.prompts.folders import (
     load_prompt,
     load_prompt_file,
     prompt_names,
-    prompt_source,
 )
 from claimscore.prompts.prompt import Prompt, numbered
 
@@ -26,5 +25,4 @@ __all__ = [
     "load_prompt_file",
     "numbered",
     "prompt_names",
-    "prompt_source",
 ]

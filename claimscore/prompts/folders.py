@@ -145,13 +145,6 @@ def load_prompt_file(path: Path, prompts_dir: Path | None = None) -> Prompt:
     return read_prompt(path, functools.partial(_find, prompts_dir))
 
 
-def prompt_source(
-    name: str, version: str = DEFAULT_VERSION, prompts_dir: Path | None = None
-) -> str:
-    """The TOML text of a task's prompt, to be copied and changed; errors as `load_prompt`."""
-    return Spec(name, version).path(prompts_dir).read_text(encoding="utf-8")
-
-
 def find_prompt(
     name: str, version: str, prompts_dir: Path | None = None, besides: Path | None = None
 ) -> Path:

@@ -24,6 +24,8 @@ from claimscore.records.files import Format, InputFile
 
 PARQUET_BATCH_ROWS = 2_000
 
+_BOM = b"\xef\xbb\xbf"
+
 #: Formats whose records start on a line of their own.
 _BY_LINE = {"jsonl", "csv", "tsv"}
 
@@ -91,18 +93,6 @@ def _open(file: InputFile) -> Iterator[BinaryIO]:
         yield raw
 
 
-def _wide_encoding(file: InputFile, start: bytes) -> None:
-    if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise InputError(f"{file.name}, line 1: the file is UTF-16; save it as UTF-8")
-
-
-def _bad_utf8(file: InputFile, line: int, offset: int, exc: UnicodeDecodeError) -> InputError:
-    return InputError(
-        f"{file.name}, line {line}: not UTF-8: byte 0x{exc.object[exc.start]:02x} at offset "
-        f"{offset + exc.start} of the file; save the file as UTF-8"
-    )
-
-
 # JSONL
 
 
@@ -129,20 +119,16 @@ def decode_json(text: str) -> Any:
 
 
 def _read_jsonl(file: InputFile) -> Iterator[Located]:
-    offset = 0
     with file_errors(file), _open(file) as stream:
         for line, raw in enumerate(stream, start=1):
-            start, offset = offset, offset + len(raw)
             if line == 1:
-                _wide_encoding(file, raw)
-                raw = raw.removeprefix(b"\xef\xbb\xbf")
-                start = offset - len(raw)
+                raw = raw.removeprefix(_BOM)
             if not raw or raw.isspace():
                 continue
             try:
                 record = decode_json(raw.decode("utf-8"))
-            except UnicodeDecodeError as exc:
-                raise _bad_utf8(file, line, start, exc) from None
+            except UnicodeDecodeError:
+                raise _locate_bad_utf8(file) from None
             except ValueError as exc:
                 hint = _array_hint(line, raw)
                 raise InputError(f"{place(file, line)}: broken JSON: {exc}{hint}") from None
@@ -158,9 +144,8 @@ def _read_json(file: InputFile) -> Iterator[Located]:
     """The objects of one array, which is read whole."""
     with file_errors(file), _open(file) as stream:
         raw = stream.read()
-    _wide_encoding(file, raw)
     try:
-        records = decode_json(raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8"))
+        records = decode_json(raw.removeprefix(_BOM).decode("utf-8"))
     except UnicodeDecodeError:
         raise _locate_bad_utf8(file) from None
     except ValueError as exc:
@@ -220,7 +205,7 @@ def _csv_rows(file: InputFile, text: TextIO) -> Iterator[tuple[int, list[str]]]:
 
 
 def _locate_bad_utf8(file: InputFile) -> InputError:
-    """The decoder knows only its buffer; read the bytes again to name line and offset."""
+    """Reads the bytes again to name line and offset."""
     offset = 0
     with _open(file) as stream:
         for line, raw in enumerate(stream, start=1):
@@ -229,7 +214,10 @@ def _locate_bad_utf8(file: InputFile) -> InputError:
             try:
                 raw.decode("utf-8")
             except UnicodeDecodeError as exc:
-                return _bad_utf8(file, line, offset, exc)
+                return InputError(
+                    f"{file.name}, line {line}: not UTF-8: byte 0x{raw[exc.start]:02x} at offset "
+                    f"{offset + exc.start} of the file; save the file as UTF-8"
+                )
             offset += len(raw)
     return InputError(f"{file.name}: not UTF-8; save the file as UTF-8")
 

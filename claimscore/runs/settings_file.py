@@ -39,13 +39,6 @@ class StoredSettings(NamedTuple):
     damage: str = ""
 
 
-class MergedSettings(NamedTuple):
-    """The settings to store, and the reasons against that (empty where there are none)."""
-
-    value: dict[str, Any]
-    differences: list[str]
-
-
 # Files
 
 
@@ -115,46 +108,37 @@ def _without_none(value: Any) -> Any:
 # Differences
 
 
-def merge(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> MergedSettings:
-    """Both must be equal except that lists and tables under `additive` may grow.
+def agreed(
+    stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str, called: Mapping[str, str]
+) -> dict[str, Any]:
+    """Both together; `ConfigError` with every difference where they are not equal, except that
+    lists and tables under `additive` may grow.
 
     A list keeps its old order, and new items follow; a table gets new names, but a name
-    that it has keeps its value.
+    that it has keeps its value. `called` is the option of a setting, by its dotted name; `where`
+    names the run directory.
     """
     old, new = _flat(_fixed(stored)), _flat(_fixed(wanted))
-    differences = []
+    differences: dict[str, tuple[Any, Any]] = {}
     for name in dict.fromkeys((*old, *new)):
         was, now = old.get(name, _ABSENT), new.get(name, _ABSENT)
         if not _same(was, now):
-            differences.append(f"{name}: was {_shown(was)}, now {_shown(now)}")
+            differences[name] = was, now
     value = dict(stored)
     if ADDITIVE in stored or ADDITIVE in wanted:
         value[ADDITIVE] = _grown(
             ADDITIVE, stored.get(ADDITIVE, {}), wanted.get(ADDITIVE, {}), differences
         )
-    return MergedSettings(value, differences)
-
-
-def agreed(
-    stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str, called: Mapping[str, str]
-) -> dict[str, Any]:
-    """Both together; `ConfigError` with every difference where they do not agree.
-
-    `called` is the option of a setting, by its dotted name; `where` names the run directory.
-    """
-    merged, differences = merge(stored, wanted)
     if differences:
-        shown = "; ".join(_as_called(difference, called) for difference in differences)
+        shown = "; ".join(
+            f"{called.get(name, name)}: was {_shown(was)}, now {_shown(now)}"
+            for name, (was, now) in differences.items()
+        )
         raise ConfigError(
             f"{where} was made with other settings: {shown}; "
             "name another --out, or go back to the old settings"
         )
-    return merged
-
-
-def _as_called(difference: str, called: Mapping[str, str]) -> str:
-    name, colon, rest = difference.partition(":")
-    return called.get(name, name) + colon + rest
+    return value
 
 
 def without(settings: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -197,7 +181,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 200 else text[:200] + "…"
 
 
-def _grown(name: str, old: Any, new: Any, differences: list[str]) -> Any:
+def _grown(name: str, old: Any, new: Any, differences: dict[str, tuple[Any, Any]]) -> Any:
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         grown = {**old, **{key: value for key, value in new.items() if key not in old}}
         for key in old:
@@ -207,5 +191,5 @@ def _grown(name: str, old: Any, new: Any, differences: list[str]) -> Any:
     if isinstance(old, list) and isinstance(new, list):
         return [*old, *(item for item in new if item not in old)]
     if not _same(old, new):
-        differences.append(f"{name}: was {_shown(old)}, now {_shown(new)}")
+        differences[name] = old, new
     return old

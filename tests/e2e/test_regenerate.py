@@ -70,9 +70,9 @@ def rows(out: Path, name: str) -> pl.DataFrame:
 
 def our_prompt(tmp_path: Path, task: str, old: str = "", new: str = "") -> Path:
     """A copy of our prompt as the user's v7 of it, with one word changed."""
-    from claimscore.prompts import prompt_source
+    from claimscore.prompts import Spec
 
-    text = prompt_source(task).replace('version = "v1"', 'version = "v7"')
+    text = Spec(task, "v1").path().read_text().replace('version = "v1"', 'version = "v7"')
     assert old in text
     path = tmp_path / "prompts" / task / "v7.toml"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -25,20 +25,7 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_shared_locks_go_together(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    first, second = (FileLock.take(path, shared=True) for _ in range(2))
-    assert first is not None
-    assert second is not None
-    assert FileLock.take(path) is None
-    assert not is_locked(path)
-    first.release()
-    second.release()
-    assert FileLock.take(path) is not None
-
-
 def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 

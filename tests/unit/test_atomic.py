@@ -84,7 +84,6 @@ def test_refusals_name_the_path_and_the_reason(
     expected: str,
     kind: type[Exception],
 ) -> None:
-
     def refuse(_: int) -> None:
         raise OSError(number, os.strerror(number))
 

@@ -144,7 +144,6 @@ def test_a_planted_pickle_as_key_is_not_run(disk: DiskCache, tmp_path: Path):
 
 
 def test_nothing_is_ever_pickled(disk: DiskCache):
-
     def put(key: object, value: object, **options: object) -> None:
         with pytest.raises(TypeError):
             disk.write(lambda writer: writer.set(key, value, **options))

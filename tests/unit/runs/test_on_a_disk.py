@@ -115,7 +115,6 @@ def test_scores_have_the_same_bytes(
 
 
 def test_failing_scores_leave_the_old_file(run: RunDirectory) -> None:
-
     def failing() -> Iterator[pl.DataFrame]:
         yield scores(0, 3)
         raise KeyboardInterrupt
@@ -131,7 +130,6 @@ def test_failing_scores_leave_the_old_file(run: RunDirectory) -> None:
 
 
 def test_full_disk_is_one_line(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-
     def refuse(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from claimscore.errors import ConfigError
 from claimscore.runs import RunDirectory
-from claimscore.runs.settings_file import as_stored, merge
+from claimscore.runs.settings_file import agreed, as_stored
 
 
 @pytest.fixture
@@ -108,4 +108,4 @@ values = st.recursive(
 def test_settings_survive_toml(given_settings: dict[str, object]) -> None:
     stored = as_stored(given_settings)
     assert stored == given_settings
-    assert merge(stored, as_stored(stored)) == (stored, [])
+    assert agreed(stored, as_stored(stored), "run", {}) == stored
