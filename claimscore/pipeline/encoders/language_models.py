@@ -21,7 +21,7 @@ from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.backbone import BatchedModel, PaddedModel, refuse_nan
 from claimscore.pipeline.encoders.batching import BatchRunner
 from claimscore.pipeline.encoders.distinct import Pair, distinct
-from claimscore.pipeline.encoders.loading import ModelLoader
+from claimscore.pipeline.encoders.loading import LoadedModel, ModelLoader
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
 from claimscore.pipeline.encoders.throughput import metered
 from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
@@ -203,23 +203,14 @@ def load_causal(config: EncoderConfig) -> CausalLikelihood:
             "perplexity needs a causal language model; name one with --causal-lm, as in "
             "--causal-lm openai-community/gpt2"
         )
-    loader = ModelLoader(config)
-    source = loader.find(config.causal_lm)
-    loaded = loader.load(source, AutoModelForCausalLM, needs_padding=False)
+    loaded, options = _load(config, config.causal_lm, AutoModelForCausalLM)
 
     def logits(**inputs: Tensor) -> Tensor:
         found: Tensor = loaded.model(**inputs, use_cache=False).logits
         return found
 
-    _refuse_looking_ahead(source.name, logits, loader.device)
-    return CausalLikelihood(
-        loaded.info,
-        logits,
-        loaded.tokenizer,
-        limit=loaded.limit,
-        device=loader.device,
-        batch_tokens=config.batch_tokens,
-    )
+    _refuse_looking_ahead(loaded.info.model, logits, options["device"])
+    return CausalLikelihood(loaded.info, logits, loaded.tokenizer, **options)
 
 
 def load_seq2seq(config: EncoderConfig) -> Seq2SeqLikelihood:
@@ -231,13 +222,11 @@ def load_seq2seq(config: EncoderConfig) -> Seq2SeqLikelihood:
             "bart-score needs a sequence-to-sequence model; name one with --seq2seq-lm, as in "
             "--seq2seq-lm facebook/bart-large-cnn"
         )
-    loader = ModelLoader(config)
-    source = loader.find(config.seq2seq_lm)
-    loaded = loader.load(source, AutoModelForSeq2SeqLM, needs_padding=False)
+    loaded, options = _load(config, config.seq2seq_lm, AutoModelForSeq2SeqLM)
     model = loaded.model
     if not hasattr(model, "prepare_decoder_input_ids_from_labels"):
         raise ConfigError(
-            f"{source.name} does not say how its decoder begins; name another "
+            f"{loaded.info.model} does not say how its decoder begins; name another "
             "--seq2seq-lm, such as a BART or a T5"
         )
 
@@ -246,14 +235,15 @@ def load_seq2seq(config: EncoderConfig) -> Seq2SeqLikelihood:
         found: Tensor = model(**inputs, decoder_input_ids=begun, use_cache=False).logits
         return found
 
-    return Seq2SeqLikelihood(
-        loaded.info,
-        logits,
-        loaded.tokenizer,
-        limit=loaded.limit,
-        device=loader.device,
-        batch_tokens=config.batch_tokens,
-    )
+    return Seq2SeqLikelihood(loaded.info, logits, loaded.tokenizer, **options)
+
+
+def _load(config: EncoderConfig, name: str, auto_class: Any) -> tuple[LoadedModel, dict[str, Any]]:
+    """A language model, and the options of the likelihoods under it."""
+    loader = ModelLoader(config)
+    loaded = loader.load(loader.find(name), auto_class, needs_padding=False)
+    options = {"device": loader.device, "batch_tokens": config.batch_tokens}
+    return loaded, {"limit": loaded.limit, **options}
 
 
 @torch.inference_mode()

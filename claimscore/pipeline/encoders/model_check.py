@@ -47,7 +47,7 @@ PAIRS = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelCheck:
     """The report of `claimscore models check`. ``difference`` is the largest of all probes.
 
@@ -62,11 +62,11 @@ class ModelCheck:
     family: str
     runs: Literal["packed", "padded"]
     why: str
-    labels: tuple[str, ...] | None
+    labels: tuple[str, ...] | None = None
     token_limit: int
     budget_tokens: int
     budget_origin: str
-    pairs_from_ids: bool | None
+    pairs_from_ids: bool | None = None
     device: str
     dtype: DType
     products: str
@@ -74,7 +74,7 @@ class ModelCheck:
     compared: str
     difference: float
     bound: float
-    labels_differ: int | None
+    labels_differ: int | None = None
 
     @property
     def agrees(self) -> bool:
@@ -125,8 +125,8 @@ def _check_nli(model: str, config: EncoderConfig) -> ModelCheck:
     clear = margins[:, 2] - margins[:, 1] > bound
     differ = clear & (found.argmax(axis=1) != wanted.argmax(axis=1))
     names = dict(zip(columns, NLI_LABELS, strict=True))
-    return dataclasses.replace(
-        _described(ours, "nli", stock, config, np.abs(found - wanted)),
+    return _described(
+        *(ours, "nli", stock, config, np.abs(found - wanted)),
         labels=tuple(names[i] for i in range(len(NLI_LABELS))),
         pairs_from_ids=ours.pairs_from_ids,
         labels_differ=int(differ.sum()),
@@ -181,6 +181,7 @@ def _described(
     stock: LoadedModel,
     config: EncoderConfig,
     differences: NDArray[np.floating[Any]],
+    **of_nli: Any,
 ) -> ModelCheck:
     settings, device = stock.model.config, next(stock.model.parameters()).device
     return ModelCheck(
@@ -190,11 +191,9 @@ def _described(
         family=str(settings.model_type),
         runs="packed" if ours.packed else "padded",
         why=why_so(settings),
-        labels=None,
         token_limit=ours.limit,
         budget_tokens=ours.budget.tokens,
         budget_origin=ours.budget.origin,
-        pairs_from_ids=None,
         device=str(device),
         dtype=config.dtype,
         products=products(settings, config.dtype, device),
@@ -202,7 +201,7 @@ def _described(
         compared=_WHAT[role],
         difference=float(differences.max()),
         bound=BOUNDS[config.dtype],
-        labels_differ=None,
+        **of_nli,
     )
 
 
@@ -222,15 +221,11 @@ def products(settings: Any, dtype: DType, device: torch.device) -> str:
     """Return in words how matrix products are computed on this device."""
     if device.type != "cpu":
         return f"torch on the device, in {dtype}"
-    known: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-    own = "torch's own"
-    fast = packing_pays(known[dtype])
-    if family_of(settings) is None:
-        how = f"{own}, in {dtype}"
-    else:
-        how = f"{'oneDNN with packed weights' if fast else own}, in {dtype}"
+    fast = packing_pays(getattr(torch, dtype))
+    how = "oneDNN with packed weights" if fast and family_of(settings) else "torch's own"
     slow = dtype == "bfloat16" and not fast
-    return how + (" (this CPU has none in bfloat16: float32 is faster)" if slow else "")
+    told = " (this CPU has none in bfloat16: float32 is faster)" if slow else ""
+    return f"{how}, in {dtype}{told}"
 
 
 def _stock_classifier(model: str, config: EncoderConfig) -> tuple[LoadedModel, Any]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from claimscore.pipeline.encoders.protocols import (
-    OnBatch,
     PairLikelihood,
     TextLikelihood,
     TokenEncoder,
@@ -74,52 +70,34 @@ def token_pass(given: PassInput) -> PassResult:
 
 def perplexity_pass(given: PassInput) -> PassResult:
     """The log-likelihood of every text of one side; blank texts have no row."""
-    model: TextLikelihood = given.model
     (side,) = given.need.sides
     texts = texts_of(given.records, side)
-    items = [
+    every = [
         RecordTexts(record, text, "", place, None)
         for record in given.records["id"]
         for place, text in texts.get(record, ())
     ]
-
-    def ask(left: list[RecordTexts], on_batch: OnBatch) -> NDArray[np.float64]:
-        return model.log_likelihoods([item.first for item in left], on_batch=on_batch)
-
-    return _likelihoods(given, items, ask, lambda item: item.first, side=side, given_side=None)
+    return _likelihoods(given, every)
 
 
 def bart_score_pass(given: PassInput) -> PassResult:
     """The log-likelihood of each text of the second side given each text of the first."""
-    model: PairLikelihood = given.model
     source, target = given.need.sides
-    pairs = text_pairs(given.records, first=source, second=target)
-
-    def ask(left: list[RecordTexts], on_batch: OnBatch) -> NDArray[np.float64]:
-        sources, targets = [pair.first for pair in left], [pair.second for pair in left]
-        return model.log_likelihoods(sources, targets, on_batch=on_batch)
-
-    return _likelihoods(given, pairs, ask, lambda pair: pair[1:3], side=target, given_side=source)
+    return _likelihoods(given, text_pairs(given.records, first=source, second=target))
 
 
-def _likelihoods(
-    given: PassInput,
-    every: list[RecordTexts],
-    ask: Callable[[list[RecordTexts], OnBatch], NDArray[np.float64]],
-    as_read: Callable[[RecordTexts], Any],
-    *,
-    side: str,
-    given_side: str | None,
-) -> PassResult:
+def _likelihoods(given: PassInput, every: list[RecordTexts]) -> PassResult:
     """Two rows an item; the index is that of the side which has several texts."""
-    kind = given.need.kind
-    items, values, failures = without_rejected(
-        kind,
-        every,
-        lambda left: ask(left, given.listen(len(left))),
-        side=failed_side(given.need.sides),
-    )
-    cut = truncated(given.model, [as_read(item) for item in items])
+    model: TextLikelihood | PairLikelihood = given.model
+    kind, sides = given.need.kind, given.need.sides
+
+    def ask(left: list[RecordTexts]) -> NDArray[np.float64]:
+        columns = [[item.first for item in left], [item.second for item in left]][: len(sides)]
+        return model.log_likelihoods(*columns, on_batch=given.listen(len(left)))
+
+    items, values, failures = without_rejected(kind, every, ask, side=failed_side(sides))
+    pairs = [(item.first, item.second) for item in items]
+    cut = truncated(model, pairs if len(sides) == 2 else [text for text, _ in pairs])
     rows = [
         {
             "id": item.id,
@@ -135,10 +113,10 @@ def _likelihoods(
         TEXT_SCORES,
         TEXT_SCORES.frame(rows),
         failures,
-        given.model.info,
+        model.info,
         measure=pl.lit(kind),
-        side=pl.lit(side),
-        given_side=pl.lit(given_side, pl.String()),
+        side=pl.lit(sides[-1]),
+        given_side=pl.lit(sides[0] if len(sides) == 2 else None, pl.String()),
     )
 
 

@@ -264,15 +264,13 @@ class ServerClient:
 class BatchesInFlight(Generic[ItemT]):
     """Asks for rows of numbers, ``size`` items a request and at most ``in_flight`` requests.
 
-    Each distinct item is asked once. What a call learnt before it found an item that is refused
-    is at hand for the next call: its caller asks again without that item.
+    Each distinct item is asked once.
     """
 
     def __init__(self, ask: Ask[ItemT], *, size: int, in_flight: int) -> None:
         self.size = size
         self.in_flight = in_flight
         self._ask = ask
-        self._kept: dict[ItemT, NDArray[np.float32]] = {}
 
     def rows(
         self, unique: Distinct[ItemT], lengths: Sequence[int], on_batch: OnBatch | None
@@ -283,15 +281,13 @@ class BatchesInFlight(Generic[ItemT]):
         nothing comes; when it raises, no more is sent. Raises `RejectedItemsError` naming the
         inputs that the server refused for one reason.
         """
-        kept, self._kept = self._kept, {}
-        rows = {place: kept[item] for place, item in enumerate(unique.items) if item in kept}
+        rows: dict[int, NDArray[np.float32]] = {}
         refused: dict[int, RejectedError] = {}
-        counts = unique.counts
-        done = int(counts[list(rows)].sum())
-        left = [place for place in longest_first(lengths).tolist() if place not in rows]
+        counts, done = unique.counts, 0
         stop = threading.Event()
         try:
-            n_batches, answers = self._begin(unique.items, left, stop)
+            order = longest_first(lengths).tolist()
+            n_batches, answers = self._begin(unique.items, order, stop)
             while n_batches:
                 try:
                     answer = answers.get(timeout=TICK_S)
@@ -309,7 +305,6 @@ class BatchesInFlight(Generic[ItemT]):
         finally:
             stop.set()
         if refused:
-            self._kept = {unique.items[place]: row for place, row in rows.items()}
             first = refused[min(refused)]
             same = [place for place, error in refused.items() if str(error) == str(first)]
             raise RejectedItemsError(str(first), first.kind, unique.positions(*same)) from first

@@ -102,7 +102,6 @@ def test_a_smaller_memory_gives_the_same_numbers(
 
 @every_role
 def test_an_item_that_fits_nowhere_is_named(tiny: Folders, role: str) -> None:
-    """All its places; the others then have their numbers."""
     model = made(tiny, role, FakeModel(most_tokens=40))
     with pytest.raises(RejectedItemsError, match="of 64 tokens does not fit") as caught:
         ASK[role](model, ["the hotel", LONG, "staff", LONG])

@@ -16,7 +16,6 @@ from claimscore.pipeline.encoders.batching import (
     BatchRunner,
     longest_first,
     next_batch,
-    pad,
 )
 from claimscore.pipeline.encoders.distinct import distinct
 from claimscore.pipeline.encoders.protocols import ModelInfo, RejectedItemsError
@@ -67,7 +66,6 @@ def test_longest_first_is_a_permutation_sorted_downwards_and_stable(lengths: lis
 def test_batches_fill_the_budget_and_keep_within_it(
     lengths: list[int], budget: int, padded: bool
 ) -> None:
-    """Without gap or overlap; only a single row that is longer than the budget may exceed it."""
 
     def cost(lengths: list[int]) -> int:
         return len(lengths) * max(lengths) if padded else sum(lengths)
@@ -80,11 +78,6 @@ def test_batches_fill_the_budget_and_keep_within_it(
         assert batch.tokens <= budget or batch.rows == 1
         more = lengths[batch.start : batch.stop + 1]
         assert batch.stop == len(lengths) or cost(more) > budget
-
-
-def test_pad_fills_rows_up_on_the_side_asked_for() -> None:
-    assert pad([[1, 2, 3], [4]], 3, 0, left=False).tolist() == [[1, 2, 3], [4, 0, 0]]
-    assert pad([[1, 2, 3], [4]], 3, 0, left=True).tolist() == [[1, 2, 3], [0, 0, 4]]
 
 
 @given(LENGTHS.filter(bool), BUDGET, st.integers(200, 1000), st.integers(1, 3000))
@@ -135,7 +128,6 @@ def test_a_lowered_budget_is_kept_for_later_runs_unless_it_was_given() -> None:
 
 
 def test_an_item_is_done_when_all_its_rows_are() -> None:
-    """Progress counts inputs, repeated ones too; a row that does not fit names its item's."""
     items, heard = distinct(["a", "b", "a"]), list[int]()
     owners = np.array([0, 1, 0])
     runner(10).run_items(

@@ -52,7 +52,6 @@ def have_gpus(patch: pytest.MonkeyPatch, n: int) -> None:
 def test_devices_that_are_asked_for(
     monkeypatch: pytest.MonkeyPatch, n_gpus: int, asked: str, names: tuple[str, ...]
 ) -> None:
-    """Every GPU unless some are named; a CPU may have several workers."""
     have_gpus(monkeypatch, n_gpus)
     assert device_names(asked) == names
 
@@ -147,7 +146,6 @@ def runner(budget: int = 4) -> BatchRunner:
 
 
 def test_the_models_of_one_device_compute_one_at_a_time() -> None:
-    """Two models, three threads, one device: never two batches at once."""
     with shared_device():
         runners = [runner(), runner()]
     at_work, most_at_work = [0], [0]
@@ -185,7 +183,6 @@ def test_two_devices_compute_at_the_same_time() -> None:
 
 
 def test_a_batch_is_built_while_another_thread_computes() -> None:
-    """Building happens without the device."""
     with shared_device():
         own = runner()
         lock = device_lock()

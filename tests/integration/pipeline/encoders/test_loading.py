@@ -89,7 +89,6 @@ def test_what_the_hub_answers_becomes_one_of_our_errors(
     expected: type[ConfigError],
     message: str,
 ) -> None:
-    """The user learns what to do, whatever the hub's own classes are."""
 
     def snapshot_download(*_: object, **__: object) -> str:
         kind = error or LocalEntryNotFoundError
@@ -104,7 +103,6 @@ def test_what_the_hub_answers_becomes_one_of_our_errors(
 
 @pytest.mark.parametrize("spec", ["/no/such/folder", "./none", "~/none", "two words", "a/b/c"])
 def test_a_missing_folder_is_no_hub_model(spec: str) -> None:
-    """A path that is not there is not asked of the hub."""
     with pytest.raises(UnknownModelError, match="no such folder"):
         find_model(spec, offline=True)
 
@@ -140,7 +138,6 @@ def test_a_repository_with_its_own_code_is_refused(folder: Path) -> None:
 
 
 def test_loading_prints_nothing(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Reports and bars of transformers do not reach the terminal."""
     config = loading.load_config(found(folder))
     config.num_hidden_layers = 1
     load_weights(found(folder), AutoModel, config, device=CPU, dtype=torch.float32)
@@ -171,7 +168,6 @@ def test_the_limit_is_what_the_positions_allow(tiny: Folders, family: str) -> No
 
 
 def test_a_model_without_positions_has_the_tokenizers_limit() -> None:
-    """Relative positions set no limit of their own."""
 
     class Bare:
         model_max_length = 10**30
@@ -181,7 +177,6 @@ def test_a_model_without_positions_has_the_tokenizers_limit() -> None:
 
 
 def test_dtypes_by_name(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """float16 is not for the CPU; a CPU that has no bfloat16 is told of."""
     names: Any = ("float32", "bfloat16", "float16")
     for name in names:
         assert resolve_dtype(name, torch.device("cuda")) is getattr(torch, name)

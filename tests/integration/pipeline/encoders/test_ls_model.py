@@ -72,7 +72,6 @@ def test_golden_in_batches(golden_cases: list[dict], tmp_path: Path, budget: int
 
 
 def test_each_distinct_text_is_encoded_once(tiny_ls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three documents and three summaries make six rows, in any order; progress counts pairs."""
     model = model_at(tiny_ls)
     rows: list[int] = []
     for name in ("states", "first"):
@@ -95,7 +94,6 @@ def test_each_distinct_text_is_encoded_once(tiny_ls: Path, monkeypatch: pytest.M
 
 
 def test_logits_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However little room there is for logits."""
     torch.manual_seed(0)
     head, states, tokens = LinguisticHead(8, 20), torch.randn(7, 8), torch.arange(7)
     whole = head(states, tokens)
@@ -105,7 +103,6 @@ def test_logits_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_long_texts_are_cut_and_counted(tiny_ls: Path) -> None:
-    """The first word pieces count; the next ones change nothing."""
     model = model_at(tiny_ls)
     head = "clean " * (model.max_tokens - 2)
     numbers = model.score([(head, head), (head + "and " * 9, head + "warm " * 5)])
@@ -119,7 +116,6 @@ def test_long_texts_are_cut_and_counted(tiny_ls: Path) -> None:
 def test_pairs_that_cannot_be_scored_are_named(
     tiny_ls: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No word piece is left of a zero-width space; and a text may not fit into memory."""
     model = model_at(tiny_ls)
     with pytest.raises(RejectedItemsError) as caught:
         model.score([*PAIRS, ("\u200b", "the hotel")])
@@ -168,7 +164,6 @@ def test_the_revision_names_weights_and_settings(tiny_ls: Path, tmp_path: Path) 
 
 
 def test_without_a_name_there_is_no_model() -> None:
-    """The message names the option and how to make one."""
     with pytest.raises(ConfigError, match=r"--ls-model.*claimscore train ls-score"):
         load_model("ls_model", EncoderConfig())
 
@@ -222,7 +217,6 @@ def setting(**changes: object) -> Damage:
 def test_broken_checkpoints_are_refused(
     tiny_ls: Path, tmp_path: Path, damage: Damage, message: str
 ) -> None:
-    """In one line that says what is wrong."""
     folder = Path(shutil.copytree(tiny_ls, tmp_path / "broken"))
     damage(folder)
     with pytest.raises(ConfigError, match=message) as caught:

@@ -25,7 +25,6 @@ CPU = EncoderConfig(device="cpu", offline=True)
     ("family", "runs"), [("bert", "packed"), ("albert", "packed"), ("deberta-v2", "padded")]
 )
 def test_a_classifier_agrees_with_the_stock_model(tiny: Folders, family: str, runs: str) -> None:
-    """Packed or padded, and it is said why."""
     found = check_model(str(tiny(family, "nli")), CPU)
     assert (found.role, found.family, found.runs, found.labels) == ("nli", family, runs, LABELS)
     assert family in found.why
@@ -35,7 +34,6 @@ def test_a_classifier_agrees_with_the_stock_model(tiny: Folders, family: str, ru
 
 @pytest.mark.parametrize("family", ["roberta", "mpnet"])
 def test_encoders_agree_with_the_stock_model(tiny: Folders, family: str) -> None:
-    """As sentence encoder (what an encoder is without a role) and as token encoder."""
     path = str(tiny(family))
     found = check_model(path, CPU)
     assert (found.role, found.agrees) == ("embedder", True)
@@ -47,7 +45,6 @@ def test_encoders_agree_with_the_stock_model(tiny: Folders, family: str) -> None
 
 
 def test_bfloat16_has_a_bound_of_its_own(tiny: Folders) -> None:
-    """Rounded products are compared with the stock model in float32."""
     found = check_model(str(tiny("bert", "nli")), dataclasses.replace(CPU, dtype="bfloat16"))
     assert found.bound > 2e-5
     assert 2e-5 < found.difference <= found.bound
@@ -56,7 +53,6 @@ def test_bfloat16_has_a_bound_of_its_own(tiny: Folders) -> None:
 def test_the_command_says_what_a_run_would_do(
     tiny: Folders, monkeypatch: pytest.MonkeyPatch, cli: Command
 ) -> None:
-    """As text and as JSON; exit 0. How fast it is, is remembered."""
     monkeypatch.setattr(throughput, "CALIBRATION_S", 0.0)
     path = str(tiny("bert", "nli"))
     said = cli("models", "check", path, "--device", "cpu", "--offline")
@@ -74,7 +70,6 @@ def test_the_command_says_what_a_run_would_do(
 def test_a_model_that_disagrees_is_an_exit_of_1(
     tiny: Folders, monkeypatch: pytest.MonkeyPatch, cli: Command
 ) -> None:
-    """One line that names the difference; labels that turned round count too."""
     path = str(tiny("bert", "nli"))
     right = nli.BatchedPairClassifier.classify
 
@@ -107,7 +102,6 @@ def test_a_model_that_disagrees_is_an_exit_of_1(
 def test_a_folder_that_is_no_model_is_one_line(
     tiny: Folders, tmp_path: Path, name: str, content: str | None, role: Any
 ) -> None:
-    """`ConfigError`, which the command line prints; never a traceback."""
     broken = Path(shutil.copytree(tiny("bert", "nli"), tmp_path / "broken"))
     (broken / name).unlink()
     if content is not None:

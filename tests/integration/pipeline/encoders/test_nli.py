@@ -53,7 +53,6 @@ def test_batches_equal_the_stock_model_on_one_pair_at_a_time(tiny: Folders, fami
 
 
 def test_bfloat16_stays_near_float32(tiny: Folders) -> None:
-    """Another dtype is another rounding, not another model; the output stays float32."""
     folder = tiny("bert", "nli")
     rough = load(config(folder, dtype="bfloat16"))
     assert rough.info == ModelInfo(str(folder), folder_digest(folder), "bfloat16")
@@ -64,7 +63,6 @@ def test_bfloat16_stays_near_float32(tiny: Folders) -> None:
 
 @pytest.mark.parametrize("labels", list(itertools.permutations(LABELS)))
 def test_columns_follow_the_models_own_labels(tiny: Folders, labels: tuple[str, ...]) -> None:
-    """The same weights under other label names give the same probabilities, by name."""
     ours = load(config(tiny("bert", "nli"))).classify(PAIRS[:3])
     upper = tuple(name.upper() for name in labels)
     theirs = load(config(tiny("bert", "nli", labels=upper))).classify(PAIRS[:3])
@@ -97,7 +95,6 @@ def test_label_names_are_read_in_any_spelling(
     ],
 )
 def test_a_model_without_the_three_labels_is_refused(labels: list[str]) -> None:
-    """An order is never guessed; the message names the labels that are there."""
     with pytest.raises(ConfigError, match=f"its labels are {labels[0]}, {labels[1]}"):
         label_columns("m", dict(enumerate(labels)))
 
@@ -108,7 +105,6 @@ def test_a_plain_encoder_is_refused(tiny: Folders) -> None:
 
 
 def test_a_head_without_weights_is_refused(tmp_path: Path, tiny: Folders) -> None:
-    """It would classify at random."""
     folder = save_tiny_nli(tmp_path / "model")
     (folder / "model.safetensors").write_bytes((tiny() / "model.safetensors").read_bytes())
     with pytest.raises(ConfigError, match=r"no weights for classifier\.bias"):

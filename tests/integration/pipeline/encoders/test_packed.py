@@ -13,13 +13,12 @@ from torch import Tensor, nn
 from transformers import (
     AutoConfig,
     AutoModel,
-    AutoModelForSequenceClassification,
     AutoTokenizer,
 )
 
 from claimscore.pipeline.encoders import packed as products
-from claimscore.pipeline.encoders.backbone import encoder_backbone, padded_model
-from claimscore.pipeline.encoders.packed import FAMILIES, PackedBackbone, family_of
+from claimscore.pipeline.encoders.backbone import encoder_backbone
+from claimscore.pipeline.encoders.packed import PackedBackbone, family_of
 from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
 from tests.support.tiny_models import Folders
 
@@ -84,7 +83,6 @@ def test_states_equal_the_stock_model_on_one_row_at_a_time(tiny: Folders, family
 @pytest.mark.parametrize("family", ["distilbert", "deberta", "deberta-v2", "mpnet", "modernbert"])
 @torch.inference_mode()
 def test_other_families_run_padded(tiny: Folders, family: str) -> None:
-    """Behind the same seam, with the padding removed."""
     stock = model_at(tiny(family))
     assert family_of(stock.config) is None
     tokenizer = AutoTokenizer.from_pretrained(tiny(family))
@@ -94,18 +92,6 @@ def test_other_families_run_padded(tiny: Folders, family: str) -> None:
     expected = one_by_one(stock, batch, types=False)
     assert_near(backbone.states(batch), torch.cat(expected))
     assert_near(backbone.first(batch), torch.stack([row[0] for row in expected]))
-
-
-@every_packed_family
-@torch.inference_mode()
-def test_a_rows_numbers_do_not_depend_on_its_neighbours(tiny: Folders, family: str) -> None:
-    """Alone, among others, in another order: the same up to the order of sums."""
-    backbone = PackedBackbone(model_at(tiny(family)), with_types=False)
-    ids = rows()
-    together = backbone.first(batch_of(ids))
-    assert torch.equal(together, backbone.first(batch_of(ids)))
-    assert_near(backbone.first(batch_of(ids[::-1])).flip(0), together, 1e-5)
-    assert_near(torch.cat([backbone.first(batch_of([row])) for row in ids]), together, 1e-5)
 
 
 @every_packed_family
@@ -131,34 +117,6 @@ def test_a_padding_token_within_a_text_is_not_counted(tiny: Folders) -> None:
     assert_near(found, torch.cat(one_by_one(stock, batch, types=False)))
 
 
-@every_packed_family
-@torch.inference_mode()
-def test_the_head_reads_first_tokens_as_the_classifier_does(tiny: Folders, family: str) -> None:
-    """Pooler, activation and projection are the family's."""
-    stock, model = (
-        AutoModelForSequenceClassification.from_pretrained(tiny(family, "nli")).eval()
-        for _ in range(2)
-    )
-    batch = batch_of(rows(), types=False)
-    found = FAMILIES[family].head(model, PackedBackbone(model.base_model).first(batch))
-    expected = [stock(torch.from_numpy(ids)[None]).logits for ids in batch.split()]
-    assert_near(found, torch.cat(expected))
-
-
-@every_packed_family
-@torch.inference_mode()
-def test_a_packed_model_still_takes_padded_batches(tiny: Folders, family: str) -> None:
-    """What has to see padding runs on the same weights."""
-    model, stock = model_at(tiny(family)), model_at(tiny(family))
-    PackedBackbone(model)
-    tokenizer = AutoTokenizer.from_pretrained(tiny(family))
-    batch = batch_of(rows())
-    found, expected = (
-        padded_model(one, tokenizer)(batch).last_hidden_state for one in (model, stock)
-    )
-    assert_near(found, expected)
-
-
 @pytest.mark.parametrize("family", ["bert", "albert"])
 def test_reduced_precision_keeps_the_residual_stream(tiny: Folders, family: str) -> None:
     """Products alone are rounded: nearer to float32 than a model that is rounded throughout."""
@@ -174,7 +132,6 @@ def test_reduced_precision_keeps_the_residual_stream(tiny: Folders, family: str)
 
 
 def test_a_decoder_or_unknown_positions_run_padded() -> None:
-    """What was not tried is not packed."""
     assert family_of(AutoConfig.for_model("bert")) is not None
     assert family_of(AutoConfig.for_model("bert", is_decoder=True)) is None
     relative = AutoConfig.for_model("bert", position_embedding_type="relative_key")
@@ -187,7 +144,6 @@ def test_a_decoder_or_unknown_positions_run_padded() -> None:
 def test_packed_weights_give_the_same_product(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, bias: bool
 ) -> None:
-    """Whatever the layout of the weights, and whatever the number of tokens."""
     if dtype == torch.bfloat16 and not products.packing_pays(dtype):
         pytest.skip("this CPU has no bfloat16 products in oneDNN")
     monkeypatch.setattr(products, "packing_pays", lambda dtype: True)

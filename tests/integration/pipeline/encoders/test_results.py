@@ -43,7 +43,6 @@ def found(folder: Path, seed: int, groups: int, notices: list[str]) -> int:
 
 
 def test_two_processes_add_at_once(tmp_path: Path) -> None:
-    """Nothing is lost and nothing mixed up."""
     writers = [writer(tmp_path / "rows", seed, 60) for seed in (1, 2)]
     for process in writers:
         process.communicate(timeout=60)
@@ -54,7 +53,6 @@ def test_two_processes_add_at_once(tmp_path: Path) -> None:
 
 
 def test_a_kill_loses_the_last_group_only(tmp_path: Path) -> None:
-    """What was kept before the kill is there; the next one goes on after it."""
     process = writer(tmp_path / "rows", 1, 10**6)
     assert process.stdout is not None
     done = 0

@@ -49,7 +49,6 @@ def embedding() -> Iterator[Tei]:
 
 
 def test_rows_in_order_each_pair_asked_once(server: Tei) -> None:
-    """Repeats included; progress goes up to the number of pairs; nothing is asked for nothing."""
     model = classifier(server)
     pairs = [*PAIRS, *PAIRS[::-1], *PAIRS[5:8]]
     before, done = len(server.asked), []
@@ -62,7 +61,6 @@ def test_rows_in_order_each_pair_asked_once(server: Tei) -> None:
 
 
 def test_vectors_in_order_as_the_server_made_them(embedding: Tei) -> None:
-    """Not normalised, each distinct text once, stripped as our own models strip."""
     texts = [*TEXTS, f"  {TEXTS[0]}\n", *TEXTS[::-1]]
     model, done = embedder(embedding), []
     before = len(embedding.asked)
@@ -96,7 +94,6 @@ def test_batches_are_the_servers_and_several_at_a_time(server: Tei) -> None:
     ],
 )
 def test_scores_go_by_the_names_of_labels(server: Tei, names: dict[str, str]) -> None:
-    """The server sorts by score and names as it likes; the columns stay what they are."""
     server.info["model_type"] = {"classifier": {"id2label": names, "label2id": {}}}
     by_key = dict(zip("120", range(3), strict=True))  # of the double: 1 is entailment
     columns = {"e": 0, "n": 1, "c": 2}
@@ -125,7 +122,6 @@ def labels(*names: str) -> dict[str, Any]:
 def test_other_models_are_refused_at_load(
     server: Tei, load: Any, model_type: Any, said: str
 ) -> None:
-    """In one line, before anything is judged."""
     server.info["model_type"] = model_type
     with pytest.raises(ConfigError, match=said) as refusal:
         load(server)
@@ -134,7 +130,6 @@ def test_other_models_are_refused_at_load(
 
 
 def test_what_is_no_such_server_is_refused(server: Tei) -> None:
-    """A wrong path, a port that nobody listens on, and a host that is not there."""
     with pytest.raises(ConfigError, match="address of the server"):
         load_model("nli", EncoderConfig(nli=f"tei:{server.address}/v1"))
     with serving(Tei()) as gone:
@@ -173,7 +168,6 @@ def test_wrong_addresses_are_refused_and_secrets_not_shown(role: str, spec: str,
 def test_the_key_of_the_role_is_sent_and_no_other(
     server: Tei, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With every request, and without the line break of a file."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("CLAIMSCORE_EMBEDDER_API_KEY", KEY)
     classifier(server).classify(PAIRS[:1])
@@ -253,7 +247,6 @@ def test_every_pair_that_is_cut_is_told(server: Tei) -> None:
 
 @pytest.mark.parametrize("prompt", ["", "query: of a user"])
 def test_every_text_that_is_cut_is_told(embedding: Tei, prompt: str) -> None:
-    """As many words as fit beside two special tokens and the server's own prompt."""
     embedding.prompt = prompt
     model = embedder(embedding)
 
@@ -329,7 +322,6 @@ def test_a_wrong_answer_of_openai_is_asked_again(embedding: Tei, wrong: Any) -> 
 
 
 def test_what_stops_a_run(embedding: Tei) -> None:
-    """A model that the server has not, and an account that is empty."""
     unknown = {"error": {"message": "The model `x` does not exist", "code": "model_not_found"}}
     embedding.faults.append((404, unknown))
     with pytest.raises(UnknownModelError, match="does not exist"):

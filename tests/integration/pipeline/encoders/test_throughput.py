@@ -42,7 +42,6 @@ KEY = ThroughputKey("nli", "embedded", "float32", "cpu, 1 thread")
 
 
 def test_a_budget_is_given_or_lowered_or_the_default() -> None:
-    """In this order; the lowered one is that of the same model, arithmetic and device."""
     assert token_budget(None, INFO, CPU) == TokenBudget(1024, DEFAULT)
     save_lowered_budget(INFO, CPU, 64)
     assert token_budget(None, INFO, CPU) == TokenBudget(64, LOWERED)
@@ -81,7 +80,6 @@ def test_damaged_files_are_forgotten_and_written_anew(row: str) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run goes on; the next one begins with the default, and an estimate does not know."""
     (user_state_dir() / "file").write_text("")
     monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(user_state_dir() / "file" / "below"))
     save_lowered_budget(INFO, CPU, 32)

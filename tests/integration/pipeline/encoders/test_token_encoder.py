@@ -86,7 +86,6 @@ def test_layers_above_the_chosen_one_are_not_loaded(tiny: Folders) -> None:
 
 
 def test_a_classifiers_encoder_can_be_read(tiny: Folders) -> None:
-    """A checkpoint with a head on top (roberta-large-mnli) is an encoder all the same."""
     encoder = load(config(tiny("roberta", "nli")))
     assert encoder.bertscore(TEXTS[:1], TEXTS[:1])[0] == pytest.approx([1, 1, 1], abs=1e-6)
 
@@ -129,9 +128,6 @@ def test_a_token_of_weight_zero_still_is_a_match() -> None:
     assert score == (0.0, 1.0, 0.0)
     score = bertscore_from_embeddings(candidate, torch.eye(2), torch.ones(2), torch.tensor([0, 1]))
     assert score == (1.0, 1.0, 1.0)
-
-
-def test_f1_is_zero_where_precision_and_recall_are() -> None:
     one, other = torch.eye(2)[:1], torch.eye(2)[1:]
     assert bertscore_from_embeddings(one, other, torch.ones(1), torch.ones(1)).f1 == 0.0
     with pytest.raises(ValueError, match="without tokens"):
@@ -160,7 +156,6 @@ SIDES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=20)
 def test_windows_cover_the_pairs_within_the_limit(
     pairs: list[tuple[int, int]], lengths: list[int], most: int
 ) -> None:
-    """Every pair once, in order; only a single pair may exceed the limit."""
     sides = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     found = list(windows(sides, np.array(lengths), most))
     assert [pair for window in found for pair in window] == list(range(len(pairs)))
@@ -194,7 +189,6 @@ def test_every_published_baseline_has_a_default_layer_within_it() -> None:
 
 
 def test_embedded_baseline_file(tmp_path: Path) -> None:
-    """Layers by number; the default layer is the last unless the file names one."""
     path = tmp_path / "baseline.json"
     rows = {"5": {"precision": 0.1, "recall": 0.2, "f1": 0.3}}
     path.write_text(json.dumps({"layers": rows}))
@@ -250,7 +244,6 @@ def test_layers_equal_the_stock_models(
 
 
 def test_tokens_know_their_words(encoder: BatchedTokenEncoder) -> None:
-    """What each reads in the text, as it is written there, and which make up one word."""
     (found,) = encoder.token_layers(["Rude zoo!"], 1)
     assert "".join(found.pieces) == "Rudezoo!"
     of_words: dict[int, str] = {}

@@ -61,7 +61,6 @@ def stock_rows(tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> list[tuple[A
 def test_pairs_are_joined_from_cut_texts(
     first: list[list[int]], second: list[list[int]], most: int
 ) -> None:
-    """Each row is special tokens around the first ids of two texts."""
     template = PairTemplate((101,), (102, 103), (104,), (0, 0, 0, 1, 1))
     texts = ragged([*first, *second])
     pairs = list(itertools.product(range(len(first)), range(len(second))))
@@ -78,7 +77,6 @@ def test_pairs_are_joined_from_cut_texts(
 def test_rows_put_together_many_at_a_time_are_the_same(
     rows: list[list[int]], block_tokens: int, data: st.DataObject
 ) -> None:
-    """Longest first or in any other order, again or not: what the rows themselves give."""
     types = [[1, *row][: len(row)] for row in rows]
     whole = WholeRows(ragged(rows), ragged(types))
     found = LongestFirst(whole, block_tokens)
@@ -99,7 +97,6 @@ def test_rows_put_together_many_at_a_time_are_the_same(
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_texts_are_tokenised_once_where_that_is_equal(tiny: Folders, family: str) -> None:
-    """Joined rows equal the tokenizer's own pairs, cut ones included."""
     tokenizer = AutoTokenizer.from_pretrained(tiny(family))
     tokens = PairTokenizer(tokenizer, 64)
     assert tokens.template is not None
@@ -135,7 +132,6 @@ class Contextual:
 def test_pairs_are_tokenised_whole_where_joining_is_not_equal(
     tokenizer: Any, special: bool
 ) -> None:
-    """The probes notice; rows are then the tokenizer's own."""
     contextual, pairs = Contextual(tokenizer, special=special), [("a", "b"), (LONG, "b")]
     assert find_template(contextual) is None
     tokens = PairTokenizer(contextual, 64)
@@ -146,7 +142,6 @@ def test_pairs_are_tokenised_whole_where_joining_is_not_equal(
 
 
 def test_another_way_of_cutting_is_the_tokenizers_own(tokenizer: Any) -> None:
-    """One that cuts on the left is noticed, and asked itself."""
     tokenizer.truncation_side = "left"
     tokens, pairs = PairTokenizer(tokenizer, 64), [(LONG, "a very expensive"), ("a", "b")]
     assert tokens.template is not None
@@ -155,7 +150,6 @@ def test_another_way_of_cutting_is_the_tokenizers_own(tokenizer: Any) -> None:
 
 
 def test_single_texts_are_the_tokenizers_own(tokenizer: Any) -> None:
-    """Special tokens included and marked; long ones cut and counted."""
     texts = [*TEXTS, LONG, "\u200b"]
     encoded = TextTokenizer(tokenizer, 64).encode(texts)
     for i, (text, ids) in enumerate(
@@ -191,7 +185,6 @@ def sentences(n: int) -> list[str]:
 
 
 def test_known_texts_are_not_tokenised_again(tokenizer: Any, asked: list[str]) -> None:
-    """New and known ones come back in the order asked for, as the tokenizer has them."""
     known, texts = KnownTexts(tokenizer), ["", *sentences(9)]
     known.ids(texts[:6])
     found = known.ids(texts[::-1])
@@ -203,7 +196,6 @@ def test_known_texts_are_not_tokenised_again(tokenizer: Any, asked: list[str]) -
 
 
 def test_what_is_known_is_bounded(tokenizer: Any, asked: list[str]) -> None:
-    """A call larger than the bound is answered all the same, and nothing of it is kept."""
     texts = [f"clean {i}" for i in range(40)]
     known = KnownTexts(tokenizer, most_bytes=10 * 300)
     known.ids(texts[:9])

@@ -64,13 +64,11 @@ def test_a_run_from_records_to_scores(tmp_path: Path) -> None:
 
 
 def test_without_a_model_nothing_is_done(tmp_path: Path) -> None:
-    """The option is named, before anything is spent."""
     with pytest.raises(ConfigError, match="--ls-model"):
         run(config(tmp_path, None, "ls-score"))
 
 
 def test_the_ablation_from_records_to_scores(tmp_path: Path) -> None:
-    """A linear head scores under its variant; the other variants say so."""
     model = tiny_checkpoint(tmp_path, "bert-linear")
     run(config(tmp_path, model, "ls-score:variant=bert-linear", "ls-score"))
     scores = pl.read_parquet(tmp_path / "run" / "scores.parquet").filter(pl.col("id") == "x")
@@ -81,7 +79,6 @@ def test_the_ablation_from_records_to_scores(tmp_path: Path) -> None:
 
 
 def test_the_metric_reads_only_its_own_measures() -> None:
-    """Other passes write to the same table."""
     records = pl.DataFrame([{"id": "r0", "source": "four", "summary": "abc"}])
     result = run_pass("ls", FakeModel(), records, over=("source", "summary"))
     other = result.rows["text_scores"].with_columns(measure=pl.lit("other"), value=pl.lit(99.0))

@@ -40,8 +40,6 @@ def numbers(result: PassResult) -> dict[tuple[str, int, str], float | None]:
 
 
 def test_words_and_tokens_that_are_read() -> None:
-    """The mean of a word's tokens, words without a letter left out; and of words the first token,
-    no punctuation."""
     (text,) = FakeModel().token_layers(["ab ! ba"], 1)
     assert word_vectors(text).tolist() == [[0.5, 0.5, 0.0]] * 2
     (text,) = FakeModel().token_layers(["ab ! ba"], 3)
@@ -91,7 +89,6 @@ def test_a_text_that_does_not_fit_costs_its_record_alone(kind: str) -> None:
 
 
 def test_groups_change_no_number_and_texts_are_read_once() -> None:
-    """In each group a text that many pairs share is embedded once."""
     n = 2 * GROUP_PAIRS + 1
     result, encoder = run("mover_score", ["a"] * n, [["ab b"]] * n)
     assert encoder.calls == [["a", "ab b"]] * 3

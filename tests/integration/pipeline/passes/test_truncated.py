@@ -32,7 +32,6 @@ def config(tiny: Folders) -> EncoderConfig:
 
 
 def test_a_cut_pair_is_marked_in_nli(config: EncoderConfig) -> None:
-    """Each pair by itself, in both directions; a model that does not tell gives null."""
     table = claims(r1_a=["clean", LONG], r1_b=["quiet"])
     result, _ = run_nli(table, ["r1"], load_model("nli", config))
     found = result.rows["nli"].select("premise_index", "hypothesis_index", "truncated").rows()
@@ -53,7 +52,6 @@ def test_a_cut_pair_is_marked_in_nli(config: EncoderConfig) -> None:
 def test_the_other_passes_mark_them_too(
     config: EncoderConfig, kind: str, role: str, over: tuple[str, ...], table: str
 ) -> None:
-    """One of the two texts is enough."""
     rows = run_pass(kind, load_model(role, config), RECORDS, over=over).rows[table]
     assert set(rows.select("id", "truncated").rows()) == {("r1", False), ("r2", True)}
 
@@ -62,7 +60,6 @@ def test_the_other_passes_mark_them_too(
 def test_a_text_of_the_limit_is_whole_and_one_token_more_is_cut(
     config: EncoderConfig, role: str
 ) -> None:
-    """Before the model has read them and after; nothing is told of no items."""
     model: Any = load_model(role, config)
     room = model.limit - (3 if role == "nli" else 2)
     texts = ["clean", LONG, "clean " * room, "clean " * (room + 1)]

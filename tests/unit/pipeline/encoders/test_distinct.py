@@ -12,7 +12,6 @@ TEXTS = st.text("ab", max_size=2)
 
 @given(st.lists(st.tuples(TEXTS, TEXTS), max_size=30))
 def test_pairs_and_texts_stand_once_in_their_order(pairs: list[tuple[str, str]]) -> None:
-    """Pairs are those of a dictionary; places name their texts; the inverse is the input again."""
     found = distinct_pairs(pairs)
     assert found.pairs.items == list(dict.fromkeys(pairs))
     assert found.texts == list(dict.fromkeys(text for pair in pairs for text in pair))
@@ -23,7 +22,6 @@ def test_pairs_and_texts_stand_once_in_their_order(pairs: list[tuple[str, str]])
 
 @given(st.lists(st.sampled_from("abcde"), max_size=30))
 def test_distinct_keeps_each_item_once_and_gives_the_input_back(items: list[str]) -> None:
-    """Nothing is computed twice and nothing is lost."""
     unique = distinct(items)
     assert unique.items == list(dict.fromkeys(items))
     assert [unique.items[i] for i in unique.inverse] == items

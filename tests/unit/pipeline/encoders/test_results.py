@@ -81,7 +81,6 @@ def only_folder(folder: Path) -> Path:
 
 
 def test_stored_and_new_pairs_come_back_in_order(tmp_path: Path) -> None:
-    """Hits, misses and repeats in one call: each in its place, only the misses computed."""
     first, second = Classifier(), Classifier()
     before = opened(tmp_path, first).classify(pairs("a", "b", "a", "c"))
     again = opened(tmp_path, second).classify(pairs("x", "c", "a", "x", "b"))
@@ -100,7 +99,6 @@ def test_a_pair_is_not_its_texts_the_other_way_round(tmp_path: Path) -> None:
 
 
 def test_embeddings_are_stored_by_the_text_that_is_read(tmp_path: Path) -> None:
-    """Blanks around a text are no part of it; an empty one is refused as the model does."""
     model = Encoder()
     before = opened(tmp_path, model).embed(["one", " two "])
     after = opened(tmp_path, model).embed(["two", "one\n", "\ud800"])
@@ -127,7 +125,6 @@ def test_a_model_that_cannot_say_what_it_depends_on_is_left_alone(tmp_path: Path
 
 
 def test_stored_pairs_know_whether_they_were_cut(tmp_path: Path) -> None:
-    """The flags are those of a run without a store, and nothing stored is tokenised."""
     opened(tmp_path, Classifier()).classify(pairs("long", "b"))
     stored = opened(tmp_path, model := Classifier())
     stored.classify(pairs("long", "b", "long", "also long"))
@@ -138,7 +135,6 @@ def test_stored_pairs_know_whether_they_were_cut(tmp_path: Path) -> None:
 
 
 def test_progress_counts_inputs_and_rejected_ones_are_the_callers(tmp_path: Path) -> None:
-    """`on_batch` ends at the number of inputs; a rejected item is named by all its places."""
     opened(tmp_path, Classifier()).classify(pairs("a"))
     heard: list[int] = []
     stored = opened(tmp_path, Classifier())
@@ -151,7 +147,6 @@ def test_progress_counts_inputs_and_rejected_ones_are_the_callers(tmp_path: Path
 
 
 def test_two_that_compute_the_same_get_the_same(tmp_path: Path) -> None:
-    """The first of two rows is the one that both use, and that a rerun finds."""
     one, two = Classifier(), Classifier()
     classify = two.classify
 
@@ -196,7 +191,6 @@ def test_a_torn_tail_is_cut_off_by_the_next_writer(tmp_path: Path, tail: tuple[i
 def test_damage_never_gives_a_wrong_number(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """Whatever is changed or cut off: a row is right or not found, and new ones can be kept."""
     folder = tmp_path_factory.mktemp("damage")
     keys = np.random.default_rng(1).integers(0, 2**63, (40, 2), dtype=np.uint64)
     rows = np.random.default_rng(0).random((40, 3)).astype(np.float32)
@@ -261,7 +255,6 @@ def test_a_folder_that_cannot_be_made_means_no_store(tmp_path: Path) -> None:
 
 
 def test_a_read_only_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is stored is used, what is new is not stored, and one notice says so."""
     opened(tmp_path, model := Classifier()).classify(pairs("a"))
     open_file = os.open
 
@@ -283,7 +276,6 @@ def test_a_read_only_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_full_disk_means_going_on_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The half-written group is taken back, what was there stays, one notice."""
     opened(tmp_path, model := Classifier()).classify(pairs("a"))
     notices: list[str] = []
     stored = opened(tmp_path, model, notices)
@@ -309,7 +301,6 @@ def test_a_full_disk_means_going_on_without(
 def test_no_more_rows_are_kept_than_memory_bears(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is there is found, what is new is computed each time, one notice."""
     monkeypatch.setattr(results, "MOST_ROWS", 3)
     notices: list[str] = []
     stored = opened(tmp_path, model := Classifier(), notices)
@@ -339,7 +330,6 @@ def test_a_lock_that_is_never_let_go_is_not_waited_for(
 
 @given(st.lists(st.lists(st.integers(0, 30), unique=True, max_size=20), max_size=12))
 def test_the_index_finds_every_key_where_it_was_added(groups: list[list[int]]) -> None:
-    """However many groups: the place of each key, -1 for others."""
     index, places = KeyIndex(), {}
     for group in groups:
         new = [value for value in group if value not in places]

@@ -61,8 +61,6 @@ def test_every_kind_of_pass_is_here() -> None:
 
 @every_kind
 def test_a_text_that_does_not_fit_costs_its_record_alone(kind: str) -> None:
-    """A failure row with the reason; the others have their rows, in the order of the input, and
-    blank texts none."""
     result = run_pass(kind, FakeModel(), RECORDS, over=OVER[kind], **TABLES_READ)
     ((name, rows),) = result.rows.items()
     assert rows.schema == pl.Schema(TABLES[name].schema)
@@ -73,7 +71,6 @@ def test_a_text_that_does_not_fit_costs_its_record_alone(kind: str) -> None:
 
 @every_kind
 def test_a_chunk_without_any_text_is_an_empty_table(kind: str) -> None:
-    """Nothing is asked, nothing is made up."""
     model, empty = FakeModel(), {name: TABLES[name].empty() for name in TABLES_READ}
     for records in (RECORDS.filter(id="r3"), RECORDS.clear()):
         result = run_pass(kind, model, records, over=OVER[kind], **empty)
@@ -108,8 +105,6 @@ def counted(kind: str, records: pl.DataFrame, **tables: pl.DataFrame) -> tuple[i
 
 
 def test_nli_is_every_pair_in_both_directions() -> None:
-    """Two claims and three claims of ten tokens each: twelve pairs of twenty; what is there twice
-    is computed once, as the models do."""
     first, second = ([f"{i}{TEN[1:]}" for i in numbers] for numbers in (range(2), range(2, 5)))
     assert counted("nli", RECORDS, claims=claims(r1_a=first, r1_b=second)) == (12, 12 * 20)
     many = claims(**{f"r{i}_{side}": [TEN] for i in range(1, 6) for side in "ab"})
@@ -128,7 +123,6 @@ def test_nli_is_every_pair_in_both_directions() -> None:
     ],
 )
 def test_a_record_of_two_texts(kind: str, items: int, tokens: int) -> None:
-    """Every kind of pass says what it gives its model; blank texts cost nothing."""
     assert counted(kind, pl.DataFrame([record(1, TEN, "b" + TEN[1:])])) == (items, tokens)
     assert counted(kind, pl.DataFrame([record(1, " ", " ")])) == (0, 0)
 

@@ -38,7 +38,6 @@ def ids_of(sizes: Sequence[tuple[int, int]]) -> list[str]:
 
 
 def test_every_pair_has_a_row_in_both_directions() -> None:
-    """Indices are positions among the side's claims; probabilities are the model's."""
     result, _ = run_nli(claims(r1_a=["x", "xx"], r1_b=["yyy"]), ["r1"])
     columns = ("direction", "premise_index", "hypothesis_index", "entailment")
     assert result.rows["nli"].select(columns).rows() == [
@@ -52,7 +51,6 @@ def test_every_pair_has_a_row_in_both_directions() -> None:
 @given(SIZES, st.integers(1, 9))
 @settings(max_examples=40)
 def test_blocks_leave_no_trace(sizes: list[tuple[int, int]], at_once: int) -> None:
-    """Whatever a block holds: the rows of one call, in the same order, each pair once."""
     table, ids = table_of(sizes), ids_of(sizes)
     whole, once = run_nli(table, ids)
     with pytest.MonkeyPatch.context() as patch:
@@ -72,7 +70,6 @@ def test_a_chunk_of_a_block_is_one_call() -> None:
 
 
 def test_a_rejected_pair_in_a_later_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It costs its own record, wherever it stands."""
     monkeypatch.setattr(pair_nli, "PAIRS_AT_ONCE", 3)
     table = claims(
         r0_a=["x", "y"], r0_b=["z", "zz"], r1_a=["x", "huge"], r1_b=["y"], r2_a=["x"], r2_b=["y"]
@@ -83,7 +80,6 @@ def test_a_rejected_pair_in_a_later_block(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_progress_and_counts_are_those_of_all_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The listener hears of all pairs, then of how many are done, and of no block."""
     table, heard = table_of([(2, 3)]), list[int]()
     given = PASSES["nli"], PassRequirement("nli", ("a", "b")), pl.DataFrame({"id": ["r0"]})
     tokens = count_tokens(*given, lambda _: table)
@@ -132,7 +128,6 @@ def run(
 
 
 def test_every_block_meets_every_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The document is the premise; rows are premise by premise, as many at once as may be."""
     record = {"id": "r", "source": "It was warm. It was raining.", "summary": "It rained a lot. It"}
     result, model = run(record)
     pairs = [("It was warm.", "It rained a lot."), ("It was raining.", "It rained a lot.")]
@@ -161,7 +156,6 @@ def test_both_sides_have_cuts_of_their_own() -> None:
 
 
 def test_several_documents_follow_each_other() -> None:
-    """Their blocks are those of one document, in the order given."""
     documents = ["It was warm. It was raining.", " ", "It was very cold."]
     result, model = run({"id": "r", "sources": documents, "summary": "It was a day."})
     premises = [premise for premise, _ in model.calls[0]]
@@ -170,7 +164,6 @@ def test_several_documents_follow_each_other() -> None:
 
 
 def test_records_without_blocks_have_no_rows() -> None:
-    """Blank, missing and too short texts; the metric says which."""
     day = "It was a day."
     texts = [(None, day), (day, "  "), (day, "Short."), (day, day)]
     result, _ = run(

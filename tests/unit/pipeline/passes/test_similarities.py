@@ -50,7 +50,6 @@ def of_texts(first: str, second: str) -> list[tuple[object, ...]]:
 
 
 def test_texts_keep_their_place_in_the_record() -> None:
-    """A blank reference has no cell, and the next one keeps its number."""
     found = of_texts("summary.text", "references.text")
     assert [cell[:5] for cell in found] == [
         ("r1", "summary", 0, "references", 0),
@@ -59,7 +58,6 @@ def test_texts_keep_their_place_in_the_record() -> None:
 
 
 def test_sentences_are_counted_through_all_texts_of_a_side() -> None:
-    """Two of the summary with three of the references; a side can meet itself."""
     found = of_texts("summary.sentence", "references.sentence")
     assert [(cell[2], cell[4]) for cell in found] == [(i, j) for i in range(2) for j in range(3)]
     matrix = {cell[:5]: cell[5] for cell in of_texts("summary.sentence", "summary.sentence")}
@@ -68,7 +66,6 @@ def test_sentences_are_counted_through_all_texts_of_a_side() -> None:
 
 
 def test_a_zero_vector_is_like_nothing() -> None:
-    """It has no direction; and no rounding leaves [-1, 1]."""
     rng = np.random.default_rng(0)
     rows = np.concatenate([np.zeros((1, 5)), rng.normal(size=(50, 5))]).astype(np.float32)
     found = cosines(rows, rows)

@@ -59,13 +59,11 @@ def test_perplexity_of_each_summary() -> None:
 def test_bart_score_counts_the_side_with_several_texts(
     over: tuple[str, str], expected: list[Any]
 ) -> None:
-    """The scored side is the second, the index that of the references, whichever they are."""
     found = values(run("bart_score", *over))
     assert [row[:3] + row[4:] for row in found if row[3] == "log_likelihood"] == expected
 
 
 def test_every_reference_has_a_bertscore() -> None:
-    """Places are those of the record's list; baselines and layer are the model's."""
     rows = run("token_scores", "summary", "references").rows["token_scores"]
     columns = ("candidate_side", "reference_side", "reference_index", "f1", "baseline_f1", "layer")
     assert rows.select(columns).rows() == [
@@ -75,7 +73,6 @@ def test_every_reference_has_a_bertscore() -> None:
 
 
 def test_sources_are_counted_and_single_texts_are_not() -> None:
-    """One source has the place 0; two summaries have none."""
     records = pl.DataFrame({"id": ["r"], "summary": ["x"], "source": ["y"], "summary_a": ["x"]})
     for over, index in ((("summary", "source"), 0), (("summary", "a"), None)):
         rows = run_pass("token_scores", FakeModel(), records, over=over).rows["token_scores"]
@@ -108,7 +105,6 @@ def test_the_padded_pass_gives_the_codes_linguistic_score() -> None:
 
 
 def test_a_linear_head_has_one_score_a_pair_and_no_padded_rows() -> None:
-    """Neither L nor S; the metric says which variant fits."""
     model = FakeModel("bert-linear")
     names = {row[3] for row in values(run("ls", "source", "summary", model=model))}
     assert names == {"linear", "tokens", "cut"}
