@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from claimscore.evaluation.correlations import CorrelateConfig
     from claimscore.evaluation.human_claims import ClaimsConfig
     from claimscore.evaluation.nli_benchmark import NLIConfig
+    from claimscore.evaluation.result import EvaluationResult
     from claimscore.evaluation.summac_benchmark import SummacConfig
     from claimscore.evaluation.summac_grid import GridConfig
 
@@ -55,18 +57,10 @@ def correlate_command(config: CorrelateConfig, out: Path | None, as_json: bool) 
     Prints Kendall's tau-b, or other --coefficients, with 95 % intervals, p-values and average
     ranks.
     """
-    from claimscore.console.evaluations import print_result
     from claimscore.evaluation.correlations import correlate
+    from claimscore.report.evaluation.benchmark_pages import write_correlate_page
 
-    result = correlate(config)
-    page = None
-    if out:
-        from claimscore.report.evaluation.benchmark_pages import write_correlate_page
-
-        result.write(out)
-        page = out / "correlate.html"
-        write_correlate_page(result, config, page, typed_command())
-    print_result(result, as_json, page)
+    _finish(correlate(config), as_json, out, "correlate.html", write_correlate_page, config)
 
 
 @evaluate.command("summac", settings={"config": f"{_HERE}.summac_benchmark:SummacConfig"})
@@ -78,18 +72,10 @@ def summac_command(config: SummacConfig, out: Path | None, as_json: bool) -> Non
     The threshold is picked on validation rows; balanced accuracy and ROC-AUC are of the test rows,
     for each data set and their mean.
     """
-    from claimscore.console.evaluations import print_result
     from claimscore.evaluation.summac_benchmark import summac_benchmark
+    from claimscore.report.evaluation.benchmark_pages import write_summac_page
 
-    result = summac_benchmark(config)
-    page = None
-    if out:
-        from claimscore.report.evaluation.benchmark_pages import write_summac_page
-
-        result.write(out)
-        page = out / "summac.html"
-        write_summac_page(result, config, page, typed_command())
-    print_result(result, as_json, page)
+    _finish(summac_benchmark(config), as_json, out, "summac.html", write_summac_page, config)
 
 
 @evaluate.command("convert")
@@ -159,7 +145,6 @@ def evaluate_factsim(config: RunConfig, quiet: bool, as_json: bool) -> int:
     docs/reference/evaluation.md says. Run the same command again after any stop: it goes on where
     it stopped.
     """
-    from claimscore.console.evaluations import print_result
     from claimscore.console.progress import progress_display
     from claimscore.evaluation.factsim_examples import factsim_examples
     from claimscore.report.run_report import write_run_report
@@ -168,7 +153,7 @@ def evaluate_factsim(config: RunConfig, quiet: bool, as_json: bool) -> int:
         result = factsim_examples(config, show)
     write_run_report(result.run.out)
     result.write(config.folder)
-    print_result(result, as_json)
+    _finish(result, as_json)
     return EXIT_FAILED_RECORDS if result.run.failed_records else EXIT_OK
 
 
@@ -180,7 +165,6 @@ def evaluate_summac_grid(config: GridConfig, quiet: bool, as_json: bool) -> None
     NLI is computed once for each two granularities. Run the same command again after any stop: it
     goes on where it stopped.
     """
-    from claimscore.console.evaluations import print_result
     from claimscore.console.progress import progress_display
     from claimscore.evaluation.summac_grid import summac_grid
     from claimscore.report.evaluation.benchmark_pages import write_grid_page
@@ -188,12 +172,9 @@ def evaluate_summac_grid(config: GridConfig, quiet: bool, as_json: bool) -> None
 
     with progress_display(quiet or as_json) as show:
         result = summac_grid(config, show)
-    result.write(config.out)
     for table in config.tables:
         write_run_report(config.run_folder(table))
-    page = config.out / "summac_grid.html"
-    write_grid_page(result, config, page, typed_command())
-    print_result(result, as_json, page)
+    _finish(result, as_json, config.out, "summac_grid.html", write_grid_page, config)
 
 
 @evaluate.command("nli", settings={"config": f"{_HERE}.nli_benchmark:NLIConfig"})
@@ -201,14 +182,10 @@ def evaluate_summac_grid(config: GridConfig, quiet: bool, as_json: bool) -> None
 @output_options
 def evaluate_nli(config: NLIConfig, out: Path | None, quiet: bool, as_json: bool) -> None:
     """Measure accuracy, confusion and calibration of an NLI model on labelled pairs."""
-    from claimscore.console.evaluations import print_result
     from claimscore.console.progress import counts_display
     from claimscore.evaluation.nli_benchmark import evaluate_nli as evaluate_pairs
 
-    result = evaluate_pairs(config, counts_display(quiet or as_json, "pairs"))
-    if out:
-        result.write(out)
-    print_result(result, as_json)
+    _finish(evaluate_pairs(config, counts_display(quiet or as_json, "pairs")), as_json, out)
 
 
 @evaluate.command("claims", settings={"config": f"{_HERE}.human_claims:ClaimsConfig"})
@@ -220,16 +197,29 @@ def claims_command(config: ClaimsConfig, out: Path | None, quiet: bool, as_json:
     The first table has a text and its human claims in each row. A system is a run of that table,
     or a table of id and claims; sentences as they are, and cut at commas, are measured with it.
     """
-    from claimscore.console.evaluations import print_result
     from claimscore.console.progress import counts_display
     from claimscore.evaluation.human_claims import evaluate_claims
+    from claimscore.report.evaluation.benchmark_pages import write_claims_page
 
     result = evaluate_claims(config, counts_display(quiet or as_json, "pairs"))
-    page = None
-    if out:
-        from claimscore.report.evaluation.benchmark_pages import write_claims_page
+    _finish(result, as_json, out, "claims.html", write_claims_page, config)
 
+
+def _finish(
+    result: EvaluationResult,
+    as_json: bool,
+    out: Path | None = None,
+    page: str = "",
+    write_page: Callable[[Any, Any, Path, str], object] | None = None,
+    config: object = None,
+) -> None:
+    """Print the result; with `out` write its tables there, and the page of that name."""
+    from claimscore.console.evaluations import print_result
+
+    path = None
+    if out is not None:
         result.write(out)
-        page = out / "claims.html"
-        write_claims_page(result, config, page, typed_command())
-    print_result(result, as_json, page)
+        if write_page is not None:
+            path = out / page
+            write_page(result, config, path, typed_command())
+    print_result(result, as_json, path)

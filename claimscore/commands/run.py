@@ -38,7 +38,7 @@ def run(config: RunConfig, quiet: bool, as_json: bool) -> int:
 
     Run the same command again after any stop: it goes on where it stopped.
     """
-    from claimscore.console.preflight import print_preflight
+    from claimscore.console.estimate import print_preflight
     from claimscore.console.progress import collecting_less, progress_display
     from claimscore.pipeline.run import run as run_pipeline
 

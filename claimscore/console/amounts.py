@@ -25,11 +25,8 @@ def size(n_bytes: float) -> str:
     amount, unit = float(n_bytes), 0
     while amount >= 999.5 and unit < len(units) - 1:
         amount, unit = amount / 1000, unit + 1
-    return (
-        f"{amount:.0f} {units[unit]}"
-        if unit == 0 or amount >= 99.5
-        else (f"{amount:.1f} {units[unit]}")
-    )
+    digits = 0 if unit == 0 or amount >= 99.5 else 1
+    return f"{amount:.{digits}f} {units[unit]}"
 
 
 def dollars(usd: float | None) -> str:

@@ -1,9 +1,9 @@
-"""The work that a run would do: `estimate`, and the plan of `score`."""
+"""The work that a run would do: `estimate`, and what `run` and `score` say before they begin."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from claimscore.console.amounts import dollars, duration, size
@@ -11,7 +11,10 @@ from claimscore.console.table import print_rows, print_text
 
 if TYPE_CHECKING:
     from claimscore.pipeline.chunks import ChunkTodo
+    from claimscore.pipeline.estimate import Estimate
     from claimscore.pipeline.plan import Plan
+
+_UNKNOWN_COST = "unknown (name --input-price and --output-price)"
 
 #: A part that takes less than this share of the whole time is not shown.
 SHOWN_SHARE = 0.01
@@ -28,7 +31,76 @@ def print_plan(plan: Plan, todo: Sequence[ChunkTodo]) -> None:
     for step in {planned.step: None for item in todo for planned in item.passes}:
         chunks = sum(any(p.step == step for p in item.passes) for item in todo)
         lines.append(f"model pass {step}: {chunks} chunks of records")
-    print("\n".join(f"claimscore: {line}" for line in lines), file=sys.stderr)
+    _tell(lines)
+
+
+def _tell(lines: Iterable[str]) -> None:
+    print("\n".join(f"claimscore: {line}" for line in lines), file=sys.stderr, flush=True)
+
+
+def print_preflight(plan: Plan, estimate: Estimate, *, reads_no_prompt: bool = False) -> None:
+    """Task by task: the prompt, how many requests are answered already and how many are new.
+
+    `reads_no_prompt`: a prompt was chosen for rules, which do not look at it.
+    """
+    prompts = {
+        planned.task.name: f"{planned.prompt.version} @{planned.prompt.digest}"
+        for planned in plan.tasks
+        if planned.prompt is not None
+    }
+    lines = [*preflight_lines(prompts, estimate.to_json())]
+    if reads_no_prompt:
+        lines.append(
+            "builtin answers by rules and reads no prompt: another prompt changes the signature, "
+            "not the answers"
+        )
+    _tell(lines)
+
+
+def preflight_lines(prompts: Mapping[str, str], found: Mapping[str, Any]) -> Iterator[str]:
+    """The lines of `print_preflight`, of an estimate as JSON."""
+    notes = found["assumptions"]
+    sampled = [task for task in prompts if any(n.startswith(f"{task}: counted on") for n in notes)]
+    for task in found["tasks"]:
+        name = task["task"]
+        yield f"{name} {prompts[name]}: {_new_requests(task, 'about ' if name in sampled else '')}"
+    total, about = found["total"], "about " if sampled else ""
+    if not (total["requests"] or sampled):
+        yield "nothing new: no request will be sent"
+    else:
+        yield f"new: {about}{total['requests']:,} requests{_short_cost(total, found['price'])}"
+    for note in notes:
+        if "counted on" in note or "asks about" in note:
+            yield f"assumed: {note}"
+    known = [one["items"] for one in found["passes"]]
+    if known:
+        yield _new_pairs(known)
+
+
+def _new_requests(task: Mapping[str, Any], about: str) -> str:
+    parts = [f"{about}{task['answered']:,} of {task['questions']:,} questions answered before"]
+    if task["given_up"]:
+        parts.append(f"{task['given_up']:,} given up (--retry-failed would ask again)")
+    if task["requests"]:
+        tokens = f"{task['prompt_tokens']:,} prompt and {task['completion_tokens']:,} answer tokens"
+        parts.append(f"{about}{task['requests']:,} requests to send, about {tokens}")
+    return "; ".join(parts)
+
+
+def _short_cost(total: Mapping[str, Any], price: Mapping[str, Any] | None) -> str:
+    if price is None:
+        return f", cost {_UNKNOWN_COST}"
+    if not total["usd_at_most"]:
+        return ", at no cost"
+    low, high = (dollars(usd) for usd in total["usd_range"])
+    return f", about {dollars(total['usd'])} (between {low} and {high}; {price['source']})"
+
+
+def _new_pairs(known: list[int | None]) -> str:
+    stored = "what they said before is taken from the store"
+    if None in known:
+        return f"models: which pairs and texts are new is known after the tasks; {stored}"
+    return f"models: {sum(n or 0 for n in known):,} pairs and texts to judge; {stored}"
 
 
 def print_estimate(found: Mapping[str, Any]) -> None:
@@ -95,7 +167,7 @@ def _disk_line(disk: Mapping[str, Any]) -> str:
 
 def _cost_line(total: Mapping[str, Any], price: Mapping[str, Any] | None) -> str:
     if price is None:
-        return "cost: unknown (name --input-price and --output-price)"
+        return f"cost: {_UNKNOWN_COST}"
     if not total["usd_at_most"]:
         return f"cost: nothing ({price['source']})"
     low, high = (dollars(usd) for usd in total["usd_range"])

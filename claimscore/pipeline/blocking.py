@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 
@@ -13,21 +13,23 @@ import anyio
 LOOP = {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
 
 
-def run_blocking(work: Callable[..., Awaitable[None]], *args: Any) -> None:
-    """Run `work` to its end and raise its own error, not a group of one.
+T = TypeVar("T")
+
+
+def run_blocking(work: Callable[..., Awaitable[T]], *args: Any) -> T:
+    """The result of `work`; raises its own error, not a group of one.
 
     In a notebook, where a loop runs in this thread already, a thread of its own is used.
     """
     if _in_event_loop():
         with ThreadPoolExecutor(1) as thread:
-            thread.submit(_run, work, *args).result()
-    else:
-        _run(work, *args)
+            return thread.submit(_run, work, *args).result()
+    return _run(work, *args)
 
 
-def _run(work: Callable[..., Awaitable[None]], *args: Any) -> None:
+def _run(work: Callable[..., Awaitable[T]], *args: Any) -> T:
     try:
-        anyio.run(work, *args, backend_options=LOOP)
+        return anyio.run(work, *args, backend_options=LOOP)
     except BaseExceptionGroup as group:
         raise first_error(group) from None
 

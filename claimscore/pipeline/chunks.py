@@ -17,10 +17,6 @@ class ChunkTodo:
     tasks: tuple[PlannedTask, ...] = ()
     passes: tuple[PlannedPass, ...] = ()
 
-    @property
-    def needs_models(self) -> bool:
-        return bool(self.passes)
-
 
 def find_todo(
     plan: Plan, directory: RunDirectory, n_chunks: int, retry_failed: bool
@@ -35,7 +31,7 @@ def find_todo(
         if retry_failed:
             _forget_failed(plan, directory, chunk)
         item = _chunk_todo(plan, directory, chunk)
-        if item.tasks or item.needs_models:
+        if item.tasks or item.passes:
             todo.append(item)
     return todo
 

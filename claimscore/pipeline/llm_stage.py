@@ -153,7 +153,9 @@ def task_result(
     for (index, sample), outcome in sorted(outcomes.items()):
         unit = units[index]
         if isinstance(outcome, Failure):
-            failures.append(_failure_row(task.name, unit, _which(outcome, sample, prompt_requests)))
+            failure = dataclasses.asdict(_which(outcome, sample, prompt_requests))
+            of_unit = {"id": unit.id, "side": unit.side, "index": unit.sentence_index}
+            failures.append({"stage": task.name, **of_unit, **failure})
         else:
             provenance = _provenance(prompt_requests.prompt, outcome)
             made = task.rows(unit, outcome.value)
@@ -240,20 +242,6 @@ def _provenance(prompt: Prompt, answer: Answer[Any]) -> dict[str, str]:
         "prompt_version": prompt.version,
         "prompt_digest": prompt.digest,
         "model": answer.completion.model.encode("utf-8", "replace").decode(),
-    }
-
-
-def _failure_row(stage: str, unit: Unit, failure: Failure) -> dict[str, Any]:
-    return {
-        "id": unit.id,
-        "stage": stage,
-        "side": unit.side,
-        "index": unit.sentence_index,
-        "kind": failure.kind,
-        "message": failure.message,
-        "attempts": failure.attempts,
-        "request_key": failure.request_key,
-        "raw": failure.raw,
     }
 
 

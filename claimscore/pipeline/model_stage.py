@@ -44,10 +44,6 @@ T = TypeVar("T")
 #: so they take no memory; each costs at least one token, so their number is bounded too.
 QUEUED_TOKENS = 1_000_000
 
-#: A chunk of more is worth many. While a worker with one thread is at it, a second thread takes
-#: the chunks that come behind, batch by batch in turn: else the LLM stage would soon have to wait.
-LARGE_TOKENS = 8 * QUEUED_TOKENS
-
 #: A chunk is given to so many workers that die over it, one after the other; then the run stops.
 CHUNK_TRIES = 5
 
@@ -142,7 +138,7 @@ class WorkerLostError(Exception):
 
 
 class ModelWorker(Protocol):
-    """Runs the model passes of up to `threads` chunks at a time (one more beside a large one)."""
+    """Runs the model passes of up to `threads` chunks at a time."""
 
     name: str
     threads: int
@@ -181,7 +177,7 @@ class LocalModelWorker:
         self._models = worker.models
         self._directory = directory
         self._progress = progress
-        self._limiter = CapacityLimiter(max(2, worker.threads))
+        self._limiter = CapacityLimiter(worker.threads)
 
     async def ready(self, is_over: IsOver) -> None:
         """At once."""
@@ -233,10 +229,6 @@ def local_models(
     yield LocalModels(workers, directory, reporter.progress)
 
 
-class QueueClosedError(Exception):
-    """An item was put into a closed queue: a bug."""
-
-
 class TokenQueue(Generic[T]):
     """Items in the order in which they were put, each with the tokens that it costs.
 
@@ -247,8 +239,6 @@ class TokenQueue(Generic[T]):
     """
 
     def __init__(self, most_tokens: int) -> None:
-        if most_tokens < 1:
-            raise ValueError(f"a queue of {most_tokens} tokens holds nothing")
         self.most_tokens = most_tokens
         self.waiting_tokens = 0
         self._items: deque[tuple[T, int]] = deque()
@@ -265,8 +255,7 @@ class TokenQueue(Generic[T]):
         async with self._entrance, self._changed:
             while self._items and self.waiting_tokens + cost > self.most_tokens:
                 await self._changed.wait()
-            if self._closed:
-                raise QueueClosedError("the queue is closed")
+            assert not self._closed, "the queue is closed"
             self._add(item, cost, self._items.append)
 
     async def put_back(self, item: T, tokens: int) -> None:
@@ -333,8 +322,6 @@ class ModelStage:
         self._stopping = stopping
         self._at = at
         self._ended = threading.Event()
-        self._helped = anyio.Event()
-        self._n_large = 0
         self._n_open = 0
         self._has_all = False
 
@@ -363,8 +350,6 @@ class ModelStage:
                 for worker in self._pool.workers:
                     for _ in range(worker.threads):
                         group.start_soon(self._work, worker)
-                    if worker.threads == 1:
-                        group.start_soon(self._help, worker)
             around.cancel_scope.cancel()
 
     async def _end_threads(self) -> None:
@@ -383,24 +368,11 @@ class ModelStage:
         with self._at(f"{worker.name} to be ready"):
             await worker.ready(self._is_over)
 
-    async def _help(self, worker: ModelWorker) -> None:
-        """Take chunks too, as long as a large one is at work."""
-        while not self._is_done:
-            await self._helped.wait()
-            if self._n_large:
-                async for waiting in self._queue:
-                    await self._take(waiting, worker)
-                    if not self._n_large:
-                        break
-
     async def _take(self, waiting: _Waiting, worker: ModelWorker) -> None:
         """Do a chunk, or put it back where the worker died over it."""
         if not self._is_over():
-            item, is_large = waiting.item, waiting.tokens > LARGE_TOKENS
-            with (
-                self._large_at_work() if is_large else contextlib.nullcontext(),
-                self._at(f"the models on {worker.name}, at chunk {item.chunk}"),
-            ):
+            item = waiting.item
+            with self._at(f"the models on {worker.name}, at chunk {item.chunk}"):
                 try:
                     await worker.do(item, self._is_over)
                     self._progress.add_chunk(item.chunk)
@@ -424,24 +396,12 @@ class ModelStage:
             )
         await self._queue.put_back(again, again.tokens)
 
-    @contextlib.contextmanager
-    def _large_at_work(self) -> Iterator[None]:
-        self._n_large += 1
-        self._helped.set()
-        try:
-            yield
-        finally:
-            self._n_large -= 1
-            if not (self._n_large or self._is_done):
-                self._helped = anyio.Event()
-
     @property
     def _is_done(self) -> bool:
         return self._has_all and not self._n_open
 
     async def _close_if_done(self) -> None:
         if self._is_done:
-            self._helped.set()
             await self._queue.close()
 
     def _is_over(self) -> bool:

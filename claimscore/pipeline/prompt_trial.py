@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 import polars as pl
 
@@ -20,7 +21,7 @@ from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.question import Answer
 from claimscore.pipeline.llm.session import open_engine
-from claimscore.pipeline.llm_stage import PromptRequests, UnitSample, ask_units, task_result
+from claimscore.pipeline.llm_stage import PromptRequests, ask_units, task_result
 from claimscore.pipeline.map.input_table import scratch_source
 from claimscore.pipeline.map.table_prompt import TablePrompt, check_builtin
 from claimscore.pipeline.plan import check_model, other_models
@@ -31,9 +32,7 @@ from claimscore.pipeline.tasks.questions import QUESTIONS
 from claimscore.prompts import Prompt
 from claimscore.records import prepare
 from claimscore.tables import LLM_PROVENANCE
-from claimscore.types import Failure, Message, Request
-
-T = TypeVar("T")
+from claimscore.types import Failure, Message
 
 #: What is shown where the user gives no records: a pair, and a summary of two reviews.
 EXAMPLE = pl.DataFrame(
@@ -92,9 +91,19 @@ def try_prompt(
     records; without it the example of the package is taken, and no table has one. The rules of
     `builtin` are asked without a trace; a language model's answer is paid for and kept.
     """
-    if task is not None:
-        return _TaskTrial(TASKS[task], prompt, llm, cache_dir).run(*_first_record(source, stdin))
-    return _map_trial(prompt, llm, source, stdin, cache_dir)
+    if task is None and source is None:
+        shown = prompt.render(**{name: f"${name}" for name in prompt.fields})
+        own = _own_bytes(prompt)
+        why = "its $columns are those of a table: name one as INPUT to see a row of it"
+        return Trial("no table", shown, 1, own, own, why_not=why)
+    provider = load_provider(llm)
+    try:
+        if task is None:
+            return _try_row(prompt, llm, provider, cache_dir, str(source), stdin)
+        record, about = _first_record(source, stdin)
+        return _try_task(TASKS[task], prompt, llm, provider, cache_dir, record, about)
+    finally:
+        run_blocking(provider.aclose)
 
 
 def _first_record(source: str | None, stdin: BinaryIO | None) -> tuple[pl.DataFrame, str]:
@@ -107,163 +116,113 @@ def _first_record(source: str | None, stdin: BinaryIO | None) -> tuple[pl.DataFr
     raise ConfigError(f"{source}: there is no record")
 
 
-class _TaskTrial:
-    def __init__(self, task: Task, prompt: Prompt, llm: LLMConfig, cache_dir: Path | None) -> None:
-        self._task = task
-        self._prompt = prompt
-        self._llm = llm
-        self._cache_dir = cache_dir
+def _try_task(
+    task: Task,
+    prompt: Prompt,
+    llm: LLMConfig,
+    provider: Provider,
+    cache_dir: Path | None,
+    record: pl.DataFrame,
+    about: str,
+) -> Trial:
+    units = _units(task, record)
+    questions = PromptRequests(task, prompt, provider, "sentence").questions(units)
+    if not questions:
+        raise ConfigError(f"{about}: it has nothing that {task.name} would ask about")
+    first = questions[0]
+    asked = [units[index] for index in first.units]
+    messages = first.request.messages
+    sizes = _bytes(messages), _own_bytes(prompt)
+    trial = Trial(f"{about}, {asked[0].side}", messages, len(asked), *sizes, llm.model)
+    if provider.family == "builtin" and task.name not in RULES:
+        known = ", ".join(RULES)
+        why = f"--llm builtin has rules for {known} alone; --llm openai:MODEL asks once"
+        return dataclasses.replace(trial, why_not=why)
+    if provider.family != "builtin":  # the rules answer in any model's place
+        check_model(prompt, llm, "--llm")
+    settings = dataclasses.replace(prompt.settings, samples=1)
+    once = dataclasses.replace(prompt, settings=settings, summary_settings=settings)
+    prompt_requests = PromptRequests(task, once, provider, "sentence")
 
-    def run(self, record: pl.DataFrame, about: str) -> Trial:
-        provider = load_provider(self._llm)
-        try:
-            return self._run(record, about, provider)
-        finally:
-            run_blocking(provider.aclose)
+    async def ask() -> Any:
+        async with _engine(llm, provider, cache_dir, other_models(once)) as engine:
+            return await ask_units(prompt_requests, asked, engine)
 
-    def _run(self, record: pl.DataFrame, about: str, provider: Provider) -> Trial:
-        task, prompt = self._task, self._prompt
-        prompt_requests = PromptRequests(task, prompt, provider, "sentence")
-        units = _units(task, record)
-        questions = prompt_requests.questions(units)
-        if not questions:
-            raise ConfigError(f"{about}: it has nothing that {task.name} would ask about")
-        first = questions[0]
-        asked = [units[index] for index in first.units]
-        trial = Trial(
-            f"{about}, {asked[0].side}",
-            first.request.messages,
-            len(asked),
-            _bytes(first.request.messages),
-            _own_bytes(prompt),
-            self._llm.model,
-        )
-        if provider.family == "builtin" and task.name not in RULES:
-            known = ", ".join(RULES)
-            why = f"--llm builtin has rules for {known} alone; --llm openai:MODEL asks once"
-            return dataclasses.replace(trial, why_not=why)
-        if provider.family != "builtin":  # the rules answer in any model's place
-            check_model(prompt, self._llm, "--llm")
-        told = _outcome(_ask, prompt_requests, asked, provider, self._llm, self._cache_dir)
-        result = task_result(prompt_requests, asked, told)
-        return dataclasses.replace(
-            trial,
-            answer=next((o.completion.text for o in told.values() if isinstance(o, Answer)), ""),
-            rows=tuple(result.rows.drop(*LLM_PROVENANCE).to_dicts()),
-            failures=tuple(_failed(row) for row in result.failures.to_dicts()),
-        )
-
-
-def _outcome(work: Callable[..., Awaitable[T]], *args: Any) -> T:
-    """The result of async work, for a plain caller."""
-    found: list[T] = []
-
-    async def keep() -> None:
-        found.append(await work(*args))
-
-    run_blocking(keep)
-    return found[0]
-
-
-def _failed(row: dict[str, Any]) -> str:
-    return f"{row['kind']}: {row['message']}" + (f": {row['raw']}" if row["raw"] else "")
+    told = run_blocking(ask)
+    result = task_result(prompt_requests, asked, told)
+    return dataclasses.replace(
+        trial,
+        answer=next((o.completion.text for o in told.values() if isinstance(o, Answer)), ""),
+        rows=tuple(result.rows.drop(*LLM_PROVENANCE).to_dicts()),
+        failures=tuple(_failed(row) for row in result.failures.to_dicts()),
+    )
 
 
 def _units(task: Task, record: pl.DataFrame) -> list[Unit]:
     """The units of the task; rows of tasks before it are the sentences, or are guessed."""
-    sides = task.sides(record.columns)
-    texts = side_texts(record, sides)
+    texts = side_texts(record, task.sides(record.columns))
     tables = {}
     if "decompose" in task.after:
         tables["claims"] = sentences_as_claims(texts)
     if "questions" in task.after:
         asked = QUESTIONS.units(TaskInput(texts, "sentence", {}, record))
-        guess = QUESTIONS.guess
+        guess, number = QUESTIONS.guess, QUESTIONS.join
         assert guess is not None, "the task has one"
+        assert number is not None, "it numbers its rows"
         rows = [row for unit in asked for row in QUESTIONS.rows(unit, guess(unit))]
-        assert QUESTIONS.join is not None, "it numbers its rows"
-        tables["llm_answers"] = QUESTIONS.table.frame(QUESTIONS.join(rows))
+        tables["llm_answers"] = QUESTIONS.table.frame(number(rows))
     return task.units(TaskInput(texts, "sentence", tables, record))
 
 
-async def _ask(
-    prompt_requests: PromptRequests,
-    units: list[Unit],
-    provider: Provider,
-    llm: LLMConfig,
-    cache_dir: Path | None,
-) -> dict[UnitSample, Answer[dict[str, Any]] | Failure]:
-    """One request's units; of several samples the first."""
-    one = dataclasses.replace(
-        prompt_requests.prompt,
-        settings=_once(prompt_requests),
-        summary_settings=_once(prompt_requests),
-    )
-    again = PromptRequests(prompt_requests.task, one, provider, "sentence")
-    if provider.family == "builtin":
-        async with Engine(provider, MemoryCache()) as engine:
-            return await ask_units(again, units, engine)
-    models = other_models(one)
-    async with open_engine(llm, provider, cache_dir, models=models) as engine:
-        return await ask_units(again, units, engine)
-
-
-def _once(prompt_requests: PromptRequests) -> Any:
-    return dataclasses.replace(prompt_requests.settings, samples=1)
-
-
-# -- prompts for tables
-
-
-def _map_trial(
+def _try_row(
     prompt: Prompt,
     llm: LLMConfig,
-    source: str | None,
-    stdin: BinaryIO | None,
+    provider: Provider,
     cache_dir: Path | None,
+    source: str,
+    stdin: BinaryIO | None,
 ) -> Trial:
-    if source is None:
-        shown = prompt.render(**{name: f"${name}" for name in prompt.fields})
-        own = _own_bytes(prompt)
-        why = "its $columns are those of a table: name one as INPUT to see a row of it"
-        return Trial("no table", shown, 1, own, own, why_not=why)
-    provider = load_provider(llm)
+    """The prompt of a map, tried on the first row of a table."""
+    with scratch_source(source, stdin) as scratch:
+        table = scratch.open()
+        table_prompt = TablePrompt(prompt, table.schema, table.name)
+        frame = next(iter(table.chunks(1)))
+    asked = table_prompt.requests(frame, provider)
+    if not asked.requests:
+        raise ConfigError(f"{source}, row 1: {asked.failures[0].message}")
+    (request,) = asked.requests
+    sizes = _bytes(request.messages), _own_bytes(prompt)
+    trial = Trial(f"row 1 of {source}", request.messages, 1, *sizes, llm.model)
     try:
-        with scratch_source(source, stdin) as scratch:
-            table = scratch.open()
-            table_prompt = TablePrompt(prompt, table.schema, table.name)
-            frame = next(iter(table.chunks(1)))
-        asked = table_prompt.requests(frame, provider)
-        if not asked.requests:
-            raise ConfigError(f"{source}, row 1: {asked.failures[0].message}")
-        (request,) = asked.requests
-        size, own = _bytes(request.messages), _own_bytes(prompt)
-        trial = Trial(f"row 1 of {source}", request.messages, 1, size, own, llm.model)
-        try:
-            check_builtin(prompt, provider)
-        except ConfigError as exc:
-            return dataclasses.replace(trial, why_not=str(exc))
-        outcome = _outcome(_ask_row, table_prompt, request, provider, llm, cache_dir)
-    finally:
-        run_blocking(provider.aclose)
+        check_builtin(prompt, provider)
+    except ConfigError as exc:
+        return dataclasses.replace(trial, why_not=str(exc))
+
+    async def ask() -> Any:
+        async with _engine(llm, provider, cache_dir) as engine:
+            return await engine.answer(request, table_prompt.parse)
+
+    outcome = run_blocking(ask)
     if isinstance(outcome, Failure):
-        failed = _failed(dataclasses.asdict(outcome))
-        return dataclasses.replace(trial, failures=(failed,))
+        return dataclasses.replace(trial, failures=(_failed(dataclasses.asdict(outcome)),))
     return dataclasses.replace(trial, answer=outcome.completion.text, rows=(outcome.value,))
 
 
-async def _ask_row(
-    table_prompt: TablePrompt,
-    request: Request,
-    provider: Provider,
-    llm: LLMConfig,
-    cache_dir: Path | None,
-) -> Answer[dict[str, Any]] | Failure:
+@contextlib.asynccontextmanager
+async def _engine(
+    llm: LLMConfig, provider: Provider, cache_dir: Path | None, models: tuple[str, ...] = ()
+) -> AsyncIterator[Engine]:
+    """An engine; what the rules answer is not kept."""
     if provider.family == "builtin":
         async with Engine(provider, MemoryCache()) as engine:
-            return await engine.answer(request, table_prompt.parse)
-    async with open_engine(llm, provider, cache_dir) as engine:
-        return await engine.answer(request, table_prompt.parse)
+            yield engine
+    else:
+        async with open_engine(llm, provider, cache_dir, models=models) as engine:
+            yield engine
+
+
+def _failed(row: dict[str, Any]) -> str:
+    return f"{row['kind']}: {row['message']}" + (f": {row['raw']}" if row["raw"] else "")
 
 
 def _own_bytes(prompt: Prompt) -> int:

@@ -283,9 +283,7 @@ class _Work:
         """Do what is missing, then score everything."""
         directory, progress = self.directory, self.reporter.progress
         progress.llm_chunks_todo = progress.llm_chunks_done + sum(bool(i.tasks) for i in todo)
-        progress.model_chunks_todo = progress.model_chunks_done + sum(
-            item.needs_models for item in todo
-        )
+        progress.model_chunks_todo = progress.model_chunks_done + sum(bool(i.passes) for i in todo)
         roles = missing_roles(self.plan, todo)
         open_models: Callable[..., AbstractContextManager[ModelPool]] = (
             ray_models if self.config.engine == "ray" and roles else local_models

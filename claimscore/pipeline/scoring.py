@@ -78,16 +78,12 @@ def _scores(metric: Metric, tables: ChunkTables) -> list[Score]:
             f"there are {len(scores)} for {len(ids)} records"
         )
     for score in scores:
-        if (score.value is None) == (score.reason is None) or not _is_finite(score.value):
+        if (score.value is None) == (score.reason is None) or not math.isfinite(score.value or 0):
             raise ConfigError(
                 f"metric {metric.name}: record {score.id} has the value {score.value} and the "
                 f"reason {score.reason!r}; give a finite number, or None and a reason"
             )
     return scores
-
-
-def _is_finite(value: float | None) -> bool:
-    return value is None or math.isfinite(value)
 
 
 def score_run(
@@ -108,7 +104,7 @@ def score_run(
                 running.add(scores.filter(metric=name)["value"].drop_nulls().to_numpy())
             nulls = scores.filter(pl.col("value").is_null()).group_by("metric", "reason").len()
             for name, reason, n in nulls.iter_rows():
-                reasons[name][_reason_class(reason)] += n
+                reasons[name][reason.partition(":")[0]] += n  # what is after it is one record's
             yield scores
 
     run.write_scores(frames())
@@ -125,11 +121,7 @@ def _summary(values: RunningMean, reasons: Counter[str], seed: int) -> JSON:
         "n": values.n,
         "null": sum(reasons.values()),
         "reasons": dict(sorted(reasons.items())),
-        "mean": None,
-        "half_width": None,
-        "low": None,
-        "high": None,
-        "no_interval": None,
+        **dict.fromkeys(("mean", "half_width", "low", "high", "no_interval")),
     }
     if not values.n:
         return summary | {"no_interval": "no record has a value"}
@@ -138,10 +130,7 @@ def _summary(values: RunningMean, reasons: Counter[str], seed: int) -> JSON:
         few = f"fewer than {MIN_VALUES} records have a value"
         return summary | {"mean": interval.mean, "no_interval": few}
     return summary | {
-        "mean": interval.mean,
-        "half_width": interval.half_width,
-        "low": interval.low,
-        "high": interval.high,
+        name: getattr(interval, name) for name in ("mean", "half_width", "low", "high")
     }
 
 
@@ -154,11 +143,6 @@ def described(metric: Metric) -> JSON:
         "range": bounds,
         "reference": metric.reference,
     }
-
-
-def _reason_class(reason: str) -> str:
-    """The reason without what is particular to one record (after the colon)."""
-    return reason.partition(":")[0]
 
 
 class Failed(NamedTuple):

@@ -175,7 +175,7 @@ class Stages:
                 logger.debug("language model: chunk %d is done", item.chunk)
             else:
                 task_status.started()
-            if item.needs_models:
+            if item.passes:
                 await self._model_stage.put(item)
             else:
                 await anyio.to_thread.run_sync(self._directory.seal, item.chunk)

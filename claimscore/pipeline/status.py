@@ -47,7 +47,7 @@ def _status(out: Path | str, directory: RunDirectory) -> JSON:
         "records": records,
         "chunks": {"total": n_chunks, "done": n_chunks - len(todo), "left": len(todo)},
         "llm_chunks_left": sum(bool(item.tasks) for item in todo),
-        "model_chunks_left": sum(item.needs_models for item in todo),
+        "model_chunks_left": sum(bool(item.passes) for item in todo),
         "rows": directory.counts(),
         "failures": failures_by_kind(directory),
         "complete": complete,

@@ -1,4 +1,4 @@
-"""One prompt over one table, from input to file. Running again is resuming."""
+"""One prompt over one table, from input to file, and its cost. Running again is resuming."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -20,6 +21,7 @@ from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError
 from claimscore.option import argument, like, option
 from claimscore.pipeline.blocking import run_blocking
+from claimscore.pipeline.estimate import Estimate, estimate_requests
 from claimscore.pipeline.llm.budget.ledger import Ledger
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
@@ -181,7 +183,7 @@ def map(
     else:  # the price is that of its model
         llm = dataclasses.replace(llm, model=f"{provider.family}:{provider.model}")
     check_builtin(prompt, provider)
-    settings = functools.partial(map_settings, config, prompt, provider)
+    settings = functools.partial(_settings, config, prompt, provider)
     files = MapFiles(config.out)
     files.check()
     progress = MapProgress()
@@ -244,7 +246,54 @@ def map(
         return _result(files, finished, progress, spent)
 
 
-def map_settings(
+def estimate_map(
+    config: MapConfig, *, provider: Provider | None = None, stdin: BinaryIO | None = None
+) -> Estimate:
+    """Requests, tokens, dollars and hours of a map, minus the answers in the cache.
+
+    Of a finished file only failed rows are asked again, and only with `retry_failed`. Sends
+    nothing and writes nothing; wrong input is refused as `map` refuses it.
+    """
+    prompt, files = config.load_prompt(), MapFiles(config.out)
+    files.check()
+    with contextlib.ExitStack() as stack:
+        if provider is None:
+            provider = load_provider(config.llm)
+            stack.callback(run_blocking, provider.aclose)
+        check_builtin(prompt, provider)
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="claimscore-")))
+        source = find_source(config.input, scratch, stdin)
+        frames: Iterable[pl.DataFrame] = ()
+        finished = None if files.has_parts else files.finished()
+        if finished is None:
+            table = source.open()
+            table_prompt = TablePrompt(prompt, table.schema, table.name)
+            frames = table.chunks(config.chunk_rows)
+        else:
+            finished.refuse_others(
+                _settings(config, prompt, provider, source.digest(), finished.rows)
+            )
+            rows = files.rows(scratch)
+            table_prompt = TablePrompt(prompt, rows.schema(finished.columns), source.name)
+            if config.retry_failed:
+                frames = rows.failed(finished.columns)
+        return estimate_requests(
+            (
+                request
+                for frame in frames
+                for request in table_prompt.requests(frame, provider).requests
+            ),
+            table_prompt.parse,
+            name=prompt.name,
+            llm=config.llm,
+            provider=provider,
+            cache_dir=config.cache_dir,
+            retry_failed=config.retry_failed,
+            max_tokens_limit=prompt.settings.max_tokens_limit,
+        )
+
+
+def _settings(
     config: MapConfig, prompt: Prompt, provider: Provider, digest: str, count: int
 ) -> JSON:
     """Everything that determines the file, for an input of `count` rows and that digest."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
 
 from claimscore.config import Granularity
+from claimscore.errors import ParseError
 from claimscore.tables import SIDE_COLUMNS, SOURCE_SIDE, Table, texts_on_side
 from claimscore.text import split_sentences
 from claimscore.types import Completion
@@ -123,16 +125,35 @@ def sides_and_source_in(columns: Sequence[str]) -> tuple[str, ...]:
     return (*sides_in(columns), SOURCE_SIDE) if source else sides_in(columns)
 
 
+def whole_text_units(given: TaskInput) -> list[Unit]:
+    """One unit a text: several sources of a record are several texts. Blank ones have none."""
+    return [
+        Unit(item.id, item.side, item.text, item.text) for item in given.texts if item.text.strip()
+    ]
+
+
 def text_units(given: TaskInput) -> list[Unit]:
     """One unit a sentence, or one a whole text, as the granularity says. Blank texts have none."""
     if given.granularity == "summary":
-        return [
-            Unit(item.id, item.side, item.text, item.text)
-            for item in given.texts
-            if item.text.strip()
-        ]
+        return whole_text_units(given)
     return [
         Unit(item.id, item.side, sentence, item.text, sentence_index=index)
         for item in given.texts
         for index, sentence in enumerate(split_sentences(item.text))
     ]
+
+
+def numbered_through(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with their `index` among all of their side: several sources follow one another."""
+    seen: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        key = (row["id"], row["side"])
+        row["index"] = seen[key]
+        seen[key] += 1
+    return rows
+
+
+def refuse_empty(what: str, *texts: str) -> None:
+    """`ParseError` where one of the texts of an answer says nothing."""
+    if not all(text.strip() for text in texts):
+        raise ParseError(f"{what} is empty")

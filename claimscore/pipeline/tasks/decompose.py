@@ -7,15 +7,13 @@ from typing import Any
 
 import polars as pl
 
-from claimscore.errors import ParseError
-from claimscore.pipeline.tasks.base import SideText, Task, Unit, sides_in, text_units
+from claimscore.pipeline.tasks.base import SideText, Task, Unit, refuse_empty, sides_in, text_units
 from claimscore.tables import CLAIMS
 from claimscore.text import split_sentences
 
 
 def _check(answer: Mapping[str, Any]) -> None:
-    if not all(claim.strip() for claim in answer["claims"]):
-        raise ParseError("a claim is empty")
+    refuse_empty("a claim", *answer["claims"])
 
 
 def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:

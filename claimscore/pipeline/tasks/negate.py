@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from claimscore.baseline.negation import rejoin
-from claimscore.errors import ParseError
-from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, sides_in
+from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, refuse_empty, sides_in
 from claimscore.tables import NEGATIONS
 
 
@@ -30,8 +29,7 @@ def _units(given: TaskInput) -> list[Unit]:
 
 
 def _check(answer: Mapping[str, Any]) -> None:
-    if not answer["negation"].strip():
-        raise ParseError("the negation is empty")
+    refuse_empty("the negation", answer["negation"])
 
 
 def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -58,25 +56,13 @@ def _join_sentences(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     Each sample of a sentence is joined by itself.
     """
     joined: list[dict[str, Any]] = []
-    samples = [
-        list(claims)
-        for _, group in itertools.groupby(
-            rows, key=lambda row: (row["id"], row["side"], row["sentence_index"])
-        )
-        for _, claims in itertools.groupby(sorted(group, key=_sample), key=_sample)
-    ]
-    for claims in samples:
-        joined += claims
-        joined.append(
-            {
-                **claims[0],
-                "level": "sentence",
-                "claim_index": None,
-                "original": None,
-                "text": rejoin([row["text"] for row in claims]),
-                "request_key": None,
-            }
-        )
+    sentences = itertools.groupby(rows, key=lambda r: (r["id"], r["side"], r["sentence_index"]))
+    for _, sentence in sentences:
+        for _, sample in itertools.groupby(sorted(sentence, key=_sample), key=_sample):
+            claims = list(sample)
+            whole = {"level": "sentence", "text": rejoin([row["text"] for row in claims])}
+            no_claim = dict.fromkeys(("claim_index", "original", "request_key"))
+            joined += [*claims, {**claims[0], **whole, **no_claim}]
     return joined
 
 

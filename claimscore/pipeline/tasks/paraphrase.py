@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from claimscore.errors import ParseError
-from claimscore.pipeline.tasks.base import Task, Unit, sides_in, text_units
+from claimscore.pipeline.tasks.base import Task, Unit, refuse_empty, sides_in, text_units
 from claimscore.tables import PARAPHRASES
 
 
 def _check(answer: Mapping[str, Any]) -> None:
-    if not answer["paraphrase"].strip():
-        raise ParseError("the paraphrase is empty")
+    refuse_empty("the paraphrase", answer["paraphrase"])
 
 
 def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:

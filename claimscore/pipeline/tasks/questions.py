@@ -8,8 +8,15 @@ from typing import Any
 
 import polars as pl
 
-from claimscore.errors import ParseError
-from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, sides_and_source_in
+from claimscore.pipeline.tasks.base import (
+    Task,
+    TaskInput,
+    Unit,
+    numbered_through,
+    refuse_empty,
+    sides_and_source_in,
+    whole_text_units,
+)
 from claimscore.tables import LLM_ANSWERS, SOURCE_SIDE
 from claimscore.text import split_sentences
 
@@ -17,16 +24,9 @@ from claimscore.text import split_sentences
 MOST_QUESTIONS = 12
 
 
-def _units(given: TaskInput) -> list[Unit]:
-    """One unit a text; several sources of a record are several texts."""
-    return [
-        Unit(item.id, item.side, item.text, item.text) for item in given.texts if item.text.strip()
-    ]
-
-
 def _check(answer: Mapping[str, Any]) -> None:
-    if not all(item[key].strip() for item in answer["questions"] for key in ("question", "answer")):
-        raise ParseError("a question or its answer is empty")
+    for item in answer["questions"]:
+        refuse_empty("a question or its answer", item["question"], item["answer"])
 
 
 def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -40,17 +40,6 @@ def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
         }
         for item in answer["questions"]
     ]
-
-
-def _number(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Positions among all questions of a side: those of several sources follow one another."""
-    seen: dict[tuple[str, str], int] = {}
-    numbered = []
-    for row in rows:
-        key = (row["id"], row["side"])
-        numbered.append({**row, "index": seen.get(key, 0)})
-        seen[key] = numbered[-1]["index"] + 1
-    return numbered
 
 
 def _guess(unit: Unit) -> dict[str, Any]:
@@ -69,12 +58,12 @@ QUESTIONS = Task(
     name="questions",
     table=LLM_ANSWERS,
     output={"questions": [{"question": "string", "answer": "string"}]},
-    units=_units,
+    units=whole_text_units,
     check=_check,
     rows=_rows,
     sides=both_sides,
     fields=("text",),
-    join=_number,
+    join=numbered_through,
     guess=_guess,
     guessed=f"are assumed: one a sentence, at most {MOST_QUESTIONS} a text",
 )
@@ -111,8 +100,8 @@ def _answer_units(given: TaskInput) -> list[Unit]:
 
 
 def _check_answer(answer: Mapping[str, Any]) -> None:
-    if answer["answerable"] and not answer["answer"].strip():
-        raise ParseError("the answer is empty")
+    if answer["answerable"]:
+        refuse_empty("the answer", answer["answer"])
 
 
 def _answer_rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:

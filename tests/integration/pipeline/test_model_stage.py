@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,8 +20,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-import claimscore.pipeline.model_stage as working
-import claimscore.pipeline.run as running
 from claimscore.cli import main
 from claimscore.config import EncoderConfig, RunConfig
 from claimscore.errors import StoppedEarly
@@ -29,7 +28,7 @@ from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.chunks import ChunkTodo, find_todo
 from claimscore.pipeline.encoders import Worker
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
-from claimscore.pipeline.model_stage import LocalModels, WorkerLostError
+from claimscore.pipeline.model_stage import LocalModels, TokenQueue, WorkerLostError
 from claimscore.pipeline.plan import make_plan
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.run import run
@@ -112,7 +111,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Loader:
             loaded.append(Chunkwise(pause))
             return loaded[-1]
 
-        monkeypatch.setattr(working, "load_model", load_fake)
+        monkeypatch.setattr(model_stage, "load_model", load_fake)
         return loaded
 
     return use
@@ -145,18 +144,6 @@ def test_workers_share_the_work_and_give_the_bytes_of_one(tmp_path: Path, load: 
 
 
 @pytest.mark.usefixtures("records")
-def test_the_order_of_chunks_leaves_no_trace(
-    tmp_path: Path, load: Loader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Last chunk first: what is computed depends on a chunk, not on what came before it."""
-    load()
-    alone = scored(tmp_path / "one")
-    forwards = running.find_todo
-    monkeypatch.setattr(running, "find_todo", lambda *given: forwards(*given)[::-1])
-    assert scored(tmp_path / "backwards", "cpu,cpu") == alone
-
-
-@pytest.mark.usefixtures("records")
 @pytest.mark.parametrize("at", [1, 9, 30])
 def test_cut_off_and_taken_up_again_with_two_workers(tmp_path: Path, load: Loader, at: int) -> None:
     """Whatever the other worker was in the middle of: the next call does the rest, to the bytes
@@ -183,84 +170,67 @@ def test_cut_off_and_taken_up_again_with_two_workers(tmp_path: Path, load: Loade
     assert sum(model.n_calls for model in loaded) == N_CHUNKS - done
 
 
-class Storable(Chunkwise):
-    """One whose results are stored."""
-
-    facts: ClassVar[dict[str, str]] = {"limit": "512"}
-
-    def truncates(self, pairs: Sequence[tuple[str, str]]) -> Any:
-        return np.zeros(len(pairs), dtype=bool)
-
-
-@pytest.mark.usefixtures("records")
-def test_workers_share_one_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one has computed the other finds, here in another run; everything is counted once."""
-    loaded: list[Storable] = []
-
-    def load_fake(role: str, config: EncoderConfig) -> Any:
-        loaded.append(Storable(lambda: time.sleep(0.001)))
-        return loaded[-1]
-
-    monkeypatch.setattr(working, "load_model", load_fake)
-    encoders = EncoderConfig(device="cpu,cpu")
-    first, second = (
-        run(settings(tmp_path / name, model_store=True, encoders=encoders)).summary["last_call"]
-        for name in ("first", "second")
-    )
-    n = nli_of(tmp_path / "first").height
-    assert first["model_items"] == {"computed": n, "stored": 0}
-    assert second["model_items"] == {"computed": 0, "stored": n}
-    assert [model.n_calls for model in loaded[2:]] == [0, 0]
-    assert nli_of(tmp_path / "first").equals(nli_of(tmp_path / "second"))
-
-
+@contextlib.contextmanager
 def stages(
     out: Path, workers: Sequence[Worker], change: Callable[[LocalModels], Any] = lambda pool: pool
-) -> tuple[Stages, RunDirectory]:
+) -> Iterator[tuple[Stages, RunDirectory]]:
     """Stages over chunks of one record each."""
     config = settings(out)
-    directory = RunDirectory(out)
-    directory.__enter__()
-    for chunk in range(N_CHUNKS):
-        texts = {"summary_a": ["It is warm. It is big."], "summary_b": ["It is old."]}
-        frame = pl.DataFrame({"id": [f"r{chunk}"], **texts})
-        directory.write_parts(chunk, "records", {"records": frame})
-    plan = make_plan(config, ["id", "summary_a", "summary_b"])
-    todo = find_todo(plan, directory, N_CHUNKS, retry_failed=False)
-    progress = Progress()
-    pool = change(LocalModels(workers, directory, progress))
-    return Stages(config, directory, todo, None, pool, progress), directory
+    with RunDirectory(out) as directory:
+        for chunk in range(N_CHUNKS):
+            texts = {"summary_a": ["It is warm. It is big."], "summary_b": ["It is old."]}
+            frame = pl.DataFrame({"id": [f"r{chunk}"], **texts})
+            directory.write_parts(chunk, "records", {"records": frame})
+        plan = make_plan(config, ["id", "summary_a", "summary_b"])
+        todo = find_todo(plan, directory, N_CHUNKS, retry_failed=False)
+        progress = Progress()
+        pool = change(LocalModels(workers, directory, progress))
+        yield Stages(config, directory, todo, None, pool, progress), directory
+
+
+class Endless(Chunkwise):
+    """Begins batch after batch; `begun` is set by the first one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+
+    def classify(self, pairs: Any, *, on_batch: Any = None) -> Any:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            self.begun.set()
+            time.sleep(0.005)
+            on_batch(0)
+        raise AssertionError("it goes on for a run that has ended")
 
 
 def test_an_error_in_one_worker_ends_the_other_at_its_next_batch(tmp_path: Path) -> None:
     """The error itself is raised, at once, and the thread of the other does not go on."""
-    other_works = threading.Event()
-    batches: list[int] = []
-
-    def go_on() -> None:
-        batches.append(1)
-        other_works.set()
-        time.sleep(0.01)
-        if len(batches) == 500:
-            raise AssertionError("it goes on for a run that has ended")
+    other = Endless()
 
     def fail() -> None:
-        assert other_works.wait(20)
+        assert other.begun.wait(20)
         raise ZeroDivisionError("a bug")
 
-    class Endless(Chunkwise):
-        def classify(self, pairs: Any, *, on_batch: Any = None) -> Any:
-            while True:
-                go_on()
-                on_batch(0)
+    workers = [Worker({"nli": other}), Worker({"nli": Chunkwise(fail)})]
+    with stages(tmp_path / "run", workers) as (work, directory):
+        with pytest.raises(ZeroDivisionError, match="a bug"):
+            run_blocking(work.run)
+        assert directory.steps_done("nli-a-b") == 0
 
-    workers = [Worker({"nli": Endless()}), Worker({"nli": Chunkwise(fail)})]
-    work, directory = stages(tmp_path / "run", workers)
-    with pytest.raises(ZeroDivisionError, match="a bug"):
-        run_blocking(work.run)
-    assert directory.steps_done("nli-a-b") == 0
-    assert len(batches) < 500
-    directory.__exit__(None, None, None)
+
+def test_a_cancelled_run_leaves_no_thread_behind(tmp_path: Path) -> None:
+    """What happens around the stages ends them too, though threads cannot be cancelled."""
+    model = Endless()
+    with stages(tmp_path / "run", [Worker({"nli": model})] * 2) as (work, _):
+
+        async def cancelled() -> None:
+            async with anyio.create_task_group() as group:
+                group.start_soon(work.run)
+                await anyio.to_thread.run_sync(model.begun.wait)
+                group.cancel_scope.cancel()
+
+        run_blocking(cancelled)
 
 
 class DyingPool:
@@ -297,67 +267,38 @@ def test_chunks_of_dead_workers_are_done_by_others(tmp_path: Path, times: int) -
     """Each once, and the stage ends though a worker never comes back."""
     model = Chunkwise(lambda: time.sleep(0.002))
     pool = functools.partial(DyingPool, times=times)
-    work, directory = stages(tmp_path / "run", [Worker({"nli": model})], pool)
-    run_blocking(work.run)
-    assert model.n_calls == directory.steps_done("nli-a-b") == N_CHUNKS
-    directory.__exit__(None, None, None)
+    with stages(tmp_path / "run", [Worker({"nli": model})], pool) as (work, directory):
+        run_blocking(work.run)
+        assert model.n_calls == directory.steps_done("nli-a-b") == N_CHUNKS
 
 
 def test_a_chunk_that_kills_every_worker_stops_the_run(tmp_path: Path) -> None:
     """It is named, with what was said of the last worker; else they would die for ever."""
     pool = functools.partial(DyingPool, times=1000)
-    work, directory = stages(tmp_path / "run", [], pool)
-    with pytest.raises(StoppedEarly, match=r"5 workers died over chunk \d, .*killed"):
+    with (
+        stages(tmp_path / "run", [], pool) as (work, _),
+        pytest.raises(StoppedEarly, match=r"5 workers died over chunk \d, .*killed"),
+    ):
         run_blocking(work.run)
-    directory.__exit__(None, None, None)
-
-
-def test_a_cancelled_run_leaves_no_thread_behind(tmp_path: Path) -> None:
-    """What happens around the stages ends them too, though threads cannot be cancelled."""
-    begun = threading.Event()
-
-    class Endless(Chunkwise):
-        def classify(self, pairs: Any, *, on_batch: Any = None) -> Any:
-            deadline = time.monotonic() + 20
-            while time.monotonic() < deadline:
-                begun.set()
-                time.sleep(0.005)
-                on_batch(0)
-            raise AssertionError("it goes on for a run that has ended")
-
-    work, directory = stages(tmp_path / "run", [Worker({"nli": Endless()})] * 2)
-
-    async def cancelled() -> None:
-        async with anyio.create_task_group() as group:
-            group.start_soon(work.run)
-            await anyio.to_thread.run_sync(begun.wait)
-            group.cancel_scope.cancel()
-
-    run_blocking(cancelled)
-    directory.__exit__(None, None, None)
 
 
 def test_a_stop_ends_all_workers_and_drops_what_waits(tmp_path: Path) -> None:
     """`StoppedEarly` after the batches at work; nothing is half done, the rest is done later."""
     batches: list[int] = []
-    stopped = threading.Event()
 
-    def stop_when_all_wait() -> None:
+    def stop_when_both_work() -> None:
         batches.append(1)
         deadline = time.monotonic() + 20
-        while len(work._model_stage._queue) < N_CHUNKS - 2 and not stopped.is_set():
-            assert time.monotonic() < deadline
+        while len(batches) < 2 and time.monotonic() < deadline:
             time.sleep(0.005)
-        stopped.set()
         work.stop()
 
-    workers = [Worker({"nli": Chunkwise(stop_when_all_wait)}) for _ in range(2)]
-    work, directory = stages(tmp_path / "run", workers)
-    with pytest.raises(StoppedEarly, match="interrupted"):
-        run_blocking(work.run)
-    assert len(batches) <= 2
-    assert directory.steps_done("nli-a-b") == 0
-    directory.__exit__(None, None, None)
+    workers = [Worker({"nli": Chunkwise(stop_when_both_work)}) for _ in range(2)]
+    with stages(tmp_path / "run", workers) as (work, directory):
+        with pytest.raises(StoppedEarly, match="interrupted"):
+            run_blocking(work.run)
+        assert len(batches) == 2
+        assert directory.steps_done("nli-a-b") == 0
 
 
 def test_threads_of_one_worker_share_its_models(tmp_path: Path) -> None:
@@ -371,10 +312,9 @@ def test_threads_of_one_worker_share_its_models(tmp_path: Path) -> None:
             met.append(1)
 
     model = Chunkwise(meet)
-    work, directory = stages(tmp_path / "run", [Worker({"nli": model}, "cpu", 2)])
-    run_blocking(work.run)
-    assert model.n_calls == directory.steps_done("nli-a-b") == N_CHUNKS
-    directory.__exit__(None, None, None)
+    with stages(tmp_path / "run", [Worker({"nli": model}, "cpu", 2)]) as (work, directory):
+        run_blocking(work.run)
+        assert model.n_calls == directory.steps_done("nli-a-b") == N_CHUNKS
 
 
 @pytest.mark.parametrize(
@@ -386,33 +326,29 @@ def test_the_bound_holds_back_work_and_not_chunks(
 ) -> None:
     """While the models are at their first chunk: those that wait are bounded by their tokens."""
     monkeypatch.setattr(model_stage, "QUEUED_TOKENS", most)
-    release = threading.Event()
-    work, directory = stages(tmp_path / "run", [Worker({"nli": Chunkwise(release.wait)})])
     put: list[int] = []
-    real = work._model_stage._queue.put
 
-    async def counted(waiting: Any, tokens: int) -> None:
-        assert tokens == waiting.tokens > 0
-        await real(waiting, tokens)
-        put.append(waiting.item.chunk)
+    enter = TokenQueue.put
 
-    monkeypatch.setattr(work._model_stage._queue, "put", counted)
+    async def counted(queue: TokenQueue[Any], item: Any, tokens: int) -> None:
+        await enter(queue, item, tokens)
+        put.append(tokens)
 
-    async def watched() -> None:
-        async with anyio.create_task_group() as group:
-            group.start_soon(work.run)
-            try:
-                with anyio.move_on_after(20):
-                    while len(put) < expected:
-                        await anyio.sleep(0.01)
-                await anyio.sleep(0.1)
-                assert len(put) == expected
-            finally:
-                release.set()  # else the thread of the models waits for ever
+    monkeypatch.setattr(TokenQueue, "put", counted)
 
-    run_blocking(watched)
-    assert directory.steps_done("nli-a-b") == N_CHUNKS
-    directory.__exit__(None, None, None)
+    def look() -> None:
+        if model.n_calls == 1:
+            deadline = time.monotonic() + 20
+            while len(put) < expected and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(0.1)
+            assert len(put) == expected
+
+    model = Chunkwise(look)
+    with stages(tmp_path / "run", [Worker({"nli": model})]) as (work, directory):
+        run_blocking(work.run)
+        assert directory.steps_done("nli-a-b") == N_CHUNKS
+    assert min(put) > 0
 
 
 @pytest.mark.parametrize(
@@ -464,39 +400,3 @@ def test_a_real_model_on_two_workers_that_were_interrupted(
     same = (out / "scores.parquet").read_bytes()
     assert same == (tmp_path / "alone" / "scores.parquet").read_bytes()
     assert nli_of(out).equals(nli_of(tmp_path / "alone"))
-
-
-class Waits(Chunkwise):
-    """Its first call waits for the end of another one; `in_time` says if that came."""
-
-    in_time: bool | None = None
-
-    def __init__(self, wait_s: float) -> None:
-        super().__init__()
-        self._wait_s = wait_s
-        self._other = threading.Event()
-
-    def classify(self, pairs: Sequence[tuple[str, str]], *, on_batch: OnBatch | None = None) -> Any:
-        if self.in_time is None:
-            self.in_time = False
-            self.in_time = self._other.wait(self._wait_s)
-        found = super().classify(pairs, on_batch=on_batch)
-        self._other.set()
-        return found
-
-
-@pytest.mark.usefixtures("records")
-@pytest.mark.parametrize("is_large", [True, False])
-def test_a_large_chunk_does_not_keep_the_others_waiting(
-    tmp_path: Path, load: Loader, monkeypatch: pytest.MonkeyPatch, is_large: bool
-) -> None:
-    """A device with one thread does others meanwhile, and every byte is what it was; beside a
-    chunk like all others it does none."""
-    load()
-    alone = scored(tmp_path / "one")
-    model = Waits(10 if is_large else 0.1)
-    monkeypatch.setattr(model_stage, "LARGE_TOKENS", 0 if is_large else model_stage.LARGE_TOKENS)
-    monkeypatch.setattr(working, "load_model", lambda role, config: model)
-    assert scored(tmp_path / "two") == alone
-    assert model.in_time is is_large
-    assert model.n_calls == N_CHUNKS

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from claimscore.cli import main
-from claimscore.types import Completion, Request
+from claimscore.types import Completion
 from tests.fake_server import Body, FakeServer, builtin_answer
-from tests.unit.pipeline.test_prompt_requests import samples_prompt
-
-SENTENCES = [f"Thing {n} is good." for n in range(10)]
-
-RECORDS = pl.DataFrame(
-    {"id": ["r1", "r2"], "summary_a": [" ".join(SENTENCES), "One is bad."], "summary_b": ["", ""]}
-)
-
-Answer = Callable[[list[str], Request], Any]
+from tests.unit.pipeline.test_llm_stage import SENTENCES, samples_prompt
 
 
 def test_an_estimate_says_what_will_be_sent(tmp_path: Path, capsys: Any) -> None:

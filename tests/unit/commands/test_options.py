@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Iterator
@@ -16,7 +15,6 @@ from claimscore.cli import cli as command_tree
 from claimscore.cli import main
 from claimscore.commands.options import PANELS, PanelOption, SettingsSource
 from claimscore.config import RunConfig
-from claimscore.option import nested, option
 from tests.support.command_line import Command
 
 
@@ -108,15 +106,7 @@ def test_without_options_the_settings_are_those_of_python() -> None:
 
 @pytest.mark.parametrize(
     ("typed", "seconds"),
-    [
-        ("90", 90),
-        ("90s", 90),
-        ("1.5m", 90),
-        ("12h", 43_200),
-        ("30d", 2_592_000),
-        ("2w", 1_209_600),
-        (" 1.5 h ", 5400),
-    ],
+    [("90", 90), ("90s", 90), ("1.5m", 90), ("12h", 43_200), ("2w", 1_209_600), (" 1.5 h ", 5400)],
 )
 def test_durations(typed: str, seconds: float) -> None:
     """Numbers are seconds; units may follow, wherever a duration is given."""
@@ -134,17 +124,15 @@ def test_what_is_no_duration_is_refused(cli: Command, typed: str) -> None:
 def test_an_option_of_two_parts_is_set_in_both() -> None:
     """A server that is down may be that of the language model or that of an encoder."""
     config = built("--max-outage-s", "5", "--allow-http-key")
-    assert config.llm.max_outage_s == config.encoders.max_outage_s == 5
-    assert config.llm.allow_http_key
-    assert config.encoders.allow_http_key
+    for part in (config.llm, config.encoders):
+        assert (part.max_outage_s, part.allow_http_key) == (5, True)
 
 
 def test_flags_have_twins_and_the_last_one_counts() -> None:
     """So a setting of a file can be taken back."""
     config = built("--no-baseline", "--no-model-store", "--offline", "--no-offline")
-    assert not config.encoders.rescale_with_baseline
-    assert not config.model_store
-    assert not config.encoders.offline
+    flags = (config.encoders.rescale_with_baseline, config.model_store, config.encoders.offline)
+    assert flags == (False, False, False)
 
 
 def test_typed_options_go_before_set_and_set_before_the_file(tmp_path: Path) -> None:
@@ -160,24 +148,6 @@ def test_typed_options_go_before_set_and_set_before_the_file(tmp_path: Path) -> 
     assert config.prompts == {"decompose": "v1"}
     several = ("--set", "base-url=http://a/v1", "--set", "base-url=http://b/v1")
     assert built(*several).llm.base_url == ("http://a/v1", "http://b/v1")
-
-
-def test_nested_settings_keep_to_their_options() -> None:
-    """A command takes the options that its settings name, and the rest have their defaults."""
-
-    @dataclasses.dataclass(frozen=True)
-    class Around:
-        run: RunConfig = nested(RunConfig, without=("tasks",))
-        size: int = option(3, help="Size.")
-
-    around = SettingsSource(Around)
-    parameters = around.parameters()
-    assert {"input", "nli", "size"} < parameters.keys()
-    assert "tasks" not in parameters
-    assert parameters["size"].default == 3
-    few = SettingsSource(RunConfig, only=("seed",), defaults={"seed": dataclasses.MISSING})
-    assert [*few.parameters()] == ["seed"]
-    assert few.parameters()["seed"].required
 
 
 def test_the_report_of_the_steps(

@@ -12,7 +12,7 @@ import pytest
 from claimscore.cli import main
 from claimscore.console import table
 from claimscore.console.amounts import duration
-from claimscore.console.preflight import preflight_lines
+from claimscore.console.estimate import preflight_lines
 from claimscore.console.progress import collecting_less, llm_note, model_note
 from claimscore.console.result import print_result
 from claimscore.console.table import print_rows
@@ -21,49 +21,41 @@ from claimscore.pipeline.progress import Progress
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        pytest.param(0.2, "0 s", id="moment"),
-        pytest.param(59.4, "59 s", id="seconds"),
-        pytest.param(61, "1 min 1 s", id="minutes"),
-        pytest.param(7800, "2 h 10 min", id="hours"),
-    ],
+    ("seconds", "text"), [(0.2, "0 s"), (59.4, "59 s"), (61, "1 min 1 s"), (7800, "2 h 10 min")]
 )
 def test_durations_are_said_as_people_say_them(seconds: float, text: str) -> None:
     """Two units at most."""
     assert duration(seconds) == text
 
 
-def test_notes_say_what_matters_and_nothing_that_is_zero() -> None:
-    """Tokens, retries and failures appear when there are any."""
-    progress = Progress(engine=EngineStats(sent=10, hits=3))
-    assert "3 cached" in llm_note(progress)
-    assert "failed" not in llm_note(progress)
-    retries = Counter(timeout=1, rate_limit=3)
-    progress.engine = EngineStats(sent=10, failed=2, retries=retries, prompt_tokens=1500, usd=0.25)
-    expected = "1,500 tokens, $0.2500, 3 rate_limit, 1 timeout tried again, 2 failed"
-    assert expected in llm_note(progress)
+@pytest.mark.parametrize(
+    ("stats", "said"),
+    [
+        ({"hits": 3}, "3 cached"),
+        (
+            {
+                **{"failed": 2, "retries": Counter(timeout=1, rate_limit=3)},
+                **{"prompt_tokens": 1500, "usd": 0.25},
+            },
+            "1,500 tokens, $0.2500, 3 rate_limit, 1 timeout tried again, 2 failed",
+        ),
+        ({"last_error": "connection refused"}, "last error: connection refused"),
+        ({"why": "no answers: HTTP 503", "waiting_s": 61}, "waiting (1 min 1 s): no answers: HTTP"),
+        ({"prompt_tokens": 10}, "cost unknown"),
+        ({"prompt_tokens": 10, "usd": 12.5}, "$12.50"),
+        (
+            {"rpm": 500, "tpm": 200_000, "limits_from": "headers"},
+            "limit 500 requests/min, 200,000 tokens/min (headers)",
+        ),
+    ],
+)
+def test_notes_say_what_matters_and_nothing_that_is_zero(stats: dict[str, Any], said: str) -> None:
+    """Tokens, retries and failures appear when there are any; an unknown cost is never zero."""
+    progress = Progress(engine=EngineStats(sent=10, **stats))
+    note = llm_note(progress)
+    assert said in note
+    assert ("failed" in note) is ("failed" in said)
     assert model_note(progress) == ""
-    progress.engine.last_error = "connection refused"
-    assert "last error: connection refused" in llm_note(progress)
-    progress.engine.why, progress.engine.waiting_s = "no answers: HTTP 503", 61
-    assert "waiting (1 min 1 s): no answers: HTTP 503" in llm_note(progress)
-
-
-def test_an_unknown_cost_is_said_to_be_unknown() -> None:
-    """Never zero dollars for a model without a price."""
-    progress = Progress(engine=EngineStats(sent=1, prompt_tokens=10))
-    assert "cost unknown" in llm_note(progress)
-    progress.engine = EngineStats(sent=1, prompt_tokens=10, usd=12.5)
-    assert "$12.50" in llm_note(progress)
-
-
-def test_limits_are_shown_with_where_they_are_known_from() -> None:
-    """What is kept, and whether the user, the server or trying said so."""
-    stats = EngineStats(rpm=500, tpm=200_000, limits_from="headers")
-    assert "limit 500 requests/min, 200,000 tokens/min (headers)" in llm_note(
-        Progress(engine=stats)
-    )
 
 
 METRICS = {
@@ -101,23 +93,20 @@ def test_the_result_shows_nulls_with_their_reason(capsys: Any) -> None:
 def test_a_mean_of_few_records_stands_without_an_interval(
     width: int | None, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The column says that there are too few."""
     monkeypatch.setattr(table, "terminal_width", lambda: width)
     one = {"n": 1, "null": 0, "reasons": {}, "mean": 75.0, "low": None, "high": None}
     print_result(summary_of(metrics={"ds": one}), "runs/x")
     out = capsys.readouterr().out
-    assert "75.00 to" not in out
-    assert "75.00" in out
-    assert "too few" in out
+    assert ("75.00" in out, "75.00 to" in out, "too few" in out) == (True, False, True)
 
 
-def test_what_all_calls_spent_is_said_where_it_is_more(capsys: Any) -> None:
+@pytest.mark.parametrize(("requests", "is_said"), [(20, True), (5, False)])
+def test_what_all_calls_spent_is_said_where_it_is_more(
+    requests: int, is_said: bool, capsys: Any
+) -> None:
     """A run that was gone on with cost more than its last call."""
-    spent = {"requests": 20, "usd": 0.5}
-    print_result(summary_of(spent=spent), "runs/x")
-    assert "in all calls: 20 requests, $0.5000" in capsys.readouterr().out
-    print_result(summary_of(spent={"requests": 5, "usd": 0.5}), "runs/x")
-    assert "in all calls" not in capsys.readouterr().out
+    print_result(summary_of(spent={"requests": requests, "usd": 0.5}), "runs/x")
+    assert ("in all calls: 20 requests, $0.5000" in capsys.readouterr().out) is is_said
 
 
 def test_a_run_without_metrics_names_its_tables(capsys: Any) -> None:
@@ -189,7 +178,8 @@ def test_an_estimate_fits_into_the_terminal(capsys: Any, monkeypatch: pytest.Mon
 
 
 def test_a_file_is_never_folded(capsys: Any) -> None:
-    """No width is taken from a terminal that the output does not go to."""
+    """No width is taken from a terminal that the output does not go to; columns are aligned, for
+    people and for `cut`."""
     example = "long words " * 40
     failure = {"stage": "decompose", "kind": "parse", "count": 3, "example": example}
     print_result(summary_of(failures=[failure]), "runs/" + "x" * 300)
@@ -197,10 +187,6 @@ def test_a_file_is_never_folded(capsys: Any) -> None:
     assert f"3 x decompose: parse, e.g. {example[:100].rstrip()}\n" in out
     assert "x" * 300 + "/report.html" in out
     assert "\x1b" not in out
-
-
-def test_rows_are_aligned(capsys: Any) -> None:
-    """Columns for people and for `cut`."""
     print_rows(("a", "b"), [("long cell", "x")])
     assert capsys.readouterr().out == "a          b\nlong cell  x\n"
 

@@ -1,64 +1,224 @@
-"""One task over one chunk: provenance, and failures that cost their own row."""
+"""One task over one chunk: provenance, several texts a request, several samples a text."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import anyio
 import polars as pl
+import pytest
 
 from claimscore.cache.base import MemoryCache
 from claimscore.config import RunConfig
+from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm_stage import TaskResult, run_task
 from claimscore.pipeline.plan import make_plan
 from claimscore.types import Completion, Request
+from tests.support.engine_doubles import FakeProvider
 
+SENTENCES = [f"Thing {n} is good." for n in range(10)]
 RECORDS = pl.DataFrame(
-    {"id": ["r1"], "summary_a": ["It is warm. It is big."], "summary_b": ["It is old."]}
+    {"id": ["r1", "r2"], "summary_a": [" ".join(SENTENCES), "One is bad."], "summary_b": ["", ""]}
 )
 
 
-class FakeProvider:
-    """Repeats each sentence as its one claim; refuses to parse what is `big`."""
+class Asked(FakeProvider):
+    """One task done, with answers by a function of the texts of a request, or of the request."""
 
-    family = "fake"
-    namespace = "fake"
-    model = "m"
+    def __init__(
+        self,
+        answer: Callable[[Any], Any],
+        prompt: str | Path = "v2",
+        *,
+        task: str = "decompose",
+        records: pl.DataFrame = RECORDS,
+        cache: MemoryCache | None = None,
+    ) -> None:
+        async def complete(request: Request) -> Completion:
+            lines = request.messages[-1].content.split("\n")
+            texts = [line.partition(". ")[2] for line in lines]
+            given = answer(texts if prompt == "v2" else request)
+            text = given if isinstance(given, str) else json.dumps({"answers": given})
+            return Completion(text, model="\ud800m")
 
-    async def complete(self, request: Request) -> Completion:
-        text = request.messages[-1].content
-        answer = "no" if "big" in text else f'{{"claims": ["{text}"]}}'
-        return Completion(answer, model="\ud800m")
+        super().__init__(complete)
+        config = RunConfig(
+            "x", Path("unused"), metrics=(), tasks=(task,), prompts={task: str(prompt)}
+        )
+        (planned,) = make_plan(config, records.columns).tasks
+        results: list[TaskResult] = []
 
-    async def aclose(self) -> None:
-        """Nothing is open."""
+        async def work() -> None:
+            async with Engine(self, cache or MemoryCache()) as engine:
+                results.append(await run_task(planned, records, {}, engine, "sentence"))
+                self.stats = engine.stats
 
+        anyio.run(work)
+        self.rows, self.failures = results[0].rows, results[0].failures
 
-def decompose(tmp_path: object) -> TaskResult:
-    config = RunConfig(input="x", out=tmp_path, metrics=("caspr",))  # type: ignore[arg-type]
-    (planned,) = make_plan(config, RECORDS.columns).tasks
-    results = []
-
-    async def work() -> None:
-        async with Engine(FakeProvider(), MemoryCache()) as engine:
-            results.append(await run_task(planned, RECORDS, {}, engine, "sentence"))
-
-    anyio.run(work)
-    return results[0]
+    @property
+    def samples(self) -> list[int]:
+        return sorted(request.sample_index for request in self.asked)
 
 
-def test_rows_carry_what_made_them(tmp_path: object) -> None:
+def claims(texts: list[str]) -> list[dict[str, Any]]:
+    return [{"text": n, "claims": [text]} for n, text in enumerate(texts, start=1)]
+
+
+def test_rows_carry_what_made_them() -> None:
     """Prompt, version, digest, request, and the model's own name, even where it is no text."""
-    rows = decompose(tmp_path).rows
-    assert rows.select("side", "text").rows() == [("a", "It is warm."), ("b", "It is old.")]
+    rows = Asked(claims).rows
     assert rows.select("prompt", "prompt_version", "model").unique().rows() == [
-        ("decompose", "v1", "?m")
+        ("decompose", "v2", "?m")
     ]
     assert rows["request_key"].str.len_chars().unique().to_list() == [64]
 
 
-def test_one_bad_answer_is_one_failure_row(tmp_path: object) -> None:
+def test_one_bad_answer_is_one_failure_row() -> None:
     """Three samples, then a row that says where, why, and what the last answer was."""
-    failures = decompose(tmp_path).failures
-    assert failures.select("id", "stage", "side", "index", "kind", "attempts", "raw").rows() == [
-        ("r1", "decompose", "a", 1, "parse", 3, "no")
+    one = RECORDS.filter(id="r2").with_columns(summary_b=pl.lit("It is warm. It is big."))
+
+    def answer(request: Request) -> str:
+        text = request.messages[-1].content
+        return "no" if "big" in text else json.dumps({"claims": [text]})
+
+    found = Asked(answer, "v1", records=one)
+    columns = ("id", "stage", "side", "index", "kind", "attempts", "raw")
+    assert found.failures.select(columns).rows() == [("r2", "decompose", "b", 1, "parse", 3, "no")]
+    assert found.rows.select("side", "text").rows() == [("a", "One is bad."), ("b", "It is warm.")]
+
+    def never_2(texts: list[str]) -> Any:
+        return [item for item in claims(texts) if "Thing 2 " not in item["claims"][0]] or "no"
+
+    listed = Asked(never_2)
+    assert (listed.rows.height, len(listed.failures)) == (10, 1)
+    assert listed.failures.select(columns).rows() == [("r1", "decompose", "a", 2, "parse", 3, "no")]
+
+
+def test_eight_sentences_of_one_text_make_a_request() -> None:
+    """Ten make two; those of another record are not mixed in; rows are as of one at a time."""
+    found = Asked(claims)
+    assert sorted(len(r.messages[-1].content.split("\n")) for r in found.asked) == [1, 2, 8]
+    rows = found.rows.select("id", "side", "sentence_index", "claim_index", "text", "sentence")
+    assert rows.rows() == [
+        *(("r1", "a", n, 0, text, text) for n, text in enumerate(SENTENCES)),
+        ("r2", "a", 0, 0, "One is bad.", "One is bad."),
     ]
+    keys = found.rows["request_key"].to_list()
+    assert (len(set(keys)), len(set(keys[:8]))) == (3, 1)
+    assert found.failures.is_empty()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "asked"),
+    [
+        pytest.param(lambda c: c[:2] + c[3:], 4, id="left out"),
+        pytest.param(lambda c: [*c[:2], {"text": 3}, *c[3:]], 4, id="misshapen"),
+        pytest.param(lambda c: [*c[:2], {"text": 3, "claims": [" "]}, *c[3:]], 4, id="empty claim"),
+        # what may be about others is not used: all eight are asked about alone
+        pytest.param(lambda c: "no", 13, id="no JSON"),
+        pytest.param(lambda c: [], 13, id="nothing"),
+        pytest.param(lambda c: c[:7] + c[:1], 13, id="one twice"),
+        pytest.param(lambda c: [{**i, "text": i["text"] - 1} for i in c], 11, id="from 0"),
+        pytest.param(
+            lambda c: [{"text": 0}, *({**i, "text": i["text"] - 1} for i in c[1:])],
+            11,
+            id="from 0, and that one wrong",
+        ),
+        pytest.param(lambda c: [*c, {"text": 9, "claims": []}], 11, id="one too many"),
+    ],
+)
+def test_a_text_answered_badly_is_asked_about_alone(
+    spoil: Callable[[Any], Any], asked: int
+) -> None:
+    """No claim lands under another sentence, none is lost, and what is right is kept."""
+    whole = Asked(claims)
+    found = Asked(lambda texts: spoil(claims(texts)) if len(texts) == 8 else claims(texts))
+    assert len(found.asked) == asked
+    if asked == 4:
+        assert found.asked[-1].messages[-1].content == "1. Thing 2 is good."
+    assert found.rows.drop("request_key").equals(whole.rows.drop("request_key"))
+    assert found.stats.failed == 0, "a failure that costs no row is not counted"
+
+
+def prompt_file(tmp_path: Path, task: str, text: str) -> Path:
+    path = tmp_path / f"{task}.toml"
+    path.write_text(f'name = "{task}"\ninherits = "v1"\nversion = "s"\n{text}')
+    return path
+
+
+def samples_prompt(tmp_path: Path, task: str, n: int) -> Path:
+    return prompt_file(tmp_path, task, f"[settings]\nsamples = {n}\ntemperature = 0.7\n")
+
+
+def paraphrase(
+    tmp_path: Path, n: int, words: Callable[[int], str], cache: MemoryCache | None = None
+) -> Asked:
+    """`n` samples of one sentence."""
+    return Asked(
+        lambda request: json.dumps({"paraphrase": words(request.sample_index)}),
+        samples_prompt(tmp_path, "paraphrase", n),
+        task="paraphrase",
+        records=RECORDS.filter(id="r2"),
+        cache=cache,
+    )
+
+
+def test_samples_are_rows_and_requests_of_their_own(tmp_path: Path) -> None:
+    """Each by its index; more samples later buy only those that are new."""
+    cache = MemoryCache()
+    found = paraphrase(tmp_path, 3, lambda n: f"words {n}", cache)
+    assert found.samples == [0, 1, 2]
+    rows = found.rows.select("sentence_index", "sample", "text").rows()
+    assert rows == [(0, n, f"words {n}") for n in range(3)]
+    assert found.rows["request_key"].n_unique() == 3
+    more = paraphrase(tmp_path, 5, lambda n: f"words {n}", cache)
+    assert more.samples == [3, 4]
+    assert more.rows["sample"].to_list() == [0, 1, 2, 3, 4]
+
+
+def test_a_refused_sample_never_becomes_another(tmp_path: Path) -> None:
+    """It is asked for again beyond those that are wanted, so no answer stands there twice."""
+    found = paraphrase(tmp_path, 3, lambda n: "" if n == 1 else f"words {n}")
+    assert found.samples == [0, 1, 2, 4]
+    assert found.rows["text"].to_list() == ["words 0", "words 4", "words 2"]
+    found = paraphrase(tmp_path, 3, lambda n: "" if n % 3 == 1 else "words")
+    assert found.samples == [0, 1, 2, 4, 7]
+    assert found.rows["sample"].to_list() == [0, 2]
+    (failure,) = found.failures.to_dicts()
+    assert (failure["index"], failure["attempts"]) == (0, 3)
+    assert failure["message"].startswith("sample 1: ")
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "message"),
+    [
+        (
+            "decompose",
+            "[settings]\nsamples = 3\ntemperature = 0.7\n",
+            "several samples may have paraphrase, negate, judge",
+        ),
+        (
+            "facts",
+            'user = "$texts"\n[settings]\ntexts_per_request = 4\n',
+            r"\$texts: facts asks about one text at a time",
+        ),
+        (
+            "decompose",
+            '[settings]\nmodel = "large"\n',
+            "names the model large, which --llm builtin cannot ask",
+        ),
+    ],
+    ids=["samples", "texts", "model"],
+)
+def test_what_a_task_or_a_model_cannot_do_is_refused(
+    tmp_path: Path, task: str, text: str, message: str
+) -> None:
+    prompt = str(prompt_file(tmp_path, task, text))
+    config = RunConfig("x", tmp_path, metrics=(), tasks=(task,), prompts={task: prompt})
+    with pytest.raises(ConfigError, match=message):
+        make_plan(config, RECORDS.columns)

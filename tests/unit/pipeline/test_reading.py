@@ -15,12 +15,12 @@ from claimscore.records import dataset as dataset_module
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
+def config(tmp_path: Path) -> RunConfig:
+    """A run of five records in three chunks."""
     path = tmp_path / "pairs.jsonl"
     record = {"summary_a": "It is warm.", "summary_b": "It is old.", "summary": "It is."}
-    lines = [json.dumps({"id": f"r{i}", **record}) for i in range(5)]
-    path.write_text("\n".join(lines) + "\n")
-    return path
+    path.write_text("".join(json.dumps({"id": f"r{i}", **record}) + "\n" for i in range(5)))
+    return RunConfig(str(path), tmp_path / "run", ("ds",), chunk_records=2)
 
 
 @pytest.fixture
@@ -37,48 +37,24 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def config(source: Path, *metrics: str) -> RunConfig:
-    out = source.parent
-    return RunConfig(
-        input=str(source),
-        out=out / "run",
-        cache_dir=out / "cache",
-        metrics=metrics or ("ds",),
-        chunk_records=2,
-    )
-
-
-def test_the_input_is_read_once_in_two_passes(source: Path, reads: list[str]) -> None:
-    """Validated, copied, and not looked into by a later call."""
-    run(config(source))
-    assert len(reads) == 2
-    first = (source.parent / "run" / "scores.parquet").read_bytes()
-    run(config(source))
-    assert len(reads) == 2
-    assert (source.parent / "run" / "scores.parquet").read_bytes() == first
-
-
-def test_a_metric_more_is_checked(source: Path, reads: list[str]) -> None:
-    """It may need a column that nobody asked for."""
-    run(config(source))
-    with pytest.raises(ConfigError, match="summary_common"):
-        run(config(source, "ds3"))
-    assert len(reads) > 2
-
-
-def test_missing_parts_are_written(source: Path, reads: list[str]) -> None:
-    """Of a run that was killed while it copied."""
-    run(config(source))
-    manifest = source.parent / "run" / ".state" / "manifest.log"
+def test_the_input_is_read_in_two_passes_and_where_something_is_new(
+    config: RunConfig, reads: list[str], tmp_path: Path
+) -> None:
+    """A later call does not look into it, unless a metric needs another column, records are
+    missing (of a run that was killed while it copied them), or the file has changed."""
+    scores = tmp_path / "run" / "scores.parquet"
+    run(config)
+    first = scores.read_bytes()
+    run(config)
+    assert (len(reads), scores.read_bytes()) == (2, first)
+    manifest = tmp_path / "run" / ".state" / "manifest.log"
     lines = manifest.read_text().splitlines(keepends=True)
     manifest.write_text("".join(line for line in lines if '"step":"records"' not in line))
-    run(config(source))
-    assert len(reads) == 4
-
-
-def test_other_records_are_refused(source: Path) -> None:
-    """However well the old ones are known."""
-    run(config(source))
+    run(config)
+    assert (len(reads), scores.read_bytes()) == (4, first)
+    source = Path(config.input)
+    with pytest.raises(ConfigError, match="summary_common"):
+        run(RunConfig(config.input, config.out, ("ds3",), chunk_records=2))
     source.write_text(source.read_text().replace("warm", "cold"))
     with pytest.raises(ConfigError, match="made from other records"):
-        run(config(source))
+        run(config)

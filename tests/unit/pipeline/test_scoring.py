@@ -1,4 +1,4 @@
-"""Chunks are scored in groups, and the groups leave no trace."""
+"""From tables to scores and counts: chunks in groups, few values, failures, cut texts."""
 
 from __future__ import annotations
 
@@ -9,59 +9,76 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from claimscore.errors import ConfigError
-from claimscore.metrics import load_metric
+from claimscore.console.result import print_result
+from claimscore.metrics import catalogue, load_metric
 from claimscore.pipeline import scoring
-from claimscore.pipeline.scoring import chunk_groups, score_run
+from claimscore.pipeline.scoring import (
+    chunk_groups,
+    failed,
+    failures_by_kind,
+    score_run,
+    truncations,
+)
 from claimscore.runs import RunDirectory
 from claimscore.stats.bootstrap import RunningMean
-from claimscore.tables import CLAIMS
+from claimscore.tables import CLAIMS, FAILURES, NLI
 
 CHUNKS = (("0", "1"), ("2",), ("3", "4"), ("5", "6"))
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[RunDirectory]:
-    """Two records a chunk; those of the second chunk have no claims."""
     with RunDirectory(tmp_path / "run") as directory:
-        directory.check_settings({"records": {"count": 7}, "chunk_records": 2})
-        for chunk, ids in enumerate(CHUNKS):
-            records = [{"id": i, "summary_a": f"one {i}", "summary_b": "one two"} for i in ids]
-            directory.write_parts(chunk, "records", {"records": pl.DataFrame(records)})
-            rows: list[dict[str, object]] = [{"id": i, "side": "a"} for i in ids]
-            claims = CLAIMS.frame(rows if chunk != 1 else [])
-            directory.write_parts(chunk, "decompose-a-b", {"claims": claims})
         yield directory
 
 
-def groups(run: RunDirectory, monkeypatch: pytest.MonkeyPatch, **most: int) -> list[list[int]]:
-    for name, value in most.items():
-        monkeypatch.setattr(scoring, f"SCORED_{name.upper()}", value)
-    return list(chunk_groups(run))
+@pytest.fixture
+def seven(run: RunDirectory) -> RunDirectory:
+    """Two records a chunk; those of the second chunk have no claims."""
+    run.check_settings({"records": {"count": 7}, "chunk_records": 2})
+    for chunk, ids in enumerate(CHUNKS):
+        records = [{"id": i, "summary_a": f"one {i}", "summary_b": "one two"} for i in ids]
+        run.write_parts(chunk, "records", {"records": pl.DataFrame(records)})
+        rows: list[dict[str, object]] = [{"id": i, "side": "a"} for i in ids]
+        claims = CLAIMS.frame(rows if chunk != 1 else [])
+        run.write_parts(chunk, "decompose-a-b", {"claims": claims})
+    return run
 
 
+@pytest.mark.parametrize(
+    ("records", "rows", "groups"),
+    [
+        (4096, 200_000, [[0, 1, 2, 3]]),
+        (4, 200_000, [[0, 1], [2, 3]]),
+        (1, 200_000, [[0], [1], [2], [3]]),
+        (100, 5, [[0, 1], [2], [3]]),
+    ],
+)
 def test_groups_hold_so_many_records_and_rows(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    seven: RunDirectory,
+    monkeypatch: pytest.MonkeyPatch,
+    records: int,
+    rows: int,
+    groups: list[list[int]],
 ) -> None:
     """A chunk alone may be more than that."""
-    assert groups(run, monkeypatch) == [[0, 1, 2, 3]]
-    assert groups(run, monkeypatch, records=4) == [[0, 1], [2, 3]]
-    assert groups(run, monkeypatch, records=1) == [[0], [1], [2], [3]]
-    assert groups(run, monkeypatch, records=100, rows=5) == [[0, 1], [2], [3]]
+    monkeypatch.setattr(scoring, "SCORED_RECORDS", records)
+    monkeypatch.setattr(scoring, "SCORED_ROWS", rows)
+    assert list(chunk_groups(seven)) == groups
 
 
 def test_scores_are_the_same_in_any_groups(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    seven: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same bytes and the same summary."""
+    """The same bytes and the same summary, in the order of the input."""
     metrics = (load_metric("ds"), load_metric("caspr"))
     found = []
     for most in (1, 4096):
         monkeypatch.setattr(scoring, "SCORED_RECORDS", most)
-        summary = score_run(run, metrics, {}, 0)
-        found.append((summary, (run.path / "scores.parquet").read_bytes()))
+        summary = score_run(seven, metrics, {}, 0)
+        found.append((summary, (seven.path / "scores.parquet").read_bytes()))
     assert found[0] == found[1]
-    scores = pl.read_parquet(run.path / "scores.parquet")
+    scores = pl.read_parquet(seven.path / "scores.parquet")
     assert scores["id"].to_list() == [str(i) for i in range(7) for _ in metrics]
     assert scores["metric"].to_list() == ["ds", "caspr"] * 7
     assert scores.filter(metric="ds")["value"].null_count() == 0
@@ -74,34 +91,68 @@ def test_scores_are_the_same_in_any_groups(
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        pytest.param([], "no record has a value", id="none"),
-        pytest.param([75.0], "fewer than 5 records have a value", id="one"),
-        pytest.param([1.0, 2.0, 3.0, 6.0], "fewer than 5 records have a value", id="four"),
-        pytest.param([1.0, 2.0, 3.0, 4.0, 5.0], None, id="five"),
-        pytest.param([3.0] * 5, None, id="five equal ones"),
+        ([], "no record has a value"),
+        ([1.0, 2.0, 3.0, 6.0], "fewer than 5 records have a value"),
+        ([1.0, 2.0, 3.0, 4.0, 5.0], None),
+        ([3.0] * 5, None),
     ],
 )
 def test_a_mean_of_too_few_values_has_no_interval(values: list[float], reason: str | None) -> None:
-    """The mean is given, the bounds are null, and the summary says why."""
     running = RunningMean()
     running.add(values)
     summary = scoring._summary(running, Counter(), 0)
-    assert summary["n"] == len(values)
     assert summary["mean"] == (sum(values) / len(values) if values else None)
-    assert summary["no_interval"] == reason
+    assert (summary["n"], summary["no_interval"]) == (len(values), reason)
     bounds = [summary[name] for name in ("half_width", "low", "high")]
     assert [bound is None for bound in bounds] == [reason is not None] * 3
 
 
-def test_a_table_of_several_chunks_keeps_their_order(run: RunDirectory) -> None:
-    """Chunks without rows have none."""
-    assert run.read("claims", 3, 1, 0)["id"].to_list() == ["5", "6", "0", "1"]
-    assert run.read("claims", 1).is_empty()
+def test_failures_are_counted_by_stage_and_kind(run: RunDirectory) -> None:
+    """Each with the first message of the first id; a record counts once."""
+    run.check_settings({"seed": 0})
+    assert (failed(run), failures_by_kind(run)) == ((0, []), [])
+    rows = [
+        [("b", "facts", "parse", "b1"), ("b", "facts", "parse", "b2")],
+        [("c", "facts", "parse", "c"), ("c", "decompose", "filter", "c"),
+         ("a", "decompose", "filter", "a")],
+    ]  # fmt: skip
+    for chunk, of_chunk in enumerate(rows):
+        names = ("id", "stage", "kind", "message")
+        frame = FAILURES.frame([dict(zip(names, row, strict=True)) for row in of_chunk])
+        run.write_parts(chunk, "facts-source", {"failures": frame})
+    counts = [
+        {"stage": "decompose", "kind": "filter", "count": 2},
+        {"stage": "facts", "kind": "parse", "count": 3},
+    ]
+    assert failures_by_kind(run) == counts
+    by_kind = [counts[0] | {"example": "a"}, counts[1] | {"example": "b1"}]
+    assert failed(run) == (3, by_kind)
 
 
-def test_a_damaged_part_among_several_is_named(run: RunDirectory) -> None:
-    """Not the others."""
-    damaged = run.path / "claims" / "part-000002-decompose-a-b.parquet"
-    damaged.write_bytes(b"nothing")
-    with pytest.raises(ConfigError, match=r"part-000002-decompose-a-b\.parquet: damaged"):
-        run.read("claims", 0, 2, 3)
+def cut(name: str, *flags: bool | None) -> pl.DataFrame:
+    return NLI.frame([{"id": name, "truncated": flag} for flag in flags])
+
+
+def test_cut_rows_and_records_are_counted_for_each_metric(run: RunDirectory) -> None:
+    """Rows that do not tell, and those of other steps, do not count; without any there is none."""
+    metrics = catalogue(()).load_all(("caspr",))
+    (step,) = {need.step for need in metrics[0].requires.passes}
+    run.check_settings({"seed": 0})
+    run.write_parts(2, "nli-b-c", {"nli": cut("w", True)})
+    assert truncations(run, metrics) == {}
+    run.write_parts(0, step, {"nli": pl.concat([cut("x", True, True, False), cut("y", None)])})
+    run.write_parts(1, step, {"nli": cut("z", True)})
+    assert truncations(run, metrics) == {"caspr": {"rows": 3, "records": 2}}
+
+
+def test_the_end_of_a_run_names_what_was_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    """With metric, inputs and records; summaries of older runs have no such key."""
+    call = {"requests": 0, "usd": 0, "cache_hits": 0, "nli_pairs": 4, "seconds": 1.0}
+    records = {"total": 2, "done": 2, "failed": 0}
+    summary = {"metrics": {}, "records": records, "failures": [], "last_call": call}
+    print_result(summary, "out")
+    assert "token limit" not in capsys.readouterr().out
+    print_result(summary | {"truncated": {"caspr": {"rows": 3, "records": 1}}}, "out")
+    assert "caspr: the model read 3 of its inputs, in 1 record, only up to" in (
+        capsys.readouterr().out
+    )

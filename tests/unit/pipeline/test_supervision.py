@@ -1,4 +1,4 @@
-"""A run that hangs: told by name, more rarely as it lasts, and ended."""
+"""A run that hangs is told by name, more rarely as it lasts, and ended; signals are heard."""
 
 from __future__ import annotations
 
@@ -56,99 +56,51 @@ class Run:
         try:
             anyio.run(watchdog.run)
         except TimeoutError:
-            self.heard.append(("watching", math.nan, ""))
+            self.hear("watching")("")
         return [(what, at) for what, at, _ in self.heard if what != "watching"]
 
 
-def test_a_standstill_is_told_and_ended():
-    """Once after the first time, again at each doubling, and then the end."""
-    assert Run().watch(100, 1000) == [
-        ("warn", 100),
-        ("warn", 200),
-        ("warn", 400),
-        ("warn", 800),
-        ("stop", 1000),
-    ]
-
-
-def test_the_message_says_how_long_and_what_for():
-    """As it is at that time, not as it was when the standstill began."""
-    run = Run()
-    run.watch(240, 1200)
-    assert run.heard[0][2] == "nothing has happened for 240 s; waiting for: 3 requests"
-    assert run.heard[-1][2] == "nothing has happened for 1,200 s; waiting for: 3 requests"
-
-
-def test_a_run_that_waits_for_nothing_known_says_so():
-    """The message never ends in a colon."""
-    run = Run()
-    run.waiting_for = ""
-    run.watch(100, 100)
-    assert run.heard[0][2].endswith("waiting for: nothing that is known")
+def warned(*at: float) -> list[tuple[str, float]]:
+    return [("warn", seconds) for seconds in at]
 
 
 @pytest.mark.parametrize(
-    ("changes", "first"),
+    ("run", "limits", "heard"),
     [
-        pytest.param(tuple(range(0, 10_100, 99)), [], id="slow but alive"),
+        pytest.param(Run(), (100, 1000), [*warned(100, 200, 400, 800), ("stop", 1000)], id="still"),
+        pytest.param(Run(), (100, 2.5), [("stop", 2.5)], id="ended before any warning"),
+        pytest.param(Run(), (1000, math.inf), warned(1000, 2000, 4000, 8000), id="without an end"),
+        pytest.param(Run(tuple(range(0, 10_100, 99))), (100, 250), [], id="slow but alive"),
+        pytest.param(Run((90.0,)), (100, 250), [*warned(190, 290), ("stop", 340)], id="later"),
         pytest.param(
-            (90.0,), [("warn", 190), ("warn", 290), ("stop", 340)], id="stands still later"
+            Run((150.0,)), (100, 250), [*warned(100, 250, 350), ("stop", 400)], id="warned anew"
         ),
-        pytest.param((150.0,), [("warn", 100), ("warn", 250)], id="warned, went on, warned anew"),
+        pytest.param(
+            Run((30.0, 5060.0), asleep=(50, 5000)),
+            (100, 250),
+            [*warned(5160, 5260), ("stop", 5310)],
+            id="suspended, not hung",
+        ),
     ],
 )
-def test_any_change_begins_anew(changes: tuple[float, ...], first: list[tuple[str, float]]):
-    """What counts is the time since the last change, for warning and for stopping."""
-    heard = Run(changes).watch(100, 250)
-    assert heard[: len(first)] == first
-    assert bool(heard) is bool(first)
+def test_a_standstill_is_told_and_ended(
+    run: Run, limits: tuple[float, float], heard: list[tuple[str, float]]
+) -> None:
+    """Again at each doubling of the time since the last change, and then the end, once."""
+    assert run.watch(*limits) == heard
+    is_ended = ("stop", run.clock.now) in heard
+    assert is_ended is (run.heard[-1][0] != "watching")
+    assert len(run.clock.slept) <= 20 * run.clock.now / min(limits) + 1, "it looks rarely"
 
 
-def test_after_stopping_it_is_silent():
-    """The end is asked for once, in time even before any warning, and the task ends with it."""
+@pytest.mark.parametrize("waiting_for", ["3 requests", ""])
+def test_the_message_says_how_long_and_what_for(waiting_for: str) -> None:
     run = Run()
-    assert run.watch(100, 2.5) == [("stop", 2.5)]
-    assert run.clock.now == 2.5
-    assert ("watching", math.nan, "") not in run.heard
-
-
-def test_without_an_end_it_goes_on_warning():
-    """`stop_after_s` may be infinite: an outage may take all night."""
-    heard = Run().watch(1000, math.inf)
-    assert heard == [("warn", 1000), ("warn", 2000), ("warn", 4000), ("warn", 8000)]
-
-
-def test_a_suspended_process_is_not_hung():
-    """Time in which nothing could happen is not counted: Ctrl-Z over lunch stops no run."""
-    changes = (30.0, 5060.0)
-    assert Run(changes, asleep=(50, 5000)).watch(100, 250)[0] == ("warn", 5160)
-
-
-def test_it_looks_rarely():
-    """Twenty times in the time after which it warns: a watchdog must cost nothing."""
-    run = Run()
-    run.watch(100, 1000)
-    assert len(run.clock.slept) == pytest.approx(200, abs=1)
-
-
-def test_it_can_be_cancelled():
-    """It ends with the task group of the run that it watches."""
-
-    async def main() -> None:
-        async with anyio.create_task_group() as tasks:
-            watchdog = Watchdog(
-                lambda: 0,
-                lambda: "",
-                warn_after_s=1000,
-                stop_after_s=1000,
-                on_warn=print,
-                on_stop=print,
-            )
-            tasks.start_soon(watchdog.run)
-            await anyio.lowlevel.checkpoint()
-            tasks.cancel_scope.cancel()
-
-    anyio.run(main)
+    run.waiting_for = waiting_for
+    run.watch(240, 1200)
+    said = waiting_for or "nothing that is known"
+    assert run.heard[0][2] == f"nothing has happened for 240 s; waiting for: {said}"
+    assert run.heard[-1][2] == f"nothing has happened for 1,200 s; waiting for: {said}"
 
 
 class Stopped(Exception):
@@ -156,7 +108,7 @@ class Stopped(Exception):
 
 
 @pytest.fixture
-def raising() -> Iterator[None]:
+def _raising() -> Iterator[None]:
     """SIGTERM raises, as it does in the process of a command."""
 
     def stop(*_: object) -> None:
@@ -169,8 +121,8 @@ def raising() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-@pytest.mark.usefixtures("raising")
-def test_a_signal_before_anything_listens_is_raised_at_the_end():
+@pytest.mark.usefixtures("_raising")
+def test_a_signal_before_anything_listens_is_raised_at_the_end() -> None:
     """An exception in the middle of the event loop's start might be swallowed."""
     reached = False
     with pytest.raises(Stopped), signals_held():  # noqa: PT012
@@ -179,8 +131,8 @@ def test_a_signal_before_anything_listens_is_raised_at_the_end():
     assert reached
 
 
-@pytest.mark.usefixtures("raising")
-def test_a_signal_before_supervision_stops_the_work(tmp_path: Path):
+@pytest.mark.usefixtures("_raising")
+def test_a_signal_before_supervision_stops_the_work(tmp_path: Path) -> None:
     """The signal that came while the loop started is the first that the supervisor hears."""
     stops: list[str] = []
     reporter = ProgressReporter(Progress(), None)

@@ -8,32 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 
 import claimscore.pipeline.estimate.stage as counting
 import claimscore.pipeline.model_stage as working
-from claimscore.cli import main
-from claimscore.config import EncoderConfig, RunConfig
+from claimscore.config import RunConfig
 from claimscore.metrics import METRICS, load_metric
-from claimscore.metrics.base import Metric, PassRequirement, Requirements
+from claimscore.metrics.base import Metric, Requirements
 from claimscore.pipeline.encoders.protocols import ModelInfo
 from claimscore.pipeline.estimate import Estimate, estimate_run
 from claimscore.pipeline.estimate.stage import metric_requirements
-from claimscore.pipeline.passes import PASSES
-from claimscore.pipeline.passes.pass_counts import count_items
 from claimscore.pipeline.run import run, score
 from claimscore.runs import RunDirectory
-from claimscore.tables import TABLES
-from tests.fake_server import FakeServer
-from tests.integration.pipeline.estimate.test_estimate import claimscore_json
+from tests.integration.pipeline.estimate.test_estimate import NOWHERE
+from tests.support.command_line import Command
 
 N = 5
-
-
-@pytest.fixture(autouse=True)
-def _private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
 
 
 class CountingEmbedder:
@@ -116,42 +106,17 @@ def test_items_are_what_the_models_are_then_asked(
     assert [one.items for one in after.passes] == [0, 0, 0]
 
 
-def test_shared_needs_stand_once(records: Path) -> None:
-    """Two operators of one image are one pass of two metrics."""
-    found = estimated(records, "summac-zs", "summac-zs:op1=min", "caspr", "ds")
-    assert [(one.step, one.metrics) for one in found.passes] == [
-        ("nli-a-b", ("caspr",)),
-        ("block_nli-source.sentence-summary.sentence", ("summac-zs", "summac-zs:op1=min")),
-    ]
-    assert [(one.role, one.model, one.unit) for one in found.passes] == [
-        ("nli", "embedded", "pairs")
-    ] * 2
-    needs = {one.metric: one for one in found.metrics}
-    assert needs["caspr"].to_json() == {
-        "metric": "caspr",
-        "tasks": [{"task": "decompose", "sides": ["a", "b"]}],
-        "passes": ["nli-a-b"],
-    }
-    assert needs["ds"].tasks == needs["ds"].passes == ()
-
-
 def test_what_tasks_make_is_known_after_them(
     records: Path, tmp_path: Path, models: dict[str, Any]
 ) -> None:
-    """Pairs of claims are not guessed; where the pass is done nothing is left of it."""
-    assert items(estimated(records, "caspr")) == {"nli": None}
-    run(RunConfig(str(records), tmp_path / "run", ("caspr",), chunk_records=2))
-    assert items(estimated(records, "caspr", out=tmp_path / "run")) == {"nli": 0}
-
-
-def test_one_chunk_of_three_is_left(records: Path, tmp_path: Path, models: dict[str, Any]) -> None:
-    """What is done in the folder does not count."""
-    config = RunConfig(str(records), tmp_path / "run", ("mnli-doc",), chunk_records=2)
-    run(config)
-    with RunDirectory(tmp_path / "run") as directory:
+    """Pairs of claims are not guessed; what is done in the folder does not count."""
+    out = tmp_path / "run"
+    metrics = ("caspr", "mnli-doc")
+    assert items(estimated(records, *metrics)) == {"nli": None, "block_nli": 9}
+    run(RunConfig(str(records), out, metrics, chunk_records=2))
+    with RunDirectory(out) as directory:
         directory.forget(0, "block_nli-source.document-summary.document")
-    found = estimated(records, "mnli-doc", out=tmp_path / "run")
-    assert items(found) == {"block_nli": 4}
+    assert items(estimated(records, *metrics, out=out)) == {"nli": 0, "block_nli": 4}
 
 
 def test_of_large_inputs_a_sample_is_counted(
@@ -191,26 +156,6 @@ def test_a_metric_that_is_added_costs_the_difference(
     assert estimated(records, *first, "factsim", out=out).requests == 0
 
 
-@pytest.mark.parametrize("kind", PASSES)
-def test_every_pass_can_be_counted(kind: str, records: Path) -> None:
-    """Without a model, whatever it does beforehand; and a chunk without texts has no items."""
-    over = {
-        "nli": ("a", "b"),
-        "block_nli": ("source.sentence", "summary.sentence"),
-        "perplexity": ("summary",),
-        "ls_padded": ("summary",),
-        "fact_similarities": ("source.fact", "summary.fact"),
-        "text_similarities": ("source.text", "summary.text"),
-    }.get(kind, ("summary", "source"))
-    frame = pl.DataFrame({"id": ["x"], "summary": ["A b. C d."], "source": ["A nice place. E f."]})
-    need = PassRequirement(kind, over)
-    expected = {"block_nli": 0, "text_similarities": 2}.get(kind, 1)  # its blocks are too short
-    n = count_items(PASSES[kind], need, frame, lambda table: TABLES[table].empty())
-    assert n == (0 if PASSES[kind].after or kind == "nli" else expected)
-    blank = frame.with_columns(summary=pl.lit(" "), source=pl.lit(""))
-    assert count_items(PASSES[kind], need, blank, lambda table: TABLES[table].empty()) == 0
-
-
 def test_tasks_that_others_wait_for_are_named() -> None:
     """qa needs questions for its answers; every metric of ours can be described."""
     qa = {need.task: need.sides for need in metric_requirements(load_metric("qa")).tasks}
@@ -225,15 +170,12 @@ def test_tasks_that_others_wait_for_are_named() -> None:
         assert metric_requirements(load_metric(name)).metric == name
 
 
-def test_the_command_shows_it(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_shows_it(records: Path, cli: Command) -> None:
     """As tables for people, as JSON for programs; a model that is missing is named."""
-    metrics = ("--metrics", "factsim,bert-cosine:against=source,perplexity")
-    with FakeServer() as server:
-        llm = ("--llm", "openai:m", "--base-url", server.base_url)
-        found = claimscore_json(capsys, "estimate", records, *metrics, *llm)
-        assert main(["estimate", str(records), *metrics, *llm]) == 0
-        assert server.n_requests == 0
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    call = ("estimate", records, "--metrics", "factsim,bert-cosine:against=source,perplexity")
+    call = (*call, "--llm", "openai:m", "--base-url", NOWHERE)
+    found, shown = cli(*call, "--json").json(), cli(*call).out
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
     fact_step = "fact_similarities-source.fact-summary.fact"
     assert f"factsim facts (source, summary) {fact_step}" in lines
     assert f"{fact_step} --embedder embedded known after the tasks" in lines
@@ -252,4 +194,4 @@ def test_the_command_shows_it(records: Path, capsys: pytest.CaptureFixture[str])
         "tokens_per_s": None,
         "seconds": None,
     }
-    assert EncoderConfig().causal_lm is found["passes"][2]["model"] is None
+    assert found["passes"][2]["model"] is None

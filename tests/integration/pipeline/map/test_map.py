@@ -6,7 +6,6 @@ import datetime
 import decimal
 import io
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,10 @@ import polars as pl
 import pytest
 
 import claimscore
-from claimscore.cli import main
 from claimscore.errors import ConfigError, RejectedError, StoppedEarly
-from claimscore.runs import RunDirectory
 from claimscore.types import Completion, Request
 from tests.fake_server import Body, FakeServer
+from tests.support.command_line import Command
 from tests.support.engine_doubles import FakeProvider, completion
 
 ROOT = Path(__file__).parents[4]
@@ -30,31 +28,24 @@ DECOMPOSE = ROOT / "claimscore" / "prompts" / "decompose" / "v1.toml"
 PLAIN = 'name = "plain"\nversion = "v1"\nuser = "Say $text"\n'
 
 
-@pytest.fixture(autouse=True)
-def private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads or fills the user's folders, or knows a key."""
-    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "state"))
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
-
-
-def command(*arguments: object) -> int:
-    """The command line, in this process."""
-    return main([str(argument) for argument in arguments])
-
-
 def prompt_file(folder: Path, text: str = PLAIN) -> Path:
     path = folder / "prompt.toml"
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def write_rows(path: Path, n: int) -> Path:
-    """Rows that all differ, as JSONL."""
-    lines = (json.dumps({"n": i, "text": f"review {i}"}) + "\n" for i in range(n))
-    path.write_text("".join(lines), encoding="utf-8")
-    return path
+def rows(n: int, first: str = "row") -> pl.DataFrame:
+    """Rows that all differ."""
+    return pl.DataFrame({"text": [f"{first} {i}" for i in range(n)]})
+
+
+def always(text: str) -> FakeProvider:
+    """Gives each row this answer."""
+
+    async def answer(request: Request) -> Completion:
+        return completion(text)
+
+    return FakeProvider(answer)
 
 
 async def tone_answer(body: Body) -> Completion:
@@ -89,139 +80,109 @@ def run_map(
 class TestOneTable:
     """What comes out of a table and a prompt."""
 
-    def test_typed_columns_follow_the_input(self, tmp_path: Path, capsys: Any) -> None:
+    def test_typed_columns_follow_the_input(self, tmp_path: Path, cli: Command) -> None:
         """The input's columns in their order, then `[output]`, `request_key`, `error`."""
         out = tmp_path / "tone.parquet"
         with FakeServer(answer=tone_answer) as server:
             llm = ("--llm", "openai:m", "--base-url", server.base_url)
-            assert command("map", REVIEWS, "--prompt", TONE, "--out", out, *llm, "--json") == 0
+            summary = cli("map", REVIEWS, "--prompt", TONE, "--out", out, *llm, "--json").json()
             assert server.n_requests == 12
-        rows = pl.read_parquet(out)
-        assert dict(rows.schema) == {
-            "id": pl.String(),
-            "product": pl.String(),
+        made = pl.read_parquet(out)
+        assert dict(made.schema) == {
+            **dict.fromkeys(("id", "product"), pl.String()),
             "stars": pl.Int64(),
-            "text": pl.String(),
-            "tone": pl.String(),
+            **dict.fromkeys(("text", "tone"), pl.String()),
             "confidence": pl.Float64(),
-            "request_key": pl.String(),
-            "error": pl.String(),
+            **dict.fromkeys(("request_key", "error"), pl.String()),
         }
-        assert rows["id"].to_list() == [f"r{i:02}" for i in range(1, 13)]
-        assert rows["tone"].to_list() == [text[:8] for text in rows["text"]]
-        assert rows["error"].null_count() == 12
-        assert rows["request_key"].n_unique() == 12
-        summary = json.loads(capsys.readouterr().out)
+        assert made["id"].to_list() == [f"r{i:02}" for i in range(1, 13)]
+        assert made["tone"].to_list() == [text[:8] for text in made["text"]]
+        assert made["error"].null_count() == 12
+        assert made["request_key"].n_unique() == 12
         assert summary["requests"] == summary["answered"] == summary["rows"] == 12
         assert (summary["failed"], summary["failures"]) == ({}, None)
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "state", out.name]
+        assert list(tmp_path.iterdir()) == [out]
 
     def test_a_prompt_without_output_gives_one_text(self, tmp_path: Path) -> None:
-        """The column is called `answer`."""
-        result = run_map(tmp_path, pl.DataFrame({"text": ["a", "b"]}))
+        """The column is called `answer`; the price of a provider of one's own is not known, which
+        is never zero."""
+        seen: list[tuple[str, int, int]] = []
+        config = claimscore.MapConfig(
+            pl.DataFrame({"text": ["a", "b"]}), prompt_file(tmp_path), tmp_path / "out.parquet"
+        )
+        result = claimscore.map(
+            config,
+            provider=FakeProvider(say),
+            on_progress=lambda p: seen.append((p.phase, p.rows_done, p.rows_total)),
+        )
         assert result.frame().collect()["answer"].to_list() == ["A", "B"]
         assert (result.rows, result.answered_rows, result.failed) == (2, 2, {})
+        assert result.summary["usd"] is None
+        assert (seen[0][0], seen[-1]) == ("reading", ("writing", 2, 2))
 
     def test_nested_output(self, tmp_path: Path) -> None:
         """Lists and tables of `[output]` are lists and structs."""
         output = '[output]\nwords = ["string"]\nn = "integer"\nx = {a = "boolean"}\n'
-
-        async def answer(request: Request) -> Completion:
-            return completion('{"words": ["a", "b"], "n": 2, "x": {"a": true}}')
-
+        provider = always('{"words": ["a", "b"], "n": 2, "x": {"a": true}}')
         prompt = prompt_file(tmp_path, PLAIN + output)
-        frame = pl.DataFrame({"text": ["one"]})
-        result = run_map(tmp_path, frame, prompt=prompt, provider=FakeProvider(answer))
+        result = run_map(tmp_path, rows(1), prompt=prompt, provider=provider)
         row = result.frame().select("words", "n", "x").collect()
         assert row.rows() == [(["a", "b"], 2, {"a": True})]
         assert row.schema["n"] == pl.Int64()
 
-    def test_the_built_in_rules_do_their_own_prompts(self, tmp_path: Path) -> None:
-        """With nothing but PyPI: decompose's prompt over a table."""
-        out = tmp_path / "claims.parquet"
-        assert command("map", REVIEWS, "--prompt", DECOMPOSE, "--out", out, "--quiet") == 0
+    def test_the_built_in_rules_do_their_own_prompts(self, tmp_path: Path, cli: Command) -> None:
+        """With nothing but PyPI: decompose's prompt over a table, here from a file of settings.
+        Progress goes to standard error, the result to standard output."""
+        config, out = tmp_path / "claimscore.toml", tmp_path / "claims.parquet"
+        config.write_text(f'prompt = "{DECOMPOSE}"\nmax-concurrency = 3\n')
+        status, shown, progress = cli("map", REVIEWS, "--config", config, "--out", out)
+        assert status == 0
+        assert "claimscore: writing 12 of 12 rows" in progress
+        assert "rows     12: 12 answered, 0 failed" in shown
         claims = pl.read_parquet(out)["claims"]
         assert claims.dtype == pl.List(pl.String())
         assert claims.list.len().min() >= 1
 
-    def test_equal_rows_are_asked_once(self, tmp_path: Path) -> None:
-        """And each has the answer."""
-        provider = FakeProvider(say)
-        frame = pl.DataFrame({"text": ["a", "b", "a"] * 5})
-        rows = run_map(tmp_path, frame, provider=provider, chunk_rows=4).frame().collect()
-        assert len(provider.asked) == 2
-        assert rows["answer"].to_list() == ["A", "B", "A"] * 5
-
-    def test_text_that_is_no_utf_8_is_kept_as_far_as_it_is(self, tmp_path: Path) -> None:
-        """Half of a surrogate pair in an answer stops nothing."""
-
-        async def answer(request: Request) -> Completion:
-            return completion("a\ud800é")
-
-        result = run_map(tmp_path, pl.DataFrame({"text": ["x"]}), provider=FakeProvider(answer))
+    @pytest.mark.parametrize(
+        ("kind", "answer"),
+        [("integer", '{"n": 9223372036854775808}'), ("string", '{"n": "\\ud800"}')],
+    )
+    def test_answers_that_no_column_can_hold(self, tmp_path: Path, kind: str, answer: str) -> None:
+        """A row's trouble, not the run's; half of a surrogate pair in a text is one sign of it."""
+        prompt = prompt_file(tmp_path, PLAIN + f'[output]\nn = "{kind}"\n')
+        result = run_map(tmp_path, rows(1), prompt=prompt, provider=always(answer))
+        assert result.failed == {"parse": 1}
+        result = run_map(tmp_path, rows(1), out="text.parquet", provider=always("a\ud800é"))
         assert result.frame().collect()["answer"].to_list() == ["a?é"]
 
-    @pytest.mark.parametrize(
-        "answer",
-        [
-            pytest.param('{"n": 9223372036854775808}', id="integer"),
-            pytest.param('{"n": "\\ud800"}', id="surrogate"),
-        ],
-    )
-    def test_answers_that_no_column_can_hold_are_failures(
-        self, tmp_path: Path, answer: str
-    ) -> None:
-        """A row's trouble, not the run's."""
-
-        async def reply(request: Request) -> Completion:
-            return completion(answer)
-
-        kind = "integer" if "922" in answer else "string"
-        prompt = prompt_file(tmp_path, PLAIN + f'[output]\nn = "{kind}"\n')
-        frame = pl.DataFrame({"text": ["x"]})
-        result = run_map(tmp_path, frame, prompt=prompt, provider=FakeProvider(reply))
-        assert result.failed == {"parse": 1}
-
     def test_standard_input(
-        self, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, cli: Command, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """`-` is JSONL; the copy goes when the work is done."""
         out = tmp_path / "out.parquet"
-        arguments = ("map", "-", "--prompt", str(DECOMPOSE), "--out", str(out), "--json")
         lines = '{"text": "The pool is warm.", "n": 1}\n{"text": "It is old.", "tags": ["a"]}\n'
         for was_finished in (False, True):
             monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
-            assert main(arguments) == 0
-            assert json.loads(capsys.readouterr().out)["was_finished"] is was_finished
-        rows = pl.read_parquet(out)
-        assert rows.columns[:3] == ["text", "n", "tags"]
-        assert rows["tags"].to_list() == [None, ["a"]]
+            done = cli("map", "-", "--prompt", DECOMPOSE, "--out", out, "--json").json()
+            assert done["was_finished"] is was_finished
+        made = pl.read_parquet(out)
+        assert made.columns[:3] == ["text", "n", "tags"]
+        assert made["tags"].to_list() == [None, ["a"]]
         assert not list(tmp_path.glob("*.parts"))
 
-    def test_what_it_would_cost(self, tmp_path: Path, capsys: Any) -> None:
+    def test_what_it_would_cost(self, tmp_path: Path, cli: Command) -> None:
         """`--estimate` asks and writes nothing, and counts what the cache does not have."""
-        out = tmp_path / "out.parquet"
         price = ("--input-price", "1", "--output-price", "2")
         with FakeServer(answer=tone_answer) as server:
             llm = ("--llm", "openai:m", "--base-url", server.base_url)
-            arguments = ("map", REVIEWS, "--prompt", TONE, *llm, *price, "--json")
-            assert command(*arguments, "--out", out, "--estimate") == 0
+            call = ("map", REVIEWS, "--prompt", TONE, *llm, *price, "--json")
+            call = (*call, "--out", tmp_path / "out.parquet")
+            before = cli(*call, "--estimate").json()
             assert (server.n_requests, list(tmp_path.glob("out*"))) == (0, [])
-            assert command(*arguments, "--out", out) == 0
-            assert command(*arguments, "--out", out, "--estimate") == 0
-        before, done, after = map(json.loads, capsys.readouterr().out.splitlines())
+            done, after = cli(*call).json(), cli(*call, "--estimate").json()
         assert (before["total"]["requests"], after["total"]["requests"]) == (12, 0)
         assert done["requests"] == 12
         assert 0 < done["usd"] < before["total"]["usd_at_most"]
-
-    def test_the_price_of_ones_own_provider_is_not_known(self, tmp_path: Path) -> None:
-        """`builtin` costs nothing, something else costs nobody knows what; never zero."""
-        result = run_map(tmp_path, pl.DataFrame({"text": ["a"]}))
-        assert result.summary["usd"] is None
-
-
-def io_frame() -> pl.DataFrame:
-    return pl.DataFrame({"text": ["a", None, "b"]})
 
 
 def every_type() -> pl.DataFrame:
@@ -264,51 +225,47 @@ class TestTypes:
         table = every_type()
         table.write_parquet(tmp_path / "in.parquet")
         given = tmp_path / "in.parquet" if as_file else table
-        rows = run_map(tmp_path, given, chunk_rows=chunk_rows).frame().collect()
-        assert dict(rows.select(table.columns).schema) == dict(table.schema)
-        assert rows.select(table.columns).equals(table)
-        assert rows["answer"].to_list() == ["A", "B", "C"]
+        made = run_map(tmp_path, given, chunk_rows=chunk_rows).frame().collect()
+        assert dict(made.select(table.columns).schema) == dict(table.schema)
+        assert made.select(table.columns).equals(table)
+        assert made["answer"].to_list() == ["A", "B", "C"]
 
-    @pytest.mark.parametrize(
-        ("column", "text"),
-        [
-            pytest.param("date", "2024-02-29", id="date"),
-            pytest.param("time", "12:30:00", id="time"),
-            pytest.param("ms", "2024-02-29 12:30:00.000", id="datetime"),
-            pytest.param("zoned", "2024-02-29 12:30:00.000000+01:00", id="zoned"),
-            pytest.param("duration", "P1DT3S", id="duration"),
-            pytest.param("list", "[1, null]", id="list"),
-            pytest.param("struct", '{"a": 1, "b": ["x"]}', id="struct"),
-            pytest.param("array", "[1, 2]", id="array"),
-            pytest.param("decimal", "1.10", id="decimal"),
-            pytest.param("categorical", "x", id="categorical"),
-            pytest.param("enum", "p", id="enum"),
-            pytest.param("u64", "18446744073709551615", id="integer"),
-            pytest.param("f32", "0.1", id="float"),
-            pytest.param("bool", "true", id="boolean"),
-        ],
-    )
-    def test_values_in_a_prompt(self, tmp_path: Path, column: str, text: str) -> None:
-        """What the documentation says of each type."""
+    def test_values_in_a_prompt(self, tmp_path: Path) -> None:
+        """What the documentation says of each type; a `$date` or a brace in a value is data."""
+        texts = {
+            "date": "2024-02-29",
+            "time": "12:30:00",
+            "ms": "2024-02-29 12:30:00.000",
+            "zoned": "2024-02-29 12:30:00.000000+01:00",
+            "duration": "P1DT3S",
+            "list": "[1, null]",
+            "struct": '{"a": 1, "b": ["x"]}',
+            "array": "[1, 2]",
+            "decimal": "1.10",
+            "categorical": "x",
+            "enum": "p",
+            "u64": "18446744073709551615",
+            "f32": "0.1",
+            "bool": "true",
+            "text": "$date ${x} $$ {y}",
+        }
         provider = FakeProvider(say)
-        prompt = prompt_file(tmp_path, PLAIN.replace("$text", f"${column}"))
-        run_map(tmp_path, every_type().head(1), prompt=prompt, provider=provider)
-        assert provider.asked[0].messages[-1].content == f"Say {text}"
-
-    def test_a_value_is_put_in_once(self, tmp_path: Path) -> None:
-        """A `$text` or a brace in a value is data."""
-        provider = FakeProvider(say)
-        run_map(tmp_path, pl.DataFrame({"text": ["$text ${x} $$ {y}"]}), provider=provider)
-        assert provider.asked[0].messages[-1].content == "Say $text ${x} $$ {y}"
+        prompt = prompt_file(tmp_path, PLAIN.replace("$text", " | ".join(f"${t}" for t in texts)))
+        frame = every_type().head(1).with_columns(text=pl.lit(texts["text"]))
+        run_map(tmp_path, frame, prompt=prompt, provider=provider)
+        assert provider.asked[0].messages[-1].content == f"Say {' | '.join(texts.values())}"
 
     def test_several_files(self, tmp_path: Path) -> None:
-        """A glob is one table, file after file."""
+        """A glob is one table, file after file; equal rows are asked once."""
         for i in range(3):
-            pl.DataFrame({"text": [f"{i}-{j}" for j in range(3)]}).write_parquet(
-                tmp_path / f"p{i}.parquet"
-            )
-        rows = run_map(tmp_path, str(tmp_path / "p*.parquet"), chunk_rows=2).frame().collect()
-        assert rows["text"].to_list() == [f"{i}-{j}" for i in range(3) for j in range(3)]
+            frame = pl.DataFrame({"text": [f"{i}-{j}" for j in range(2)] + ["a"]})
+            frame.write_parquet(tmp_path / f"p{i}.parquet")
+        provider = FakeProvider(say)
+        table = str(tmp_path / "p*.parquet")
+        made = run_map(tmp_path, table, provider=provider, chunk_rows=2).frame().collect()
+        assert made["text"].to_list() == ["0-0", "0-1", "a", "1-0", "1-1", "a", "2-0", "2-1", "a"]
+        assert made["answer"].to_list() == [text.upper() for text in made["text"]]
+        assert len(provider.asked) == 7
 
 
 class TestFailures:
@@ -319,10 +276,10 @@ class TestFailures:
         provider = FakeProvider(say)
         frame = pl.DataFrame({"text": ["a", None, "bad", "b"], "k": [1, 2, 3, 4]})
         result = run_map(tmp_path, frame, provider=provider, chunk_rows=3)
-        rows = result.frame().collect()
-        assert rows["answer"].to_list() == ["A", None, None, "B"]
-        assert rows["error"].to_list() == [None, "column text is null", "not nice", None]
-        assert rows["request_key"].is_null().to_list() == [False, True, False, False]
+        made = result.frame().collect()
+        assert made["answer"].to_list() == ["A", None, None, "B"]
+        assert made["error"].to_list() == [None, "column text is null", "not nice", None]
+        assert made["request_key"].is_null().to_list() == [False, True, False, False]
         assert result.failed == {"content": 1, "null_input": 1}
         assert (result.rows, result.answered_rows, result.failed_rows) == (4, 2, 2)
         failures = pl.read_parquet(tmp_path / "out.failures.parquet")
@@ -332,99 +289,64 @@ class TestFailures:
             (1, "null_input", 0),
             (2, "content", 1),
         ]
-        assert failures["request_key"][1] == rows["request_key"][2]
+        assert failures["request_key"][1] == made["request_key"][2]
 
-    def test_answers_that_do_not_fit_are_kept_raw(self, tmp_path: Path, capsys: Any) -> None:
+    def test_answers_that_do_not_fit_are_kept_raw(self, tmp_path: Path, cli: Command) -> None:
         """Exit 3; the answer that was refused is in the failures file."""
-        out = tmp_path / "tone.parquet"
         with FakeServer(text="I am a teapot") as server:
             llm = ("--llm", "openai:m", "--base-url", server.base_url, "--quiet")
-            arguments = ("map", REVIEWS, "--prompt", TONE, "--out", out, *llm)
-            assert command(*arguments) == 3
-            asked = server.n_requests
-            assert command(*arguments) == 3
+            call = ("map", REVIEWS, "--prompt", TONE, "--out", tmp_path / "tone.parquet", *llm)
+            first, asked = cli(*call), server.n_requests
+            second = cli(*call)
             assert server.n_requests == asked, "a rerun leaves failed rows alone"
         failures = pl.read_parquet(tmp_path / "tone.failures.parquet")
         assert failures.select("kind", "raw").unique().rows() == [("parse", "I am a teapot")]
-        shown = capsys.readouterr().out
-        assert "rows   12: 0 answered, 12 failed" in shown
-        assert "finished before" in shown
+        assert (first.status, second.status) == (3, 3)
+        assert "12: 0 answered, 12 failed" in first.out
+        assert "finished before" in second.out
 
     def test_retry_failed_asks_only_for_those(self, tmp_path: Path) -> None:
-        """Rows that have their answer stay as they are, whatever became of the cache."""
+        """Rows that have their answer stay as they are, whatever became of the cache; those that
+        fail again keep their number; with nothing failed nothing is done."""
         frame = pl.DataFrame({"text": [f"{'bad' if i % 5 == 4 else 'row'} {i}" for i in range(23)]})
+
+        async def all_but_9(request: Request) -> Completion:
+            if "bad 9" in request.messages[-1].content:
+                raise RejectedError("not nice", "content")
+            return completion("good")
+
+        def retried(provider: FakeProvider) -> claimscore.MapResult:
+            cache = tmp_path / "another-cache"
+            options = {"chunk_rows": 4, "retry_failed": True, "cache_dir": cache}
+            return run_map(tmp_path, frame, provider=provider, **options)
+
         first = run_map(tmp_path, frame, chunk_rows=4)
         assert first.failed == {"content": 4}
         before = first.frame().collect()
-        provider = FakeProvider()
-        cache = tmp_path / "another-cache"
-        second = run_map(
-            tmp_path,
-            frame,
-            provider=provider,
-            chunk_rows=4,
-            retry_failed=True,
-            cache_dir=cache,
-        )
-        asked = {r.messages[-1].content for r in provider.asked}
+        provider = FakeProvider(all_but_9)
+        second = retried(provider)
+        asked = {request.messages[-1].content for request in provider.asked}
         assert asked == {f"Say bad {i}" for i in (4, 9, 14, 19)}
-        assert second.failed == {}
+        assert second.failures().collect()["row"].to_list() == [9]
         after = second.frame().collect()
-        assert not (tmp_path / "out.failures.parquet").exists()
-        assert after["error"].null_count() == 23
+        assert (after["error"].null_count(), after["answer"][4]) == (22, "good")
         good = before["error"].is_null()
         assert after.filter(good).equals(before.filter(good))
-        assert after["answer"][4] == "Say bad 4/0"
-
-    def test_rows_that_fail_again_keep_their_number(self, tmp_path: Path) -> None:
-        """In the failures file, too."""
-        frame = pl.DataFrame({"text": ["row 0", "bad 1", "row 2", "bad 3", "row 4"]})
-        run_map(tmp_path, frame, chunk_rows=2)
-        result = run_map(tmp_path, frame, chunk_rows=2, retry_failed=True)
-        assert result.failures().collect()["row"].to_list() == [1, 3]
-        assert result.frame().collect()["error"].is_null().to_list() == [True, False] * 2 + [True]
-
-    def test_retry_failed_asks_for_new_samples(self, tmp_path: Path) -> None:
-        """Answers that were refused before are not refused again, but followed by others."""
-        frame = pl.DataFrame({"text": ["a"]})
-
-        async def nothing(request: Request) -> Completion:
-            return completion("")
-
-        first = run_map(tmp_path, frame, provider=FakeProvider(nothing))
-        assert first.failed == {"empty": 1}
-        provider = FakeProvider()
-        second = run_map(tmp_path, frame, provider=provider, retry_failed=True)
-        assert [request.sample_index for request in provider.asked] == [3]
-        assert second.frame().collect()["answer"].to_list() == ["Say a/3"]
-
-    def test_retry_failed_with_nothing_failed_does_nothing(self, tmp_path: Path) -> None:
-        """And says so."""
-        frame = pl.DataFrame({"text": ["a"]})
-        run_map(tmp_path, frame)
-        result = run_map(tmp_path, frame, retry_failed=True)
-        assert result.summary["was_finished"] is True
+        assert retried(FakeProvider()).failed == {}
+        assert not (tmp_path / "out.failures.parquet").exists()
+        assert retried(FakeProvider()).summary["was_finished"] is True
 
     def test_retry_failed_goes_on_after_a_stop(self, tmp_path: Path) -> None:
         """Failed rows of unfinished work are tried again too; good ones are kept."""
-        frame = pl.DataFrame({"text": ["bad 0", "row 1", "row 2", "row 3", "stop", "row 5"]})
-
-        async def until_stop(request: Request) -> Completion:
-            if request.messages[-1].content == "Say stop":
-                raise StoppedEarly("the end of the day")
-            return await say(request)
-
+        frame = pl.DataFrame({"text": ["bad 0", "row 1", "row 2", "row 3", "row 4", "row 5"]})
         one = claimscore.LLMConfig(max_concurrency=1)
-        options: dict[str, Any] = {"chunk_rows": 2, "llm": one}
-        with pytest.raises(StoppedEarly, match="end of the day"):
-            run_map(tmp_path, frame, provider=FakeProvider(until_stop), **options)
+        stop_after(tmp_path, frame, 4, chunk_rows=2)
         provider = FakeProvider()
-        options["cache_dir"] = tmp_path / "another-cache"
+        options = {"chunk_rows": 2, "llm": one, "cache_dir": tmp_path / "another-cache"}
         result = run_map(tmp_path, frame, provider=provider, retry_failed=True, **options)
-        rows = result.frame().collect()
-        assert rows["error"].null_count() == 6
-        assert rows["answer"][0] == "Say bad 0/0"
-        assert rows["answer"][1] == "ROW 1"
+        made = result.frame().collect()
+        assert made["error"].null_count() == 6
+        assert made["answer"].to_list()[:2] == ["Say bad 0/0", "ROW 1"]
         assert "Say row 1" not in {r.messages[-1].content for r in provider.asked}
 
 
@@ -432,107 +354,48 @@ class TestRefused:
     """Wrong input, prompts and options: one line, exit 2, nothing asked, nothing left behind."""
 
     @pytest.mark.parametrize(
-        ("name", "content", "message"),
+        ("given", "message"),
         [
-            pytest.param("x.jsonl", b'{"text": "a"\n', "x.jsonl, line 1", id="broken-json"),
-            pytest.param("x.jsonl", b"", "no rows", id="empty"),
-            pytest.param("x.csv", b"text\n", "no rows", id="only-a-header"),
-            pytest.param("x.csv", b"text\n\xff\n", "UTF-8", id="encoding"),
-            pytest.param("x.csv", b"a,text\n1\n", "1 fields", id="ragged"),
-            pytest.param("x.parquet", b"PAR1 no", "x.parquet", id="parquet"),
-            pytest.param("x.jsonl", b'{"txt": "a"}\n', "did you mean $txt?", id="close-name"),
-            pytest.param("x.jsonl", b'{"text": "\\ud800"}\n', "line 1", id="surrogate"),
-            pytest.param("x.jsonl", b'{"text":"a","answer":1}\n', "column answer", id="taken"),
-            pytest.param("x.jsonl", b'{"text":"a","error":1}\n', "column error", id="error"),
-            pytest.param("x.csv", b"text,request_key\na,b\n", "column request_key", id="key"),
-            pytest.param("x.txt", b"a", "known endings", id="format"),
-        ],
-    )
-    def test_wrong_input(
-        self, tmp_path: Path, capsys: Any, name: str, content: bytes, message: str
-    ) -> None:
-        """File, place and reason on one line."""
-        table = tmp_path / name
-        table.write_bytes(content)
-        with FakeServer() as server:
-            llm = ("--llm", "openai:m", "--base-url", server.base_url, "--quiet")
-            out = tmp_path / "out.parquet"
-            code = command("map", table, "--prompt", prompt_file(tmp_path), "--out", out, *llm)
-            assert (code, server.n_requests) == (2, 0)
-        error = capsys.readouterr().err
-        assert error.count("\n") == 1
-        assert message in error
-        assert name in error
-        assert not list(tmp_path.glob("out*"))
-
-    @pytest.mark.parametrize(
-        ("text", "message"),
-        [
-            pytest.param(PLAIN.replace("$text", "$txt $n"), "did you mean $text?", id="column"),
-            pytest.param(PLAIN.replace("$text", "hello"), "names no $column", id="no-column"),
-            pytest.param(PLAIN.replace("$text", "$5"), "lone $", id="lone-dollar"),
-            pytest.param(PLAIN + "sytem = 'x'\n", "unknown key 'sytem'", id="key"),
-            pytest.param(PLAIN + '[output]\nx = "str"\n', "unknown type 'str'", id="type"),
-            pytest.param(PLAIN + '[output]\nn = "string"\n', "column n already", id="taken"),
-            pytest.param(PLAIN + '[output]\nerror = "string"\n', "error", id="reserved"),
-            pytest.param("name = 1\n", "must be a text", id="name"),
-            pytest.param("name = \n", "prompt.toml", id="toml"),
-        ],
-    )
-    def test_wrong_prompts(self, tmp_path: Path, capsys: Any, text: str, message: str) -> None:
-        """The same, of the prompt."""
-        table = write_rows(tmp_path / "rows.jsonl", 3)
-        out = tmp_path / "out.parquet"
-        llm = ("--llm", "openai:m", "--base-url", "http://127.0.0.1:9/v1", "--quiet")
-        code = command("map", table, "--prompt", prompt_file(tmp_path, text), "--out", out, *llm)
-        assert code == 2
-        assert message in capsys.readouterr().err
-        assert not list(tmp_path.glob("out*"))
-
-    @pytest.mark.parametrize(
-        ("options", "message"),
-        [
+            pytest.param({"x.jsonl": b'{"text": "a"\n'}, "x.jsonl, line 1", id="broken-json"),
+            pytest.param({"x.csv": b"text\n"}, "x.csv: the input is empty", id="only-a-header"),
+            pytest.param({"x.parquet": b"PAR1 no"}, "x.parquet", id="parquet"),
+            pytest.param({"x.jsonl": b'{"txt": "a"}\n'}, "did you mean $txt?", id="close-name"),
+            pytest.param({"x.jsonl": b'{"text": "\\ud800"}\n'}, "line 1", id="surrogate"),
+            pytest.param({"x.jsonl": b'{"text":"a","answer":1}'}, "column answer", id="taken"),
+            pytest.param({"x.jsonl": b'{"text":"a","error":1}'}, "column error", id="error"),
+            pytest.param({"x.csv": b"text,request_key\na,b"}, "column request_key", id="key"),
+            pytest.param({"x.txt": b"a"}, "known endings", id="format"),
+            pytest.param({"prompt": PLAIN.replace("$text", "$txt")}, "mean $text?", id="column"),
+            pytest.param({"prompt": PLAIN.replace("$", "")}, "names no $column", id="no-column"),
+            pytest.param({"prompt": PLAIN + '[output]\ntext = "string"'}, "column text", id="both"),
+            pytest.param({"prompt": PLAIN + '[output]\nerror = "string"'}, "error", id="reserved"),
+            pytest.param({"prompt": "name = \n"}, "prompt.toml", id="toml"),
             pytest.param({"--out": "out.csv"}, "end in .parquet", id="out"),
             pytest.param({"--llm": "builtin"}, "--llm openai:MODEL", id="builtin"),
-            pytest.param({"--llm": "gpt-4o"}, "openai:MODEL", id="llm"),
-            pytest.param({"--prompt": "nosuch.toml"}, "no such file", id="prompt"),
-            pytest.param({"--rpm": "0"}, "above zero", id="rpm"),
-            pytest.param({"--max-cost": "1"}, "price", id="unknown-price"),
+            pytest.param({"--prompt": "nosuch.toml"}, "no such file", id="no prompt"),
         ],
     )
-    def test_wrong_options(
-        self,
-        tmp_path: Path,
-        capsys: Any,
-        monkeypatch: pytest.MonkeyPatch,
-        options: dict[str, str],
-        message: str,
+    def test_input_prompt_or_option(
+        self, tmp_path: Path, cli: Command, given: dict[str, Any], message: str
     ) -> None:
-        """The error names what there is instead."""
-        monkeypatch.chdir(tmp_path)
-        given = {
-            "--out": "out.parquet",
-            "--prompt": str(prompt_file(tmp_path)),
-            "--llm": "openai:m",
-            "--base-url": "http://127.0.0.1:9/v1",
-            **options,
-        }
-        table = write_rows(tmp_path / "rows.jsonl", 3)
-        assert command("map", table, *(x for pair in given.items() for x in pair), "--quiet") == 2
-        assert message in capsys.readouterr().err
-        if message != "price":  # known only when the engine is made; no row is asked
-            assert not list(tmp_path.glob("out*"))
+        """File, place and reason on one line, or what there is instead."""
+        assert message in refused(cli, tmp_path, **given)
 
-    def test_bytes_in_a_prompt(self, tmp_path: Path) -> None:
-        """No text would be right."""
-        with pytest.raises(ConfigError, match="column text holds bytes"):
-            run_map(tmp_path, pl.DataFrame({"text": [b"a"]}))
+    def test_a_cap_without_a_price(self, tmp_path: Path, cli: Command) -> None:
+        """Known only when the engine is made; no row is asked."""
+        assert "price" in refused(cli, tmp_path, leaves=True, **{"--max-cost": "1"})
 
-    def test_a_frame_that_parquet_cannot_hold(self, tmp_path: Path) -> None:
-        """Said before anything is asked."""
-        frame = pl.DataFrame({"text": ["a"], "o": pl.Series([object()], dtype=pl.Object())})
-        with pytest.raises(ConfigError, match="not for Parquet"):
-            run_map(tmp_path, frame)
+    @pytest.mark.parametrize(
+        ("values", "message"),
+        [
+            (pl.Series([b"a"]), "column text holds bytes"),
+            (pl.Series([object()], dtype=pl.Object()), "not for Parquet"),
+        ],
+        ids=["bytes", "objects"],
+    )
+    def test_values_of_no_use(self, tmp_path: Path, values: pl.Series, message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            run_map(tmp_path, pl.DataFrame({"text": values}))
 
     def test_files_with_different_columns(self, tmp_path: Path) -> None:
         """Which file, which column, which types."""
@@ -566,7 +429,7 @@ class TestRefused:
         self, tmp_path: Path, change: str, message: str, stopped: bool
     ) -> None:
         """The difference is shown; what was there stays and can be taken up again."""
-        frame = pl.DataFrame({"text": [f"row {i}" for i in range(6)]})
+        frame = rows(6)
         options: dict[str, Any] = {"chunk_rows": 2}
         if stopped:
             stop_after(tmp_path, frame, 4, **options)
@@ -586,34 +449,39 @@ class TestRefused:
         assert run_map(tmp_path, frame, **options).answered_rows == 6
 
     @pytest.mark.parametrize(
-        ("rows", "chunk_rows"),
+        ("n", "chunk_rows"),
         [
             pytest.param(6, 2, id="prompt"),
             pytest.param(6, 3, id="chunks"),
             pytest.param(5, 2, id="input"),
         ],
     )
-    def test_a_refused_call_can_be_corrected(
-        self, tmp_path: Path, rows: int, chunk_rows: int
-    ) -> None:
+    def test_a_refused_call_can_be_corrected(self, tmp_path: Path, n: int, chunk_rows: int) -> None:
         """Settings that nothing was made with yet do not stand in the way of the right ones."""
-        frame = pl.DataFrame({"text": [f"row {i}" for i in range(6)]})
+        frame = rows(6)
         stop_after(tmp_path, frame, 0, chunk_rows=2)
         assert (tmp_path / "out.parquet.parts").exists()
         prompt = prompt_file(tmp_path, PLAIN.replace("Say", "Tell"))
-        result = run_map(tmp_path, frame.head(rows), prompt=prompt, chunk_rows=chunk_rows)
-        expected = [f"TELL ROW {i}" for i in range(rows)]
+        result = run_map(tmp_path, frame.head(n), prompt=prompt, chunk_rows=chunk_rows)
+        expected = [f"TELL ROW {i}" for i in range(n)]
         assert result.frame().collect()["answer"].to_list() == expected
 
-    def test_two_at_once(self, tmp_path: Path, capsys: Any) -> None:
-        """The second is told who holds the file."""
-        table = write_rows(tmp_path / "rows.jsonl", 3)
-        out = tmp_path / "out.parquet"
-        arguments = ("map", table, "--prompt", DECOMPOSE, "--out", out, "--quiet")
-        with RunDirectory(tmp_path / "out.parquet.parts"):
-            assert command(*arguments) == 2
-        assert f"in use by process {os.getpid()}" in capsys.readouterr().err
-        assert command(*arguments) == 0
+
+def refused(cli: Command, folder: Path, *, leaves: bool = False, **given: Any) -> str:
+    """The one line of a map that is refused. `given` are options, the text of its `prompt`, or a
+    table by the name of its file. Nothing is sent, nor written unless it `leaves` something."""
+    table = next((name for name in given if "." in name), "rows.jsonl")
+    (folder / table).write_bytes(given.get(table, b'{"n": 1, "text": "a"}\n'))
+    prompt = prompt_file(folder, given.get("prompt", PLAIN))
+    options = {"--out": folder / "out.parquet", "--prompt": prompt, "--llm": "openai:m"}
+    options |= {name: value for name, value in given.items() if name.startswith("--")}
+    with FakeServer() as server:
+        options["--base-url"] = server.base_url
+        call = [part for option in options.items() for part in option]
+        status, _, error = cli("map", folder / table, *call, "--quiet")
+        assert (status, server.n_requests, error.count("\n")) == (2, 0, 1)
+    assert leaves or not list(folder.glob("out*"))
+    return error
 
 
 def stop_after(tmp_path: Path, table: Any, n: int, **options: Any) -> None:
@@ -635,10 +503,9 @@ class TestWhatIsAskedAgain:
 
     def test_one_row_more(self, tmp_path: Path) -> None:
         """1,000 rows and then one more in another file: exactly one request."""
-        rows = pl.DataFrame({"text": [f"row {i}" for i in range(1001)]})
-        run_map(tmp_path, rows.head(1000))
+        run_map(tmp_path, rows(1000))
         provider = FakeProvider(say)
-        result = run_map(tmp_path, rows, out="more.parquet", provider=provider)
+        result = run_map(tmp_path, rows(1001), out="more.parquet", provider=provider)
         assert [r.messages[-1].content for r in provider.asked] == ["Say row 1000"]
         assert (result.summary["requests"], result.summary["cache_hits"]) == (1, 1000)
 
@@ -654,51 +521,8 @@ class TestWhatIsAskedAgain:
     )
     def test_another_prompt(self, tmp_path: Path, text: str, asked: int) -> None:
         """What is sent is in the key; names and versions of a prompt are not sent."""
-        rows = pl.DataFrame({"text": [f"row {i}" for i in range(20)], "other": range(20)})
-        run_map(tmp_path, rows.drop("other"))
-        provider = FakeProvider(say)
+        run_map(tmp_path, rows(20))
+        provider, table = FakeProvider(say), rows(20).with_columns(other=1)
         prompt = prompt_file(tmp_path, text)
-        run_map(tmp_path, rows, out="more.parquet", provider=provider, prompt=prompt)
+        run_map(tmp_path, table, out="more.parquet", provider=provider, prompt=prompt)
         assert len(provider.asked) == asked
-
-
-def test_settings_from_a_file(tmp_path: Path) -> None:
-    """`--config` knows map's options as it knows run's."""
-    config = tmp_path / "claimscore.toml"
-    config.write_text(f'prompt = "{DECOMPOSE}"\nmax-concurrency = 3\n')
-    out = tmp_path / "out.parquet"
-    assert command("map", REVIEWS, "--config", config, "--out", out, "--quiet") == 0
-
-
-def test_progress_is_told(tmp_path: Path) -> None:
-    """From reading to writing, and the rows count up to all of them."""
-    seen: list[tuple[str, int, int]] = []
-    config = claimscore.MapConfig(
-        input=io_frame(), prompt=prompt_file(tmp_path), out=tmp_path / "out.parquet"
-    )
-    claimscore.map(
-        config,
-        provider=FakeProvider(say),
-        on_progress=lambda p: seen.append((p.phase, p.rows_done, p.rows_total)),
-    )
-    assert seen[0][0] == "reading"
-    assert seen[-1] == ("writing", 3, 3)
-
-
-def test_the_display_is_plain_lines_without_a_terminal(tmp_path: Path, capsys: Any) -> None:
-    """Progress on standard error, the result on standard output."""
-    out = tmp_path / "out.parquet"
-    assert command("map", REVIEWS, "--prompt", DECOMPOSE, "--out", out) == 0
-    shown = capsys.readouterr()
-    assert "claimscore: writing 12 of 12 rows" in shown.err
-    assert "rows     12: 12 answered, 0 failed" in shown.out
-
-
-def test_a_stream_of_standard_input_in_python(tmp_path: Path) -> None:
-    """`stdin` is any binary stream."""
-    config = claimscore.MapConfig(
-        input="-", prompt=prompt_file(tmp_path), out=tmp_path / "out.parquet"
-    )
-    stream = io.BytesIO(b'{"text": "a"}\n')
-    result = claimscore.map(config, provider=FakeProvider(say), stdin=stream)
-    assert result.frame().collect()["answer"].to_list() == ["A"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import io
 import json
 import tempfile
 from collections.abc import Iterator
@@ -22,7 +21,6 @@ from claimscore.pipeline.map.input_table import (
     JsonType,
     find_source,
     regrouped,
-    scratch_source,
 )
 
 
@@ -140,28 +138,25 @@ class TestFiles:
         path = tmp_path / "x.csv"
         path.write_text("id,sources,n,x,yes,code\n1,no json,3,1.5,true,007\n,b,,2,false,8\n")
         frame = read(path, tmp_path, 1)
-        assert frame.to_dict(as_series=False) == {
-            "id": [1, None],
-            "sources": ["no json", "b"],
-            "n": [3, None],
-            "x": [1.5, 2.0],
-            "yes": [True, False],
-            "code": ["007", "8"],
-        }
+        assert frame.columns == ["id", "sources", "n", "x", "yes", "code"]
+        assert frame.rows() == [
+            (1, "no json", 3, 1.5, True, "007"),
+            (None, "b", None, 2.0, False, "8"),
+        ]
 
     def test_jsonl_columns_are_those_of_all_rows(self, tmp_path: Path) -> None:
-        """In order of first sight; null where a row has none."""
+        """In order of first sight; null where a row has none; values without a common type are
+        JSON text."""
         path = tmp_path / "x.jsonl.gz"
-        path.write_bytes(gzip.compress(b'{"b": 1}\n\n{"a": [1], "b": 2}\n{"c": {"d": 1}}\n'))
+        lines = b'{"b": 1}\n\n{"a": [1], "b": "x"}\n{"c": {"d": 1}, "b": {"e": [true, null]}}\n'
+        path.write_bytes(gzip.compress(lines))
         frame = read(path, tmp_path, 2)
         assert frame.columns == ["b", "a", "c"]
-        assert frame.rows() == [(1, None, None), (2, [1], None), (None, None, {"d": 1})]
-
-    def test_values_without_a_common_type_are_json_text(self, tmp_path: Path) -> None:
-        """Each value as it was, in one form."""
-        path = tmp_path / "x.jsonl"
-        path.write_text('{"a": 1}\n{"a": "x"}\n{"a": {"b": [true, null]}}\n{"a": null}\n')
-        assert read(path, tmp_path)["a"].to_list() == ["1", '"x"', '{"b":[true,null]}', None]
+        assert frame.rows() == [
+            ("1", None, None),
+            ('"x"', [1], None),
+            ('{"e":[true,null]}', None, {"d": 1}),
+        ]
 
     def test_a_parquet_file_larger_than_one_slice(self, tmp_path: Path) -> None:
         """Every row once, in order, whatever the row groups."""
@@ -178,42 +173,40 @@ class TestFiles:
         with pytest.raises(InputError, match="changed while it was being used"):
             list(table.chunks(10))
 
-    def test_csv_files_with_other_headers(self, tmp_path: Path) -> None:
-        """Refused by name."""
-        (tmp_path / "a.csv").write_text("x,y\n1,2\n")
-        (tmp_path / "b.csv").write_text("y,x\n1,2\n")
-        with pytest.raises(InputError, match=r"b\.csv, line 1: the columns are not those of"):
-            find_source(str(tmp_path / "*.csv"), tmp_path).open()
-
-    def test_too_many_columns(self, tmp_path: Path) -> None:
-        """Varying names are no columns."""
-        path = tmp_path / "x.jsonl"
-        path.write_text("".join(f'{{"c{i}": 1}}\n' for i in range(10_001)))
-        with pytest.raises(InputError, match="line 10001: more than 10000 different columns"):
-            find_source(path, tmp_path).open()
+    @pytest.mark.parametrize(
+        ("files", "message"),
+        [
+            (
+                {"a.csv": "x,y\n1,2\n", "b.csv": "y,x\n1,2\n"},
+                r"b\.csv, line 1: the columns are not those of",
+            ),
+            (
+                {"x.jsonl": "".join(f'{{"c{i}": 1}}\n' for i in range(10_001))},
+                "line 10001: more than 10000 different columns",
+            ),
+        ],
+        ids=["headers", "names"],
+    )
+    def test_columns_of_no_use(self, tmp_path: Path, files: dict[str, str], message: str) -> None:
+        for name, text in files.items():
+            (tmp_path / name).write_text(text)
+        with pytest.raises(InputError, match=message):
+            find_source(str(tmp_path / "*"), tmp_path).open()
 
 
 class TestDigest:
     """The same for the same content, and for nothing else."""
 
     def test_of_files(self, tmp_path: Path) -> None:
-        """Not of their names or times, but of every byte and their order."""
-        for name, text in (("a", "x\n1\n"), ("b", "x\n2\n"), ("c", "x\n1\n")):
+        """Not of their names or times, but of every byte, of their order and of where they end: a
+        header in the middle of a file is a row, at the start of one it is none."""
+        texts = {"a": "x\n1\n", "b": "x\n2\n", "c": "x\n1\n", "both": "x\n1\nx\n2\n"}
+        for name, text in texts.items():
             (tmp_path / f"{name}.csv").write_text(text)
-        digests = [find_source(tmp_path / f"{n}.csv", tmp_path).digest() for n in "abc"]
-        assert digests[0] == digests[2] != digests[1]
-        pairs = [
-            find_source(str(tmp_path / p), tmp_path).digest() for p in ("[ab].csv", "[bc].csv")
-        ]
-        assert len({*digests, *pairs}) == 4, "the order of the files is part of it"
-
-    def test_of_where_files_end(self, tmp_path: Path) -> None:
-        """A header in the middle of a file is a row, at the start of one it is none."""
-        (tmp_path / "a1.csv").write_text("x\n1\n")
-        (tmp_path / "a2.csv").write_text("x\n2\n")
-        (tmp_path / "b.csv").write_text("x\n1\nx\n2\n")
-        two = find_source(str(tmp_path / "a*.csv"), tmp_path).digest()
-        assert two != find_source(tmp_path / "b.csv", tmp_path).digest()
+        globs = ("a.csv", "b.csv", "c.csv", "both.csv", "[ab].csv", "[bc].csv")
+        digests = [find_source(str(tmp_path / glob), tmp_path).digest() for glob in globs]
+        assert digests[0] == digests[2]
+        assert len(set(digests)) == 5
 
     def test_of_frames(self, tmp_path: Path) -> None:
         """Of the values, not of how they lie in memory."""
@@ -229,14 +222,6 @@ class TestDigest:
             frame.with_columns(pl.lit(None).alias("c")),
         ]
         assert len(digests | {find_source(f, tmp_path).digest() for f in others}) == 6
-
-    def test_standard_input_leaves_no_copy(self, tmp_path: Path) -> None:
-        """Where nothing is kept, the copy goes with the block."""
-        with scratch_source("-", io.BytesIO(b'{"a": 1}\n')) as source:
-            assert source.open().n_rows == 1
-            copy = source.files[0].where  # type: ignore[attr-defined]  # a FileSource
-            assert copy.exists()
-        assert not copy.exists()
 
 
 @given(st.lists(st.integers(0, 5), max_size=8), st.integers(1, 7))

@@ -23,26 +23,22 @@ from tests.support.engine_doubles import FakeProvider
 N_ROWS = 10
 
 
-@pytest.fixture(autouse=True)
-def private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads or fills the user's folders."""
-    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "state"))
-
-
 def run_map(folder: Path, provider: FakeProvider, on_progress: Any = None) -> Path:
     """Ten rows in chunks of three, of which the fifth is refused."""
+    claimscore.map(config(folder), provider=provider, on_progress=on_progress)
+    return folder / "out.parquet"
+
+
+def config(folder: Path, **options: Any) -> claimscore.MapConfig:
     (folder / "prompt.toml").write_text(PROMPT)
     texts = [f"row {i}" if i != 4 else "bad" for i in range(N_ROWS)]
-    out = folder / "out.parquet"
-    config = claimscore.MapConfig(
+    return claimscore.MapConfig(
         input=pl.DataFrame({"text": texts}),
         prompt=folder / "prompt.toml",
-        out=out,
+        out=folder / "out.parquet",
         chunk_rows=3,
+        **options,
     )
-    claimscore.map(config, provider=provider, on_progress=on_progress)
-    return out
 
 
 def status(path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
@@ -139,41 +135,13 @@ def test_what_is_no_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_what_a_finished_file_would_cost(tmp_path: Path) -> None:
     """Nothing, whatever the cache has; with --retry-failed its failed rows."""
     run_map(tmp_path, FakeProvider(say))
-    texts = [f"row {i}" if i != 4 else "bad" for i in range(N_ROWS)]
 
     def requests(**options: Any) -> int:
-        config = claimscore.MapConfig(
-            input=pl.DataFrame({"text": texts}),
-            prompt=tmp_path / "prompt.toml",
-            out=tmp_path / "out.parquet",
-            chunk_rows=3,
-            cache_dir=tmp_path / "empty",
-            **options,
-        )
-        return estimate_map(config, provider=FakeProvider(say)).requests
+        given = config(tmp_path, cache_dir=tmp_path / "empty", **options)
+        return estimate_map(given, provider=FakeProvider(say)).requests
 
     assert requests() == 0
     assert requests(retry_failed=True) == 1
-
-
-def test_parts_that_a_kill_left_half_removed_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Beside a finished file they would be a copy of the input for ever."""
-
-    def killed(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("shutil.rmtree", killed)
-        with pytest.raises(KeyboardInterrupt):
-            run_map(tmp_path, FakeProvider(say))
-    parts = tmp_path / "out.parquet.parts"
-    assert parts.exists()
-    finished, provider = (tmp_path / "out.parquet").read_bytes(), FakeProvider(say)
-    assert run_map(tmp_path, provider).read_bytes() == finished
-    assert provider.asked == []
-    assert not parts.exists()
 
 
 @pytest.mark.parametrize(
