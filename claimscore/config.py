@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from claimscore.errors import ConfigError
-from claimscore.option import argument, option
+from claimscore.option import (
+    argument,
+    essential_option,
+    like,
+    limit_option,
+    llm_option,
+    machine_option,
+    metric_option,
+    model_option,
+)
 
 Granularity = Literal["sentence", "summary"]
 Units = Literal["claims", "sentences"]
@@ -45,93 +54,60 @@ class LLMConfig:
     price table does not know; `max_failures` is a count ("50") or a share of the rows asked ("5%").
     """
 
-    model: str = option(
+    model: str = essential_option(
         "builtin",
         name="llm",
         short="l",
         metavar="MODEL",
-        panel="Essential",
         help="Language model: builtin (rules, no key), openai:NAME, or openai-batch:NAME (half the "
         "price, slower).",
     )
-    base_url: str | Sequence[str] | None = option(
+    base_url: str | Sequence[str] | None = llm_option(
         None,
         repeated=True,
         metavar="URL",
-        panel="Language model",
         help="OpenAI-compatible server; default: OPENAI_BASE_URL. Repeat it for more servers.",
     )
-    rpm: float | None = option(
-        None, metavar="N", panel="Limits", help="Most requests a minute to each server."
+    rpm: float | None = limit_option(
+        None, metavar="N", help="Most requests a minute to each server."
     )
-    tpm: float | None = option(
-        None, metavar="N", panel="Limits", help="Most tokens a minute to each server."
+    tpm: float | None = limit_option(None, metavar="N", help="Most tokens a minute to each server.")
+    max_concurrency: int = limit_option(64, help="Most requests in flight to each server.")
+    timeout_s: float = limit_option(120.0, kind="duration", help="Time to wait for an answer.")
+    max_attempts: int = limit_option(
+        8, hidden=True, help="Most times one request is sent when the server fails."
     )
-    max_concurrency: int = option(
-        64, metavar="N", panel="Limits", help="Most requests in flight to each server."
+    max_samples: int = limit_option(
+        3, hidden=True, help="Most answers to ask for when an answer cannot be used."
     )
-    timeout_s: float = option(
-        120.0,
-        kind="duration",
-        panel="Limits",
-        help="Time to wait for an answer.",
+    max_outage_s: float = limit_option(
+        3600.0, kind="duration", help="Time to wait for a server that is down."
     )
-    max_attempts: int = option(
-        8,
-        metavar="N",
-        panel="Limits",
-        hidden=True,
-        help="Most times one request is sent when the server fails.",
+    max_cost: float | None = essential_option(
+        None, metavar="USD", help="Stop before the run spends more dollars."
     )
-    max_samples: int = option(
-        3,
-        metavar="N",
-        panel="Limits",
-        hidden=True,
-        help="Most answers to ask for when an answer cannot be used.",
+    max_requests: int | None = limit_option(None, help="Stop before the run sends more requests.")
+    max_failures: str | None = limit_option(
+        None, metavar="N|P%", help="Stop when more rows, or a larger share, have failed."
     )
-    max_outage_s: float = option(
-        3600.0,
-        kind="duration",
-        panel="Limits",
-        help="Time to wait for a server that is down.",
-    )
-    max_cost: float | None = option(
-        None, metavar="USD", panel="Essential", help="Stop before the run spends more dollars."
-    )
-    max_requests: int | None = option(
-        None, metavar="N", panel="Limits", help="Stop before the run sends more requests."
-    )
-    max_failures: str | None = option(
-        None,
-        metavar="N|P%",
-        panel="Limits",
-        help="Stop when more rows, or a larger share, have failed.",
-    )
-    input_price: float | None = option(
+    input_price: float | None = llm_option(
         None,
         metavar="USD",
-        panel="Language model",
         hidden=True,
         help="Price of a million prompt tokens, for a model without a known price.",
     )
-    output_price: float | None = option(
+    output_price: float | None = llm_option(
         None,
         metavar="USD",
-        panel="Language model",
         hidden=True,
         help="Price of a million answer tokens, for a model without a known price.",
     )
-    allow_http_key: bool = option(
-        False,
-        panel="Language model",
-        hidden=True,
-        help="Send keys over plain http to other machines too.",
+    allow_http_key: bool = llm_option(
+        False, hidden=True, help="Send keys over plain http to other machines too."
     )
-    cache_namespace: str | None = option(
+    cache_namespace: str | None = llm_option(
         None,
         metavar="NAME",
-        panel="Language model",
         hidden=True,
         help="Name for the server in the cache, in place of its address.",
     )
@@ -182,77 +158,48 @@ class LLMConfig:
 class EncoderConfig:
     """Which models judge, and where they run."""
 
-    nli: str = option(
+    nli: str = model_option(
         "embedded",
         metavar="MODEL",
-        panel="Models",
         help="NLI model that compares claims: embedded, HF_ID[@REV], a folder, tei:URL.",
     )
-    embedder: str = option(
+    embedder: str = model_option(
         "embedded",
         metavar="MODEL",
-        panel="Models",
         help="Sentence encoder: embedded, HF_ID[@REV], a folder, tei:URL, openai:NAME@URL.",
     )
-    token_encoder: str = option(
+    token_encoder: str = model_option(
         "embedded",
         metavar="MODEL",
-        panel="Models",
         help="Encoder of bertscore and other token metrics: embedded, HF_ID[@REV], a folder.",
     )
-    ls_model: str | None = option(
-        None,
-        metavar="DIR",
-        panel="Models",
-        help="Model of ls-score, made by train ls-score.",
+    ls_model: str | None = model_option(
+        None, metavar="DIR", help="Model of ls-score, made by train ls-score."
     )
-    causal_lm: str | None = option(
-        None, metavar="MODEL", panel="Models", help="Model of perplexity: HF_ID[@REV], a folder."
+    causal_lm: str | None = model_option(
+        None, metavar="MODEL", help="Model of perplexity: HF_ID[@REV], a folder."
     )
-    seq2seq_lm: str | None = option(
-        None, metavar="MODEL", panel="Models", help="Model of bart-score: HF_ID[@REV], a folder."
+    seq2seq_lm: str | None = model_option(
+        None, metavar="MODEL", help="Model of bart-score: HF_ID[@REV], a folder."
     )
-    token_layer: int | None = option(
-        None,
-        metavar="N",
-        panel="Models",
-        hidden=True,
-        help="Layer of the token encoder whose embeddings are used.",
+    token_layer: int | None = model_option(
+        None, hidden=True, help="Layer of the token encoder whose embeddings are used."
     )
-    rescale_with_baseline: bool = option(
-        True,
-        name="baseline",
-        panel="Models",
-        hidden=True,
-        help="Rescale BERTScore with the model's baseline.",
+    rescale_with_baseline: bool = model_option(
+        True, name="baseline", hidden=True, help="Rescale BERTScore with the model's baseline."
     )
-    device: str = option(
+    device: str = model_option(
         "auto",
         metavar="DEVICE",
-        panel="Models",
         help="Device of the models: auto, cpu, cuda (all GPUs), cuda:N, or a list of them.",
     )
-    dtype: DType = option("float32", panel="Models", help="Number format of the models.")
-    batch_tokens: int | None = option(  # None: chosen for the device
-        None,
-        metavar="N",
-        panel="Models",
-        hidden=True,
-        help="Tokens that a model gets at once; default: chosen for the device.",
+    dtype: DType = model_option("float32", help="Number format of the models.")
+    batch_tokens: int | None = model_option(
+        None, hidden=True, help="Tokens that a model gets at once; default: chosen for the device."
     )
-    offline: bool = option(False, panel="Models", help="Take models from disk only.")
-    max_outage_s: float = option(  # of a model's server
-        3600.0,
-        kind="duration",
-        panel="Limits",
-        help="Time to wait for a server that is down.",
-    )
-    allow_http_key: bool = option(
-        False,
-        panel="Language model",
-        hidden=True,
-        help="Send keys over plain http to other machines too.",
-    )
+    offline: bool = model_option(False, help="Take models from disk only.")
+    max_outage_s: float = like(LLMConfig, "max_outage_s")  # of a model's server
+    allow_http_key: bool = like(LLMConfig, "allow_http_key")
 
     def __post_init__(self) -> None:
         if self.batch_tokens is not None and self.batch_tokens < 1:
@@ -272,83 +219,56 @@ class RunConfig:
     """
 
     input: str = argument(help="Records: JSONL, Parquet or CSV; - is JSONL on standard input.")
-    out: Path | str = option(
+    out: Path | str = essential_option(
         kind="run",
         short="o",
         metavar="DIR",
-        panel="Essential",
         help="Run directory to write: a folder, or s3://bucket/runs/a.",
     )
-    metrics: tuple[str, ...] = option(
+    metrics: tuple[str, ...] = essential_option(
         ("caspr", "ds", "bs-inverse"),
         short="m",
-        metavar="LIST",
         kind="metrics",
-        panel="Essential",
         help="Metrics, as ds,rouge-1 or summac-zs:op1=min.",
     )
-    tasks: tuple[str, ...] = option(
-        (),
-        metavar="LIST",
-        panel="Metrics",
-        help=f"Tables to write in any case: {', '.join(TASK_NAMES[:4])}.",
+    tasks: tuple[str, ...] = metric_option(
+        (), help=f"Tables to write in any case: {', '.join(TASK_NAMES[:4])}."
     )
-    prompts: Mapping[str, str] = option(
+    prompts: Mapping[str, str] = essential_option(
         dict,
         name="prompt",
         short="p",
         metavar="TASK=PROMPT",
-        panel="Essential",
         help="Prompt of a task: a version or a file. May be repeated.",
     )
-    prompts_dir: Path | None = option(
-        None,
-        kind="folder",
-        panel="Language model",
-        help="Folder with prompts of your own.",
+    prompts_dir: Path | None = llm_option(
+        None, kind="folder", help="Folder with prompts of your own."
     )
-    granularity: Granularity = option(
-        "sentence", panel="Language model", help="Text of one request."
-    )
-    units: Units = option(
-        "claims",
-        panel="Metrics",
-        help="Texts that caspr compares.",
-    )
+    granularity: Granularity = llm_option("sentence", help="Text of one request.")
+    units: Units = metric_option("claims", help="Texts that caspr compares.")
     llm: LLMConfig = dataclasses.field(default_factory=LLMConfig)
     encoders: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
-    cache_dir: Path | None = option(
+    cache_dir: Path | None = llm_option(
         None,
         kind="folder",
-        panel="Language model",
         help="Folder of paid answers; default: CLAIMSCORE_CACHE_DIR, else ~/.cache/claimscore.",
     )
-    model_store: bool = option(
-        True, panel="Models", hidden=True, help="Take earlier results of the models from the cache."
+    model_store: bool = model_option(
+        True, hidden=True, help="Take earlier results of the models from the cache."
     )
     chunk_records: int = 64
-    seed: int = option(
-        0, metavar="N", panel="Metrics", hidden=True, help="Seed of the bootstrap intervals."
-    )
-    retry_failed: bool = option(
-        False, panel="Essential", help="Try records again that failed before."
-    )
-    metric_files: tuple[Path, ...] = option(
+    seed: int = metric_option(0, hidden=True, help="Seed of the bootstrap intervals.")
+    retry_failed: bool = essential_option(False, help="Try records again that failed before.")
+    metric_files: tuple[Path, ...] = metric_option(
         (),
         name="metric-file",
         repeated=True,
         kind="file",
-        panel="Metrics",
         help="Python file with metrics of your own. May be repeated.",
     )
-    engine: Runner = option(
-        "local", panel="Machines", help="Run models in this process, or on Ray."
-    )
-    address: str | None = option(
-        None,
-        metavar="auto|HOST:PORT",
-        panel="Machines",
-        help="Ray cluster; default: Ray is started here.",
+    engine: Runner = machine_option("local", help="Run models in this process, or on Ray.")
+    address: str | None = machine_option(
+        None, metavar="auto|HOST:PORT", help="Ray cluster; default: Ray is started here."
     )
 
     def __post_init__(self) -> None:

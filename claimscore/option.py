@@ -8,6 +8,7 @@ once.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,6 +45,15 @@ def option(
     if isinstance(default, type):
         return dataclasses.field(default_factory=default, repr=repr, metadata=metadata)
     return dataclasses.field(default=default, repr=repr, metadata=metadata)
+
+
+# Options by the panel of the help pages that they stand in.
+essential_option = functools.partial(option, panel="Essential")
+limit_option = functools.partial(option, panel="Limits")
+llm_option = functools.partial(option, panel="Language model")
+machine_option = functools.partial(option, panel="Machines")
+metric_option = functools.partial(option, panel="Metrics")
+model_option = functools.partial(option, panel="Models")
 
 
 def argument(*, help: str, **details: Any) -> Any:
