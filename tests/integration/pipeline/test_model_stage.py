@@ -365,12 +365,12 @@ def test_a_real_model_on_two_workers_that_were_interrupted(
     left alone."""
     model = save_tiny_nli(tmp_path / "tiny")
     n_chunks = 5
+    texts = {
+        "summary_a": "Room {0} has 2 beds and it is warm. Room {0} has 3 windows and it is warm.",
+        "summary_b": "Room {0} is big and bed 0 is old. Room {0} is big and bed 1 is old.",
+    }
     rows = [
-        {
-            "id": str(n),
-            "summary_a": " ".join(f"Room {n} has {i} beds and it is warm." for i in range(2)),
-            "summary_b": " ".join(f"Room {n} is big and bed {i} is old." for i in range(2)),
-        }
+        {"id": str(n), **{side: text.format(n) for side, text in texts.items()}}
         for n in range(n_chunks * RunConfig("", Path()).chunk_records)
     ]
     records = tmp_path / "records.jsonl"

@@ -12,7 +12,6 @@ import click
 import pytest
 
 from claimscore.cli import cli as command_tree
-from claimscore.cli import main
 from claimscore.commands.options import PANELS, PanelOption, SettingsSource
 from claimscore.config import RunConfig
 from tests.support.command_line import Command
@@ -91,11 +90,11 @@ def test_a_typing_error_is_answered_with_the_near_word(
     assert "Traceback" not in err
 
 
-def built(*arguments: str, **source: Any) -> RunConfig:
+def built(*arguments: str) -> RunConfig:
     """The settings of `run` for these arguments."""
     command = command_tree.commands["run"]
     with command.make_context("run", ["pairs.jsonl", "-o", "d", *arguments]) as ctx:
-        config: RunConfig = SettingsSource(RunConfig, **source).build(ctx.params)
+        config: RunConfig = SettingsSource(RunConfig).build(ctx.params)
     return config
 
 
@@ -121,18 +120,14 @@ def test_what_is_no_duration_is_refused(cli: Command, typed: str) -> None:
     assert (status, "30d or 2w" in err) == (2, True)
 
 
-def test_an_option_of_two_parts_is_set_in_both() -> None:
-    """A server that is down may be that of the language model or that of an encoder."""
-    config = built("--max-outage-s", "5", "--allow-http-key")
+def test_an_option_of_two_parts_is_set_in_both_and_flags_have_twins() -> None:
+    """A server that is down may be that of the language model or that of an encoder; the last
+    flag counts, so a setting of a file can be taken back."""
+    config = built("--max-outage-s", "5", "--allow-http-key", "--offline", "--no-offline")
     for part in (config.llm, config.encoders):
         assert (part.max_outage_s, part.allow_http_key) == (5, True)
-
-
-def test_flags_have_twins_and_the_last_one_counts() -> None:
-    """So a setting of a file can be taken back."""
-    config = built("--no-baseline", "--no-model-store", "--offline", "--no-offline")
-    flags = (config.encoders.rescale_with_baseline, config.model_store, config.encoders.offline)
-    assert flags == (False, False, False)
+    assert not config.encoders.offline
+    assert not built("--no-model-store").model_store
 
 
 def test_typed_options_go_before_set_and_set_before_the_file(tmp_path: Path) -> None:
@@ -150,35 +145,36 @@ def test_typed_options_go_before_set_and_set_before_the_file(tmp_path: Path) -> 
     assert built(*several).llm.base_url == ("http://a/v1", "http://b/v1")
 
 
+@pytest.fixture
+def call(tmp_path: Path) -> tuple[object, ...]:
+    """A run that asks nobody."""
+    records = tmp_path / "r.jsonl"
+    records.write_text('{"summary": "It is warm.", "references": ["It is cold."]}\n')
+    return ("run", records, "-o", tmp_path / "run", "-m", "rouge-1", "--json")
+
+
 def test_the_report_of_the_steps(
-    cli: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: tuple[object, ...]
 ) -> None:
     """On standard error and in a private file, both without the key, until the command ends."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    records, log = tmp_path / "r.jsonl", tmp_path / "log.txt"
-    records.write_text('{"summary": "It is warm.", "references": ["It is cold."]}\n')
-    call = ("run", records, "-o", tmp_path / "run", "-m", "rouge-1", "--json")
+    log = tmp_path / "log.txt"
     status, out, err = cli(*call, "-v", "--log-file", log)
-    assert status == 0, err
-    assert json.loads(out)
+    assert (status, bool(json.loads(out))) == (0, True)
     assert "claimscore: phase: scoring" in err
-    assert re.search(
-        r"^\S+Z INFO claimscore\.pipeline\.progress: phase: scoring$", log.read_text(), re.M
-    )
+    line = r"^\S+Z INFO claimscore\.pipeline\.progress: phase: scoring$"
+    assert re.search(line, log.read_text(), re.M)
     assert log.stat().st_mode & 0o077 == 0
     assert "sk-secret" not in err + log.read_text()
     size = log.stat().st_size
     assert "phase" not in cli(*call).err
     assert log.stat().st_size == size
-    assert main([*map(str, call), "--log-file", str(tmp_path)]) == 2
+    assert cli(*call, "--log-file", tmp_path).status == 2
 
 
-def test_a_report_that_the_disk_does_not_take_ends(cli: Command, tmp_path: Path) -> None:
+def test_a_report_that_the_disk_does_not_take_ends(cli: Command, call: tuple[object, ...]) -> None:
     """With one line; the work goes on without it."""
-    records = tmp_path / "r.jsonl"
-    records.write_text('{"summary": "It is warm.", "references": ["It is cold."]}\n')
-    call = ("run", records, "-o", tmp_path / "run", "-m", "rouge-1", "--json", "--quiet")
-    status, out, err = cli(*call, "--log-file", "/dev/full")
+    status, out, err = cli(*call, "--log-file", "/dev/full", "--quiet")
     assert (status, bool(json.loads(out))) == (0, True)
     assert err == "claimscore: --log-file /dev/full ends here: No space left on device\n"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,13 @@ import polars as pl
 import pytest
 
 import claimscore
-from claimscore.cli import main
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.map import MapProgress, estimate_map
 from claimscore.runs import RunDirectory
 from claimscore.types import Completion, Request
 from tests.e2e.test_map_stops import PROMPT, Breaks, say
+from tests.support.command_line import Command
 from tests.support.engine_doubles import FakeProvider
 
 N_ROWS = 10
@@ -41,42 +40,30 @@ def config(folder: Path, **options: Any) -> claimscore.MapConfig:
     )
 
 
-def status(path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    capsys.readouterr()
-    assert main(["status", str(path), "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def test_an_unfinished_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unfinished_map(tmp_path: Path, cli: Command) -> None:
     """Named by the file that is not there yet, or by the folder of its parts."""
     with pytest.raises(StoppedEarly):
         run_map(tmp_path, Breaks(7, StoppedEarly("stopped here")))
     out, parts = tmp_path / "out.parquet", tmp_path / "out.parquet.parts"
     for path in (out, parts):
-        found = status(path, capsys)
-        assert found["out"] == str(parts)
-        assert (found["complete"], found["running"]) == (False, False)
+        found = cli("status", path, "--json").json()
+        assert (found["out"], found["complete"], found["running"]) == (str(parts), False, False)
         rows = found["rows"]
-        assert rows["total"] == N_ROWS
-        assert 0 < rows["done"] < N_ROWS
-        assert rows["left"] == N_ROWS - rows["done"]
+        assert 0 < rows["done"] < rows["total"] == rows["done"] + rows["left"] == N_ROWS
         assert found["spent"]["requests"] >= 7
-    assert main(["status", str(out), "--watch"]) == 0
-    shown = capsys.readouterr().out
+    shown = cli("status", out, "--watch").out
     assert f"{rows['done']} of 10 done" in shown
     assert "not running; the same `claimscore map` goes on" in shown
 
 
-def test_a_finished_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_map(tmp_path: Path, cli: Command) -> None:
     """What the file says of itself, failures by kind."""
     out = run_map(tmp_path, FakeProvider(say))
-    found = status(out, capsys)
+    found = cli("status", out, "--json").json()
     assert found["complete"]
     assert found["rows"] == {"total": 10, "done": 10, "failed": 1, "left": 0}
     assert found["failures"] == [{"stage": "map", "kind": "content", "count": 1}]
-    assert main(["status", str(out)]) == 0
-    shown = capsys.readouterr().out
-    assert shown.splitlines() == [
+    assert cli("status", out).out.splitlines() == [
         f"{out}: complete",
         "rows    10 of 10 done, 1 of them failed",
         "failed  1 x map: content",
@@ -84,7 +71,7 @@ def test_a_finished_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     ]
 
 
-def test_a_map_at_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_map_at_work(tmp_path: Path, cli: Command) -> None:
     """Another terminal sees what it does, until the last answer is there."""
     seen: list[Any] = []
     looked = anyio.Event()
@@ -92,7 +79,7 @@ def test_a_map_at_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 
     def look(progress: MapProgress) -> None:
         if progress.phase == "running" and note.exists() and not seen:
-            seen.append(status(tmp_path / "out.parquet", capsys))
+            seen.append(cli("status", tmp_path / "out.parquet", "--json").json())
             looked.set()
 
     async def say_when_looked_at(request: Request) -> Completion:
@@ -100,36 +87,28 @@ def test_a_map_at_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         return await say(request)
 
     run_map(tmp_path, FakeProvider(say_when_looked_at), look)
-    assert seen[0]["running"]
-    assert seen[0]["last_call"]["phase"] == "running"
+    assert (seen[0]["running"], seen[0]["last_call"]["phase"]) == (True, "running")
     assert seen[0]["rows"] == {"total": 10, "done": 0, "failed": 0, "left": 10}
 
 
-def test_a_map_whose_rows_are_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_map_whose_rows_are_not_read(tmp_path: Path, cli: Command) -> None:
     """At work from the moment its folder is taken, though there is nothing to count yet."""
     reading = tmp_path / "early.parquet.parts"
     with RunDirectory(reading) as directory:
         directory.check_settings({"records": {}}, {})
         directory.forget_settings(["records"])
-        assert status(reading, capsys)["running"]
-    found = status(reading, capsys)
+        assert cli("status", reading, "--json").json()["running"]
+    found = cli("status", reading, "--json").json()
     assert (found["running"], found["rows"]) == (False, None)
-    assert main(["status", str(reading)]) == 0
-    assert "its rows are not read yet" in capsys.readouterr().out
+    assert "its rows are not read yet" in cli("status", reading).out
 
 
-def test_what_is_no_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_map(tmp_path: Path, cli: Command) -> None:
     """One clear line, exit 2."""
-    other = tmp_path / "other.parquet"
-    pl.DataFrame({"x": [1]}).write_parquet(other)
-    for path, said in (
-        (other, "was not written by `claimscore map`"),
-        (tmp_path / "none.parquet", "none.parquet"),
-    ):
-        assert main(["status", str(path)]) == 2
-        error = capsys.readouterr().err
-        assert said in error
-        assert error.count("\n") == 1
+    pl.DataFrame({"x": [1]}).write_parquet(tmp_path / "other.parquet")
+    for name, said in (("other", "was not written by `claimscore map`"), ("none", "none.parquet")):
+        found = cli("status", tmp_path / f"{name}.parquet")
+        assert (found.status, said in found.err, found.err.count("\n")) == (2, True, 1)
 
 
 def test_what_a_finished_file_would_cost(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from typing import Any
@@ -55,22 +56,15 @@ def test_the_sides_that_can_be_asked_about(columns: list[str], expected: dict[st
 # -- units
 
 
-def test_decompose_asks_sentence_by_sentence() -> None:
-    """Each sentence its own question, with its position and the whole text."""
-    text = "The pool is warm. The bar is loud."
-    units = TASKS["decompose"].units(TaskInput([SideText("r1", "a", text)], "sentence", {}))
-    assert units == [
-        Unit("r1", "a", "The pool is warm.", text, sentence_index=0),
-        Unit("r1", "a", "The bar is loud.", text, sentence_index=1),
-    ]
-
-
 @pytest.mark.parametrize("task", ["decompose", "paraphrase"])
-def test_granularity_summary_asks_once_a_text(task: str) -> None:
-    """The whole summary in one request; a blank text asks nothing."""
-    texts = [SideText("r1", "a", "One. Two."), SideText("r2", "a", " \n")]
-    assert TASKS[task].units(TaskInput(texts, "summary", {})) == [
-        Unit("r1", "a", "One. Two.", "One. Two.")
+def test_a_sentence_or_a_whole_text_is_asked_about(task: str) -> None:
+    """Each with its position and the whole text; a blank text asks nothing."""
+    texts = [SideText("r1", "a", "It is warm. It is loud."), SideText("r2", "a", " \n")]
+    whole = Unit("r1", "a", texts[0].text, texts[0].text)
+    assert TASKS[task].units(TaskInput(texts, "summary", {})) == [whole]
+    assert TASKS[task].units(TaskInput(texts, "sentence", {})) == [
+        dataclasses.replace(whole, text=sentence, sentence_index=index)
+        for index, sentence in enumerate(("It is warm.", "It is loud."))
     ]
 
 
