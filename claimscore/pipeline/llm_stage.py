@@ -159,7 +159,8 @@ def task_result(
         else:
             provenance = _provenance(prompt_requests.prompt, outcome)
             made = task.rows(unit, outcome.value)
-            rows += [{**row, **provenance, **sample_column(task, sample)} for row in made]
+            column = {"sample": sample} if task.samples else {}
+            rows += [{**row, **provenance, **column} for row in made]
     if task.join is not None:
         rows = task.join(rows)
     return TaskResult(task.table.frame(rows), FAILURES.frame(failures))
@@ -221,11 +222,6 @@ def known_failures(rows: pl.DataFrame, task: str) -> dict[str, Failure]:
     columns = ("kind", "message", "attempts", "request_key", "raw")
     of_task = rows.filter(pl.col("stage") == task, pl.col("request_key").is_not_null())
     return {row[3]: Failure(*row) for row in of_task.select(columns).iter_rows()}
-
-
-def sample_column(task: Task, sample: int) -> dict[str, int]:
-    """The number of the sample, for tables that have it."""
-    return {"sample": sample} if task.samples else {}
 
 
 def _which(failure: Failure, sample: int, prompt_requests: PromptRequests) -> Failure:

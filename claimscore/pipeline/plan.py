@@ -12,7 +12,7 @@ from claimscore.baseline.provider import TASKS as RULES
 from claimscore.config import TASK_NAMES, LLMConfig, RunConfig
 from claimscore.errors import ConfigError
 from claimscore.metrics import catalogue
-from claimscore.metrics.base import SIDES, Metric, PassRequirement
+from claimscore.metrics.base import SIDES, Metric, PassRequirement, TaskRequirement
 from claimscore.pipeline.passes import PASSES, ModelPass
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import Task
@@ -186,20 +186,28 @@ def _task_sides(
     config: RunConfig, metrics: Sequence[Metric], columns: Sequence[str]
 ) -> dict[str, tuple[str, ...]]:
     """For each task that is needed, the sides it is needed for, in a fixed order."""
-    wanted: dict[str, set[str]] = {}
-    for metric in metrics:
-        for need in metric.requires.tasks:
-            wanted.setdefault(need.task, set()).update(need.sides)
+    needs = [need for metric in metrics for need in metric.requires.tasks]
     for name in config.tasks:
         sides_here = TASKS[name].sides(columns)
         if not sides_here:
             raise ConfigError(f"--tasks {name}: the records have no column it can read")
-        wanted.setdefault(name, set()).update(sides_here)
-    for name in reversed(TASKS):
-        for before in TASKS[name].after if name in wanted else ():
-            wanted.setdefault(before, set()).update(wanted[name])
+        needs.append(TaskRequirement(name, sides_here))
     order = (*SIDE_COLUMNS, SOURCE_SIDE)
-    return {name: tuple(side for side in order if side in sides) for name, sides in wanted.items()}
+    return {
+        name: tuple(side for side in order if side in sides)
+        for name, sides in sides_of_tasks(needs).items()
+    }
+
+
+def sides_of_tasks(needs: Iterable[TaskRequirement]) -> dict[str, dict[str, None]]:
+    """The sides of each task that is needed, also by another one that waits for it."""
+    sides: dict[str, dict[str, None]] = {}
+    for need in needs:
+        sides.setdefault(need.task, {}).update(dict.fromkeys(need.sides))
+    for name in reversed(TASKS):
+        for before in TASKS[name].after if name in sides else ():
+            sides.setdefault(before, {}).update(sides[name])
+    return sides
 
 
 def check_prompt(task: Task, prompt: Prompt, where: str) -> None:

@@ -177,7 +177,7 @@ class Estimate:
             },
             "assumptions": list(self.assumptions),
             "time": None if time is None else {**time.to_json(), "notes": list(self.time_notes)},
-            "disk": None if self.disk is None else self.disk.to_json(),
+            "disk": None if self.disk is None else self.disk._asdict(),
         }
 
 

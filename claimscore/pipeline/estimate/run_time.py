@@ -89,25 +89,17 @@ class Work:
 class Disk(NamedTuple):
     """Bytes that a run leaves, and the parts of its tables before they are put together."""
 
-    cache_bytes: float
-    table_bytes: float
+    cache_bytes: int
+    table_bytes: int
     parts: int
-
-    def to_json(self) -> JSON:
-        return {
-            "cache_bytes": round(self.cache_bytes),
-            "table_bytes": round(self.table_bytes),
-            "parts": self.parts,
-        }
 
 
 def disk(work: Work, costs: Costs = MEASURED) -> Disk:
     """How much the cache and the tables grow."""
+    answers, items = work.requests * costs.answer_bytes, work.items * costs.item_bytes
     return Disk(
-        work.requests * costs.cache_bytes,
-        work.records * costs.record_bytes
-        + work.requests * costs.answer_bytes
-        + work.items * costs.item_bytes,
+        round(work.requests * costs.cache_bytes),
+        round(work.records * costs.record_bytes + answers + items),
         work.chunks * work.steps,
     )
 

@@ -53,6 +53,7 @@ from claimscore.pipeline.plan import (
     make_plan,
     refuse_unused_prompts,
     required_columns,
+    sides_of_tasks,
 )
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import Task, Unit, side_texts
@@ -99,13 +100,13 @@ def estimate_run(
         provider = load_provider(config.llm)
         stack.callback(run_blocking, provider.aclose)
         cache = stack.enter_context(open_cache_if_there(config.cache_dir))
-        finished = _FinishedChunks.of(out, dataset.digest, plan)
+        finished = _finished(out, dataset.digest, plan)
 
         def chunks(every: int) -> Iterator[tuple[int, pl.DataFrame]]:
             frames = enumerate(dataset.chunks(config.chunk_records))
             return ((n, records) for n, records in frames if n % every == 0)
 
-        stage = _DryStage(config, plan, provider, cache, finished)
+        stage = _DryStage(config, plan, provider, cache, *finished)
         run_blocking(stage.count, chunks, dataset.n_records, COUNTED_RECORDS, True)
         return with_times(stage.estimate(), config, plan)
 
@@ -123,7 +124,7 @@ def estimate_left(
     Of larger inputs fewer records are counted than by `estimate_run`, since the run waits.
     """
     with open_cache_if_there(config.cache_dir) as cache:
-        stage = _DryStage(config, plan, provider, cache, _FinishedChunks(directory, todo))
+        stage = _DryStage(config, plan, provider, cache, directory, todo)
 
         def chunks(every: int) -> Iterator[tuple[int, pl.DataFrame]]:
             return ((n, directory.read("records", n)) for n in range(0, directory.n_chunks, every))
@@ -168,52 +169,32 @@ def estimate_requests(
 
 def metric_requirements(metric: Metric) -> MetricRequirements:
     """The tasks and passes that a metric needs, the tasks in the order in which they are done."""
-    sides: dict[str, dict[str, None]] = {}
-    for need in metric.requires.tasks:
-        sides.setdefault(need.task, {}).update(dict.fromkeys(need.sides))
-    for name in reversed(TASKS):
-        for before in TASKS[name].after if name in sides else ():
-            sides.setdefault(before, {}).update(sides[name])
+    sides = sides_of_tasks(metric.requires.tasks)
     tasks = tuple(TaskRequirement(name, tuple(sides[name])) for name in TASKS if name in sides)
     return MetricRequirements(metric.name, tasks, metric.requires.passes)
 
 
-class _FinishedChunks:
-    """The steps that a run directory has finished already; none where there is no directory."""
-
-    def __init__(
-        self, directory: RunDirectory | None = None, todo: Iterable[ChunkTodo] = ()
-    ) -> None:
-        self._directory = directory
-        self._todo = {item.chunk: item for item in todo}
-
-    @classmethod
-    def of(cls, out: Path | str | None, digest: str, plan: Plan) -> _FinishedChunks:
-        """Those of the run directory `out`; `ConfigError` where its records are others."""
-        if out is None or not RunDirectory.is_at(out):
-            return cls()
-        directory = RunDirectory.reader(out)
-        with damage_as_error(out):
-            if not directory.all_steps():
-                return cls()
-            if directory.settings["records"]["digest"] != digest:
-                raise ConfigError(f"{out} was made from other records; name another --out")
-            todo = find_todo(plan, directory, directory.n_chunks, retry_failed=False)
-        return cls(directory, todo)
-
-    def left(self, chunk: int, plan: Plan, *, retry_failed: bool) -> ChunkTodo:
-        """The unfinished steps of a chunk; all of them where its failures are tried again."""
-        if self._directory is None or (retry_failed and self.read(chunk, FAILURES).height):
-            return ChunkTodo(chunk, plan.tasks, plan.passes)
-        return self._todo.get(chunk, ChunkTodo(chunk))
-
-    def read(self, chunk: int, table: Table) -> pl.DataFrame:
-        """The rows of a table that are there."""
-        return table.empty() if self._directory is None else self._directory.read(table.name, chunk)
+def _finished(
+    out: Path | str | None, digest: str, plan: Plan
+) -> tuple[RunDirectory | None, list[ChunkTodo]]:
+    """The run directory `out` and its unfinished steps, where it has finished ones; `ConfigError`
+    where its records are others."""
+    if out is None or not RunDirectory.is_at(out):
+        return None, []
+    directory = RunDirectory.reader(out)
+    with damage_as_error(out):
+        if not directory.all_steps():
+            return None, []
+        if directory.settings["records"]["digest"] != digest:
+            raise ConfigError(f"{out} was made from other records; name another --out")
+        return directory, find_todo(plan, directory, directory.n_chunks, retry_failed=False)
 
 
 class _DryStage:
-    """Goes through the chunks as a run does, with a `DryEngine` for each task, and counts."""
+    """Goes through the chunks as a run does, with a `DryEngine` for each task, and counts.
+
+    Of a run directory that is there only `todo` is left.
+    """
 
     def __init__(
         self,
@@ -221,12 +202,14 @@ class _DryStage:
         plan: Plan,
         provider: Provider,
         cache: Cache,
-        finished: _FinishedChunks,
+        directory: RunDirectory | None,
+        todo: Iterable[ChunkTodo],
     ) -> None:
         self._config = config
         self._plan = plan
         self._provider = provider
-        self._finished = finished
+        self._directory = directory
+        self._todo = {item.chunk: item for item in todo}
         self._n_total = self._n_counted = self._n_ruled = self._n_weighed = 0
         self._n_guessed: Counter[str] = Counter()
         self._read = {name for planned in plan.tasks for name in planned.task.after}
@@ -278,11 +261,13 @@ class _DryStage:
     ) -> None:
         """Count a chunk: its tasks, those that read others' rows only where `ruled`; its passes."""
         retry_failed = self._config.retry_failed
-        left = self._finished.left(chunk, self._plan, retry_failed=retry_failed)
+        left = self._todo.get(chunk, ChunkTodo(chunk))
+        if self._directory is None or (retry_failed and self._there(chunk, FAILURES).height):
+            left = ChunkTodo(chunk, self._plan.tasks, self._plan.passes)
         missing = {planned.task.name: planned for planned in left.tasks}
         failed = FAILURES.empty()
         if missing and not retry_failed:
-            failed = self._finished.read(chunk, FAILURES)
+            failed = self._there(chunk, FAILURES)
         tables: dict[str, pl.DataFrame] = {}
         for task in (planned.task for planned in self._plan.tasks):
             if task.after and not ruled:
@@ -290,7 +275,7 @@ class _DryStage:
             wanted = (ruled and task.name in self._read) or (weighed and task.name in self._judged)
             name = task.table.name
             if wanted and name not in tables:
-                tables[name] = self._finished.read(chunk, task.table)
+                tables[name] = self._there(chunk, task.table)
             if task.name in missing:
                 given = missing[task.name], records, tables, known_failures(failed, task.name)
                 rows = await self._count_task(*given, wanted=wanted)
@@ -303,6 +288,10 @@ class _DryStage:
         if weighed:
             self._n_weighed += records.height
             self._weigh(records, left.passes, tables)
+
+    def _there(self, chunk: int, table: Table) -> pl.DataFrame:
+        """The rows of a table that are there."""
+        return table.empty() if self._directory is None else self._directory.read(table.name, chunk)
 
     async def _count_task(
         self,

@@ -205,10 +205,7 @@ class FinishedRows:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-
-    @property
-    def _scan(self) -> pl.LazyFrame:
-        return pl.scan_parquet(self._path, glob=False)
+        self._scan = pl.scan_parquet(path, glob=False)
 
     def schema(self, columns: Sequence[str]) -> dict[str, pl.DataType]:
         """The types of these columns."""
