@@ -46,7 +46,6 @@ HEAVY = {"torch", "openai", "transformers", "polars", "nltk", "numpy", "obstore"
     ],
 )
 def test_nothing_heavy_is_imported(arguments: list[str], heavy: set[str]) -> None:
-    """The packages in `heavy` cost up to seconds; what does not need them must not wait."""
     result = subprocess.run(
         [sys.executable, "-X", "importtime", *arguments], capture_output=True, text=True
     )

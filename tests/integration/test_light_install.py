@@ -55,7 +55,6 @@ def exit_codes(tmp_path: Path, *commands: str) -> tuple[list[int], list[str]]:
 
 
 def test_what_needs_no_model_works(tmp_path: Path) -> None:
-    """Runs with the rules, comparisons, reports, status, correlations and `map`."""
     (tmp_path / "texts.jsonl").write_text('{"id": "1", "text": "Lovely."}\n')
     (tmp_path / "tone.toml").write_text(
         'name = "tone"\nversion = "v1"\nuser = "How does this sound? $text"\n'
@@ -88,7 +87,6 @@ def test_what_needs_no_model_works(tmp_path: Path) -> None:
     ],
 )
 def test_what_needs_a_model_says_what_to_install(tmp_path: Path, command: str) -> None:
-    """One line, and the exit code of wrong usage."""
     codes, (error,) = exit_codes(tmp_path, command)
     assert codes == [2]
     assert error.endswith(
@@ -97,7 +95,6 @@ def test_what_needs_a_model_says_what_to_install(tmp_path: Path, command: str) -
 
 
 def test_the_documented_packages_are_the_dependencies() -> None:
-    """The page that says how to install without torch names every other dependency."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     names = {re.split(r"[>=<;\[ ]", item)[0] for item in project["dependencies"]}
     page = (ROOT / "docs/how-to/install.md").read_text(encoding="utf-8")

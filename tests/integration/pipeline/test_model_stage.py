@@ -273,7 +273,6 @@ def test_chunks_of_dead_workers_are_done_by_others(tmp_path: Path, times: int) -
 
 
 def test_a_chunk_that_kills_every_worker_stops_the_run(tmp_path: Path) -> None:
-    """It is named, with what was said of the last worker; else they would die for ever."""
     pool = functools.partial(DyingPool, times=1000)
     with (
         stages(tmp_path / "run", [], pool) as (work, _),
@@ -302,7 +301,6 @@ def test_a_stop_ends_all_workers_and_drops_what_waits(tmp_path: Path) -> None:
 
 
 def test_threads_of_one_worker_share_its_models(tmp_path: Path) -> None:
-    """Two threads a device: one set of models, two chunks at a time."""
     both = threading.Barrier(2, timeout=20)
     met: list[int] = []
 

@@ -33,7 +33,6 @@ def test_the_options_shown_are_those_that_are_understood(cli: Command, name: str
 
 
 def test_a_metric_is_shown_to_people(cli: Command) -> None:
-    """With the bounds that this variant has; a bound that there is not is said."""
     shown = cli("metrics", "show", "summac-zs:variant=code").out
     lines = dict(line.split(maxsplit=1) for line in shown.splitlines() if line)
     assert lines["metric"] == "summac-zs:variant=code"
@@ -45,7 +44,6 @@ def test_a_metric_is_shown_to_people(cli: Command) -> None:
 
 
 def test_an_unknown_one_is_refused(cli: Command) -> None:
-    """With those that there are."""
     status, _, error = cli("metrics", "show", "casper")
     assert status == 2
     assert "unknown metric casper; is caspr meant? known metrics: caspr, ds" in error

@@ -41,7 +41,6 @@ def test_every_option_has_a_help_sentence(command: click.Command) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_one_name_has_one_meaning(command: click.Command) -> None:
-    """Lists, seeds and outputs are named alike everywhere; JSON is a flag."""
     options = {
         max(param.opts, key=len): param
         for param in command.get_params(click.Context(command))
@@ -81,7 +80,6 @@ def test_the_help_of_run_fits_two_screens(cli: Command) -> None:
 def test_a_typing_error_is_answered_with_the_near_word(
     cli: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: tuple[str, ...], near: str
 ) -> None:
-    """And with status 2, never a traceback."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x").write_text('{"summary_a": "a", "summary_b": "b"}\n')
     status, out, err = cli(*typed)
@@ -99,7 +97,6 @@ def built(*arguments: str) -> RunConfig:
 
 
 def test_without_options_the_settings_are_those_of_python() -> None:
-    """No default is written twice."""
     assert built() == RunConfig("pairs.jsonl", "d")
 
 
@@ -108,14 +105,12 @@ def test_without_options_the_settings_are_those_of_python() -> None:
     [("90", 90), ("90s", 90), ("1.5m", 90), ("12h", 43_200), ("2w", 1_209_600), (" 1.5 h ", 5400)],
 )
 def test_durations(typed: str, seconds: float) -> None:
-    """Numbers are seconds; units may follow, wherever a duration is given."""
     assert built("--timeout-s", typed).llm.timeout_s == seconds
     assert built("--set", f"timeout_s={typed}").llm.timeout_s == seconds
 
 
 @pytest.mark.parametrize("typed", ["", "d", "-1d", "-5", "1y", "1d2h", "nan", "1e9d"])
 def test_what_is_no_duration_is_refused(cli: Command, typed: str) -> None:
-    """With examples; no answer is removed on a guess."""
     status, _, err = cli("cache", "prune", f"--older-than={typed}")
     assert (status, "30d or 2w" in err) == (2, True)
 
@@ -173,7 +168,6 @@ def test_the_report_of_the_steps(
 
 
 def test_a_report_that_the_disk_does_not_take_ends(cli: Command, call: tuple[object, ...]) -> None:
-    """With one line; the work goes on without it."""
     status, out, err = cli(*call, "--log-file", "/dev/full", "--quiet")
     assert (status, bool(json.loads(out))) == (0, True)
     assert err == "claimscore: --log-file /dev/full ends here: No space left on device\n"

@@ -22,7 +22,6 @@ from claimscore.pipeline.progress import Progress
     ("seconds", "text"), [(0.2, "0 s"), (59.4, "59 s"), (61, "1 min 1 s"), (7800, "2 h 10 min")]
 )
 def test_durations_are_said_as_people_say_them(seconds: float, text: str) -> None:
-    """Two units at most."""
     assert duration(seconds) == text
 
 
@@ -110,7 +109,6 @@ def test_the_result(changed: dict[str, Any], said: list[str], not_said: str, cap
 
 
 def test_a_run_without_metrics_names_its_tables(capsys: Any) -> None:
-    """Nothing is said of scores, answers or models that there are none of."""
     call = CALL | {"requests": 0, "cache_hits": 0}
     print_result(
         summary_of(

@@ -70,7 +70,6 @@ def claims(texts: list[str]) -> list[dict[str, Any]]:
 
 
 def test_rows_carry_what_made_them() -> None:
-    """Prompt, version, digest, request, and the model's own name, even where it is no text."""
     rows = Asked(claims).rows
     assert rows.select("prompt", "prompt_version", "model").unique().rows() == [
         ("decompose", "v2", "?m")

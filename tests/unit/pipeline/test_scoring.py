@@ -61,7 +61,6 @@ def test_groups_hold_so_many_records_and_rows(
     rows: int,
     groups: list[list[int]],
 ) -> None:
-    """A chunk alone may be more than that."""
     monkeypatch.setattr(scoring, "SCORED_RECORDS", records)
     monkeypatch.setattr(scoring, "SCORED_ROWS", rows)
     assert list(chunk_groups(seven)) == groups
@@ -146,7 +145,6 @@ def test_cut_rows_and_records_are_counted_for_each_metric(run: RunDirectory) -> 
 
 
 def test_the_end_of_a_run_names_what_was_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    """With metric, inputs and records; summaries of older runs have no such key."""
     call = {"requests": 0, "usd": 0, "cache_hits": 0, "nli_pairs": 4, "seconds": 1.0}
     records = {"total": 2, "done": 2, "failed": 0}
     summary = {"metrics": {}, "records": records, "failures": [], "last_call": call}

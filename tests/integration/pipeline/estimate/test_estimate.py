@@ -93,7 +93,6 @@ class TestAgainstTheBill:
     def test_it_is_within_15_percent(
         self, options: tuple[str, ...], source: str, tmp_path: Path, cli: Command
     ) -> None:
-        """Requests, tokens and dollars; and afterwards there is nothing left to ask."""
         records = EXAMPLES if source == "hotels" else write_records(tmp_path / "in.jsonl", 30)
         cache = Path(os.environ["CLAIMSCORE_CACHE_DIR"])
         with FakeServer() as server:
@@ -230,7 +229,6 @@ class TestWords:
         assert cli("estimate", EXAMPLES, *arguments).status == 2
 
     def test_standard_input_is_read(self) -> None:
-        """Into a temporary file, since it is read twice."""
         with EXAMPLES.open("rb") as stdin:
             assert estimate_run(run_config(Path("-")), stdin=stdin).requests == 48
 

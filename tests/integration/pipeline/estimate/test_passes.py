@@ -122,7 +122,6 @@ def test_what_tasks_make_is_known_after_them(
 def test_of_large_inputs_a_sample_is_counted(
     records: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And said so."""
     monkeypatch.setattr(counting, "COUNTED_RECORDS", 2)
     monkeypatch.setattr(counting, "RULED_RECORDS", 2)
     found = estimated(records, "mnli-doc")
@@ -157,7 +156,6 @@ def test_a_metric_that_is_added_costs_the_difference(
 
 
 def test_tasks_that_others_wait_for_are_named() -> None:
-    """qa needs questions for its answers; every metric of ours can be described."""
     qa = {need.task: need.sides for need in metric_requirements(load_metric("qa")).tasks}
     assert list(qa) == ["questions", "answers"]
     negated = Metric(

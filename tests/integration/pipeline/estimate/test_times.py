@@ -101,7 +101,6 @@ def test_where_nobody_knows_there_is_no_number(cli: Command) -> None:
 
 
 def test_a_pace_is_of_one_device_and_dtype() -> None:
-    """Another one's says nothing."""
     knows("nli", 100.0)
     knows("nli", 1e6, device="NVIDIA H100")
     other = EncoderConfig(device="cpu", dtype="bfloat16")
@@ -150,7 +149,6 @@ def test_the_language_models_hours_are_its_part(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_of_large_inputs_the_work_is_counted_on_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And scaled up, and said."""
     whole = estimated("bs-inverse", chunk_records=2).passes[0]
     monkeypatch.setattr(counting, "WEIGHED_RECORDS", 4)
     found = estimated("bs-inverse", chunk_records=2)

@@ -81,7 +81,6 @@ class TestOneTable:
     """What comes out of a table and a prompt."""
 
     def test_typed_columns_follow_the_input(self, tmp_path: Path, cli: Command) -> None:
-        """The input's columns in their order, then `[output]`, `request_key`, `error`."""
         out = tmp_path / "tone.parquet"
         with FakeServer(answer=tone_answer) as server:
             llm = ("--llm", "openai:m", "--base-url", server.base_url)
@@ -121,7 +120,6 @@ class TestOneTable:
         assert (seen[0][0], seen[-1]) == ("reading", ("writing", 2, 2))
 
     def test_nested_output(self, tmp_path: Path) -> None:
-        """Lists and tables of `[output]` are lists and structs."""
         output = '[output]\nwords = ["string"]\nn = "integer"\nx = {a = "boolean"}\n'
         provider = always('{"words": ["a", "b"], "n": 2, "x": {"a": true}}')
         prompt = prompt_file(tmp_path, PLAIN + output)
@@ -256,7 +254,6 @@ class TestTypes:
         assert provider.asked[0].messages[-1].content == f"Say {' | '.join(texts.values())}"
 
     def test_several_files(self, tmp_path: Path) -> None:
-        """A glob is one table, file after file; equal rows are asked once."""
         for i in range(3):
             frame = pl.DataFrame({"text": [f"{i}-{j}" for j in range(2)] + ["a"]})
             frame.write_parquet(tmp_path / f"p{i}.parquet")
@@ -292,7 +289,6 @@ class TestFailures:
         assert failures["request_key"][1] == made["request_key"][2]
 
     def test_answers_that_do_not_fit_are_kept_raw(self, tmp_path: Path, cli: Command) -> None:
-        """Exit 3; the answer that was refused is in the failures file."""
         with FakeServer(text="I am a teapot") as server:
             llm = ("--llm", "openai:m", "--base-url", server.base_url, "--quiet")
             call = ("map", REVIEWS, "--prompt", TONE, "--out", tmp_path / "tone.parquet", *llm)
@@ -378,7 +374,6 @@ class TestRefused:
     def test_input_prompt_or_option(
         self, tmp_path: Path, cli: Command, given: dict[str, Any], message: str
     ) -> None:
-        """File, place and reason on one line, or what there is instead."""
         assert message in refused(cli, tmp_path, **given)
 
     def test_a_cap_without_a_price(self, tmp_path: Path, cli: Command) -> None:
@@ -398,14 +393,12 @@ class TestRefused:
             run_map(tmp_path, pl.DataFrame({"text": values}))
 
     def test_files_with_different_columns(self, tmp_path: Path) -> None:
-        """Which file, which column, which types."""
         pl.DataFrame({"text": ["a"], "n": [1]}).write_parquet(tmp_path / "p1.parquet")
         pl.DataFrame({"text": ["a"], "n": ["1"]}).write_parquet(tmp_path / "p2.parquet")
         with pytest.raises(ConfigError, match=r"p2\.parquet: column n is of type String, and"):
             run_map(tmp_path, str(tmp_path / "p*.parquet"))
 
     def test_somebody_elses_file(self, tmp_path: Path) -> None:
-        """Nothing is written over."""
         frame = pl.DataFrame({"text": ["a"]})
         for name in ("out.parquet", "out.failures.parquet"):
             frame.write_parquet(tmp_path / name)
@@ -502,7 +495,6 @@ class TestWhatIsAskedAgain:
     """Only what determines an answer asks for a new one."""
 
     def test_one_row_more(self, tmp_path: Path) -> None:
-        """1,000 rows and then one more in another file: exactly one request."""
         run_map(tmp_path, rows(1000))
         provider = FakeProvider(say)
         result = run_map(tmp_path, rows(1001), out="more.parquet", provider=provider)

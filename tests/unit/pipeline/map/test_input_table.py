@@ -78,7 +78,6 @@ class TestTypesOfJson:
 
     @pytest.mark.parametrize("value", ["\ud800", ["\ud800"], {"\ud800": 1}, {"a": ["\udfff"]}])
     def test_half_a_surrogate_pair(self, value: Any) -> None:
-        """It is no text, at whatever depth."""
         with pytest.raises(UnicodeEncodeError):
             shape(value)
 
@@ -159,13 +158,11 @@ class TestFiles:
         ]
 
     def test_a_parquet_file_larger_than_one_slice(self, tmp_path: Path) -> None:
-        """Every row once, in order, whatever the row groups."""
         n = 25_007
         pl.DataFrame({"n": range(n)}).write_parquet(tmp_path / "x.parquet", row_group_size=7_000)
         assert read(tmp_path / "x.parquet", tmp_path)["n"].to_list() == list(range(n))
 
     def test_a_file_that_changes_meanwhile(self, tmp_path: Path) -> None:
-        """Two inputs are never mixed."""
         path = tmp_path / "x.jsonl"
         path.write_text('{"a": 1}\n')
         table = find_source(path, tmp_path).open()
@@ -209,7 +206,6 @@ class TestDigest:
         assert len(set(digests)) == 5
 
     def test_of_frames(self, tmp_path: Path) -> None:
-        """Of the values, not of how they lie in memory."""
         frame = pl.DataFrame({"a": [f"text number {i}" for i in range(100)], "b": range(100)})
         parts = pl.concat([frame.head(33), frame.slice(33)], rechunk=False)
         digests = {find_source(f, tmp_path).digest() for f in (frame, parts, frame.clone())}
@@ -226,7 +222,6 @@ class TestDigest:
 
 @given(st.lists(st.integers(0, 5), max_size=8), st.integers(1, 7))
 def test_regrouped_rows_are_the_same(heights: list[int], size: int) -> None:
-    """All rows once, in order, in groups of exactly that size."""
     rows = pl.DataFrame({"n": range(sum(heights))})
     frames, start = [], 0
     for height in heights:

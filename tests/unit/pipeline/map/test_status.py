@@ -57,7 +57,6 @@ def test_an_unfinished_map(tmp_path: Path, cli: Command) -> None:
 
 
 def test_a_finished_map(tmp_path: Path, cli: Command) -> None:
-    """What the file says of itself, failures by kind."""
     out = run_map(tmp_path, FakeProvider(say))
     found = cli("status", out, "--json").json()
     assert found["complete"]
@@ -104,7 +103,6 @@ def test_a_map_whose_rows_are_not_read(tmp_path: Path, cli: Command) -> None:
 
 
 def test_what_is_no_map(tmp_path: Path, cli: Command) -> None:
-    """One clear line, exit 2."""
     pl.DataFrame({"x": [1]}).write_parquet(tmp_path / "other.parquet")
     for name, said in (("other", "was not written by `claimscore map`"), ("none", "none.parquet")):
         found = cli("status", tmp_path / f"{name}.parquet")

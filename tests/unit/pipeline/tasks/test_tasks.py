@@ -86,7 +86,6 @@ def test_judge_asks_four_questions_about_each_summary_with_a_source() -> None:
 
 @pytest.mark.parametrize("task", ["questions", "facts"])
 def test_whole_texts_are_asked_about_one_by_one(task: str) -> None:
-    """Two sources are two requests; a blank one is none."""
     units = TASKS[task].units(given("summary", "source"))
     assert [(unit.id, unit.side, unit.text) for unit in units] == [
         ("r1", "summary", "Room is clean."),
@@ -205,7 +204,6 @@ def tokens(*texts: str, **top: float) -> list[TokenLogprob]:
 def test_probabilities_are_those_at_the_place_of_the_score(
     found: list[TokenLogprob], expected: dict[str, float] | None
 ) -> None:
-    """By score; None where they cannot be told."""
     assert score_probabilities(4, found) == (expected and pytest.approx(expected))
 
 
@@ -213,7 +211,6 @@ def test_probabilities_are_those_at_the_place_of_the_score(
 
 
 def test_decompose_makes_one_row_a_claim() -> None:
-    """Claims are numbered within their sentence and keep it."""
     unit = Unit("r1", "a", "It is warm and loud.", "...", sentence_index=3)
     rows = TASKS["decompose"].rows(unit, {"claims": ["It is warm. ", "It is loud."]})
     assert [(row["claim_index"], row["text"], row["sentence_index"]) for row in rows] == [
@@ -280,7 +277,6 @@ def test_sentences_can_stand_in_for_claims() -> None:
 
 
 def test_a_guess_of_questions_is_one_a_sentence_up_to_twelve() -> None:
-    """What an estimate counts with."""
     guess = TASKS["questions"].guess
     assert guess is not None
     for n, expected in ((5, 5), (30, 12)):
