@@ -99,10 +99,9 @@ def _embedder(config: EncoderConfig) -> Embedder:
     from claimscore.pipeline.encoders import load_model
     from claimscore.pipeline.encoders.results import open_store
 
-    model: Any = open_store(None, on_notice=_notice).around(load_model("embedder", config))
+    def tell(notice: str) -> None:
+        print(f"claimscore: {notice}", file=sys.stderr)
+
+    model: Any = open_store(None, on_notice=tell).around(load_model("embedder", config))
     found: Embedder = model  # the role says what it is
     return found
-
-
-def _notice(notice: str) -> None:
-    print(f"claimscore: {notice}", file=sys.stderr)

@@ -285,11 +285,9 @@ def _check_lines(
     yield f"\n[answer of {trial.llm}]\n{trial.answer}" if trial.answer else ""
     yield from (f"problem: {failure}" for failure in trial.failures)
     yield f"\n[{len(trial.rows)} row{'s' * (len(trial.rows) != 1)}]"
-    yield from (json.dumps(_shown(row), ensure_ascii=False) for row in trial.rows)
-
-
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if value is not None}
+    for row in trial.rows:
+        shown = {name: value for name, value in row.items() if value is not None}
+        yield json.dumps(shown, ensure_ascii=False)
 
 
 def _tokens(prompt: Prompt, trial: Trial) -> str:

@@ -120,7 +120,8 @@ def print_estimate(found: Mapping[str, Any]) -> None:
     time, hours = found.get("time"), found["hours"]
     if time is not None:
         _print_time(time, found["passes"])
-        print_text(_disk_line(found["disk"]))
+        cache, tables = (size(found["disk"][name]) for name in ("cache_bytes", "table_bytes"))
+        print_text(f"disk: about {cache} more in the cache, {tables} of tables")
     elif total["requests"]:
         print_text(f"time: {'not known' if hours is None else f'about {duration(hours * 3600)}'}")
     notes = time["notes"] if time is not None else ()
@@ -158,11 +159,6 @@ def _estimate_row(part: Mapping[str, Any]) -> list[str]:
     counts = ("questions", "answered", "requests", "prompt_tokens", "completion_tokens")
     cost = "unknown" if part["usd"] is None else dollars(part["usd"])
     return [part["task"], *(f"{part[name]:,}" for name in counts), cost]
-
-
-def _disk_line(disk: Mapping[str, Any]) -> str:
-    cache, tables = (size(disk[name]) for name in ("cache_bytes", "table_bytes"))
-    return f"disk: about {cache} more in the cache, {tables} of tables"
 
 
 def _cost_line(total: Mapping[str, Any], price: Mapping[str, Any] | None) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import polars as pl
 
@@ -123,8 +123,7 @@ def _go_on(
     _refuse_other_records(directory, records)
     plan = make_plan(config, list(dataset.columns), metrics)
     refuse_unused_prompts(config, plan)
-    work = _Work(config, directory, plan, _provider(config, plan), dataset.n_records, reporter)
-    work.settle(records)
+    work = _Work.begin(config, directory, plan, records, reporter)
     copy_records(dataset, config, required, directory)
     todo = work.todo()
     if on_estimate is not None and work.provider is not None and todo:
@@ -169,8 +168,7 @@ def score(
         plan = _plan_of_the_missing(config, loaded, directory)
         _check_columns(directory, required_columns(plan.metrics))
         records = directory.settings["records"]
-        work = _Work(config, directory, plan, _provider(config, plan), records["count"], reporter)
-        work.settle(records)
+        work = _Work.begin(config, directory, plan, records, reporter)
         todo = work.todo()
         if on_plan is not None:
             on_plan(plan, todo)
@@ -227,10 +225,6 @@ def _refuse_other_records(directory: RunDirectory, records: Mapping[str, object]
         )
 
 
-def _provider(config: RunConfig, plan: Plan) -> Provider | None:
-    return load_provider(config.llm) if plan.needs_llm else None
-
-
 def _check_columns(directory: RunDirectory, required: Mapping[str, tuple[str, ...]]) -> None:
     """`ConfigError` where a column that a metric needs is missing or null in some record."""
     records = directory.scan("records")
@@ -263,13 +257,21 @@ class _Work:
     n_records: int
     reporter: ProgressReporter[Progress]
 
-    def settle(self, records: Mapping[str, object]) -> None:
+    @classmethod
+    def begin(
+        cls,
+        config: RunConfig,
+        directory: RunDirectory,
+        plan: Plan,
+        records: Mapping[str, Any],
+        reporter: ProgressReporter[Progress],
+    ) -> _Work:
         """Compare the settings with the folder's, and store them and the call."""
-        self.directory.forget_settings(unused_settings(self.directory))
-        self.directory.check_settings(
-            result_settings(self.config, self.plan, self.provider, records), CALLED
-        )
-        self.directory.write_options(options_of(self.config))
+        provider = load_provider(config.llm) if plan.needs_llm else None
+        directory.forget_settings(unused_settings(directory))
+        directory.check_settings(result_settings(config, plan, provider, records), CALLED)
+        directory.write_options(options_of(config))
+        return cls(config, directory, plan, provider, records["count"], reporter)
 
     def todo(self) -> list[ChunkTodo]:
         """The chunks with missing steps. What is read for them is what was written."""

@@ -159,18 +159,15 @@ def signature_facts(settings: Mapping[str, Any]) -> dict[str, str]:
         facts[task] = f"{prompt['name']}={prompt['version']}@{prompt['digest']}{asked}"
     for role in ROLES:
         if role in additive:
-            facts[role] = _model_fact(additive[role])
-            facts.setdefault("dtype", additive[role]["dtype"])
+            model = additive[role]
+            facts[role] = f"{model.get('model', model['name'])}@{model['revision']}"
+            facts.setdefault("dtype", model["dtype"])
     if "token_encoder" in additive:
         encoder = additive["token_encoder"]
         facts["layer"] = str(encoder["layer"])
         rescaled = encoder["rescale_with_baseline"] and encoder["baseline"]
         facts["baseline"] = "rescaled" if rescaled else "none"
     return facts
-
-
-def _model_fact(model: Mapping[str, Any]) -> str:
-    return f"{model.get('model', model['name'])}@{model['revision']}"
 
 
 def options_of(config: RunConfig) -> JSON:
