@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from operator import itemgetter
-from typing import NamedTuple, TypeAlias, cast
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from claimscore.report.record_texts import MAX_NOTE_CHARS, cut_off
-from claimscore.report.report_tables import (
-    BLOCK_ROWS,
-    TEXT_COLUMNS,
-    MetricFacts,
-    ReportTables,
-    score_blocks,
-)
+from claimscore.report.report_tables import TEXT_COLUMNS, MetricFacts, ReportTables, score_blocks
 from claimscore.stats.bootstrap import MIN_VALUES
-
-Codes: TypeAlias = NDArray[np.uint8]
-Values: TypeAlias = NDArray[np.float64]
 
 #: A value this close to the end of a metric's range lies on it: single precision ends there.
 ROUNDING = 1e-3
@@ -63,57 +51,72 @@ class FailureGroup(NamedTuple):
     message: str
 
 
-class _MetricSums:
-    """The sums of a metric so far. Memory does not grow with the scores."""
-
-    def __init__(self) -> None:
-        self.n = 0
-        self.mean = 0.0
-        self.low, self.high = math.inf, -math.inf
-        self.nulls: Counter[str] = Counter()
-        self.signatures: set[str] = set()
-
-    def add(self, rows: pl.DataFrame) -> None:
-        values = rows["value"].drop_nulls()
-        if values.len():
-            mean, low, high = cast("tuple[float, ...]", (values.mean(), values.min(), values.max()))
-            self.n += values.len()
-            self.mean += (mean - self.mean) * values.len() / self.n
-            self.low, self.high = min(self.low, low), max(self.high, high)
-        reasons = rows.filter(pl.col("value").is_null())["reason"].fill_null("no reason given")
-        for reason, n in reasons.str.split(":").list.first().value_counts().iter_rows():
-            self.nulls[reason] += n
-        self.signatures.update(rows["signature"].drop_nulls().unique().to_list())
-
-
 def overview(tables: ReportTables) -> list[MetricOverview]:
     """Every metric that the run asked for or that has scores, in that order."""
-    seen: dict[str, _MetricSums] = {facts.name: _MetricSums() for facts in tables.metrics}
-    for rows in score_blocks(tables, "metric", "value", "reason", "signature"):
-        for (name,), mine in rows.group_by("metric", maintain_order=True):
-            seen.setdefault(str(name), _MetricSums()).add(mine)
+    n = pl.col("n")
+    sums, nulls, signatures = _merged(tables, _sums, _nulls, _signatures)
+    sums = sums.group_by("metric", maintain_order=True).agg(
+        n.sum(),
+        mean=pl.col("sum").sum() / n.sum(),
+        low=pl.col("low").min(),
+        high=pl.col("high").max(),
+    )
+    nulls = nulls.group_by("metric", "reason").agg(n.sum())
+    nulls = nulls.sort("n", "reason", descending=[True, False])
+    found = {row["metric"]: row for row in sums.iter_rows(named=True)}
     known = {facts.name: facts for facts in tables.metrics}
-    facts = {name: known.get(name, MetricFacts(name)) for name in seen}
-    histograms = _histograms(tables, {name: _bounds(facts[name], seen[name]) for name in seen})
-    return [_overview(facts[name], found, histograms.get(name)) for name, found in seen.items()]
+    names = list(dict.fromkeys([*known, *found]))
+    facts = {name: known.get(name, MetricFacts(name)) for name in names}
+    histograms = _histograms(
+        tables,
+        {
+            name: _bounds(facts[name], row["low"], row["high"])
+            for name, row in found.items()
+            if row["n"]
+        },
+    )
+    return [
+        MetricOverview(
+            facts[name],
+            found[name]["n"] if name in found else 0,
+            found[name]["mean"] if name in histograms else None,
+            tuple(nulls.filter(metric=name).select("reason", "n").rows()),
+            tuple(signatures.filter(metric=name)["signature"].unique().sort()),
+            histograms.get(name),
+        )
+        for name in names
+    ]
 
 
-def _overview(facts: MetricFacts, seen: _MetricSums, histogram: Histogram | None) -> MetricOverview:
-    return MetricOverview(
-        facts,
-        seen.n,
-        seen.mean if seen.n else None,
-        tuple(sorted(seen.nulls.items(), key=lambda item: (-item[1], item[0]))),
-        tuple(sorted(seen.signatures)),
-        histogram,
+def _merged(
+    tables: ReportTables, *figures: Callable[[pl.DataFrame], pl.DataFrame]
+) -> list[pl.DataFrame]:
+    """Figures of each block of the scores, one below the other: memory does not grow with them."""
+    blocks = [
+        [figure(rows) for figure in figures]
+        for rows in score_blocks(tables, "metric", "value", "reason", "signature")
+    ]
+    return [pl.concat(found) for found in zip(*blocks, strict=True)]
+
+
+def _sums(rows: pl.DataFrame) -> pl.DataFrame:
+    value = pl.col("value")
+    return rows.group_by("metric", maintain_order=True).agg(
+        n=value.count(), sum=value.sum(), low=value.min(), high=value.max()
     )
 
 
-def _bounds(facts: MetricFacts, seen: _MetricSums) -> tuple[float, float] | None:
-    """A metric's range; the data's where that is wider or unbounded; None without values."""
-    if not seen.n:
-        return None
-    low, high = seen.low, seen.high
+def _nulls(rows: pl.DataFrame) -> pl.DataFrame:
+    reason = pl.col("reason").fill_null("no reason given").str.split(":").list.first()
+    return rows.filter(pl.col("value").is_null()).group_by("metric", reason).len("n")
+
+
+def _signatures(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.select("metric", "signature").drop_nulls().unique()
+
+
+def _bounds(facts: MetricFacts, low: float, high: float) -> tuple[float, float]:
+    """A metric's range; the data's where that is wider or unbounded."""
     bounds = facts.range or (-math.inf, math.inf)
     low = bounds[0] if abs(low - bounds[0]) < ROUNDING else low
     high = bounds[1] if abs(high - bounds[1]) < ROUNDING else high
@@ -127,17 +130,30 @@ def _bounds(facts: MetricFacts, seen: _MetricSums) -> tuple[float, float] | None
 
 
 def _histograms(
-    tables: ReportTables, bounds: Mapping[str, tuple[float, float] | None]
+    tables: ReportTables, bounds: Mapping[str, tuple[float, float]]
 ) -> dict[str, Histogram]:
     """Equally wide bins over the bounds of each metric that has values."""
-    ends = {name: found for name, found in bounds.items() if found is not None}
-    counts = {name: np.zeros(BINS, np.int64) for name in ends}
-    for rows in score_blocks(tables, "metric", "value"):
-        for (metric,), mine in rows.drop_nulls("value").group_by("metric"):
-            low, high = ends[name := str(metric)]
-            place = np.floor((mine["value"].to_numpy() - low) / (high - low) * BINS)
-            counts[name] += np.bincount(place.clip(0, BINS - 1).astype(np.intp), minlength=BINS)
-    return {name: Histogram(*ends[name], tuple(counts[name].tolist())) for name in ends}
+    if not bounds:
+        return {}
+    low, high = (
+        pl.col("metric").replace_strict(
+            list(bounds), [ends[place] for ends in bounds.values()], return_dtype=pl.Float64
+        )
+        for place in (0, 1)
+    )
+    place = ((pl.col("value") - low) / (high - low) * BINS).floor().clip(0, BINS - 1)
+
+    def counted(rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.drop_nulls("value").group_by("metric", place=place.cast(pl.Int64)).len()
+
+    (found,) = _merged(tables, counted)
+    counts: Counter[tuple[str, int]] = Counter()
+    for metric, at, n in found.iter_rows():
+        counts[metric, at] += n
+    return {
+        name: Histogram(*ends, tuple(counts[name, at] for at in range(BINS)))
+        for name, ends in bounds.items()
+    }
 
 
 def _nice_step(span: float) -> float:
@@ -169,9 +185,6 @@ def failure_groups(tables: ReportTables) -> list[FailureGroup]:
 
 
 # Groups
-
-#: The code of a record without a text in a column.
-NONE = 255
 
 #: A column of texts is grouped by where it has from two to so many different ones.
 MAX_LEVELS = 30
@@ -208,113 +221,59 @@ class GroupTable(NamedTuple):
     metrics: dict[str, tuple[GroupRow, ...]]
 
 
-class _Levels(NamedTuple):
-    """A column with few different texts: these, and the place of each record's among them.
-
-    ``[n]`` as `records`; `NONE` where a record has none.
-    """
-
-    column: str
-    names: tuple[str, ...]
-    codes: Codes
-
-
 def group_tables(tables: ReportTables, names: list[str]) -> list[GroupTable]:
     """The scores by the records' columns of few different texts, `system` first."""
-    if tables.records is None:
+    levels = None if tables.records is None else _levels(tables.records.lazy())
+    if levels is None:
         return []
-    records = tables.records.lazy()
-    found = _levels(records)
-    metrics: list[dict[str, tuple[GroupRow, ...]]] = [{} for _ in found]
-    for name in names if found else ():
-        values = _values(tables, name, len(found[0].codes))
-        for of_column, levels in zip(metrics, found, strict=True):
-            of_column[name] = tuple(_rows(levels, values))
+    metrics: dict[str, dict[str, tuple[GroupRow, ...]]] = {column: {} for column in levels.columns}
+    for name in names:
+        blocks = score_blocks(tables, "metric", "value")
+        values = pl.concat(rows.filter(metric=name)["value"] for rows in blocks)
+        for column, of_metric in metrics.items():
+            # Scores lie in the order of the records: no join, which takes hundreds of megabytes.
+            one_a_record = len(values) == levels.height
+            of_metric[name] = tuple(_rows(levels[column], values)) if one_a_record else ()
     return [
-        GroupTable(levels.column, _sizes(levels), of_column)
-        for levels, of_column in zip(found, metrics, strict=True)
+        GroupTable(column, dict(_by_level(levels.lazy(), column, pl.len())), of_metric)
+        for column, of_metric in metrics.items()
     ]
 
 
-def _sizes(levels: _Levels) -> dict[str, int]:
-    counts = np.bincount(levels.codes, minlength=NONE + 1).tolist()
-    return {name: counts[code] for code, name in sorted(enumerate(levels.names), key=itemgetter(1))}
-
-
-def _levels(records: pl.LazyFrame) -> list[_Levels]:
-    """The columns to group by, `system` first. The records are read once, a batch at a time."""
+def _levels(records: pl.LazyFrame) -> pl.DataFrame | None:
+    """The columns to group by, `system` first; None where there is none."""
     kinds = (pl.String, pl.Boolean, pl.Categorical, pl.Enum)
     named = [
         name
         for name, dtype in records.collect_schema().items()
         if name not in TEXT_COLUMNS and isinstance(dtype, kinds)
     ]
-    first = records.head(_FIRST_RECORDS).select(pl.col(named).drop_nulls().n_unique())
-    counts = first.collect(engine="streaming")
-    named = [column.name for column in counts if column.item() <= MAX_LEVELS]
+    for some in (records.head(_FIRST_RECORDS), records):
+        counts = some.select(pl.col(named).drop_nulls().n_unique()).collect(engine="streaming")
+        named = [column.name for column in counts if column.item() <= MAX_LEVELS]
+    named = sorted((n for n in named if counts[n].item() >= 2), key=lambda name: name != "system")
     if not named:
-        return []
-    levels: dict[str, dict[str, int]] = {name: {} for name in named}
-    codes: dict[str, list[Codes]] = {name: [] for name in named}
-    texts = records.select(pl.col(named).cast(pl.String))
-    for batch in texts.collect_batches(chunk_size=BLOCK_ROWS, maintain_order=True):
-        for name in list(levels):
-            for text in batch[name].drop_nulls().unique(maintain_order=True).to_list():
-                levels[name].setdefault(text, len(levels[name]))
-            if len(levels[name]) > MAX_LEVELS:
-                del levels[name], codes[name]
-            else:
-                codes[name].append(_encoded(batch[name], levels[name]))
-    few = sorted(
-        (name for name in levels if len(levels[name]) >= 2), key=lambda name: name != "system"
-    )
-    return [
-        _Levels(name, tuple(levels[name]), np.concatenate(codes[name]))
-        for name in few[:MAX_GROUP_COLUMNS]
-    ]
+        return None
+    texts = records.select(pl.col(named[:MAX_GROUP_COLUMNS]).cast(pl.String).cast(pl.Categorical))
+    return texts.collect(engine="streaming")
 
 
-def _encoded(texts: pl.Series, levels: Mapping[str, int]) -> Codes:
-    old, new = list(levels), list(levels.values())
-    return texts.replace_strict(old, new, default=NONE, return_dtype=pl.UInt8).to_numpy()
+def _by_level(frame: pl.LazyFrame, column: str, *figures: pl.Expr) -> list[tuple[Any, ...]]:
+    """Figures of each level of a column, by its name."""
+    level = pl.col(column).cast(pl.String)
+    found = frame.drop_nulls(column).group_by(column).agg(*figures).with_columns(level)
+    return found.sort(column).collect().rows()
 
 
-def _values(tables: ReportTables, name: str, n: int) -> Values:
-    """A metric's values by the position of their record, ``[n]``; NaN for null.
-
-    All are NaN where the metric has not one score a record: to find a million ids among a million
-    takes hundreds of megabytes.
-    """
-    values, end = np.full(n, np.nan), 0
-    for rows in score_blocks(tables, "metric", "value"):
-        mine = rows.filter(pl.col("metric") == name)["value"].to_numpy()
-        if end + len(mine) > n:
-            return np.full(n, np.nan)
-        values[end : end + len(mine)] = mine
-        end += len(mine)
-    return values if end == n else np.full(n, np.nan)
-
-
-def _rows(levels: _Levels, values: Values) -> Iterator[GroupRow]:
+def _rows(levels: pl.Series, values: pl.Series) -> Iterator[GroupRow]:
     """The figures of each level that has values, by its name."""
-    has_value = ~np.isnan(values)
-    for code, name in sorted(enumerate(levels.names), key=itemgetter(1)):
-        mine = values[(levels.codes == code) & has_value]
-        if not mine.size:
-            continue
-        low, q1, median, q3, high = np.quantile(mine, (0, 0.25, 0.5, 0.75, 1)).tolist()
-        half_width = 1.96 * float(mine.std()) / math.sqrt(mine.size)
-        yield GroupRow(
-            name,
-            mine.size,
-            _rounded(float(mine.mean())),
-            _rounded(half_width) if mine.size >= MIN_VALUES else None,
-            low,
-            q1,
-            median,
-            q3,
-            high,
-        )
+    value = pl.col("value")
+    frame = pl.LazyFrame({"level": levels, "value": values}).drop_nulls()
+    quartiles = (value.quantile(q, "linear").alias(f"q{q}") for q in (0, 0.25, 0.5, 0.75, 1))
+    figures = (pl.len(), value.mean().alias("mean"), value.std(ddof=0).alias("std"), *quartiles)
+    for level, n, mean, deviation, *box in _by_level(frame, "level", *figures):
+        half_width = _rounded(1.96 * deviation / math.sqrt(n)) if n >= MIN_VALUES else None
+        yield GroupRow(level, n, _rounded(mean), half_width, *box)
 
 
 def _rounded(value: float) -> float:

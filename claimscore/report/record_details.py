@@ -64,23 +64,6 @@ _TASKS = {
 # The index
 
 
-class LevelCodes:
-    """A column of few different texts: each record's as a number, until there are too many."""
-
-    def __init__(self, n_before: int) -> None:
-        self.levels: dict[str, int] = {}
-        self.codes: list[int | None] | None = [None] * n_before
-
-    def add(self, value: object) -> None:
-        if self.codes is None:
-            return
-        code = None if value is None else self.levels.setdefault(str(value), len(self.levels))
-        if len(self.levels) > MAX_LISTED_LEVELS:
-            self.codes = None
-        else:
-            self.codes.append(code)
-
-
 @dataclasses.dataclass
 class RecordIndex:
     """One entry a record in every list, filled while the details are written.
@@ -99,8 +82,7 @@ class RecordIndex:
 
     def __post_init__(self) -> None:
         self.values = [[] for _ in self.metrics]
-        self._numbers: dict[str, list[float | None]] = {}
-        self._groups: dict[str, LevelCodes] = {}
+        self._columns: list[pl.DataFrame] = []
         self._head_numbers: dict[tuple[tuple[str, str], ...], int] = {}
 
     def head(self, messages: tuple[tuple[str, str], ...]) -> int:
@@ -112,40 +94,33 @@ class RecordIndex:
 
     def add_columns(self, records: pl.DataFrame) -> None:
         """Add the records' own columns: numbers to draw, and texts to group by."""
-        n_before = len(self.ids)
-        seen = set()
-        for name, series in _own_columns(records):
-            shown = f"{name} (column)" if name in self.metrics else name
-            seen.add(shown)
-            if series.dtype.is_numeric():
-                known = self._numbers.setdefault(shown, [None] * n_before)
-                known += map(_number, series.cast(pl.Float64, strict=False).to_list())
-            else:
-                levels = self._groups.setdefault(shown, LevelCodes(n_before))
-                for value in series.cast(pl.String, strict=False).to_list():
-                    levels.add(value)
-        for missing in self._numbers.keys() - seen:
-            self._numbers[missing] += [None] * records.height
-        for missing in self._groups.keys() - seen:
-            for _ in range(records.height):
-                self._groups[missing].add(None)
+        own = [
+            series.alias(f"{name} (column)" if name in self.metrics else name)
+            for name, series in _own_columns(records)
+        ]
+        self._columns.append(records.select("id", *own))
 
     def to_json(self) -> JSON:
         """The index as the page's script reads it."""
-        groups = {
-            name: {"levels": list(found.levels), "codes": found.codes}
-            for name, found in self._groups.items()
-            if found.codes is not None and len(found.levels) > 1
-        }
-        numbers = {
-            name: values
-            for name, values in self._numbers.items()
-            if any(value is not None for value in values)
-        }
+        columns = pl.concat(self._columns or [pl.DataFrame({"id": []})], how="diagonal_relaxed")
+        numbers: list[tuple[str, list[float | None]]] = []
+        groups: list[tuple[str, JSON]] = []
+        for series in columns.drop("id"):
+            if series.dtype.is_numeric():
+                values = [_number(value) for value in series.cast(pl.Float64).to_list()]
+                if any(value is not None for value in values):
+                    numbers.append((series.name, values))
+                continue
+            texts = series.cast(pl.String)
+            levels = texts.drop_nulls().unique(maintain_order=True).to_list()
+            if 1 < len(levels) <= MAX_LISTED_LEVELS:
+                code = {level: place for place, level in enumerate(levels)}
+                codes = [code.get(text) for text in texts]
+                groups.append((series.name, {"levels": levels, "codes": codes}))
         return {
             **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
-            "numbers": list(numbers.items()),
-            "groups": sorted(groups.items(), key=lambda item: item[0] != "system"),
+            "numbers": numbers,
+            "groups": sorted(groups, key=lambda item: item[0] != "system"),
             "block": BLOCK_RECORDS,
         }
 

@@ -136,7 +136,7 @@ def score_blocks(tables: ReportTables, *columns: str) -> Iterator[pl.DataFrame]:
     that memory does not grow with them."""
     scores = tables.scores.lazy()
     n_rows: int = scores.select(pl.len()).collect().item()
-    for start in range(0, n_rows, BLOCK_ROWS):
+    for start in range(0, n_rows or 1, BLOCK_ROWS):
         yield finite(scores.slice(start, BLOCK_ROWS)).select(columns).collect()
 
 

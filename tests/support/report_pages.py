@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from claimscore.report import ReportTables, write_report
+from claimscore.report.matrices import ALPHABET
 
 
 class Page(HTMLParser):
@@ -78,3 +79,9 @@ def read(tables: ReportTables, folder: Path) -> tuple[Page, str]:
     write_report(tables, path)
     source = path.read_bytes().decode("utf-8")
     return Page(source), source
+
+
+def decode(code: str) -> list[int]:
+    """The numbers of a matrix, two characters each, as the page's script reads them."""
+    places = [ALPHABET.index(character) for character in code]
+    return [64 * high + low for high, low in zip(places[::2], places[1::2], strict=True)]

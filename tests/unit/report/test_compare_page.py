@@ -23,7 +23,6 @@ def page(folder: Path, runs: list[Path], command: str = "claimscore compare", **
 
 
 def test_a_section_a_run_and_its_records(tmp_path: Path):
-    """What differs, means, groups, claims, what moved; linked from the top."""
     runs = hostile_runs(tmp_path, "x")
     found = page(tmp_path, [*runs, runs[1]], by="group")
     names = [attributes.get("id") for tag, attributes in found.elements if tag == "section"]
@@ -38,7 +37,6 @@ def test_a_section_a_run_and_its_records(tmp_path: Path):
 
 
 def test_runs_without_scores_say_so(tmp_path: Path):
-    """An unfinished run is no empty figure."""
     runs = [
         write_run(tmp_path / "a", ["1"], {"ds": [1.0]}),
         write_run(tmp_path / "b", ["1"]),
@@ -50,7 +48,6 @@ def test_runs_without_scores_say_so(tmp_path: Path):
 
 @pytest.mark.parametrize("n", [MAX_FLIPS, MAX_FLIPS + 1])
 def test_flipped_labels_past_the_cap_are_counted(tmp_path: Path, n: int):
-    """The page says that it leaves some out."""
     claims = {("1", "a"): [f"claim {number}" for number in range(n)], ("1", "b"): ["other"]}
     runs = [
         write_run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from collections import Counter
 from collections.abc import Callable
@@ -13,23 +12,17 @@ import polars as pl
 import pytest
 
 from claimscore.cli import main
-from claimscore.config import RunConfig
-from claimscore.evaluation.caspr_experiment import (
-    CasprConfig,
-)
 from claimscore.evaluation.correlations import CorrelateConfig, correlate
 from claimscore.evaluation.summac_benchmark import SummacConfig, summac_benchmark
 from claimscore.report.evaluation.benchmark_pages import (
     write_correlate_page,
     write_summac_page,
 )
-from claimscore.report.evaluation.caspr_page import write_caspr_page
 from claimscore.report.evaluation.evaluation_page import run_link, run_signatures
 from tests.support.evaluation_pages import (
     COMMAND,
     PAGES,
     caspr_page,
-    caspr_result,
     grid_page,
 )
 from tests.support.hostile_run import EVIL
@@ -47,8 +40,6 @@ MakePage = Callable[[Path, str], Path]
 
 @pytest.mark.parametrize("make", PAGES)
 def test_hostile_names_make_no_element_and_no_attribute(make: MakePage, tmp_path: Path) -> None:
-    """The structure is that of a harmless page; the names are there as text."""
-
     def structure(page: Page) -> Counter[tuple[str, tuple[str, ...]]]:
         marks = ("ins", "del")  # of words: a longer text has more
         return Counter((tag, tuple(a)) for tag, a in page.elements if tag not in marks)
@@ -65,7 +56,6 @@ def test_hostile_names_make_no_element_and_no_attribute(make: MakePage, tmp_path
 
 @pytest.mark.parametrize("make", PAGES)
 def test_a_page_is_complete_and_the_same_each_time(make: MakePage, tmp_path: Path) -> None:
-    """Nothing is loaded, only our script runs, every picture says what it shows."""
     page, source = read(make(tmp_path, "plain"))
     assert read(make(tmp_path, "plain"))[1] == source
     for tag, attributes in page.elements:
@@ -90,7 +80,6 @@ def test_a_page_is_complete_and_the_same_each_time(make: MakePage, tmp_path: Pat
 
 
 def test_correlate_says_what_was_left_out(tmp_path: Path) -> None:
-    """And shows a dot for each value, with the numbers of the tables."""
     rows = rated_rows(8)
     rows[0]["good"] = None
     config = CorrelateConfig(
@@ -151,7 +140,6 @@ def test_heat_map_has_a_level_a_value(tmp_path: Path) -> None:
 
 
 def test_caspr_has_the_figure_and_what_was_left_out(tmp_path: Path) -> None:
-    """A box a comparison, ours and the published mean, pairs without text or score."""
     page, _ = read(caspr_page(tmp_path, "plain"))
     (figure,) = page.figures
     assert figure["groups"][0]["level"] == "synthetic low"
@@ -160,25 +148,6 @@ def test_caspr_has_the_figure_and_what_was_left_out(tmp_path: Path) -> None:
     assert "synthetic low all 1 no text plain" in page.text
     assert "synthetic low plain 1 why plain" in page.text
     assert "plain plain|v1" in page.text
-
-
-def test_a_comparison_without_scores_has_no_box(tmp_path: Path) -> None:
-    """Nothing is drawn for what there is not."""
-    result = caspr_result(tmp_path, "m")
-    of_first = pl.col("comparison") == "syn_low"
-    result = dataclasses.replace(
-        result,
-        scores=result.scores.with_columns(value=pl.when(~of_first).then("value")),
-        means=result.means.with_columns(
-            mean=pl.when(~of_first).then("mean"), half_width=pl.when(~of_first).then("half_width")
-        ),
-    )
-    config = CasprConfig(RunConfig("in", tmp_path, ("ds",)))
-    write_caspr_page(result, config, tmp_path / "c.html", COMMAND)
-    page, _ = read(tmp_path / "c.html")
-    (figure,) = page.figures
-    assert [group["median"] is None for group in figure["groups"]] == [True] + [False] * 4
-    assert figure["groups"][0]["mean"] is None
 
 
 def test_a_run_is_linked_and_signed(tmp_path: Path) -> None:
@@ -201,7 +170,6 @@ def test_a_run_is_linked_and_signed(tmp_path: Path) -> None:
 
 
 def test_the_command_is_the_one_that_was_typed(tmp_path: Path, capsys: Any) -> None:
-    """It can be pasted: names with blanks are quoted; the page is named on the terminal."""
     run = write_run(tmp_path / "a run", rated_rows(6), ["good"])
     (run / "report.html").write_text("x")
     out = tmp_path / "o"
@@ -234,11 +202,3 @@ def test_a_base_url_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
         assert typed_command() == "claimscore evaluate caspr --base-url ... --base-url=... 'x y'"
     with click.Context(click.Command("c")):
         assert typed_command() == "claimscore"
-
-
-def test_lone_surrogates_do_not_stop_a_page(tmp_path: Path) -> None:
-    """A name that is no UTF-8 is shown escaped."""
-    config = CasprConfig(RunConfig("caf\udce9.jsonl", tmp_path, ("ds",)))
-    result = caspr_result(tmp_path, "m")
-    write_caspr_page(result, config, tmp_path / "c.html", COMMAND)
-    assert "caf\\udce9.jsonl" in (tmp_path / "c.html").read_text(encoding="utf-8")

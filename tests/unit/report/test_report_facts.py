@@ -19,7 +19,6 @@ from claimscore.metrics.base import ChunkTables
 from claimscore.metrics.fact_similarity import FACTSIM
 from claimscore.report import DetailChunk, ReportTables
 from claimscore.report.matrices import (
-    ALPHABET,
     MAX_CELLS,
     BlockMatrices,
     FactMatrices,
@@ -27,6 +26,7 @@ from claimscore.report.matrices import (
 )
 from claimscore.report.record_details import RecordIndex, detail_blocks
 from claimscore.report.record_texts import MAX_COMPARED_CHARS, compared_texts
+from tests.support.report_pages import decode
 
 MakeUp = Callable[..., ReportTables]
 
@@ -61,16 +61,7 @@ def frames(matrices: dict[str, Sequence[Sequence[float]]]) -> tuple[pl.DataFrame
     return schemas.FACTS.frame(facts), schemas.SIMILARITIES.frame(cells)
 
 
-def decode(code: str) -> list[int]:
-    """What the script does: two characters a number."""
-    return [
-        ALPHABET.index(code[at]) * 64 + ALPHABET.index(code[at + 1])
-        for at in range(0, len(code), 2)
-    ]
-
-
 def test_a_record_has_its_facts_and_similarities() -> None:
-    """Thousandths of max(0, cosine), row by row; what no fact matches is named."""
     facts, cells = frames({"w": [[1.0]], "x": [[0.9, 0.8], [-0.4, 0.69]]})
     found = FactMatrices(facts, cells.reverse()).of("x", SizeLimit())
     assert found is not None
@@ -83,7 +74,6 @@ def test_a_record_has_its_facts_and_similarities() -> None:
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_missing_and_unsupported_are_those_of_the_metric(data: Any) -> None:
-    """The report names the very facts that FactSim's components name."""
     n, m = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
     value = st.one_of(st.floats(-1, 1, width=32), st.sampled_from([0.7, 0.6999995, 0.69999]))
     matrix = [[data.draw(value) for _ in range(m)] for _ in range(n)]
@@ -109,7 +99,6 @@ def test_missing_and_unsupported_are_those_of_the_metric(data: Any) -> None:
     ],
 )
 def test_facts_without_a_whole_matrix_are_listed_alone(cells: list[list[float]]) -> None:
-    """Nothing is called missing where it is not known."""
     facts = schemas.FACTS.frame(fact_rows("x", 2, 2))
     similarities = schemas.SIMILARITIES.frame(cell_rows("x", cells))
     found = FactMatrices(facts, similarities).of("x", SizeLimit())
@@ -120,7 +109,6 @@ def test_facts_without_a_whole_matrix_are_listed_alone(cells: list[list[float]])
 
 
 def test_too_many_cells_leave_the_lists() -> None:
-    """What is missing is still named."""
     facts, cells = frames({"x": [[0.5] * 101] * 100})
     found = FactMatrices(facts, cells).of("x", SizeLimit())
     assert found is not None
@@ -131,7 +119,6 @@ def test_too_many_cells_leave_the_lists() -> None:
 
 
 def test_a_full_page_says_so() -> None:
-    """First the matrices do not fit, then the facts."""
     facts, cells = frames({"x": [[0.5, 0.5]]})
     matrices = FactMatrices(facts, cells)
     size = len("source0 x" + "summary0 x" + "summary1 x")
@@ -171,7 +158,6 @@ RECORD = {
 
 
 def test_blocks_are_cut_as_the_pass_cuts_them() -> None:
-    """Sources one after the other; a matrix a pair of cuts, with the texts of its rows."""
     rows = [*block_rows("x", (3, 2)), *block_rows("x", (3, 1), ("sentence", "document"))]
     found = BlockMatrices(schemas.BLOCK_NLI.frame(rows)).of(RECORD, SizeLimit())
     assert [(m["rows"], m["columns"], m["labels"]) for m in found["matrices"]] == [
@@ -185,7 +171,6 @@ def test_blocks_are_cut_as_the_pass_cuts_them() -> None:
 
 
 def test_blocks_that_no_longer_fit_are_not_guessed() -> None:
-    """Other texts, or a cut that is not known: the matrix stands without them."""
     rows = block_rows("x", (2, 1), ("sentence", "stanza"))
     found = BlockMatrices(schemas.BLOCK_NLI.frame(rows)).of(RECORD, SizeLimit())
     assert found["blocks"] == {}
@@ -193,7 +178,6 @@ def test_blocks_that_no_longer_fit_are_not_guessed() -> None:
 
 
 def test_a_full_page_has_no_more_block_matrices() -> None:
-    """Their sizes stay."""
     blocks = BlockMatrices(schemas.BLOCK_NLI.frame(block_rows("x", (3, 2))))
     (matrix,) = blocks.of(RECORD, SizeLimit(10))["matrices"]
     assert matrix == {
@@ -221,7 +205,6 @@ def with_facts(tables: ReportTables, components: dict[str, object]) -> ReportTab
 
 
 def test_components_do_not_repeat_the_facts(made_up: MakeUp) -> None:
-    """FactSim's long lists are drawn, so they are not listed again; those of others are."""
     tables = with_facts(made_up(3), {"coverage": 0.5, "missing": ["a b"], "matches_source": []})
     listed = RecordIndex(["factsim", "mine"])
     ((_, (first, *_)),) = detail_blocks(tables, listed)
@@ -231,7 +214,6 @@ def test_components_do_not_repeat_the_facts(made_up: MakeUp) -> None:
 
 
 def test_the_cap_holds_for_all_records_together(made_up: MakeUp) -> None:
-    """Records in the order of the input, as long as there is room."""
     size = len("source0 xsource1 xsummary0 xsummary1 x") + 2 * 4
     tables = dataclasses.replace(with_facts(made_up(5), {}), max_matrix_chars=2 * size)
     ((_, block),) = detail_blocks(tables, RecordIndex(["factsim"]))
@@ -240,7 +222,6 @@ def test_the_cap_holds_for_all_records_together(made_up: MakeUp) -> None:
 
 
 def test_parts_of_scores_take_room_too(made_up: MakeUp) -> None:
-    """Many metrics over many records fill a page; what no longer fits is counted."""
     tables = with_facts(made_up(2), {"note": "x" * 50})
     size = len(json.dumps({"note": "x" * 50}))
     tables = dataclasses.replace(tables, max_matrix_chars=size)
@@ -250,7 +231,6 @@ def test_parts_of_scores_take_room_too(made_up: MakeUp) -> None:
 
 
 def test_compared_texts_are_cut() -> None:
-    """So many characters a column; what is left out is counted."""
     long = "x" * (MAX_COMPARED_CHARS - 1)
     assert compared_texts({"sources": [long, "yyy", "zz"], "references": []}) == [
         ["sources", [long, "y"], 4]

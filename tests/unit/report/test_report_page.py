@@ -15,7 +15,7 @@ import pytest
 
 import claimscore.report
 from claimscore.report import DetailChunk, ReportTables, write_report
-from claimscore.report.html_page import asset, module_script, packed
+from claimscore.report.html_page import asset, module_script
 from tests.support.hostile_run import EVIL, hostile
 from tests.support.report_pages import Page, read
 
@@ -26,8 +26,6 @@ BASELINE_NOTICE = "The claims of this run were made by a baseline of rules, not 
 
 
 def test_hostile_text_makes_no_element_and_no_attribute(tmp_path: Path) -> None:
-    """The page's structure is the same whether its texts are harmless or hostile."""
-
     def structure(page: Page) -> Counter[tuple[str, tuple[str, ...]]]:
         return Counter((tag, tuple(attributes)) for tag, attributes in page.elements)
 
@@ -38,10 +36,10 @@ def test_hostile_text_makes_no_element_and_no_attribute(tmp_path: Path) -> None:
     assert "\x00" not in source
     assert "\u2028" not in "".join(page.blocks.values())
     assert "<" not in "".join(page.blocks.values())
+    assert page.text.count(" ".join(EVIL.replace("\x00", "\ufffd").split())) >= 8
 
 
 def test_hostile_text_comes_back_from_json_as_it_was(tmp_path: Path) -> None:
-    """The JSON blocks hold the same text, character by character, NUL included."""
     page, _ = read(hostile(EVIL), tmp_path)
     record, _ = page.details()
     index = page.index
@@ -61,13 +59,6 @@ def test_hostile_text_comes_back_from_json_as_it_was(tmp_path: Path) -> None:
     assert record["reasons"] == [None, EVIL]
     assert record["components"] == [{EVIL: EVIL}, {EVIL: EVIL}]
     assert record["failures"][0][3] == EVIL
-
-
-def test_hostile_text_is_shown_as_text(tmp_path: Path) -> None:
-    """Static parts show the text itself, with control characters made visible."""
-    page, _ = read(hostile(EVIL), tmp_path)
-    shown = " ".join(EVIL.replace("\x00", "\ufffd").split())
-    assert page.text.count(shown) >= 8
 
 
 def test_nothing_is_loaded_and_only_our_script_runs(made_up: MakeUp, tmp_path: Path) -> None:
@@ -94,7 +85,6 @@ def test_nothing_is_loaded_and_only_our_script_runs(made_up: MakeUp, tmp_path: P
 
 
 def test_scripts_use_nothing_that_parses_markup() -> None:
-    """No script has a way of making markup or code out of a string."""
     for script in map(module_script, PAGE_SCRIPTS):
         for word in (
             "innerHTML",
@@ -126,7 +116,6 @@ def test_scripts_are_modules_that_import_what_others_export() -> None:
 
 
 def test_same_tables_give_the_same_bytes(made_up: MakeUp, tmp_path: Path) -> None:
-    """Nothing but the tables decides the bytes, be they frames or lazy frames."""
     _, first = read(made_up(130), tmp_path)
     again = made_up(130)
     lazy = dataclasses.replace(again, scores=again.scores.lazy(), failures=again.failures.lazy())
@@ -135,7 +124,6 @@ def test_same_tables_give_the_same_bytes(made_up: MakeUp, tmp_path: Path) -> Non
 
 
 def test_nulls_are_counted_and_shown_with_their_reason(made_up: MakeUp, tmp_path: Path) -> None:
-    """A null is no zero: the mean leaves it out, and its reason stands on the page."""
     page, _ = read(made_up(12), tmp_path)
     assert "caspr 1 decompose failed for summary_b" in page.text
     assert "decompose parse 1 1 no JSON object in the answer" in page.text
@@ -149,7 +137,6 @@ def test_nulls_are_counted_and_shown_with_their_reason(made_up: MakeUp, tmp_path
 
 
 def test_not_a_number_is_null_with_a_reason(made_up: MakeUp, tmp_path: Path) -> None:
-    """NaN and infinity never reach the mean, the picture or the JSON."""
     tables = made_up(3)
     value = pl.Series([float("nan"), float("inf"), 10.0] + [1.0] * 6)
     page, _ = read(
@@ -160,7 +147,6 @@ def test_not_a_number_is_null_with_a_reason(made_up: MakeUp, tmp_path: Path) -> 
 
 
 def test_empty_run_is_a_page_that_says_so(made_up: MakeUp, tmp_path: Path) -> None:
-    """No records, no scores, no metrics: still a page."""
     page, _ = read(made_up(0, metrics=()), tmp_path)
     for words in ("no scores", "no records", "Nothing failed", "0 records"):
         assert words in page.text
@@ -169,7 +155,6 @@ def test_empty_run_is_a_page_that_says_so(made_up: MakeUp, tmp_path: Path) -> No
 
 
 def test_metric_without_a_value_has_a_dash(made_up: MakeUp, tmp_path: Path) -> None:
-    """A metric of which every value is null has no mean, no interval and no picture."""
     tables = made_up(2)
     scores = tables.scores.with_columns(value=pl.lit(None, pl.Float64), reason=pl.lit("why: me"))
     page, _ = read(dataclasses.replace(tables, scores=scores), tmp_path)
@@ -188,7 +173,6 @@ def test_metric_without_a_value_has_a_dash(made_up: MakeUp, tmp_path: Path) -> N
 def test_baseline_says_that_it_is_one(
     llm: str, expected: bool, made_up: MakeUp, tmp_path: Path
 ) -> None:
-    """A run of rules says that it is a baseline of rules, not a language model."""
     tables = made_up(1)
     run = dataclasses.replace(tables.run, llm=llm)
     page, _ = read(dataclasses.replace(tables, run=run), tmp_path)
@@ -196,7 +180,6 @@ def test_baseline_says_that_it_is_one(
 
 
 def test_cap_is_stated_and_kept(made_up: MakeUp, tmp_path: Path) -> None:
-    """Above the cap the list ends, the page says so, and the numbers still count all."""
     page, _ = read(made_up(150, max_details=70), tmp_path)
     assert "first 70 of 150 records" in page.text
     assert len(page.details()) == 70
@@ -205,7 +188,6 @@ def test_cap_is_stated_and_kept(made_up: MakeUp, tmp_path: Path) -> None:
 
 
 def test_landmarks_names_and_pictures_are_accessible(made_up: MakeUp, tmp_path: Path) -> None:
-    """One main, one h1, every distribution in words, every id once."""
     page, source = read(made_up(12), tmp_path)
     tags = Counter(tag for tag, _ in page.elements)
     assert tags["main"] == tags["h1"] == tags["header"] == tags["footer"] == 1
@@ -219,7 +201,6 @@ def test_landmarks_names_and_pictures_are_accessible(made_up: MakeUp, tmp_path: 
 
 
 def test_failed_writing_leaves_the_old_report(made_up: MakeUp, tmp_path: Path) -> None:
-    """The report is replaced when it is complete, or not at all."""
     path = tmp_path / "report.html"
     path.write_text("old")
 
@@ -233,16 +214,10 @@ def test_failed_writing_leaves_the_old_report(made_up: MakeUp, tmp_path: Path) -
 
 
 def test_lone_surrogates_do_not_stop_the_report(made_up: MakeUp, tmp_path: Path) -> None:
-    """A file name that is no UTF-8 reaches Python as surrogates; it is shown escaped."""
     tables = made_up(1)
     run = dataclasses.replace(tables.run, input="caf\udce9.jsonl")
     page, _ = read(dataclasses.replace(tables, run=run), tmp_path)
     assert "caf\\udce9.jsonl" in page.text
-
-
-def test_packed_blocks_hold_letters_alone() -> None:
-    """Nothing in them can end the element that they stand in."""
-    assert not set("<>&'\"") & set(packed("</script>&\udce9"))
 
 
 def test_each_metric_can_be_cited(made_up: MakeUp, tmp_path: Path) -> None:
@@ -254,7 +229,6 @@ def test_each_metric_can_be_cited(made_up: MakeUp, tmp_path: Path) -> None:
 
 
 def test_what_was_cut_is_told_by_metric(made_up: MakeUp, tmp_path: Path) -> None:
-    """Texts longer than a model reads stand in the overview."""
     tables = made_up(2)
     run = dataclasses.replace(tables.run, truncated={"caspr": {"rows": 1_234, "records": 2}})
     page, _ = read(dataclasses.replace(tables, run=run), tmp_path)
@@ -276,7 +250,6 @@ def contrast(one: str, two: str) -> float:
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_every_shade_can_be_read(theme: int) -> None:
-    """Numbers on the heat map's shades and letters on the labels' colours, in both themes."""
     css = asset("page.css")
     blocks = re.findall(r"\{\s*(--page.*?)\}", css, re.DOTALL)
     colours = dict(re.findall(r"(--[\w-]+): (#[0-9a-f]{6})", blocks[theme]))

@@ -14,7 +14,7 @@ from claimscore.cache.base import MemoryCache
 from claimscore.cache.entry import Entry
 from claimscore.cache.key import request_key
 from claimscore.config import RunConfig
-from claimscore.metrics import METRICS, load_metric
+from claimscore.metrics import METRICS
 from claimscore.pipeline.llm.budget.pricing import Price
 from claimscore.pipeline.run import run
 from claimscore.prompts import load_prompt
@@ -62,7 +62,6 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_claim_leads_to_its_prompt_and_answer(out: Path) -> None:
-    """The conversation is the one whose request has the key of the row, and the answer is its."""
     page = report_of(out)
     one, _ = page.details()
     side = one["sides"][0]
@@ -81,7 +80,6 @@ def test_a_claim_leads_to_its_prompt_and_answer(out: Path) -> None:
 @pytest.mark.parametrize("prompt", ["v1", "v2"])
 @pytest.mark.parametrize("granularity", ["sentence", "summary"])
 def test_every_row_finds_its_prompt(tmp_path: Path, prompt: str, granularity: Any) -> None:
-    """Whatever a request is about: one sentence, several, or a whole text."""
     page = report_of(
         made_run(
             tmp_path,
@@ -125,7 +123,6 @@ def test_a_prompt_that_changed_is_not_shown(tmp_path: Path) -> None:
 
 
 def test_a_price_makes_a_cost(out: Path) -> None:
-    """Dollars of one answer, by its own tokens; nothing is made up where tokens are not told."""
     directory = RunDirectory.reader(out)
     chunk = DetailChunk(**{name: directory.read(name, 0) for name in DetailChunk._fields})
     told, untold = chunk.claims["request_key"].unique(maintain_order=True).to_list()[:2]
@@ -169,7 +166,6 @@ def test_a_later_sample_finds_its_prompt(out: Path, times: int) -> None:
 
 
 def test_a_full_page_says_what_it_leaves_out(tmp_path: Path) -> None:
-    """Conversations beyond the cap are named by their keys alone."""
     tables = dataclasses.replace(hostile("x"), max_call_chars=2)  # a question, an answer
     one, _ = read(tables, tmp_path)[0].details()
     assert [("user" in call, call["key"]) for call in one["calls"]] == [(True, "x")]
@@ -182,7 +178,6 @@ def test_a_full_page_says_what_it_leaves_out(tmp_path: Path) -> None:
 
 
 def test_every_metric_has_its_papers() -> None:
-    """Each metric of the package has a BibTeX entry, whose fields are closed and of one name."""
     assert PAPERS.keys() == METRICS.keys()
     for name in METRICS:
         entries = bibtex_entries(name)
@@ -192,25 +187,5 @@ def test_every_metric_has_its_papers() -> None:
             assert "\n  title = {" in entry
             assert "\n  author = {" in entry
             assert "\n  year = {" in entry
-
-
-def test_options_do_not_change_the_papers_and_others_have_none() -> None:
-    """A metric with options is the same paper; a metric of a user has none."""
     assert bibtex_entries("summac-zs:variant=paper") == bibtex_entries("summac-zs")
     assert bibtex_entries("mine") == ()
-
-
-@pytest.mark.parametrize("name", ["caspr", "ds", "summac-zs", "ls-score", "wms", "moverscore"])
-def test_papers_are_those_that_the_metric_names(name: str) -> None:
-    """First author and year of the metric's own reference stand in one of its entries."""
-    reference = load_metric(name).reference
-    entries = " ".join(bibtex_entries(name))
-    if "paper" in reference.split(",")[0]:  # named by its acronym
-        assert reference.split()[0] in entries
-    else:
-        author, year = (
-            reference.split()[0].strip(","),
-            next(w for w in reference.split() if w[:4].isdigit()),
-        )
-        assert author in entries
-        assert year[:4] in entries
