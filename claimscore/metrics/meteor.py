@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
-from collections.abc import Iterator
+import io
+import warnings
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from claimscore.errors import ConfigError
 from claimscore.metrics.base import (
@@ -93,11 +93,28 @@ def _in_nltk_data() -> bool:
 @functools.cache
 def _wordnet() -> Any:
     check_wordnet()
-    if not _in_nltk_data():
-        return WordNetFiles(DEBIAN_WORDNET)
-    from nltk.corpus import wordnet
+    if _in_nltk_data():
+        from nltk.corpus import wordnet
 
-    return wordnet
+        return wordnet
+    import nltk.data
+    from nltk.corpus.reader.wordnet import WordNetCorpusReader
+
+    class DebianReader(WordNetCorpusReader):  # type: ignore[misc] # nltk has no types
+        """Reads Debian's files, which lack the names of sections and the index of senses."""
+
+        def open(self, file: str) -> Any:
+            if file == "lexnames":
+                return io.StringIO("".join(f"{n:02d} section{n} 1\n" for n in range(45)))
+            return super().open(file)
+
+        def map_wn(self, version: str = "wordnet") -> None:
+            """No map to other versions."""
+
+    nltk.data.path.append(str(DEBIAN_WORDNET))  # nltk reads no folder beside these
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # no other languages
+        return DebianReader(str(DEBIAN_WORDNET), None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,85 +158,3 @@ def _make(name: str, options: MeteorOptions) -> Metric:
 
 
 METEOR = MetricFamily("meteor", MeteorOptions, _make)
-
-
-# WordNet 3.0 in Debian's folder. nltk reads its own folders alone, and needs a file of names that
-# Debian's package lacks. Formats: wndb(5WN), morphy(7WN).
-
-#: Endings that a word may have lost or changed, by part of speech (morphy(7WN)).
-_ENDINGS = {
-    "noun": "s: ses:s ves:f xes:x zes:z ches:ch shes:sh men:man ies:y",
-    "verb": "s: ies:y es:e es: ed:e ed: ing:e ing:",
-    "adj": "er: est: er:e est:e",
-    "adv": "",
-}
-_MARKER = re.compile(rb"\((?:a|p|ip)\)$")
-
-
-class _Lemma(NamedTuple):
-    """A word of a synset."""
-
-    word: str
-
-    def name(self) -> str:
-        return self.word
-
-
-class _Synset(NamedTuple):
-    """Words of one meaning."""
-
-    words: tuple[_Lemma, ...]
-
-    def lemmas(self) -> tuple[_Lemma, ...]:
-        return self.words
-
-
-class WordNetFiles:
-    """WordNet's synsets of a word, of all parts of speech, read when they are asked for."""
-
-    def __init__(self, folder: Path) -> None:
-        self._parts = [_PartOfSpeech(folder, name) for name in _ENDINGS]
-
-    @functools.lru_cache(maxsize=1 << 14)  # noqa: B019 - one object, kept as long as the process
-    def synsets(self, word: str) -> tuple[_Synset, ...]:
-        """The synsets of the word or, by its endings, of its base forms."""
-        form = word.lower()
-        return tuple(synset for part in self._parts for synset in part.synsets(form))
-
-
-class _PartOfSpeech:
-    """Index, exceptions and data of one part of speech."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self._data = (folder / f"data.{name}").read_bytes()
-        self._offsets = dict(_index(folder / f"index.{name}"))
-        self._exceptions = {
-            words[0]: words[1:]
-            for line in (folder / f"{name}.exc").read_text(encoding="utf-8").splitlines()
-            if (words := line.split())
-        }
-        pairs = (item.partition(":") for item in _ENDINGS[name].split())
-        self._endings = [(old, new) for old, _, new in pairs]
-
-    def synsets(self, form: str) -> Iterator[_Synset]:
-        for base in dict.fromkeys([form, *self._bases(form)]):
-            for offset in self._offsets.get(base, ()):
-                yield _Synset(tuple(map(_Lemma, self._names(offset))))
-
-    def _bases(self, form: str) -> list[str]:
-        if form in self._exceptions:
-            return self._exceptions[form]
-        return [form[: -len(old)] + new for old, new in self._endings if form.endswith(old)]
-
-    def _names(self, offset: int) -> Iterator[str]:
-        fields = self._data[offset : self._data.index(b"|", offset)].split()
-        for word in fields[4 : 4 + 2 * int(fields[3], 16) : 2]:
-            yield _MARKER.sub(b"", word).decode("utf-8")
-
-
-def _index(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Lemma and offsets of each line: `lemma pos n_synsets n_pointers ... offset offset`."""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if not line.startswith(" "):  # the licence is indented
-            fields = line.split()
-            yield fields[0], tuple(map(int, fields[-int(fields[2]) :]))
