@@ -12,18 +12,17 @@ from claimscore.metrics.base import (
     Metric,
     MetricFamily,
     PassRequirement,
-    Requirements,
     Score,
-    option_facts,
     unscored,
 )
 from claimscore.metrics.reference_texts import (
+    ScorePair,
     SummaryPair,
     TextOptions,
     best_place,
     by_place,
-    score_pairs,
     scored_texts,
+    text_metric,
 )
 
 REFERENCE = (
@@ -34,10 +33,8 @@ REFERENCE = (
 
 def _make(name: str, options: TextOptions) -> Metric:
     against = options.against
-    cosines_pass = PassRequirement("text_similarities", ("summary.text", f"{against}.text"))
-    requires = Requirements(columns=("summary", against), passes=(cosines_pass,))
 
-    def score(tables: ChunkTables) -> list[Score]:
+    def scorer(tables: ChunkTables) -> ScorePair:
         of_texts = (
             (pl.col("unit") == "text")
             & (pl.col("row_side") == "summary")
@@ -45,24 +42,18 @@ def _make(name: str, options: TextOptions) -> Metric:
         )
         cells = tables["similarities"].filter(of_texts).select("id", "column_index", "similarity")
         cosines: dict[str, dict[int, float]] = by_place(cells.iter_rows())
-        return score_pairs(
-            tables,
-            requires,
-            against,
-            lambda pair: _score_pair(pair, cosines.get(pair.id, {}), options.multi),
-        )
+        return lambda pair: _score_pair(pair, cosines.get(pair.id, {}), options.multi)
 
-    return Metric(
-        name=name,
-        version="v1",
-        requires=requires,
-        score=score,
+    return text_metric(
+        name,
+        options,
+        scorer,
+        (PassRequirement("text_similarities", ("summary.text", f"{against}.text")),),
         signature_keys=("embedder", "dtype", "claimscore"),
         higher_is="more alike",
         range=(-1.0, 1.0),
         description=f"Cosine of the sentence embeddings of the summary and its {against}",
         reference=REFERENCE,
-        facts=option_facts(options),
     )
 
 

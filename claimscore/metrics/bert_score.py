@@ -17,19 +17,18 @@ from claimscore.metrics.base import (
     Metric,
     MetricFamily,
     PassRequirement,
-    Requirements,
     Score,
-    option_facts,
     unscored,
 )
 from claimscore.metrics.bs_inverse import rescaled
 from claimscore.metrics.reference_texts import (
     MeasureOptions,
+    ScorePair,
     SummaryPair,
     best_place,
     by_place,
-    score_pairs,
     scored_texts,
+    text_metric,
 )
 
 REFERENCE = (
@@ -84,27 +83,18 @@ def _encoder(model: str, layer: int | None) -> Any:
 
 def _make(name: str, options: MeasureOptions) -> Metric:
     against = options.against
-    requires = Requirements(
-        columns=("summary", against),
-        passes=(PassRequirement("token_scores", ("summary", against)),),
-    )
 
-    def score(tables: ChunkTables) -> list[Score]:
+    def scorer(tables: ChunkTables) -> ScorePair:
         of_sides = (pl.col("candidate_side") == "summary") & (pl.col("reference_side") == against)
         rows = tables["token_scores"].filter(of_sides).iter_rows(named=True)
         found = by_place((row["id"], row["reference_index"], row) for row in rows)
-        return score_pairs(
-            tables,
-            requires,
-            against,
-            lambda pair: _score_pair(pair, found.get(pair.id, {}), options),
-        )
+        return lambda pair: _score_pair(pair, found.get(pair.id, {}), options)
 
-    return Metric(
-        name=name,
-        version="v1",
-        requires=requires,
-        score=score,
+    return text_metric(
+        name,
+        options,
+        scorer,
+        (PassRequirement("token_scores", ("summary", against)),),
         signature_keys=("token_encoder", "layer", "baseline", "dtype", "claimscore"),
         higher_is="more alike",
         range=(-math.inf, 1.0),
@@ -113,7 +103,6 @@ def _make(name: str, options: MeasureOptions) -> Metric:
             "the model's baseline where it has one"
         ),
         reference=REFERENCE,
-        facts=option_facts(options),
     )
 
 

@@ -11,10 +11,8 @@ from typing import Any
 
 from claimscore.errors import ConfigError
 from claimscore.metrics.base import (
-    ChunkTables,
     Metric,
     MetricFamily,
-    Requirements,
     Score,
     nothing_to_check,
     option,
@@ -24,8 +22,8 @@ from claimscore.metrics.base import (
 from claimscore.metrics.reference_texts import (
     SummaryPair,
     TextOptions,
-    score_pairs,
     scored_texts,
+    text_metric,
 )
 from claimscore.text import RULES_VERSION, word_tokens
 
@@ -126,7 +124,6 @@ class MeteorOptions(TextOptions):
 
 def _make(name: str, options: MeteorOptions) -> Metric:
     with_wordnet = options.synonyms == "wordnet"
-    requires = Requirements(columns=("summary", options.against))
 
     def score_pair(pair: SummaryPair) -> Score:
         found = {i: meteor(pair.summary, t, synonyms=with_wordnet) for i, t in pair.texts.items()}
@@ -135,14 +132,10 @@ def _make(name: str, options: MeteorOptions) -> Metric:
             return unscored(pair.id, "a text has no word")
         return scored_texts(pair, values, options.multi, {})
 
-    def score(tables: ChunkTables) -> list[Score]:
-        return score_pairs(tables, requires, options.against, score_pair)
-
-    return Metric(
-        name=name,
-        version="v1",
-        requires=requires,
-        score=score,
+    return text_metric(
+        name,
+        options,
+        lambda tables: score_pair,
         signature_keys=("claimscore",),
         higher_is="more words matched, in the same order",
         range=(0.0, 1.0),

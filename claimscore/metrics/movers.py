@@ -20,19 +20,18 @@ from claimscore.metrics.base import (
     Metric,
     MetricFamily,
     PassRequirement,
-    Requirements,
     Score,
     option,
-    option_facts,
     text_numbers,
     unscored,
 )
 from claimscore.metrics.reference_texts import (
+    ScorePair,
     SummaryPair,
     TextOptions,
     best_place,
-    score_pairs,
     scored_texts,
+    text_metric,
 )
 
 SENTENCE_REFERENCE = (
@@ -193,24 +192,15 @@ class MoverScoreOptions(TextOptions):
     n: int = option(1, "The length of the n-grams.", NGRAMS)
 
 
-def _make_wms(name: str, options: TextOptions) -> Metric:
+def _make_sentence_movers(name: str, options: TextOptions) -> Metric:
+    both = isinstance(options, SmsOptions) and options.words
+    unit = "sentence" if isinstance(options, SmsOptions) else "word"
     return _metric(
         name,
         options,
-        ("sentence_movers", "wms"),
+        ("sentence_movers", "s+wms" if both else f"{unit[0]}ms"),
         range=(0.0, 1.0),
-        description="exp(−word mover's distance) of the summary and its references or source",
-        reference=SENTENCE_REFERENCE,
-    )
-
-
-def _make_sms(name: str, options: SmsOptions) -> Metric:
-    return _metric(
-        name,
-        options,
-        ("sentence_movers", "s+wms" if options.words else "sms"),
-        range=(0.0, 1.0),
-        description="exp(−sentence mover's distance) of the summary and its references or source",
+        description=f"exp(−{unit} mover's distance) of the summary and its references or source",
         reference=SENTENCE_REFERENCE,
     )
 
@@ -234,13 +224,9 @@ def mover_score_name(n: int, variant: str) -> str:
 def _metric(name: str, options: TextOptions, number: tuple[str, str], **more: Any) -> Metric:
     """The metric over one number of `text_scores`: its measure and its name there."""
     measure, number_name = number
-    against = options.against
-    requires = Requirements(
-        columns=("summary", against), passes=(PassRequirement(measure, ("summary", against)),)
-    )
 
-    def score(tables: ChunkTables) -> list[Score]:
-        found = text_numbers(tables, (measure,), "summary", against)
+    def scorer(tables: ChunkTables) -> ScorePair:
+        found = text_numbers(tables, (measure,), "summary", options.against)
 
         def score_pair(pair: SummaryPair) -> Score:
             numbers = {
@@ -250,16 +236,15 @@ def _metric(name: str, options: TextOptions, number: tuple[str, str], **more: An
             }
             return _score_pair(pair, numbers, options)
 
-        return score_pairs(tables, requires, against, score_pair)
+        return score_pair
 
-    return Metric(
-        name=name,
-        version="v1",
-        requires=requires,
-        score=score,
+    return text_metric(
+        name,
+        options,
+        scorer,
+        (PassRequirement(measure, ("summary", options.against)),),
         signature_keys=("token_encoder", "layer", "dtype", "claimscore"),
         higher_is="more alike",
-        facts=option_facts(options),
         **more,
     )
 
@@ -279,6 +264,6 @@ def _score_pair(
     return scored_texts(pair, values, options.multi, {"best": best_place(values)})
 
 
-WMS = MetricFamily("wms", TextOptions, _make_wms)
-SMS = MetricFamily("sms", SmsOptions, _make_sms)
+WMS = MetricFamily("wms", TextOptions, _make_sentence_movers)
+SMS = MetricFamily("sms", SmsOptions, _make_sentence_movers)
 MOVERSCORE = MetricFamily("moverscore", MoverScoreOptions, _make_moverscore)

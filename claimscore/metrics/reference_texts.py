@@ -9,9 +9,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from claimscore.metrics.base import (
     ChunkTables,
+    Metric,
+    PassRequirement,
     Requirements,
     Score,
     option,
+    option_facts,
     score_records,
     scored,
 )
@@ -49,17 +52,38 @@ class SummaryPair(NamedTuple):
     texts: dict[int, str]
 
 
+ScorePair = Callable[[SummaryPair], Score]
+
+
+def text_metric(
+    name: str,
+    options: TextOptions | MeasureOptions,
+    scorer: Callable[[ChunkTables], ScorePair],
+    passes: tuple[PassRequirement, ...] = (),
+    **described: Any,
+) -> Metric:
+    """A metric of the summary against its references or its source, described by the other fields.
+
+    `scorer` reads the tables of a chunk and returns what scores the pair of each record.
+    """
+    requires = Requirements(columns=("summary", options.against), passes=passes)
+
+    def score(tables: ChunkTables) -> list[Score]:
+        return score_pairs(tables, requires, options.against, scorer(tables))
+
+    fields = {"facts": option_facts(options)} | described
+    return Metric(name=name, version="v1", requires=requires, score=score, **fields)
+
+
 def score_pairs(
-    tables: ChunkTables, requires: Requirements, against: str, score: Callable[[SummaryPair], Score]
+    tables: ChunkTables, requires: Requirements, against: str, score: ScorePair
 ) -> list[Score]:
     """One score a record, in order; `score` gets the pairs that have texts and did not fail."""
 
     def score_row(row: Mapping[str, Any]) -> Score:
         texts = enumerate(texts_on_side(row, against))
-        pair = SummaryPair(
-            row["id"], row["summary"], {i: text for i, text in texts if text.strip()}
-        )
-        return score(pair)
+        own = {index: text for index, text in texts if text.strip()}
+        return score(SummaryPair(row["id"], row["summary"], own))
 
     return score_records(tables, requires, score_row)
 

@@ -14,10 +14,8 @@ from typing import Any, NamedTuple
 
 from claimscore.errors import ConfigError
 from claimscore.metrics.base import (
-    ChunkTables,
     Metric,
     MetricFamily,
-    Requirements,
     Score,
     option,
     option_facts,
@@ -29,7 +27,7 @@ from claimscore.metrics.reference_texts import (
     SummaryPair,
     best_place,
     combined,
-    score_pairs,
+    text_metric,
 )
 from claimscore.text import RULES_VERSION, split_sentences
 
@@ -211,7 +209,6 @@ def _make(rouge_type: str, name: str, options: RougeOptions) -> Metric:
         )
         if rouge_type == "rouge-lsum":
             facts = (*facts, ("splitter", "lines" if lines else RULES_VERSION))
-    requires = Requirements(columns=("summary", options.against))
 
     def score_pair(pair: SummaryPair) -> Score:
         found: dict[int, Rouge] = {}
@@ -232,14 +229,10 @@ def _make(rouge_type: str, name: str, options: RougeOptions) -> Metric:
         components = {**found[best]._asdict(), "best": best, "values": values}
         return scored(pair.id, combined(defined, options.multi), components)
 
-    def score(tables: ChunkTables) -> list[Score]:
-        return score_pairs(tables, requires, options.against, score_pair)
-
-    return Metric(
-        name=name,
-        version="v1",
-        requires=requires,
-        score=score,
+    return text_metric(
+        name,
+        options,
+        lambda tables: score_pair,
         signature_keys=("claimscore",),
         higher_is="more shared words",
         range=(0.0, 1.0),
