@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from claimscore.metrics.base import ChunkTables
-from tests.support.frames import tables
+from tests.support.frames import block_rows, tables
 from tests.support.shared_data import shared
 
 WEIGHTS = "data/summac/summac_conv_vitc_sent_perc_e.bin"
@@ -34,23 +34,6 @@ def state(width: int) -> dict[str, np.ndarray]:
     shapes = {"mlp.weight": (1, width), "mlp.bias": (1,)}
     shapes |= {"layer_final.weight": (2, 3), "layer_final.bias": (2,)}
     return {name: rng.normal(size=shape) for name, shape in shapes.items()}
-
-
-def block_rows(record: str, image: Any, cuts: tuple[str, str] = ("sentence", "sentence")) -> Any:
-    return [
-        {
-            "id": record,
-            "premise_side": "source",
-            "premise_cut": cuts[0],
-            "premise_index": i,
-            "hypothesis_side": "summary",
-            "hypothesis_cut": cuts[1],
-            "hypothesis_index": j,
-            **dict(zip(("entailment", "neutral", "contradiction"), cell, strict=True)),
-        }
-        for i, row in enumerate(np.asarray(image, dtype=np.float64).tolist())
-        for j, cell in enumerate(row)
-    ]
 
 
 def chunk(images: Mapping[str, Any], **more: Any) -> ChunkTables:

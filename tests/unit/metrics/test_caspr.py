@@ -121,19 +121,3 @@ def test_components_say_what_the_value_is_made_of():
         "pairs": {E: 1, N: 2, C: 1},
     }
     json.dumps(score.components)
-
-
-@pytest.mark.parametrize(("dropped", "left"), [(0, 7), (slice(0, 4), 4), (slice(0, 8), 0)])
-def test_missing_nli_rows_are_null_not_neutral(dropped, left):
-    nli = nli_rows("x", [[E, N], [N, C]], [[N, N], [N, N]])
-    del nli[dropped]
-    (score,) = CASPR.score(tables([{"id": "x"}], claims=claim_rows("x", 2, 2), nli=nli))
-    found = f"nli rows do not match the claims: {left} of 8 are there, each once"
-    assert (score.value, score.reason) == (None, found)
-
-
-def test_probabilities_that_are_no_numbers_are_null():
-    nli = nli_rows("x", [[E]], [[E]])
-    nli[0]["neutral"] = float("nan")
-    (score,) = CASPR.score(tables([{"id": "x"}], claims=claim_rows("x", 1, 1), nli=nli))
-    assert (score.value, score.reason) == (None, "nli probabilities are not numbers")

@@ -10,8 +10,18 @@ import pytest
 
 from claimscore.metrics import METRICS, load_metric
 from claimscore.metrics.base import ChunkTables, Metric, signature
-from claimscore.metrics.llm_judge import DIMENSIONS
-from tests.support.frames import claim_rows, nli_rows, tables, token_row
+from tests.support.frames import (
+    answer,
+    block_rows,
+    claim_rows,
+    cosine,
+    fact_cells,
+    fact_rows,
+    nli_rows,
+    number,
+    tables,
+    token_row,
+)
 
 Rows = dict[str, list[dict[str, Any]]]
 
@@ -70,77 +80,42 @@ SIGNATURES = {
 SCORED = [name for name in METRICS if name not in ("meteor", "ner-overlap", "summac-conv")]
 
 
-def text_score(record: str, measure: str, value: float, name: str, **more: Any) -> dict[str, Any]:
-    row = {"id": record, "measure": measure, "side": "summary", "name": name, "value": value}
-    return row | more
-
-
 def rows_of(record: str) -> Rows:
     """Rows of every table for one record."""
-    of_source = {"given_side": "source", "given_index": 0}
-    of_reference = {"given_side": "references", "given_index": 0}
-    similarity = {"id": record, "row_index": 0, "column_index": 0, "similarity": 0.5}
-    pair = token_row(record, 0.5)
-    verdict = {"entailment": 0.6, "neutral": 0.3, "contradiction": 0.1}
-    answers = [
-        ("judge", "summary", index, {"score": 4, "probabilities": None})
-        for index in range(len(DIMENSIONS))
-    ]
+    source, reference = ("source", 0), ("references", 0)
+    against = {"candidate_side": "summary", "reference_side": "references", "reference_index": 0}
+    verdict = [[[0.6, 0.3, 0.1]]]
+    answers = [answer("judge", "summary", i, {"score": 4, "probabilities": None}) for i in range(4)]
     for side in ("summary", "source"):
-        answers += [(task, side, 0, {"answer": "a pool"}) for task in ("questions", "answers")]
-    return {
+        answers += [answer(task, side, 0, {"answer": "a"}) for task in ("questions", "answers")]
+    rows: Rows = {
         "claims": claim_rows(record, 2, 1),
         "nli": nli_rows(record, [["neutral"], ["entailment"]], [["neutral"] * 2]),
-        "facts": [
-            {"id": record, "side": side, "index": 0, "subject": "room", "description": "clean"}
-            for side in ("source", "summary")
-        ],
+        "facts": fact_rows(record, 1, 1),
         "similarities": [
-            similarity | {"unit": "fact", "row_side": "source", "column_side": "summary"},
-            similarity | {"unit": "text", "row_side": "summary", "column_side": "references"},
+            *fact_cells(record, [[0.5]]),
+            cosine(("summary", "references"), (0, 0), 0.5),
         ],
-        "token_scores": [
-            pair,
-            pair
-            | {"candidate_side": "summary", "reference_side": "references", "reference_index": 0},
-        ],
+        "token_scores": [token_row(record, 0.5), token_row(record, 0.5, **against)],
         "text_scores": [
-            text_score(record, "perplexity", -9.0, "log_likelihood"),
-            text_score(record, "perplexity", 3.0, "tokens"),
-            text_score(record, "bart_score", -9.0, "log_likelihood", **of_source),
-            text_score(record, "bart_score", 3.0, "tokens", **of_source),
-            text_score(record, "ls", -9.0, "linguistic"),
-            text_score(record, "ls", -9.0, "linguistic_inner"),
-            text_score(record, "ls", 0.5, "semantic", **of_source),
-            text_score(record, "sentence_movers", 0.5, "wms", **of_reference),
-            text_score(record, "sentence_movers", 0.5, "sms", **of_reference),
-            text_score(record, "mover_score", 0.5, "paper-1", **of_reference),
+            number("perplexity", "log_likelihood", -9.0),
+            number("perplexity", "tokens", 3.0),
+            number("bart_score", "log_likelihood", -9.0, source),
+            number("bart_score", "tokens", 3.0, source),
+            number("ls", "linguistic", -9.0),
+            number("ls", "linguistic_inner", -9.0),
+            number("ls", "semantic", 0.5, source),
+            number("sentence_movers", "wms", 0.5, reference),
+            number("sentence_movers", "sms", 0.5, reference),
+            number("mover_score", "paper-1", 0.5, reference),
         ],
         "block_nli": [
-            {
-                "id": record,
-                "premise_side": "source",
-                "hypothesis_side": "summary",
-                "premise_cut": cut,
-                "hypothesis_cut": cut,
-                "premise_index": 0,
-                "hypothesis_index": 0,
-                **verdict,
-            }
-            for cut in ("sentence", "document")
+            *block_rows(record, verdict),
+            *block_rows(record, verdict, ("document", "document")),
         ],
-        "llm_answers": [
-            {
-                "id": record,
-                "task": task,
-                "side": side,
-                "index": index,
-                "question": "What is there?",
-                "answer": json.dumps(answer),
-            }
-            for task, side, index, answer in answers
-        ],
+        "llm_answers": answers,
     }
+    return {table: [row | {"id": record} for row in of_table] for table, of_table in rows.items()}
 
 
 def both(first: Rows, second: Rows) -> Rows:

@@ -14,30 +14,20 @@ from claimscore.metrics.bart_score import bart_score
 from claimscore.metrics.bert_score import bertscore
 from claimscore.metrics.bs_inverse import bs_inverse
 from claimscore.metrics.perplexity import perplexity
-from tests.support.frames import tables, token_row
-
-Row = dict[str, Any]
+from tests.support.frames import Row, cosine, number, tables, token_row
 
 NAN = float("nan")
 RECORD = {"id": "x", "summary": "A.", "references": ["B.", " ", "C."], "source": "D."}
 
 
-def cosine(index: int, value: float, **other: object) -> Row:
-    sides = {"row_side": "summary", "row_index": 0, "column_side": "references"}
-    row = {"id": "x", "unit": "text", "column_index": index, "similarity": value}
-    return row | sides | other
+def similar(index: int, value: float, **other: object) -> Row:
+    return cosine(("summary", "references"), (0, index), value, **other)
 
 
 def token_scores(index: int, f1: float, **other: object) -> Row:
     numbers = {"precision": f1 - 0.1, "recall": f1 + 0.1, "f1": f1, "layer": 2}
     sides = {"candidate_side": "summary", "reference_side": "references"}
     return {"id": "x", **sides, "reference_index": index, **numbers, **other}
-
-
-def number(measure: str, name: str, value: float | None, given: Any = None, **other: Any) -> Row:
-    side, index = given or (None, None)
-    row = {"id": "x", "measure": measure, "side": "summary", "name": name, "value": value}
-    return row | {"given_side": side, "given_index": index} | other
 
 
 def likelihood(
@@ -58,11 +48,11 @@ def bart(given_side: str, side: str, *means: float) -> list[Row]:
 
 #: Rows that each metric takes, and rows of other measures, units and sides that it does not.
 COSINES = [
-    cosine(2, 0.25),
-    cosine(0, 0.75),
-    cosine(0, -0.5, column_side="source"),
-    cosine(0, 0.9, unit="sentence"),
-    cosine(0, 0.9, row_side="source"),
+    similar(2, 0.25),
+    similar(0, 0.75),
+    similar(0, -0.5, column_side="source"),
+    similar(0, 0.9, unit="sentence"),
+    similar(0, 0.9, row_side="source"),
 ]
 BASELINES = {"baseline_precision": 0.2, "baseline_recall": 0.4, "baseline_f1": 0.5}
 TOKENS = [
@@ -156,58 +146,6 @@ def test_a_metric_takes_its_own_rows(spec: str, rows: list[Row], expected: float
 def test_components(spec: str, rows: list[Row], components: dict[str, object]) -> None:
     found = score(spec, rows).components
     assert {name: found[name] for name in components} == components
-
-
-@pytest.mark.parametrize(
-    ("spec", "rows", "record", "reason"),
-    [
-        ("bert-cosine", COSINES[1:], {}, "no similarity for some texts"),
-        ("bert-cosine", [cosine(0, NAN)], {"references": ["B."]}, "a similarity is not a number"),
-        ("bertscore", TOKENS[1:], {}, "no token scores"),
-        ("bertscore", [token_scores(0, NAN), TOKENS[0]], {}, "the BERTScore f1 is not a number"),
-        ("bs-inverse", [], {}, "no token scores"),
-        ("bs-inverse", [token_row("x", None)], {}, "no token scores"),
-        ("bs-inverse", [token_row("x", NAN)], {}, "the BERTScore F1 is not a number"),
-        (
-            "bs-inverse",
-            [token_row("x", 0.9) | {"reference_side": "source"}],
-            {},
-            "no token scores",
-        ),
-        ("bart-score", [], {}, "no likelihoods"),
-        ("bart-score:direction=f", BART[:-1], {}, "no likelihoods"),
-        ("bart-score", bart("source", "summary", NAN), {}, "a likelihood is not a finite number"),
-        ("wms", MOVERS[:1], {}, "no mover's score: references 2"),
-        (
-            "wms",
-            [number("sentence_movers", "wms", None, ("references", 0))],
-            {"references": ["1."]},
-            "no words to compare: references 0",
-        ),
-        (
-            "wms",
-            [number("sentence_movers", "wms", NAN, ("references", 0))],
-            {},
-            "a mover's score is not a number",
-        ),
-        ("perplexity", [], {}, "no likelihood of the summary"),
-        (
-            "perplexity",
-            likelihood(0, 0, "perplexity"),
-            {},
-            "the summary is one token, with none before it",
-        ),
-        (
-            "perplexity",
-            likelihood(-1e6, 1, "perplexity"),
-            {},
-            "the perplexity is not a finite number",
-        ),
-    ],
-)
-def test_null_has_a_reason(spec: str, rows: list[Row], record: Any, reason: str) -> None:
-    found = score(spec, rows, **record)
-    assert (found.value, found.reason) == (None, reason)
 
 
 def test_a_failure_of_another_side_does_not_matter() -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimscore.metrics.fact_similarity import FACTSIM, factsim
-from tests.support.frames import tables
+from tests.support.frames import fact_cells, fact_rows, tables
 from tests.support.shared_data import shared
 
-MODEL = {"model": "m", "revision": "r", "dtype": "float32"}
 vectors = st.lists(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3), min_size=1, max_size=5)
 
 #: By hand: rows are source facts, columns summary facts (golden case `hand_3x2`).
@@ -38,8 +36,8 @@ def test_golden_cases_come_out_of_the_metric():
     sizes = {c["name"]: (len(c["review_embeddings"]), len(c["summary_embeddings"])) for c in cases}
     chunk = tables(
         [{"id": case["name"]} for case in cases],
-        facts=[row for name, size in sizes.items() for row in facts(name, *size)],
-        similarities=[row for c in cases for row in cells(c["name"], c["similarity"] or [])],
+        facts=[row for name, size in sizes.items() for row in fact_rows(name, *size)],
+        similarities=[row for c in cases for row in fact_cells(c["name"], c["similarity"] or [])],
     )
     for case, score in zip(cases, FACTSIM.score(chunk), strict=True):
         assert score.id == case["name"]
@@ -89,33 +87,8 @@ def test_order_and_repeats_of_all_facts_do_not_matter(source, summary, rng):
 # The metric over tables
 
 
-def cells(record: str, similarity: Sequence[Sequence[float]]) -> list[dict[str, object]]:
-    return [
-        {
-            "id": record,
-            "unit": "fact",
-            "row_side": "source",
-            "row_index": i,
-            "column_side": "summary",
-            "column_index": j,
-            "similarity": value,
-            **MODEL,
-        }
-        for i, row in enumerate(similarity)
-        for j, value in enumerate(row)
-    ]
-
-
-def facts(record: str, n_source: int, n_summary: int) -> list[dict[str, object]]:
-    return [
-        {"id": record, "side": side, "index": i, "subject": name, "description": str(i)}
-        for side, name, n in (("source", "s", n_source), ("summary", "z", n_summary))
-        for i in range(n)
-    ]
-
-
 def hand_record(record: str = "r") -> dict[str, list[dict[str, object]]]:
-    return {"facts": facts(record, 3, 2), "similarities": cells(record, HAND)}
+    return {"facts": fact_rows(record, 3, 2), "similarities": fact_cells(record, HAND)}
 
 
 def test_components_name_what_is_missing_and_what_is_unsupported():
@@ -135,34 +108,10 @@ def test_components_name_what_is_missing_and_what_is_unsupported():
     assert [m["match"] for m in score.components["matches_summary"]] == ["s 1", "s 0"]
 
 
-@pytest.mark.parametrize(
-    ("rows", "reason"),
-    [
-        pytest.param({"facts": facts("r", 0, 2)}, "no facts in source", id="no source facts"),
-        pytest.param({"facts": facts("r", 2, 0)}, "no facts in summary", id="no summary facts"),
-        pytest.param({}, "no facts in source", id="none"),
-        pytest.param({"facts": facts("r", 1, 1)}, "no similarity for some facts", id="no cells"),
-        pytest.param(
-            {"facts": facts("r", 3, 2), "similarities": cells("r", HAND[:2])},
-            "no similarity for some facts",
-            id="cells missing",
-        ),
-        pytest.param(
-            {"facts": facts("r", 1, 1), "similarities": cells("r", [[float("nan")]])},
-            "a similarity is not a number",
-            id="nan",
-        ),
-    ],
-)
-def test_null_has_a_reason(rows, reason):
-    (score,) = FACTSIM.score(tables([{"id": "r"}], **rows))
-    assert (score.value, score.reason) == (None, reason)
-
-
 def test_other_similarities_are_left_alone():
     other = [
         row | change
-        for row in cells("r", HAND)
+        for row in fact_cells("r", HAND)
         for change in ({"unit": "sentence"}, {"row_side": "summary"}, {"column_side": "source"})
     ]
     rows = hand_record()

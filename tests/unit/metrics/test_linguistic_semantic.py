@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claimscore.metrics import LSScore, load_metric, ls_score
-from tests.support.frames import tables
+from tests.support.frames import Row, number, tables
 from tests.support.shared_data import shared
 
-MODEL = {"model": "m", "revision": "r", "dtype": "float32"}
 LOG_PROBS = st.floats(-50, 0)
 
 
@@ -124,30 +123,20 @@ def test_vectors_must_fit():
 # -- the metric
 
 
-def value(record: str, name: str, number: float, given: int | None = None, **more) -> dict:
-    row = {"id": record, "measure": "ls", "side": "summary", "name": name, "value": number}
-    if given is not None:
-        row |= {"given_side": "source", "given_index": given}
-    return {**row, **MODEL, **more}
-
-
-def rows_of(record: str, *cosines: float, name: str = "semantic") -> list[dict]:
-    source = [
-        value(record, item, number, index, side="source", given_side=None)
-        for index in range(len(cosines))
-        for item, number in (("tokens", 12.0), ("cut", 3.0))
-    ]
+def rows_of(*cosines: float, name: str = "semantic") -> list[Row]:
+    given = [("source", index) for index in range(len(cosines))]
     likelihood = [
-        value(record, "linguistic", -10.0),
-        value(record, "linguistic_inner", -9.0),
-        value(record, "linguistic_code", -1.5, measure="ls_padded"),
+        number("ls", "linguistic", -10.0),
+        number("ls", "linguistic_inner", -9.0),
+        number("ls_padded", "linguistic_code", -1.5),
     ]
     return [
         *(likelihood if name == "semantic" else []),
-        value(record, "tokens", 8.0),
-        value(record, "cut", 0.0),
-        *(value(record, name, cosine, index) for index, cosine in enumerate(cosines)),
-        *source,
+        number("ls", "tokens", 8.0),
+        number("ls", "cut", 0.0),
+        *(number("ls", name, cosine, place) for place, cosine in zip(given, cosines, strict=True)),
+        *(number("ls", "tokens", 12.0, (None, index), side="source") for _, index in given),
+        *(number("ls", "cut", 3.0, (None, index), side="source") for _, index in given),
     ]
 
 
@@ -159,7 +148,7 @@ RECORD = {"id": "x", "source": "A document.", "summary": "A summary."}
 
 
 def test_metric_in_both_variants():
-    (paper,) = score("ls-score", [RECORD], rows_of("x", 0.5))
+    (paper,) = score("ls-score", [RECORD], rows_of(0.5))
     assert paper.value == pytest.approx(0.4)
     assert paper.components == {
         "summary_tokens": 8,
@@ -170,7 +159,7 @@ def test_metric_in_both_variants():
         "semantic": 0.5,
         "linguistic_without_special": -9.0,
     }
-    (code,) = score("ls-score:variant=code", [RECORD], rows_of("x", 0.5))
+    (code,) = score("ls-score:variant=code", [RECORD], rows_of(0.5))
     assert code.value == pytest.approx(-1.0)
     assert load_metric("ls-score:variant=code").name == "ls-score:variant=code"
 
@@ -185,7 +174,7 @@ def test_only_the_code_variant_asks_for_the_padded_pass():
 
 def test_several_sources_count_by_the_mean_cosine():
     """Row order is irrelevant."""
-    rows = rows_of("x", 0.5, 0.7)
+    rows = rows_of(0.5, 0.7)
     for order in (rows, rows[::-1]):
         (found,) = score("ls-score", [RECORD | {"source": ["a", "b"]}], order)
         assert found.value == pytest.approx(0.5)
@@ -193,32 +182,6 @@ def test_several_sources_count_by_the_mean_cosine():
         assert found.components["source_cut"] == 6
 
 
-@pytest.mark.parametrize(
-    ("record", "rows", "spec", "reason"),
-    [
-        pytest.param({"source": ["", " "]}, [], "ls-score", "no text in source", id="blank list"),
-        pytest.param({}, [], "ls-score", "no LS_Score rows", id="no rows"),
-        pytest.param(
-            {},
-            rows_of("x", 0.5, name="linear"),
-            "ls-score",
-            "the model has a linear head: use ls-score:variant=bert-linear",
-            id="linear head",
-        ),
-        pytest.param(
-            {},
-            rows_of("x", 0.5),
-            "ls-score:variant=bert-linear",
-            "the model has LS_Score's head: use ls-score",
-            id="no linear head",
-        ),
-    ],
-)
-def test_nulls_have_a_reason(record, rows, spec, reason):
-    (found,) = score(spec, [RECORD | record], rows)
-    assert (found.value, found.reason) == (None, reason)
-
-
 def test_a_linear_head_gives_its_own_score():
-    (found,) = score("ls-score:variant=bert-linear", [RECORD], rows_of("x", 1.25, name="linear"))
+    (found,) = score("ls-score:variant=bert-linear", [RECORD], rows_of(1.25, name="linear"))
     assert found.value == 1.25

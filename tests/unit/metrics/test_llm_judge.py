@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -12,17 +11,16 @@ from hypothesis import strategies as st
 from claimscore.metrics import load_metric
 from claimscore.metrics.base import Score
 from claimscore.metrics.llm_judge import DIMENSIONS, expected_score
-from tests.support.frames import tables
+from tests.support.frames import Row, answer, tables
 
 RECORD = {"id": "x", "summary": "S.", "source": "T."}
 
 
 def graded(
     score: int, probabilities: dict[str, float] | None = None, *, index: int, record: str = "x"
-) -> dict[str, object]:
-    answer = json.dumps({"score": score, "probabilities": probabilities})
-    place = {"id": record, "task": "judge", "side": "summary", "index": index}
-    return {**place, "question": DIMENSIONS[index], "answer": answer}
+) -> Row:
+    said = {"score": score, "probabilities": probabilities}
+    return answer("judge", "summary", index, said, id=record)
 
 
 def all_graded(*scores: int, record: str = "x") -> list[dict[str, object]]:
@@ -92,33 +90,6 @@ def test_the_option_says_which_of_both_counts(expectation, value, by):
     assert score.value == pytest.approx(value)
     assert score.components["fluency"]["by"] == by
     assert score.components["fluency"]["score"] == 4
-
-
-@pytest.mark.parametrize(
-    ("spec", "record", "answers", "failures", "reason"),
-    [
-        pytest.param("llm-judge", {}, all_graded(4, 4), (), "no grade of fluency", id="missing"),
-        pytest.param(
-            "llm-judge:expectation=required",
-            {},
-            all_graded(4, 4, 4, 4),
-            (),
-            "no log-probabilities: coherence",
-            id="required",
-        ),
-        pytest.param(
-            "llm-judge",
-            {},
-            all_graded(4, 4),
-            [{"id": "x", "stage": "judge", "index": 2, "message": "cut off"}],
-            "judge failed for fluency: cut off",
-            id="failed",
-        ),
-    ],
-)
-def test_records_without_a_score_are_null_with_a_reason(spec, record, answers, failures, reason):
-    (score,) = scores(spec, answers, [{**RECORD, **record}], failures=failures)
-    assert (score.value, score.reason) == (None, reason)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from claimscore.metrics import load_metric
 from claimscore.metrics.base import Score
 from claimscore.metrics.qa import answer_tokens, harmonic_mean, token_f1
-from tests.support.frames import tables
+from tests.support.frames import Row, answer, tables
 
 RECORD = {"id": "x", "summary": "S.", "source": "T."}
 
@@ -53,19 +52,12 @@ def test_the_harmonic_mean_lies_between_both(precision, recall):
     assert min(precision, recall) - 1e-9 <= value <= max(precision, recall) + 1e-9
 
 
-def rows(side: str, *pairs: tuple[str, str | None], record: str = "x") -> list[dict[str, object]]:
+def rows(side: str, *pairs: tuple[str, str | None]) -> list[Row]:
     """Questions of one side: what is expected, and what the other text says."""
     return [
-        {
-            "id": record,
-            "task": task,
-            "side": side,
-            "index": index,
-            "question": f"Q{index}?",
-            "answer": json.dumps({"answer": answer}),
-        }
+        answer(task, side, index, {"answer": said})
         for index, pair in enumerate(pairs)
-        for task, answer in zip(("questions", "answers"), pair, strict=True)
+        for task, said in zip(("questions", "answers"), pair, strict=True)
     ]
 
 
@@ -106,42 +98,6 @@ def test_components_name_the_questions_that_failed():
 
 def failure(stage: str, side: str) -> dict[str, object]:
     return {"id": "x", "stage": stage, "side": side, "index": 0, "message": "cut off"}
-
-
-@pytest.mark.parametrize(
-    ("spec", "record", "given_rows", "failures", "reason"),
-    [
-        pytest.param("qa", {}, BOTH[4:], [], "no questions from summary", id="no questions"),
-        pytest.param("qa", {}, BOTH[:4], [], "no questions from source", id="half"),
-        pytest.param(
-            "qa",
-            {},
-            BOTH[:-1],
-            [],
-            "answers do not match the questions: 3 of 4",
-            id="an answer is missing",
-        ),
-        pytest.param(
-            "qa",
-            {},
-            BOTH,
-            [failure("questions", "source")],
-            "questions failed for source: cut off",
-            id="questions failed",
-        ),
-        pytest.param(
-            "qa:value=precision",
-            {},
-            BOTH,
-            [failure("answers", "summary")],
-            "answers failed for summary: cut off",
-            id="answers failed",
-        ),
-    ],
-)
-def test_records_without_a_score_are_null_with_a_reason(spec, record, given_rows, failures, reason):
-    (score,) = scores(spec, given_rows, [{**RECORD, **record}], failures=failures)
-    assert (score.value, score.reason) == (None, reason)
 
 
 def test_a_failure_on_the_other_side_does_not_concern_precision():

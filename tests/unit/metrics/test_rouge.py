@@ -165,28 +165,6 @@ def test_the_best_reference_counts_or_the_mean():
     assert score("rouge-1:multi=mean", **record).value == 0.75
 
 
-@pytest.mark.parametrize("spec", TYPES)
-@pytest.mark.parametrize(
-    ("record", "reason"),
-    [
-        pytest.param({"summary": "a", "references": []}, "no text in references", id="no list"),
-        pytest.param(
-            {"summary": "良い", "references": ["a"]},
-            "no word that ROUGE counts in summary",
-            id="no Latin letter",
-        ),
-        pytest.param(
-            {"summary": "a", "references": ["!!"]},
-            "no word that ROUGE counts in references",
-            id="punctuation alone",
-        ),
-    ],
-)
-def test_records_without_a_score_are_null_with_a_reason(spec, record, reason):
-    found = score(spec, **record)
-    assert (found.value, found.reason) == (None, reason)
-
-
 def test_names_and_signatures_say_what_was_counted():
     metric = load_metric("rouge-lsum:measure=recall:stemmer=yes:against=source")
     assert metric.name == "rouge-lsum:against=source:measure=recall:stemmer=yes"

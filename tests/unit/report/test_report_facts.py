@@ -26,38 +26,15 @@ from claimscore.report.matrices import (
 )
 from claimscore.report.record_details import RecordIndex, detail_blocks
 from claimscore.report.record_texts import MAX_COMPARED_CHARS, compared_texts
+from tests.support.frames import block_rows, fact_cells, fact_rows
 from tests.support.report_pages import decode
 
 MakeUp = Callable[..., ReportTables]
 
 
-def fact_rows(record: str, n_source: int, n_summary: int) -> list[dict[str, object]]:
-    return [
-        {"id": record, "side": side, "index": i, "subject": f"{side}{i}", "description": "x"}
-        for side, n in (("source", n_source), ("summary", n_summary))
-        for i in range(n)
-    ]
-
-
-def cell_rows(record: str, matrix: Sequence[Sequence[float]]) -> list[dict[str, object]]:
-    return [
-        {
-            "id": record,
-            "unit": "fact",
-            "row_side": "source",
-            "row_index": i,
-            "column_side": "summary",
-            "column_index": j,
-            "similarity": value,
-        }
-        for i, row in enumerate(matrix)
-        for j, value in enumerate(row)
-    ]
-
-
 def frames(matrices: dict[str, Sequence[Sequence[float]]]) -> tuple[pl.DataFrame, pl.DataFrame]:
     facts = [r for k, m in matrices.items() for r in fact_rows(k, len(m), len(m[0]))]
-    cells = [row for name, matrix in matrices.items() for row in cell_rows(name, matrix)]
+    cells = [row for name, matrix in matrices.items() for row in fact_cells(name, matrix)]
     return schemas.FACTS.frame(facts), schemas.SIMILARITIES.frame(cells)
 
 
@@ -65,7 +42,7 @@ def test_a_record_has_its_facts_and_similarities() -> None:
     facts, cells = frames({"w": [[1.0]], "x": [[0.9, 0.8], [-0.4, 0.69]]})
     found = FactMatrices(facts, cells.reverse()).of("x", SizeLimit())
     assert found is not None
-    assert found["source"] == ["source0 x", "source1 x"]
+    assert found["source"] == ["s 0", "s 1"]
     assert decode(found["cells"]) == [900, 800, 0, 690]
     assert (found["missing"], found["unsupported"]) == ([1], [])
     assert FactMatrices(facts, cells).of("other", SizeLimit()) is None
@@ -100,10 +77,10 @@ def test_missing_and_unsupported_are_those_of_the_metric(data: Any) -> None:
 )
 def test_facts_without_a_whole_matrix_are_listed_alone(cells: list[list[float]]) -> None:
     facts = schemas.FACTS.frame(fact_rows("x", 2, 2))
-    similarities = schemas.SIMILARITIES.frame(cell_rows("x", cells))
+    similarities = schemas.SIMILARITIES.frame(fact_cells("x", cells))
     found = FactMatrices(facts, similarities).of("x", SizeLimit())
     assert found is not None
-    assert found["source"] == ["source0 x", "source1 x"]
+    assert found["source"] == ["s 0", "s 1"]
     assert "missing" not in found
     assert "cells" not in found
 
@@ -121,7 +98,7 @@ def test_too_many_cells_leave_the_lists() -> None:
 def test_a_full_page_says_so() -> None:
     facts, cells = frames({"x": [[0.5, 0.5]]})
     matrices = FactMatrices(facts, cells)
-    size = len("source0 x" + "summary0 x" + "summary1 x")
+    size = len("s 0" + "z 0" + "z 1")
     room = SizeLimit(size + 3)
     found = matrices.of("x", room)
     assert found is not None
@@ -129,24 +106,11 @@ def test_a_full_page_says_so() -> None:
     assert matrices.of("x", room) == {"size": [1, 2], "left_out": "page"}
 
 
-def block_rows(
-    record: str, sizes: tuple[int, int], cuts: tuple[str, str] = ("sentence", "sentence")
-) -> list[dict[str, object]]:
+def verdicts(rows: int, columns: int) -> list[list[tuple[float, float, float]]]:
+    """Entailment on the diagonal."""
     return [
-        {
-            "id": record,
-            "premise_side": "source",
-            "premise_cut": cuts[0],
-            "premise_index": i,
-            "hypothesis_side": "summary",
-            "hypothesis_cut": cuts[1],
-            "hypothesis_index": j,
-            "entailment": 0.8 if i == j else 0.1,
-            "neutral": 0.1,
-            "contradiction": 0.1 if i == j else 0.8,
-        }
-        for i in range(sizes[0])
-        for j in range(sizes[1])
+        [(0.8, 0.1, 0.1) if i == j else (0.1, 0.1, 0.8) for j in range(columns)]
+        for i in range(rows)
     ]
 
 
@@ -158,7 +122,10 @@ RECORD = {
 
 
 def test_blocks_are_cut_as_the_pass_cuts_them() -> None:
-    rows = [*block_rows("x", (3, 2)), *block_rows("x", (3, 1), ("sentence", "document"))]
+    rows = [
+        *block_rows("x", verdicts(3, 2)),
+        *block_rows("x", verdicts(3, 1), ("sentence", "document")),
+    ]
     found = BlockMatrices(schemas.BLOCK_NLI.frame(rows)).of(RECORD, SizeLimit())
     assert [(m["rows"], m["columns"], m["labels"]) for m in found["matrices"]] == [
         ("source.sentence", "summary.document", "ECC"),
@@ -171,14 +138,14 @@ def test_blocks_are_cut_as_the_pass_cuts_them() -> None:
 
 
 def test_blocks_that_no_longer_fit_are_not_guessed() -> None:
-    rows = block_rows("x", (2, 1), ("sentence", "stanza"))
+    rows = block_rows("x", verdicts(2, 1), ("sentence", "stanza"))
     found = BlockMatrices(schemas.BLOCK_NLI.frame(rows)).of(RECORD, SizeLimit())
     assert found["blocks"] == {}
     assert found["matrices"][0]["size"] == [2, 1]
 
 
 def test_a_full_page_has_no_more_block_matrices() -> None:
-    blocks = BlockMatrices(schemas.BLOCK_NLI.frame(block_rows("x", (3, 2))))
+    blocks = BlockMatrices(schemas.BLOCK_NLI.frame(block_rows("x", verdicts(3, 2))))
     (matrix,) = blocks.of(RECORD, SizeLimit(10))["matrices"]
     assert matrix == {
         "rows": "source.sentence",
@@ -214,7 +181,7 @@ def test_components_do_not_repeat_the_facts(made_up: MakeUp) -> None:
 
 
 def test_the_cap_holds_for_all_records_together(made_up: MakeUp) -> None:
-    size = len("source0 xsource1 xsummary0 xsummary1 x") + 2 * 4
+    size = len("s 0s 1z 0z 1") + 2 * 4
     tables = dataclasses.replace(with_facts(made_up(5), {}), max_matrix_chars=2 * size)
     ((_, block),) = detail_blocks(tables, RecordIndex(["factsim"]))
     assert ["cells" in record["facts"] for record in block] == [True, True, False, False, False]

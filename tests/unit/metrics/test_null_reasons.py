@@ -1,0 +1,172 @@
+"""No number takes the place of a missing one: what is missing, and the reason that is told.
+
+What all metrics have in common (blank texts, failed stages) is in `test_contract.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from claimscore.metrics import load_metric
+from tests.support.frames import (
+    Row,
+    answer,
+    claim_rows,
+    cosine,
+    fact_cells,
+    fact_rows,
+    nli_rows,
+    number,
+    tables,
+    token_row,
+)
+
+NAN = math.nan
+RECORD = {"id": "x", "summary": "A.", "references": ["B.", " ", "C."], "source": "D."}
+
+CLAIMS = claim_rows("x", 2, 1)
+NLI = nli_rows("x", [["neutral"], ["entailment"]], [["neutral"] * 2])
+FACTS, CELLS = fact_rows("x", 2, 1), fact_cells("x", [[0.5], [0.5]])
+AGAINST = {"candidate_side": "summary", "reference_side": "references"}
+TOKENS = [token_row("x", 0.5, reference_index=index, **AGAINST) for index in (0, 2)]
+COSINES = [cosine(("summary", "references"), (0, index), 0.5) for index in (0, 2)]
+WMS = [number("sentence_movers", "wms", 0.5, ("references", index)) for index in (0, 2)]
+GRADES = [answer("judge", "summary", i, {"score": 4, "probabilities": None}) for i in range(4)]
+LS = [
+    *(number("ls", name, -9.0) for name in ("linguistic", "linguistic_inner")),
+    number("ls", "semantic", 0.5, ("source", 0)),
+]
+LINEAR = [number("ls", "linear", 0.5, ("source", 0))]
+QA = [
+    answer(task, side, index, {"answer": "pool"})
+    for side in ("summary", "source")
+    for index in range(2)
+    for task in ("questions", "answers")
+]
+
+
+def changed(rows: list[Row], **changes: object) -> list[Row]:
+    """The rows, of which the first has other values."""
+    return [rows[0] | changes, *rows[1:]]
+
+
+def likelihood(measure: str, mean: float, tokens: int, given: Any = None) -> list[Row]:
+    numbers = {"log_likelihood": mean * tokens, "tokens": tokens}
+    return [number(measure, name, value, given) for name, value in numbers.items()]
+
+
+#: By metric: changes of the record, rows of tables, the reason.
+CASES: dict[str, list[tuple[dict[str, Any], dict[str, list[Row]], str]]] = {
+    "caspr": [
+        ({}, {}, "no claims in summary_a"),
+        ({}, {"claims": CLAIMS[:2]}, "no claims in summary_b"),
+        (
+            {},
+            {"claims": CLAIMS, "nli": NLI[1:]},
+            "nli rows do not match the claims: 3 of 4 are there, each once",
+        ),
+        (
+            {},
+            {"claims": CLAIMS, "nli": changed(NLI, neutral=NAN)},
+            "nli probabilities are not numbers",
+        ),
+    ],
+    "factsim": [
+        ({}, {}, "no facts in source"),
+        ({}, {"facts": FACTS[:2]}, "no facts in summary"),
+        ({}, {"facts": FACTS, "similarities": CELLS[1:]}, "no similarity for some facts"),
+        (
+            {},
+            {"facts": FACTS, "similarities": changed(CELLS, similarity=NAN)},
+            "a similarity is not a number",
+        ),
+    ],
+    "bert-cosine": [
+        ({}, {"similarities": COSINES[1:]}, "no similarity for some texts"),
+        ({}, {"similarities": changed(COSINES, similarity=NAN)}, "a similarity is not a number"),
+    ],
+    "bertscore": [
+        ({}, {"token_scores": TOKENS[1:]}, "no token scores"),
+        ({}, {"token_scores": changed(TOKENS, f1=NAN)}, "the BERTScore f1 is not a number"),
+    ],
+    "bs-inverse": [
+        ({}, {}, "no token scores"),
+        ({}, {"token_scores": [token_row("x", None)]}, "no token scores"),
+        ({}, {"token_scores": TOKENS}, "no token scores"),
+        ({}, {"token_scores": [token_row("x", NAN)]}, "the BERTScore F1 is not a number"),
+    ],
+    "bart-score": [
+        ({}, {}, "no likelihoods"),
+        (
+            {},
+            {"text_scores": likelihood("bart_score", NAN, 4, ("source", 0))},
+            "a likelihood is not a finite number",
+        ),
+    ],
+    "bart-score:direction=f": [
+        (
+            {"references": ["B."]},
+            {"text_scores": likelihood("bart_score", -1, 4, ("references", 0))},
+            "no likelihoods",
+        ),
+    ],
+    "wms": [
+        ({}, {"text_scores": WMS[:1]}, "no mover's score: references 2"),
+        ({}, {"text_scores": changed(WMS, value=None)}, "no words to compare: references 0"),
+        ({}, {"text_scores": changed(WMS, value=NAN)}, "a mover's score is not a number"),
+    ],
+    "perplexity": [
+        ({}, {}, "no likelihood of the summary"),
+        (
+            {},
+            {"text_scores": likelihood("perplexity", 0, 0)},
+            "the summary is one token, with none before it",
+        ),
+        (
+            {},
+            {"text_scores": likelihood("perplexity", -1e6, 1)},
+            "the perplexity is not a finite number",
+        ),
+    ],
+    "ls-score": [
+        ({"source": ["", " "]}, {}, "no text in source"),
+        ({}, {}, "no LS_Score rows"),
+        (
+            {},
+            {"text_scores": LINEAR},
+            "the model has a linear head: use ls-score:variant=bert-linear",
+        ),
+    ],
+    "ls-score:variant=bert-linear": [
+        ({}, {"text_scores": LS}, "the model has LS_Score's head: use ls-score"),
+    ],
+    "llm-judge": [({}, {"llm_answers": GRADES[:2]}, "no grade of fluency")],
+    "llm-judge:expectation=required": [
+        ({}, {"llm_answers": GRADES}, "no log-probabilities: coherence"),
+    ],
+    "qa": [
+        ({}, {"llm_answers": QA[4:]}, "no questions from summary"),
+        ({}, {"llm_answers": QA[:4]}, "no questions from source"),
+        ({}, {"llm_answers": QA[:-1]}, "answers do not match the questions: 1 of 2"),
+    ],
+    "rouge-l": [
+        ({"references": []}, {}, "no text in references"),
+        ({"summary": "良い"}, {}, "no word that ROUGE counts in summary"),
+        ({"references": ["!!"]}, {}, "no word that ROUGE counts in references"),
+    ],
+    "rouge-2:measure=precision": [({"summary": "clean"}, {}, "no bigram in summary")],
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "record", "rows", "reason"),
+    [(spec, *case) for spec, cases in CASES.items() for case in cases],
+)
+def test_null_has_a_reason(
+    spec: str, record: dict[str, Any], rows: dict[str, list[Row]], reason: str
+) -> None:
+    (found,) = load_metric(spec).score(tables([RECORD | record], **rows))
+    assert (found.value, found.reason) == (None, reason)
