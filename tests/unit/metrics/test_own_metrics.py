@@ -57,13 +57,6 @@ def test_it_is_scored_beside_ours_and_found_again(
     assert again["last_call"]["requests"] == 0
 
 
-def test_the_estimate_knows_it(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--metrics", "claim-balance", "--metric-file", "own.py")
-    found = call(capsys, "estimate", RECORDS, *options)
-    assert found["total"]["requests"] == 48
-    assert "unknown metric" in call(capsys, "estimate", RECORDS, *options[:2])
-
-
 def test_a_file_that_has_gone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """`status`, `run` and `score` say so, the report is written all the same, and the file's new
     place helps."""

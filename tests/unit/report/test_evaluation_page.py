@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable
@@ -14,6 +17,7 @@ import pytest
 from claimscore.cli import main
 from claimscore.evaluation.correlations import CorrelateConfig, correlate
 from claimscore.evaluation.summac_benchmark import SummacConfig, summac_benchmark
+from claimscore.report import write_report
 from claimscore.report.evaluation.benchmark_pages import (
     write_correlate_page,
     write_summac_page,
@@ -25,7 +29,7 @@ from tests.support.evaluation_pages import (
     caspr_page,
     grid_page,
 )
-from tests.support.hostile_run import EVIL
+from tests.support.hostile_run import EVIL, hostile
 from tests.support.rated_tables import labelled_rows, rated_rows, write_jsonl, write_run
 from tests.support.report_pages import Page
 
@@ -54,29 +58,39 @@ def test_hostile_names_make_no_element_and_no_attribute(make: MakePage, tmp_path
     assert " ".join(evil.replace("\x00", "\ufffd").split()) in page.text
 
 
-@pytest.mark.parametrize("make", PAGES)
+def run_page(folder: Path, name: str) -> Path:
+    path = folder / "report.html"
+    write_report(hostile(name), path)
+    return path
+
+
+@pytest.mark.parametrize("make", [*PAGES, pytest.param(run_page, id="run")])
 def test_a_page_is_complete_and_the_same_each_time(make: MakePage, tmp_path: Path) -> None:
+    """Nothing is loaded, only our script runs, and every name leads somewhere."""
     page, source = read(make(tmp_path, "plain"))
     assert read(make(tmp_path, "plain"))[1] == source
-    for tag, attributes in page.elements:
-        assert "src" not in attributes
-        assert (attributes.get("href") or "#").startswith("#") or tag == "link"
-        if tag == "svg":
-            assert attributes.get("aria-label") or attributes.get("aria-hidden")
-    assert "http://" not in source
-    assert "https://" not in source
-    policy = next(a["content"] for _, a in page.elements if "http-equiv" in a) or ""
-    assert policy.startswith("default-src 'none'; style-src 'sha256-")
-    assert "unsafe" not in policy
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
-    for _, attributes in page.elements:
-        for name in (attributes.get("aria-labelledby") or "").split():
-            assert name in ids
-        if (attributes.get("href") or "").startswith("#"):
-            assert (attributes["href"] or "")[1:] in ids
-    assert f"Command {COMMAND} plain" in page.text
-    assert "claimscore:" in page.text
+    for tag, attributes in page.elements:
+        assert not {"src", "style"} & attributes.keys()
+        href = attributes.get("href") or ""
+        assert tag == "link" or not href or (href[0] == "#" and href[1:] in ids)
+        assert set((attributes.get("aria-labelledby") or "").split()) <= set(ids)
+        if tag == "svg":
+            assert attributes.get("aria-label") or attributes.get("aria-hidden")
+    tags = Counter(tag for tag, _ in page.elements)
+    assert tags["main"] == tags["h1"] == tags["header"] == tags["footer"] == 1
+    policy = next(a["content"] for _, a in page.elements if "http-equiv" in a) or ""
+    rules = dict(part.split(" ", 1) for part in policy.split("; "))
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
+    assert rules["require-trusted-types-for"] == "'script'"
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    (script,) = page.scripts
+    (style,) = re.findall("<style>(.*?)</style>", source, re.DOTALL)
+    for text, kind in ((script, "script-src"), (style, "style-src")):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in rules[kind]
 
 
 def test_correlate_says_what_was_left_out(tmp_path: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -59,29 +57,6 @@ def test_hostile_text_comes_back_from_json_as_it_was(tmp_path: Path) -> None:
     assert record["reasons"] == [None, EVIL]
     assert record["components"] == [{EVIL: EVIL}, {EVIL: EVIL}]
     assert record["failures"][0][3] == EVIL
-
-
-def test_nothing_is_loaded_and_only_our_script_runs(made_up: MakeUp, tmp_path: Path) -> None:
-    """No element refers to anything outside, and the policy forbids it as well."""
-    page, source = read(made_up(12), tmp_path)
-    for tag, attributes in page.elements:
-        assert "src" not in attributes
-        assert "style" not in attributes
-        assert (attributes.get("href") or "#").startswith("#") or tag == "link"
-    policy = next(a["content"] for _, a in page.elements if "http-equiv" in a) or ""
-    directives = dict(part.split(" ", 1) for part in policy.split("; "))
-    assert (
-        directives["default-src"] == directives["base-uri"] == directives["form-action"] == "'none'"
-    )
-    assert directives["img-src"] == "data:"
-    assert directives["require-trusted-types-for"] == "'script'"
-    assert "unsafe" not in policy
-    assert "http" not in policy
-    assert len(page.scripts) == 1
-    (style,) = re.findall("<style>(.*?)</style>", source, re.DOTALL)
-    for text_, kind in ((page.scripts[0], "script-src"), (style, "style-src")):
-        digest = base64.b64encode(hashlib.sha256(text_.encode()).digest()).decode()
-        assert f"'sha256-{digest}'" in directives[kind]
 
 
 def test_scripts_use_nothing_that_parses_markup() -> None:
@@ -187,19 +162,6 @@ def test_cap_is_stated_and_kept(made_up: MakeUp, tmp_path: Path) -> None:
     assert "± 2.08 150 0" in page.text
 
 
-def test_landmarks_names_and_pictures_are_accessible(made_up: MakeUp, tmp_path: Path) -> None:
-    page, source = read(made_up(12), tmp_path)
-    tags = Counter(tag for tag, _ in page.elements)
-    assert tags["main"] == tags["h1"] == tags["header"] == tags["footer"] == 1
-    assert "11 values between" in page.text
-    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
-    assert len(ids) == len(set(ids))
-    for _, attributes in page.elements:
-        for name in (attributes.get("aria-labelledby") or "").split():
-            assert name in ids
-    assert source.startswith('<!DOCTYPE html>\n<html lang="en">')
-
-
 def test_failed_writing_leaves_the_old_report(made_up: MakeUp, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text("old")
@@ -234,28 +196,3 @@ def test_what_was_cut_is_told_by_metric(made_up: MakeUp, tmp_path: Path) -> None
     page, _ = read(dataclasses.replace(tables, run=run), tmp_path)
     assert "caspr 1,234 2" in page.text
     assert "Texts that were cut" not in read(tables, tmp_path)[0].text
-
-
-def contrast(one: str, two: str) -> float:
-    """WCAG 2's contrast of two colours like `#1d2126`."""
-
-    def luminance(colour: str) -> float:
-        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    low, high = sorted((luminance(one), luminance(two)))
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
-def test_every_shade_can_be_read(theme: int) -> None:
-    css = asset("page.css")
-    blocks = re.findall(r"\{\s*(--page.*?)\}", css, re.DOTALL)
-    colours = dict(re.findall(r"(--[\w-]+): (#[0-9a-f]{6})", blocks[theme]))
-    inks = {**dict.fromkeys(range(4), "low"), **dict.fromkeys(range(4, 9), "mid"), 9: "high"}
-    for shade in range(11):
-        ink = colours[f"--heat-{inks.get(shade, 'high')}"]
-        assert contrast(colours[f"--h{shade}"], ink) >= 4.5, shade
-    for label in "enc":
-        assert contrast(colours[f"--{label}"], colours[f"--{label}-ink"]) >= 4.5, label
