@@ -109,7 +109,7 @@ def evaluate_caspr(config: CasprConfig, quiet: bool, as_json: bool) -> int:
     from claimscore.console.evaluations import print_result
     from claimscore.console.progress import progress_display
     from claimscore.evaluation.caspr_experiment import FIGURE, can_plot, caspr_experiment
-    from claimscore.report.evaluation.caspr_page import write_caspr_page
+    from claimscore.report.evaluation.benchmark_pages import write_caspr_page
     from claimscore.report.run_report import write_run_report
 
     with progress_display(quiet or as_json) as show:

@@ -15,7 +15,7 @@ METRICS: dict[str, str] = {
     "caspr": "claimscore.metrics.caspr:CASPR",
     "ds": "claimscore.metrics.ds:DS",
     "ds3": "claimscore.metrics.ds:DS3",
-    "bs-inverse": "claimscore.metrics.bs_inverse:BS_INVERSE",
+    "bs-inverse": "claimscore.metrics.bert_score:BS_INVERSE",
     "bertscore": "claimscore.metrics.bert_score:BERTSCORE",
     "meteor": "claimscore.metrics.meteor:METEOR",
     "ner-overlap": "claimscore.metrics.ner_overlap:NER_OVERLAP",

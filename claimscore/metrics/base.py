@@ -62,12 +62,15 @@ class Requirements:
     @property
     def stages(self) -> tuple[str, ...]:
         """The stages whose failure leaves a record without a score, in the order they run."""
-        names = (*(need.task for need in self.tasks), *(need.kind for need in self.passes))
-        return tuple(dict.fromkeys(names))
+        return tuple(self.sides_of_stages)
 
     @property
-    def sides(self) -> frozenset[str]:
-        return frozenset(SIDES[column] for column in self.columns if column in SIDES)
+    def sides_of_stages(self) -> dict[str, set[str]]:
+        """The sides that each stage is about."""
+        found: dict[str, set[str]] = {}
+        for stage, sides in (*self.tasks, *((need.kind, need.sides) for need in self.passes)):
+            found.setdefault(stage, set()).update(sides)
+        return found
 
 
 class ChunkTables:
@@ -228,16 +231,16 @@ def failure_reasons(tables: ChunkTables, requires: Requirements) -> dict[str, st
 
     A failure without a side counts for every metric that requires its stage.
     """
-    stages, sides = requires.stages, requires.sides
+    sides, stages = requires.sides_of_stages, requires.stages
     if not stages:
         return {}
-    concerned = tables["failures"].filter(
-        pl.col("stage").is_in(stages) & (pl.col("side").is_null() | pl.col("side").is_in(sides))
-    )
+    concerned = tables["failures"].filter(pl.col("stage").is_in(stages))
     columns = concerned.select("id", "stage", "side", "index", "message").rows()
     rows = sorted(columns, key=lambda row: (stages.index(row[1]), row[2] or "", row[3] or 0))
     reasons: dict[str, str] = {}
     for record, stage, side, _, message in rows:
+        if side is not None and side not in sides[stage]:
+            continue
         place = f" for {SIDE_COLUMNS.get(side, side)}" if side else ""
         reasons.setdefault(record, f"{stage} failed{place}: {message}")
     return reasons

@@ -1,4 +1,4 @@
-"""BERTScore of a summary against its references or its source, and of any texts."""
+"""BERTScore of a summary against its references or its source, and of any texts; and BS⁻¹."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from claimscore.metrics.base import (
     Metric,
     MetricFamily,
     PassRequirement,
+    Requirements,
     Score,
+    score_records,
+    scored,
     unscored,
 )
-from claimscore.metrics.bs_inverse import rescaled
 from claimscore.metrics.reference_texts import (
     MeasureOptions,
     ScorePair,
@@ -106,6 +108,13 @@ def _make(name: str, options: MeasureOptions) -> Metric:
     )
 
 
+def rescaled(f1: float, baseline_f1: float) -> float:
+    """F' = (F − b) / (1 − b), Zhang et al. 2020, baseline rescaling: 0 for two random sentences."""
+    if not baseline_f1 < 1:
+        raise ValueError(f"the baseline must be below 1, not {baseline_f1}")
+    return (f1 - baseline_f1) / (1 - baseline_f1)
+
+
 def _score_pair(
     pair: SummaryPair, rows: Mapping[int, Mapping[str, Any]], options: MeasureOptions
 ) -> Score:
@@ -125,3 +134,53 @@ def _score_pair(
 
 
 BERTSCORE = MetricFamily("bertscore", MeasureOptions, _make)
+
+
+# BS⁻¹ of two summaries
+
+_BS_REQUIRES = Requirements(
+    columns=("summary_a", "summary_b"), passes=(PassRequirement("token_scores", ("a", "b")),)
+)
+_BS_COMPONENTS = ("precision", "recall", "f1", "baseline_f1", "layer")
+
+
+def bs_inverse(f1: float, baseline_f1: float | None = None) -> float:
+    """BS⁻¹ = 100·(1 − F'), with F' the BERTScore F1, rescaled where a baseline is given.
+
+    CASPR paper; its figures (72.5 for the references) need the rescaled F1. Never clipped: two
+    texts less alike than random ones have a negative F', so the value can exceed 100.
+    """
+    return 100 * (1 - (f1 if baseline_f1 is None else rescaled(f1, baseline_f1)))
+
+
+def _score_bs_inverse(tables: ChunkTables) -> list[Score]:
+    of_sides = (pl.col("candidate_side") == "a") & (pl.col("reference_side") == "b")
+    rows = {row["id"]: row for row in tables["token_scores"].filter(of_sides).iter_rows(named=True)}
+
+    def score(record: dict[str, Any]) -> Score:
+        row = rows.get(record["id"])
+        if row is None or row["f1"] is None:
+            return unscored(record["id"], "no token scores")
+        if not math.isfinite(row["f1"]):
+            reason = "the BERTScore F1 is not a number"
+            return unscored(record["id"], reason, {"layer": row["layer"]})
+        components: dict[str, object] = {name: row[name] for name in _BS_COMPONENTS}
+        return scored(record["id"], bs_inverse(row["f1"], row["baseline_f1"]), components)
+
+    return score_records(tables, _BS_REQUIRES, score)
+
+
+BS_INVERSE = Metric(
+    name="bs-inverse",
+    version="v1",
+    requires=_BS_REQUIRES,
+    score=_score_bs_inverse,
+    signature_keys=("token_encoder", "layer", "baseline", "dtype", "claimscore"),
+    higher_is="less alike",
+    range=(0.0, math.inf),
+    description="100·(1 − BERTScore F1) of the two summaries, rescaled with the model's baseline",
+    reference=(
+        "CASPR paper, the baseline BS⁻¹; Zhang et al. 2020, BERTScore: Evaluating Text Generation "
+        "with BERT: F1 and baseline rescaling"
+    ),
+)

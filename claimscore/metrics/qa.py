@@ -7,10 +7,7 @@ import json
 import re
 import string
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any, NamedTuple
-
-import polars as pl
 
 from claimscore.metrics.base import (
     ChunkTables,
@@ -19,8 +16,8 @@ from claimscore.metrics.base import (
     Requirements,
     Score,
     TaskRequirement,
-    blank_reason,
     option,
+    score_records,
     scored,
     unscored,
 )
@@ -76,12 +73,8 @@ class _Question(NamedTuple):
         return 0.0 if self.given is None else token_f1(self.expected, self.given)
 
 
-class _Tables(NamedTuple):
-    """The questions and answers of each record and side."""
-
-    failed: Mapping[tuple[str, str], str]
-    questions: Mapping[tuple[str, str], dict[int, tuple[str, str]]]
-    answers: Mapping[tuple[str, str], dict[int, str | None]]
+#: By record and side, then by the place of the question: the question and an answer.
+_Answers = dict[tuple[str, str], dict[int, tuple[str, Any]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,13 +97,10 @@ def _make(name: str, options: QaOptions) -> Metric:
     )
 
     def score(tables: ChunkTables) -> list[Score]:
-        read = _read(tables)
-        return [
-            unscored(row["id"], blank)
-            if (blank := blank_reason(row, requires.columns))
-            else _score_record(row["id"], parts, read)
-            for row in tables.records.iter_rows(named=True)
-        ]
+        questions, answers = _answers(tables, "questions"), _answers(tables, "answers")
+        return score_records(
+            tables, requires, lambda row: _score_record(row["id"], parts, questions, answers)
+        )
 
     return Metric(
         name=name,
@@ -126,53 +116,37 @@ def _make(name: str, options: QaOptions) -> Metric:
     )
 
 
-def _read(tables: ChunkTables) -> _Tables:
-    failures = tables["failures"].filter(pl.col("stage").is_in(["questions", "answers"]))
-    failed: dict[tuple[str, str], str] = {}
-    for stage in ("questions", "answers"):
-        of_stage = failures.filter(pl.col("stage") == stage).sort("index", maintain_order=True)
-        for record, side, message in of_stage.select("id", "side", "message").iter_rows():
-            place = SIDE_COLUMNS.get(side, side)
-            failed.setdefault((record, side), f"{stage} failed for {place}: {message}")
-    questions: dict[tuple[str, str], dict[int, tuple[str, str]]] = {}
-    answers: dict[tuple[str, str], dict[int, str | None]] = {}
-    rows = tables["llm_answers"].select("task", "id", "side", "index", "question", "answer")
-    for task, record, side, index, question, answer in rows.iter_rows():
-        if task == "questions":
-            said = json.loads(answer)["answer"]
-            questions.setdefault((record, side), {})[index] = (question, said)
-        elif task == "answers":
-            answers.setdefault((record, side), {})[index] = json.loads(answer)["answer"]
-    return _Tables(failed, questions, answers)
+def _answers(tables: ChunkTables, task: str) -> _Answers:
+    rows = tables["llm_answers"].filter(task=task)
+    found: _Answers = {}
+    for record, side, *said in rows.select("id", "side", "index", "question", "answer").iter_rows():
+        index, question, answer = said
+        found.setdefault((record, side), {})[index] = question, json.loads(answer)["answer"]
+    return found
 
 
-def _score_record(record: str, parts: tuple[str, ...], read: _Tables) -> Score:
+def _score_record(
+    record: str, parts: tuple[str, ...], questions: _Answers, answers: _Answers
+) -> Score:
     components: dict[str, Any] = {}
     values: list[float] = []
     failed: list[dict[str, object]] = []
     for part in parts:
-        key = (record, _SIDE_OF[part])
-        asked = _asked(key, read)
-        if isinstance(asked, str):
-            return unscored(record, asked, components)
+        side = _SIDE_OF[part]
+        expected, given = (found.get((record, side), {}) for found in (questions, answers))
+        if not expected:
+            reason = f"no questions from {SIDE_COLUMNS.get(side, side)}"
+            return unscored(record, reason, components)
+        if expected.keys() != given.keys():
+            reason = f"answers do not match the questions: {len(given)} of {len(expected)}"
+            return unscored(record, reason, components)
+        asked = [_Question(*expected[index], given[index][1]) for index in sorted(expected)]
         scores = [question.f1 for question in asked]
         values.append(sum(scores) / len(scores))
         components |= {part: values[-1], f"{part}_f1": scores}
-        failed += [{"from": key[1], **question._asdict()} for question in asked if question.f1 == 0]
+        failed += [{"from": side, **question._asdict()} for question in asked if question.f1 == 0]
     value = harmonic_mean(*values) if len(values) == len(_SIDE_OF) else values[0]
     return scored(record, value, components | {"failed": failed})
-
-
-def _asked(key: tuple[str, str], read: _Tables) -> list[_Question] | str:
-    """The questions of one side of a record with their answers, or why there are none."""
-    if key in read.failed:
-        return read.failed[key]
-    questions, answers = read.questions.get(key, {}), read.answers.get(key, {})
-    if not questions:
-        return f"no questions from {SIDE_COLUMNS.get(key[1], key[1])}"
-    if questions.keys() != answers.keys():
-        return f"answers do not match the questions: {len(answers)} of {len(questions)}"
-    return [_Question(*questions[index], answers[index]) for index in sorted(questions)]
 
 
 QA = MetricFamily("qa", QaOptions, _make)

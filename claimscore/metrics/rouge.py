@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from claimscore.errors import ConfigError
@@ -64,8 +64,8 @@ def by_rouge_score(
     `rouge-lsum` needs sentences: cut by `claimscore.text.split_sentences`, or with `split` off at
     line ends, as the package expects them. `NoTokensError` where a text has no such word.
     """
-    tokenizer = _Tokenizer.of(stemmer)
-    n_candidate, n_reference = (len(tokenizer.tokenize(text)) for text in (candidate, reference))
+    words = _tokenizer(stemmer).tokenize
+    n_candidate, n_reference = len(words(candidate)), len(words(reference))
     _refuse_empty(n_candidate, n_reference)
     if rouge_type == "rouge-lsum" and split:
         candidate, reference = ("\n".join(split_sentences(text)) for text in (candidate, reference))
@@ -95,23 +95,17 @@ def _refuse_empty(n_candidate: int, n_reference: int) -> None:
 def _scorer(rouge_type: str, stemmer: bool) -> Any:
     from rouge_score.rouge_scorer import RougeScorer
 
-    return RougeScorer([_NAMES[rouge_type]], tokenizer=_Tokenizer.of(stemmer))
+    return RougeScorer([_NAMES[rouge_type]], tokenizer=_tokenizer(stemmer))
 
 
-class _Tokenizer:
+@functools.cache
+def _tokenizer(stemmer: bool) -> Any:
     """The package's tokenizer, which reads a text once for all that is asked about it."""
+    from rouge_score.tokenizers import DefaultTokenizer
 
-    def __init__(self, stemmer: bool) -> None:
-        from rouge_score.tokenizers import DefaultTokenizer
-
-        self.tokenize: Callable[[str], list[str]] = functools.lru_cache(maxsize=4096)(
-            DefaultTokenizer(stemmer).tokenize
-        )
-
-    @staticmethod
-    @functools.cache
-    def of(stemmer: bool) -> _Tokenizer:
-        return _Tokenizer(stemmer)
+    found = DefaultTokenizer(stemmer)
+    found.tokenize = functools.lru_cache(maxsize=4096)(found.tokenize)
+    return found
 
 
 def by_rouge_101(rouge_type: str, candidate: str, reference: str) -> Rouge:

@@ -105,10 +105,8 @@ def best_temperature(probabilities: ArrayLike, labels: ArrayLike) -> float | Non
 
 
 def _nll(logs: Array, right: _Integers, temperature: float) -> float:
-    scaled = logs / temperature
-    top = scaled.max(axis=1)
-    total = top + np.log(np.exp(scaled - top[:, None]).sum(axis=1))
-    return float((total - scaled[np.arange(len(right)), right]).mean())
+    scaled = special.log_softmax(logs / temperature, axis=1)
+    return -float(scaled[np.arange(len(right)), right].mean())
 
 
 def _logs(values: Array) -> Array:

@@ -22,11 +22,11 @@ from claimscore.evaluation.correlations import CorrelateConfig, correlate
 from claimscore.evaluation.summac_benchmark import SUMMAC_SCHEMA, SummacConfig, summac_benchmark
 from claimscore.evaluation.summac_grid import CELL_SCHEMA, SPEED_SCHEMA, GridConfig, GridResult
 from claimscore.report.evaluation.benchmark_pages import (
+    write_caspr_page,
     write_correlate_page,
     write_grid_page,
     write_summac_page,
 )
-from claimscore.report.evaluation.caspr_page import write_caspr_page
 from claimscore.report.evaluation.compare_page import write_compare_page
 from tests.support.compared_runs import write_run
 from tests.support.rated_tables import labelled_rows, rated_rows, write_jsonl

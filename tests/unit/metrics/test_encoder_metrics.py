@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from claimscore.metrics import load_metric
 from claimscore.metrics.bart_score import bart_score
-from claimscore.metrics.bert_score import bertscore
-from claimscore.metrics.bs_inverse import bs_inverse
+from claimscore.metrics.bert_score import bertscore, bs_inverse
 from claimscore.metrics.perplexity import perplexity
 from tests.support.frames import Row, cosine, number, tables, token_row
 

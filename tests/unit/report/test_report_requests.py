@@ -20,7 +20,7 @@ from claimscore.pipeline.run import run
 from claimscore.prompts import load_prompt
 from claimscore.report import DetailChunk
 from claimscore.report.llm_calls import NOT_IN_CACHE, NOT_RENDERED, RunLLMCalls
-from claimscore.report.references import PAPERS, bibtex_entries
+from claimscore.report.run_page import PAPERS, bibtex_entries
 from claimscore.report.run_report import write_run_report
 from claimscore.runs import RunDirectory
 from claimscore.types import Completion, OutputSchema, Request, Usage
