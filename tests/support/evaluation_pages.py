@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 import pytest
@@ -105,66 +106,40 @@ def summac_page(folder: Path, name: str) -> Path:
 
 def grid_page(folder: Path, name: str) -> Path:
     operators = ("max", "mean", "min")
-    rows: list[dict[str, Any]] = []
-    for measure in ("balanced_accuracy", "roc_auc"):
-        for dataset in (f"a {name}", "b", "overall"):
-            for number, (op1, op2) in enumerate((a, b) for a in operators for b in operators):
-                cell = {
-                    "document_blocks": "sentence",
-                    "summary_blocks": "sentence",
-                    "op1": op1,
-                    "op2": op2,
-                }
-                bounds = dict.fromkeys(("low", "high", "low_corrected", "high_corrected"), 0.5)
-                rows.append(
-                    cell
-                    | bounds
-                    | {"dataset": dataset, "measure": measure, "value": 0.5 + number / 100}
-                )
+    bounds = dict.fromkeys(("low", "high", "low_corrected", "high_corrected"), 0.5)
+    blocks = dict.fromkeys(("document_blocks", "summary_blocks"), "sentence")
+    places = itertools.product(
+        ("balanced_accuracy", "roc_auc"),
+        (f"a {name}", "b", "overall"),
+        enumerate(itertools.product(operators, operators)),
+    )
+    rows = [
+        {"op1": op1, "op2": op2, "dataset": dataset, "measure": measure, "value": 0.5 + n / 100}
+        | blocks
+        | bounds
+        for measure, dataset, (n, (op1, op2)) in places
+    ]
     schema = {**CELL_SCHEMA, **{k: v for k, v in SUMMAC_SCHEMA.items() if k != "score"}}
     speed = [("sentence", "sentence", None, None, None)]
     config = GridConfig((f"t {name.replace('/', '_')[:40]}.jsonl",), folder)
-    result = GridResult(
-        config,
-        pl.DataFrame(rows, schema=schema),
-        pl.DataFrame(speed, schema=SPEED_SCHEMA, orient="row"),
-        3,
-    )
+    speeds = pl.DataFrame(speed, schema=SPEED_SCHEMA, orient="row")
     path = folder / "summac_grid.html"
-    write_grid_page(result, config, path, f"{COMMAND} {name}")
+    found = GridResult(config, pl.DataFrame(rows, schema=schema), speeds, 3)
+    write_grid_page(found, config, path, f"{COMMAND} {name}")
     return path
 
 
 def caspr_result(folder: Path, name: str, n: int = 6) -> CasprResult:
     means, scores = [], []
     for place, comparison in enumerate(COMPARISONS):
-        values = [float(10 * place + number) for number in range(n)]
         published = (9.5, 0.5) if place == 2 else (None, None)
         row = (name, comparison, n, 0, 10.0 * place + 2.5, 1.0, 1.0, 3.0, *published)
         means.append(dict(zip(MEANS_SCHEMA, row, strict=True)))
-        scores += [
-            {
-                "comparison": comparison,
-                "pair": name,
-                "metric": name,
-                "value": value,
-                "reason": None,
-                "signature": f"{name}|v1",
-            }
-            for value in values
-        ]
+        of_pair = {"comparison": comparison, "pair": name, "metric": name, "reason": None}
+        of_pair["signature"] = f"{name}|v1"
+        scores += [of_pair | {"value": float(10 * place + number)} for number in range(n)]
     scores.append(scores[0] | {"value": None, "reason": f"why {name}"})
-    rho = [
-        {
-            "metric": name,
-            "n": n,
-            "spearman": 0.5,
-            "low": 0.1,
-            "high": 0.9,
-            "p_value": 0.1,
-            "published": 0.4,
-        }
-    ]
+    rho = {"metric": name, "n": n, "spearman": 0.5, "low": 0.1, "high": 0.9, "p_value": 0.1}
     return CasprResult(
         CasprConfig(RunConfig(f"in {name}", folder, ("ds",)), drop_missing=True),
         Run(folder / "run"),  # type: ignore[arg-type]
@@ -173,7 +148,7 @@ def caspr_result(folder: Path, name: str, n: int = 6) -> CasprResult:
         (MissingPair("syn_low", name, f"no text {name}"),),
         pl.DataFrame(scores),
         pl.DataFrame(means, schema=MEANS_SCHEMA),
-        pl.DataFrame(rho, schema=RHO_SCHEMA),
+        pl.DataFrame([rho | {"published": 0.4}], schema=RHO_SCHEMA),
     )
 
 

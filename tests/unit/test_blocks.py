@@ -12,48 +12,30 @@ from claimscore.errors import ConfigError
 TEXT = "The first sentence. The second one here. The third sentence.\n\nShort. The fourth sentence."
 
 
+ONE, TWO, THREE, FOUR = (
+    "The first sentence.",
+    "The second one here.",
+    "The third sentence.",
+    "The fourth sentence.",
+)
+
+
 @pytest.mark.parametrize(
     ("cut", "blocks"),
     [
-        pytest.param(
-            Cut("sentence"),
-            [
-                "The first sentence.",
-                "The second one here.",
-                "The third sentence.",
-                "The fourth sentence.",
-            ],
-            id="sentence",
-        ),
-        pytest.param(
-            Cut("2sents"),
-            [
-                "The first sentence. The second one here.",
-                "The second one here. The third sentence.",
-                "The third sentence. The fourth sentence.",
-                "The fourth sentence.",
-            ],
-            id="two sentences slide, the last alone",
-        ),
-        pytest.param(
-            Cut("2sents_disjoint"),
-            [
-                "The first sentence. The second one here.",
-                "The third sentence. The fourth sentence.",
-            ],
-            id="two sentences disjoint",
-        ),
-        pytest.param(Cut("paragraph"), TEXT.split("\n\n"), id="paragraph"),
-        pytest.param(Cut("document"), [TEXT], id="document"),
+        (Cut("sentence"), [ONE, TWO, THREE, FOUR]),
+        (Cut("sentence", keep="all"), [ONE, TWO, THREE, "Short.", FOUR]),
+        (Cut("2sents"), [f"{ONE} {TWO}", f"{TWO} {THREE}", f"{THREE} {FOUR}", FOUR]),
+        (Cut("2sents_disjoint"), [f"{ONE} {TWO}", f"{THREE} {FOUR}"]),
+        (Cut("paragraph"), TEXT.split("\n\n")),
+        (Cut("mixed"), [ONE, TWO, THREE, FOUR, *TEXT.split("\n\n")]),
+        (Cut("document"), [TEXT]),
     ],
+    ids=str,
 )
 def test_a_text_is_cut_as_the_reference_code_cuts_it(cut: Cut, blocks: list[str]) -> None:
     """`Short.` has at most ten characters and is dropped before sentences are joined."""
     assert cut.blocks(TEXT) == blocks
-
-
-def test_all_keeps_short_blocks() -> None:
-    assert "Short." in Cut(keep="all").blocks(TEXT)
 
 
 @pytest.mark.parametrize(("length", "kept"), [(10, 0), (11, 1)])

@@ -148,18 +148,3 @@ def test_metric_scores_each_record_in_order():
     assert first == ("x", 75.0, None, {"n_a": 3, "n_b": 2, "overlap": 1, "union": 4})
     assert (second.id, second.value) == ("y", 0.0)
     assert [score.value for score in DS3.score(tables(records))] == [75.0, 0.0]
-
-
-@pytest.mark.parametrize(
-    ("metric", "missing", "reason"),
-    [
-        pytest.param(DS, {"summary_a": ""}, "no text in summary_a", id="empty"),
-        pytest.param(DS, {"summary_b": " \n"}, "no text in summary_b", id="blank"),
-        pytest.param(DS, {"summary_b": None}, "no text in summary_b", id="null"),
-        pytest.param(DS3, {"summary_common": ""}, "no text in summary_common", id="third"),
-    ],
-)
-def test_summaries_without_text_are_null(metric, missing, reason):
-    record = {"id": "x", "summary_a": "a", "summary_b": "b", "summary_common": "c", **missing}
-    (score,) = metric.score(tables([record]))
-    assert (score.value, score.reason) == (None, reason)

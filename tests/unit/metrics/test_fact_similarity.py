@@ -108,17 +108,5 @@ def test_components_name_what_is_missing_and_what_is_unsupported():
     assert [m["match"] for m in score.components["matches_summary"]] == ["s 1", "s 0"]
 
 
-def test_other_similarities_are_left_alone():
-    other = [
-        row | change
-        for row in fact_cells("r", HAND)
-        for change in ({"unit": "sentence"}, {"row_side": "summary"}, {"column_side": "source"})
-    ]
-    rows = hand_record()
-    rows["similarities"] = rows["similarities"] + other
-    (score,) = FACTSIM.score(tables([{"id": "r"}], **rows))
-    assert score.value == pytest.approx(0.91229091, abs=1e-6)
-
-
 # The paper's examples with the embedded encoder. Its figures were made with
 # distiluse-base-multilingual-cased, so only what must hold with any encoder is asserted.

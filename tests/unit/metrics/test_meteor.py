@@ -37,18 +37,10 @@ def score(spec="meteor:synonyms=none", **record):
     ("candidate", "reference", "expected"),
     [
         # m = 3, P = 1, R = 3/4; F = PR/(.9P + .1R); one chunk
-        pytest.param(
-            "the clean room",
-            "the clean room here",
-            0.75 / (0.9 + 0.075) * (1 - 0.5 / 27),
-            id="one chunk",
-        ),
-        # m = 2 in two chunks, P = R = 1
-        pytest.param("clean room", "room clean", 1 - 0.5, id="two chunks"),
-        # `rooms` by its stem
-        pytest.param("clean rooms", "clean room", 1 - 0.5 / 8, id="stem"),
-        pytest.param("Clean ROOM", "clean room", 1 - 0.5 / 8, id="case"),
-        pytest.param("a b", "c d", 0.0, id="no match"),
+        ("the clean room", "the clean room here", 0.75 / (0.9 + 0.075) * (1 - 0.5 / 27)),
+        ("clean room", "room clean", 1 - 0.5),  # two chunks
+        ("Clean rooms", "clean ROOM", 1 - 0.5 / 8),  # by the stem, in any case
+        ("a b", "c d", 0.0),
     ],
 )
 def test_formula(candidate, reference, expected):
@@ -63,13 +55,6 @@ def test_range_and_equal_texts(candidate, reference):
     assert 0 <= meteor(candidate, reference, synonyms=False) <= 1
     n = len(module._words(candidate))
     assert meteor(candidate, candidate, synonyms=False) == pytest.approx(1 - 0.5 / n**3)
-
-
-@steady
-@given(st.text(st.characters(codec="utf-8")))
-def test_any_text(text):
-    value = meteor(text, text + " x", synonyms=False)
-    assert value is None or 0 <= value <= 1
 
 
 def test_the_best_reference_counts_or_the_mean():

@@ -47,12 +47,6 @@ def test_goldens_with_every_operator_and_variant() -> None:
         assert summac_zs(image, variant="code") == pytest.approx(case["zs_default"], abs=1e-5)
 
 
-def test_the_maxima_of_the_code_are_independent() -> None:
-    """The entailing and the contradicting block may be two: 0.9 − 0.8, not the best difference."""
-    image = [[[0.9, 0.05, 0.05]], [[0.1, 0.1, 0.8]]]
-    assert summac_zs(image, variant="code") == pytest.approx(0.1)
-
-
 @steady
 @given(images, st.randoms())
 def test_invariants_of_zero_shot(image: np.ndarray, rng: Any) -> None:
@@ -131,29 +125,12 @@ def test_even_bins_are_the_codes() -> None:
     assert [len(bin_edges(f"even{n}")) for n in range(1, 200)] == list(range(2, 201))
 
 
-@steady
-@given(st.randoms(), st.sampled_from(["mean", "min", "max", "all"]))
-def test_the_order_of_blocks_is_irrelevant_to_conv(rng: Any, aggregate: str) -> None:
-    image = random_image(7, 5)
-    rows, columns = list(range(7)), list(range(5))
-    rng.shuffle(rows)
-    rng.shuffle(columns)
-    found = summac_conv(image[rows][:, columns], state(23), aggregate=aggregate)
-    expected = summac_conv(image, state(23), aggregate=aggregate)
-    assert found == pytest.approx(expected, abs=1e-12)
-
-
 def test_only_the_first_ten_sentences_count_in_the_code() -> None:
     image, weights = random_image(5, 11), state(23)
     first_ten = summac_conv(image[:, :10], weights)
     assert summac_conv(image, weights) == first_ten
     assert summac_conv(image, weights, variant="paper") != first_ten
     assert summac_conv(image[:, :10], weights, variant="paper") == first_ten
-
-
-def test_counts_are_not_shares() -> None:
-    image = random_image(3, 2)
-    assert summac_conv(np.concatenate([image, image]), state(23)) != summac_conv(image, state(23))
 
 
 def test_huge_logits_do_not_overflow() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,25 +27,6 @@ def test_an_axis_holds_every_value_and_the_line(values: list[float], line: float
     assert low <= min(*values, line)
     assert max(*values, line) <= high
     assert other.data["domain"] == (low, high)
-
-
-@pytest.mark.parametrize(
-    ("marks", "line", "within", "expected"),
-    [
-        pytest.param([], 0.0, (-1, 1), (-0.5, 0.5), id="nothing but the line"),
-        pytest.param([Mark("", 1.0, (0.9, 1.0))], 0.0, (-1, 1), (0.0, 1.0), id="up to the end"),
-        pytest.param([Mark("", 3.0, wider=(-2, 8))], 0.0, None, (-2.0, 8.0), id="wider"),
-    ],
-)
-def test_ends_of_an_axis(
-    marks: list[Mark],
-    line: float,
-    within: tuple[float, float] | None,
-    expected: tuple[float, float],
-) -> None:
-    (chart,) = interval_charts({"t": marks}, line, 2, within)
-    assert chart.data["within"] == within
-    assert chart.data["domain"] == expected
 
 
 def test_a_box_by_hand() -> None:

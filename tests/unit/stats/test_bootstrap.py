@@ -106,12 +106,6 @@ def test_many_values_have_the_width_that_samples_tend_to():
     assert interval == mean_interval(values, seed=1)
 
 
-def test_so_many_values_are_still_resampled():
-    values = np.arange(float(MOST_RESAMPLED))
-    drawn = 1.96 * bootstrap_means(values, 20, 5).std()
-    assert mean_interval(values, samples=20, seed=5).half_width == float(drawn)
-
-
 @given(
     st.lists(st.lists(st.floats(-1e6, 1e6), max_size=40), max_size=8),
     st.sampled_from([10, 1000]),
