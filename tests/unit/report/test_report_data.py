@@ -31,21 +31,9 @@ E, N, C = (0.8, 0.15, 0.05), (0.1, 0.7, 0.2), (0.0, 0.1, 0.9)
 
 
 def nli(rows: list[tuple[str, str, int, str, int, tuple[float, float, float]]]) -> pl.DataFrame:
-    return schemas.NLI.frame(
-        [
-            {
-                "id": record,
-                "premise_side": premise,
-                "premise_index": i,
-                "hypothesis_side": hypothesis,
-                "hypothesis_index": j,
-                "entailment": p[0],
-                "neutral": p[1],
-                "contradiction": p[2],
-            }
-            for record, premise, i, hypothesis, j, p in rows
-        ]
-    )
+    names = ("premise_side", "premise_index", "hypothesis_side", "hypothesis_index")
+    names = ("id", *names, "entailment", "neutral", "contradiction")
+    return schemas.NLI.frame([dict(zip(names, (*row, *p), strict=True)) for *row, p in rows])
 
 
 def test_label_of_a_pair_is_that_of_caspr() -> None:
