@@ -55,6 +55,7 @@ def test_brier_and_likelihood_by_hand() -> None:
     assert brier_score(FOUR, LABELS) == pytest.approx(brier)
     nll = -(math.log(0.8) + math.log(0.1) + math.log(0.6) + math.log(0.9)) / 4
     assert negative_log_likelihood(FOUR, LABELS) == pytest.approx(nll)
+    assert negative_log_likelihood(np.eye(3), [1, 2, 0]) == pytest.approx(-math.log(2**-126))
 
 
 def test_the_temperature_of_two_classes_by_hand() -> None:
