@@ -51,20 +51,3 @@ def test_table_1_of_the_paper(embed):
     assert scores[2] == pytest.approx(1, abs=1e-6)
     assert max(scores[1], scores[3]) < 0.999
 
-
-def test_figure_of_reviews_and_a_summary(embed):
-    """The product of the paper's figure: its GPT-3.5 summary with facts of the built-in rules.
-
-    The summary shares facts with its reviews; a summary of another product shares fewer.
-    """
-    from claimscore.baseline.facts import facts as facts_of
-
-    figure = examples()["figure4"]
-    of_reviews = [fact for review in figure["reviews"] for fact in facts_of(review)]
-    own = facts_of(figure["gpt35_summary_from_paper_appendix_B"])
-    other = facts_of("The car is fast. The engine is loud and the seats are hard.")
-    found = factsim(embed(of_reviews), embed(own))
-    print(f"{len(of_reviews)} facts of reviews, {len(own)} of the summary: {found}")
-    assert found.score > factsim(embed(of_reviews), embed(other)).score
-    assert 0 < found.coverage < 1
-    assert 0 < found.consistency < 1
