@@ -20,8 +20,28 @@ SENTENCES: tuple[tuple[str, ...], ...] = (  # a sentence, then its claims
         "The rooms are quiet.",
         "The rooms are spotlessly clean.",
     ),
+    (
+        "Breakfast was included but ended far too early.",
+        "Breakfast was included.",
+        "Breakfast ended far too early.",
+    ),
+    (
+        "The staff were rude and did not help with the late checkout.",
+        "The staff were rude.",
+        "The staff did not help with the late checkout.",
+    ),
     ("It is five minutes to the old town.", "The hotel is five minutes from the old town."),
+    (
+        "Parking costs $20 a night, i.e. more than the room's minibar.",
+        "Parking costs $20 a night.",
+        "Parking costs more than the room's minibar.",
+    ),
     ("The beds are super comfortable.", "The beds are super comfortable."),
+    (
+        "The pool is really worth checking out, as well as the hot tub.",
+        "The pool is worth checking out.",
+        "The hot tub is worth checking out.",
+    ),
     ("No one answered the phone after ten.", "No one answered the phone after ten."),
 )
 FACTS = (
