@@ -91,8 +91,8 @@ def test_no_pairs_no_numbers(tiny):
 @pytest.mark.parametrize(
     ("candidates", "references", "message"),
     [
-        pytest.param(["a"], ["a", "b"], "1 candidates, but 2 references", id="lengths"),
-        pytest.param(["a", " "], ["a", "b"], "candidate 1 is empty", id="empty"),
+        (["a"], ["a", "b"], "1 candidates, but 2 references"),
+        (["a", " "], ["a", "b"], "candidate 1 is empty"),
     ],
 )
 def test_what_has_no_bertscore_is_refused(tiny, candidates, references, message):

@@ -50,4 +50,3 @@ def test_table_1_of_the_paper(embed):
     assert scores[0] == pytest.approx(1, abs=1e-6)
     assert scores[2] == pytest.approx(1, abs=1e-6)
     assert max(scores[1], scores[3]) < 0.999
-

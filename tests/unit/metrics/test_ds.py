@@ -120,10 +120,10 @@ def test_worked_cases(compared, expected):
 @pytest.mark.parametrize(
     ("compared", "message"),
     [
-        pytest.param(["", "  "], "0/0", id="two empty"),
-        pytest.param(["", "", ""], "0/0", id="three empty"),
-        pytest.param(["a"], "two or three texts, not 1", id="one text"),
-        pytest.param(["a"] * 4, "two or three texts, not 4", id="four texts"),
+        (["", "  "], "0/0"),
+        (["", "", ""], "0/0"),
+        (["a"], "two or three texts, not 1"),
+        (["a"] * 4, "two or three texts, not 4"),
     ],
 )
 def test_undefined_is_an_error(compared, message):

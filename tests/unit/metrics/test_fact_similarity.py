@@ -52,10 +52,10 @@ def test_golden_cases_come_out_of_the_metric():
 @pytest.mark.parametrize(
     ("source", "summary", "message"),
     [
-        pytest.param([1.0, 2.0], [[1.0, 2.0]], "source vectors must be a matrix", id="one vector"),
-        pytest.param([[1.0]], [[1.0, 2.0]], "have 1 numbers, summary vectors 2", id="widths"),
-        pytest.param([[1.0]], [[float("nan")]], "not finite", id="nan"),
-        pytest.param([[1.0]], [[float("inf")]], "not finite", id="infinite"),
+        ([1.0, 2.0], [[1.0, 2.0]], "source vectors must be a matrix"),
+        ([[1.0]], [[1.0, 2.0]], "have 1 numbers, summary vectors 2"),
+        ([[1.0]], [[float("nan")]], "not finite"),
+        ([[1.0]], [[float("inf")]], "not finite"),
     ],
 )
 def test_what_is_no_matrix_of_vectors_is_refused(source, summary, message):

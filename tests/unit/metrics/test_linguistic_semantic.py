@@ -82,12 +82,12 @@ def test_ranges_and_the_variants_agree_without_padding(values, cosine):
 @pytest.mark.parametrize(
     ("ids", "values", "variant", "message"),
     [
-        pytest.param([], [], "paper", "without tokens", id="nothing"),
-        pytest.param([0, 0], [-1, -1], "code", "without tokens", id="only padding"),
-        pytest.param([2, 3], [-1], "paper", "one log-probability", id="too few"),
-        pytest.param([2, 3], [-1, math.nan], "paper", "no number", id="nan"),
-        pytest.param([2, 3], [-1, -math.inf], "code", "no number", id="infinite"),
-        pytest.param([2, 3], [-1, -1], "best", "paper or code", id="unknown variant"),
+        ([], [], "paper", "without tokens"),
+        ([0, 0], [-1, -1], "code", "without tokens"),
+        ([2, 3], [-1], "paper", "one log-probability"),
+        ([2, 3], [-1, math.nan], "paper", "no number"),
+        ([2, 3], [-1, -math.inf], "code", "no number"),
+        ([2, 3], [-1, -1], "best", "paper or code"),
     ],
 )
 def test_what_is_no_summary_is_refused(ids, values, variant, message):

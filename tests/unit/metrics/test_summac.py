@@ -73,14 +73,14 @@ def test_nothing_to_compare_is_none(empty: object) -> None:
 @pytest.mark.parametrize(
     ("image", "options", "message"),
     [
-        pytest.param([[[0.5, 0.5]]], {}, "not \\[1, 1, 2\\]", id="two categories"),
-        pytest.param([[[0.1] * 3], [[0.1] * 3] * 2], {}, "every document block", id="ragged"),
-        pytest.param([[[0.5, float("nan"), 0.1]]], {}, "from 0 to 1", id="nan"),
-        pytest.param([[[1.5, 0.1, 0.1]]], {}, "from 0 to 1", id="above one"),
-        pytest.param([[["a", "b", "c"]]], {}, "numbers", id="text"),
-        pytest.param([[[0.1] * 3]], {"op1": "median"}, "op1 is one of max", id="op1"),
-        pytest.param([[[0.1] * 3]], {"op2": ""}, "op2 is one of max", id="op2"),
-        pytest.param([], {"variant": "best"}, "variant is one of paper", id="variant"),
+        ([[[0.5, 0.5]]], {}, "not \\[1, 1, 2\\]"),
+        ([[[0.1] * 3], [[0.1] * 3] * 2], {}, "every document block"),
+        ([[[0.5, float("nan"), 0.1]]], {}, "from 0 to 1"),
+        ([[[1.5, 0.1, 0.1]]], {}, "from 0 to 1"),
+        ([[["a", "b", "c"]]], {}, "numbers"),
+        ([[[0.1] * 3]], {"op1": "median"}, "op1 is one of max"),
+        ([[[0.1] * 3]], {"op2": ""}, "op2 is one of max"),
+        ([], {"variant": "best"}, "variant is one of paper"),
     ],
 )
 def test_what_cannot_be_scored_is_refused(image: Any, options: Any, message: str) -> None:
@@ -141,13 +141,13 @@ def test_huge_logits_do_not_overflow() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        pytest.param({"bins": "even50"}, ConfigError, "take 23 numbers a sentence", id="bins"),
-        pytest.param({"labels": "ec"}, ConfigError, "of labels ec are 46", id="labels"),
-        pytest.param({"bins": "even0"}, ValueError, "percentile or evenN", id="no bins"),
-        pytest.param({"bins": "odd"}, ValueError, "percentile or evenN", id="unknown bins"),
-        pytest.param({"labels": "ce"}, ValueError, "labels is one of e, c", id="label order"),
-        pytest.param({"aggregate": "sum"}, ValueError, "aggregate is one of", id="aggregate"),
-        pytest.param({"variant": "best"}, ValueError, "variant is one of", id="variant"),
+        ({"bins": "even50"}, ConfigError, "take 23 numbers a sentence"),
+        ({"labels": "ec"}, ConfigError, "of labels ec are 46"),
+        ({"bins": "even0"}, ValueError, "percentile or evenN"),
+        ({"bins": "odd"}, ValueError, "percentile or evenN"),
+        ({"labels": "ce"}, ValueError, "labels is one of e, c"),
+        ({"aggregate": "sum"}, ValueError, "aggregate is one of"),
+        ({"variant": "best"}, ValueError, "variant is one of"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: Any, error: Any, message: str) -> None:
@@ -193,26 +193,16 @@ IMAGE = [[[0.9, 0.1, 0.0]]]
 @pytest.mark.parametrize(
     ("summary", "rows", "reason"),
     [
-        pytest.param("Short.", [], "no sentence of more than 10 characters in summary", id="short"),
-        pytest.param(LONG, [], "no NLI rows", id="no rows"),
-        pytest.param(
-            LONG,
-            block_rows("r", [IMAGE[0] * 2, IMAGE[0] * 2])[:3],
-            "NLI rows are missing: 3 of 4",
-            id="missing row",
-        ),
-        pytest.param(
-            LONG, block_rows("r", IMAGE) * 2, "an NLI row is there twice", id="row is there twice"
-        ),
-        pytest.param(
+        ("Short.", [], "no sentence of more than 10 characters in summary"),
+        (LONG, [], "no NLI rows"),
+        (LONG, block_rows("r", [IMAGE[0] * 2, IMAGE[0] * 2])[:3], "NLI rows are missing: 3 of 4"),
+        (LONG, block_rows("r", IMAGE) * 2, "an NLI row is there twice"),
+        (
             LONG,
             block_rows("r", [[[0.9, float("nan"), 0.0]]]),
             "an NLI probability is not a number from 0 to 1",
-            id="nan",
         ),
-        pytest.param(
-            LONG, block_rows("r", IMAGE, ("2sents", "sentence")), "no NLI rows", id="another cut"
-        ),
+        (LONG, block_rows("r", IMAGE, ("2sents", "sentence")), "no NLI rows"),
     ],
 )
 def test_what_is_missing_is_null_with_a_reason(summary: str, rows: Any, reason: str) -> None:
@@ -275,12 +265,12 @@ def test_bins_that_no_file_names_follow_from_the_numbers(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        pytest.param("", "needs weights: summac-conv:weights=FILE", id="none"),
-        pytest.param(":weights=/nowhere/w.bin", "/nowhere/w.bin: ", id="no file"),
-        pytest.param(":weights=W:bins=odd", "bins is percentile or evenN", id="bins"),
-        pytest.param(":weights=W:bins=even50", "take 23 numbers a sentence", id="width"),
-        pytest.param(":weights=W:labels=x", "labels is one of e, c, n", id="labels"),
-        pytest.param(":op1=max", "is no option", id="not an option"),
+        ("", "needs weights: summac-conv:weights=FILE"),
+        (":weights=/nowhere/w.bin", "/nowhere/w.bin: "),
+        (":weights=W:bins=odd", "bins is percentile or evenN"),
+        (":weights=W:bins=even50", "take 23 numbers a sentence"),
+        (":weights=W:labels=x", "labels is one of e, c, n"),
+        (":op1=max", "is no option"),
     ],
 )
 def test_wrong_options_of_conv_are_refused_before_anything(

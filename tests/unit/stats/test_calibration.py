@@ -125,14 +125,14 @@ def test_measures_do_not_depend_on_order(case: tuple[Array, NDArray[np.int64]]) 
 @pytest.mark.parametrize(
     ("rows", "labels", "message"),
     [
-        pytest.param([], [], "rows of one length", id="nothing"),
-        pytest.param([[0.5, 0.5]], [0, 1], "whole numbers", id="lengths"),
-        pytest.param([[0.5, 0.5]], [0.0], "whole numbers", id="labels as floats"),
-        pytest.param([[0.5, 0.5]], [2], "from 0 to 1", id="no such class"),
-        pytest.param([[0.5, 0.5]], [-1], "from 0 to 1", id="negative class"),
-        pytest.param([[0.5, 0.6]], [0], "sum to 1", id="sum"),
-        pytest.param([[1.5, -0.5]], [0], "0 or more", id="negative"),
-        pytest.param([[math.nan, 1.0]], [0], "finite", id="NaN"),
+        ([], [], "rows of one length"),
+        ([[0.5, 0.5]], [0, 1], "whole numbers"),
+        ([[0.5, 0.5]], [0.0], "whole numbers"),
+        ([[0.5, 0.5]], [2], "from 0 to 1"),
+        ([[0.5, 0.5]], [-1], "from 0 to 1"),
+        ([[0.5, 0.6]], [0], "sum to 1"),
+        ([[1.5, -0.5]], [0], "0 or more"),
+        ([[math.nan, 1.0]], [0], "finite"),
     ],
 )
 def test_what_is_no_distribution_is_refused(

@@ -66,11 +66,11 @@ def test_of_equally_good_thresholds_the_last_wins():
 @pytest.mark.parametrize(
     ("scores", "labels", "message"),
     [
-        pytest.param([0.1, math.nan], [0, 1], "finite", id="NaN"),
-        pytest.param([0.1, 0.2], [0, 1, 1], "one length", id="lengths"),
-        pytest.param([0.1, 0.2], [1, 1], "both labels", id="one label"),
-        pytest.param([0.1, 0.2], [0, 2], "0 or 1", id="other labels"),
-        pytest.param([], [], "both labels", id="empty"),
+        ([0.1, math.nan], [0, 1], "finite"),
+        ([0.1, 0.2], [0, 1, 1], "one length"),
+        ([0.1, 0.2], [1, 1], "both labels"),
+        ([0.1, 0.2], [0, 2], "0 or 1"),
+        ([], [], "both labels"),
     ],
 )
 def test_wrong_input_is_refused(scores, labels, message: str):

@@ -90,10 +90,10 @@ def test_williams_worked_examples(r12: float, r13: float, r23: float, n: int, t:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        pytest.param((0.5, 0.4, 0.3, 3), "at least four items", id="n"),
-        pytest.param((1.5, 0.4, 0.3, 9), r"\[-1, 1\]", id="range"),
-        pytest.param((0.9, -0.9, 0.9, 9), "no three variables", id="impossible"),
-        pytest.param((0.5, 0.5, 1.0, 9), "agree entirely", id="0/0"),
+        ((0.5, 0.4, 0.3, 3), "at least four items"),
+        ((1.5, 0.4, 0.3, 9), r"\[-1, 1\]"),
+        ((0.9, -0.9, 0.9, 9), "no three variables"),
+        ((0.5, 0.5, 1.0, 9), "agree entirely"),
     ],
 )
 def test_williams_refuses(arguments: tuple[float, float, float, int], message: str):
@@ -177,13 +177,13 @@ def test_constants_have_no_correlation(name: str):
 @pytest.mark.parametrize(
     ("x", "y", "level", "message"),
     [
-        pytest.param([[1, math.nan, 2]], [[1, 2, 3]], "system", "finite", id="NaN"),
-        pytest.param([[1, 2, 3]], [[1, math.inf, 3]], "pooled", "finite", id="infinity"),
-        pytest.param([[1, 2, 3]], [[1, 2]], "system", "one shape", id="shapes"),
-        pytest.param([1, 2, 3], [1, 2, 3], "system", "one shape", id="a list"),
-        pytest.param([[1], [2]], [[1], [2]], "summary", "two systems", id="one system"),
-        pytest.param([], [], "pooled", "two systems", id="empty"),
-        pytest.param([[1, 2]], [[1, 2]], "corpus", "level is one of", id="level"),
+        ([[1, math.nan, 2]], [[1, 2, 3]], "system", "finite"),
+        ([[1, 2, 3]], [[1, math.inf, 3]], "pooled", "finite"),
+        ([[1, 2, 3]], [[1, 2]], "system", "one shape"),
+        ([1, 2, 3], [1, 2, 3], "system", "one shape"),
+        ([[1], [2]], [[1], [2]], "summary", "two systems"),
+        ([], [], "pooled", "two systems"),
+        ([[1, 2]], [[1, 2]], "corpus", "level is one of"),
     ],
 )
 def test_wrong_input_is_refused(x, y, level: str, message: str):
