@@ -35,7 +35,7 @@ class Down:
 
 
 class TimedServer:
-    """Answers after a latency, a quarter more or less; it may serve only so many at a time.
+    """Answers after a latency, a quarter more or less.
 
     A request that is in flight when it goes down fails at that moment.
     """
@@ -47,7 +47,6 @@ class TimedServer:
         name: str,
         latency_s: float,
         *,
-        serves: int | None = None,
         down: Sequence[Down] = (),
         fault: Callable[[Request], ClaimscoreError | None] = lambda request: None,
     ) -> None:
@@ -56,7 +55,6 @@ class TimedServer:
         self.asked: list[tuple[float, str]] = []
         self.answered: list[tuple[float, str]] = []
         self.in_flight = self.most_in_flight = 0
-        self._turns = None if serves is None else anyio.Semaphore(serves)
         self._down = down
         self._fault = fault
         self._draw = random.Random(name)
@@ -76,12 +74,7 @@ class TimedServer:
     async def _answer(self, request: Request) -> None:
         down = self._down_next()
         with anyio.CancelScope(deadline=down.from_s if down else float("inf")) as up:
-            seconds = self.latency_s * self._draw.uniform(0.75, 1.25)
-            if self._turns is None:
-                await anyio.sleep(seconds)
-            else:
-                async with self._turns:
-                    await anyio.sleep(seconds)
+            await anyio.sleep(self.latency_s * self._draw.uniform(0.75, 1.25))
             fault = self._fault(request)
             if fault is not None:
                 raise fault

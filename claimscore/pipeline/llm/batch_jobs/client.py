@@ -156,7 +156,7 @@ class BatchClient:
     def _kept_lines(self, stream: IO[bytes], keep: Keep) -> list[OutputLine]:
         """The next lines of a file, their answers kept already; none at the end."""
         raw = itertools.islice((line for line in stream if line.strip()), _GROUP)
-        lines = [line for each in raw if (line := self.read_line(each)) is not None]
+        lines = [self.read_line(line) for line in raw]
         answers = {line.key: line.outcome for line in lines if isinstance(line.outcome, Completion)}
         if answers:
             keep(answers)
@@ -166,13 +166,8 @@ class BatchClient:
         """Why a whole job was refused, as if each of its requests had been."""
         return self._refused("", 400, {"error": fault})
 
-    def read_line(self, line: bytes) -> OutputLine | None:
-        """The outcome in a line of an output or error file; None for an empty line.
-
-        Raises `TransientError` where the line is broken.
-        """
-        if not line.strip():
-            return None
+    def read_line(self, line: bytes) -> OutputLine:
+        """The outcome in a line of an output or error file; `TransientError` where it is broken."""
         item = decode_json(line)
         key = item.get("custom_id") if isinstance(item, dict) else None
         if not isinstance(key, str):

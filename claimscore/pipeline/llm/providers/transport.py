@@ -91,14 +91,7 @@ def open_transport(
 class DirectTransport:
     """Connections of its own, and HTTP/1.1."""
 
-    def __init__(
-        self,
-        base_url: str,
-        timeout_s: float,
-        *,
-        tls: ssl.SSLContext | None = None,
-        longest_idle_s: float = IDLE_S,
-    ) -> None:
+    def __init__(self, base_url: str, timeout_s: float) -> None:
         parts = urlsplit(base_url)
         self._base_url = base_url
         self._secure = parts.scheme == "https"
@@ -109,10 +102,8 @@ class DirectTransport:
             b" HTTP/1.1\r\nhost: " + parts.netloc.encode("ascii") + b"\r\n"
             b"accept-encoding: identity\r\n"
         )
-        self._tls = tls
         self._timeout_s = timeout_s
         self._connect_s = connect_limit_s(timeout_s)
-        self._longest_idle_s = longest_idle_s
         self._idle: collections.deque[Connection] = collections.deque()
         self._closed = False
         self._trusted = False
@@ -143,7 +134,7 @@ class DirectTransport:
 
     async def _idle_connection(self) -> Connection | None:
         """The connection used last, of those that are still good."""
-        oldest = time.monotonic() - self._longest_idle_s
+        oldest = time.monotonic() - IDLE_S
         while self._idle:
             connection = self._idle.pop()
             if connection.idle_since >= oldest and not connection.is_readable():
@@ -157,14 +148,13 @@ class DirectTransport:
             return
         connection.idle_since = time.monotonic()
         self._idle.append(connection)
-        if self._idle[0].idle_since < connection.idle_since - self._longest_idle_s:
+        if self._idle[0].idle_since < connection.idle_since - IDLE_S:
             await self._idle.popleft().aclose()  # one a request is enough
 
     async def _connect(self) -> Connection:
         options: Any = {}
         if self._secure:  # many servers hang up without TLS's good-bye: not standard compatible
-            tls = self._tls or tls_context()
-            options = {"ssl_context": tls, "tls_standard_compatible": False}
+            options = {"ssl_context": tls_context(), "tls_standard_compatible": False}
         stream: ByteStream | None = None
         try:
             with anyio.move_on_after(self._connect_s):

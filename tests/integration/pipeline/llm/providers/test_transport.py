@@ -133,10 +133,8 @@ async def serving(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncI
 
 
 @contextlib.asynccontextmanager
-async def connected(
-    server: Server, timeout_s: float = 10.0, **options: object
-) -> AsyncIterator[DirectTransport]:
-    made = DirectTransport(server.url, timeout_s, **options)  # type: ignore[arg-type] # passed on
+async def connected(server: Server, timeout_s: float = 10.0) -> AsyncIterator[DirectTransport]:
+    made = DirectTransport(server.url, timeout_s)
     try:
         yield made
     finally:
@@ -611,40 +609,34 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Certific
     return {name: Certificate(folder, name) for name in ("IP:127.0.0.1", "DNS:example.org")}
 
 
-async def test_tls_is_spoken_with_whom_is_trusted(certificates: dict[str, Certificate]):
-    """And its connections are used again."""
-    ours = certificates["IP:127.0.0.1"]
-    async with serving(always(answer(b"secret")), ours.server) as server:
-        async with connected(server, tls=ours.client) as direct:
-            for _ in range(3):
-                assert (await post(direct)).body == b"secret"
-        assert server.n_connections == 1
+def trust(context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport_module, "tls_context", lambda: context)
 
 
 @pytest.mark.parametrize("trusted", [None, "DNS:example.org"], ids=["untrusted", "another name"])
 async def test_an_untrusted_certificate_stops_the_run(
-    trusted: str | None, certificates: dict[str, Certificate]
+    trusted: str | None, certificates: dict[str, Certificate], monkeypatch: pytest.MonkeyPatch
 ):
     """Nothing is sent, and waiting would not help."""
-    tls = certificates[trusted].client if trusted else None
+    if trusted:
+        trust(certificates[trusted].client, monkeypatch)
     async with serving(always(answer()), certificates["IP:127.0.0.1"].server) as server:
-        async with connected(server, tls=tls) as direct:
+        async with connected(server) as direct:
             with pytest.raises(ConfigError, match=r"not trusted.*SSL_CERT_FILE"):
                 await post(direct)
         assert server.heads == []
 
 
 async def test_a_certificate_that_goes_bad_in_the_night_is_waited_for(
-    certificates: dict[str, Certificate],
+    certificates: dict[str, Certificate], monkeypatch: pytest.MonkeyPatch
 ):
     """A server that was trusted is one; its certificate will be renewed."""
     ours = certificates["IP:127.0.0.1"]
-    async with (
-        serving(always(answer()), ours.server) as server,
-        connected(server, tls=ours.client, longest_idle_s=-1.0) as direct,
-    ):
-        await post(direct)
-        direct._tls = certificates["DNS:example.org"].client
+    trust(ours.client, monkeypatch)
+    monkeypatch.setattr(transport_module, "IDLE_S", -1.0)
+    async with serving(always(answer(b"a")), ours.server) as server, connected(server) as direct:
+        assert (await post(direct)).body == b"a"
+        trust(certificates["DNS:example.org"].client, monkeypatch)
         with pytest.raises(TransientError, match="not trusted any more") as caught:
             await post(direct)
         assert caught.value.kind == "connect"

@@ -43,7 +43,6 @@ def test_an_answer_is_read_like_an_online_one_and_without_the_key():
         "usage": {"prompt_tokens": 3, "completion_tokens": 2},
     }
     result = CLIENT.read_line(line(response={"status_code": 200, "body": body}, error=None))
-    assert result is not None
     assert result.key == "k"
     assert result.outcome == Completion("a [key]", "[key]", "length", Usage(3, 2))
 
@@ -71,7 +70,6 @@ def test_an_answer_is_read_like_an_online_one_and_without_the_key():
 )
 def test_what_is_no_answer(response: Any, error: Any, expected: type[Exception], words: str):
     result = CLIENT.read_line(line(response=response, error=error))
-    assert result is not None
     assert type(result.outcome) is expected
     assert words in str(result.outcome)
 
