@@ -484,33 +484,6 @@ async def test_a_cancelled_request_closes_its_connection_and_no_other():
         assert server.n_connections == 2
 
 
-async def test_closing_closes_what_is_idle_and_later_what_was_in_use():
-    """May be called twice; a request under way gets its answer."""
-    asked, go_on = anyio.Event(), anyio.Event()
-    replies: list[Reply] = []
-
-    async def handler(visit: Visit) -> None:
-        await visit.request()
-        asked.set()
-        await go_on.wait()
-        await visit.send(answer(b"late"))
-        await visit.gone()
-
-    async with serving(handler) as server, connected(server) as direct:
-
-        async def ask() -> None:
-            replies.append(await post(direct))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(ask)
-            await asked.wait()
-            await direct.aclose()
-            await direct.aclose()
-            go_on.set()
-        assert replies[0].body == b"late"
-        await server.left.wait()
-
-
 # -- any way of arriving
 
 

@@ -165,6 +165,8 @@ def test_the_provider_is_made_of_settings(monkeypatch: pytest.MonkeyPatch, tmp_p
     for bare in ("openai-batch", "openai-batch:"):
         with pytest.raises(ConfigError, match="openai-batch:"):
             load_provider(LLMConfig(model=bare))
+    with pytest.raises(ConfigError, match="a batch is one server's"):
+        load_provider(LLMConfig(model="openai-batch:m", base_url=["http://a", "http://b"]))
 
 
 async def test_an_error_raised_for_many_grows_no_traceback(server: BatchServer, machine: Machine):

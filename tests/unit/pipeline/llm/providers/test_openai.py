@@ -409,7 +409,7 @@ def test_one_server_has_one_spelling(url: str, expected: str):
 
 @pytest.mark.parametrize(
     "url",
-    ["example.org/v1", "ftp://x", "https://", "https://a:b@x/v1", "http://x:99999", "http://[::1"],
+    ["example.org/v1", "ftp://x", "https://a:b@x/v1", "http://x:99999", "http://[::1", "http://ß"],
 )
 def test_a_bad_url_is_a_config_error(url: str):
     """Said before anything is sent, without quoting a password."""
