@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -122,15 +121,14 @@ class ChatBatches(Batches):
     What a question is gives its line a fault.
     """
 
-    def __init__(self, chat: Chat, later: Callable[..., Any]) -> None:
+    def __init__(self, chat: Chat) -> None:
         super().__init__()
         self._chat = chat
-        self._later = later
 
     def created(self, batch: Body) -> None:
         batch["status"] = "in_progress"
         if self._chat.settings.batch_delay_s is not None:
-            self._later(self._chat.settings.batch_delay_s, self._finish, batch)
+            self._chat.listener.later(self._chat.settings.batch_delay_s, self._finish, batch)
 
     def finish_all(self) -> None:
         """Do what waits to be told."""
@@ -164,7 +162,7 @@ class ChatBatches(Batches):
         reply, prompt_tokens, tokens = chat_completion(
             chat.settings, body, chat.counts.batched, content, completion, fault
         )
-        chat.counts.pay(content, prompt_tokens, tokens, chat.clock())
+        chat.counts.pay(content, prompt_tokens, tokens, time.monotonic())
         return 200, reply
 
 

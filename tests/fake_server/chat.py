@@ -13,14 +13,14 @@ import json
 import math
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any, TextIO, cast
 
 from claimscore.errors import ClaimscoreError
 from claimscore.types import Completion
 from tests.fake_server.budget import Budget
 from tests.fake_server.counts import Counts
-from tests.fake_server.http import Exchange, error_body, json_response, response
+from tests.fake_server.http import Exchange, Listener, error_body, json_response, response
 from tests.fake_server.settings import LATE_FAULTS, PAID_FAULTS, Settings
 
 Body = dict[str, Any]
@@ -50,16 +50,14 @@ class _Asked:
 
 
 class Chat:
-    """The endpoint. `later` and `spawn` are the loop's, or a test's with a clock of its own."""
+    """The endpoint, on the loop and the port of a listener."""
 
     def __init__(
         self,
         settings: Settings,
         answer: AnswerFunction | None,
+        listener: Listener,
         *,
-        later: Callable[..., Any],
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
-        clock: Callable[[], float] = time.monotonic,
         log: TextIO | None = None,
         keep: bool = False,
     ) -> None:
@@ -68,9 +66,7 @@ class Chat:
         self.bodies: list[Body] = []
         self.headers: list[dict[str, str]] = []
         self._answer = answer
-        self._later = later
-        self._spawn = spawn
-        self.clock = clock
+        self.listener = listener
         self._log = log
         self._keep = keep
         self.restart()
@@ -78,13 +74,13 @@ class Chat:
     def restart(self) -> None:
         """Be a server that nobody has asked yet."""
         self.counts = Counts()
-        self._budget = Budget(self.settings, self.clock())
+        self._budget = Budget(self.settings, time.monotonic())
         self._draws = random.Random(0)
 
     def change(self, settings: Settings) -> None:
         """Go on with other settings; what was drawn and spent stays so."""
         self.settings = settings
-        self._budget = Budget(settings, self.clock(), self._budget)
+        self._budget = Budget(settings, time.monotonic(), self._budget)
 
     def answer_now(self, body: Body) -> Completion | None:
         """What the answer function says, for a batch; None where the settings say it."""
@@ -106,7 +102,7 @@ class Chat:
             error = error_body(f"no chat request: {exc!r}", kind="invalid_request_error")
             exchange.reply(json_response(400, error, self._limit_headers()))
             return
-        now, draw = self.clock(), self._draws.random()
+        now, draw = time.monotonic(), self._draws.random()
         fault = self._fault_of(asked, now) or drawn(self.settings.rates, draw)
         asked.fault, _, asked.argument = fault.partition(":")
         if asked.fault and asked.fault not in PAID_FAULTS and asked.fault not in LATE_FAULTS:
@@ -117,14 +113,14 @@ class Chat:
         if refused is not None:
             self._refuse_by_limit(asked, *refused)
             return
-        self._later(self.settings.latency_s, self._after_latency, asked)
+        self.listener.later(self.settings.latency_s, self._after_latency, asked)
 
     def _counted(self, exchange: Exchange) -> _Asked:
         body = json.loads(exchange.body)
         if not body["messages"]:
             raise ValueError("no messages")
         content = content_digest(body)
-        number = self.counts.arrive(content, self.clock())
+        number = self.counts.arrive(content, time.monotonic())
         if self._keep:
             self.bodies.append(body)
             self.headers.append(exchange.headers())
@@ -191,7 +187,7 @@ class Chat:
         elif self._answer is None or self.settings.text is not None:
             self._send_answer(asked, None)
         else:
-            self._spawn(self._ask_and_send(asked))
+            self.listener.spawn(self._ask_and_send(asked))
 
     async def _ask_and_send(self, asked: _Asked) -> None:
         """An answer that somebody else makes; a bug of theirs is a 500 and is raised at last."""
@@ -213,7 +209,7 @@ class Chat:
         reply, prompt_tokens, tokens = chat_completion(
             settings, asked.body, asked.number, asked.content, completion, fault
         )
-        now = self.clock()
+        now = time.monotonic()
         self._budget.settle(asked.charged, prompt_tokens + tokens, now)
         self.counts.pay(asked.content, prompt_tokens, tokens, now)
         headers = self._limit_headers()
@@ -228,7 +224,7 @@ class Chat:
             asked.exchange.reply(data)
 
     def _limit_headers(self) -> dict[str, str]:
-        return {} if self.settings.headers == "none" else self._budget.headers(self.clock())
+        return {} if self.settings.headers == "none" else self._budget.headers(time.monotonic())
 
     def _end(self, asked: _Asked, outcome: str) -> None:
         """Count it; one line in the log, with the system before the answer is sent."""

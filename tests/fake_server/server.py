@@ -119,17 +119,14 @@ class FakeServer:
 
     # -- what it is told
 
-    def change(self, **settings: Any) -> None:
-        """Go on with other settings."""
-        self._call(settings)
+    def change(self, **orders: Any) -> None:
+        """Go on with other settings, or `reset` or `finish_batches`."""
+        assert self._portal is not None, "enter the server first: with FakeServer() as server"
+        self._portal.call(self._obey, orders)
 
     def finish_batches(self) -> None:
         """Execute the batches that wait for it."""
-        self._call({"finish_batches": True})
-
-    def _call(self, orders: Mapping[str, Any]) -> None:
-        assert self._portal is not None, "enter the server first: with FakeServer() as server"
-        self._portal.call(self._obey, orders)
+        self.change(finish_batches=True)
 
     def _obey(self, orders: Mapping[str, Any]) -> None:
         values = {k: v for k, v in orders.items() if k not in ("reset", "finish_batches")}
@@ -169,15 +166,8 @@ class FakeServer:
             log: TextIO | None = None
             if self._log_path is not None:
                 log = stack.enter_context(self._log_path.open("a", encoding="utf-8"))
-            self._chat = Chat(
-                self.settings,
-                self._answer,
-                later=self._listener.later,
-                spawn=self._listener.spawn,
-                log=log,
-                keep=self._keep,
-            )
-            self._batches = ChatBatches(self._chat, self._listener.later)
+            self._chat = Chat(self.settings, self._answer, self._listener, log=log, keep=self._keep)
+            self._batches = ChatBatches(self._chat)
             self._cpu_at = time.process_time()
             await self._listener.open()
             self.base_url = f"http://127.0.0.1:{self._listener.port}/v1"
@@ -235,7 +225,7 @@ class FakeServer:
         self._open_again()
         if self._chat.counts.first_at is None:
             return
-        since = self._chat.counts.since_first_s(self._chat.clock())
+        since = self._chat.counts.since_first_s(time.monotonic())
         for outage in self.settings.outages:
             if outage.how == "refuse":
                 self._plan(outage.from_s - since, self._listener.close)
