@@ -201,14 +201,14 @@ class OpenAIBatchProvider:
         assert pending.outcome is not None, "the request is done"
         raise pending.outcome.with_traceback(None)  # many tasks raise the same
 
-    async def recover(self, keep: Keep, find: Find | None = None) -> None:
+    async def recover(self, keep: Keep, find: Find) -> None:
         """Collect what earlier runs have sent and what is done by now; call it once, first.
 
         From then on all answers go to `keep` before any task gets them, and `find` says which
         answers other processes have bought meanwhile. A server that cannot be reached or
         refuses stops nothing here: a request that needs one of the jobs will meet the error.
         """
-        self._keep, self._find = keep, find or self._find
+        self._keep, self._find = keep, find
         if not self.state.is_dir():
             return
         lock = self._journal.lock()

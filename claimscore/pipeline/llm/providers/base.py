@@ -66,7 +66,7 @@ class Collecting(Protocol):
     def start(self, tasks: TaskGroup) -> None:
         """Take the task group in which the work for the requests that wait may run."""
 
-    async def recover(self, keep: Keep, find: Find | None = None) -> None:
+    async def recover(self, keep: Keep, find: Find) -> None:
         """Collect the answers of earlier runs; from now on each answer goes to `keep` first."""
 
     def notice(self) -> str | None:

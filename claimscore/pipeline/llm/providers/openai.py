@@ -121,16 +121,14 @@ class OpenAIProvider:
         timeout_s: float = 120.0,
         allow_http_key: bool = False,
         transport: httpx2.AsyncBaseTransport | None = None,
-        dialect: Dialect | None = None,
-        on_dialect: Callable[[Dialect], None] | None = None,
     ) -> None:
         self.model = model
         self.timeout_s = timeout_s
         self.server = OpenAIServer(base_url, key, allow_http_key=allow_http_key)
         self.base_url = self.server.base_url
         self.namespace = namespace or self.base_url
-        self.on_dialect = on_dialect
-        self._dialects = {model: dialect or Dialect()}
+        self.on_dialect: Callable[[Dialect], None] | None = None
+        self._dialects = {model: Dialect()}
         self._transport = open_transport(self.base_url, timeout_s, transport)
         asks_openai = transport is None and self.base_url == DEFAULT_BASE_URL
         self._lacks_key = asks_openai and self.server.key is None

@@ -143,7 +143,8 @@ async def test_another_model_is_asked_in_its_own_way():
         400, "Unsupported value: 'temperature' does not support 0", param="temperature"
     )
     server = Server(unwanted, reply("{}"))
-    provider = server.provider(on_dialect=told.append)
+    provider = server.provider()
+    provider.on_dialect = told.append
     await provider.complete(dataclasses.replace(REQUEST, model="thinker"))
     await provider.complete(REQUEST)
     assert [(body["model"], "temperature" in body) for body in server.bodies] == [
@@ -180,10 +181,14 @@ async def test_what_is_learnt_can_be_kept_for_the_next_run():
         error(400, "response_format is not supported"),
         reply("ok"),
     )
-    await server.provider(on_dialect=told.append).complete(REQUEST)
+    provider = server.provider()
+    provider.on_dialect = told.append
+    await provider.complete(REQUEST)
     assert told[-1] == Dialect("json_object", "max_completion_tokens")
     next_run = Server()
-    await next_run.provider(dialect=told[-1]).complete(REQUEST)
+    provider = next_run.provider()
+    provider.dialect = told[-1]
+    await provider.complete(REQUEST)
     assert next_run.bodies == server.bodies[-1:]
 
 
@@ -201,7 +206,8 @@ async def test_many_tasks_learn_together():
         old = b"json_schema" in request.content
         return error(400, "json_schema is not supported") if old else reply("ok")
 
-    provider = OpenAIProvider("m", transport=httpx2.MockTransport(handle), on_dialect=told.append)
+    provider = OpenAIProvider("m", transport=httpx2.MockTransport(handle))
+    provider.on_dialect = told.append
     async with anyio.create_task_group() as tasks:
         for _ in range(8):
             tasks.start_soon(provider.complete, REQUEST)
