@@ -14,7 +14,7 @@ import re
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from anyio import to_thread
@@ -30,6 +30,8 @@ from claimscore.types import JSON, Completion, Request
 
 if TYPE_CHECKING:
     import httpx2
+
+T = TypeVar("T")
 
 #: Answers that are kept at a time.
 _GROUP = 1000
@@ -102,9 +104,10 @@ class BatchClient:
         with path.open("rb") as stream:
             file = {"file": (name, stream, "application/jsonl")}
             uploaded = await self._call("POST", "/files", data={"purpose": "batch"}, files=file)
-        if not isinstance(uploaded.get("id"), str):
+        file_id = _field(uploaded, "id", "")
+        if not file_id:
             raise self._odd()
-        return str(uploaded["id"])
+        return file_id
 
     async def create(self, file_id: str, uuid: str) -> ServerJob:
         """Make a job of a file. After a `TransientError` there may be one all the same."""
@@ -125,7 +128,7 @@ class BatchClient:
             if not isinstance(batches, list):
                 raise self._odd()
             for batch in batches:
-                if _object(batch, "metadata").get(METADATA) == uuid:
+                if _field(_field(batch, "metadata", {}), METADATA, "") == uuid:
                     return self._job(batch)
             if not batches or page.get("has_more") is False:
                 return None
@@ -210,7 +213,7 @@ class BatchClient:
     ) -> AsyncIterator[httpx2.Response]:
         """A response with status 2xx; any other is raised as ours."""
         server = self.server
-        async with self._http.stream(method, path, server.headers, **sent) as response:
+        async with self._http.stream(method, path, server.own_headers, **sent) as response:
             if response.is_success:
                 yield response
                 return
@@ -223,22 +226,16 @@ class BatchClient:
 
     def _job(self, batch: object) -> ServerJob:
         """Servers leave out what they do not count; without an id or a status it is no job."""
-        if not isinstance(batch, dict):
-            raise self._odd()
-        counts, faults = _object(batch, "request_counts"), _object(batch, "errors").get("data")
+        faults: list[object] = _field(_field(batch, "errors", {}), "data", [])
         job = ServerJob(
-            id=batch.get("id") or "",
-            status=batch.get("status") or "",
-            output_file_id=batch.get("output_file_id") or None,
-            error_file_id=batch.get("error_file_id") or None,
-            completed=counts.get("completed") or 0,
-            faults=tuple(fault for fault in faults or () if isinstance(fault, dict)),
+            id=_field(batch, "id", ""),
+            status=_field(batch, "status", ""),
+            output_file_id=_field(batch, "output_file_id", "") or None,
+            error_file_id=_field(batch, "error_file_id", "") or None,
+            completed=_field(_field(batch, "request_counts", {}), "completed", 0),
+            faults=tuple(fault for fault in faults if isinstance(fault, dict)),
         )
-        if (
-            not isinstance(job.id, str)
-            or not isinstance(job.status, str)
-            or "" in (job.id, job.status)
-        ):
+        if not job.id or not job.status:
             raise self._odd()
         return job
 
@@ -246,10 +243,10 @@ class BatchClient:
         return TransientError(f"{self.server.base_url}: an answer that is none", "body")
 
 
-def _object(item: Any, name: str) -> JSON:
-    """A field that is an object; an empty one where it is not there, or odd."""
+def _field(item: object, name: str, default: T) -> T:
+    """A field, unless it is not there or of another type than the default."""
     value = item.get(name) if isinstance(item, dict) else None
-    return value if isinstance(value, dict) else {}
+    return value if isinstance(value, type(default)) else default
 
 
 def is_queue_full(words: str) -> bool:

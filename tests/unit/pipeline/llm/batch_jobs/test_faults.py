@@ -43,6 +43,7 @@ def text_of(body: Body) -> str:
         pytest.param(httpx2.Response(429, headers={"retry-after": "7"}, json={}), id="429"),
         pytest.param(httpx2.Response(200, text="<html>"), id="a page"),
         pytest.param(httpx2.Response(200, json={}), id="an empty object"),
+        pytest.param(httpx2.Response(200, json={"id": 7, "status": []}), id="odd fields"),
         pytest.param(httpx2.Response(200, content=b'{"custom_id": "x", "resp'), id="half a file"),
     ],
 )
