@@ -65,7 +65,7 @@ class OpenAIServer:
     """
 
     def __init__(self, base_url: str, key: str | None, *, allow_http_key: bool = False) -> None:
-        self.base_url = normalised_url(base_url)
+        self.base_url = server_address(base_url, key_name=KEY_NAME)
         self.key = key_for(self.base_url, key, key_name=KEY_NAME, allow_http_key=allow_http_key)
         #: For any request, also for one whose answer is a file.
         self.own_headers = [(b"user-agent", f"claimscore/{__version__}".encode())]
@@ -234,11 +234,6 @@ class OpenAIProvider:
             "body",
             limits=refusal.limits,
         )
-
-
-def normalised_url(url: str) -> str:
-    """One spelling a server: no default port, no slash at the end, no query."""
-    return server_address(url, key_name=KEY_NAME)
 
 
 # -- answers; pure

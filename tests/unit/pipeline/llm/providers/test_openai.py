@@ -23,7 +23,7 @@ from claimscore.errors import (
     UnknownModelError,
 )
 from claimscore.pipeline.llm.providers.base import load_provider
-from claimscore.pipeline.llm.providers.openai import Dialect, OpenAIProvider, normalised_url
+from claimscore.pipeline.llm.providers.openai import Dialect, OpenAIProvider
 from claimscore.types import (
     Completion,
     LimitState,
@@ -382,7 +382,7 @@ def test_a_key_is_not_sent_in_the_clear(url: str):
     ["http://localhost:8000", "http://127.0.0.1:1", "http://[::1]:80/v1", "https://example.org"],
 )
 def test_a_key_may_go_to_loopback_and_over_https(url: str):
-    assert OpenAIProvider("m", base_url=url, key=KEY).base_url == normalised_url(url)
+    OpenAIProvider("m", base_url=url, key=KEY)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 429, 500])
@@ -409,7 +409,6 @@ async def test_the_key_is_in_no_error_log_or_repr(status: int, caplog: pytest.Lo
 )
 def test_one_server_has_one_spelling(url: str, expected: str):
     """The URL is the cache's namespace; spelling must not buy answers again."""
-    assert normalised_url(url) == expected
     assert OpenAIProvider("m", base_url=url).namespace == expected
 
 
