@@ -287,13 +287,7 @@ def _name(path: str, taken: Mapping[str, object]) -> str:
 
 
 def _human_records(path: str, config: ClaimsConfig) -> Iterator[HumanRecord]:
-    seen: set[str] = set()
-    for where, number, record in _rows(path):
-        units = _texts(record, config.claims, where)
-        name = str(record.get("id", number))
-        if name in seen:
-            raise InputError(f"{where}: record {name} is there twice")
-        seen.add(name)
+    for name, (where, record, units) in _claims_by_record(path, config).items():
         if not units:
             continue
         text = record.get(config.text)
@@ -301,16 +295,20 @@ def _human_records(path: str, config: ClaimsConfig) -> Iterator[HumanRecord]:
             raise InputError(f"{where}: column {config.text} holds no text (--text names another)")
         case = record.get(config.case)
         yield HumanRecord(name, name if case is None else str(case), split_sentences(text), units)
-    if not seen:
-        raise InputError(f"{path}: there are no records in it")
 
 
-def _rows(path: str) -> Iterator[tuple[str, int, Record]]:
-    number = 0
+def _claims_by_record(path: str, config: ClaimsConfig) -> dict[str, tuple[str, Record, list[str]]]:
+    """By id, else by place: file and line of each row of a table, the row, and its claims."""
+    found: dict[str, tuple[str, Record, list[str]]] = {}
     for file in find_files(path):
         for line, record in read(file):
-            yield place(file, line), number, record
-            number += 1
+            where, name = place(file, line), str(record.get("id", len(found)))
+            if name in found:
+                raise InputError(f"{where}: record {name} is there twice")
+            found[name] = where, record, _texts(record, config.claims, where)
+    if not found:
+        raise InputError(f"{path}: there are no records in it")
+    return found
 
 
 def _texts(record: Record, column: str, where: str) -> list[str]:
@@ -330,10 +328,7 @@ def _texts(record: Record, column: str, where: str) -> list[str]:
 def _claims_of(path: str, config: ClaimsConfig) -> dict[str, list[str]]:
     """Claims by record of a run directory or of a table."""
     if not RunDirectory.is_at(path):
-        return {
-            str(record.get("id", number)): _texts(record, config.claims, where)
-            for where, number, record in _rows(path)
-        }
+        return {name: claims for name, (_, _, claims) in _claims_by_record(path, config).items()}
     directory = RunDirectory.reader(path)
     with damage_as_error(path):
         found: dict[str, list[str]] = {

@@ -149,6 +149,7 @@ def test_words(a: str, b: str, expected: float) -> None:
         ),
         pytest.param([{"claims": "A.", "summary": "A."}], [], "a list of texts", id="one-text"),
         pytest.param(HUMAN[:1] * 2, [], "record 1 is there twice", id="twice"),
+        pytest.param(HUMAN, [[*OURS, OURS[0]]], "record 1 is there twice", id="claims-twice"),
         pytest.param([], [], "there are no records", id="empty"),
     ],
 )
