@@ -17,6 +17,9 @@ from claimscore.records.files import find_files
 from claimscore.records.readers import Record, place, read
 from claimscore.runs import RunDirectory, damage_as_error
 
+#: Numbers beyond this cannot be squared and summed.
+LARGEST = 1e100
+
 RATINGS = "ratings"
 ID = "id"
 
@@ -48,7 +51,8 @@ class RatedTable(NamedTuple):
 
         A name is a column (or a metric of a run), else a field of `ratings`; `ratings.NAME` is
         always the field, and `METRIC.COMPONENT` a component of a run's metric. `InputError`
-        where there is none of that name, or it holds something else than finite numbers.
+        where there is none of that name, or it holds something else than finite numbers up to
+        `LARGEST`.
         """
         found = self._column(column)
         if not (found.dtype.is_numeric() or found.dtype in (pl.Boolean, pl.Null)):
@@ -59,6 +63,8 @@ class RatedTable(NamedTuple):
                 f"{self.name}: column {column} holds NaN or infinity; leave the value empty "
                 "where it is missing"
             )
+        if (numbers.abs() > LARGEST).any():
+            raise InputError(f"{self.name}: column {column} holds a number beyond {LARGEST:g}")
         return numbers
 
     def _column(self, column: str) -> pl.Series:

@@ -10,13 +10,11 @@ from typing import Any
 import polars as pl
 
 from claimscore.errors import ConfigError, InputError
+from claimscore.evaluation.ratings_table import LARGEST
 from claimscore.runs import RunDirectory, damage_as_error
 
 #: Groups of more values than this are no groups.
 MAX_GROUPS = 100
-
-#: Scores beyond this cannot be squared and summed.
-LARGEST = 1e100
 
 _NEEDED = {"id": pl.String, "metric": pl.String, "value": pl.Float64}
 _OPTIONAL = ("reason", "signature")
@@ -88,8 +86,8 @@ def open_run(label: str, path: Path | str) -> ComparedRun:
     with damage_as_error(path):
         ids = scores.select(pl.col("id").unique().sort()).collect().to_series()
         metrics = _metrics(scores)
-    if ids.null_count():
-        raise InputError(f"{path}: a row has no id")
+    if ids.null_count() or None in metrics:
+        raise InputError(f"{path}: a row has no id or no metric")
     return ComparedRun(label, path, scores, None, {}, metrics, ids)
 
 

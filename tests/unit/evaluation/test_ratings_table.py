@@ -77,6 +77,7 @@ def test_a_grid_has_the_rows_in_their_places(tmp_path: Path, rows: list[dict]):
         pytest.param({}, "better", r"no column better; there are: id, article", id="absent"),
         pytest.param({"good": "high"}, "good", "holds String, not numbers", id="text"),
         pytest.param({"good": math.nan}, "good", "NaN or infinity", id="NaN"),
+        pytest.param({"good": -1e308}, "good", "a number beyond 1e", id="too large to add up"),
         pytest.param({"ratings": {"fluency": "5"}}, "fluency", "ratings must be", id="rating"),
     ],
 )

@@ -297,6 +297,7 @@ ROWS = SCORES.frame(score_rows(["1", "2"], {"ds": [1.0, 2.0]}))
         (ROWS.with_columns(value=float("nan")), "metric ds holds NaN"),
         (ROWS.with_columns(value=1e308), "metric ds holds a score beyond 1e"),
         (ROWS.drop("value"), "no column value"),
+        (ROWS.with_columns(metric=pl.lit(None, pl.String)), "a row has no id or no metric"),
         (ROWS.with_columns(value=pl.lit("x")), "column value holds String"),
         ("a folder", "not a run directory"),
     ],
