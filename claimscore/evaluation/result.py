@@ -103,4 +103,5 @@ def _markdown_row(cells: Iterable[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("*", "\\*")
+    """On one line, as a cell of a table must be."""
+    return " ".join(text.split()).replace("|", "\\|").replace("*", "\\*")

@@ -95,6 +95,13 @@ def test_average_ranks(tmp_path: Path):
     assert "constant" in flat["reason"]
 
 
+def test_a_name_of_two_lines_is_one_cell_of_the_page(tmp_path: Path):
+    rows = [{**row, "two\nlines|": row["good"]} for row in rated_rows(20)]
+    table = str(write_jsonl(tmp_path / "t.jsonl", rows))
+    page = found(table, scores=("two\nlines|",), samples=5).markdown()
+    assert "\n| two lines\\| |" in page
+
+
 def test_the_seed_decides(table: str):
     first, again, other = (found(table, seed=seed).correlations for seed in (1, 1, 2))
     assert first.equals(again)
