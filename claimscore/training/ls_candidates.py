@@ -173,9 +173,9 @@ def draw_records(
     return DrawnRecords(*sides, skipped)
 
 
-def delete_pieces(pieces: Sequence[str], rng: random.Random, share: float = SHARE) -> list[str]:
-    """Leave out int(share·n) random word pieces, and with a `##` piece the one before it."""
-    drawn = rng.sample(range(len(pieces)), int(len(pieces) * share))
+def delete_pieces(pieces: Sequence[str], rng: random.Random) -> list[str]:
+    """Leave out int(`SHARE`·n) random word pieces, and with a `##` piece the one before it."""
+    drawn = rng.sample(range(len(pieces)), int(len(pieces) * SHARE))
     before = [index - 1 for index in drawn if pieces[index].startswith("##")]
     gone = {*drawn, *before}
     return [piece for index, piece in enumerate(pieces) if index not in gone]

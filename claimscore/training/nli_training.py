@@ -68,6 +68,9 @@ SECOND_WEIGHTS = tuple(dict(FIRST_WEIGHTS, synthetic_review=0.4, help_=1.5).item
 CALIBRATION_SETS = ("dev_snli", "dev_mnli_matched")
 MAX_LENGTH = 256
 
+#: So many pairs are predicted at a time.
+PREDICTED = 64
+
 
 def two_phases(config: NLITrainingConfig) -> tuple[NLITrainingConfig, NLITrainingConfig]:
     """Return the two phases that made the shipped adapter, scaled to ``config.samples``.
@@ -261,7 +264,7 @@ def _identity(config: NLITrainingConfig, examples: NLIExamples) -> str:
 
 @torch.inference_mode()
 def predict_logits(
-    model: EmbeddedNLI, tokenizer: BertTokenizer, files: Sequence[Path], batch_size: int = 64
+    model: EmbeddedNLI, tokenizer: BertTokenizer, files: Sequence[Path]
 ) -> tuple[Tensor, Tensor]:
     """Return the logits ``[n, 3]`` in float32 and the labels of the pairs of some files.
 
@@ -271,8 +274,8 @@ def predict_logits(
     model.eval()
     order = np.argsort(examples.lengths, kind="stable")
     logits = torch.zeros(len(order), len(ID2LABEL))
-    for begin in range(0, len(order), batch_size):
-        indices = order[begin : begin + batch_size]
+    for begin in range(0, len(order), PREDICTED):
+        indices = order[begin : begin + PREDICTED]
         batch = make_batch(examples, indices, tokenizer, MAX_LENGTH)
         rows = model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
         logits[torch.from_numpy(indices)] = rows.float()

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claimscore.errors import ConfigError
 from claimscore.training.inconsistent import (
     RULES,
     entity_edits,
@@ -78,15 +77,11 @@ def test_numbers_that_the_document_lacks_come_from_the_list() -> None:
 
 
 @settings(max_examples=60)
-@given(st.text(max_size=80), st.text(max_size=80), st.integers(0, 5), st.sampled_from(RULES))
-def test_the_result_is_another_text_and_repeatable(
-    summary: str, source: str, seed: int, rule: str
-) -> None:
-    made = inconsistent_summary(summary, source, seed=seed, rules=[rule])
-    assert made == inconsistent_summary(summary, source, seed=seed, rules=[rule])
-    if made is not None:
-        assert made.text != summary
-        assert made.rule == rule
+@given(st.text(max_size=80), st.text(max_size=80), st.integers(0, 50))
+def test_the_result_is_another_text_and_repeatable(summary: str, source: str, seed: int) -> None:
+    made = inconsistent_summary(summary, source, seed=seed)
+    assert made == inconsistent_summary(summary, source, seed=seed)
+    assert made is None or made.text != summary
 
 
 def test_every_rule_is_drawn_where_all_apply() -> None:
@@ -97,11 +92,6 @@ def test_every_rule_is_drawn_where_all_apply() -> None:
         if (made := inconsistent_summary(summary, SOURCE, seed=seed))
     }
     assert rules == set(RULES)
-
-
-def test_an_unknown_rule_is_refused() -> None:
-    with pytest.raises(ConfigError, match="unknown rule noise; known: entity, number"):
-        inconsistent_summary("a", "b", rules=["noise"])
 
 
 def records(*summaries: str) -> pl.DataFrame:
