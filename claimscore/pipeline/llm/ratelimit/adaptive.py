@@ -81,20 +81,13 @@ class SlowStart:
         self._window = window if window < self._largest else math.inf
 
 
-#: Refusals this frequent are evidence of a limit; ...
-_LIMITED = 0.08
-#: ... refusals no more frequent than this are none, nor those up to so many times the usual share,
-_ISOLATED = 0.01
-_USUAL_TIMES = 1.5
-#: which is taken to be this, as if from so many requests, and is averaged over at most so many.
-_FIRST_USUAL = 0.05
-_FIRST_REQUESTS = 100
-_MEMORY_REQUESTS = 1000
+#: The share of requests that a limit refuses, the share that may be isolated refusals, and the
+#: evidence asked for, as the logarithm of the likelihood ratio; ...
+_LIMITED, _ISOLATED, _EVIDENCE = 0.15, 0.075, 6.0
+#: ... and once there was a limit beyond doubt, when isolated refusals are taken to be rarer.
+_LIMITED_AGAIN, _ISOLATED_AGAIN, _EVIDENCE_AGAIN = 0.08, 0.015, 5.0
 
-#: The evidence asked for, as the logarithm of the likelihood ratio.
-_EVIDENCE = 5.0
-
-#: Where less than this share of requests passes, the refusals are beyond doubt not isolated.
+#: Where less than this share of requests passes, there is a limit beyond doubt.
 _DOUBTFUL = 0.7
 
 
@@ -114,53 +107,34 @@ class RefusalTest:
 
     Requests are looked at in the order of sending. A refusal adds the logarithm of how much
     likelier it is under a limit than by itself; a request that was not refused takes a little
-    away. Some servers refuse a share of requests at any rate, and slowing down does not help
-    there: the share that is refused while the rate is low is usual, and counts as isolated.
+    away. Some servers refuse a share of requests at any rate, and slowing down does not help there.
     """
 
     def __init__(self) -> None:
+        self._limited, self._isolated, self._evidence = _LIMITED, _ISOLATED, _EVIDENCE
         self._sum = 0.0
         self._n_refused = 0
         self._first_seq = self._last_seq = 0
-        self._usual, self._n_seen = _FIRST_USUAL, _FIRST_REQUESTS
-        self._low_from = 0
-        self._n_low_refused = 0
 
-    def refused(self, seq: int, low_seq: int) -> Refusals | None:
-        """Count a refusal; the recent refusals where they are evidence of a limit.
-
-        Requests up to `low_seq` were sent while the rate was low.
-        """
-        isolated = min(max(_ISOLATED, _USUAL_TIMES * self._usual), 0.4)
-        limited = max(_LIMITED, 2 * isolated)
+    def refused(self, seq: int) -> Refusals | None:
+        """Count a refusal; the recent refusals where they are evidence of a limit."""
         n_passed = max(0, seq - self._last_seq - 1)
         self._last_seq = max(seq, self._last_seq)
-        self._sum -= n_passed * math.log((1 - isolated) / (1 - limited))
+        self._sum -= n_passed * math.log((1 - self._isolated) / (1 - self._limited))
         if self._sum <= 0:
-            self._learn(min(seq - 1, low_seq))
             self._sum, self._n_refused, self._first_seq = 0.0, 0, seq
-        self._sum += math.log(limited / isolated)
+        self._sum += math.log(self._limited / self._isolated)
         self._n_refused += 1
-        self._n_low_refused += seq <= low_seq
-        if self._sum < _EVIDENCE:
+        if self._sum < self._evidence:
             return None
         return Refusals(self._n_refused, max(self._last_seq - self._first_seq + 1, self._n_refused))
 
     def restart(self, seq: int, share_passed: float) -> None:
         """Look at the requests after this one, now that the rate is lower."""
         self._sum, self._last_seq = 0.0, seq
-        self._low_from, self._n_low_refused = seq, 0
         if share_passed < _DOUBTFUL:
-            self._usual = min(self._usual, _ISOLATED)
-
-    def _learn(self, seq: int) -> None:
-        """The refusals up to this request were isolated."""
-        n = seq - self._low_from
-        if n > 0:
-            self._n_seen = min(self._n_seen + n, _MEMORY_REQUESTS)
-            self._usual += (self._n_low_refused - n * self._usual) / max(n, self._n_seen)
-            self._low_from = seq
-        self._n_low_refused = 0
+            self._limited, self._isolated = _LIMITED_AGAIN, _ISOLATED_AGAIN
+            self._evidence = _EVIDENCE_AGAIN
 
 
 #: After evidence of a limit the rate begins at this share of what was measured, ...
@@ -218,8 +192,8 @@ class AdaptiveRate:
         self._bucket: TokenBucket | None = None
         self._period_s = self._grown_s = 0.0
         self._held_back = False
-        #: The last requests that were sent before the latest evidence, and at a low rate.
-        self._judged_seq = self._low_seq = 0
+        #: The last request that was sent before the latest evidence.
+        self._judged_seq = 0
         self._n_refused = 0
         #: The latest request known to have met an empty bucket: its number and time.
         self._empty: tuple[int, float] | None = None
@@ -246,14 +220,11 @@ class AdaptiveRate:
         self._held_back = wait_s > 0
         return wait_s
 
-    def sent(self, seq: int, now: float) -> None:
+    def sent(self, now: float) -> None:
         """A request was sent."""
         if self._bucket is not None:
             self._bucket.level -= 1
-            if self._grown_s < self._period_s / 2:
-                self._low_seq = seq
             return
-        self._low_seq = seq
         if now - self._since >= 1:
             self._before_per_s = self._n_since / (now - self._since)
             self._since, self._n_since = now, 0
@@ -269,7 +240,7 @@ class AdaptiveRate:
                 self._empty = seq, sent_at
             return None
         self._n_refused += 1
-        refusals = self._test.refused(seq, self._low_seq)
+        refusals = self._test.refused(seq)
         if refusals is None:
             return None
         n_admitted, seconds = 0, 0.0

@@ -144,7 +144,7 @@ class RateLimiter:
         permit = Permit(self._n_sent, tokens, now, self._arrived)
         self._tokens_sent += tokens
         self._slow_start.sent(now)
-        self._adaptive.sent(permit.seq, now)
+        self._adaptive.sent(now)
         self._requests.take(1)
         self._tokens.take(tokens)
         return permit
