@@ -244,7 +244,7 @@ def test_a_kill_and_another_machine_pass_no_cap(
     folder.write(name, b"[]\n")
     with (
         RunDirectory(where) as directory,
-        pytest.raises(ConfigError, match=r"jsonl, line 1 or aft"),
+        pytest.raises(ConfigError, match=r"jsonl, line 1: damaged"),
     ):
         take_over_spending(directory)
 

@@ -14,7 +14,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence, Set
-from types import TracebackType
 from typing import Any
 
 import anyio
@@ -47,7 +46,7 @@ TIMEOUT_COUNTS = 2
 #: The mean time of an answer is taken over about so many answers.
 _MEAN_OVER = 30
 
-#: The queue is not looked through again sooner than this, in seconds.
+#: The first of the line does not look again sooner than this, in seconds.
 _LEAST_NAP_S = 0.001
 
 
@@ -106,15 +105,7 @@ class Slot:
     def __enter__(self) -> Slot:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.free()
-
-    def free(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Let another request have the slot; a permit that was not used is given back."""
         if self._permit is not None:
             self.endpoint.limiter.failed(self._permit, counted=False)
@@ -123,7 +114,7 @@ class Slot:
         if self._is_in_flight:
             self.endpoint.dispatcher.landed(self)
         self.endpoint.n_free += 1
-        self.endpoint.dispatcher.serve()
+        self.endpoint.dispatcher.look_again()
 
     async def send(self, request: Request, key: str, attempts: Attempts) -> Completion:
         """Send the request, once, and return its answer.
@@ -270,7 +261,7 @@ class Endpoint:
         if down_s:
             self.limiter.resume_gently()
             self._on_event("outage ended", seconds=round(down_s, 3))
-        self.dispatcher.serve()  # the limiter may let another one pass before this slot is free
+        self.dispatcher.look_again()  # the limiter may let one pass before this slot is free
 
     def failed(
         self, key: str, error: TransientError, attempts: Attempts, *, probe: bool = False
@@ -314,16 +305,6 @@ class Endpoint:
             pass  # no news: the outage goes on as one
 
 
-class _Waiter:
-    """A request that waits for a slot, at any endpoint but those where it has just failed."""
-
-    def __init__(self, request: Request, avoid: Set[Endpoint]) -> None:
-        self.request = request
-        self.avoid = avoid
-        self.slot: Slot | None = None
-        self.served = anyio.Event()
-
-
 class Dispatcher:
     """Gives each request a slot at the endpoint that can take it first, first come, first served.
 
@@ -352,9 +333,8 @@ class Dispatcher:
         self._on_event = on_event
         self._in_flight: dict[Slot, tuple[str, float]] = {}
         self._all_landed: anyio.Event | None = None
-        self._waiting: dict[_Waiter, None] = {}  # in the order of asking
-        self._alarm = anyio.Event()
-        self._alarm_at = math.inf
+        self._line = anyio.Lock(fast_acquire=True)  # first come, first served
+        self._changed = anyio.Event()
         self._all_down_since: float | None = None
         group: list[CircuitBreaker] = []
         servers = servers_of(provider)
@@ -420,21 +400,35 @@ class Dispatcher:
     # -- slots
 
     def start(self, background: TaskGroup) -> None:
-        """Start the background tasks, which run until the engine stops."""
+        """Let `background` run what no request waits for."""
         self.background = background
-        background.start_soon(self._keep_time)
 
     async def slot(self, request: Request, attempts: Attempts) -> Slot:
-        """Wait for a slot for the request. Raises `Halted` where the engine stops."""
-        while True:
-            slot = None if self._waiting else self._best(request, attempts.avoid)
-            if slot is None:
-                slot = await self._wait(_Waiter(request, attempts.avoid))
-            if self.stop.reason is None and (slot.is_probe or not slot.endpoint.is_down):
+        """Wait for a slot for the request. Raises `Halted` where the engine stops.
+
+        Requests wait in a line, and the first of it looks. Those that must avoid an endpoint where
+        they failed look beside it, so that they keep nothing from the others.
+        """
+        if self.stop.reason is None and not self._line.locked():
+            slot = self._best(request, attempts.avoid)
+            if slot is not None:
                 return slot
-            slot.free()  # its endpoint went down meanwhile, or the engine stops
-            if self.stop.reason is not None:
-                raise Halted
+        with self.stop.waiting():
+            async with contextlib.nullcontext() if attempts.avoid else self._line:
+                while self.stop.reason is None:
+                    slot = self._best(request, attempts.avoid)
+                    if slot is not None:
+                        return slot
+                    choice = self._choice(attempts.avoid)
+                    wait_s = min(endpoint.wait_s(request) for endpoint in choice)
+                    with anyio.move_on_after(max(wait_s, _LEAST_NAP_S)):
+                        await self._changed.wait()
+        raise Halted
+
+    def look_again(self) -> None:
+        """Let those who wait look whether they can have a slot now."""
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
 
     def another_may_answer(self, attempts: Attempts) -> bool:
         """Whether an endpoint is up where the request has not failed since its last wait."""
@@ -462,43 +456,6 @@ class Dispatcher:
             self._all_landed = self._all_landed or anyio.Event()
             await self._all_landed.wait()
 
-    async def _wait(self, waiter: _Waiter) -> Slot:
-        self._waiting[waiter] = None
-        try:
-            self.serve()
-            with self.stop.waiting():
-                await waiter.served.wait()
-        except BaseException:
-            self._waiting.pop(waiter, None)
-            if waiter.slot is not None:
-                waiter.slot.free()  # served at the moment when it gave up
-            self.serve()
-            raise
-        assert waiter.slot is not None
-        return waiter.slot
-
-    def serve(self) -> None:
-        """Give the waiting requests the slots that can be had now, in their order."""
-        if not self._waiting:
-            return
-        soonest_s, served = math.inf, []
-        for waiter in self._waiting:
-            waiter.slot = self._best(waiter.request, waiter.avoid)
-            if waiter.slot is not None:
-                served.append(waiter)
-                continue
-            choice = self._choice(waiter.avoid)
-            wait_s = min(endpoint.wait_s(waiter.request) for endpoint in choice)
-            soonest_s = min(soonest_s, max(wait_s, _LEAST_NAP_S))
-            if not waiter.avoid:
-                break  # nothing is left for those behind it either
-        for waiter in served:
-            del self._waiting[waiter]
-            waiter.served.set()
-        before, self._alarm_at = self._alarm_at, anyio.current_time() + soonest_s
-        if self._alarm_at < before - _LEAST_NAP_S:
-            self._alarm.set()
-
     def _best(self, request: Request, avoid: Set[Endpoint]) -> Slot | None:
         """A slot at the endpoint that should have the request, or at the next best."""
         choice = self._choice(avoid)
@@ -518,18 +475,6 @@ class Dispatcher:
             return self.endpoints
         others = [endpoint for endpoint in self.endpoints if endpoint not in avoid]
         return self.endpoints if all(endpoint.is_down for endpoint in others) else others
-
-    async def _keep_time(self) -> None:
-        """Look again when a limit lets more through, or a probe is due."""
-        with contextlib.suppress(Halted):
-            while True:
-                self._alarm = anyio.Event()
-                with self.stop.waiting():
-                    with anyio.move_on_after(self._alarm_at - anyio.current_time()) as nap:
-                        await self._alarm.wait()
-                if nap.cancelled_caught:
-                    self._alarm_at = math.inf
-                    self.serve()
 
     # -- events of several endpoints
 

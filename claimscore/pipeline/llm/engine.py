@@ -8,7 +8,7 @@ requests in flight. A failure of one request is a value (`Failure`); an error th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Generic, TypeVar, cast
 
 import anyio
@@ -110,12 +110,7 @@ class Engine:
             self.provider.start(self._tasks)
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._tasks is not None
         self._stop.halt(Closed("the engine is closed"))
         self._commits.close()

@@ -7,8 +7,8 @@ scripts open it here.
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +23,11 @@ from claimscore.pipeline.llm.budget.ledger import Ledger
 from claimscore.pipeline.llm.budget.pricing import find_prices
 from claimscore.pipeline.llm.endpoints import OnEvent, ignore_event
 from claimscore.pipeline.llm.engine import Engine
-from claimscore.pipeline.llm.providers.base import (
-    Collecting,
-    Provider,
-    base_urls,
-    servers_of,
-)
+from claimscore.pipeline.llm.providers.base import Collecting, Provider, base_urls, servers_of
 from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
 from claimscore.pipeline.llm.ratelimit.shared import LIMITS_FILE, SharedLimits, shared_scope
 from claimscore.pipeline.llm.stopping import Stop
-from claimscore.types import JSON, Completion
-
-#: A provider that answers in batches tries again itself, within its own time.
-_OWN_LIMITS: Mapping[str, Any] = {"timeout_s": None, "max_attempts": 1}
+from claimscore.types import Completion
 
 
 @contextlib.asynccontextmanager
@@ -60,19 +52,35 @@ async def open_engine(
     tell = on_event or ignore_event
     async with contextlib.AsyncExitStack() as stack:
         folder = cache_dir or user_cache_dir()
-        spending = _open_budget(llm, provider, models, ledger)
+        price, others = find_prices(llm, getattr(provider, "base_url", None), models)
+        spending = Budget(
+            price=price,
+            others=others,
+            max_cost=llm.max_cost,
+            max_requests=llm.max_requests,
+            ledger=ledger,
+        )
         stack.callback(spending.flush)  # what ended last counts as ended
         cache = DiskCache(folder, on_notice=lambda text: tell("cache", notice=text))
         stack.callback(cache.close)
+        bounds: dict[str, Any] = {
+            "max_concurrency": llm.max_concurrency,
+            "timeout_s": llm.timeout_s,
+            "max_attempts": llm.max_attempts,
+        }
         if isinstance(provider, Collecting):
-            # What it has sent goes on when the process ends.
-            own_limits = {**_OWN_LIMITS, "stop": Stop(grace_s=0.0)}
-            concurrency = provider.batch_size
-        else:
-            own_limits = {"timeout_s": llm.timeout_s, "max_attempts": llm.max_attempts}
-            concurrency = llm.max_concurrency
+            # It tries again itself, and what it has sent goes on when the process ends.
+            bounds = {"max_concurrency": provider.batch_size, "timeout_s": None, "max_attempts": 1}
+            bounds["stop"] = Stop(grace_s=0.0)
         limiters = [
-            _limiter(llm, server, stack, tell, _naming(server, provider, tell))
+            _limiter(
+                llm,
+                server,
+                stack,
+                tell,
+                # of several servers, events say which it is
+                tell if server is provider else partial(tell, server=base_urls(server)[0]),
+            )
             for server in servers_of(provider)
         ]
         engine = Engine(
@@ -80,19 +88,21 @@ async def open_engine(
             cache,
             limiter=limiters,
             spending=spending,
-            max_concurrency=concurrency,
             max_samples=llm.max_samples,
             max_outage_s=llm.max_outage_s,
             failure_limit=llm.failure_limit(),
             retry_failed=retry_failed,
             on_event=on_event,
-            **own_limits,
+            **bounds,
         )
         try:
             if isinstance(provider, Collecting):
                 await _recover(provider, cache, folder, on_event)
             else:
-                _tell_of_batches(provider, folder, tell)
+                # Batches under way may hold requests that are now asked, and paid, again.
+                state = journal_folder(folder, provider.namespace)
+                if (notice := paid_twice_online(state, provider.model)) is not None:
+                    tell("batches under way", notice=notice)
             async with engine:
                 yield engine
         finally:
@@ -104,13 +114,21 @@ def _limiter(
     llm: LLMConfig,
     server: Provider,
     stack: contextlib.AsyncExitStack,
-    tell: Callable[..., None],
+    tell: OnEvent,
     on_event: OnEvent,
 ) -> RateLimiter:
-    """The limiter of one server: it keeps limits as given, as declared by headers, or as found."""
-    shared = _shared_limits(server, tell)
-    if shared is not None:
-        _recall_dialect(server, shared)
+    """The limiter of one server: it keeps limits as given, as declared by headers, or as found.
+
+    They are shared with other processes, and so is how the server wants to be asked.
+    """
+    shared, base_url = None, getattr(server, "base_url", None)
+    if base_url is not None:
+        shared = SharedLimits(
+            user_state_dir() / LIMITS_FILE,
+            shared_scope(base_url, api_key()),
+            on_warning=lambda text: tell("limits", notice=text),
+        )
+        _share_dialect(server, shared)
     if isinstance(server, Collecting):
         return RateLimiter(slow_start=False)  # its server limits batch jobs, not requests
     limiter = RateLimiter(
@@ -124,21 +142,17 @@ def _limiter(
     return limiter
 
 
-def _open_budget(
-    llm: LLMConfig,
-    provider: Provider,
-    models: Sequence[str],
-    ledger: Ledger | None,
-) -> Budget:
-    """The budget with the prices of the models and the caps of the settings."""
-    price, others = find_prices(llm, getattr(provider, "base_url", None), models)
-    return Budget(
-        price=price,
-        others=others,
-        max_cost=llm.max_cost,
-        max_requests=llm.max_requests,
-        ledger=ledger,
-    )
+def _share_dialect(provider: Any, shared: SharedLimits) -> None:
+    """How this server wants to be asked, as it was found out before, and what is found out now."""
+    from claimscore.pipeline.llm.providers.schema import Dialect
+
+    if not hasattr(provider, "on_dialect"):
+        return
+    name = f"dialect of {provider.model}"
+    stored = shared.recall_fact(name)
+    if stored is not None:
+        provider.dialect = Dialect.from_json(stored)
+    provider.on_dialect = lambda dialect: shared.remember_fact(name, dialect.to_json())
 
 
 async def _recover(provider: Any, cache: Any, folder: Path, on_event: OnEvent | None) -> None:
@@ -153,42 +167,3 @@ async def _recover(provider: Any, cache: Any, folder: Path, on_event: OnEvent | 
     provider.state = journal_folder(folder, provider.namespace)
     provider.on_event = on_event
     await provider.recover(keep, find)
-
-
-def _tell_of_batches(provider: Provider, folder: Path, tell: OnEvent) -> None:
-    """Say so where batches under way hold requests that may now be asked, and paid, again."""
-    notice = paid_twice_online(journal_folder(folder, provider.namespace), provider.model)
-    if notice is not None:
-        tell("batches under way", notice=notice)
-
-
-def _naming(server: Provider, provider: Provider, tell: OnEvent) -> OnEvent:
-    """Events of one of several servers say which it is."""
-    return tell if server is provider else functools.partial(tell, server=base_urls(server)[0])
-
-
-def _shared_limits(provider: Provider, tell: OnEvent) -> SharedLimits | None:
-    """The limits that processes with the same key and server share; None without a server."""
-    base_url = getattr(provider, "base_url", None)
-    if base_url is None:
-        return None
-    return SharedLimits(
-        user_state_dir() / LIMITS_FILE,
-        shared_scope(base_url, api_key()),
-        on_warning=lambda text: tell("limits", notice=text),
-    )
-
-
-def _recall_dialect(provider: Any, shared: SharedLimits) -> None:
-    """How this server wants to be asked, as it was found out before, and what is found out now."""
-    if hasattr(provider, "on_dialect"):
-        name = f"dialect of {provider.model}"
-        _use_dialect(provider, shared.recall_fact(name))
-        provider.on_dialect = lambda dialect: shared.remember_fact(name, dialect.to_json())
-
-
-def _use_dialect(provider: Any, stored: JSON | None) -> None:
-    from claimscore.pipeline.llm.providers.schema import Dialect
-
-    if stored is not None:
-        provider.dialect = Dialect.from_json(stored)

@@ -54,9 +54,6 @@ class SingleFlight:
         self._locks = locks
         self._flights: dict[str, Flight] = {}
 
-    def __len__(self) -> int:
-        return len(self._flights)
-
     def under_way(self, key: str) -> Flight | None:
         """The flight of another task that is asking for this key."""
         return self._flights.get(key)

@@ -17,7 +17,6 @@ import math
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import anyio
 
@@ -70,19 +69,6 @@ class Reservation:
         self.pico_usd = pico_usd
 
 
-class _Outcome(NamedTuple):
-    """The end of the reservation `number` (0: none is in the ledger); the rest as `Spent`."""
-
-    number: int
-    requests: int
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    pico_usd: int = 0
-    possibly_pico_usd: int = 0
-    unpriced_prompt_tokens: int = 0
-    unpriced_completion_tokens: int = 0
-
-
 class _WaitingRequest:
     """A request that waits until there is room, or until there never will be."""
 
@@ -129,24 +115,29 @@ class Budget:
         self._before = Spent() if ledger is None else ledger.earlier
         self._before_pico = _pico_of(self._before, price)
         #: What earlier invocations have spent.
-        self.earlier = _totals_of(self._before, price)
-        #: What this one has.
-        self.totals = SpendTotals(usd=None if price is None else 0.0)
-        self._pico = 0
-        self._possibly_pico = 0
+        self.earlier = totals_of(self._before, price)
+        self._now = Spent()
+        self._sent = 0
         self._held_pico = 0
         self._in_flight = 0
         self._stretch = 1.0
         self._waiters: collections.deque[_WaitingRequest] = collections.deque()
-        self._unwritten: collections.deque[_Outcome] = collections.deque()
+        #: What has ended since the last line of the ledger, with the numbers of reservations.
+        self._unwritten: collections.deque[tuple[int, Spent]] = collections.deque()
         self._flushing = threading.Lock()
+
+    @property
+    def totals(self) -> SpendTotals:
+        """What this invocation has spent."""
+        now = dataclasses.replace(self._now, requests=self._sent)
+        return _totals(now, None if self._price is None else now.pico_usd)
 
     # -- before a request is sent
 
     def try_reserve(self, request: Request) -> Reservation | None:
         """The right to send it, or None where that must be waited for. Never waits."""
         if not self._capped:
-            self.totals.requests += 1
+            self._sent += 1
             return Reservation(request)
         return None if self._waiters else self._take(request)
 
@@ -196,15 +187,14 @@ class Budget:
         if price is not None:
             pico = price.cost(prompt, completion, usage.cached_prompt_tokens or 0)
             prompt = completion = 0  # priced
-        number = reservation.number
         self._end(
-            reservation,
-            _Outcome(number, 1, reported_prompt, reported_completion, pico, 0, prompt, completion),
+            reservation, Spent(1, reported_prompt, reported_completion, pico, 0, prompt, completion)
         )
 
     def release(self, reservation: Reservation, *, sent: bool = True) -> None:
         """It cost nothing: refused by the server, or never sent, and then it is no request."""
-        self._end(reservation, _Outcome(reservation.number, int(sent)))
+        self._sent -= not sent
+        self._end(reservation, Spent(int(sent)))
 
     def keep(self, reservation: Reservation) -> None:
         """Its answer did not arrive and may have been billed: it counts in full."""
@@ -213,7 +203,7 @@ class Budget:
         if price is not None:
             pico = reservation.pico_usd or price.most(prompt, completion)
             prompt = completion = 0  # priced
-        self._end(reservation, _Outcome(reservation.number, 1, 0, 0, 0, pico, prompt, completion))
+        self._end(reservation, Spent(1, 0, 0, 0, pico, prompt, completion))
 
     def flush(self) -> None:
         """Write what has ended since the last time as one line of the ledger.
@@ -225,29 +215,21 @@ class Budget:
             return
         with self._flushing:
             group = [self._unwritten.popleft() for _ in range(len(self._unwritten))]
-            numbers, *counts = zip(*group, strict=True)
+            sums = Spent()
+            for _, spent in group:
+                sums.add(spent)
             try:
-                self._ledger.settle(filter(None, numbers), Spent(*map(sum, counts)))
+                self._ledger.settle([number for number, _ in group if number], sums)
             except BaseException:
                 self._unwritten.extendleft(reversed(group))
                 raise
 
-    def _end(self, reservation: Reservation, outcome: _Outcome) -> None:
-        totals = self.totals
-        totals.prompt_tokens += outcome.prompt_tokens
-        totals.completion_tokens += outcome.completion_tokens
-        if not outcome.requests:
-            totals.requests -= 1
-        if outcome.pico_usd:
-            self._pico += outcome.pico_usd
-            totals.usd = self._pico / PICO
-        if outcome.possibly_pico_usd:
-            self._possibly_pico += outcome.possibly_pico_usd
-            totals.possibly_billed_usd = self._possibly_pico / PICO
+    def _end(self, reservation: Reservation, spent: Spent) -> None:
+        self._now.add(spent)
         if self._ledger is not None:
-            self._unwritten.append(outcome)
+            self._unwritten.append((reservation.number, spent))
         if self._capped:
-            self._free(reservation, outcome.pico_usd + outcome.possibly_pico_usd)
+            self._free(reservation, spent.worst_pico_usd)
 
     def _free(self, reservation: Reservation, cost_pico: int) -> None:
         """Let go of what was set aside for a request that has cost this much."""
@@ -275,7 +257,7 @@ class Budget:
             number = self._ledger.reserve(*self._most_tokens(request), known)
         self._held_pico += pico
         self._in_flight += 1
-        self.totals.requests += 1
+        self._sent += 1
         return Reservation(request, number, pico)
 
     def _serve(self) -> None:
@@ -302,7 +284,7 @@ class Budget:
     def _why_not(self, pico: int) -> str | None:
         """Why a request of this cost may not be sent; None where it may."""
         if self._max_requests is not None:
-            sent = self._before.requests + self.totals.requests
+            sent = self._before.requests + self._sent
             if sent >= self._max_requests:
                 return (
                     f"--max-requests {self._max_requests} is used up: {sent} requests were sent; "
@@ -310,8 +292,8 @@ class Budget:
                 )
         if self._cap is None:
             return None
-        billed = self._before_pico + self._pico
-        possibly = self._before.possibly_pico_usd + self._possibly_pico
+        billed = self._before_pico + self._now.pico_usd
+        possibly = self._before.possibly_pico_usd + self._now.possibly_pico_usd
         if billed + possibly + self._held_pico + pico <= self._cap:
             return None
         besides = f" and {_dollars(possibly)} possibly billed besides" if possibly else ""
@@ -322,9 +304,8 @@ class Budget:
 
     def _sums_with(self, pico: int) -> tuple[int, int]:
         """Requests and picodollars that the run comes to with one request more."""
-        before = self._before
-        spent = before.worst_pico_usd + self._pico + self._possibly_pico + self._held_pico
-        return before.requests + self.totals.requests + 1, spent + pico
+        spent = self._before.worst_pico_usd + self._now.worst_pico_usd + self._held_pico
+        return self._before.requests + self._sent + 1, spent + pico
 
     # -- bounds of one request
 
@@ -365,23 +346,22 @@ class Budget:
 
 def spent_so_far(path: Path, price: Price | None = None) -> SpendTotals:
     """The totals of a run from its ledger: for those who only look."""
-    return _totals_of(read_spent(path), price)
+    return totals_of(read_spent(path), price)
 
 
-def totals_of(spent: Spent) -> SpendTotals:
-    """The totals that a ledger's sums come to."""
-    return _totals_of(spent, None)
-
-
-def _totals_of(spent: Spent, price: Price | None) -> SpendTotals:
-    """The totals of a ledger, in dollars where those can be told."""
+def totals_of(spent: Spent, price: Price | None = None) -> SpendTotals:
+    """The totals that a ledger's sums come to, in dollars where those can be told."""
     unpriced = spent.unpriced_prompt_tokens or spent.unpriced_completion_tokens
     known = price is not None or (spent.requests and not unpriced)
+    return _totals(spent, _pico_of(spent, price) if known else None)
+
+
+def _totals(spent: Spent, pico_usd: int | None) -> SpendTotals:
     return SpendTotals(
         spent.requests,
         spent.prompt_tokens,
         spent.completion_tokens,
-        _pico_of(spent, price) / PICO if known else None,
+        None if pico_usd is None else pico_usd / PICO,
         spent.possibly_pico_usd / PICO,
     )
 

@@ -20,7 +20,7 @@ import dataclasses
 import json
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,6 @@ import anyio.to_thread
 from claimscore.atomic import os_errors, reason
 from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.file_lock import FileLock
-
-#: Lines that are read at a time; one call of the JSON parser for all of them.
-_LINES_AT_A_TIME = 2000
 
 
 @dataclasses.dataclass(slots=True)
@@ -205,7 +202,8 @@ def parse_spent(short_form: bytes, name: str) -> tuple[Spent, str]:
     Raises `ConfigError`, with `name`, where it is none.
     """
     content = _Content(name)
-    content.take(short_form.splitlines())
+    for line in short_form.splitlines():
+        content.take(line)
     return content.spent(), content.machine
 
 
@@ -230,23 +228,24 @@ class _Content:
     def read(self, path: Path) -> int:
         """Take all whole lines of a file; the byte at which they end."""
         size = 0
-        with os_errors(path):
-            for lines in _whole_lines(path):
-                size += sum(map(len, lines))
-                self.take(lines)
+        with os_errors(path), path.open("rb") as stream:
+            for line in stream:
+                if not line.endswith(b"\n"):
+                    break
+                self.take(line)
+                size += len(line)
         return size
 
-    def take(self, lines: list[bytes]) -> None:
-        """Take more lines; `ConfigError` where one is none of a ledger."""
+    def take(self, line: bytes) -> None:
+        """Take one more line; `ConfigError` where it is none of a ledger."""
+        self._n_lines += 1
         try:
-            for entry in json.loads(b"[" + b",".join(lines) + b"]"):
-                self._apply(entry)
+            self._apply(json.loads(line))
         except (ValueError, KeyError, TypeError, AttributeError):
             raise ConfigError(
-                f"{self._name}, line {self._n_lines + _damaged(lines) + 1} or after: damaged; what "
-                "the run has spent cannot be told. Move the file away to count from nothing"
+                f"{self._name}, line {self._n_lines}: damaged; what the run has spent cannot be "
+                "told. Move the file away to count from nothing"
             ) from None
-        self._n_lines += len(lines)
 
     def _apply(self, entry: dict[str, Any]) -> None:
         if "reserve" in entry:
@@ -268,20 +267,6 @@ class _Content:
         self._settled.add(spent)
 
 
-def _whole_lines(path: Path) -> Iterator[list[bytes]]:
-    """The whole lines of a file, some at a time."""
-    lines: list[bytes] = []
-    with path.open("rb") as stream:
-        for line in stream:
-            if not line.endswith(b"\n"):
-                break
-            lines.append(line)
-            if len(lines) == _LINES_AT_A_TIME:
-                yield lines
-                lines = []
-    yield lines
-
-
 def _settlement(numbers: list[int], spent: Spent, machine: str = "") -> str:
     counts = {name: value for name in _COUNTS if (value := getattr(spent, name))}
     named = {"machine": machine} if machine else {}
@@ -299,14 +284,3 @@ def _reserved(
         unpriced_prompt_tokens=prompt_tokens,
         unpriced_completion_tokens=completion_tokens,
     )
-
-
-def _damaged(lines: list[bytes]) -> int:
-    """How many of these lines come before the first that is no JSON object."""
-    for number, line in enumerate(lines):
-        try:
-            if not isinstance(json.loads(line), dict):
-                return number
-        except ValueError:
-            return number
-    return 0

@@ -135,5 +135,5 @@ def test_the_short_form_says_the_same(
 
 @pytest.mark.parametrize("damaged", [b"{}\n", b"[]\n", b'{"settle":[3]}\n', b"\xff\n"])
 def test_damage_is_named(damaged: bytes) -> None:
-    with pytest.raises(ConfigError, match="the store, line 1 or after: damaged; what the run has"):
+    with pytest.raises(ConfigError, match="the store, line 1: damaged; what the run has"):
         parse_spent(damaged, "the store")
