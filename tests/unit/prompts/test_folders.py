@@ -9,10 +9,8 @@ import pytest
 from claimscore.errors import ConfigError
 from claimscore.prompts import (
     available_versions,
-    list_prompts,
     load_prompt,
     load_prompt_file,
-    prompt_names,
 )
 from claimscore.prompts.files import line_of
 
@@ -68,55 +66,40 @@ def test_a_version_means_the_file_beside_before_ours(tmp_path: Path) -> None:
     assert third.examples == load_prompt("facts").examples
 
 
-def test_the_list_has_the_users_prompts_and_what_they_hide(tmp_path: Path) -> None:
-    write(tmp_path / "facts" / "v1.toml", 'inherits = "v1"\n')
-    write(tmp_path / "tone" / "v1.toml", 'name = "tone"\nversion = "v1"\nuser = "$text"\n')
-    found = {
-        (one.prompt.name, one.prompt.version, one.source): (one.default, one.hidden)
-        for one in list_prompts(tmp_path)
-    }
-    assert found["facts", "v1", str(tmp_path)] == (True, False)
-    assert found["facts", "v1", "claimscore"] == (False, True)
-    assert found["tone", "v1", str(tmp_path)] == (True, False)
-    assert found["facts", "v2", "claimscore"] == (False, False)
-    assert "tone" in prompt_names(tmp_path)
-    assert "tone" not in prompt_names()
-    inherits = next(one.inherits for one in list_prompts(tmp_path) if one.inherits)
-    assert [path.name for path in inherits] == ["v1.toml"]
+#: What is wrong in a file, whose first line is `inherits = "facts=v1"` where it has no such line.
+WRONG = [
+    ('inherits = "v1"', "of which prompt\\? .*TASK=v1"),
+    ('name = "decompose"\ninherits = "facts=v1"', "line 2: .*another task"),
+    ('name = "decompose"\n\ninherits = "v99"', "line 3: .*decompose=v99"),
+    ('inherits = "none.toml"', "line 1: .*no such file"),
+    ('inherits = "x/v1"', "line 1: .*name a version"),
+    ("inherits = 1", "line 1: inherits must be a text"),
+    ('inherits = "decompose=v1"\n[settings]\ntexts_per_request = 4', "line 3: .*go together"),
+    ('inherits = "decompose=v1"\nuser = "$texts"', "line 2: .*go together"),
+    ("[settings]\nsamples = 3", "line 3: samples = 3 at temperature 0"),
+    ("[settings]\nmax_tokens_limit = 9", "line 3: settings.max_tokens_limit = 9 is below max_tok"),
+    ('[settings]\nmodel = "openai:x"', "line 3: settings.model must be the model's name"),
+    ("[settings.summary]\nmax_token = 4", "line 3: settings: unknown key 'max_token'"),
+    ("[settings]\ntemperature = inf", "line 3: .*a number"),
+    ("[settings]\ntemperature = true", "line 3: .*a number"),
+    ("[settings]\nmax_tokens = 0", "line 3: .*at least 1"),
+    ("[setings]", "unknown key 'setings'"),
+    ("[settings\nx = 1", "line 2"),
+    ("examples = 3", "line 2: examples are tables"),
+    ('[[examples]]\nuser = "x"\nanswer = "y"', "exactly `user` and"),
+    ('version = "a|b"', "line 2: version = .*letters"),
+    ('version = "a\\n\\u001b[31m"', "line 2: version = .*letters"),
+    ('systm = "x"', "line 2: unknown key 'systm'"),
+    ('user = ""', "user must be a text"),
+    ('name = ""', "name must be a text"),
+    ('user = "$ text"', "line 2: user has a lone \\$"),
+    ('[output]\nsure = "float"', "output.sure: unknown type 'float'"),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('inherits = "v1"', "of which prompt\\? .*TASK=v1"),
-        ('name = "decompose"\ninherits = "facts=v1"', "line 2: .*another task"),
-        ('name = "decompose"\n\ninherits = "v99"', "line 3: .*decompose=v99"),
-        ('inherits = "none.toml"', "line 1: .*no such file"),
-        ('inherits = "x/v1"', "line 1: .*name a version"),
-        ("inherits = 1", "line 1: inherits must be a text"),
-        ('inherits = "facts=v1"\n[settings]\nsamples = 3', "line 3: samples = 3 at temperature 0"),
-        (
-            'inherits = "facts=v1"\n[settings]\nmax_tokens_limit = 9',
-            r"line 3: settings.max_tokens_limit = 9 is below max_tokens = 1024",
-        ),
-        ('inherits = "decompose=v1"\n[settings]\ntexts_per_request = 4', "line 3: .*go together"),
-        ('inherits = "decompose=v1"\nuser = "$texts"', "line 2: .*go together"),
-        (
-            'inherits = "facts=v1"\n[settings]\nmodel = "openai:x"',
-            "line 3: settings.model must be the model's name",
-        ),
-        (
-            'inherits = "facts=v1"\n[settings.summary]\nmax_token = 4',
-            "line 3: settings: unknown key 'max_token'",
-        ),
-        ('inherits = "facts=v1"\n[settings]\ntemperature = inf', "line 3: .*a number"),
-        ('inherits = "facts=v1"\nexamples = 3', "line 2: examples are tables"),
-        ('inherits = "facts=v1"\nversion = "a|b"', "line 2: version = .*letters"),
-        ('inherits = "facts=v1"\nversion = "a\\n\\u001b[31m"', "line 2: version = .*letters"),
-        ('inherits = "facts=v1"\nsystm = "x"', "line 2: unknown key 'systm'"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), WRONG)
 def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    text = text if "inherits" in text else f'inherits = "facts=v1"\n{text}'
     path = write(tmp_path / "mine.toml", text)
     with pytest.raises(ConfigError, match=message) as caught:
         load_prompt_file(path)

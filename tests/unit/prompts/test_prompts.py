@@ -71,7 +71,6 @@ def test_what_is_no_finite_number_is_refused(number: str) -> None:
 
 
 def test_the_prompts_of_the_paper() -> None:
-    """CASPR, appendix B: tokens, temperature, and the words of the paraphrase."""
     decompose, paraphrase = (load_prompt(name) for name in ("decompose", "paraphrase"))
     assert (decompose.settings.max_tokens, decompose.settings.temperature) == (256, 0.5)
     assert (paraphrase.settings.max_tokens, paraphrase.settings.temperature) == (512, 0.5)
@@ -116,28 +115,6 @@ def test_the_digest_changes_with_what_is_sent(
     before = load_prompt_file(write(tmp_path, TONE)).digest
     after = load_prompt_file(write(tmp_path, TONE.replace(old, new))).digest
     assert (after != before) == is_sent
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ('name = "tone"', "", "name must be a text"),
-        ('user = "Review: $text"', "", "user must be a text"),
-        ("[settings]", "[setings]", "unknown key 'setings'"),
-        ("max_tokens", "max_token", "unknown key 'max_token'"),
-        ("= 32", "= 0", "at least 1"),
-        ("= 0.5", "= true", "must be a number"),
-        ('"number"', '"float"', "output.confidence: unknown type 'float'"),
-        ("$text", "$ text", "lone \\$"),
-        ("assistant =", "answer =", "exactly `user` and"),
-        ("[output]", "[output", "line 9"),
-    ],
-)
-def test_a_wrong_prompt_file_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
-    path = write(tmp_path, TONE.replace(old, new))
-    with pytest.raises(ConfigError, match=message) as caught:
-        load_prompt_file(path)
-    assert str(path) in str(caught.value)
 
 
 def test_an_unknown_version_is_answered_with_the_known_ones(tmp_path: Path) -> None:

@@ -222,14 +222,6 @@ def test_parquet_types_become_plain(write: Write, tmp_path: Path) -> None:
     }
 
 
-def test_chunks_have_the_size_asked_for(write: Write, tmp_path: Path) -> None:
-    dataset = ready(write("r.jsonl", lines(PAIRS)), tmp_path)
-    for size, count in ((1, 3), (2, 2), (3, 1), (100, 1)):
-        assert len(list(dataset.chunks(size))) == count
-    with pytest.raises(ValueError, match="at least one record"):
-        next(dataset.chunks(0))
-
-
 def test_changed_file_is_noticed(write: Write, tmp_path: Path) -> None:
     dataset = ready(write("r.jsonl", lines(PAIRS)), tmp_path)
     chunks = dataset.chunks(1)

@@ -56,24 +56,6 @@ def log(request: pytest.FixtureRequest, tmp_path: Path, store: ObjectStorage) ->
     return lambda _: FileLog(tmp_path)
 
 
-def test_every_change_is_read_back(log: OpenLog) -> None:
-    manifest = writer(log)
-    manifest.add(own(0, "decompose", claims=2))
-    manifest.add(own(1, "decompose", claims=3, failures=0))
-    manifest.add(own(0, "decompose", claims=5))
-    manifest.add(own(0, "nli", nli=7))
-    manifest.invalidate(("nli", 0, 1))
-    for view in (manifest, Manifest(log("")), writer(log, "v"), Manifest(log(""))):
-        assert view.counts() == {"claims": 8, "failures": 0}
-        assert view.steps(0) == {"decompose"}
-        assert view.chunks_with("decompose") == [0, 1]
-        assert view.all_steps() == {"decompose"}
-        assert view.chunk_counts(1) == {"claims": 3}
-        assert [view.chunks_in(part) for part in view.parts()] == [[1], [0]]
-        (rows,) = view.finished(1)["decompose"]
-        assert (rows.rows, rows.part.checksum) == (3, Checksum(30, 1))
-
-
 def test_threads_commit_in_groups(log: OpenLog) -> None:
     manifest = writer(log)
     began, go_on, appends = threading.Event(), threading.Event(), []
