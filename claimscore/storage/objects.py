@@ -25,7 +25,7 @@ from obstore import exceptions
 
 from claimscore.errors import ConfigError
 from claimscore.storage.interface import Stat, checked
-from claimscore.storage.ranges import RangeReader
+from claimscore.storage.ranges import RangeReader, copied
 from claimscore.storage.store_address import Address
 from claimscore.storage.stores import interruptible, no_bucket, open_store, store_errors
 
@@ -83,10 +83,11 @@ class ObjectStorage:
 
     def open(self, name: str) -> BinaryIO:
         meta = self._head(name)
-        reader = RangeReader(
-            self._store, self._key(name), meta, self._address.kind, self.address(name)
+        kind = self._address.kind
+        source = self._store, self._key(name), meta, kind, self.address(name)
+        return (
+            copied(*source) if kind == "http" else io.BufferedReader(RangeReader(*source), 1 << 20)
         )
-        return io.BufferedReader(reader, 1 << 20)
 
     def stat(self, name: str) -> Stat:
         meta = self._head(name)

@@ -25,7 +25,7 @@ class RangeReader(io.RawIOBase):
     """Holds one range in memory, whatever the object's length, and no connection between two.
 
     So hours may pass between two lines. `ConfigError` where the object has another version than
-    at the start. A web server without ranges is read whole, into a temporary file without a name.
+    at the start.
     """
 
     def __init__(
@@ -41,7 +41,6 @@ class RangeReader(io.RawIOBase):
         self._position = 0
         self._start = 0
         self._range = memoryview(b"")
-        self._whole: BinaryIO | None = None
 
     def readable(self) -> bool:
         return True
@@ -68,54 +67,39 @@ class RangeReader(io.RawIOBase):
         self._position += len(part)
         return len(part)
 
-    def close(self) -> None:
-        if self._whole is not None:
-            self._whole.close()
-        super().close()
-
     def _fetched(self, start: int) -> memoryview:
-        stop = min(start + RANGE_BYTES, self._size)
-        options: GetOptions = {"range": (start, stop)}
+        options: GetOptions = {"range": (start, min(start + RANGE_BYTES, self._size))}
         if self._e_tag and not self._e_tag.startswith("W/"):  # a weak one never matches
             options["if_match"] = self._e_tag
-        if self._whole is None:
-            try:
-                with store_errors(self._kind, self._shown):
-                    return self._asked(options)
-            except (exceptions.PreconditionError, FileNotFoundError):
-                raise self._changed() from None
-            except _NoRangesError:
-                self._whole = self._copied()
-        self._whole.seek(start)
-        return memoryview(self._whole.read(stop - start))
-
-    def _asked(self, options: GetOptions) -> memoryview:
-        try:
-            ask = partial(obstore.get, self._store, self._key, options=options)
-            return interruptible(lambda: memoryview(ask().bytes()))
-        except exceptions.NotSupportedError:
-            raise _NoRangesError from None
-
-    def _copied(self) -> BinaryIO:
-        copy = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed with the reader
+        ask = partial(obstore.get, self._store, self._key, options=options)
         try:
             with store_errors(self._kind, self._shown):
-                blocks = iter(obstore.get(self._store, self._key).stream())
-                while (block := interruptible(lambda: next(blocks, None))) is not None:
-                    copy.write(block)
-            if copy.tell() != self._size:
-                raise self._changed()
-        except BaseException:
-            copy.close()
-            raise
-        return copy
-
-    def _changed(self) -> ConfigError:
-        return ConfigError(
-            f"{self._shown}: the object changed while it was being read; "
-            "let its writer finish, then run the same command again"
-        )
+                return interruptible(lambda: memoryview(ask().bytes()))
+        except (exceptions.PreconditionError, FileNotFoundError):
+            raise changed(self._shown) from None
 
 
-class _NoRangesError(Exception):
-    """The server sends whole files only."""
+def copied(store: ObjectStore, key: str, meta: ObjectMeta, kind: str, address: str) -> BinaryIO:
+    """The same of a web server, which may have no ranges: read whole, into a temporary file
+    without a name."""
+    copy = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+    try:
+        with store_errors(kind, address):
+            blocks = iter(obstore.get(store, key).stream())
+            while (block := interruptible(lambda: next(blocks, None))) is not None:
+                copy.write(block)
+        if copy.tell() != meta["size"]:
+            raise changed(address)
+        copy.seek(0)
+    except BaseException:
+        copy.close()
+        raise
+    return copy
+
+
+def changed(address: str) -> ConfigError:
+    """An object that another one has replaced meanwhile."""
+    return ConfigError(
+        f"{address}: the object changed while it was being read; "
+        "let its writer finish, then run the same command again"
+    )
