@@ -77,7 +77,7 @@ class Dataset:
                     parsed["id"] = str(number)
                 number += 1
                 rows.append(parsed)
-                if len(rows) == _positive(size):
+                if len(rows) == size:
                     yield self._frame(rows)
                     rows = []
             file.check_unchanged()
@@ -116,12 +116,6 @@ def spool_stdin(spool: Path, stdin: BinaryIO | None) -> InputFile:
     with atomic_file(target) as stream:
         shutil.copyfileobj(stdin or sys.stdin.buffer, stream, 1 << 20)
     return input_file(target, name="standard input")
-
-
-def _positive(size: int) -> int:
-    if size < 1:
-        raise ValueError(f"a chunk holds at least one record, not {size}")
-    return size
 
 
 def _listed(names: Sequence[str], limit: int = 20) -> str:

@@ -68,7 +68,7 @@ class Compactor:
     ) -> None:
         """Write new rows of several chunks into one file; a None leaves its chunk out."""
         rows = pl.concat([frame for frame in frames if frame is not None])
-        rows = checked(step, {table: rows})[table]
+        rows = checked({table: rows})[table]
         heights = [0 if frame is None else frame.height for frame in frames]
         absent = [chunk for chunk, frame in enumerate(frames, first) if frame is None]
         end = first + len(frames)

@@ -33,7 +33,6 @@ from claimscore.runs.compaction import Compactor
 from claimscore.runs.damage import ADVICE
 from claimscore.runs.manifest import Manifest
 from claimscore.runs.parts import (
-    SINGLE_STEP_TABLES,
     ChunkFiles,
     DamagedPart,
     PartFiles,
@@ -337,7 +336,7 @@ class RunDirectory:
         between leaves it undone, never half old and half new. An empty frame has no file.
         """
         self._for_writing()
-        self._refuse_second_writer(chunk, step, checked(step, frames))
+        frames = checked(frames)
         self.forget(chunk, step)
         self._add(self._files.write(chunk, step, frames))
 
@@ -347,9 +346,8 @@ class RunDirectory:
         Nothing where it counts already, also in a compacted part.
         """
         self._for_writing()
-        chunk, step = parts.first, parts.step
-        self._refuse_second_writer(chunk, step, parts.starts)
-        known = self.finished(chunk).get(step)
+        chunk = parts.first
+        known = self.finished(chunk).get(parts.step)
         if known is not None:
             ours = all(rows.part.generation == 0 for rows in known)
             if not ours or known == parts.ranges(chunk):
@@ -363,7 +361,6 @@ class RunDirectory:
         which writes this table alone, is then finished for all of them."""
         self._for_writing()
         for chunk in range(first, first + len(frames)):
-            self._refuse_second_writer(chunk, step, [table])
             self.forget(chunk, step)
         self._compactor.write(first, step, table, frames)
 
@@ -386,12 +383,6 @@ class RunDirectory:
     def _add(self, parts: PartSet) -> None:
         self._files.remove(self._manifest.add(parts))
         self._drop_kept(parts.first)
-
-    def _refuse_second_writer(self, chunk: int, step: str, tables: Iterable[str]) -> None:
-        for table in SINGLE_STEP_TABLES.intersection(tables):
-            for rows in self._manifest.ranges(table, [chunk]):
-                if (other := rows.part.step) != step:
-                    raise ValueError(f"{table}: chunk {chunk} was written by step {other}")
 
     # Reading parts
 

@@ -14,7 +14,6 @@ import concurrent.futures
 import dataclasses
 import io
 import itertools
-import re
 import zlib
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -44,9 +43,6 @@ _ROW_GROUPS, _LEAST_ROW_GROUP = 64, 64
 _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 _CHANGED = "damaged: not what was written"
-
-_TABLE_NAME = re.compile(r"[a-z][a-z0-9_-]*")
-_STEP_NAME = re.compile(r"[a-z][a-z0-9_.-]*")
 
 #: Bytes of a file that are summed at a time.
 _BLOCK = 1 << 20
@@ -207,7 +203,7 @@ class PartFiles:
         An empty frame has no file. `ValueError`, before anything is written, where a frame does
         not have the schema of its table.
         """
-        frames = checked(step, frames)
+        frames = checked(frames)
         parts = {table: PartLocation(table, step, chunk, chunk + 1, 0) for table in frames}
         sums = self._each(self._write_part, parts.values(), frames.values())
         return PartSet.of(
@@ -455,24 +451,15 @@ def empty(table: str) -> pl.LazyFrame:
     return TABLES[table].empty().lazy() if table in TABLES else pl.LazyFrame()
 
 
-def checked(step: str, frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-    """The frames with their columns in the order of the tables.
-
-    `ValueError` where a frame has another schema than its table, or step or table cannot be in
-    the name of a file.
-    """
-    if not _STEP_NAME.fullmatch(step):
-        raise ValueError(f"not a name for a step: {step!r}")
-    found = {}
-    for table, frame in frames.items():
-        if not _TABLE_NAME.fullmatch(table):
-            raise ValueError(f"not a name for a table: {table!r}")
-        found[table] = frame
-        if table in TABLES:
-            schema = TABLES[table].schema
-            if frame.schema != schema:
-                raise ValueError(f"{table}: schema {frame.schema}, not {pl.Schema(schema)}")
-            found[table] = frame.select(schema.keys())
+def checked(frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """The frames with their columns in the order of the tables; `ValueError` where one has another
+    schema than its table."""
+    found = dict(frames)
+    for table in frames.keys() & TABLES.keys():
+        schema = TABLES[table].schema
+        if frames[table].schema != schema:
+            raise ValueError(f"{table}: schema {frames[table].schema}, not {pl.Schema(schema)}")
+        found[table] = frames[table].select(schema.keys())
     return found
 
 
