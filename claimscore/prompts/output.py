@@ -27,16 +27,12 @@ _FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
 
 def json_schema(output: Mapping[str, Any], where: str) -> JSON:
     """The JSON schema of the object; `ConfigError` naming `where` for an unknown type."""
-    return _table_schema(output, where)
-
-
-def _table_schema(columns: Mapping[str, Any], where: str) -> JSON:
     return {
         "type": "object",
         "properties": {
-            name: _type_schema(kind, f"{where}.{name}") for name, kind in columns.items()
+            name: _type_schema(kind, f"{where}.{name}") for name, kind in output.items()
         },
-        "required": list(columns),
+        "required": list(output),
         "additionalProperties": False,
     }
 
@@ -47,7 +43,7 @@ def _type_schema(kind: Any, where: str) -> JSON:
     if isinstance(kind, list) and len(kind) == 1:
         return {"type": "array", "items": _type_schema(kind[0], where)}
     if isinstance(kind, Mapping) and kind:
-        return _table_schema(kind, where)
+        return json_schema(kind, where)
     raise ConfigError(
         f"{where}: unknown type {kind!r}; a type is one of {', '.join(_SCALARS)}, "
         "a list of one type, or a table of types"

@@ -80,13 +80,6 @@ def test_second_holder_is_refused(machines: Machines) -> None:
     first.check()
 
 
-def test_dead_holder_is_followed_after_its_time(machines: Machines) -> None:
-    machines.lease(TurnedClock()).take()
-    clock = TurnedClock()
-    machines.lease(clock).take()
-    assert VALID_S <= clock.passed_s <= VALID_S + LOOK_S
-
-
 @pytest.mark.parametrize("skew_s", [-1e6, -SKEW_S, SKEW_S])
 def test_a_living_holder_is_left_alone_whatever_the_clock(
     machines: Machines, skew_s: float
@@ -98,17 +91,32 @@ def test_a_living_holder_is_left_alone_whatever_the_clock(
         machines.lease(clock).take()
 
 
-def test_a_holder_that_is_long_dead_is_followed_at_once(machines: Machines) -> None:
-    machines.lease(TurnedClock()).take()
-    clock = TurnedClock(now_s=1e9 + VALID_S + SKEW_S + 1)
-    machines.lease(clock).take()
-    assert clock.passed_s == 0
+@pytest.mark.parametrize(
+    ("machine", "later_s", "waits_s"),
+    [
+        ("", 0.0, VALID_S),  # killed just now, elsewhere
+        ("", VALID_S + SKEW_S + 1, 0.0),  # the next morning
+        (
+            "here",
+            0.0,
+            0.0,
+        ),  # the lock of this machine, which the caller holds, says that it is dead
+    ],
+)
+def test_a_dead_holder_is_followed(
+    machines: Machines, machine: str, later_s: float, waits_s: float
+) -> None:
+    machines.lease(TurnedClock(), machine).take()
+    assert current_holder(machines.storage) is None, "`status` sees no run at work"
+    clock = TurnedClock(now_s=1e9 + later_s)
+    machines.lease(clock, machine).take()
+    assert waits_s <= clock.passed_s <= waits_s + LOOK_S
 
 
-def test_a_dead_holder_of_this_machine_is_followed_at_once(machines: Machines) -> None:
-    machines.lease(TurnedClock(), "here").take()
+def test_a_damaged_lease_is_free(machines: Machines) -> None:
+    machines.storage.write(LOCK, b"{")
     clock = TurnedClock()
-    machines.lease(clock, "here").take()
+    machines.lease(clock).take()
     assert clock.passed_s == 0
 
 
@@ -123,11 +131,6 @@ def test_released_lease_is_free(machines: Machines) -> None:
     clock = TurnedClock()
     machines.lease(clock).take()
     assert clock.passed_s == 0
-
-
-def test_old_sign_of_life_is_no_holder(machines: Machines) -> None:
-    machines.lease(TurnedClock()).take()
-    assert current_holder(machines.storage) is None
 
 
 def test_holder_that_slept_stops(machines: Machines) -> None:
@@ -184,13 +187,6 @@ def test_two_at_once_after_a_death(machines: Machines) -> None:
     with pytest.raises(ConfigError, match="is in use"):
         machines.lease(slow).take()
     quick.check()
-
-
-def test_damaged_lease_is_free(machines: Machines) -> None:
-    machines.storage.write(LOCK, b"{")
-    clock = TurnedClock()
-    machines.lease(clock).take()
-    assert clock.passed_s == 0
 
 
 def test_the_thread_renews(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
