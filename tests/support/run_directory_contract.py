@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -140,19 +139,6 @@ class RunDirectoryContract:
         run.storage.write(name, b"stale")
         reopen(run)
         assert not run.storage.exists(name)
-
-    def test_threads_write_different_steps(self, run: RunDirectory) -> None:
-        steps = {"decompose", "paraphrase", "nli"}
-
-        def write(chunk: int) -> None:
-            for step in steps:
-                run.write_parts(chunk, step, {"claims": claims(f"{chunk}-{step}")})
-
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            list(pool.map(write, range(8)))
-        for view in views(run):
-            assert view.counts() == {"claims": 24}
-            assert all(view.steps(chunk) == steps for chunk in range(8))
 
     def test_a_damaged_part_is_named(self, run: RunDirectory) -> None:
         run.write_parts(0, "decompose", {"claims": claims("a")})

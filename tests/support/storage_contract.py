@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -107,8 +106,3 @@ class ConditionalWrites:
         assert storage.read("lease") == b"%d" % done.index(new)
         assert storage.replace_if("none", b"", seen) is None
         assert storage.version("none") is None
-
-    def test_a_local_file_is_uploaded(self, storage: ObjectStorage, tmp_path: Path) -> None:
-        (tmp_path / "source").write_bytes(b"content")
-        storage.upload("a/b", tmp_path / "source")
-        assert storage.read("a/b") == b"content"

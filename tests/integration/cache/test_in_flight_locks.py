@@ -48,17 +48,6 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     assert locks.try_lock(KEY)
 
 
-def test_an_unlocked_key_is_free(tmp_path: Path) -> None:
-    one, two = InFlightLocks(tmp_path / "in-flight"), InFlightLocks(tmp_path / "in-flight")
-    assert one.try_lock(KEY)
-    assert one.try_lock(KEY)
-    assert not two.try_lock(KEY)
-    one.unlock(KEY)
-    assert two.try_lock(KEY)
-    two.close()
-    assert one.try_lock(KEY)
-
-
 def test_where_nothing_can_be_locked_nothing_is(tmp_path: Path) -> None:
     locks = InFlightLocks(tmp_path / "none" / "in-flight")
     assert locks.try_lock(KEY)

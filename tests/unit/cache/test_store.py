@@ -12,7 +12,7 @@ import diskcache
 import pytest
 
 from claimscore.cache.base import Cache, MemoryCache
-from claimscore.cache.database import BytesDisk, NewRow, Writer
+from claimscore.cache.database import BytesDisk
 from claimscore.cache.entry import Entry, encode_entry
 from claimscore.cache.maintenance import prune, verify
 from claimscore.cache.store import DiskCache
@@ -49,36 +49,6 @@ def test_what_was_put_is_got(cache: Cache):
     assert cache.stats().entries == 2
 
 
-def test_a_write_that_fails_is_undone(disk: DiskCache):
-    row = NewRow("a", encode_entry("a", ENTRY))
-
-    def fail(writer: Writer) -> None:
-        writer.set(row.key, row.value)
-        raise RuntimeError("a bug")
-
-    with pytest.raises(RuntimeError, match="a bug"):
-        disk.write(fail)
-    assert disk.get_many(["a"]) == {}
-    disk.put_rows([row])
-    assert disk.get_many(["a"]) == {"a": ENTRY}
-
-
-@pytest.mark.parametrize("n", [0, 1, 500, 501, 1234])
-def test_any_number_of_keys_is_looked_up(cache: Cache, n: int):
-    keys = [str(number) for number in range(n)]
-    cache.put_many(dict.fromkeys(keys[::2], ENTRY))
-    assert cache.get_many([*keys, *keys[:3]]) == dict.fromkeys(keys[::2], ENTRY)
-
-
-@pytest.mark.parametrize("value", [None, "text", 5], ids=repr)
-def test_a_value_that_is_no_bytes_is_damage(disk: DiskCache, value: object):
-    disk.put_many({"a": ENTRY})
-    sql(disk, "UPDATE Cache SET value = ?", value)
-    assert disk.get_many(["a"]) == {}
-    assert disk.stats().damaged == 1
-    assert "`claimscore cache verify`" in disk.notices[0]
-
-
 def test_the_open_file_is_not_opened_again(disk: DiskCache, monkeypatch: pytest.MonkeyPatch):
     """Closing any other handle of it would drop SQLite's locks in this process."""
     opened: list[str] = []
@@ -92,13 +62,6 @@ def test_the_open_file_is_not_opened_again(disk: DiskCache, monkeypatch: pytest.
     monkeypatch.setattr(os, "open", noting)
     DiskCache(disk.folder).close()
     assert {Path(path).name for path in opened} == {"cache.db.lock", "cache.db.in-flight"}
-
-
-def test_large_answers_stay_in_the_database(disk: DiskCache):
-    large = Entry(Completion("x" * 200_000, "m"))
-    disk.put_many({"a": large})
-    assert disk.get_many(["a"]) == {"a": large}
-    assert not list(disk.folder.rglob("*.val"))
 
 
 class Payload:

@@ -59,16 +59,6 @@ def test_the_file_is_private_and_tells_nothing_else(exported: Path):
     assert packed[4:8] == bytes(4)  # the time that gzip would write
 
 
-def test_damaged_entries_are_left_out(tmp_path: Path):
-    filled(tmp_path / "mine", N)
-    sql(tmp_path / "mine", "UPDATE Cache SET value = X'00' WHERE key = ?", key(3))
-    sql(tmp_path / "mine", "UPDATE Cache SET mode = 4 WHERE key = ?", key(4))
-    with opened(tmp_path / "mine") as cache:
-        found = export_answers(cache, tmp_path / "x.jsonl")
-    assert found == (N - 2, 2)
-    assert "2 damaged ones left out" in found.text()
-
-
 def test_an_export_appears_whole_or_not_at_all(
     tmp_path: Path, exported: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -146,17 +146,6 @@ user = "x"
     assert line_of(text, *path) == line
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    binary = tmp_path / "binary.toml"
-    binary.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match=r"binary\.toml: it is not UTF-8 text"):
-        load_prompt_file(binary)
-    folder = tmp_path / "folder.toml"
-    folder.mkdir()
-    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
-        load_prompt_file(folder)
-
-
 def test_a_version_is_a_word(tmp_path: Path) -> None:
     for name in ("ok", ".hidden", "a|b", "a b", "a\nb"):
         write(tmp_path / "facts" / f"{name}.toml", 'inherits = "v1"\n')

@@ -92,12 +92,6 @@ def test_a_text_is_never_formatted_twice(text: str) -> None:
     assert load_prompt("decompose").render(text=text)[-1].content == text
 
 
-def test_a_placeholder_that_is_no_column_is_refused_with_a_suggestion(tmp_path: Path) -> None:
-    prompt = load_prompt_file(write(tmp_path, TONE))
-    with pytest.raises(ConfigError, match=r"\$text, which is not there; did you mean \$texts"):
-        prompt.check_fields(["texts"], "prompt.toml")
-
-
 @pytest.mark.parametrize(
     ("old", "new", "is_sent"),
     [
