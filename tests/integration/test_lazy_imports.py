@@ -8,42 +8,27 @@ import sys
 import pytest
 
 HEAVY = {"torch", "openai", "transformers", "polars", "nltk", "numpy", "obstore", "ray"}
+METRICS = "from claimscore.metrics import METRICS, load_metric; [*map(load_metric, METRICS)]"
+PRICE = (
+    "from claimscore.pipeline.llm.budget.pricing import find_price;"
+    "from claimscore.config import LLMConfig; find_price(LLMConfig())"
+)
 
 
 @pytest.mark.parametrize(
     ("arguments", "heavy"),
     [
-        pytest.param(["-c", "import claimscore"], HEAVY, id="import"),
-        pytest.param(["-m", "claimscore", "--help"], HEAVY, id="help"),
-        pytest.param(
+        (["-c", "import claimscore"], HEAVY),
+        (["-m", "claimscore", "--help"], HEAVY),
+        (
             ["-m", "claimscore", "evaluate", "--help"],
             {"numpy", "scipy", "polars", "rich.table", "torch"},
-            id="help of a group",
         ),
-        pytest.param(
-            [
-                "-c",
-                "from claimscore.metrics import METRICS, load_metric;"
-                "[load_metric(name) for name in METRICS]",
-            ],
-            {"nltk", "regex", "torch", "openai"},
-            id="metrics",
-        ),
-        pytest.param(
-            [
-                "-c",
-                "from claimscore.pipeline.llm.budget import pricing;"
-                "from claimscore.config import LLMConfig; pricing.find_price(LLMConfig())",
-            ],
-            {"genai_prices"},
-            id="the price of the built-in provider",
-        ),
-        pytest.param(
-            ["-c", "import claimscore.pipeline.llm.providers.openai"],
-            {"openai"},
-            id="the provider of OpenAI's API",
-        ),
+        (["-c", METRICS], {"nltk", "regex", "torch", "openai"}),
+        (["-c", PRICE], {"genai_prices"}),
+        (["-c", "import claimscore.pipeline.llm.providers.openai"], {"openai"}),
     ],
+    ids=["import", "help", "help of a group", "metrics", "price of the rules", "OpenAI's API"],
 )
 def test_nothing_heavy_is_imported(arguments: list[str], heavy: set[str]) -> None:
     result = subprocess.run(
