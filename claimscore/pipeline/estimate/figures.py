@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -49,9 +50,22 @@ class TaskEstimate:
     usd: Spread | None
     most_usd: float | None
 
-    def to_json(self) -> JSON:
+    def amounts(self) -> JSON:
         """Plain values, tokens as whole numbers, null for what is unknown."""
-        return {"task": self.task, **_amounts(self)}
+        prompt, completion, usd = self.prompt_tokens, self.completion_tokens, self.usd
+        return {
+            "questions": self.questions,
+            "answered": self.answered,
+            "given_up": self.given_up,
+            "requests": self.requests,
+            "prompt_tokens": round(prompt.expected),
+            "prompt_tokens_range": [round(prompt.low), round(prompt.high)],
+            "completion_tokens": round(completion.expected),
+            "completion_tokens_range": [round(completion.low), round(completion.high)],
+            "usd": None if usd is None else usd.expected,
+            "usd_range": None if usd is None else [usd.low, usd.high],
+            "usd_at_most": self.most_usd,
+        }
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -119,43 +133,30 @@ class Estimate:
     time_notes: tuple[str, ...] = ()
     disk: Disk | None = None
 
-    @property
-    def questions(self) -> int:
-        return sum(task.questions for task in self.tasks)
-
-    @property
-    def answered(self) -> int:
-        return sum(task.answered for task in self.tasks)
-
-    @property
-    def given_up(self) -> int:
-        return sum(task.given_up for task in self.tasks)
+    @functools.cached_property
+    def total(self) -> TaskEstimate:
+        """All tasks together."""
+        tasks = self.tasks
+        usd = most_usd = None
+        if self.price is not None:
+            usd = Spread.total(task.usd for task in tasks if task.usd is not None)
+            most_usd = sum(task.most_usd or 0.0 for task in tasks)
+        return TaskEstimate(
+            "total",
+            sum(task.questions for task in tasks),
+            sum(task.answered for task in tasks),
+            sum(task.given_up for task in tasks),
+            sum(task.requests for task in tasks),
+            Spread.total(task.prompt_tokens for task in tasks),
+            Spread.total(task.completion_tokens for task in tasks),
+            usd,
+            most_usd,
+        )
 
     @property
     def requests(self) -> int:
-        return sum(task.requests for task in self.tasks)
-
-    @property
-    def prompt_tokens(self) -> Spread:
-        return Spread.total(task.prompt_tokens for task in self.tasks)
-
-    @property
-    def completion_tokens(self) -> Spread:
-        return Spread.total(task.completion_tokens for task in self.tasks)
-
-    @property
-    def usd(self) -> Spread | None:
-        """Dollars; None where the price is unknown."""
-        if self.price is None:
-            return None
-        return Spread.total(task.usd for task in self.tasks if task.usd is not None)
-
-    @property
-    def most_usd(self) -> float | None:
-        """Dollars if every answer were as long as it may be; nothing is repeated."""
-        if self.price is None:
-            return None
-        return sum(task.most_usd or 0.0 for task in self.tasks)
+        """Those that are still to be sent, of all tasks."""
+        return self.total.requests
 
     def to_json(self) -> JSON:
         """Plain values, tokens as whole numbers, null for what is unknown."""
@@ -165,8 +166,8 @@ class Estimate:
             "records": self.records,
             "metrics": [one.to_json() for one in self.metrics],
             "passes": [one.to_json() for one in self.passes],
-            "tasks": [task.to_json() for task in self.tasks],
-            "total": _amounts(self),
+            "tasks": [{"task": task.task, **task.amounts()} for task in self.tasks],
+            "total": self.total.amounts(),
             "hours": self.hours,
             "price": None
             if price is None
@@ -179,20 +180,3 @@ class Estimate:
             "time": None if time is None else {**time.to_json(), "notes": list(self.time_notes)},
             "disk": None if self.disk is None else self.disk._asdict(),
         }
-
-
-def _amounts(of: TaskEstimate | Estimate) -> JSON:
-    prompt, completion, usd = of.prompt_tokens, of.completion_tokens, of.usd
-    return {
-        "questions": of.questions,
-        "answered": of.answered,
-        "given_up": of.given_up,
-        "requests": of.requests,
-        "prompt_tokens": round(prompt.expected),
-        "prompt_tokens_range": [round(prompt.low), round(prompt.high)],
-        "completion_tokens": round(completion.expected),
-        "completion_tokens_range": [round(completion.low), round(completion.high)],
-        "usd": None if usd is None else usd.expected,
-        "usd_range": None if usd is None else [usd.low, usd.high],
-        "usd_at_most": of.most_usd,
-    }

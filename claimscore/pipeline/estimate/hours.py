@@ -47,8 +47,8 @@ def llm_hours(llm: LLMConfig, provider: Provider, estimate: Estimate) -> tuple[f
         return n * _RULE_S / 3600, "the built-in rules answer on this machine, in milliseconds"
     if answers_by(llm) == "openai-batch":
         return None, "a batch is promised within 24 hours; how soon it comes is not known"
-    answer_tokens = estimate.completion_tokens.expected / n
-    tokens = estimate.prompt_tokens.expected / n + answer_tokens
+    answer_tokens = estimate.total.completion_tokens.expected / n
+    tokens = estimate.total.prompt_tokens.expected / n + answer_tokens
     latency_s = _LATENCY_S + _TOKEN_S * answer_tokens
     bounds = [_bound(llm, server, latency_s, tokens) for server in servers_of(provider)]
     hours = n / sum(bound.per_hour for bound in bounds)
@@ -105,8 +105,8 @@ def with_times(estimate: Estimate, config: RunConfig, plan: Plan) -> Estimate:
     work = Work(
         records=estimate.records,
         requests=estimate.requests,
-        prompt_tokens=estimate.prompt_tokens.expected,
-        completion_tokens=estimate.completion_tokens.expected,
+        prompt_tokens=estimate.total.prompt_tokens.expected,
+        completion_tokens=estimate.total.completion_tokens.expected,
         passes=tuple(
             PassWork(one.step, one.expected_items or 0, one.tokens or 0) for one in passes
         ),

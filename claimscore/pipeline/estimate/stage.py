@@ -469,10 +469,10 @@ def _put_together(
             notes.append("4 bytes of text a token: no answer of this model is stored to count by")
         about = ((engine.task, engine.basis()) for engine in engines)
         notes += [f"{name}: {basis}" for name, basis in about if basis is not None]
-        if estimate.most_usd is not None:
+        if estimate.total.most_usd is not None:
             notes += [
                 "no discount for what the server has in a cache of its own, and no failed attempts",
                 "a model that thinks first is billed for its thoughts too: "
-                f"${estimate.most_usd:,.2f} if every answer is as long as it may be",
+                f"${estimate.total.most_usd:,.2f} if every answer is as long as it may be",
             ]
     return dataclasses.replace(estimate, hours=hours, assumptions=(*notes, decided_by))

@@ -271,7 +271,7 @@ class TestHours:
     )
     def test_the_narrowest_limit_decides(self, llm: dict[str, Any], said: str) -> None:
         found = estimate_run(run_config(EXAMPLES, llm=llm))
-        tokens = found.prompt_tokens.expected + found.completion_tokens.expected
+        tokens = found.total.prompt_tokens.expected + found.total.completion_tokens.expected
         minutes = {"rpm": 48 / 6, "tpm": tokens / 10_000}.get(next(iter(llm)))
         assert found.hours is not None
         assert (
@@ -332,10 +332,10 @@ class TestAnyRequests:
         """Said so, with the whole range; equal requests are asked once, however far apart."""
         found = self.estimate(itertools.chain(self.requests(1000), self.requests(900)))
         assert (found.records, found.requests) == (1900, 1000)
-        assert found.prompt_tokens.expected == 1000 * 21
-        assert found.completion_tokens == (1000, 25_000, 100_000)
-        assert found.usd is not None
-        assert found.usd.expected == pytest.approx(0.021 + 0.05)
+        assert found.total.prompt_tokens.expected == 1000 * 21
+        assert found.total.completion_tokens == (1000, 25_000, 100_000)
+        assert found.total.usd is not None
+        assert found.total.usd.expected == pytest.approx(0.021 + 0.05)
         assert "a quarter of max_tokens" in "".join(found.assumptions)
         shown = found.to_json()
         assert shown["time"] is shown["disk"] is None, "a map has no models"
@@ -345,8 +345,8 @@ class TestAnyRequests:
         self.keep(self.requests(100), Completion("fine", "m", usage=Usage(42, 7)))
         found = self.estimate(self.requests(300))
         assert found.requests == 200
-        assert found.prompt_tokens.expected == pytest.approx(200 * 42)
-        assert found.completion_tokens.expected == 200 * 7
+        assert found.total.prompt_tokens.expected == pytest.approx(200 * 42)
+        assert found.total.completion_tokens.expected == 200 * 7
 
     def test_a_refused_answer_leads_to_the_next_sample(self) -> None:
         """As long as there are samples left, and final ones excepted."""
@@ -364,10 +364,12 @@ class TestAnyRequests:
         """`max_tokens` cuts it off; bytes are nearer to tokens than characters are."""
         output = OutputSchema("decompose", load_prompt("decompose").schema.schema)  # type: ignore[union-attr]
         found = self.estimate(self.requests(5, output=output, max_tokens=3))
-        assert found.completion_tokens == (pytest.approx(9), 15, 15)
+        assert found.total.completion_tokens == (pytest.approx(9), 15, 15)
         (plain,) = self.requests(1)
         chinese = dataclasses.replace(plain, messages=(Message("user", "文" * 84),))
-        tokens = [self.estimate(iter([one])).prompt_tokens.expected for one in (plain, chinese)]
+        tokens = [
+            self.estimate(iter([one])).total.prompt_tokens.expected for one in (plain, chinese)
+        ]
         assert tokens == [21, 63]
 
 
