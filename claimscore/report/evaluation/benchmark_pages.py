@@ -21,7 +21,6 @@ from claimscore.report.evaluation.evaluation_page import (
     Block,
     Box,
     Chart,
-    EvaluationPage,
     Mark,
     PageSection,
     SourceLink,
@@ -32,7 +31,6 @@ from claimscore.report.evaluation.evaluation_page import (
     run_link,
     run_signatures,
     section_block,
-    settings_signature,
     write_evaluation_page,
 )
 from claimscore.report.html_page import count, decimal
@@ -73,16 +71,15 @@ def write_correlate_page(
     settings = dataclasses.asdict(config) | {"levels": config.chosen_levels}
     tables = [config.table, *([config.ratings_file] if config.ratings_file else [])]
     write_evaluation_page(
-        EvaluationPage(
-            title="Correlations with ratings",
-            lede=lede,
-            command=command,
-            signature=settings_signature("correlate", settings),
-            sources=find_sources(tables, path),
-            sections=sections,
-            signatures=run_signatures([Path(config.table)], config.scores),
-        ),
         path,
+        title="Correlations with ratings",
+        lede=lede,
+        command=command,
+        name="correlate",
+        settings=settings,
+        sources=find_sources(tables, path),
+        sections=sections,
+        signatures=run_signatures([Path(config.table)], config.scores),
     )
 
 
@@ -124,22 +121,21 @@ def write_claims_page(result: ClaimsResult, config: ClaimsConfig, path: Path, co
     titles = ["Words", *(["Entailment"] if config.entailment else []), "Form"]
     human, *systems = config.tables
     write_evaluation_page(
-        EvaluationPage(
-            title=result.title,
-            lede=[
-                count(result.n_cases, "document"),
-                count(result.systems["n_units"][0], "human claim"),
-                count(len(systems), "system"),
-            ],
-            command=command,
-            signature=settings_signature("claims", dataclasses.asdict(config)),
-            sources=find_sources([human, *systems], path),
-            sections=[
-                PageSection(f"claims-{number}", title, [block])
-                for number, (title, block) in enumerate(zip(titles, blocks, strict=True))
-            ],
-        ),
         path,
+        title=result.title,
+        lede=[
+            count(result.n_cases, "document"),
+            count(result.systems["n_units"][0], "human claim"),
+            count(len(systems), "system"),
+        ],
+        command=command,
+        name="claims",
+        settings=dataclasses.asdict(config),
+        sources=find_sources([human, *systems], path),
+        sections=[
+            PageSection(f"claims-{number}", title, [block])
+            for number, (title, block) in enumerate(zip(titles, blocks, strict=True))
+        ],
     )
 
 
@@ -159,20 +155,19 @@ def write_summac_page(result: SummacResult, config: SummacConfig, path: Path, co
     sections.append(PageSection("sets", title, [_thresholds(title, result.rows)]))
     tables = [str(table) for table in config.tables]
     write_evaluation_page(
-        EvaluationPage(
-            title="SummaC benchmark",
-            lede=[
-                f"protocol {result.protocol}",
-                count(len(_datasets(result.rows)), "data set"),
-                count(len(config.scores), "score"),
-            ],
-            command=command,
-            signature=settings_signature("summac", dataclasses.asdict(config)),
-            sources=find_sources(tables, path),
-            sections=sections,
-            signatures=run_signatures(map(Path, tables), config.scores),
-        ),
         path,
+        title="SummaC benchmark",
+        lede=[
+            f"protocol {result.protocol}",
+            count(len(_datasets(result.rows)), "data set"),
+            count(len(config.scores), "score"),
+        ],
+        command=command,
+        name="summac",
+        settings=dataclasses.asdict(config),
+        sources=find_sources(tables, path),
+        sections=sections,
+        signatures=run_signatures(map(Path, tables), config.scores),
     )
 
 
@@ -249,20 +244,19 @@ def write_grid_page(result: GridResult, config: GridConfig, path: Path, command:
     runs = [config.run_folder(table) for table in config.tables]
     settings = dataclasses.asdict(config) | {"nli": config.encoders.nli}
     write_evaluation_page(
-        EvaluationPage(
-            title="SummaC-ZS grid",
-            lede=[
-                f"protocol {result.protocol}",
-                count(len(datasets), "data set"),
-                count(result.rows.select(*CELL_SCHEMA).unique().height, "setting"),
-            ],
-            command=command,
-            signature=settings_signature("summac-grid", settings),
-            sources=find_sources(map(str, runs), path),
-            sections=sections,
-            signatures=run_signatures(runs, _metrics(runs)),
-        ),
         path,
+        title="SummaC-ZS grid",
+        lede=[
+            f"protocol {result.protocol}",
+            count(len(datasets), "data set"),
+            count(result.rows.select(*CELL_SCHEMA).unique().height, "setting"),
+        ],
+        command=command,
+        name="summac-grid",
+        settings=settings,
+        sources=find_sources(map(str, runs), path),
+        sections=sections,
+        signatures=run_signatures(runs, _metrics(runs)),
     )
 
 
@@ -343,28 +337,27 @@ def write_caspr_page(result: CasprResult, config: CasprConfig, path: Path, comma
         "seed": config.run.seed,
     }
     write_evaluation_page(
-        EvaluationPage(
-            title="The CASPR paper's comparisons",
-            lede=[
-                count(result.n_records, "record"),
-                count(len(COMPARISONS), "comparison"),
-                count(len(metrics), "metric"),
-            ],
-            command=command,
-            signature=settings_signature("caspr", settings),
-            sources=[
-                SourceLink("Input", config.run.input),
-                SourceLink("Run", str(result.run.out), True, run_link(Path(result.run.out), path)),
-                SourceLink("Texts made", f"{result.n_made:,}"),
-            ],
-            sections=[
-                PageSection("figure", "Figure", [figure]),
-                *(PageSection(*name, [section_block(section)]) for name, section in found),
-                PageSection("left-out", "Left out", [_left_out(result)]),
-            ],
-            signatures=known.rows(),
-        ),
         path,
+        title="The CASPR paper's comparisons",
+        lede=[
+            count(result.n_records, "record"),
+            count(len(COMPARISONS), "comparison"),
+            count(len(metrics), "metric"),
+        ],
+        command=command,
+        name="caspr",
+        settings=settings,
+        sources=[
+            SourceLink("Input", config.run.input),
+            SourceLink("Run", str(result.run.out), True, run_link(Path(result.run.out), path)),
+            SourceLink("Texts made", f"{result.n_made:,}"),
+        ],
+        sections=[
+            PageSection("figure", "Figure", [figure]),
+            *(PageSection(*name, [section_block(section)]) for name, section in found),
+            PageSection("left-out", "Left out", [_left_out(result)]),
+        ],
+        signatures=known.rows(),
     )
 
 

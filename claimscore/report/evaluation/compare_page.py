@@ -25,7 +25,6 @@ from claimscore.evaluation.compare.run_differences import MetricDifference
 from claimscore.report.evaluation.evaluation_page import (
     Block,
     Chart,
-    EvaluationPage,
     Mark,
     PageSection,
     SourceLink,
@@ -33,7 +32,6 @@ from claimscore.report.evaluation.evaluation_page import (
     interval_charts,
     run_link,
     section_block,
-    settings_signature,
     write_evaluation_page,
 )
 from claimscore.report.html_page import count
@@ -65,28 +63,27 @@ def write_compare_page(found: Comparison, path: Path, command: str) -> None:
         "seed": found.config.seed,
     }
     write_evaluation_page(
-        EvaluationPage(
-            title="Runs compared",
-            lede=[
-                count(len(found.sources), "run"),
-                count(first.n_records, "record") + " in the baseline",
-                count(len(shared), "metric"),
-            ],
-            command=command,
-            signature=settings_signature("compare", settings),
-            sources=[_source_link(source, path) for source in found.sources],
-            sections=[
-                *(section for run in found.runs for section in _sections(found, run)),
-                PageSection("notes", "Notes", [notes]),
-            ],
-            signatures=[
-                (f"{source.label}: {metric}", signature)
-                for source in found.sources
-                for metric, signatures in source.metrics.items()
-                for signature in signatures
-            ],
-        ),
         path,
+        title="Runs compared",
+        lede=[
+            count(len(found.sources), "run"),
+            count(first.n_records, "record") + " in the baseline",
+            count(len(shared), "metric"),
+        ],
+        command=command,
+        name="compare",
+        settings=settings,
+        sources=[_source_link(source, path) for source in found.sources],
+        sections=[
+            *(section for run in found.runs for section in _sections(found, run)),
+            PageSection("notes", "Notes", [notes]),
+        ],
+        signatures=[
+            (f"{source.label}: {metric}", signature)
+            for source in found.sources
+            for metric, signatures in source.metrics.items()
+            for signature in signatures
+        ],
     )
 
 

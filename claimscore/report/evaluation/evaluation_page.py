@@ -243,32 +243,38 @@ class PageSection(NamedTuple):
     blocks: Sequence[Block]
 
 
-@dataclasses.dataclass(frozen=True)
-class EvaluationPage:
-    """All that a page shows. `command` is as it was typed; `signature` that of the evaluation."""
+def write_evaluation_page(
+    path: Path,
+    *,
+    title: str,
+    lede: Sequence[str],
+    command: str,
+    name: str,
+    settings: Mapping[str, object],
+    sources: Sequence[SourceLink],
+    sections: Sequence[PageSection],
+    signatures: Iterable[tuple[str, str]] = (),
+) -> None:
+    """Write a page; the same values give the same bytes, by rename when it is complete.
 
-    title: str
-    lede: Sequence[str]
-    command: str
-    signature: str
-    sources: Sequence[SourceLink]
-    sections: Sequence[PageSection]
-    signatures: Sequence[tuple[str, str]] = ()
-
-
-def write_evaluation_page(page: EvaluationPage, path: Path) -> None:
-    """Write the page; the same page gives the same bytes, by rename when it is complete."""
+    `command` is as it was typed, `name` and `settings` make the signature of the evaluation.
+    """
     places: dict[int, str] = {}
     figures: list[JSON] = []
-    for chart in _charts(block for section in page.sections for block in section.blocks):
+    for chart in _charts(block for section in sections for block in section.blocks):
         places[id(chart)] = f"cs-figure-{len(figures)}"
-        name = {"title": chart.title, "name": chart.title, "description": chart.description}
-        figures.append({**name, "place": places[id(chart)], **chart.data})
+        said = {"title": chart.title, "name": chart.title, "description": chart.description}
+        figures.append({**said, "place": places[id(chart)], **chart.data})
     values = {
         "kind": "evaluation",
-        "title": page.title,
+        "title": title,
         "generator": f"claimscore {__version__}",
-        "page": page,
+        "lede": lede,
+        "command": command,
+        "signature": _signature(name, settings),
+        "sources": sources,
+        "sections": sections,
+        "signatures": list(signatures),
         "place_of": lambda chart: places[id(chart)],
         "figures": figures,
         "levels": LEVELS,
@@ -283,7 +289,7 @@ def _charts(blocks: Iterable[Block]) -> Iterator[Chart]:
         yield from _charts(block.blocks)
 
 
-def settings_signature(name: str, settings: Mapping[str, object]) -> str:
+def _signature(name: str, settings: Mapping[str, object]) -> str:
     """All settings that change an evaluation's numbers, in one line."""
     chosen = [
         f"{key}:{_shown(value)}" for key, value in settings.items() if key not in _NO_SETTINGS
