@@ -48,7 +48,6 @@ class Tei:
             "model_id": "org/model",
             "model_sha": SHA,
             "model_dtype": "float16",
-            "served_model_name": "org/model",
             "model_type": (
                 {"embedding": {"pooling": "mean"}}
                 if embeds
@@ -56,14 +55,8 @@ class Tei:
             ),
             "max_concurrent_requests": 512,
             "max_input_length": 24,
-            "max_batch_tokens": 16384,
-            "max_batch_requests": None,
             "max_client_batch_size": 4,
-            "auto_truncate": True,
-            "tokenization_workers": 2,
             "version": "1.9.3",
-            "sha": None,
-            "docker_label": None,
         }
         self.key: str | None = None
         self.prompt = ""

@@ -120,16 +120,7 @@ def find_backbone(folder: Path | None = None, *, offline: bool = False) -> Path:
     local hub cache, and the hub itself unless ``offline``. Raises ``ConfigError`` naming what was
     tried and what to install.
     """
-    if folder is not None:
-        return check_backbone(folder)
-    packaged = _packaged_backbone()
-    if packaged is not None:
-        return check_backbone(packaged)
-    return check_backbone(_hub_backbone(offline=offline))
-
-
-def check_backbone(folder: Path) -> Path:
-    """Return ``folder`` if its files are there and the weights have the expected SHA-256."""
+    folder = folder or _packaged_backbone() or _hub_backbone(offline=offline)
     missing = [name for name in BACKBONE_FILES if not (folder / name).is_file()]
     if missing:
         raise ConfigError(
@@ -189,9 +180,9 @@ def adapter_revision(path: Path = ADAPTER_PATH) -> str:
 def read_adapter(path: Path) -> Adapter:
     """Return an adapter's tensors and metadata; refuse files of another format or backbone."""
     try:
+        tensors = load_file(path)
         with safe_open(path, framework="pt") as file:
             metadata = json.loads((file.metadata() or {}).get(METADATA_KEY, "{}"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, ValueError, SafetensorError) as exc:
         raise ConfigError(f"the NLI adapter {path} cannot be read as safetensors: {exc}") from exc
     if metadata.get("format") != ADAPTER_FORMAT:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -31,15 +31,8 @@ from claimscore.pipeline.encoders.ls_checkpoint import (
 )
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
 from claimscore.pipeline.encoders.throughput import metered, padded_tokens
-from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
-from claimscore.pipeline.encoders.tokenizing import alone, refuse_bare
-
-
-class TextIds(NamedTuple):
-    """The ids of one text with [CLS] and [SEP], and how many word pieces were cut off."""
-
-    ids: list[int]
-    cut: int
+from claimscore.pipeline.encoders.token_rows import TokenBatch, TokenRows, WholeRows, ragged
+from claimscore.pipeline.encoders.tokenizing import EncodedTexts, TextTokenizer, refuse_bare
 
 
 class PairNumbers(NamedTuple):
@@ -58,15 +51,6 @@ class PairNumbers(NamedTuple):
     document_cut: NDArray[np.int64]
     summary_tokens: NDArray[np.int64]
     summary_cut: NDArray[np.int64]
-
-
-def text_ids(tokenizer: Any, text: str, max_tokens: int) -> TextIds:
-    """The first ``max_tokens − 2`` word pieces between [CLS] and [SEP]."""
-    with alone(tokenizer):
-        pieces = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    kept = pieces[: max_tokens - 2]
-    ids = [tokenizer.cls_token_id, *kept, tokenizer.sep_token_id]
-    return TextIds([int(i) for i in ids], len(pieces) - len(kept))
 
 
 class LSModel(BatchedModel):
@@ -88,9 +72,11 @@ class LSModel(BatchedModel):
         self.max_tokens = checkpoint.settings.max_tokens
         self.device = device
         self._model = checkpoint.backbone.model
-        self._tokenizer = checkpoint.backbone.tokenizer
         self._head = checkpoint.head
-        self._backbone = encoder_backbone(self._model, self._tokenizer, dtype=dtype)
+        tokenizer = checkpoint.backbone.tokenizer
+        self._texts = TextTokenizer(tokenizer, self.max_tokens)
+        self._pad_id = int(tokenizer.pad_token_id)
+        self._backbone = encoder_backbone(self._model, tokenizer, dtype=dtype)
         self._runner = BatchRunner(info, device, given=budget, padded=self._backbone.padded)
 
     @property
@@ -108,8 +94,7 @@ class LSModel(BatchedModel):
         """
         documents = distinct([document for document, _ in pairs])
         summaries = distinct([summary for _, summary in pairs])
-        document_ids = self._tokenize(documents)
-        summary_ids = self._tokenize(summaries)
+        document_ids, summary_ids = self._encoded(documents), self._encoded(summaries)
         document_cls: dict[int, Tensor] = {}
         summary_cls: dict[int, Tensor] = {}
         means = np.full((len(summaries.items), 2), np.nan)
@@ -129,8 +114,8 @@ class LSModel(BatchedModel):
                 means[place] = own.mean(), own[1:-1].mean()
 
         n_pairs = len(pairs)
-        self._read(documents, document_ids, read_documents, _half(on_batch, 0))
-        self._read(summaries, summary_ids, read_summaries, _half(on_batch, n_pairs))
+        self._read(documents, document_ids.rows, read_documents, _half(on_batch, 0))
+        self._read(summaries, summary_ids.rows, read_summaries, _half(on_batch, n_pairs))
         left = _stacked(document_cls, documents)
         right = _stacked(summary_cls, summaries)
         return PairNumbers(
@@ -138,8 +123,10 @@ class LSModel(BatchedModel):
             means[summaries.inverse, 1],
             _cosines(left, right),
             self._linear(left, right),
-            *_counts(document_ids, documents),
-            *_counts(summary_ids, summaries),
+            document_ids.lengths[documents.inverse],
+            document_ids.n_cut[documents.inverse],
+            summary_ids.lengths[summaries.inverse],
+            summary_ids.n_cut[summaries.inverse],
         )
 
     @metered(padded_tokens)
@@ -156,44 +143,40 @@ class LSModel(BatchedModel):
         if not isinstance(self._head, LinguisticHead):
             raise ConfigError(f"{self.info.model} has a linear head, which gives no likelihood")
         texts = distinct(list(summaries))
-        encoded = self._tokenize(texts)
+        encoded = self._encoded(texts)
         sums = np.full((len(texts.items), 2), np.nan)
-        pad = int(self._tokenizer.pad_token_id)
-        filled = [
-            text._replace(ids=text.ids + [pad] * (self.max_tokens - len(text.ids)))
-            for text in encoded
-        ]
+        filled = np.full((len(texts.items), self.max_tokens), self._pad_id)
+        for i, row in enumerate(filled):
+            row[: encoded.lengths[i]] = encoded.ids.row(i)
 
         def read(places: NDArray[np.int64], batch: TokenBatch) -> None:
             """All positions have states; a text's own alone are attended to."""
-            lengths = [len(encoded[place].ids) for place in places.tolist()]
+            lengths = encoded.lengths[places]
             ids = torch.from_numpy(batch.ids.reshape(len(places), -1)).to(self.device)
             own = torch.arange(self.max_tokens, device=self.device)
-            mask = own < torch.tensor(lengths, device=self.device)[:, None]
+            mask = own < torch.from_numpy(lengths).to(self.device)[:, None]
             found = self._model(input_ids=ids, attention_mask=mask.long()).last_hidden_state
             refuse_nan(found[mask].float(), self.info)
             values = self._log_probs(found.float().flatten(0, 1), batch.ids)
             sums[places, 0] = values.reshape(len(places), -1).sum(axis=1)
             sums[places, 1] = lengths
 
-        self._read(texts, filled, read, on_batch)
+        self._read(texts, WholeRows(ragged(filled)), read, on_batch)
         return sums[texts.inverse]
 
-    def _tokenize(self, texts: Distinct[str]) -> list[TextIds]:
-        encoded = [text_ids(self._tokenizer, text, self.max_tokens) for text in texts.items]
-        n_own = [len(text.ids) - 2 for text in encoded]
-        refuse_bare(n_own, texts.items, self.info, texts.positions)
+    def _encoded(self, texts: Distinct[str]) -> EncodedTexts:
+        encoded = self._texts.encode(texts.items)
+        refuse_bare(encoded.n_own, texts.items, self.info, texts.positions)
         return encoded
 
     def _read(
         self,
         texts: Distinct[str],
-        encoded: Sequence[TextIds],
+        rows: TokenRows,
         read: Callable[[NDArray[np.int64], TokenBatch], None],
         on_batch: OnBatch | None,
     ) -> None:
         """Give ``read`` the texts batch by batch."""
-        rows = WholeRows(ragged([text.ids for text in encoded]))
         forward = torch.inference_mode()(read)
         self._runner.run_items(texts, rows.lengths, forward, build=rows.batch, on_batch=on_batch)
 
@@ -244,13 +227,6 @@ def _cosines(left: Tensor, right: Tensor) -> NDArray[np.float64]:
     norms = np.maximum(np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1), 1e-6)
     cosines: NDArray[np.float64] = np.clip((a * b).sum(axis=1) / norms, -1.0, 1.0)
     return cosines
-
-
-def _counts(
-    encoded: Sequence[TextIds], texts: Distinct[str]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    counts = np.array([(len(text.ids), text.cut) for text in encoded], np.int64).reshape(-1, 2)
-    return counts[texts.inverse, 0], counts[texts.inverse, 1]
 
 
 def _half(on_batch: OnBatch | None, before: int) -> OnBatch | None:

@@ -7,7 +7,6 @@ texts. Nothing here knows a model or a device.
 from __future__ import annotations
 
 import dataclasses
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain
@@ -16,12 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from claimscore.pipeline.encoders.batching import longest_first
-
 Ints = NDArray[np.int64]
-
-#: Tokens that are put together at once: enough that a row costs what its tokens cost.
-BLOCK_TOKENS = 2**18
 
 
 class TokenBatch(NamedTuple):
@@ -99,7 +93,6 @@ class WholeRows:
     def __init__(self, ids: Ragged, types: Ragged | None = None) -> None:
         self._ids = ids
         self._types = types
-        self._starts = ids.starts
 
     @property
     def lengths(self) -> Ints:
@@ -107,7 +100,7 @@ class WholeRows:
 
     def batch(self, places: Ints) -> TokenBatch:
         lengths = self._ids.lengths[places]
-        index = take(self._starts[places], lengths)
+        index = take(self._ids.starts[places], lengths)
         types = np.zeros_like(index) if self._types is None else self._types.flat[index]
         return TokenBatch.of(self._ids.flat[index], types, lengths)
 
@@ -154,43 +147,6 @@ class PairRows:
         index = take(self._starts[places].reshape(-1), sizes)
         types = np.repeat(np.tile(self._types, len(places)), sizes)
         return TokenBatch.of(self._pool[index], types, self._lengths[places])
-
-
-class LongestFirst:
-    """Rows whose batches are neighbours when sorted longest first, as `BatchRunner` takes them.
-
-    Many are put together at once, and a batch is a slice of them: put together alone, a row costs
-    ten times as much. Any other batch is put together when it is asked for.
-    """
-
-    def __init__(self, rows: TokenRows, block_tokens: int = BLOCK_TOKENS) -> None:
-        self._rows = rows
-        self._block_tokens = block_tokens
-        self._order = longest_first(rows.lengths)
-        self._rank = np.empty_like(self._order)
-        self._rank[self._order] = np.arange(len(self._order))
-        self._tokens = [0, *np.cumsum(rows.lengths[self._order]).tolist()]  # in the first n rows
-        self._start = self._stop = 0
-        self._block: TokenBatch | None = None
-
-    @property
-    def lengths(self) -> Ints:
-        return self._rows.lengths
-
-    def batch(self, places: Ints) -> TokenBatch:
-        first = int(self._rank[places[0]]) if len(places) else 0
-        last = first + len(places)
-        if self._order[first:last].tobytes() != places.tobytes():
-            return self._rows.batch(places)
-        if self._block is None or first < self._start or last > self._stop:
-            most = self._tokens[first] + self._block_tokens
-            self._start, self._stop = first, max(last, bisect_right(self._tokens, most) - 1)
-            self._block = self._rows.batch(self._order[first : self._stop])
-        before = self._tokens[self._start]
-        tokens = slice(self._tokens[first] - before, self._tokens[last] - before)
-        ids, types, within, lengths = self._block
-        rows = slice(first - self._start, last - self._start)
-        return TokenBatch(ids[tokens], types[tokens], within[tokens], lengths[rows])
 
 
 def cut_longest_first(sizes: Ints, most: int) -> Ints:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from claimscore.pipeline.encoders.distinct import DistinctPairs, Pair
 from claimscore.pipeline.encoders.protocols import ModelInfo, RejectedItemsError
 from claimscore.pipeline.encoders.token_rows import (
-    LongestFirst,
     PairRows,
     PairTemplate,
     Ragged,
@@ -125,11 +124,18 @@ class EncodedRows(NamedTuple):
 
 
 class EncodedTexts(NamedTuple):
-    """As `EncodedRows`; ``special`` marks the tokens that are none of the text's own."""
+    """The ids of texts; ``special`` marks the tokens that are none of the text's own.
+
+    ``n_cut`` is how many tokens of a text were cut off.
+    """
 
     ids: Ragged
     special: Ragged
-    truncated: NDArray[np.bool_]
+    n_cut: NDArray[np.int64]
+
+    @property
+    def truncated(self) -> NDArray[np.bool_]:
+        return self.n_cut > 0
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -146,7 +152,7 @@ class EncodedTexts(NamedTuple):
     @property
     def n_own(self) -> list[int]:
         """How many tokens of each text are its own."""
-        return [int(self.own(i).sum()) for i in range(len(self.truncated))]
+        return [int(self.own(i).sum()) for i in range(len(self.n_cut))]
 
 
 class TextTokenizer:
@@ -164,14 +170,14 @@ class TextTokenizer:
     def encode(self, texts: Sequence[str]) -> EncodedTexts:
         ids, special = self._whole(texts)
         self._lengths = dict(zip(texts, map(len, ids), strict=True))
-        truncated = np.array([len(row) > self.limit for row in ids], dtype=bool)
-        cut = np.flatnonzero(truncated).tolist()
+        n_cut = np.array([max(len(row) - self.limit, 0) for row in ids], dtype=np.int64)
+        cut = np.flatnonzero(n_cut).tolist()
         if cut:
             options = {"truncation": True, "max_length": self.limit}
             shorter = zip(*self._whole([texts[i] for i in cut], **options), strict=True)
             for i, (row, mask) in zip(cut, shorter, strict=True):
                 ids[i], special[i] = row, mask
-        return EncodedTexts(ragged(ids), ragged(special), truncated)
+        return EncodedTexts(ragged(ids), ragged(special), n_cut)
 
     def truncates(self, texts: Sequence[str]) -> NDArray[np.bool_]:
         """Return which texts are longer than the limit, ``[n]``."""
@@ -230,7 +236,7 @@ class PairTokenizer:
         )
 
     def encode(self, pairs: DistinctPairs) -> EncodedRows:
-        """Return the rows of the distinct pairs; batches are best taken longest first."""
+        """Return the rows of the distinct pairs."""
         if self.template is None:
             return self._whole(pairs.pairs.items)
         ids = self._texts.ids(pairs.texts)
@@ -241,8 +247,7 @@ class PairTokenizer:
             if room < 0 or not self.cuts_by_ids:
                 return self._whole(pairs.pairs.items)
             sizes = cut_longest_first(sizes, room)
-        rows = PairRows(self.template, ids, pairs.places, sizes)
-        return EncodedRows(LongestFirst(rows), too_long)
+        return EncodedRows(PairRows(self.template, ids, pairs.places, sizes), too_long)
 
     def truncates(self, pairs: DistinctPairs) -> NDArray[np.bool_]:
         """Return which of the distinct pairs are longer than the limit, ``[n]``."""

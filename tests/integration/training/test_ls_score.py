@@ -12,7 +12,7 @@ import torch
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError, InputError
-from claimscore.metrics.linguistic_semantic import ls_score as metric
+from claimscore.metrics.linguistic_semantic import code_linguistic, combined
 from claimscore.pipeline.encoders.ls_checkpoint import (
     HEAD,
     SETTINGS,
@@ -144,10 +144,10 @@ def test_training_scores_as_the_metric(config: LSTrainingConfig, loss: str, vari
     with torch.no_grad():
         ranked = ranker([record])[0]
     model = load(EncoderConfig(ls_model=str(own.out), device="cpu"))
-    summary = model.log_probs(pair.summary, padded=variant == "code")
-    document = model.log_probs(pair.document)
-    ids, values, closeness = summary
-    expected = metric(ids, values, document.cls, closeness, variant=variant)
+    found = model.score([(pair.document, pair.summary)])
+    code = code_linguistic(*model.padded_log_probs([pair.summary])[0].tolist())
+    linguistic = found.linguistic[0] if variant == "paper" else code
+    expected = combined(linguistic, found.semantic[0], variant)
     scale = 0.01 if variant == "paper" else 1.0
     assert float(ranked.linguistic[0]) == pytest.approx(scale * expected.linguistic, abs=1e-5)
     assert float(ranked.semantic[0]) == pytest.approx(expected.semantic, abs=1e-5)

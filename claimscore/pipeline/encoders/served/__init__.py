@@ -77,7 +77,7 @@ def connect(served: ServedModel, role: str, config: EncoderConfig) -> ServerClie
     )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ServedCheck:
     """The report of `claimscore models check` on a model behind a server.
 
@@ -89,15 +89,15 @@ class ServedCheck:
     revision: str
     role: str
     server: str
-    labels: tuple[str, ...] | None
-    token_limit: int | None
-    batch: int | None
-    in_flight: int | None
+    labels: tuple[str, ...] | None = None
+    token_limit: int | None = None
+    batch: int | None = None
+    in_flight: int | None = None
     dtype: str
-    pooling: str | None
+    pooling: str | None = None
     dimensions: int | None
     texts: tuple[str, ...]
-    probe: dict[str, float] | None
+    probe: dict[str, float] | None = None
     stored: bool
 
 
@@ -115,38 +115,30 @@ def check_served(spec: str, config: EncoderConfig, role: str | None = None) -> S
         role = "embedder" if served.kind == "openai" else _find_role(served, config)
     named: dict[str, Any] = {role: spec}
     model = load(role, dataclasses.replace(config, **named))
-    plain = ServedCheck(
+    told: dict[str, Any] = {"server": served.address}
+    if isinstance(model, TeiClassifier | TeiEmbedder):
+        info = model.server.info
+        told = {
+            "server": f"text-embeddings-inference {info.version} at {served.address}",
+            "token_limit": info.limit,
+            "batch": info.batch,
+            "in_flight": info.in_flight,
+            "pooling": info.pooling or None,
+        }
+    if isinstance(model, TeiClassifier):
+        told["labels"] = tuple(info.labels[key] for key in sorted(info.labels, key=int))
+        named_probe = zip(NLI_LABELS, model.probe, strict=True)
+        told["probe"] = {name: round(float(p), 4) for name, p in named_probe}
+    return ServedCheck(
         model=model.info.model,
         revision=model.info.revision,
         role=role,
-        server=served.address,
-        labels=None,
-        token_limit=None,
-        batch=None,
-        in_flight=None,
         dtype=model.info.dtype,
-        pooling=None,
         dimensions=getattr(model, "dimensions", None),
         texts=PROBE if role == "nli" else PROBE[:1],
-        probe=None,
         stored=getattr(model, "facts", None) is not None,
+        **told,
     )
-    if not isinstance(model, TeiClassifier | TeiEmbedder):
-        return plain
-    info = model.server.info
-    told = dataclasses.replace(
-        plain,
-        server=f"text-embeddings-inference {info.version} at {plain.server}",
-        token_limit=info.limit,
-        batch=info.batch,
-        in_flight=info.in_flight,
-        pooling=info.pooling or None,
-    )
-    if isinstance(model, TeiEmbedder):
-        return told
-    order = tuple(info.labels[key] for key in sorted(info.labels, key=int))
-    probe = {name: round(float(p), 4) for name, p in zip(NLI_LABELS, model.probe, strict=True)}
-    return dataclasses.replace(told, labels=order, probe=probe)
 
 
 def _find_role(served: ServedModel, config: EncoderConfig) -> str:

@@ -9,15 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from claimscore.pipeline.encoders import tokenizing
-from claimscore.pipeline.encoders.batching import longest_first
 from claimscore.pipeline.encoders.distinct import distinct_pairs
 from claimscore.pipeline.encoders.token_rows import (
-    LongestFirst,
     PairRows,
     PairTemplate,
     WholeRows,
@@ -72,27 +70,16 @@ def test_pairs_are_joined_from_cut_texts(
         assert n + m == min(most, len(first[i]) + len(second[j]))
 
 
-@given(ROWS, st.integers(1, 12), st.data())
-@settings(max_examples=100)
+@given(ROWS, st.data())
 def test_rows_put_together_many_at_a_time_are_the_same(
-    rows: list[list[int]], block_tokens: int, data: st.DataObject
+    rows: list[list[int]], data: st.DataObject
 ) -> None:
+    """In any order, also repeated: what the rows themselves give."""
     types = [[1, *row][: len(row)] for row in rows]
-    whole = WholeRows(ragged(rows), ragged(types))
-    found = LongestFirst(whole, block_tokens)
-    order = longest_first(whole.lengths)
-    ends = st.integers(0, len(rows))
-    for _ in range(data.draw(st.integers(1, 6))):
-        if data.draw(st.booleans()):
-            places = order[slice(*sorted((data.draw(ends), data.draw(ends))))]
-        else:
-            places = np.array(data.draw(st.permutations(range(len(rows)))))
-        batch = found.batch(places)
-        assert [part.tolist() for part in batch.split()] == [rows[i] for i in places]
-        assert batch.types.tolist() == [kind for i in places for kind in types[i]]
-        for mine, theirs in zip(batch, whole.batch(places), strict=True):
-            assert mine.tolist() == theirs.tolist()
-    assert found.lengths.tolist() == whole.lengths.tolist()
+    places = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1))
+    batch = WholeRows(ragged(rows), ragged(types)).batch(np.array(places))
+    assert [part.tolist() for part in batch.split()] == [rows[i] for i in places]
+    assert batch.types.tolist() == [kind for i in places for kind in types[i]]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -102,7 +89,6 @@ def test_texts_are_tokenised_once_where_that_is_equal(tiny: Folders, family: str
     assert tokens.template is not None
     assert tokens.cuts_by_ids
     encoded = tokens.encode(distinct_pairs([*PAIRS, *CUT]))
-    assert isinstance(encoded.rows, LongestFirst)
     assert ids_and_types(encoded) == stock_rows(tokenizer, [*PAIRS, *CUT])
     assert encoded.truncated.tolist() == [False] * len(PAIRS) + [True] * len(CUT)
 
