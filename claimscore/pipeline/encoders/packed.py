@@ -73,10 +73,6 @@ class Segments:
         longest = max(group.length for group in groups)
         return cls(groups, starts, token, longest)
 
-    def begin(self, *, first_only: bool, n_layers: int) -> None:
-        """A forward pass begins; an earlier one may have been broken off."""
-        self.first_only, self.layers_left = first_only, n_layers
-
     @cached_property
     def bounds(self) -> Tensor:
         """Where rows begin, and where the last one ends, as kernels want it."""
@@ -264,8 +260,8 @@ def made_by_intel() -> bool:
 class Family(NamedTuple):
     """How a family's layers are called.
 
-    ``layers`` are the distinct layer modules of an encoder; ``feeds_forward`` and ``residual``
-    name, within a layer, the linear modules inside a block and those that add to the stream;
+    ``layers`` are the distinct layer modules of an encoder; ``inner`` and ``residual`` name,
+    within a layer, the linear modules inside a block and those that add to the stream;
     ``last`` computes a layer for the first tokens only; ``head`` gives the logits of a
     classifier from the states of first tokens ``[rows, hidden]``.
     """
@@ -457,8 +453,10 @@ class PackedBackbone:
 
     def _run(self, batch: TokenBatch, *, first_only: bool = False, **options: Any) -> Any:
         packed = batch if isinstance(batch, PackedBatch) else self.prepare(batch)
-        packed.segments.begin(first_only=first_only, n_layers=self._n_layers)
-        return self._model(**packed.inputs, segments=packed.segments, **options)
+        segments = packed.segments
+        # An earlier pass over the batch may have been broken off.
+        segments.first_only, segments.layers_left = first_only, self._n_layers
+        return self._model(**packed.inputs, segments=segments, **options)
 
     def _positions(self, batch: TokenBatch) -> NDArray[np.int64]:
         """Places within the row; RoBERTa and its kin count from the padding index on, and do not

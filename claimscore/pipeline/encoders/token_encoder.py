@@ -278,14 +278,22 @@ def load(config: EncoderConfig) -> BatchedTokenEncoder:
 
 
 def keep_layers(name: str, settings: Any, asked: int | None, default: int | None) -> int:
-    """Shorten a model's config to the layer to read, `choose_layer`, and return that.
+    """Shorten a model's config to the layer to read, and return that: the one asked for, else the
+    default; 0 is the embeddings.
 
-    Raises `ConfigError` for a model that is no plain encoder.
+    Raises `ConfigError` for a model that is no plain encoder, or has no such layer.
     """
     n_layers = getattr(settings, "num_hidden_layers", None)
     if n_layers is None or getattr(settings, "is_encoder_decoder", False):
         raise ConfigError(f"{name} is not a plain encoder; name another token encoder")
-    layer = choose_layer(name, asked, default, int(n_layers))
+    layer = default if asked is None else asked
+    if layer is None:
+        raise ConfigError(
+            f"{name} has no published layer for BERTScore; name one of its {n_layers} layers "
+            "with --token-layer"
+        )
+    if not 0 <= layer <= n_layers:
+        raise ConfigError(f"{name} has layers 0 to {n_layers}; --token-layer {layer} is not there")
     if getattr(settings, "layer_types", None):
         settings.layer_types = settings.layer_types[:layer]
     settings.num_hidden_layers = layer
@@ -377,19 +385,6 @@ def published_baseline(name: str, layer: int) -> Baseline | None:
     """Return the published baseline of a model's layer, or None where there is none."""
     rows = published().baselines.get(published_name(name), [])
     return rows[layer] if layer < len(rows) else None
-
-
-def choose_layer(name: str, asked: int | None, default: int | None, n_layers: int) -> int:
-    """Return the layer to read: the one asked for, else the default; 0 is the embeddings."""
-    layer = default if asked is None else asked
-    if layer is None:
-        raise ConfigError(
-            f"{name} has no published layer for BERTScore; name one of its {n_layers} layers "
-            "with --token-layer"
-        )
-    if not 0 <= layer <= n_layers:
-        raise ConfigError(f"{name} has layers 0 to {n_layers}; --token-layer {layer} is not there")
-    return layer
 
 
 def read_embedded_baseline(path: Path = EMBEDDED_BASELINE_PATH) -> tuple[int, dict[int, Baseline]]:

@@ -100,7 +100,13 @@ class ServerClient:
         self._alive = alive
         self._key = key_for(address, key, key_name=key_name, allow_http_key=allow_http_key)
         self._key_name = key_name
-        self._http = _http_client(address, self._key)
+        kind = "application/json"
+        headers = {"accept": kind, "content-type": kind, "user-agent": f"claimscore/{__version__}"}
+        if self._key:
+            headers["authorization"] = f"Bearer {self._key}"
+        with proxy_errors():
+            options = client_options(address, TIMEOUT_S, httpx2.HTTPTransport)
+            self._http = httpx2.Client(headers=headers, **options)
         weakref.finalize(self, self._http.close).atexit = False  # models have no end of their own
         self._lock = threading.Lock()
         self._since: float | None = None
@@ -355,16 +361,6 @@ class _BatchAnswer(NamedTuple):
 
     rows: dict[int, NDArray[np.float32]]
     refused: dict[int, RejectedError]
-
-
-def _http_client(address: str, key: str | None) -> httpx2.Client:
-    kind = "application/json"
-    headers = {"accept": kind, "content-type": kind, "user-agent": f"claimscore/{__version__}"}
-    if key:
-        headers["authorization"] = f"Bearer {key}"
-    with proxy_errors():
-        options = client_options(address, TIMEOUT_S, httpx2.HTTPTransport)
-        return httpx2.Client(headers=headers, **options)
 
 
 def _retry_after_s(response: httpx2.Response) -> float | None:
