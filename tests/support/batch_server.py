@@ -47,8 +47,7 @@ class BatchServer(Batches):
 
     `paid` counts executed lines by `custom_id`. `faults` are what goes wrong with a call: a
     response instead of it, an exception or a call before it, or "lost": done, but its answer is
-    lost.
-    `judge` says why a batch is refused; `ends` are statuses instead of "completed".
+    lost. `judge` says why a batch is refused; `ends` are statuses instead of "completed".
     """
 
     page_size = 2

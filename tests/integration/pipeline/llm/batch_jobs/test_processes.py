@@ -80,30 +80,11 @@ def kill_when(process: BaseProcess, condition: Callable[[], bool]) -> None:
     process.join()
 
 
-def test_the_lock_ends_with_its_process(tmp_path: Path):
-    journal = JobJournal(tmp_path)
-    lock = journal.lock()
-    assert lock is not None
-    assert journal.lock() is None
-    lock.release()
-    held = tmp_path / "held"
-    process = processes_with(__name__).Process(target=hold_lock, args=(tmp_path, held))
-    process.start()
-    kill_when(process, held.exists)
-    again = journal.lock()
-    assert again is not None
-    again.release()
-
-
-def hold_lock(folder: Path, held: Path) -> None:
-    lock = JobJournal(folder).lock()
-    assert lock is not None
-    held.touch()
-    time.sleep(60)
-
-
 def test_killed_processes_pay_nothing_twice(tmp_path: Path):
-    """After the upload, after the creation, while answers arrive: everything is paid once."""
+    """After the upload, after the creation, while answers arrive: everything is paid once.
+
+    The first two hold the journal's lock, which ends with them.
+    """
     with FakeServer(answer=text_answer("fine"), batch_delay_s=None) as server:
         files = server._batches.files
         kill_when(start(server, tmp_path), lambda: len(files) == 1)
