@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from claimscore.errors import OutageError, RateLimitError, TransientError, TransientKind
@@ -55,45 +57,29 @@ def test_a_probe_may_be_begun_without_waiting() -> None:
     assert breaker.probe_in_s == 0
 
 
+@pytest.mark.parametrize(
+    ("keys", "facts", "counted", "opens"),
+    [
+        pytest.param("abcdefgh", {}, [1, 1, 1, 1, 0, 0, 0, 0], True, id="several in a row"),
+        pytest.param("aa", {"kind": "connect"}, [0, 0], True, id="not reached"),
+        pytest.param("aaaaaaaa", {}, [1] * 8, False, id="one request alone"),
+        pytest.param("aaaaaaaab", {}, [1] * 8 + [0], True, id="a second one after it"),
+        pytest.param("abcdefgh" * 9, {"others_answered": True}, [1] * 72, False, id="poison"),
+    ],
+)
+def test_what_opens_it_and_what_counts_against_a_request(
+    keys: str, facts: dict[str, Any], counted: list[int], opens: bool
+) -> None:
+    breaker = closed(VirtualClock())
+    assert [fail(breaker, key, **facts) for key in keys] == counted
+    assert breaker.is_open is opens
+
+
 def test_failures_between_answers_are_no_outage() -> None:
     breaker = closed(VirtualClock())
     for number in range(100):
         assert fail(breaker, f"key {number}")
-        assert fail(breaker, f"key {number}")
         breaker.answered()
-    assert not breaker.is_open
-
-
-def test_several_requests_in_a_row_open_it_and_then_count_against_none() -> None:
-    breaker = closed(VirtualClock())
-    counted = [fail(breaker, f"key {number}") for number in range(8)]
-    assert counted == [True, True, True, True, False, False, False, False]
-
-
-def test_a_server_that_is_not_reached_is_down_at_once_and_no_request_is_to_blame() -> None:
-    breaker = closed(VirtualClock())
-    assert [fail(breaker, "key", "connect"), fail(breaker, "key", "connect")] == [False, False]
-    assert breaker.is_open
-
-
-def test_one_request_alone_never_opens_it() -> None:
-    breaker = closed(VirtualClock())
-    assert all(fail(breaker, "key") for _ in range(8))
-    assert not breaker.is_open
-
-
-def test_the_second_request_opens_it_where_one_at_a_time_is_asked() -> None:
-    breaker = closed(VirtualClock())
-    for _ in range(8):
-        fail(breaker, "first")
-    fail(breaker, "second")
-    assert breaker.is_open
-
-
-def test_requests_that_fail_while_others_are_answered_are_no_evidence() -> None:
-    breaker = closed(VirtualClock())
-    for number in range(100):
-        assert fail(breaker, f"key {number % 10}", others_answered=True)
     assert not breaker.is_open
 
 

@@ -15,7 +15,6 @@ import pytest
 from claimscore.errors import (
     OutageError,
     RateLimitError,
-    RejectedError,
     TransientError,
 )
 from claimscore.pipeline.llm.endpoints import Attempts
@@ -245,13 +244,6 @@ async def test_a_limit_of_one_is_not_waited_for_where_another_is_free() -> None:
     assert crowd.servers[1].answered[-1][0] < 3
 
 
-async def test_what_a_server_rejects_is_not_asked_of_another() -> None:
-    crowd = Crowd(*at(0.1, 0.1, fault=lambda request: RejectedError("too long", "context_length")))
-    await crowd.ask(4, in_flight=2)
-    assert crowd.outcomes == {"failed": 4}
-    assert not crowd.asked_again()
-
-
 # -- waiting
 
 
@@ -294,20 +286,6 @@ async def test_a_limit_lets_requests_pass_in_the_order_of_asking() -> None:
     asked = [int(text) for _, text in server.asked]
     assert asked == [number for number in range(20) if number not in given_up]
     assert server.asked[-1][0] == pytest.approx(16 / 10, abs=0.1)
-
-
-async def test_a_stop_wakes_all_who_wait() -> None:
-    crowd = Crowd(*at(10, 10), slots=2)
-
-    async def stop_soon() -> None:
-        await anyio.sleep(1)
-        crowd.stop.halt(KeyboardInterrupt())
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(stop_soon)
-        await crowd.ask(100, in_flight=20)
-        assert anyio.current_time() == pytest.approx(10, rel=0.25)
-    assert crowd.outcomes == {"answered": 4}
 
 
 async def test_what_it_says_of_itself() -> None:

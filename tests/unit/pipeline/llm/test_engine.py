@@ -112,15 +112,6 @@ async def test_equal_requests_of_several_calls_are_sent_once() -> None:
     assert len(provider.asked) == 1
 
 
-async def test_a_row_whose_first_sample_is_refused_uses_the_second_that_another_asks_for() -> None:
-    provider = FakeProvider(scripted(completion("bad"), completion("good")))
-    async with make(provider, max_concurrency=1) as engine:
-        first, second = ask(engine, "a"), ask(engine, "a", sample_index=1)
-        outcomes = await engine.answer_all(first + second, text)
-    assert values(outcomes) == ["good", "good"]
-    assert len(provider.asked) == 2
-
-
 async def test_concurrency_is_bounded_over_all_calls() -> None:
     provider = FakeProvider()
     async with make(provider, max_concurrency=5) as engine, anyio.create_task_group() as tasks:

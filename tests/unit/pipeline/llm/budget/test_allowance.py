@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claimscore.errors import BudgetError, ConfigError, StoppedEarly
+from claimscore.errors import BudgetError, StoppedEarly
 from claimscore.pipeline.llm.budget.cap import Budget, Reservation
 from claimscore.pipeline.llm.budget.ledger import (
     Allowance,
@@ -131,9 +131,3 @@ def test_the_short_form_says_the_same(
     ledger.settle([ledger.reserve(5, 5, 7)], Spent(requests=1))
     ledger.close()
     assert read_spent(again).requests == len(reserved) + 1
-
-
-@pytest.mark.parametrize("damaged", [b"{}\n", b"[]\n", b'{"settle":[3]}\n', b"\xff\n"])
-def test_damage_is_named(damaged: bytes) -> None:
-    with pytest.raises(ConfigError, match="the store, line 1: damaged; what the run has"):
-        parse_spent(damaged, "the store")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import threading
 from pathlib import Path
@@ -93,23 +92,6 @@ def test_a_full_disk_stops_and_leaves_no_half_line(
     assert ledger.reserve(3, 3, 3) == 2
     ledger.close()
     assert reopened(path) == Spent(2, possibly_pico_usd=4)
-
-
-def test_a_refused_write_stops(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(descriptor: int, data: bytes) -> int:
-        raise OSError(errno.EROFS, "read-only")
-
-    ledger = Ledger(path)
-    monkeypatch.setattr(os, "write", refuse)
-    with pytest.raises(StoppedEarly, match=r"cannot be recorded: .* read-only"):
-        ledger.reserve(1, 1, 1)
-    monkeypatch.undo()
-    ledger.close()
-
-
-def test_an_unusable_path_is_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=str(tmp_path)):
-        Ledger(tmp_path)
 
 
 def test_lines_are_written_one_after_the_other(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

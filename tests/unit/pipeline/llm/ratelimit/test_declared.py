@@ -47,13 +47,6 @@ def heard(declared: DeclaredLimit, remaining: float, *, limit: float = 3000, **m
     declared.hear(LimitState(limit, remaining, reset_s), **where)  # type: ignore[arg-type]
 
 
-def test_what_is_left_is_used_but_for_a_margin():
-    declared = DeclaredLimit(None)
-    heard(declared, 2000)
-    assert declared.wait_s(2000 - 12.5, 1.0) == 0.0
-    assert declared.wait_s(2000, 1.0) > 0.2
-
-
 def test_what_was_sent_since_is_subtracted():
     declared = DeclaredLimit(None)
     heard(declared, 2000, sent_since=500.0)

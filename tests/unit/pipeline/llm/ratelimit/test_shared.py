@@ -22,7 +22,6 @@ from claimscore.pipeline.llm.ratelimit.shared import (
     ALONE_S,
     BUSY_S,
     FORGET_S,
-    LEASE_S,
     VALID_S,
     RememberedLimits,
     SharedLimits,
@@ -142,11 +141,6 @@ def test_a_clock_that_jumps_blocks_nobody(machine: Machine):
     lease(limits, 3)
     machine.now -= FORGET_S / 2
     assert [lease(limits), lease(machine.process())] == [3, 4]
-
-
-def test_a_debt_at_a_mistaken_rate_is_paid_off_at_the_right_one(machine: Machine):
-    lease(machine.process(), 500)
-    assert machine.process().lease("requests", 1, 100, 0.0) == pytest.approx(5)
 
 
 def test_the_file_does_not_grow_with_servers_and_keys(machine: Machine):
@@ -379,24 +373,6 @@ class Calls:
 
 def make_leases(calls: Calls) -> shared.Leases:
     return shared.Leases(calls, "tokens")  # type: ignore[arg-type]
-
-
-def test_leases_are_taken_a_few_at_a_time():
-    calls = Calls()
-    leases = make_leases(calls)
-    for _ in range(11):
-        assert leases.wait_s(1, TokenBucket(50, 12), 0.0) == 0.0
-        leases.take(1)
-    assert calls.calls == [("lease", 50 * LEASE_S)] * 2
-
-
-def test_a_lease_is_for_one_request_at_least():
-    calls = Calls()
-    leases = make_leases(calls)
-    leases.wait_s(0, TokenBucket(0.1, 1), 0.0)
-    assert calls.calls == []
-    leases.wait_s(500, TokenBucket(0.1, 1), 0.0)
-    assert calls.calls == [("lease", 500)]
 
 
 def test_a_lease_may_be_for_later():
