@@ -351,22 +351,23 @@ def _columns(required: Required) -> set[str]:
 
 
 def _identities(files: Iterable[InputFile]) -> list[dict[str, Any]] | None:
-    """A stamp that changes with a file's content; None where there is none for some file."""
-    found = [_identity(file) for file in files]
-    known = [one for one in found if one is not None]
-    return known if len(known) == len(found) else None
+    """A stamp of each file that changes with its content; None where there is none for some file.
 
-
-def _identity(file: InputFile) -> dict[str, Any] | None:
-    """The stamp of one file; of a local one also its inode and its last change, which
-    no user can set back. A store's version changes with the content."""
-    seen = {"format": file.format, "size": file.size, "version": file.version}
+    A store's version changes with the content. Of a local file the stamp has also the inode and
+    the last change, which no user can set back.
+    """
+    found = []
     try:
-        file.check_unchanged()
-        if file.store is not None:
-            return {"address": str(file.where), **seen}
-        path = Path(file.where).resolve()
-        now = path.stat()
+        for file in files:
+            file.check_unchanged()
+            stamp = {"format": file.format, "size": file.size, "version": file.version}
+            if file.store is not None:
+                found.append({"address": str(file.where), **stamp})
+            else:
+                path = Path(file.where).resolve()
+                now = path.stat()
+                local = {"ctime_ns": now.st_ctime_ns, "inode": now.st_ino}
+                found.append({"path": str(path), **stamp, **local})
     except (OSError, ClaimscoreError):
         return None
-    return {"path": str(path), **seen, "ctime_ns": now.st_ctime_ns, "inode": now.st_ino}
+    return found

@@ -175,7 +175,8 @@ def _translated(kind: str, address: str, error: Exception, worked: bool) -> Exce
         )
     if status == 301 or code in ("AuthorizationHeaderMalformed", "PermanentRedirect"):
         return ConfigError(f"{address}: the bucket is in another region; set AWS_DEFAULT_REGION")
-    if _is_refusal(error, status, code):
+    refusals = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
+    if isinstance(error, refusals) or status in (401, 403) or code == "ExpiredToken":
         detail = f" ({code or status})" if code or status else ""
         if kind == "http":
             return ConfigError(
@@ -217,16 +218,9 @@ def no_bucket(address: str, worked: bool) -> Exception:
     return ConfigError(f"{address}: there is no such bucket; check its name")
 
 
-_REFUSALS = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
-
-
 def _found(pattern: str, text: str) -> str:
     match = re.search(pattern, text)
     return match[1] if match else ""
-
-
-def _is_refusal(error: Exception, status: int, code: str) -> bool:
-    return isinstance(error, _REFUSALS) or status in (401, 403) or code == "ExpiredToken"
 
 
 def _host(text: str) -> str:

@@ -18,12 +18,18 @@ N = 30
 
 @pytest.mark.parametrize("name", ["answers.jsonl", "deep/er/answers.jsonl.gz"])
 def test_answers_travel_by_a_bucket(
-    name: str, s3: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str,
+    s3: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     filled(tmp_path / "mine", N)
     with opened(tmp_path / "mine") as cache:
         export_answers(cache, tmp_path / Path(name).name)
-    before = set(Path(tempfile.gettempdir()).glob("claimscore-*"))
     mine, theirs = (("--cache-dir", str(tmp_path / who)) for who in ("mine", "theirs"))
     assert main(["cache", "export", f"{s3}/{name}", *mine]) == 0
     assert open_storage(s3).read(name) == (tmp_path / Path(name).name).read_bytes()
@@ -33,7 +39,7 @@ def test_answers_travel_by_a_bucket(
     assert said[1].startswith(f"{s3}/{name}: 30 answers added")
     with opened(tmp_path / "theirs") as cache:
         assert cache.get_many(list(entries(N))) == entries(N)
-    assert set(Path(tempfile.gettempdir()).glob("claimscore-*")) == before
+    assert not list(scratch.iterdir())
 
 
 def test_what_cannot_be(s3: str, tmp_path: Path) -> None:
