@@ -23,11 +23,6 @@ def score_claims(tables):
             yield scored(record, min(a, b) / max(a, b), {"n_a": a, "n_b": b})
 
 
-def score_words(tables):
-    for record, a, b in tables.records.select("id", "summary_a", "summary_b").rows():
-        yield scored(record, float(len(a.split()) - len(b.split())), {})
-
-
 CLAIM_BALANCE = Metric(
     name="claim-balance",
     version="v1",
@@ -39,6 +34,13 @@ CLAIM_BALANCE = Metric(
     description="the smaller number of claims over the larger",
     reference="our own",
 )
+
+
+def score_words(tables):
+    for record, a, b in tables.records.select("id", "summary_a", "summary_b").rows():
+        yield scored(record, float(len(a.split()) - len(b.split())), {})
+
+
 WORDS = Metric(
     name="more-words",
     version="v1",

@@ -15,7 +15,7 @@ from claimscore.commands.options import PANELS, PanelOption
 
 HEAD = """# The command line
 
-Written by `scripts/make_cli_doc.py` from the commands; `claimscore COMMAND --help` says the same.
+Written by `scripts/make_cli_doc.py` from the commands; `claimscore COMMAND --help` says more.
 
 [Troubleshooting](../troubleshooting.md) explains the exit statuses. Defaults stand in brackets. A
 list has commas (`--metrics caspr,ds`); an option with key=value, an address or a file is repeated.
@@ -23,15 +23,19 @@ A duration is a number of seconds, or has a unit: `90s`, `30m`, `12h`, `30d`, `2
 
 Options can stand in a TOML file (`--config FILE`, one `option = value` a line) or behind `--set`.
 A typed option goes before `--set`, and that before the file. Options with ° are rare: only
-`--help-all` shows them. Options of several commands are described once, as [shared
-options](#shared-options). A command names those that it takes, with the defaults that are its own.
+`--help-all` shows them. [Shared options](#shared-options) are described once. A command names those
+that it takes, with its own defaults.
+
+A stopped `run`, `map`, evaluation or training goes on when the same command is run again.
 """
+
+#: Stands where other options have a default.
+REQUIRED = "required"
 
 
 class Row(NamedTuple):
     """What the page says of an option; options of two commands are one where this is equal."""
 
-    panel: str
     name: str
     title: str
     help: str
@@ -44,13 +48,14 @@ Rows = Mapping[Row, str]
 def cli_doc() -> str:
     """The page: the commands, each with its own options, then the options that they share."""
     commands = dict(_commands(cli, "claimscore"))
-    options = {path: _rows(command) for path, command in commands.items()}
+    panels: dict[Row, str] = {}
+    options = {path: _rows(command, panels) for path, command in commands.items()}
     uses = Counter(row for rows in options.values() for row in rows)
     shared: dict[str, dict[Row, str]] = defaultdict(dict)
     for rows in options.values():
         for row, default in rows.items():
             if uses[row] > 1:
-                shared[row.panel].setdefault(row, default)
+                shared[panels[row]].setdefault(row, default)
     sections = [_section(path, commands[path], options[path], shared) for path in commands]
     sections.append("## Shared options\n")
     sections += [f"### {panel}\n\n{_lines(shared[panel])}" for panel in PANELS if panel in shared]
@@ -67,24 +72,26 @@ def _commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Comman
 def _section(
     path: str, command: click.Command, rows: Rows, shared: Mapping[str, Mapping[Row, str]]
 ) -> str:
-    """Usage, help, arguments, own options, and the names of the shared ones."""
+    """Summary, arguments, own options, and the names of the shared ones."""
     context = click.Context(command, info_name=path)
-    parts = [f"## {path}\n", *(f"{text}\n" for text in _help(command))]
+    summary, *_ = inspect.cleandoc(command.help or "").split("\n\n")
+    parts = [f"## {path}\n", f"{' '.join(summary.split())}\n"]
     if arguments := [one for one in command.params if isinstance(one, click.Argument)]:
         said = (f"- `{one.make_metavar(context)}`: {one.help}" for one in arguments)
         parts.append("\n".join(said) + "\n")
-    if own := {row: default for row, default in rows.items() if row not in shared[row.panel]}:
+    everywhere = {row for every in shared.values() for row in every}
+    if own := {row: default for row, default in rows.items() if row not in everywhere}:
         parts.append(_lines(own))
     taken = [_taken(panel, every, rows) for panel, every in shared.items()]
     if names := ", ".join(text for text in taken if text):
-        parts.append(f"{'Shared options' if own else 'Options'}: {names}.\n")
+        parts.append(f"Shared: {names}.\n")
     return "\n".join(parts)
 
 
 def _taken(panel: str, every: Mapping[Row, str], rows: Rows) -> str:
     """The shared options of a panel that a command takes: all, all but a few, or by name."""
     names = [
-        f"`{row.name}`" if rows[row] == default else f"`{row.name}` ({rows[row] or 'none'})"
+        f"`{row.name}`" if rows[row] == default else f"`{row.name}` ({rows[row] or 'optional'})"
         for row, default in every.items()
         if row in rows
     ]
@@ -100,33 +107,23 @@ def _taken(panel: str, every: Mapping[Row, str], rows: Rows) -> str:
 def _lines(rows: Rows) -> str:
     lines = []
     for row, default in rows.items():
-        shown = f" (`{default}`)" if default else ""
-        lines.append(f"- {row.title}{shown}: {row.help}\n")
+        shown = default if default == REQUIRED else f"`{default}`"
+        lines.append(f"- {row.title}{f' ({shown})' if default else ''}: {row.help}\n")
     return "".join(lines)
 
 
-def _rows(command: click.Command) -> dict[Row, str]:
-    """The options of a command in the order of the panels."""
+def _rows(command: click.Command, panels: dict[Row, str]) -> dict[Row, str]:
+    """The options of a command in the order of the panels; `panels` gets the panel of new ones."""
     context = click.Context(command)
     found = {}
     for option in command.get_params(context):
         if isinstance(option, PanelOption):
             names, _ = option.get_help_record(context)
             title = f"`{names}`" + (" °" if option.hidden else "")
-            title += " (required)" if option.required else ""
-            name = max(option.opts, key=len)
-            row = Row(option.panel, name, title, str(option.help))
-            found[row] = str(option.shown_default() or "")
-    return dict(sorted(found.items(), key=lambda item: PANELS.index(item[0].panel)))
-
-
-def _help(command: click.Command) -> Iterator[str]:
-    """The help's paragraphs; those after a `\\b` keep their lines."""
-    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
-        if paragraph.startswith("\b\n"):
-            yield f"```text\n{paragraph[2:].strip()}\n```"
-        elif paragraph:
-            yield " ".join(paragraph.split())
+            row = Row(max(option.opts, key=len), title, str(option.help))
+            panels.setdefault(row, option.panel)
+            found[row] = REQUIRED if option.required else str(option.shown_default() or "")
+    return dict(sorted(found.items(), key=lambda item: PANELS.index(panels[item[0]])))
 
 
 if __name__ == "__main__":

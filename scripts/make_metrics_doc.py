@@ -52,14 +52,13 @@ def pages() -> dict[str, Path]:
 
 
 def index_table() -> str:
-    """A row for the metrics of a page that have the same facts, with links to the page."""
+    """A row for the metrics of a page that need the same, with links to the page."""
     where = pages()
-    rows: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    rows: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for name in METRICS:
         facts = metric_facts(name)
-        told = (_columns(facts), _models(facts), _range(facts), str(facts["higher_is"]))
-        rows[where[name].name, *told].append(name)
-    lines = ["| metric | columns | models | range | higher is |", "|---|---|---|---|---|"]
+        rows[where[name].name, _columns(facts), _models(facts)].append(name)
+    lines = ["| metric | columns | models |", "|---|---|---|"]
     for (page, *cells), names in rows.items():
         links = ", ".join(f"[`{name}`]({page})" for name in names)
         lines.append(f"| {links} | {' | '.join(cells)} |")
@@ -76,9 +75,11 @@ def facts_list(names: list[str]) -> str:
         ("Range", lambda facts: f"{_range(facts)}; higher is {facts['higher_is']}"),
     ):
         rows.append((title, _shared({name: told(facts) for name, facts in all_facts.items()})))
+    options: dict[str, list[str]] = defaultdict(list)
     for option in all_facts[names[0]]["options"]:
         values = {name: _values(facts["options"].get(option)) for name, facts in all_facts.items()}
-        rows.append((f"`:{option}=`", _shared(values)))
+        options[_shared(values)].append(f"`:{option}=`")
+    rows += [(", ".join(titles), values) for values, titles in options.items()]
     return "\n".join(f"- {title}: {text}" for title, text in rows)
 
 

@@ -20,13 +20,10 @@ def scaling_doc(page: str) -> str:
         sys.path.append(str(FOLDER))
     from scaling_tables import TABLES
 
-    pattern = r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)"
-    return re.sub(
-        pattern,
-        lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}",
-        page,
-        flags=re.DOTALL,
-    )
+    def table(found: re.Match[str]) -> str:
+        return f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}"
+
+    return re.sub(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", table, page, flags=re.DOTALL)
 
 
 if __name__ == "__main__":

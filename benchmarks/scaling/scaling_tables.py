@@ -102,16 +102,11 @@ def servers_table() -> str:
     """Times with a language model on GPUs of one's own."""
 
     def said(cluster: Cluster, work: Work) -> str:
-        given = dataclasses.replace(ASSUMED, shared_prompt=KEPT if cluster.name in keeping else 0.0)
-        split = with_servers(cluster, work, given)
-        hours = cluster.gpus * split.prediction.known_s / HOURS
+        split = with_servers(cluster, work, ASSUMED)
         share = "shared" if cluster.gpus == 1 else f"{split.serving:.0f} serve"
-        return f"{cell(split.prediction)} ({share}; {short(hours)} GPU-hours)"
+        return f"{cell(split.prediction)} ({share})"
 
-    plain = [cluster for cluster in CLUSTERS if cluster.gpus]
-    kept = [one._replace(name=f"{one.name}, beginnings kept") for one in plain]
-    keeping = {one.name for one in kept}
-    return _clusters([*plain, *kept], said)
+    return _clusters([cluster for cluster in CLUSTERS if cluster.gpus], said)
 
 
 def _clusters(clusters: Sequence[Cluster], said: Callable[[Cluster, Work], str]) -> str:

@@ -77,19 +77,3 @@ def test_the_tutorial_works_as_written(tmp_path: Path, monkeypatch: pytest.Monke
             printed = shell(block)
     assert checked >= 10
     assert (tmp_path / "runs" / "first" / "report.html").stat().st_size > 0
-
-
-@pytest.mark.parametrize(
-    ("printed", "shown", "same"),
-    [
-        pytest.param("a  1\n b 2\n", "a 1\nb 2\n", True, id="spaces"),
-        pytest.param("a 1\nb 2\nc 3\n", "...\nb 2\n...\n", True, id="elided"),
-        pytest.param("time 4 s\n", "time ... s\n", True, id="elided within a line"),
-        pytest.param("a 1\n", "a 2\n", False, id="another number"),
-        pytest.param("a 1\nb 2\n", "a 1\n", False, id="more than is shown"),
-        pytest.param("── a\n", "──── a\n", True, id="rules"),
-    ],
-)
-def test_shown_and_printed(printed: str, shown: str, same: bool) -> None:
-    """What counts as the same."""
-    assert agrees(printed, shown) is same

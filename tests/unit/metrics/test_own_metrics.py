@@ -82,7 +82,7 @@ def test_a_file_that_has_gone(capsys: pytest.CaptureFixture[str], tmp_path: Path
          "one a record"),
         ("float(len(a", 'float("nan") * (len(a', "value nan and the reason None"),
         ("scored(record, float(", "scored(record, (None, 1.0)[float(", "value None"),
-        ("len(a.split())", "len(a.splat())", "line 28: metric more-words: AttributeError"),
+        ("len(a.split())", "len(a.splat())", "line 41: metric more-words: AttributeError"),
         ('requires=Requirements(("summary_a", "summary_b"))',
          'requires=Requirements(("summary_a",), (TaskRequirement("guess", ("a",)),))',
          "needs the task guess"),
