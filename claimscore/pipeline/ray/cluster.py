@@ -14,7 +14,7 @@ from typing import Any
 from claimscore import __version__
 from claimscore.config import set_environment
 from claimscore.errors import ConfigError
-from claimscore.pipeline.ray.node_requirements import refuse_lack, refuse_version
+from claimscore.pipeline.ray.node_requirements import refuse_node
 
 # Ray reads these when it is imported.
 set_environment(
@@ -152,8 +152,7 @@ def check_nodes(where: str, mark: str, key_names: Sequence[str]) -> None:
                     f"node {name} of the Ray cluster cannot be asked what it has: {first_line(exc)}"
                 ) from exc
             continue
-        refuse_version(name, version)
-        refuse_lack(name, lack)
+        refuse_node(name, version, lack)
 
 
 def working_nodes() -> list[dict[str, Any]]:

@@ -36,8 +36,7 @@ from claimscore.pipeline.ray.node_requirements import (
     lacking,
     mark_run_folder,
     plan_layout,
-    refuse_lack,
-    refuse_version,
+    refuse_node,
 )
 from claimscore.pipeline.settings import model_settings
 from claimscore.runs import PartSet, RowRange, RunDirectory, WorkerChunk
@@ -105,8 +104,8 @@ class ModelActor:
     def load(self) -> JSON:
         """Check the node and load the models; `model_settings` of them."""
         settings, node = self._settings, _node()
-        refuse_version(node, settings.version)
-        refuse_lack(node, lacking(settings.where, settings.mark, settings.key_names))
+        lack = lacking(settings.where, settings.mark, settings.key_names)
+        refuse_node(node, __version__, lack, driver=settings.version)
         self._models = load_on_one_device(settings, node)
         facts = model_settings(self._models)
         if settings.model_store:

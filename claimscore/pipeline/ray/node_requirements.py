@@ -83,17 +83,14 @@ def lacking(where: str, mark: str, key_names: Sequence[str]) -> str | None:
     return None
 
 
-def refuse_version(node: str, version: str) -> None:
-    """`ConfigError` where a node has not the version of this process; "" is none."""
-    if version != __version__:
+def refuse_node(node: str, version: str, lack: str | None, *, driver: str = __version__) -> None:
+    """`ConfigError` where a node has not the driver's version ("" is none), or lacks something, as
+    `lacking` says."""
+    if version != driver:
         has = f"claimscore {version}" if version else "no claimscore"
         raise ConfigError(
-            f"node {node} of the Ray cluster has {has}, this process {__version__}; on every node: "
-            f"pip install 'claimscore[ray]=={__version__}'"
+            f"node {node} of the Ray cluster has {has}, the driver {driver}; on every node: "
+            f"pip install 'claimscore[ray]=={driver}'"
         )
-
-
-def refuse_lack(node: str, lack: str | None) -> None:
-    """`ConfigError` where a node lacks something, as `lacking` says."""
     if lack is not None:
         raise ConfigError(f"node {node} of the Ray cluster {lack}")

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from claimscore import __version__
 from claimscore.errors import ConfigError
 from claimscore.pipeline.ray.node_requirements import (
     Resources,
     lacking,
     mark_run_folder,
     plan_layout,
-    refuse_lack,
-    refuse_version,
+    refuse_node,
 )
 from claimscore.storage import open_storage
 
@@ -57,7 +57,7 @@ def test_a_node_sees_the_folder_of_the_run(tmp_path: Path) -> None:
     for mark in ("another call", ""):
         mark_run_folder(open_storage(where), mark)
         with pytest.raises(ConfigError, match=r"node 1\.2\.3\.4 .* does not see .*--out"):
-            refuse_lack("1.2.3.4", lacking(where, "this call", ()))
+            refuse_node("1.2.3.4", __version__, lacking(where, "this call", ()))
     assert "does not see" in str(lacking(str(tmp_path / "none"), "this call", ()))
     assert not (tmp_path / "none").exists()
 
@@ -75,4 +75,6 @@ def test_a_node_has_the_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_node_has_the_version_of_the_driver(version: str, has: str) -> None:
     """Else the command that installs it is named."""
     with pytest.raises(ConfigError, match=f"node 1.2.3.4 .* has {has}.*pip install"):
-        refuse_version("1.2.3.4", version)
+        refuse_node("1.2.3.4", version, None)
+    with pytest.raises(ConfigError, match=rf"has claimscore {__version__}, the driver 9\.9"):
+        refuse_node("1.2.3.4", __version__, None, driver="9.9")
