@@ -81,7 +81,7 @@ def test_refusals_in_a_row_pause_all_requests_until_the_latest_time_told():
 
 def test_without_a_time_told_pauses_grow():
     script = Script()
-    script.refuse(script.take(8))
+    script.refuse(script.take(9))
     pauses = [script.paused_s]
     for _ in range(9):
         script.now += script.paused_s
