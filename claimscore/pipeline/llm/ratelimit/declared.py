@@ -56,11 +56,6 @@ _CLOCK_S = 0.01
 #: The largest single request for which the rate makes room, as a share of the limit.
 _LARGEST_SHARE = 0.05
 
-#: Tokens that a request was expected to take and did not take come back at this share of the
-#: rate, and at most so many seconds of it: a server saves up no more meanwhile.
-_REFUND_SPEED = 0.1
-_REFUND_S = 0.5
-
 
 class DeclaredLimit:
     """Keeps one declared limit; without one, lets every request pass.
@@ -87,8 +82,6 @@ class DeclaredLimit:
         self._is_trusted = True
         self._margin = 0.0
         self._largest = 1.0
-        self._refund = 0.0
-        self._refunded_at = 0.0
         if option is not None:
             self._set_rate()
 
@@ -114,11 +107,6 @@ class DeclaredLimit:
         bucket = self._bucket
         if bucket is None:
             return 0.0
-        if self._refund:
-            due = min(self._refund, _REFUND_SPEED * bucket.rate * (now - self._refunded_at))
-            self._refund -= due
-            bucket.level += due
-            self._refunded_at = now
         return bucket.wait_s(now, min(units, bucket.capacity) if self._uses_credit else 0.0)
 
     def lease_wait_s(self, units: float, now: float) -> float:
@@ -143,21 +131,14 @@ class DeclaredLimit:
             if not self._uses_credit:
                 self._set_rate()
 
-    def correct(self, units: float, now: float) -> None:
+    def correct(self, units: float) -> None:
         """A request took so many units more than were spent, or fewer where it is negative.
 
-        More are owed at once; fewer come back little by little.
+        Those that come back are saved up no longer than unused time.
         """
         if self._bucket is None:
             return
-        if not self._uses_credit:
-            if not self._refund:
-                self._refunded_at = now
-            left = self._refund - units
-            self._refund = min(max(left, 0.0), _REFUND_S * self._bucket.rate)
-            self._bucket.level += min(left, 0.0)
-        else:
-            self._bucket.level -= units
+        self._bucket.level = min(self._bucket.level - units, self._bucket.capacity)
         if self._leases is not None and self._leasing:
             self._leases.take(units)
 
@@ -170,7 +151,6 @@ class DeclaredLimit:
         """Do not catch up after a pause."""
         if self._bucket is not None and not self._uses_credit:
             self._bucket.rest_until(when)
-            self._refund = 0.0
 
     def hear(self, state: LimitState, elapsed_s: float, sent_since: float, now: float) -> bool:
         """Follow a header; whether it declared another limit than before.

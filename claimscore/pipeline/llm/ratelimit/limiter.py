@@ -156,7 +156,7 @@ class RateLimiter:
         now = self._clock()
         self._slow_start.answered(self._in_flight, now - permit.sent_at)
         self._in_flight -= 1
-        self._tokens.correct(used_tokens - permit.tokens, now)
+        self._tokens.correct(used_tokens - permit.tokens)
         if permit.seq > self._slowed_seq:
             self._n_pauses = 0
         self._follow_headers(permit, limits, now)

@@ -85,19 +85,20 @@ def test_a_limit_of_an_earlier_run_is_kept_until_headers_come():
     assert declared.per_minute == 3000
 
 
-def test_a_correction_costs_at_once_and_comes_back_slowly():
-    declared = DeclaredLimit(6000)
-    rate = 6000 / 60.26
-    declared.wait_s(1, 0.0)
-    declared.take(1)
-    declared.correct(199, 0.0)
-    assert declared.wait_s(1, 0.0) == pytest.approx(200 / rate, rel=0.01)
-    for _ in range(10):
-        declared.take(10)
-        declared.correct(-90, 0.0)
-    assert declared.wait_s(1, 0.0) == pytest.approx(300 / rate, rel=0.01)
-    assert declared.wait_s(1, 1.0) == pytest.approx(300 / rate - 1.1, rel=0.02)
-    assert declared.wait_s(1, 10.0) == 0.0
+@pytest.mark.parametrize("times", [1.0, 2.0, 4.0])
+def test_a_limit_of_tokens_is_used_whatever_is_expected(times: float):
+    """What an answer did not take comes back at once."""
+    server = SimulatedServer(tpm=300_000, latency_s=2)
+    client = simulate(
+        server,
+        until=120,
+        tpm=300_000,
+        concurrency=256,
+        tokens=lambda r: r.randint(100, 400),
+        expect=lambda _, tokens: int(times * tokens),
+    )
+    assert server.rate(20, 120) >= 0.95 * 20
+    assert client.refused_share <= 0.001
 
 
 @given(
