@@ -14,7 +14,7 @@ import dataclasses
 import heapq
 import random
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from claimscore.pipeline.llm.ratelimit.limiter import Permit, RateLimiter
 from claimscore.types import LimitState, RateLimits
@@ -323,25 +323,13 @@ def simulate(
     rpm: float | None = None,
     tpm: float | None = None,
     concurrency: int = 128,
-    n_workers: int | None = None,
-    tokens: Callable[[random.Random], int] = lambda _: 0,
-    expect: Callable[[Client, int], int] = lambda _, tokens: tokens,
-    seed: int = 1,
     then: Callable[[World, SimulatedServer], object] = lambda _, __: None,
+    **options: Any,
 ) -> Client:
     """One client and its server until a time, or until all is answered."""
     world = World()
     then(world, server)
-    client = Client(
-        world,
-        RateLimiter(rpm=rpm, tpm=tpm, max_concurrency=concurrency, clock=world),
-        server,
-        n_requests,
-        concurrency=concurrency,
-        n_workers=n_workers,
-        tokens=tokens,
-        expect=expect,
-        seed=seed,
-    )
+    limiter = RateLimiter(rpm=rpm, tpm=tpm, max_concurrency=concurrency, clock=world)
+    client = Client(world, limiter, server, n_requests, concurrency=concurrency, **options)
     world.run(until)
     return client
