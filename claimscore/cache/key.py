@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
+import marshal
 
-from claimscore.types import JSON, Request
+from claimscore.types import JSON, Message, Request
 
 #: Raised when the meaning of a stored answer changes; every key changes with it.
 KEY_VERSION = 1
@@ -28,7 +30,6 @@ def request_key(request: Request) -> str:
         "provider": request.provider,
         "namespace": request.namespace,
         "model": request.model,
-        "messages": request.messages,
         "temperature": _number(request.temperature),
         "max_tokens": request.max_tokens,
         "top_p": _number(request.top_p),
@@ -37,10 +38,32 @@ def request_key(request: Request) -> str:
     }
     if request.top_logprobs:  # requests without have the keys that they had before there were any
         fields["top_logprobs"] = request.top_logprobs
-    return hashlib.sha256(canonical_json(fields)).hexdigest()
+    messages = request.messages
+    try:  # most requests differ from others in the content of the last message only
+        begun, rest = _around_content(marshal.dumps(fields, 2), messages[:-1], messages[-1].role)
+        digest = begun.copy()
+        digest.update(canonical_json(messages[-1].content) + rest)
+    except (TypeError, ValueError, AttributeError, IndexError):  # no messages, or unusual types
+        digest = hashlib.sha256(canonical_json({**fields, "messages": messages}))
+    return digest.hexdigest()
 
 
-def canonical_json(value: JSON) -> bytes:
+@functools.lru_cache(64)
+def _around_content(
+    fields: bytes, earlier: tuple[Message, ...], role: str
+) -> tuple[hashlib._Hash, bytes]:
+    """The digest begun with the JSON before the last message's content, and the JSON after it.
+
+    The fields come as the bytes of `marshal`: a schema may be edited in place, and `True` and 1
+    are equal but spelled differently. `marshal` refuses or changes types that are no JSON.
+    """
+    after: JSON = marshal.loads(fields)
+    before = {"max_tokens": after.pop("max_tokens"), "messages": [*earlier, [role]]}
+    begun = hashlib.sha256(canonical_json(before).removesuffix(b"]]}") + b",")
+    return begun, b"]]," + canonical_json(after)[1:]  # its names sort after "messages"
+
+
+def canonical_json(value: object) -> bytes:
     """The one spelling of a JSON value: sorted keys, no spaces, UTF-8.
 
     Lone surrogates, which a damaged input or a model's `\\ud800` can hold, are kept as

@@ -112,7 +112,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "obstore": ("storage",),
     "boto3": ("storage",),
     "botocore": ("storage",),
-    "orjson": ("pipeline.llm.providers.openai", "pipeline.llm.providers.schema"),
+    "orjson": ("cache.entry", "pipeline.llm.providers.openai", "pipeline.llm.providers.schema"),
     "tenacity": ("retry",),
     "nltk": ("text", "metrics.ds", "metrics.meteor", "evaluation.human_claims"),
     "rouge_score": ("metrics.rouge",),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import hashlib
+import json
 from typing import Any
 
 import numpy as np
@@ -57,10 +59,78 @@ def test_any_other_field_gives_another_key():
     assert len({request_key(request) for request in (BASE, *others)}) == len(others) + 1
 
 
-@given(st.text(st.characters(codec=None)), st.floats(allow_nan=False, allow_infinity=False))
-def test_equal_requests_have_equal_keys(text: str, number: float):
-    request = dataclasses.replace(BASE, messages=(Message("user", text),), temperature=number)
-    assert request_key(copy.deepcopy(request)) == request_key(request)
+def defined_key(request: Request) -> str:
+    """The definition of a key; no released version may differ."""
+    fields = dataclasses.asdict(request) | {"v": 1, "messages": request.messages}
+    fields |= {name: float(fields[name]) + 0.0 for name in ("temperature", "top_p")}
+    if not request.top_logprobs:
+        del fields["top_logprobs"]
+    text = json.dumps(
+        fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+any_text = st.text(st.characters(codec=None)) | st.text(st.sampled_from('\\"\n\x00\x7f/é],}'))
+numbers = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from([0, 1, True, -0.0])
+counts = st.integers() | st.booleans()
+json_values = st.recursive(
+    st.none() | counts | numbers | any_text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(any_text, inner, max_size=3),
+    max_leaves=8,
+)
+schemas = st.dictionaries(any_text, json_values, max_size=3)
+any_request = st.builds(
+    Request,
+    provider=any_text,
+    namespace=any_text,
+    model=any_text,
+    messages=st.lists(
+        st.builds(Message, st.sampled_from(["system", "user"]), any_text), max_size=4
+    ).map(tuple),
+    temperature=numbers,
+    max_tokens=counts,
+    top_p=numbers,
+    output=st.none() | st.builds(OutputSchema, any_text, schemas),
+    sample_index=counts,
+    top_logprobs=counts,
+)
+
+
+@given(any_request)
+def test_every_key_is_what_the_definition_says(asked: Request):
+    assert request_key(asked) == defined_key(asked)
+    assert request_key(copy.deepcopy(asked)) == defined_key(asked)
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("max_tokens", [1, True, 1.0, np.float64(1)]),
+        ("temperature", [1, "1", np.float32(1)]),
+        ("model", ["1", 1, True]),
+        ("messages", [(), [], BASE.messages, list(BASE.messages), (("user", "x"),), "ab"]),
+        *(
+            ("output", [OutputSchema("a", {"x": value}) for value in values])
+            for values in ([1, True, 1.0, "1", np.float64(1)], [0, False, -0.0, None], [[1], (1,)])
+        ),
+    ],
+)
+@pytest.mark.parametrize("turn", [1, -1], ids=["forwards", "backwards"])
+def test_equal_values_of_other_types_do_not_share_what_is_remembered(
+    field: str, values: list[Any], turn: int
+):
+    for value in values[::turn]:
+        asked = dataclasses.replace(BASE, **{field: value})
+        assert request_key(asked) == defined_key(asked), value
+
+
+def test_a_schema_that_changes_in_place_changes_the_key():
+    schema: dict[str, Any] = {"properties": {"a": {"type": "string"}}}
+    asked = dataclasses.replace(BASE, output=OutputSchema("o", schema))
+    before = request_key(asked)
+    schema["properties"]["a"]["type"] = "number"
+    assert request_key(asked) == defined_key(asked) != before
 
 
 @pytest.mark.parametrize("zero", [0, -0.0, False, np.float32(0)])
@@ -80,5 +150,6 @@ def test_a_number_has_one_spelling(zero: Any):
     ids=str,
 )
 def test_what_is_no_json_is_refused(change: dict[str, Any]):
-    with pytest.raises((TypeError, ValueError)):
-        request_key(dataclasses.replace(BASE, **change))
+    for _ in range(2):
+        with pytest.raises((TypeError, ValueError)):
+            request_key(dataclasses.replace(BASE, **change))
