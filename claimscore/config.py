@@ -59,8 +59,8 @@ class LLMConfig:
         name="llm",
         short="l",
         metavar="MODEL",
-        help="Language model: builtin (rules, no key), openai:NAME, or openai-batch:NAME (half the "
-        "price, slower).",
+        help="Language model: builtin (no key), builtin-rules, openai:NAME, or openai-batch:NAME "
+        "(half the price, slower).",
     )
     base_url: str | Sequence[str] | None = llm_option(
         None,
@@ -111,6 +111,12 @@ class LLMConfig:
         hidden=True,
         help="Name for the server in the cache, in place of its address.",
     )
+
+    @property
+    def family(self) -> str:
+        """What answers: builtin, openai or openai-batch."""
+        family = self.model.partition(":")[0]
+        return "builtin" if family == "builtin-rules" else family
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "base_url", _one_or_several(self.base_url))

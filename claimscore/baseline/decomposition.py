@@ -8,7 +8,6 @@ no content word is lost, so the work ends and a claim that is single stays as it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 
 from claimscore.baseline.clauses import (
     CLAUSE_WORDS,
@@ -75,22 +74,18 @@ def decompose(sentence: str) -> list[str]:
         return []
     body, mark = _without_end(tokens)
     if "?" in mark or not body:
-        return [_whole(sentence)]
+        return [whole(sentence)]
     parts = [part for chunk in _chunks(body) for part in _singles(chunk)]
     if parts == [body]:
-        return [_whole(sentence)]
+        return [whole(sentence)]
     return [_sentence(part) for part in parts]
 
 
-def decompose_text(
-    text: str, split_sentences: Callable[[str], list[str]] | None = None
-) -> list[str]:
+def decompose_text(text: str, decompose: Callable[[str], list[str]] = decompose) -> list[str]:
     """The claims of a whole text, sentence by sentence."""
-    if split_sentences is None:
-        from claimscore import text as texts
+    from claimscore.text import split_sentences
 
-        split_sentences = partial(texts.split_sentences, splitter="rules")
-    return [claim for sentence in split_sentences(text) for claim in decompose(sentence)]
+    return [c for s in split_sentences(text, splitter="rules") for c in decompose(s)]
 
 
 def _singles(tokens: Tokens) -> Iterator[Tokens]:
@@ -181,7 +176,8 @@ def _sentence(tokens: Tokens) -> str:
     return capitalised(render(tokens)) + "."
 
 
-def _whole(sentence: str) -> str:
+def whole(sentence: str) -> str:
+    """A sentence as one claim, with a capital and an end mark."""
     text = capitalised(sentence.strip())
     closed = text.rstrip("\"'”’)]»")
     return text if closed[-1:] in _END_MARKS else text + "."

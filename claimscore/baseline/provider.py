@@ -1,17 +1,24 @@
-"""The provider behind `--llm builtin`: rules instead of a model, nothing sent anywhere."""
+"""The provider behind `--llm builtin` and `builtin-rules`: nothing is sent anywhere."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 
-from claimscore.baseline import decompose_text, facts, negate, paraphrase
+from anyio import CapacityLimiter, to_thread
+
+from claimscore.baseline import decompose_text, facts, negate, paraphrase, parser
+from claimscore.baseline.claim_maker import make_claims
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
 from claimscore.types import ANSWERS, JSON, TEXT_NUMBER, Completion, Request
 
-MODEL = "builtin-rules-1"
+#: What makes the claims: a parser, or rules alone.
+PARSER = "builtin-parser-1"
+RULES = "builtin-rules-1"
+_NAMES = {"builtin": PARSER, "builtin-rules": RULES}
 
 
 def _decompose(text: str) -> JSON:
@@ -45,24 +52,38 @@ _INSTRUCTION = re.compile(r"\A\s*paraphrase this:\s*", re.IGNORECASE)
 
 
 class BuiltinProvider:
-    """Answers the tasks of `TASKS` by rules; the same request gets the same bytes.
+    """Answers the tasks of `TASKS`; the same request gets the same bytes.
 
-    Samples do not differ: temperature and `sample_index` change nothing.
+    Rules answer, but claims are made with the parser where the model is `PARSER`. Samples do not
+    differ: temperature and `sample_index` change nothing.
     """
 
     family = "builtin"
     namespace = "builtin"
-    model = MODEL
+
+    def __init__(self, model: str = PARSER) -> None:
+        self.model = model
+        self._threads = CapacityLimiter(os.cpu_count() or 1)
 
     @classmethod
     def from_config(cls, config: LLMConfig) -> BuiltinProvider:
-        if config.model not in ("builtin", f"builtin:{MODEL}"):
-            raise ConfigError(f"unknown LLM {config.model!r}; known: builtin (or openai:MODEL)")
-        return cls()
+        """`ConfigError` for another model, or where the parser's backbone is not installed."""
+        model = _NAMES.get(config.model, config.model.removeprefix("builtin:"))
+        if model not in _NAMES.values():
+            raise ConfigError(
+                f"unknown LLM {config.model!r}; known: builtin, builtin-rules (or openai:MODEL)"
+            )
+        if model == PARSER:
+            parser.find_backbone()
+        return cls(model)
 
     async def complete(self, request: Request) -> Completion:
         """`ConfigError` for a task that the rules do not know."""
-        answer = ruled(request)
+        answer: JSON | None
+        if self.model == PARSER and request.output and request.output.name == "decompose":
+            answer = await to_thread.run_sync(_parsed, request, limiter=self._threads)
+        else:
+            answer = ruled(request)
         if answer is None:
             task = request.output.name if request.output is not None else None
             known = ", ".join(TASKS)
@@ -79,12 +100,19 @@ def ruled(request: Request) -> JSON | None:
     """The rules' answer to a request, to each of its texts where it is about several numbered
     ones; None where there are no rules for its task."""
     rule = TASKS.get(request.output.name) if request.output is not None else None
-    if rule is None or request.output is None:
-        return None
-    if set(request.output.schema.get("properties", {})) != {ANSWERS}:
-        return rule(input_text(request))
+    return None if rule is None else _answer(request, rule)
+
+
+def _parsed(request: Request) -> JSON:
+    return _answer(request, lambda text: {"claims": make_claims(text)})
+
+
+def _answer(request: Request, answer: Callable[[str], JSON]) -> JSON:
+    properties = request.output.schema.get("properties", {}) if request.output else {}
+    if set(properties) != {ANSWERS}:
+        return answer(input_text(request))
     texts = enumerate(numbered_texts(_last_user(request)), start=1)
-    return {ANSWERS: [{TEXT_NUMBER: number, **rule(text)} for number, text in texts]}
+    return {ANSWERS: [{TEXT_NUMBER: number, **answer(text)} for number, text in texts]}
 
 
 def input_text(request: Request) -> str:

@@ -24,7 +24,8 @@ from claimscore.config import EncoderConfig
 
 #: The models that can be named without looking anything up.
 MODEL_CHOICES: tuple[tuple[str, str, str], ...] = (
-    ("--llm", "builtin", "rules in place of a language model: a baseline, no key needed"),
+    ("--llm", "builtin", "a small parser in place of a language model, no key (extra: offline)"),
+    ("--llm", "builtin-rules", "rules alone in its place: a weaker baseline"),
     ("--llm", "openai:MODEL", "any OpenAI-compatible server (--base-url, OPENAI_API_KEY)"),
     ("--nli", "embedded", "all-MiniLM-L6-v2 with an adapter trained here (extra: offline)"),
     ("--nli", "ORG/NAME[@REVISION]", "a sequence classifier from the model hub, e.g. one for MNLI"),

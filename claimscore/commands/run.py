@@ -43,7 +43,7 @@ def run(config: RunConfig, quiet: bool, as_json: bool) -> int:
     from claimscore.pipeline.run import run as run_pipeline
 
     silent = quiet or as_json
-    unread = config.llm.model == "builtin" and bool(config.prompts)
+    unread = config.llm.family == "builtin" and bool(config.prompts)
     with progress_display(silent) as show, collecting_less(show) as tell:
         result = run_pipeline(
             config,

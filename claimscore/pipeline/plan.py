@@ -144,7 +144,7 @@ def _refuse_rules(
     config: RunConfig, metrics: Sequence[Metric], tasks: Sequence[PlannedTask]
 ) -> None:
     """`ConfigError` where `--llm builtin` would be asked for what only a model can do."""
-    if config.llm.model.partition(":")[0] != "builtin":
+    if config.llm.family != "builtin":
         return
     beyond = [planned.task.name for planned in tasks if planned.task.name not in RULES]
     if not beyond:

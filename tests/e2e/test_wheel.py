@@ -44,6 +44,8 @@ def test_it_holds_its_data(wheel: Path) -> None:
         "report/references.bib",
         "metrics/data/rouge_stem_exceptions.tsv",
         "baseline/antonyms.toml",
+        "baseline/data/parser.safetensors",
+        "baseline/data/words.toml",
         "pipeline/encoders/data/embedded_nli.safetensors",
         "pipeline/encoders/data/MODEL_CARD.md",
         "pipeline/encoders/data/bertscore_baseline.json",

@@ -29,10 +29,9 @@ from tests.fake_server.settings import Settings
 
 async def builtin_answer(body: Body) -> Completion:
     """What the built-in rules say to a request as it came over the wire."""
-    from claimscore.baseline.provider import BuiltinProvider
-    from claimscore.config import LLMConfig
+    from claimscore.baseline.provider import RULES, BuiltinProvider
 
-    provider = BuiltinProvider.from_config(LLMConfig())
+    provider = BuiltinProvider(RULES)
     return await provider.complete(request_from_wire(body))
 
 

@@ -28,13 +28,14 @@ from claimscore.pipeline.llm.providers.base import Provider, servers_of
 from claimscore.pipeline.llm.ratelimit.shared import LIMITS_FILE, SharedLimits, shared_scope
 from claimscore.pipeline.plan import Plan
 
-#: What a server may take for an answer, to begin and for each token; what a rule takes.
-_LATENCY_S, _TOKEN_S, _RULE_S = 1.0, 0.02, 0.0003
+#: What a server may take for an answer, to begin and for each token.
+_LATENCY_S, _TOKEN_S = 1.0, 0.02
+#: What an answer of `builtin` takes, by the parser and by rules.
+_PARSER_S, _RULE_S = 0.008, 0.0003
 
 
-def answers_by(llm: LLMConfig) -> str:
-    """The family of `--llm`, before the colon: builtin, openai, openai-batch."""
-    return llm.model.partition(":")[0]
+def _builtin_s(llm: LLMConfig) -> float:
+    return _RULE_S if "rules" in llm.model else _PARSER_S
 
 
 # -- the language model's requests
@@ -43,9 +44,9 @@ def answers_by(llm: LLMConfig) -> str:
 def llm_hours(llm: LLMConfig, provider: Provider, estimate: Estimate) -> tuple[float | None, str]:
     """How long the requests take, and what decides it; None where that is not known."""
     n = estimate.requests
-    if answers_by(llm) == "builtin":
-        return n * _RULE_S / 3600, "the built-in rules answer on this machine, in milliseconds"
-    if answers_by(llm) == "openai-batch":
+    if llm.family == "builtin":
+        return n * _builtin_s(llm) / 3600, "builtin answers on this machine, in milliseconds"
+    if llm.family == "openai-batch":
         return None, "a batch is promised within 24 hours; how soon it comes is not known"
     answer_tokens = estimate.total.completion_tokens.expected / n
     tokens = estimate.total.prompt_tokens.expected / n + answer_tokens
@@ -115,8 +116,8 @@ def with_times(estimate: Estimate, config: RunConfig, plan: Plan) -> Estimate:
         steps=len(plan.tasks) + len(plan.passes) + 1,
     )
     rule_s, llm = 0.0, []
-    if estimate.requests and answers_by(config.llm) == "builtin":
-        rule_s = _RULE_S
+    if estimate.requests and config.llm.family == "builtin":
+        rule_s = _builtin_s(config.llm)
     elif estimate.requests and estimate.hours is None:
         llm = [Stage(LLM, "during", None, "when answers come is not known")]
     elif estimate.requests and estimate.hours is not None:

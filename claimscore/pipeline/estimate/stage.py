@@ -29,7 +29,7 @@ from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.chunks import ChunkTodo, find_todo
 from claimscore.pipeline.estimate.dry_engine import DryEngine, open_cache_if_there
 from claimscore.pipeline.estimate.figures import Estimate, MetricRequirements, PassEstimate
-from claimscore.pipeline.estimate.hours import answers_by, llm_hours, with_times
+from claimscore.pipeline.estimate.hours import llm_hours, with_times
 from claimscore.pipeline.estimate.lengths import known_ratio
 from claimscore.pipeline.llm.budget.pricing import find_prices
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
@@ -464,7 +464,7 @@ def _put_together(
         return estimate
     hours, decided_by = llm_hours(llm, provider, estimate)
     notes = [*notes]
-    if answers_by(llm) != "builtin":
+    if llm.family != "builtin":
         if ratio is None:
             notes.append("4 bytes of text a token: no answer of this model is stored to count by")
         about = ((engine.task, engine.basis()) for engine in engines)

@@ -225,7 +225,6 @@ def test_a_text_is_decomposed_sentence_by_sentence() -> None:
     text = "The bar is loud and dark. We left early."
     expected = ["The bar is loud.", "The bar is dark.", "We left early."]
     assert decompose_text(text) == expected
-    assert decompose_text(text.replace(". ", ".\n"), str.splitlines) == expected
 
 
 def test_table_4_of_the_paper_comes_out_in_substance() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
 import anyio
 import pytest
 
-from claimscore.baseline.provider import BuiltinProvider, input_text
+from claimscore.baseline import parser
+from claimscore.baseline.provider import PARSER, RULES, BuiltinProvider, input_text
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.providers.base import load_provider
@@ -23,11 +25,11 @@ def request(content: str, task: str | None, **settings: Any) -> Request:
         Message("assistant", '{"claims": []}'),
         Message("user", content),
     )
-    return Request("builtin", "builtin", "builtin-rules-1", messages, output=output, **settings)
+    return Request("builtin", "builtin", RULES, messages, output=output, **settings)
 
 
-def complete(asked: Request) -> Completion:
-    return anyio.run(BuiltinProvider().complete, asked)
+def complete(asked: Request, model: str = RULES) -> Completion:
+    return anyio.run(BuiltinProvider(model).complete, asked)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,7 @@ def test_each_task_is_answered_as_its_prompt_asks(task: str, text: str, answer: 
     """The JSON object of the task's output schema; no tokens are claimed."""
     completion = complete(request(text, task))
     assert json.loads(completion.text) == answer
-    assert completion.model == "builtin-rules-1"
+    assert completion.model == RULES
     assert completion.finish_reason == "stop"
     assert completion.usage == Usage(None, None)
 
@@ -107,16 +109,44 @@ def test_the_same_request_gets_the_same_bytes() -> None:
     assert "Über" in first.text
 
 
-def test_it_is_loaded_by_name_and_closed_twice() -> None:
-    """`--llm builtin` names it; closing is harmless."""
-    provider = load_provider(LLMConfig(model="builtin"))
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("builtin", PARSER),
+        ("builtin-rules", RULES),
+        (f"builtin:{PARSER}", PARSER),
+        (f"builtin:{RULES}", RULES),
+    ],
+)
+def test_it_is_loaded_by_name_and_closed_twice(name: str, model: str) -> None:
+    """By `--llm`, or as a run records it; closing is harmless."""
+    provider = load_provider(LLMConfig(model=name))
     assert isinstance(provider, BuiltinProvider)
-    assert (provider.family, provider.namespace) == ("builtin", "builtin")
+    assert (provider.family, provider.namespace, provider.model) == ("builtin", "builtin", model)
     anyio.run(provider.aclose)
     anyio.run(provider.aclose)
+
+
+def test_the_parser_makes_the_claims_of_each_numbered_text() -> None:
+    asked = request("1. Ann, a doctor, left.\n2. Bob slept.", "decompose")
+    schema = {"type": "object", "properties": {"answers": {}}}
+    asked = dataclasses.replace(asked, output=OutputSchema("decompose", schema))
+    completion = complete(asked, PARSER)
+    assert completion.model == PARSER
+    assert json.loads(completion.text)["answers"] == [
+        {"text": 1, "claims": ["Ann left.", "Ann was a doctor."]},
+        {"text": 2, "claims": ["Bob slept."]},
+    ]
+
+
+def test_without_the_backbone_the_message_names_both_ways_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(parser, "BACKBONE", "not_installed")
+    with pytest.raises(ConfigError, match=r"claimscore\[offline\].*builtin-rules"):
+        load_provider(LLMConfig(model="builtin"))
 
 
 def test_an_unknown_builtin_model_is_refused() -> None:
-    """There is one."""
     with pytest.raises(ConfigError, match="builtin"):
         BuiltinProvider.from_config(LLMConfig(model="builtin:other"))

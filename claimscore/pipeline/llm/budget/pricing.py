@@ -126,7 +126,7 @@ def find_price(config: LLMConfig, base_url: str | None = None) -> Price | None:
     if config.input_price is not None and config.output_price is not None:
         given = "--input-price and --output-price"
         return Price(config.input_price, config.output_price, config.input_price, given)
-    family, _, model = config.model.partition(":")
+    family, model = config.family, config.model.partition(":")[2]
     if family == "builtin":
         return Price(0.0, 0.0, 0.0, "builtin: no model is asked")
     urls = (base_url,) if base_url else config.base_urls or (api_base_url() or _OPENAI_URL,)

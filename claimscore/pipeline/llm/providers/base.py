@@ -124,7 +124,7 @@ def _at_several(config: LLMConfig, load: Callable[[LLMConfig], Provider]) -> Pro
 
 def load_provider(config: LLMConfig) -> Provider:
     """The provider that `config.model` names: `builtin` or `openai:MODEL`."""
-    family, _, model = config.model.partition(":")
+    family, model = config.family, config.model.partition(":")[2]
     if family not in PROVIDERS:
         raise ConfigError(
             f"unknown LLM {config.model!r}; known: {', '.join(sorted(PROVIDERS))} "

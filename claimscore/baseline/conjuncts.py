@@ -1,0 +1,276 @@
+"""Coordinations: which of them can be said one member at a time, and the words of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from claimscore.baseline.modifiers import without_modifiers
+from claimscore.baseline.surface import article
+from claimscore.baseline.tree import Tree, words_of
+
+_FORMS = {"VBG": 0, "VB": 1, "VBP": 1, "VBZ": 2, "VBD": 3, "VBN": 3}
+_SUBJECTS = ("nsubj", "nsubjpass")
+
+
+class Coordination(NamedTuple):
+    members: list[int]
+    conjunctions: list[int]
+
+
+#: Words that are put before a word: of the sentence by index, or new ones.
+Inserts = dict[int, tuple[int | str, ...]]
+
+
+def coordinations(tree: Tree, nodes: set[int]) -> Iterator[Coordination]:
+    """The coordinations among some words of a tree, from the left."""
+    for first in sorted(nodes):
+        if tree.labels[first] == "conj" and tree.heads[first] in nodes:
+            continue
+        members, conjunctions, waiting = [first], [], [first]
+        while waiting:
+            for child in tree.children[waiting.pop()]:
+                if child in nodes and tree.labels[child] == "conj":
+                    members.append(child)
+                    waiting.append(child)
+                elif child in nodes and tree.labels[child] in ("cc", "preconj"):
+                    conjunctions.append(child)
+        if len(members) > 1:
+            yield Coordination(sorted(members), conjunctions)
+
+
+def is_distributive(tree: Tree, found: Coordination, verb: int | None) -> bool:
+    """Whether the sentence says of each member what it says of all; no where that is unsure."""
+    members, conjunctions = found
+    first, second, last = members[0], members[1], members[-1]
+    tags = {tree.tags[m] for m in members}
+    if tree.unsure.intersection(members):
+        return False
+    if not conjunctions or any(tree.lower[c] not in ("and", "both") for c in conjunctions):
+        return False
+    if first in tree.hypothetical or not is_plain_list(tree, members):
+        return False
+    if _is_possessor(tree, last) and not tree.of(first, "poss"):
+        return False
+    quotation = tree.quoted_in(first)
+    if quotation is not None and any(tree.quoted_in(m) == quotation for m in members[1:]):
+        return False
+    if _is_in_subject(tree, first, verb) or _is_part_of_a_name(tree, members):
+        return False
+    if tree.tags[first].startswith("VB") and tree.labels[first] != "pobj":
+        return _are_verbs_alike(tree, members)
+    if any(tag.startswith("VB") for tag in tags):
+        return False
+    if tree.tags[first] == "IN":
+        return len(tags) == 1
+    if tree.tags[first].startswith("JJ"):
+        if tree.labels[first] == "amod":
+            near = all(b - a <= 2 for a, b in pairwise(members))
+            return near and len(tags) == 1 and tree.tags[tree.heads[first]] in ("NNS", "NNPS")
+        return tree.labels[first] in ("acomp", "attr", "conj")
+    if tree.labels[first] == "pobj" and _joins(tree, tree.heads[first]):
+        return False
+    if tags <= {"CD"}:
+        return all(tree.is_year_or_month(m) for m in members)
+    if not tags <= {"NN", "NNS", "NNP", "NNPS", "JJ"}:
+        return False
+    if tree.labels[first] in ("compound", "nmod", "poss", "det", "nummod", "quantmod"):
+        return False
+    if any(
+        is_listing(tree, q) or tree.lower[q] == "like" for m in members for q in tree.of(m, "prep")
+    ):
+        return False
+    if tree.labels[first] in _SUBJECTS and not _does_each(tree, tree.heads[first], verb):
+        return False
+    return not (
+        tree.of(first, "det")
+        and len(members) == 2
+        and tree.tags[first] == "NN"
+        and not tree.of(second, "det")
+        and len(own_words(tree, members)[0]) == 2
+        and tree.of(second, "compound", "amod")
+    )
+
+
+def is_listing(tree: Tree, preposition: int) -> bool:
+    """Whether a preposition is "including" or the "as" of "such as"."""
+    if tree.labels[preposition] != "prep":
+        return False
+    such = any(tree.lower[child] == "such" for child in tree.children[preposition])
+    return tree.lower[preposition] == "including" or (tree.lower[preposition] == "as" and such)
+
+
+def _is_possessor(tree: Tree, index: int) -> bool:
+    return any(
+        tree.lower[mark] in ("'s", "'", "’s", "’")
+        for owner in tree.of(index, "poss")
+        for mark in tree.children[owner]
+    )
+
+
+def _is_in_subject(tree: Tree, first: int, verb: int | None) -> bool:
+    """Whether a coordination lies inside a subject without being it ("goals from A and B")."""
+    if tree.labels[first] in _SUBJECTS:
+        return False
+    for index in tree.ancestors(first):
+        if index == verb:
+            return False
+        if tree.labels[index] in _SUBJECTS:
+            return True
+    return False
+
+
+def _is_part_of_a_name(tree: Tree, members: list[int]) -> bool:
+    first, last = members[0], members[-1]
+    if tree.tags[first] in ("NN", "NNS"):
+        return any(tree.is_name(m) and not tree.of(m, "det", "poss") for m in members[1:])
+    if not tree.is_name(first):
+        return False
+    if tree.of(first, "det") and not any(tree.of(m, "det", "poss") for m in members[1:]):
+        return True
+    if tree.labels[first] == "oprd" or any(tree.has_article(m) for m in members[1:]):
+        return True
+    words = own_words(tree, members)
+    if len(words[0]) == 1 and len(words[-1]) >= 3 and all(map(tree.is_name, words[-1])):
+        return True
+    preposition = tree.heads[first]
+    return tree.labels[first] == "pobj" and tree.is_name(tree.heads[preposition]) and last != first
+
+
+def _are_verbs_alike(tree: Tree, members: list[int]) -> bool:
+    first = members[0]
+    if tree.labels[first] == "relcl" or len({_FORMS.get(tree.tags[m], 9) for m in members}) > 1:
+        return False
+    if tree.labels[first] in ("ccomp", "advcl") and tree.is_finite(first):
+        main = tree.tags[tree.heads[first]]
+        return not any(tree.subject(m) is None and tree.tags[m] == main for m in members[1:])
+    return all(tree.tags[m].startswith("VB") for m in members)
+
+
+def _joins(tree: Tree, preposition: int) -> bool:
+    """Whether a preposition takes its nouns together: between, a combination of."""
+    low = tree.lower[preposition]
+    head = tree.lower[tree.heads[preposition]]
+    return low in ("between", "among", "amongst") or (low == "of" and head in words_of("groups"))
+
+
+def _does_each(tree: Tree, head: int, verb: int | None) -> bool:
+    """Whether each of several subjects does what all do."""
+    if head != verb or tree.lower[head] in words_of("together"):
+        return False
+    if any(tree.tags[a] in ("NNS", "NNPS") for a in tree.of(head, "attr")[:1]):
+        return False
+    apart = ("together", "both", "each", "respectively", "jointly", "other")
+    if any(tree.lower[n] in apart for n in tree.subtree(head)):
+        return False
+    present = [n for n in [head, *tree.auxiliaries(head)] if tree.tags[n] == "VBP"]
+    return not present or tree.lower[present[0]] in ("are", "have", "do")
+
+
+def own_words(tree: Tree, members: list[int]) -> list[set[int]]:
+    """The words of each member without those of the others and without conjunctions."""
+    nodes = [tree.subtree(m) for m in members]
+    found = []
+    for number, member in enumerate(members):
+        others = [n for k, n in enumerate(nodes) if k != number and members[k] in nodes[number]]
+        marks = set(tree.of(member, "cc", "punct", "preconj"))
+        found.append(nodes[number] - set().union(*others) - marks)
+    return found
+
+
+def is_plain_list(tree: Tree, members: list[int]) -> bool:
+    """Whether the members follow each other with only commas and conjunctions between them."""
+    own = own_words(tree, members)
+    verbs = tree.tags[members[0]].startswith("VB")
+    if members != sorted(members):
+        return False
+    between: set[int] = set()
+    for number in range(1, len(members)):
+        end = max(n for n in own[number - 1] if n < members[number])
+        start = min((n for n in own[number] if n > end), default=members[number])
+        gap = [
+            n for n in range(end + 1, start) if n not in tree.brackets and n not in tree.quote_marks
+        ]
+        between |= set(gap)
+        if not gap or not all(_separates(tree, n) for n in gap):
+            return False
+        comma = any(tree.words[n] in ",;" for n in gap)
+        if comma and len(members) == 2 and not verbs:
+            return False
+        if number < len(members) - 1 and not comma and tree.lower[gap[0]] != "and":
+            return False
+    inside = set(range(members[0], members[-1])) | without_modifiers(tree, own[-1])
+    return verbs or not any(tree.words[n] == "," for n in inside - between - tree.brackets)
+
+
+def _separates(tree: Tree, index: int) -> bool:
+    return (
+        tree.labels[index] == "cc"
+        or tree.words[index] in (",", ";")
+        or tree.lower[index] in ("also", "then", "later")
+    )
+
+
+def choose(
+    tree: Tree, nodes: set[int], found: Coordination, member: int
+) -> tuple[set[int], Inserts]:
+    """Of some words those that are left where one member stands alone, and what it needs then:
+    the article, the auxiliary or the subject that it shared with the first."""
+    members, conjunctions = found
+    first = members[0]
+    own = _shares(tree, members)
+    dropped = set(conjunctions).union(*(own[m] for m in members if m != member))
+    inserts: Inserts = {}
+    if member != first:
+        for child in tree.children[first]:
+            if child > max(members) and tree.labels[child] not in ("conj", "cc", "punct"):
+                dropped -= tree.subtree(child)
+        start = min(own[member] & nodes, default=member)
+        if tree.tags[first].startswith("NN"):
+            inserts = _shared_determiner(tree, first, member, start)
+        elif tree.tags[first].startswith("VB"):
+            inserts = _shared_beginning(tree, nodes, first, member, start)
+    end = max(max(words) for words in own.values())
+    commas = {
+        n
+        for n in nodes
+        if tree.words[n] == "," and members[0] < n < end and tree.heads[n] in members
+    }
+    return nodes - dropped - commas, inserts
+
+
+def _shares(tree: Tree, members: list[int]) -> dict[int, set[int]]:
+    nodes = {m: tree.subtree(m) for m in members}
+    return {
+        m: words.difference(*(nodes[o] for o in members if o != m and o in words))
+        for m, words in nodes.items()
+    }
+
+
+def _shared_determiner(tree: Tree, first: int, member: int, start: int) -> Inserts:
+    determiners = [c for c in tree.of(first, "det", "poss") if c < first]
+    own = [c for c in tree.of(member, "det", "poss", "nummod") if c < member]
+    if not determiners or own or tree.tags[member] not in ("NN", "NNS", "NNP", "JJ"):
+        return {}
+    shared = determiners[0]
+    low = tree.lower[shared]
+    if tree.tags[shared] == "PRP$":
+        return {start: (shared,)}
+    common = tree.tags[member] == "NN" or (
+        tree.words[member].islower() and tree.tags[member] != "NNS"
+    )
+    if low in ("a", "an") and common:
+        return {start: (article(tree.words[start]),)}
+    return {start: ("the",)} if low == "the" and tree.tags[member] in ("NN", "NNS") else {}
+
+
+def _shared_beginning(tree: Tree, nodes: set[int], first: int, member: int, start: int) -> Inserts:
+    shared: list[int] = []
+    if tree.of(first, *_SUBJECTS) and not tree.of(member, *_SUBJECTS):
+        for child in tree.of(first, "mark", *_SUBJECTS):
+            shared += [n for n in tree.subtree(child) if n in nodes]
+    auxiliaries = [c for c in tree.auxiliaries(member) if c < member]
+    if not auxiliaries and tree.tags[member] == tree.tags[first]:
+        shared += [c for c in tree.auxiliaries(first) if c < first]
+    return {start: tuple(sorted(shared))} if shared else {}

@@ -1,0 +1,590 @@
+"""The claims of a parsed sentence.
+
+Each verb with its subject makes a claim: alone where it has an object, and with each of its
+adjuncts. Of coordinations each member makes one. What hangs on a noun and can be said of it alone
+(a relative clause, a participle, an apposition, a title) makes one of its own, with the noun in
+the place of the pronoun. Only words of the sentence, "is" or "was", articles and the past tense of
+a participle are put in. Where a part would not be sound, fewer cuts are tried; a sentence that
+cannot be cut stays whole. The way of cutting follows ClausIE (Del Corro and Gemulla 2013) and the
+decompositions of FActScore (Min et al. 2023).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from claimscore.baseline import modifiers
+from claimscore.baseline.conjuncts import (
+    Coordination,
+    Inserts,
+    choose,
+    coordinations,
+    is_distributive,
+    is_listing,
+    is_plain_list,
+)
+from claimscore.baseline.surface import Items, Unsure, article, past_of, text_of
+from claimscore.baseline.tree import Tree, words_of
+
+MAX_WORDS = 90
+#: More claims of one clause than this: coordinations are cut in its adjuncts only.
+_MANY = 8
+_MOST_MEMBERS = 10
+_OBJECTS = ("dobj", "attr", "acomp", "oprd", "ccomp", "dative")
+_SUBJECTS = ("nsubj", "nsubjpass", "expl")
+_SINGULAR = {"were": "was", "are": "is", "have": "has", "do": "does"}
+_NATIONALITY = re.compile("(an|ese|ish|ch|i|ic)$")
+
+
+class Draft(NamedTuple):
+    items: Items
+    covers: frozenset[int]
+
+
+class VerbForm(NamedTuple):
+    """What changes where a verb gets a subject from elsewhere: words before it, or another form."""
+
+    before: Items = ()
+    instead: str | None = None
+
+
+class _Part(NamedTuple):
+    """Words of a clause with what is put before some of them."""
+
+    nodes: set[int]
+    inserts: Inserts
+    is_singular: bool = False
+
+
+def extract(tree: Tree) -> list[str] | None:
+    """The claims of a sentence, at least two; None where it is one, or its parts are unsure."""
+    for cuts_lists, cuts_adjuncts in ((True, True), (False, True), (True, False), (False, False)):
+        try:
+            found = _Extraction(tree, cuts_lists, cuts_adjuncts).claims()
+        except Unsure:
+            continue
+        if len(found) > 1:
+            return found
+    return None
+
+
+class _Extraction:
+    def __init__(self, tree: Tree, cuts_lists: bool, cuts_adjuncts: bool) -> None:
+        self.tree = tree
+        self.cuts_lists = cuts_lists
+        self.cuts_adjuncts = cuts_adjuncts
+        #: Words that say nothing, such as "for example".
+        self.empty: set[int] = set()
+        titles = [modifiers.title_of(tree, index) for index in range(len(tree))]
+        self.titles = [title for title in titles if title]
+
+    def claims(self) -> list[str]:
+        self._refuse()
+        tree = self.tree
+        drafts: list[Draft] = []
+        for root in (index for index in range(len(tree)) if tree.heads[index] == index):
+            if tree.labels[root] == "punct":
+                continue
+            if not tree.is_verb(root) or tree.subject(root) is None:
+                raise Unsure
+            drafts += self._clause(root)
+        for noun in range(len(tree)):
+            drafts += self._of_noun(noun)
+        self._refuse_loss(drafts)
+        before_names = {word for title in self.titles for word in title.words}
+        texts = {text_of(tree, draft.items, before_names): None for draft in drafts}
+        return list({text.lower(): text for text in reversed(texts)}.values())[::-1]
+
+    def _refuse(self) -> None:
+        """Sentences that are not cut: questions, unclear ones, those that parsers get wrong."""
+        tree = self.tree
+        dashes = (
+            index
+            for index, word in enumerate(tree.words)
+            if word in ("-", "–", "—", "--") and index not in tree.brackets
+        )
+        if (
+            len(tree) > MAX_WORDS
+            or "?" in tree.words[-3:]
+            or "respectively" in tree.lower
+            or tree.has_stray_quote()
+            or not tree.is_closed
+            or any(label.startswith("csubj") for label in tree.labels)
+            or any(map(self._is_bare_apposition, range(len(tree))))
+            or any(True for _ in dashes)
+        ):
+            raise Unsure
+
+    def _is_bare_apposition(self, index: int) -> bool:
+        tree = self.tree
+        return (
+            tree.labels[index] == "appos"
+            and tree.tags[index] in ("NN", "JJ")
+            and not tree.of(index, "det", "poss", "nummod", "amod", "prep")
+            and index - 1 not in tree.quote_marks
+        )
+
+    def _refuse_loss(self, drafts: Iterable[Draft]) -> None:
+        """Every word that says something is in a claim."""
+        tree = self.tree
+        said = frozenset().union(*(draft.covers for draft in drafts))
+        for index in range(len(tree)):
+            if index in said:
+                continue
+            if tree.labels[index] == "neg":
+                raise Unsure
+            if index in tree.brackets or index in self.empty:
+                continue
+            is_content = tree.tags[index][:2] in ("NN", "VB", "JJ", "CD", "FW", "RB")
+            if is_content and tree.lower[index] not in words_of("may_be_lost"):
+                raise Unsure
+
+    # Clauses
+
+    def _clause(
+        self,
+        verb: int,
+        subject: list[int] | None = None,
+        form: VerbForm | None = None,
+        dropped: int | None = None,
+    ) -> list[Draft]:
+        """The claims of a verb; `subject` and `form` where they are not its own."""
+        tree = self.tree
+        own_subject = tree.subject(verb)
+        needed = [verb, *tree.of(verb, *_SUBJECTS, *_OBJECTS)]
+        if tree.unsure.intersection(needed):
+            raise Unsure
+        if own_subject == dropped:
+            own_subject = None
+        nodes, verbs, participles = self._kept(verb)
+        nodes = modifiers.without_modifiers(tree, nodes - {dropped}) - tree.brackets
+        drafts = self._variants(verb, nodes, own_subject is not None, subject, form)
+        carried = subject
+        if own_subject is not None:
+            carried = modifiers.subject_phrase(tree, own_subject)
+        for other in verbs:
+            drafts += self._coordinated(other, verb, carried, form)
+        for participle in participles:
+            if carried is not None:
+                drafts += self._participle(participle, carried, tree.is_past(verb))
+        return drafts
+
+    def _kept(self, verb: int) -> tuple[set[int], list[int], list[int]]:
+        """The words of a clause, the verbs beside its own, the participles that say more of its
+        subject."""
+        tree = self.tree
+        nodes = tree.subtree(verb)
+        verbs, participles = [], []
+        for child in tree.children[verb]:
+            label, low = tree.labels[child], tree.lower[child]
+            if label in ("parataxis", "dep"):
+                raise Unsure
+            if label == "conj":
+                if not tree.is_verb(child):
+                    if tree.tags[verb].startswith("VB"):
+                        raise Unsure
+                    continue
+                verbs.append(child)
+            elif label == "advcl" and modifiers.is_free_participle(tree, child):
+                participles.append(child)
+            elif label == "prep" and self._is_set_phrase(child):
+                self.empty |= tree.subtree(child)
+            elif not (
+                label in ("intj", "meta", "cc")
+                or (
+                    label == "advmod"
+                    and low in words_of("dropped_adverbs")
+                    and not tree.children[child]
+                )
+            ):
+                continue
+            nodes -= tree.subtree(child)
+        if verbs and any(tree.lower[c] in ("or", "nor") for c in tree.of(verb, "cc")):
+            raise Unsure
+        return nodes, verbs, participles
+
+    def _is_set_phrase(self, preposition: int) -> bool:
+        tree, nodes = self.tree, self.tree.subtree(preposition)
+        return (
+            tree.lower[preposition] in ("in", "as", "for")
+            and len(nodes) == 2
+            and any(tree.lower[n] in words_of("phrases") for n in nodes)
+        )
+
+    def _coordinated(
+        self, verb: int, first: int, subject: list[int] | None, form: VerbForm | None
+    ) -> list[Draft]:
+        """The claims of a verb that is coordinated with another one."""
+        tree = self.tree
+        if tree.subject(verb) is not None:
+            return self._clause(verb)
+        if subject is None:
+            raise Unsure
+        own = [c for c in tree.auxiliaries(verb) if c < verb]
+        tag, shared = tree.tags[verb], [c for c in tree.auxiliaries(first) if c < first]
+        if own or tree.lower[verb] in words_of("intransitive"):
+            return self._clause(verb, subject)
+        if form and form.instead and tag == "VBG":
+            return self._clause(verb, subject, VerbForm(instead=past_of(tree.lower[verb])))
+        if form and tag == tree.tags[first]:
+            return self._clause(verb, subject, form)
+        if not form and tag in ("VB", "VBN", "VBG"):
+            if tag == tree.tags[first] and shared:
+                return self._clause(verb, subject, VerbForm(tuple(shared)))
+            if (tag, tree.tags[first]) != ("VBN", "VBD"):  # that is a past tense, tagged wrongly
+                raise Unsure
+        return self._clause(verb, subject)
+
+    def _participle(
+        self, participle: int, subject: list[int], is_past: bool, is_plural: bool = False
+    ) -> list[Draft]:
+        tree = self.tree
+        is_past = is_past or tree.lower[participle] == "born"
+        if tree.tags[participle] == "VBG" and is_past:
+            form = VerbForm(instead=past_of(tree.lower[participle]))
+        else:
+            form = VerbForm((_be(is_past, is_plural),))
+        return self._clause(participle, subject, form)
+
+    def _variants(
+        self,
+        verb: int,
+        nodes: set[int],
+        has_subject: bool,
+        subject: list[int] | None,
+        form: VerbForm | None,
+    ) -> list[Draft]:
+        """A clause without its adjuncts, and with each of them."""
+        tree = self.tree
+        chain = [verb]
+        while True:
+            below = [c for c in tree.of(chain[-1], "xcomp") if c in nodes and tree.is_verb(c)]
+            if len(below) != 1:
+                break
+            chain += below
+        has_object = any(
+            tree.labels[c] in _OBJECTS or (tree.labels[c] == "xcomp" and not tree.is_verb(c))
+            for link in chain
+            for c in tree.children[link]
+            if c in nodes
+        )
+        adjuncts = self._adjuncts(chain, nodes) if self.cuts_adjuncts else []
+        if not has_object:
+            self._take_complements(chain, adjuncts)
+        core = nodes.difference(*adjuncts)
+        if adjuncts and any(tree.labels[n] == "prep" and tree.heads[n] in chain for n in core):
+            has_object = True
+        variants = [(core, core)] if has_object or not adjuncts else []
+        after = [adjunct for adjunct in adjuncts if min(adjunct) > verb]
+        for adjunct in adjuncts:
+            needed = after[0] if after and not has_object and min(adjunct) < verb else set()
+            beside = self._instead_of(verb, adjunct)
+            variants.append(((core - beside) | adjunct | needed, adjunct | needed))
+
+        def drafts(only: bool) -> list[Draft]:
+            return [
+                self._draft(part, verb, has_subject, subject, form)
+                for words, own in variants
+                for part in self._parts(words, verb, own if only else words)
+            ]
+
+        found = drafts(only=False)
+        return drafts(only=True) if len(found) > _MANY and adjuncts else found
+
+    def _instead_of(self, verb: int, adjunct: set[int]) -> set[int]:
+        """Of "is cheap and always on time" the "cheap and", where the adjunct is the last part."""
+        tree, before = self.tree, min(adjunct) - 1
+        if before < 0 or tree.labels[before] != "cc":
+            return set()
+        predicates = tree.of(verb, "acomp", "attr")
+        if len(predicates) != 1 or tree.lower[before] != "and":
+            raise Unsure
+        return tree.subtree(predicates[0]) | {before}
+
+    def _adjuncts(self, chain: list[int], nodes: set[int]) -> list[set[int]]:
+        tree = self.tree
+        found: list[set[int]] = []
+        for link in chain:
+            if link != chain[0] and tree.of(link, "conj"):
+                break
+            for child in (c for c in tree.children[link] if c in nodes):
+                if self._is_adjunct(child, link, link == chain[0]):
+                    found.append(tree.subtree(child) & nodes)
+                prepositions = {
+                    "dobj": words_of("separable_prepositions"),
+                    "attr": frozenset(("from", "during", "since", "until")),
+                }.get(tree.labels[child], frozenset())
+                for below in tree.of(child, "prep"):
+                    phrase = tree.subtree(below) & nodes
+                    if (
+                        child not in tree.hypothetical
+                        and below in nodes
+                        and tree.lower[below] in prepositions
+                        and len(phrase) > 1
+                    ):
+                        found.append(phrase)
+        merged: list[set[int]] = []
+        for adjunct in sorted(found, key=min):
+            if merged and self._continues(merged[-1], adjunct):
+                merged[-1] = merged[-1] | adjunct
+            else:
+                merged.append(adjunct)
+        return merged
+
+    def _is_adjunct(self, child: int, verb: int, is_main: bool) -> bool:
+        tree = self.tree
+        label = tree.labels[child]
+        if verb in tree.hypothetical:
+            return False
+        if label in ("prep", "agent"):
+            return len(tree.subtree(child)) > 1
+        if label == "npadvmod":
+            return is_main and tree.is_time(child)
+        if label == "advmod":
+            return tree.lower[child] in words_of("end_adverbs") and child > verb
+        if label == "advcl" and tree.is_finite(child) and tree.subject(child) is None:
+            raise Unsure
+        return (
+            label == "advcl"
+            and child not in tree.hypothetical
+            and not any(tree.lower[a] == "to" for a in tree.of(child, "aux"))
+            and not any(tree.lower[m] in words_of("kept_marks") for m in tree.of(child, "mark"))
+        )
+
+    def _continues(self, before: set[int], adjunct: set[int]) -> bool:
+        """Whether an adjunct belongs to the one before it: "from 1990 to 2000", "with X as Y"."""
+        low, opening = self.tree.lower[min(adjunct)], self.tree.lower[min(before)]
+        beside = min(adjunct) == max(before) + 1
+        return (
+            low == "including"
+            or (low == "as" and opening == "with" and beside)
+            or (low in ("to", "until", "through") and opening == "from")
+            or (low in ("of", "than", "to") and beside)
+        )
+
+    def _take_complements(self, chain: list[int], adjuncts: list[set[int]]) -> None:
+        """Take from the adjuncts what a verb without an object cannot be without."""
+        tree, last = self.tree, max(chain)
+        for adjunct in adjuncts if len(adjuncts) > 1 else ():
+            first = tree.lower[min(adjunct)]
+            if min(adjunct) == last + 1 and (
+                first in words_of("obligatory_prepositions")
+                or tree.lower[last] in words_of("governing")
+            ):
+                adjuncts.remove(adjunct)
+                break
+        if tree.lower[chain[0]] in words_of("be"):
+            after = [adjunct for adjunct in adjuncts if min(adjunct) > chain[0]]
+            if after:
+                adjuncts.remove(after[0])
+
+    # Coordinations
+
+    def _parts(self, nodes: set[int], verb: int | None, within: set[int]) -> list[_Part]:
+        """Some words with one member of each coordination that begins in `within`."""
+        parts = [_Part(set(nodes), {})]
+        if self.cuts_lists:
+            for listing in sorted(nodes):
+                parts = self._items(parts, nodes, listing)
+        found = [
+            c
+            for c in coordinations(self.tree, nodes)
+            if c.members[0] in within
+            and (self.cuts_lists or self.tree.tags[c.members[0]].startswith("VB"))
+            and is_distributive(self.tree, c, verb)
+        ]
+        number = 1
+        for each in found:
+            number *= len(each.members)
+        if number > _MOST_MEMBERS:
+            found = [c for c in found[-1:] if len(c.members) <= _MOST_MEMBERS]
+        for each in found:
+            parts = [chosen for part in parts for chosen in self._members(part, each)]
+        return parts
+
+    def _members(self, part: _Part, found: Coordination) -> Iterable[_Part]:
+        tree = self.tree
+        if not all(member in part.nodes for member in found.members):
+            yield part
+            return
+        is_subject = tree.labels[found.members[0]] in ("nsubj", "nsubjpass")
+        for member in found.members:
+            nodes, inserts = choose(tree, part.nodes, found, member)
+            is_singular = is_subject and tree.tags[member] in ("NN", "NNP")
+            yield _Part(nodes, {**part.inserts, **inserts}, part.is_singular or is_singular)
+
+    def _items(self, parts: list[_Part], nodes: set[int], listing: int) -> list[_Part]:
+        """Of "films including X and Y": the films without the list, X, and Y."""
+        tree = self.tree
+        if not is_listing(tree, listing) or listing in tree.hypothetical:
+            return parts
+        noun = tree.heads[listing]
+        head = tree.first_conjunct(noun)
+        if tree.tags[noun] not in ("NNS", "NNPS") or tree.labels[head] not in ("dobj", "pobj"):
+            return parts
+        if listing - noun > 3 and tree.labels[head] != "dobj":
+            return parts
+        while tree.labels[head] == "pobj" and tree.lower[tree.heads[head]] == "of":
+            if tree.lower[tree.heads[tree.heads[head]]] not in words_of("amounts"):
+                break
+            head = tree.heads[tree.heads[head]]
+        items = tree.of(listing, "pobj")
+        if len(items) != 1 or head not in nodes or not tree.subtree(listing) <= tree.subtree(head):
+            return parts
+        for item in items:
+            items += tree.of(item, "conj")
+        conjunctions = [c for item in items for c in tree.of(item, "cc")]
+        if (
+            (len(items) > 1 and not (conjunctions and is_plain_list(tree, items)))
+            or any(tree.lower[c] not in ("and", "&") for c in conjunctions)
+            or len(items) > _MOST_MEMBERS
+            or any(not tree.tags[item].startswith("NN") for item in items)
+        ):
+            return parts
+        found = []
+        for part in parts:
+            if listing not in part.nodes:
+                found.append(part)
+                continue
+            found.append(part._replace(nodes=part.nodes - tree.subtree(listing)))
+            for item in items:
+                beside = tree.of(item, "conj", "cc", "punct")
+                own = tree.subtree(item).difference(*map(tree.subtree, beside))
+                own = {n for n in own if tree.lower[n] not in ("others", "among")}
+                rest = part.nodes - tree.subtree(head)
+                found.append(part._replace(nodes=rest | (own & part.nodes)))
+        return found
+
+    def _draft(
+        self,
+        part: _Part,
+        verb: int | None,
+        has_subject: bool = True,
+        subject: list[int] | None = None,
+        form: VerbForm | None = None,
+    ) -> Draft:
+        tree = self.tree
+        items: list[int | str] = []
+        if not has_subject and subject is not None:
+            items += subject
+            items += form.before if form else ()
+        for index in tree.trim(part.nodes):
+            items += part.inserts.get(index, ())
+            if index == verb and form and form.instead:
+                items.append(form.instead)
+            else:
+                items.append(index)
+        covers = frozenset(x for x in items if isinstance(x, int))
+        if verb is not None:
+            covers |= {verb}
+            if part.is_singular:
+                finite = {verb, *tree.auxiliaries(verb)}
+                items = [
+                    _SINGULAR.get(tree.lower[x], x) if x in finite and isinstance(x, int) else x
+                    for x in items
+                ]
+        return Draft(tuple(items), covers)
+
+    # Nouns
+
+    def _of_noun(self, noun: int) -> list[Draft]:
+        """The claims that phrases of a noun make."""
+        tree = self.tree
+        verb = noun
+        while tree.heads[verb] != verb and not (tree.is_verb(verb) and tree.is_finite(verb)):
+            verb = tree.heads[verb]
+        is_past = tree.is_verb(verb) and tree.is_past(verb)
+        drafts: list[Draft] = []
+        for child in tree.children[noun]:
+            label = tree.labels[child]
+            if label == "appos" and modifiers.is_apposition_claim(tree, noun, child):
+                if tree.tags[noun].startswith("NN"):
+                    drafts += self._apposition(noun, child, is_past)
+            elif child in tree.brackets:
+                continue
+            elif label == "relcl" and modifiers.is_relative_claim(tree, noun, child):
+                drafts += self._relative(noun, child)
+            elif label == "acl" and modifiers.is_participle_claim(tree, noun, child):
+                about = self._antecedent(noun, child)
+                plural = tree.tags[noun] in ("NNS", "NNPS")
+                drafts += self._participle(child, about, is_past, plural)
+        for title in self.titles:
+            if title.name[-1] == noun:
+                drafts.append(self._title(title, is_past))
+        drafts += self._nationality(noun)
+        return drafts
+
+    def _antecedent(self, noun: int, clause: int) -> list[int]:
+        found = modifiers.antecedent(self.tree, noun, clause)
+        if found is None:
+            raise Unsure
+        return found
+
+    def _apposition(self, noun: int, other: int, is_past: bool) -> Iterable[Draft]:
+        tree = self.tree
+        name = tree.trim(n for n in modifiers.noun_phrase(tree, noun) if n not in tree.brackets)
+        verb = _be(is_past, tree.tags[noun] in ("NNS", "NNPS"))
+        nodes = set(tree.trim(modifiers.without_modifiers(tree, tree.subtree(other))))
+        for part in self._parts(nodes, None, nodes):
+            draft = self._draft(part, None)
+            first = next(x for x in draft.items if isinstance(x, int))
+            bare = tree.tags[other] == "NN" and not tree.of(other, "det", "poss")
+            needs = bare and draft.items[0] == first and tree.tags[first] not in ("NNP", "CD")
+            put_in = (article(tree.words[first]),) if needs and tree.lower[first] != "one" else ()
+            yield Draft((*name, verb, *put_in, *draft.items), draft.covers | set(name))
+
+    def _relative(self, noun: int, clause: int) -> list[Draft]:
+        tree = self.tree
+        about = self._antecedent(noun, clause)
+        word = modifiers.relative_word(tree, clause)
+        low = tree.lower[word] if word is not None else ""
+        if low == "whose":
+            owner: Items = (*about, "'s")
+            return [
+                Draft(sum((owner if x == word else (x,) for x in d.items), ()), d.covers)
+                for d in self._clause(clause)
+            ]
+        if low != "where":
+            return self._clause(clause, about, dropped=word)
+        preposition = tree.lower[tree.heads[noun]] if tree.labels[noun] == "pobj" else ""
+        if tree.lower[noun] in words_of("institutions"):
+            preposition = "at"
+        place: Items = (preposition, *about) if preposition in ("in", "at") else ()
+        return [Draft(d.items + place, d.covers) for d in self._clause(clause, dropped=word)]
+
+    def _title(self, title: modifiers.Title, is_past: bool) -> Draft:
+        tree, first = self.tree, title.words[0]
+        bare = tree.tags[first] not in ("DT", "PRP$", "NNP", "NNPS")
+        put_in = (article(tree.words[first]),) if bare and tree.labels[first] != "poss" else ()
+        items = (*title.name, _be(is_past, False), *put_in, *title.words)
+        return Draft(items, frozenset((*title.name, *title.words)))
+
+    def _nationality(self, noun: int) -> Iterable[Draft]:
+        """ "X is an American actor": X is American."""
+        tree, verb = self.tree, self.tree.heads[noun]
+        subject = tree.subject(verb)
+        if tree.labels[noun] != "attr" or tree.lower[verb] not in ("is", "was") or subject is None:
+            return []
+        who = modifiers.subject_phrase(tree, subject)
+        if not who or tree.tags[subject] not in ("NNP", "PRP"):
+            return []
+        return [
+            Draft((*who, verb, word), frozenset((*who, word)))
+            for word in tree.of(noun, "amod")
+            if tree.tags[word] == "JJ" and self._is_nationality(word)
+        ]
+
+    def _is_nationality(self, word: int) -> bool:
+        """Whether an adjective is one alone: not of "South Korean" or "American English"."""
+        tree, text = self.tree, self.tree.words[word]
+        names = (tree.is_capital(n) for n in (word - 1, word + 1) if 0 < n < len(tree))
+        has_ending = bool(_NATIONALITY.search(text)) and "-" not in text
+        return tree.is_capital(word) and has_ending and not any(names)
+
+
+def _be(is_past: bool, is_plural: bool) -> str:
+    if is_past:
+        return "were" if is_plural else "was"
+    return "are" if is_plural else "is"

@@ -1,0 +1,241 @@
+"""Phrases inside a sentence that say something of a noun and become claims of their own:
+relative clauses, participles, appositions, and titles before a name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from claimscore.baseline.tree import Tree, words_of
+
+_COMMON = ("NN", "NNS")
+_BE = ("is", "was")
+
+
+class Title(NamedTuple):
+    """ "captain Wayne Rooney": the words of the title and of the name."""
+
+    words: list[int]
+    name: list[int]
+
+
+def relative_word(tree: Tree, clause: int) -> int | None:
+    """The who, which, that, whose or where of a relative clause."""
+    for index in sorted(tree.subtree(clause)):
+        if index >= clause:
+            break
+        if tree.tags[index] in ("WP", "WDT", "WP$", "WRB"):
+            return index
+    return None
+
+
+def is_relative_claim(tree: Tree, noun: int, clause: int) -> bool:
+    """Whether the relative clause of a noun can be said of the noun alone."""
+    word = relative_word(tree, clause)
+    if word is None or not tree.is_finite(clause) or clause in tree.unsure | tree.hypothetical:
+        return False
+    if not tree.follows_comma(clause):
+        if _is_quantified(tree, noun) or tree.tags[noun] in ("DT", "WP", "PRP"):
+            return False
+        if tree.tags[noun] in _COMMON and not tree.of(noun, "det", "poss", "nummod"):
+            return False
+    first = min(tree.subtree(clause))
+    if word != first and tree.words[first] != ",":
+        return False
+    low, head = tree.lower[word], tree.heads[word]
+    if low == "whose":
+        owned = tree.labels[head] in ("nsubj", "nsubjpass") and tree.heads[head] == clause
+        return tree.labels[word] == "poss" and owned
+    if low == "where":
+        return head == clause and tree.subject(clause) is not None and _is_place(tree, noun)
+    is_subject = tree.labels[word] in ("nsubj", "nsubjpass") and head == clause
+    return is_subject and low in ("who", "which", "that")
+
+
+def is_participle_claim(tree: Tree, noun: int, participle: int) -> bool:
+    """Whether "directed by X" behind a noun can be said of the noun alone."""
+    children = tree.children[participle]
+    comma = tree.follows_comma(participle)
+    if tree.tags[participle] not in ("VBN", "VBG"):
+        return False
+    if participle in tree.unsure | tree.hypothetical:
+        return False
+    if tree.lower[participle] in words_of("no_participles"):
+        return False
+    if tree.of(participle, "neg", "mark", "aux", "nsubj"):
+        return False
+    if _is_quantified(tree, noun) or any(tree.lower[c] == "more" for c in tree.of(noun, "amod")):
+        return False
+    if not comma and not (
+        tree.is_name(noun)
+        or (tree.has_article(noun) and tree.labels[noun] != "pobj")
+        or tree.of(noun, "poss")
+    ):
+        return False
+    if tree.tags[participle] == "VBG" and not comma:
+        return False
+    if any(c < participle and tree.labels[c] not in ("advmod", "punct") for c in children):
+        return False
+    return any(c > participle and tree.labels[c] != "punct" for c in children)
+
+
+def is_free_participle(tree: Tree, participle: int) -> bool:
+    """Whether ", winning the cup" of a clause can be said of the clause's subject."""
+    nodes = tree.subtree(participle)
+    first, last = min(nodes), max(nodes)
+    low, children = tree.lower[participle], tree.children[participle]
+    if tree.tags[participle] not in ("VBG", "VBN") or low in words_of("no_participles"):
+        return False
+    if participle in tree.unsure:
+        return False
+    if low in words_of("results") and first > tree.heads[participle]:
+        return False
+    if tree.of(participle, "mark", "nsubj", "nsubjpass", "neg", "aux", "auxpass", "expl"):
+        return False
+    if any(c < participle and tree.labels[c] not in ("advmod", "punct") for c in children):
+        return False
+    set_off = tree.words[first - 1] if first else "".join(tree.words[last : last + 2])
+    if "," not in set_off:
+        return False
+    return any(c > participle and tree.labels[c] != "punct" for c in children)
+
+
+def is_apposition_claim(tree: Tree, noun: int, other: int) -> bool:
+    """Whether "noun, other," says that the noun is the other."""
+    nodes = tree.subtree(other)
+    first, last = min(nodes), max(nodes)
+    tag, described = tree.tags[other], tree.of(other, "det", "poss")
+    if tag not in ("NN", "NNS", "NNP", "NNPS", "CD") or tree.tags[noun] == "CD":
+        return False
+    if other in tree.unsure:
+        return False
+    if not first or tree.words[first - 1] not in (",", "—", "–"):
+        return False
+    if tree.words[other].isupper() and len(tree.words[other]) <= 6:
+        return False
+    if tag == "CD":
+        ends = last + 1 >= len(tree) or tree.words[last + 1] in (",", ".")
+        return ends and len(nodes) == 1 and tree.tags[noun] == "NNP" and _is_age(tree, other)
+    if tree.is_name(noun):
+        if tree.is_name(other) and not described:
+            return False
+        if not tree.is_name(other) and not tree.of(other, "det", "poss", "amod", "compound"):
+            return False
+    coordinated = tree.of(other, "conj")
+    if coordinated and tree.tags[noun] not in ("NNS", "NNPS") and not tree.of(other, "det", "amod"):
+        return False
+    if tree.tags[noun] == "NNS" and tag in ("NN", "NNP") and not coordinated:
+        return False
+    return not tree.is_verb(noun) and tree.labels[noun] != "npadvmod"
+
+
+def _is_place(tree: Tree, noun: int) -> bool:
+    preposition = tree.heads[noun]
+    located = tree.labels[noun] == "pobj" and tree.lower[preposition] in ("in", "at")
+    return located or tree.is_name(noun) or tree.lower[noun] in words_of("institutions")
+
+
+def _is_age(tree: Tree, index: int) -> bool:
+    word = tree.words[index]
+    return word.isdigit() and len(word) <= 2 and int(word) > 0
+
+
+def _is_quantified(tree: Tree, noun: int) -> bool:
+    said = tree.of(noun, "det", "predet", "amod", "nummod")
+    return any(tree.lower[index] in words_of("quantifiers") for index in said)
+
+
+def leaves(tree: Tree, noun: int, child: int) -> bool:
+    """Whether a phrase of a noun is no part of the claims that the noun stands in."""
+    label = tree.labels[child]
+    if label == "relcl" and is_relative_claim(tree, noun, child):
+        predicate = tree.labels[tree.first_conjunct(noun)] == "attr"
+        return (
+            tree.follows_comma(child) or predicate or tree.has_article(noun) or tree.is_name(noun)
+        )
+    if label == "acl" and is_participle_claim(tree, noun, child):
+        return tree.follows_comma(child) or tree.is_name(noun) or tree.lower[child] == "born"
+    return label == "appos" and is_apposition_claim(tree, noun, child)
+
+
+def without_modifiers(tree: Tree, nodes: Collection[int]) -> set[int]:
+    """Words without the phrases that become claims of their own."""
+    kept = set(nodes)
+    for noun in sorted(nodes):
+        if noun in kept:
+            for child in tree.children[noun]:
+                if child in nodes and leaves(tree, noun, child):
+                    kept -= tree.subtree(child)
+    return kept
+
+
+def noun_phrase(tree: Tree, noun: int) -> list[int]:
+    """A noun with its modifiers, without what is coordinated or becomes a claim of its own."""
+    nodes = tree.subtree(noun)
+    for child in tree.of(noun, "conj", "cc", "preconj"):
+        nodes -= tree.subtree(child)
+    return tree.trim(without_modifiers(tree, nodes))
+
+
+def antecedent(tree: Tree, noun: int, clause: int) -> list[int] | None:
+    """Whom a relative clause or participle is about; None where that is not certain.
+
+    Of "X is an actor who ..." it is X.
+    """
+    first = tree.first_conjunct(noun)
+    verb = tree.heads[first]
+    if tree.labels[first] == "attr" and tree.lower[verb] in words_of("be"):
+        subject = tree.subject(verb)
+        if tree.has_article(first) and subject is not None:
+            if tree.tags[subject] in ("WP", "WDT"):
+                return None
+            if tree.labels[subject] != "expl" and tree.tags[subject] != "DT":
+                return subject_phrase(tree, subject)
+    nodes = [*tree.auxiliaries(clause), clause]
+    plural = tree.labels[clause] == "relcl" and any(
+        tree.lower[n] in ("were", "are", "have") or tree.tags[n] == "VBP" for n in nodes
+    )
+    if plural and tree.tags[noun] in ("NN", "NNP"):
+        if tree.of(first, "conj"):
+            whole = without_modifiers(tree, tree.subtree(first)) - tree.subtree(clause)
+            return tree.trim(whole - tree.brackets)
+        if first != noun or tree.tags[noun] == "NN":
+            return None
+    title = title_of(tree, noun)
+    gone = tree.subtree(clause) | tree.brackets | set(title.words if title else ())
+    return tree.trim(n for n in noun_phrase(tree, noun) if n not in gone)
+
+
+def subject_phrase(tree: Tree, subject: int) -> list[int] | None:
+    """The subject of a clause, to be said again with another verb; None where it cannot be."""
+    if tree.labels[subject] in ("csubj", "csubjpass", "expl"):
+        return None
+    if tree.tags[subject] in ("WP", "WDT"):
+        return None
+    return tree.trim(without_modifiers(tree, tree.subtree(subject)) - tree.brackets)
+
+
+def title_of(tree: Tree, name: int) -> Title | None:
+    """The title before a name of at least two words, for instance "Chelsea captain John Terry"."""
+    if tree.tags[name] != "NNP" or tree.labels[name] == "compound":
+        return None
+    labels = ("compound", "amod", "det", "poss", "nmod", "nummod", "advmod")
+    left = sorted(n for c in tree.of(name, *labels) if c < name for n in tree.subtree(c))
+    words = [*left, name]
+    if words != list(range(words[0], name + 1)):
+        return None
+    cut = name
+    while cut > words[0] and tree.tags[cut - 1] == "NNP":
+        cut -= 1
+    title, named = list(range(words[0], cut)), list(range(cut, name + 1))
+    if not title or len(named) < 2 or not all(map(tree.is_capital, named)):
+        return None
+    if any(tree.tags[n] in ("NNS", "CD") or tree.words[n] in ",\"'" for n in title):
+        return None
+    last = tree.words[title[-1]]
+    if tree.tags[title[-1]] != "NN" or not last.islower() or "-" in last:
+        return None
+    endings = ("er", "or", "ist", "ess", "ian", "man", "woman", "ant", "ent")
+    if last in words_of("no_titles") or not (last in words_of("titles") or last.endswith(endings)):
+        return None
+    return Title(title, named)

