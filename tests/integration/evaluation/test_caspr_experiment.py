@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -118,10 +119,12 @@ def test_what_is_made(records: Path, tmp_path: Path):
     assert text["syn_low/x"] == " ".join(sentences) != RECORDS[0]["entity_a_summary"][0]
 
 
-def test_nothing_is_made_where_all_is_there(tmp_path: Path):
+def test_nothing_is_made_where_all_is_there(tmp_path: Path, capsys: Any):
     whole = [{**RECORDS[2], "id": name} for name in ("p", "q")]
-    out = tmp_path / "out"
-    assert evaluate(write_jsonl(tmp_path / "r.jsonl", whole), "--out", out, *DS_ONLY) == 0
+    out, records = tmp_path / "out", write_jsonl(tmp_path / "r.jsonl", whole)
+    assert evaluate(records, "--out", out, *DS_ONLY, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["records"], found["made"], found["missing"]) == (2, 0, [])
     assert not (out / "paraphrases").exists()
     assert not (out / "negations").exists()
     rho = pl.read_parquet(out / "rho.parquet").to_dicts()

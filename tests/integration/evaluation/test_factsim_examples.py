@@ -91,7 +91,6 @@ def test_from_examples_to_tables(tmp_path: Path, encoder: Path, capsys: Any) -> 
     [
         pytest.param([], "Input should be an object", id="no object"),
         pytest.param({"tables": []}, "none of table1, table2, figure3", id="nothing known"),
-        pytest.param("table1", "Input should be an object", id="a text"),
         pytest.param({"table2": [{"claim": " ", "tuples": []}]}, "text is empty", id="blank"),
         pytest.param(
             {"table2": [{"claim": "a", "tuples": [["b"]]}]},

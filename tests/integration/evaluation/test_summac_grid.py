@@ -147,6 +147,7 @@ def test_a_text_without_blocks_is_refused_or_left_out(table: Path, tmp_path: Pat
     with pytest.raises(InputError, match="1 rows have no summac-zs"):
         summac_grid(config(short, out=tmp_path / "out"))
     result = summac_grid(config(short, out=tmp_path / "out", drop_missing=True))
-    assert result.left_out == 1
+    assert result.to_json()["left_out"] == 1
+    assert "1 rows left out" in result.markdown()
     whole = summac_grid(config(table, out=tmp_path / "out"))
     assert result.rows["value"].equals(whole.rows["value"])

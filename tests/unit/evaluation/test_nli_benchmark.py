@@ -155,10 +155,11 @@ def test_halves_part_the_rows_of_a_set(tmp_path: Path) -> None:
         pair("sure", "entailment" if n % 3 else "neutral", document=f"d{n // 4}") for n in range(80)
     ]
     data = write_jsonl(tmp_path / "many.jsonl", rows)
-    seeds = [
-        run(data, split_by="document", split_seed=seed).temperature.row(0, named=True)
-        for seed in (0, 1)
-    ]
+    results = [run(data, split_by="document", split_seed=seed) for seed in (0, 1)]
+    seeds = [result.temperature.row(0, named=True) for result in results]
+    assert "halves by document (seed 1): fitted on one" in results[1].markdown()
+    assert results[0].to_json()["temperature"] == [seeds[0]]
+    assert list(results[0].files()) == ["nli", "confusion", "temperature", "predictions"]
     assert [row["n_fit"] + row["n"] for row in seeds] == [80, 80]
     assert all(row["n_fit"] % 4 == 0 and row["n_fit"] for row in seeds)
     assert seeds[0] != seeds[1]

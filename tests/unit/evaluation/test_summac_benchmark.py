@@ -82,6 +82,8 @@ def test_the_notebook_scores_what_it_tuned_on(tmp_path: Path):
     paper = found(rows, tmp_path)
     notebook = found(rows, tmp_path, protocol="notebook")
     test = part(rows, dataset="frank", split="test")
+    assert "threshold picked on the rows it scores" in notebook.markdown()
+    assert notebook.to_json()["protocol"] == "notebook"
     row = value(notebook, "frank")
     assert row["threshold"] == best_threshold(*test)
     assert row["value"] == pytest.approx(balanced_accuracy(*test, row["threshold"]))
@@ -104,6 +106,7 @@ def test_halves_by_parity(tmp_path: Path):
     assert row["threshold"] == threshold
     assert row["value"] == pytest.approx(balanced_accuracy(scores[1::2], labels[1::2], threshold))
     assert (row["threshold_on"], row["scored_on"], row["n"]) == ("even rows", "odd rows", 30)
+    assert "threshold from the even rows, scores of the odd rows" in result.markdown()
 
 
 def articles(n: int = 90) -> list[dict]:
@@ -147,6 +150,7 @@ def test_missing_scores(tmp_path: Path):
         found(rows, tmp_path)
     result = found(rows, tmp_path, drop_missing=True)
     assert result.left_out == 1
+    assert "1 rows left out" in result.markdown()
     assert result.rows.filter(dataset="frank")["n_threshold"].drop_nulls().unique().item() == 59
 
 
