@@ -67,11 +67,12 @@ class OpenAIServer:
     def __init__(self, base_url: str, key: str | None, *, allow_http_key: bool = False) -> None:
         self.base_url = server_address(base_url, key_name=KEY_NAME)
         self.key = key_for(self.base_url, key, key_name=KEY_NAME, allow_http_key=allow_http_key)
-        #: For any request, also for one whose answer is a file.
-        self.own_headers = [(b"user-agent", f"claimscore/{__version__}".encode())]
+        self.headers = [
+            (b"accept", b"application/json"),
+            (b"user-agent", f"claimscore/{__version__}".encode()),
+        ]
         if self.key:
-            self.own_headers.append((b"authorization", f"Bearer {self.key}".encode()))
-        self.headers = [(b"accept", b"application/json"), *self.own_headers]
+            self.headers.append((b"authorization", f"Bearer {self.key}".encode()))
         self.json_headers = [*self.headers, (b"content-type", b"application/json")]
 
     def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> Refusal:

@@ -20,7 +20,7 @@ import socket
 import ssl
 import time
 import zlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, urlsplit
 
@@ -311,11 +311,14 @@ class ClientTransport:
         if replacement is not None:
             options["transport"] = replacement
         with proxy_errors():
-            self._client = httpx2.AsyncClient(**options)
+            self.client = httpx2.AsyncClient(**options)
 
     async def send(self, method: str, path: str, headers: Headers, body: bytes = b"") -> Reply:
-        with anyio.move_on_after(self._timeout_s):
-            async with self.stream(method, path, headers, content=body or None) as response:
+        url = self._base_url + path
+        with anyio.move_on_after(self._timeout_s), self.translated():
+            async with self.client.stream(
+                method, url, headers=list(headers), content=body or None
+            ) as response:
                 content = bytearray()
                 async for part in response.aiter_bytes():
                     content += part
@@ -324,20 +327,15 @@ class ClientTransport:
                 return Reply(response.status_code, dict(response.headers), bytes(content))
         raise no_answer(self._base_url, self._timeout_s)
 
-    @contextlib.asynccontextmanager
-    async def stream(
-        self, method: str, path: str, headers: Headers, **sent: Any
-    ) -> AsyncIterator[httpx2.Response]:
-        """A response whose body is still to be read; `sent` is as httpx2 takes it.
+    @contextlib.contextmanager
+    def translated(self) -> Iterator[None]:
+        """What breaks in a use of the client, as ours.
 
-        What breaks until the end of the block is raised as ours, and without a cause (`from None`),
-        which may quote headers or a key.
+        Causes are cut off (`from None`): they may quote headers or a key.
         """
-        url = self._base_url + path
         try:
-            async with self._client.stream(method, url, headers=list(headers), **sent) as response:
-                self._trusted = True
-                yield response
+            yield
+            self._trusted = True
         except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
             raise translate_http_error(
                 exc,
@@ -348,7 +346,7 @@ class ClientTransport:
             ) from None
 
     async def aclose(self) -> None:
-        await self._client.aclose()
+        await self.client.aclose()
 
 
 # -- both

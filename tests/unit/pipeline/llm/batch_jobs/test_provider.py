@@ -114,9 +114,18 @@ async def test_a_request_larger_than_a_batch_fails_alone(machine: Machine):
 
 @pytest.mark.parametrize("key", [f"{KEY}\n", None])
 async def test_the_key_goes_to_the_server_and_nowhere_else(
-    key: str | None, server: BatchServer, machine: Machine, caplog: pytest.LogCaptureFixture
+    key: str | None,
+    server: BatchServer,
+    machine: Machine,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ):
-    """As a bearer; not into files, logs, answers or errors. Without a key there is no header."""
+    """As a bearer; not into files, logs, answers or errors. Without a key there is no header.
+
+    The SDK would send what the environment names.
+    """
+    for name in ("ADMIN_KEY", "API_KEY", "ORG_ID", "PROJECT_ID"):
+        monkeypatch.setenv(f"OPENAI_{name}", "of-the-environment")
     caplog.set_level(logging.DEBUG)
     answer = {"choices": [{"message": {"content": f"Bearer {KEY}"}}], "model": KEY}
     refused = error(400, f"bad key {KEY}, Bearer {KEY}")
@@ -129,6 +138,7 @@ async def test_the_key_goes_to_the_server_and_nowhere_else(
     bad, good = await ask(provider, [question("bad"), question("good")])
     sent = {headers.get("authorization") for headers in server.headers}
     assert sent == ({f"Bearer {KEY}"} if key else {None})
+    assert "of-the-environment" not in str([headers.raw for headers in server.headers])
     assert kept
     for words in (repr(provider), caplog.text, str(kept), *((str(bad), str(good)) if key else ())):
         assert KEY not in words
