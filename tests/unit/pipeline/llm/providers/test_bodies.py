@@ -244,7 +244,6 @@ def without(*names: str) -> Dialect:
         (said("temperature must be at most 2"), FIRST, None),
         (said("Unsupported role"), FIRST, None),
     ],
-    ids=str,
 )
 def test_a_complaint_teaches_one_thing(body: object, dialect: Dialect, expected: Dialect | None):
     assert learnt(body, dialect) == expected
