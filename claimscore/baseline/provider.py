@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from anyio import CapacityLimiter, to_thread
 
-from claimscore.baseline import decompose_text, facts, negate, paraphrase, parser
+from claimscore.baseline import decompose_text, facts, negate, paraphrase
 from claimscore.baseline.claim_maker import make_claims
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
@@ -67,15 +67,7 @@ class BuiltinProvider:
 
     @classmethod
     def from_config(cls, config: LLMConfig) -> BuiltinProvider:
-        """`ConfigError` for another model, or where the parser's backbone is not installed."""
-        model = _NAMES.get(config.model, config.model.removeprefix("builtin:"))
-        if model not in _NAMES.values():
-            raise ConfigError(
-                f"unknown LLM {config.model!r}; known: builtin, builtin-rules (or openai:MODEL)"
-            )
-        if model == PARSER:
-            parser.find_backbone()
-        return cls(model)
+        return cls(model_of(config))
 
     async def complete(self, request: Request) -> Completion:
         """`ConfigError` for a task that the rules do not know."""
@@ -94,6 +86,16 @@ class BuiltinProvider:
 
     async def aclose(self) -> None:
         """Nothing to close."""
+
+
+def model_of(config: LLMConfig) -> str:
+    """What `builtin` or `builtin-rules` is; `ConfigError` for another name."""
+    model = _NAMES.get(config.model, config.model.removeprefix("builtin:"))
+    if model not in _NAMES.values():
+        raise ConfigError(
+            f"unknown LLM {config.model!r}; known: builtin, builtin-rules (or openai:MODEL)"
+        )
+    return model
 
 
 def ruled(request: Request) -> JSON | None:

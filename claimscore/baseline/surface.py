@@ -12,7 +12,7 @@ from claimscore.baseline.tree import FINITE, Tree, irregular_past
 Items = tuple[int | str, ...]
 
 _VOWEL = re.compile(r"(?i)(?:[aeio]|un[^i]|u[^nst]|hono|hour|8|11\b|18\b)")
-_OPEN_ENDS = ("IN", "DT", "TO", "PRP$", "CC", "MD")
+_OPEN_ENDS = ("IN", "DT", "TO", "PRP$", "CC", "MD", "POS")
 _CLOSING = ",.;:!?)'’”%"
 
 

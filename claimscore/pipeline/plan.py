@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from claimscore.baseline.parser import find_backbone
+from claimscore.baseline.provider import PARSER, model_of
 from claimscore.baseline.provider import TASKS as RULES
 from claimscore.config import TASK_NAMES, LLMConfig, RunConfig
 from claimscore.errors import ConfigError
@@ -143,10 +145,13 @@ def _refuse_unknown_needs(metric: Metric) -> None:
 def _refuse_rules(
     config: RunConfig, metrics: Sequence[Metric], tasks: Sequence[PlannedTask]
 ) -> None:
-    """`ConfigError` where `--llm builtin` would be asked for what only a model can do."""
+    """`ConfigError` where `--llm builtin` would be asked for what it cannot do."""
     if config.llm.family != "builtin":
         return
-    beyond = [planned.task.name for planned in tasks if planned.task.name not in RULES]
+    names = [planned.task.name for planned in tasks]
+    if "decompose" in names and model_of(config.llm) == PARSER:
+        find_backbone()
+    beyond = [name for name in names if name not in RULES]
     if not beyond:
         return
     asking = [m.name for m in metrics if any(need.task in beyond for need in m.requires.tasks)]

@@ -103,6 +103,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     runs["sentences"] = (models[0], "sentences")
     for name, (model, units) in runs.items():
         arguments = ["--metrics", "caspr", "--nli", model, "--units", units, "--device", "cpu"]
+        arguments += ["--llm", "builtin-rules"]
         out = ["run", records, "--out", folder / name, "--quiet", *arguments]
         assert main([*map(str, out)]) == 0
     return {name: folder / name for name in runs}

@@ -144,7 +144,7 @@ def test_without_the_backbone_the_message_names_both_ways_out(
 ) -> None:
     monkeypatch.setattr(parser, "BACKBONE", "not_installed")
     with pytest.raises(ConfigError, match=r"claimscore\[offline\].*builtin-rules"):
-        load_provider(LLMConfig(model="builtin"))
+        parser.find_backbone()
 
 
 def test_an_unknown_builtin_model_is_refused() -> None:

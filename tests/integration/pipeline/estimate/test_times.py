@@ -75,7 +75,7 @@ def test_what_the_rules_claim_is_what_the_models_are_then_given(
     load = "claimscore.pipeline.model_stage.load_model"
     monkeypatch.setattr(load, lambda role, config: classifier)
     (expected,) = estimated("caspr").passes
-    call = (EXAMPLES, "--metrics", "caspr", "--out", tmp_path / "run")
+    call = (EXAMPLES, "--llm", "builtin-rules", "--metrics", "caspr", "--out", tmp_path / "run")
     assert cli("run", *call, "--quiet").status == 0
     assert expected.expected_items == len(classifier.asked) > 0
     after = cli("estimate", *call, "--json").json()
