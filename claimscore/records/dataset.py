@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import hashlib
 import json
+import select
 import shutil
 import sys
 from array import array
@@ -114,8 +115,24 @@ def spool_stdin(spool: Path, stdin: BinaryIO | None) -> InputFile:
     """Copy standard input, which is JSONL, into the folder `spool`."""
     target = spool / SPOOLED
     with atomic_file(target) as stream:
-        shutil.copyfileobj(stdin or sys.stdin.buffer, stream, 1 << 20)
+        _copy(stdin or sys.stdin.buffer, stream)
     return input_file(target, name="standard input")
+
+
+def _copy(source: Any, target: BinaryIO) -> None:
+    """Copy a stream as it comes. A read that waits does not notice a signal that came just before
+    it, so a wait for a pipe ends every half second."""
+    try:
+        source.fileno()
+    except OSError:  # no file of the system
+        shutil.copyfileobj(source, target, 1 << 20)
+        return
+    while True:
+        if select.select([source], [], [], 0.5)[0]:
+            block = source.read1(1 << 20)
+            if not block:
+                return
+            target.write(block)
 
 
 def _listed(names: Sequence[str], limit: int = 20) -> str:

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("rules_answer_once")
 
 KILLED_AFTER_THREE_STEPS = """
 import os, signal, sys
-from claimscore.config import RunConfig
+from claimscore.config import LLMConfig, RunConfig
 from claimscore.pipeline.run import run
 from claimscore.runs import RunDirectory
 
@@ -42,7 +42,8 @@ def write_parts(self, chunk, step, frames):
         os.kill(os.getpid(), signal.SIGKILL)
 
 RunDirectory.write_parts = write_parts
-run(RunConfig(sys.argv[1], sys.argv[2], (), ("decompose",), chunk_records=1))
+one_by_one = LLMConfig(max_concurrency=1)
+run(RunConfig(sys.argv[1], sys.argv[2], (), ("decompose",), chunk_records=1, llm=one_by_one))
 """
 
 
