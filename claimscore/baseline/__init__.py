@@ -1,7 +1,7 @@
-"""Deterministic rules for the four tasks: what `--llm builtin` answers.
+"""What `--llm builtin` answers, one sentence at a time and always the same.
 
-No model, no data to download: word lists written for claimscore (the TOML files here)
-and a shallow reading of one sentence at a time. A baseline, not a parser.
+Rules over word lists (the TOML files here) answer the four tasks: `decompose` here is that of
+`builtin-rules`. `claim_maker` makes the claims of `builtin`, with a parser.
 """
 
 from __future__ import annotations

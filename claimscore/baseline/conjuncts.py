@@ -122,7 +122,7 @@ def _is_in_subject(tree: Tree, first: int, verb: int | None) -> bool:
 
 
 def _is_part_of_a_name(tree: Tree, members: list[int]) -> bool:
-    first, last = members[0], members[-1]
+    first = members[0]
     if tree.tags[first] in ("NN", "NNS"):
         return any(tree.is_name(m) and not tree.of(m, "det", "poss") for m in members[1:])
     if not tree.is_name(first):
@@ -140,7 +140,7 @@ def _is_part_of_a_name(tree: Tree, members: list[int]) -> bool:
     if len(words[0]) == 1 and len(words[-1]) >= 3 and all(map(tree.is_name, words[-1])):
         return True
     preposition = tree.heads[first]
-    return tree.labels[first] == "pobj" and tree.is_name(tree.heads[preposition]) and last != first
+    return tree.labels[first] == "pobj" and tree.is_name(tree.heads[preposition])
 
 
 def shares_object(tree: Tree, verb: int, other: int) -> bool:

@@ -100,15 +100,8 @@ class Parser:
     def _scores(self, words: list[str], pieces: list[list[int]]) -> _Scores:
         w = self._w
         ids = [_CLS, *(p for word in pieces for p in word), _SEP]
-        kinds = [
-            0,
-            *(
-                k
-                for word, own in zip(words, pieces, strict=True)
-                for k in [kind_of(word)] * len(own)
-            ),
-            0,
-        ]
+        pairs = zip(words, pieces, strict=True)
+        kinds = [0, *(kind_of(word) for word, own in pairs for _ in own), 0]
         x = self._embeddings[ids] + w["position"][: len(ids)] + w["type"][0]
         x = _norm(x, w["embedding_norm.weight"], w["embedding_norm.bias"]) + w["case"][kinds]
         for layer in range(self._layers):
