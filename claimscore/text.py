@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -182,3 +184,58 @@ def word_tokenizer() -> Callable[[str], list[str]]:
 
     tokenize: Callable[[str], list[str]] = NLTKWordTokenizer().tokenize
     return tokenize
+
+
+#: Words that say nothing about what a claim is about.
+STOP_WORDS = _words(
+    """
+    a an the and or but if of at by for with about against between into through during before after
+    above below to from up down in out on off over under again further then once here there when
+    where why how all any both each few more most other some such no nor not only own same so than
+    too very s t can will just don should now i me my we our ours you your he him his she her hers
+    it its they them their what which who whom this that these those am is are was were be been
+    being have has had having do does did doing would could as until while because also
+    """
+)
+
+#: Subjects that say of themselves not whom they mean.
+PRONOUNS = _words("he she it they his her their its this these those who which")
+
+_ARTICLES = frozenset(("a", "an", "the"))
+
+
+def content_words(text: str) -> Counter[str]:
+    """The stemmed content words of a text and how often each is there (decision 92).
+
+    Runs of `a-z` and digits of the lower-case text, without stop words, by Porter's stemmer.
+    """
+    words = re.findall("[a-z0-9]+", text.lower())
+    return Counter(_stem(word) for word in words if word not in STOP_WORDS)
+
+
+def has_dangling_subject(claim: str) -> bool:
+    """Whether the first word is a pronoun: a claim by itself does not say whom it means."""
+    first = re.match(r"\W*(\w+)", claim)
+    return first is not None and first[1].lower() in PRONOUNS
+
+
+def claim_key(claim: str) -> str:
+    """The same text for two claims that say the same words.
+
+    Case, punctuation and articles do not count; a claim without words is its own key.
+    """
+    words = re.findall(r"\w+", claim.casefold())
+    return " ".join(word for word in words if word not in _ARTICLES) or claim
+
+
+@functools.lru_cache(maxsize=200_000)
+def _stem(word: str) -> str:
+    return _stemmer()(word)
+
+
+@functools.cache
+def _stemmer() -> Callable[[str], str]:
+    from nltk.stem.porter import PorterStemmer
+
+    stem: Callable[[str], str] = PorterStemmer().stem
+    return stem

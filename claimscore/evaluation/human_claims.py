@@ -36,30 +36,10 @@ from claimscore.records.files import find_files
 from claimscore.records.readers import Record, place, read
 from claimscore.runs import RunDirectory, damage_as_error
 from claimscore.stats.bootstrap import percentile_bounds, ratio, resamples
-from claimscore.text import split_sentences
+from claimscore.text import content_words, has_dangling_subject, split_sentences
 
 #: F1 of the content words from which on two claims match.
 MATCHING_F1 = 0.6
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-#: Words that say nothing about what a claim is about.
-STOP_WORDS = _words(
-    """
-    a an the and or but if of at by for with about against between into through during before after
-    above below to from up down in out on off over under again further then once here there when
-    where why how all any both each few more most other some such no nor not only own same so than
-    too very s t can will just don should now i me my we our ours you your he him his she her hers
-    it its they them their what which who whom this that these those am is are was were be been
-    being have has had having do does did doing would could as until while because also
-    """
-)
-
-#: Subjects that say of themselves not whom they mean.
-PRONOUNS = _words("he she it they his her its their this these those who which")
 
 #: Table of a run -> the task that makes it, and the text of a row.
 TABLES: dict[str, tuple[str, pl.Expr]] = {
@@ -348,29 +328,13 @@ def _claims_of(path: str, config: ClaimsConfig) -> dict[str, list[str]]:
 # Matching
 
 
-@functools.lru_cache(maxsize=200_000)
-def content_words(text: str) -> Counter[str]:
-    """The stemmed content words of a text and how often each is there."""
-    words = re.findall("[a-z0-9]+", text.lower())
-    return Counter(_stem(word) for word in words if word not in STOP_WORDS)
-
-
-@functools.lru_cache(maxsize=200_000)
-def _stem(word: str) -> str:
-    return _stemmer()(word)
-
-
-@functools.cache
-def _stemmer() -> Callable[[str], str]:
-    from nltk.stem.porter import PorterStemmer
-
-    stem: Callable[[str], str] = PorterStemmer().stem
-    return stem
+#: A text is compared with every claim of its record.
+_content_words = functools.lru_cache(maxsize=200_000)(content_words)
 
 
 def word_f1(a: str, b: str) -> float:
     """F1 of the content words of two texts, 0 where they share none."""
-    first, second = content_words(a), content_words(b)
+    first, second = _content_words(a), _content_words(b)
     shared = (first & second).total()
     return 2 * shared / (first.total() + second.total()) if shared else 0.0
 
@@ -436,30 +400,25 @@ def _counted(
             unit = int(f1[:, number].argmax())
             value = float(f1[unit, number])
             best.append((record.id, claim, value, record.units[unit] if value else None))
-        words = content_words(" ".join(record.sentences))
+        words = _content_words(" ".join(record.sentences))
         has = Counter[str]()
         for claim in claims:
-            has |= content_words(claim)
+            has |= _content_words(claim)
         found |= {
             "claims": len(claims),
             "units": len(record.units),
             "sentences": len(record.sentences),
             "whole": sum(
-                any(content_words(sentence) <= content_words(claim) for claim in claims)
+                any(_content_words(sentence) <= _content_words(claim) for claim in claims)
                 for sentence in record.sentences
             ),
             "words": len(words),
             "covered": len(words.keys() & has.keys()),
-            "dangling": sum(_has_dangling_subject(claim) for claim in claims),
+            "dangling": sum(has_dangling_subject(claim) for claim in claims),
         }
         for name, count in found.items():
             counts.setdefault(name, []).append(count)
     return counts, best
-
-
-def _has_dangling_subject(claim: str) -> bool:
-    first = re.match(r"\W*(\w+)", claim)
-    return first is not None and first[1].lower() in PRONOUNS
 
 
 def _row(

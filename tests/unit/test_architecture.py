@@ -121,7 +121,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "botocore": ("storage",),
     "orjson": ("cache.entry", "pipeline.llm.providers.openai", "pipeline.llm.providers.schema"),
     "tenacity": ("retry",),
-    "nltk": ("text", "metrics.ds", "metrics.meteor", "evaluation.human_claims"),
+    "nltk": ("text", "metrics.ds", "metrics.meteor"),
     "rouge_score": ("metrics.rouge",),
     "ot": ("metrics.movers",),
     "matplotlib": ("evaluation.caspr_experiment",),

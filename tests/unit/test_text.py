@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from claimscore.errors import ConfigError
 from claimscore.metrics.ds import ds_tokens, stem
-from claimscore.text import split_sentences
+from claimscore.text import claim_key, split_sentences
 from tests.support.shared_data import shared
 
 
@@ -141,3 +141,18 @@ def test_golden_tokens():
         for side in ("a", "b"):
             if f"tokens_{side}" in case:
                 assert ds_tokens(case[f"text_{side}"]) == case[f"tokens_{side}"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        ("The room was clean.", "the room was clean", True),
+        ("The room was clean.", "Room was a clean!", True),
+        ("Spain beat Italy.", "Italy beat Spain.", False),
+        ("It is good.", "It is not good.", False),
+        ("Le café est fermé.", "Le cafe est ferme.", False),
+        ("…", "!", False),
+    ],
+)
+def test_claims_are_the_same_where_their_words_are(a, b, same):
+    assert (claim_key(a) == claim_key(b)) is same
