@@ -6,6 +6,7 @@ This module is also the only reader of TOML settings and of the environment.
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import os
 import re
@@ -50,8 +51,10 @@ class LLMConfig:
     """Where the language model is and how it may be used.
 
     `base_url` is an address, or several of servers of the same model; then `rpm`, `tpm` and
-    `max_concurrency` are those of each. Prices are dollars a million tokens, for models that the
-    price table does not know; `max_failures` is a count ("50") or a share of the rows asked ("5%").
+    `max_concurrency` are those of each. `params` are JSON values by name that every request gets
+    besides; `headers` are environment variables by the name of the header that has their value.
+    Prices are dollars a million tokens, for models that the price table does not know;
+    `max_failures` is a count ("50") or a share of the rows asked ("5%").
     """
 
     model: str = essential_option(
@@ -61,6 +64,19 @@ class LLMConfig:
         metavar="MODEL",
         help="Language model: builtin (no key), builtin-rules, openai:NAME, or openai-batch:NAME "
         "(half the price, slower).",
+    )
+    params: Mapping[str, Any] = llm_option(
+        dict,
+        name="llm-param",
+        kind="json",
+        metavar="KEY=JSON",
+        help="Parameter sent to the server as it stands, as seed=1. May be repeated.",
+    )
+    headers: Mapping[str, str] = llm_option(
+        dict,
+        name="header",
+        metavar="NAME=VARIABLE",
+        help="HTTP header whose value is in an environment variable. May be repeated.",
     )
     base_url: str | Sequence[str] | None = llm_option(
         None,
@@ -120,6 +136,14 @@ class LLMConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "base_url", _one_or_several(self.base_url))
+        for name, value in self.params.items():
+            if problem := extra_problem(name, value):
+                raise ConfigError(f"--llm-param {name}: {problem}")
+        for name, variable in self.headers.items():
+            _check_header(name, variable)
+        if self.family == "builtin" and (self.params or self.headers):
+            option = "--llm-param" if self.params else "--header"
+            raise ConfigError(f"{option} is for a server; --llm {self.model} asks none")
         for name in ("rpm", "tpm"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -316,6 +340,59 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: it is not UTF-8 text") from exc
     except tomllib.TOMLDecodeError as exc:
         raise ConfigError(f"{path}: {exc}") from exc
+
+
+#: Fields of a request that have a setting, or that claimscore decides.
+_OWN_FIELDS = {
+    **dict.fromkeys(("temperature", "top_p"), "it is one of the prompt's [settings]"),
+    **dict.fromkeys(
+        ("max_tokens", "max_completion_tokens"), "max_tokens is one of the prompt's [settings]"
+    ),
+    **dict.fromkeys(("n", "stream"), "a request is for one answer, sent whole"),
+    **dict.fromkeys(
+        ("messages", "model", "response_format", "logprobs", "top_logprobs", "stream_options"),
+        "claimscore sets it",
+    ),
+}
+
+
+def extra_problem(name: str, value: object) -> str | None:
+    """Why a server cannot get this parameter besides a request's own; None where it can."""
+    if name in _OWN_FIELDS:
+        return f"it cannot be set here: {_OWN_FIELDS[name]}"
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return f"{value!r} is no JSON"
+    return None
+
+
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HTTP_HEADERS = {"host", "connection", "content-length", "content-type", "transfer-encoding"}
+
+
+def _check_header(name: str, variable: str) -> None:
+    """`ConfigError`, which does not quote what may be a secret, for a header that cannot be."""
+    if not _HEADER_NAME.fullmatch(name) or name.lower() in _HTTP_HEADERS:
+        raise ConfigError(f"--header {name}: this header cannot be set")
+    if not re.fullmatch(r"[A-Za-z_]\w*", variable):
+        raise ConfigError(
+            f"--header {name}: write the name of an environment variable after =, not the value"
+        )
+
+
+def header_values(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers with their values, which the environment has; `ConfigError` without one."""
+    values = {}
+    for name, variable in headers.items():
+        value = os.environ.get(variable, "").strip()
+        if not value:
+            shown = variable if variable == variable.upper() else "named after ="
+            raise ConfigError(f"--header {name}: the environment variable {shown} is not set")
+        if not (value.isascii() and value.isprintable()):
+            raise ConfigError(f"--header {name}: its value has characters that no header may have")
+        values[name] = value
+    return values
 
 
 API_KEY = "OPENAI_API_KEY"

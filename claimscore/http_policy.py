@@ -47,14 +47,20 @@ def key_for(
     Raises `ConfigError` where the key would go unencrypted to another machine and
     `allow_http_key` does not say that it may. `key_name` is the variable that holds it.
     """
-    usable, parts = usable_key(key, key_name), urlsplit(base_url)
-    is_readable = parts.scheme == "http" and not is_loopback(parts.hostname or "")
-    if usable and is_readable and not allow_http_key:
+    usable = usable_key(key, key_name)
+    if usable and not allow_http_key:
+        refuse_unencrypted(base_url, key_name)
+    return usable
+
+
+def refuse_unencrypted(base_url: str, what: str) -> None:
+    """`ConfigError` where a secret would go unencrypted to another machine."""
+    parts = urlsplit(base_url)
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         raise ConfigError(
-            f"{base_url}: {key_name} would be sent unencrypted; use https, unset the key if "
+            f"{base_url}: {what} would be sent unencrypted; use https, leave it out if "
             "the server needs none, or accept it with --allow-http-key"
         )
-    return usable
 
 
 def may_be_proxied(url: str) -> bool:
@@ -186,8 +192,8 @@ def undecodable(base_url: str) -> TransientError:
     return TransientError(f"{base_url}: the answer cannot be decoded", "body")
 
 
-def scrubbed(text: str, key: str | None) -> str:
-    """A text without the key, whole or as servers abbreviate it."""
-    if key:
-        text = text.replace(key, "[key]")
+def scrubbed(text: str, *secrets: str | None) -> str:
+    """A text without keys and the like, whole or as servers abbreviate them."""
+    for secret in filter(None, secrets):
+        text = text.replace(secret, "[key]")
     return _KEY_LIKE.sub("[key]", text)

@@ -34,7 +34,8 @@ class Request:
 
     Timeouts, retries, URLs and the way a server is asked for JSON are not part of it
     (the base URL enters as `namespace`, which the user may name). `top_logprobs` asks for the
-    log-probabilities of so many of the likeliest tokens at each place of the answer.
+    log-probabilities of so many of the likeliest tokens at each place of the answer. `extra` are
+    parameters that the server gets as they stand (`seed`, `reasoning_effort`).
     """
 
     provider: str
@@ -47,6 +48,7 @@ class Request:
     output: OutputSchema | None = None
     sample_index: int = 0
     top_logprobs: int = 0
+    extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,12 +56,14 @@ class Usage:
     """Tokens as the server reported them; None where it said nothing.
 
     `cached_prompt_tokens` are those of `prompt_tokens` that the server had in a cache of
-    its own and bills at a lower price.
+    its own and bills at a lower price. `reasoning_tokens` are those of `completion_tokens` that
+    the model thought with.
     """
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_prompt_tokens: int | None = None
+    reasoning_tokens: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,7 +93,7 @@ class TokenLogprob(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Completion:
-    """One paid answer: what the cache holds.
+    """One paid answer: what the cache holds. `reasoning` is what the model thought before it.
 
     `logprobs` are the answer's tokens in order, where they were asked for and the server gave
     them. `limits` came along with it and is for the limiter alone: it is neither stored nor
@@ -102,6 +106,7 @@ class Completion:
     usage: Usage = Usage()
     limits: RateLimits | None = dataclasses.field(default=None, compare=False, repr=False)
     logprobs: tuple[TokenLogprob, ...] | None = None
+    reasoning: str = ""
 
     def to_json(self) -> JSON:
         usage = self.usage
@@ -109,14 +114,17 @@ class Completion:
             "prompt_tokens": usage.prompt_tokens,
             "completion_tokens": usage.completion_tokens,
         }
-        if usage.cached_prompt_tokens is not None:
-            tokens["cached_prompt_tokens"] = usage.cached_prompt_tokens
+        for name in ("cached_prompt_tokens", "reasoning_tokens"):
+            if getattr(usage, name) is not None:
+                tokens[name] = getattr(usage, name)
         value: JSON = {
             "text": self.text,
             "model": self.model,
             "finish_reason": self.finish_reason,
             "usage": tokens,
         }
+        if self.reasoning:
+            value["reasoning"] = self.reasoning
         if self.logprobs is not None:
             value["logprobs"] = [
                 [token, logprob, [list(other) for other in top]]
@@ -131,6 +139,7 @@ class Completion:
             tokens["prompt_tokens"],
             tokens["completion_tokens"],
             tokens.get("cached_prompt_tokens"),
+            tokens.get("reasoning_tokens"),
         )
         logprobs = value.get("logprobs")
         if logprobs is not None:
@@ -139,7 +148,7 @@ class Completion:
                 for token, logprob, top in logprobs
             )
         answer = value["text"], value["model"], value["finish_reason"]
-        return cls(*answer, usage, logprobs=logprobs)
+        return cls(*answer, usage, logprobs=logprobs, reasoning=value.get("reasoning", ""))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

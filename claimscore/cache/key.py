@@ -38,6 +38,8 @@ def request_key(request: Request) -> str:
     }
     if request.top_logprobs:  # requests without have the keys that they had before there were any
         fields["top_logprobs"] = request.top_logprobs
+    if request.extra:  # the same
+        fields["extra"] = dict(request.extra)
     messages = request.messages
     try:  # most requests differ from others in the content of the last message only
         begun, rest = _around_content(marshal.dumps(fields, 2), messages[:-1], messages[-1].role)
@@ -58,7 +60,8 @@ def _around_content(
     are equal but spelled differently. `marshal` refuses or changes types that are no JSON.
     """
     after: JSON = marshal.loads(fields)
-    before = {"max_tokens": after.pop("max_tokens"), "messages": [*earlier, [role]]}
+    before = {name: after.pop(name) for name in sorted(after) if name < "messages"}
+    before["messages"] = [*earlier, [role]]
     begun = hashlib.sha256(canonical_json(before).removesuffix(b"]]}") + b",")
     return begun, b"]]," + canonical_json(after)[1:]  # its names sort after "messages"
 

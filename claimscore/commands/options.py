@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
+import json
 import re
 import shlex
 import types
@@ -144,6 +145,7 @@ KINDS: dict[str, tuple[click.ParamType[Any], str]] = {
     "output": (FileOrAddress(), "FILE"),
     "duration": (Duration(), "DURATION"),
     "metrics": (Metrics(), "LIST"),
+    "json": (click.STRING, "KEY=JSON"),
 }
 _PLAIN: dict[Any, tuple[click.ParamType[Any], str]] = {
     int: (click.INT, "N"),
@@ -164,6 +166,23 @@ def _pairs(
             raise click.BadParameter(f"{key} is given twice: {chosen[key]} and {text}")
         chosen[key] = text
     return chosen
+
+
+def _json_pairs(
+    ctx: click.Context, param: click.Parameter, values: Sequence[str] | Mapping[str, str]
+) -> dict[str, Any]:
+    """`KEY=JSON` of an option that may be repeated. A word that is no JSON is a text."""
+    return {key: _json_value(key, text) for key, text in _pairs(ctx, param, values).items()}
+
+
+def _json_value(key: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        is_word = re.fullmatch(r"[A-Za-z][\w./:-]*", text)
+        if is_word and text.lower() not in ("true", "false", "none", "nan", "infinity"):
+            return text
+    raise click.BadParameter(f"{key}={text}: this is no JSON; quote it as '{key}={{\"a\": 1}}'")
 
 
 # -- options
@@ -281,7 +300,7 @@ def _parameter(
         names = [f"--{name}"]
         details = {"type": kind, "metavar": option.metavar or metavar, "multiple": repeated}
     if is_mapping:
-        details["callback"] = _pairs
+        details["callback"] = _json_pairs if option.kind == "json" else _pairs
     if not repeated and default is not dataclasses.MISSING:
         if isinstance(default, tuple):
             default = ",".join(default)
@@ -367,6 +386,8 @@ def _config_value(value: Any, option: click.Option, where: str) -> Any:
     """A setting as its option takes it; `ConfigError` for another type."""
     if option.callback is _pairs and isinstance(value, dict):
         value = [f"{key}={text}" for key, text in value.items()]
+    if option.callback is _json_pairs and isinstance(value, dict):
+        value = [f"{key}={json.dumps(item, default=str)}" for key, item in value.items()]
     if option.multiple or isinstance(option.type, Names):
         items = [value] if isinstance(value, str) else value
         if not (isinstance(items, list) and all(isinstance(item, str) for item in items)):

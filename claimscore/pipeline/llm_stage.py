@@ -22,7 +22,7 @@ from anyio import lowlevel
 from claimscore.config import Granularity
 from claimscore.errors import ParseError
 from claimscore.pipeline.chunks import waves
-from claimscore.pipeline.llm.providers.base import Provider
+from claimscore.pipeline.llm.providers.base import Provider, extra_params
 from claimscore.pipeline.llm.question import Answer
 from claimscore.pipeline.llm.validation import Parse
 from claimscore.pipeline.plan import PlannedTask
@@ -274,6 +274,7 @@ class PromptRequests:
         self._provider = provider
         schema = prompt.schema
         self._output = OutputSchema(task.name, schema.schema) if schema else None
+        self._extra = extra_params(provider, self.settings.extra)
 
     def questions(self, units: Sequence[Unit]) -> list[PromptRequest]:
         """The requests about the units, in their order; of each as many samples as wanted."""
@@ -361,5 +362,6 @@ class PromptRequests:
             output=self._output,
             sample_index=sample,
             top_logprobs=self.task.top_logprobs,
+            extra=self._extra,
         )
         return PromptRequest(request, group, sample)

@@ -16,7 +16,7 @@ from claimscore.config import TASK_NAMES, EncoderConfig, LLMConfig, RunConfig
 from claimscore.pipeline.encoders import ROLES, Models
 from claimscore.pipeline.encoders.protocols import TokenEncoder
 from claimscore.pipeline.encoders.served import is_served
-from claimscore.pipeline.llm.providers.base import Provider
+from claimscore.pipeline.llm.providers.base import Provider, params_settings
 from claimscore.pipeline.passes import PASSES
 from claimscore.pipeline.plan import Plan, other_models
 from claimscore.prompts import Prompt
@@ -34,6 +34,7 @@ CALLED = {
     "additive.llm.provider": "--llm",
     "additive.llm.model": "--llm",
     "additive.llm.namespace": "--base-url",
+    "additive.llm.params": "--llm-param",
     **{f"additive.{role}.name": f"--{role.replace('_', '-')}" for role in ROLES},
     **{f"additive.{role}.dtype": "--dtype" for role in ROLES},
     **{f"additive.{role}.model": f"model of --{role.replace('_', '-')}" for role in ROLES},
@@ -65,6 +66,8 @@ def result_settings(
             "provider": provider.family,
             "namespace": provider.namespace,
             "model": provider.model,
+            **({} if provider.family == "builtin" else {"params": "{}"}),  # so that any differ
+            **params_settings(provider),
         }
         additive["prompts"] = {
             planned.task.name: {
@@ -153,6 +156,7 @@ def signature_facts(settings: Mapping[str, Any]) -> dict[str, str]:
         llm = additive["llm"]
         builtin = llm["provider"] == "builtin"
         named = f"{llm['provider']}:{llm['model']}@{llm['namespace']}"
+        named += "" if llm.get("params", "{}") == "{}" else llm["params"]
         facts["llm"] = llm["model"] if builtin else named
     for task, prompt in additive.get("prompts", {}).items():
         asked = f":{prompt['model']}" if "model" in prompt else ""
@@ -184,7 +188,14 @@ def options_of(config: RunConfig) -> JSON:
     values["metric_files"] = [str(file.resolve()) for file in config.metric_files]
     for name in ("out", "retry_failed", "engine", "address"):
         del values[name]
-    return _without_none(values)
+    for name in ("params", "headers"):
+        del values["llm"][name]
+    table = _without_none(values)
+    if config.llm.params:  # null is a value here
+        table["llm"]["params"] = dict(config.llm.params)
+    if config.llm.headers:
+        table["llm"]["headers"] = dict(config.llm.headers)
+    return table
 
 
 def config_from(options: Mapping[str, Any], out: Path | str) -> RunConfig:

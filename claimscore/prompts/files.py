@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from claimscore.config import read_toml
+from claimscore.config import extra_problem, read_toml
 from claimscore.errors import ConfigError
 from claimscore.prompts.output import json_schema
 from claimscore.prompts.prompt import TEXTS_FIELD, Prompt, PromptSettings
@@ -117,6 +117,13 @@ def _check_settings(content: Mapping[str, Any], file: _File) -> None:
 
 def _check_setting(key: str, value: Any, file: _File, where: tuple[str, ...]) -> None:
     name = ".".join(where)
+    if key == "extra":
+        if not isinstance(value, dict):
+            raise file.error(f"[{name}] must be a table", *where)
+        for param, item in value.items():
+            if problem := extra_problem(param, item):
+                raise file.error(f"{name}.{param}: {problem}", *where, param)
+        return
     if key == "model":
         if not isinstance(value, str) or not value.strip() or value.startswith(_FAMILIES):
             raise file.error(

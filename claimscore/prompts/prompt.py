@@ -30,7 +30,7 @@ class PromptSettings:
     again, up to `max_tokens_limit` (None: four times `max_tokens`).
     `samples` answers are asked for, each a request of its own. `texts_per_request` sentences or
     claims of one text are asked about at once. `model` takes the place of the run's model, at the
-    same server.
+    same server. `extra` are JSON values by name that the server gets as they stand.
     """
 
     temperature: float = 0.0
@@ -40,10 +40,14 @@ class PromptSettings:
     texts_per_request: int = 1
     model: str = ""
     max_tokens_limit: int | None = None
+    extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 #: Settings that came later: where they say nothing, digests are those from before.
-_LATER = {"samples": 1, "texts_per_request": 1, "model": "", "max_tokens_limit": None}
+_LATER: Mapping[str, Any] = {
+    **{"samples": 1, "texts_per_request": 1, "model": "", "max_tokens_limit": None},
+    "extra": {},
+}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,7 +53,10 @@ class RunLLMCalls:
         additive = settings["additive"]
         llm = additive["llm"]  # the names of the provider that was asked: nothing is sent
         named = SimpleNamespace(
-            family=llm["provider"], namespace=llm["namespace"], model=llm["model"]
+            family=llm["provider"],
+            namespace=llm["namespace"],
+            model=llm["model"],
+            params=json.loads(llm.get("params", "{}")),
         )
         self._provider = cast("Provider", named)
         self._granularity = additive.get("texts", {}).get("granularity", "sentence")

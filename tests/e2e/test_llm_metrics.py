@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -389,6 +390,62 @@ def test_the_built_in_rules_are_refused_before_anything_is_done(
     assert said in line
     assert line.endswith("name one, as in --llm openai:MODEL")
     assert not (tmp_path / "run").exists()
+
+
+def test_parameters_and_headers_reach_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Parameters are part of the request and of the run; a header's value is written nowhere."""
+    monkeypatch.setenv("TENANT", "secret-of-tenant")
+    records, out = write_records(tmp_path / "in.jsonl", 2), tmp_path / "run"
+    prompt = tmp_path / "judge.toml"
+    prompt.write_text('inherits = "judge=v1"\n[settings.extra]\nseed = 1\nstop = ["#"]\n')
+    log = tmp_path / "log.txt"
+    with FakeServer(answer=judging_answer, keep=True) as server:
+        plain = ("run", records, "--metrics", "llm-judge", *options(server))
+        call = (*plain, "--out", out, "--prompt", f"judge={prompt}", "--log-file", log)
+        headers = ("--header", "X-Tenant=TENANT")
+        params = ("--llm-param", "seed=7", "--llm-param", 'user={"a": null}')
+        assert claimscore(*call, *headers, *params) == 0
+        assert {one["x-tenant"] for one in server.headers} == {"secret-of-tenant"}
+        for body in server.bodies:
+            assert (body["seed"], body["stop"], body["user"]) == (7, ["#"], {"a": None})
+        n_asked = len(server.bodies)
+        assert claimscore("score", out, "--metrics", "llm-judge", "--quiet") == 0
+        assert claimscore(*call, *headers, *params) == 0  # all of it is stored
+        assert claimscore(*call, *headers, *params[:2]) == 2
+        assert "--llm-param: was " in capsys.readouterr().err
+        assert len(server.bodies) == n_asked
+        assert claimscore(*plain, "--out", tmp_path / "other") == 0  # other questions
+        assert len(server.bodies) == 2 * n_asked
+    settings = tomllib.loads((out / "run.toml").read_text())["additive"]["llm"]
+    assert json.loads(settings["params"]) == {"seed": 7, "user": {"a": None}}
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in written if b"secret-of-tenant" in path.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--llm-param", "temperature=1"), "it is one of the prompt's [settings]"),
+        (("--llm-param", 'a={"b": 1'), "this is no JSON"),
+        (("--llm-param", "a=True"), "this is no JSON"),
+        (("--header", "X-Key=sk-1234 5"), "write the name of an environment variable"),
+        (("--header", "X-Key=abcdefgh1234"), "the environment variable named after = is not set"),
+        (("--header", "Host=HOST"), "this header cannot be set"),
+        (("--llm", "builtin", "--llm-param", "seed=1"), "is for a server"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ",
+)
+def test_parameters_and_headers_that_cannot_be_are_refused(
+    arguments: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = write_records(tmp_path / "in.jsonl", 1)
+    call = ("run", records, "--out", tmp_path / "run", "--metrics", "llm-judge")
+    assert claimscore(*call, "--llm", "openai:m", *arguments) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert "1234" not in said
 
 
 def test_the_tasks_can_be_asked_for_by_name(tmp_path: Path) -> None:

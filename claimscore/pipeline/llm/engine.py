@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import anyio
 from anyio import lowlevel
@@ -22,7 +22,12 @@ from claimscore.config import FailureLimit
 from claimscore.errors import ConfigError, RejectedError, StoppedEarly, TransientError
 from claimscore.pipeline.llm.budget.cap import Budget
 from claimscore.pipeline.llm.endpoints import Attempts, Dispatcher, OnEvent, ignore_event
-from claimscore.pipeline.llm.providers.base import Collecting, Provider, servers_of
+from claimscore.pipeline.llm.providers.base import (
+    Collecting,
+    Provider,
+    extra_params,
+    servers_of,
+)
 from claimscore.pipeline.llm.question import Answer, Question
 from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
 from claimscore.pipeline.llm.single_flight import GroupCommit, SingleFlight
@@ -127,8 +132,10 @@ class Engine:
         sample_index: int = 0,
         top_logprobs: int = 0,
         model: str = "",
+        extra: Mapping[str, Any] = MappingProxyType({}),
     ) -> Request:
-        """A request to this engine's provider; `model` names another one of that server."""
+        """A request to this engine's provider; `model` names another one of that server, and
+        `extra` are parameters that it gets as they stand."""
         return Request(
             provider=self.provider.family,
             namespace=self.provider.namespace,
@@ -140,6 +147,7 @@ class Engine:
             output=output,
             sample_index=sample_index,
             top_logprobs=top_logprobs,
+            extra=extra_params(self.provider, extra),
         )
 
     async def answer(self, request: Request, parse: Parse[T]) -> Answer[T] | Failure:

@@ -89,11 +89,18 @@ class Question(Generic[T]):
             index = request.sample_index + self.step
             self.request = dataclasses.replace(request, sample_index=index)
             if why.is_cut_off:
+                what = (
+                    "the model was still reasoning"
+                    if why.is_reasoning
+                    else "the answer was cut off"
+                )
                 message = (
-                    f"the answer was cut off at {request.max_tokens:,} tokens, which is "
+                    f"{what} at {request.max_tokens:,} tokens, which is "
                     f"max_tokens_limit; max_tokens is {self._max_tokens:,}; both are in the "
                     "prompt's [settings]"
                 )
+                if why.is_reasoning:
+                    message += "; many models reason less with --llm-param reasoning_effort=low"
         self.failure = Failure(why.kind, message, self.n_answers, self.key, why.raw)
         self.key = request_key(self.request)
 

@@ -26,7 +26,8 @@ class Valid(Generic[T]):
 class Invalid:
     """Why an answer cannot be used.
 
-    `is_final`: another sample would fare no better. `is_cut_off`: one with more `max_tokens` may.
+    `is_final`: another sample would fare no better. `is_cut_off`: one with more `max_tokens` may;
+    `is_reasoning`: it was cut off before it began.
     """
 
     kind: str
@@ -34,6 +35,7 @@ class Invalid:
     raw: str
     is_final: bool = False
     is_cut_off: bool = False
+    is_reasoning: bool = False
 
 
 def validate(completion: Completion, parse: Parse[T]) -> Valid[T] | Invalid:
@@ -45,14 +47,19 @@ def validate(completion: Completion, parse: Parse[T]) -> Valid[T] | Invalid:
     if completion.finish_reason == "content_filter":
         message = "the server's filter stopped the answer"
         return Invalid("content_filter", message, text, is_final=True)
+    has_reasoned = bool(completion.reasoning or completion.usage.reasoning_tokens)
     if completion.finish_reason == "length":
-        return Invalid("length", "the answer was cut off at max_tokens", text, is_cut_off=True)
+        if not has_reasoned or text.strip():
+            return Invalid("length", "the answer was cut off at max_tokens", text, is_cut_off=True)
+        message, raw = "the model was still reasoning at max_tokens", completion.reasoning
+        return Invalid("length", message, raw, is_cut_off=True, is_reasoning=True)
     if completion.finish_reason == "model_length":  # Mistral's: more tokens would not fit
         return Invalid("length", "the answer was cut off where the model's context ends", text)
     if completion.finish_reason == "refusal":
         return Invalid("refusal", f"the model declined: {text}", text)
     if not text.strip():
-        return Invalid("empty", "the answer was empty", text)
+        message = "the model reasoned and then answered nothing" if has_reasoned else ""
+        return Invalid("empty", message or "the answer was empty", text or completion.reasoning)
     try:
         return Valid(parse(completion))
     except ParseError as exc:

@@ -24,7 +24,7 @@ from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.estimate import Estimate, estimate_requests
 from claimscore.pipeline.llm.budget.ledger import Ledger
 from claimscore.pipeline.llm.engine import Engine
-from claimscore.pipeline.llm.providers.base import Provider, load_provider
+from claimscore.pipeline.llm.providers.base import Provider, load_provider, params_settings
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.pipeline.map.input_table import find_source, scratch_source
 from claimscore.pipeline.map.map_files import NO_FAILURES, FinishedMap, MapFiles
@@ -305,6 +305,7 @@ def _settings(
             "provider": provider.family,
             "namespace": provider.namespace,
             "model": provider.model,
+            **params_settings(provider),
         },
     }
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from claimscore.errors import ConfigError, ParseError
-from claimscore.pipeline.llm.providers.base import Provider
+from claimscore.pipeline.llm.providers.base import Provider, extra_params
 from claimscore.pipeline.llm.question import Answer
 from claimscore.prompts import Prompt
 from claimscore.tables import FAILURES
@@ -81,16 +81,19 @@ class TablePrompt:
         """A request for each row whose columns all have a value."""
         texts = [_as_texts(frame[field]) for field in self._fields]
         asked = RowRequests([], [], {})
+        extra = extra_params(provider, self.prompt.settings.extra)
         for row, values in enumerate(zip(*texts, strict=True)):
             if None in values:
                 null = self._fields[values.index(None)]
                 asked.failures[row] = Failure("null_input", f"column {null} is null", 0)
             else:
                 asked.rows.append(row)
-                asked.requests.append(self._request(values, provider))
+                asked.requests.append(self._request(values, provider, extra))
         return asked
 
-    def _request(self, values: Sequence[str], provider: Provider) -> Request:
+    def _request(
+        self, values: Sequence[str], provider: Provider, extra: Mapping[str, Any]
+    ) -> Request:
         settings, pieces = self.prompt.settings, self._pieces.copy()
         pieces[1::2] = [values[slot] for slot in self._slots]
         return Request(
@@ -102,6 +105,7 @@ class TablePrompt:
             max_tokens=settings.max_tokens,
             top_p=settings.top_p,
             output=self._output,
+            extra=extra,
         )
 
     def parse(self, completion: Completion) -> dict[str, Any]:

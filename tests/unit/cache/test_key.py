@@ -46,6 +46,7 @@ CHANGES: dict[str, list[Any]] = {
     "output": [None, OutputSchema("facts", BASE.output.schema), OutputSchema("claims", {})],
     "sample_index": [1],
     "top_logprobs": [5],
+    "extra": [{"seed": 1}, {"seed": 2}, {"stop": None}, {"kwargs": {"seed": 1}}],
 }
 
 
@@ -63,8 +64,9 @@ def defined_key(request: Request) -> str:
     """The definition of a key; no released version may differ."""
     fields = dataclasses.asdict(request) | {"v": 1, "messages": request.messages}
     fields |= {name: float(fields[name]) + 0.0 for name in ("temperature", "top_p")}
-    if not request.top_logprobs:
-        del fields["top_logprobs"]
+    for name in ("top_logprobs", "extra"):
+        if not fields[name]:
+            del fields[name]
     text = json.dumps(
         fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
@@ -94,6 +96,7 @@ any_request = st.builds(
     output=st.none() | st.builds(OutputSchema, any_text, schemas),
     sample_index=counts,
     top_logprobs=counts,
+    extra=schemas,
 )
 
 

@@ -98,6 +98,8 @@ def test_a_text_is_never_formatted_twice(text: str) -> None:
         ("Review: $text", "Text: $text", True),
         ("judge", "rate", True),
         ("max_tokens = 32", "max_tokens = 33", True),
+        ("[output]", "[settings.extra]\nseed = 1\n[output]", True),
+        ("[output]", "[settings.extra]\n[output]", False),
         ('confidence = "number"', 'sureness = "number"', True),
         ("0.9", "0.8", True),
         ('version = "v1"', 'version = "v2"\nchanges = "none"', False),

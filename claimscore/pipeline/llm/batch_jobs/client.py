@@ -97,6 +97,7 @@ class BatchClient:
             "Authorization": f"Bearer {server.key}" if server.key else openai.Omit(),
             "OpenAI-Organization": openai.Omit(),
             "OpenAI-Project": openai.Omit(),
+            **{name.title(): value for name, value in server.own_headers.items()},
         }
         sdk = openai.AsyncOpenAI(
             api_key=server.key or "",

@@ -119,6 +119,7 @@ class OpenAIBatchProvider:
         # it checks the URL and the key by the rules for both
         self._online = OpenAIProvider(model, transport=transport, **server)
         self.model = model
+        self.params = self._online.params
         self.base_url = self._online.base_url
         self.namespace = self._online.namespace
         self.dialect = Dialect()
@@ -160,6 +161,8 @@ class OpenAIBatchProvider:
             online.model,
             base_url=online.base_url,
             key=online.server.key,
+            headers=online.server.own_headers,
+            params=online.params,
             namespace=online.namespace,
             timeout_s=config.timeout_s,
             allow_http_key=config.allow_http_key,

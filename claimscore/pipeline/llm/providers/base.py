@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import itertools
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
@@ -87,6 +88,7 @@ class SeveralServers:
         self.servers = tuple(servers)
         self.family = servers[0].family
         self.model = servers[0].model
+        self.params = getattr(servers[0], "params", {})
         self.namespace = namespace
         self._turns = itertools.cycle(self.servers)
 
@@ -102,6 +104,17 @@ class SeveralServers:
 def servers_of(provider: Provider) -> tuple[Provider, ...]:
     """The servers of a provider that has several; else the provider itself."""
     return provider.servers if isinstance(provider, SeveralServers) else (provider,)
+
+
+def extra_params(provider: Provider, prompt: Mapping[str, Any]) -> dict[str, Any]:
+    """What a request carries besides its own fields: the run's parameters go before a prompt's."""
+    return {**prompt, **getattr(provider, "params", {})}
+
+
+def params_settings(provider: Provider) -> dict[str, str]:
+    """The run's parameters among settings, as the text of their JSON; nothing without any."""
+    params = extra_params(provider, {})
+    return {"params": json.dumps(params, sort_keys=True)} if params else {}
 
 
 def base_urls(provider: Provider) -> tuple[str, ...]:

@@ -73,22 +73,23 @@ class Refusal(NamedTuple):
 
 
 def read_refusal(
-    status: int, headers: Mapping[str, str], body: bytes, key: str | None = None
+    status: int, headers: Mapping[str, str], body: bytes, *secrets: str | None
 ) -> Refusal:
-    """Read a refusal; header names are in lower case. Never fails, whatever the body is."""
+    """Read a refusal, `secrets` left out; header names are in lower case. Never fails, whatever
+    the body is."""
     text = body[:_LONGEST_BODY].decode("utf-8", "replace")
     said = _decoded(text)
     codes = frozenset(code.lower() for code in _fields(said, ("code", "type", "error_type")))
     message = _message(said) or (text if isinstance(said, dict | list) else "")
-    message = _shown(message, key) or _phrase(status)
-    param = _shown(" ".join(_fields(said, ("param",))), key)
+    message = _shown(message, *secrets) or _phrase(status)
+    param = _shown(" ".join(_fields(said, ("param",))), *secrets)
     return Refusal(
         status=status,
         message=message,
         codes=codes,
         param=param,
         words=" ".join([*sorted(codes), param, message]).lower(),
-        location=_shown(headers.get("location", ""), key),
+        location=_shown(headers.get("location", ""), *secrets),
         retry_after_s=retry_after_s(headers, text),
         limits=rate_limits(headers),
     )
@@ -215,9 +216,9 @@ def _message(said: object, depth: int = 0) -> str:
     return ""
 
 
-def _shown(text: str, key: str | None) -> str:
-    """The text on one short line, without control characters and without the key."""
-    start = scrubbed(text, key)[: 20 * _LONGEST_MESSAGE]
+def _shown(text: str, *secrets: str | None) -> str:
+    """The text on one short line, without control characters and without secrets."""
+    start = scrubbed(text, *secrets)[: 20 * _LONGEST_MESSAGE]
     line = "".join(c if c.isprintable() else " " for c in start)
     return " ".join(line.split())[:_LONGEST_MESSAGE]
 

@@ -20,7 +20,7 @@ import orjson
 
 from claimscore import __version__
 from claimscore.addresses import server_address
-from claimscore.config import LLMConfig, api_base_url, api_key
+from claimscore.config import LLMConfig, api_base_url, api_key, header_values
 from claimscore.errors import (
     AuthenticationError,
     ClaimscoreError,
@@ -31,7 +31,7 @@ from claimscore.errors import (
     UnknownModelError,
 )
 from claimscore.http_headers import rate_limits
-from claimscore.http_policy import key_for
+from claimscore.http_policy import key_for, refuse_unencrypted, scrubbed
 from claimscore.pipeline.llm.providers.errors import Refusal, read_refusal, translate_error
 from claimscore.pipeline.llm.providers.schema import (
     Dialect,
@@ -57,27 +57,44 @@ _MAY_NOT_LIST = re.compile(r"missing[ _]scope|insufficient permissions")
 _BROKEN_OFF = {"error", "abort", "insufficient_system_resource"}
 _LONGEST_MODEL_LIST = 2000
 
+#: A shorter value of a header is no secret that could be told from other words.
+_LEAST_SECRET = 8
+
 
 class OpenAIServer:
     """One server and the key for it, which is sent there and shown in no answer and no error.
 
-    Raises `ConfigError` where the address is none or the key would be sent unencrypted.
+    `headers` are sent too, in place of those that claimscore would send, and their values are
+    shown as little. Raises `ConfigError` where the address is none or a key or header would be
+    sent unencrypted.
     """
 
-    def __init__(self, base_url: str, key: str | None, *, allow_http_key: bool = False) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        key: str | None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        allow_http_key: bool = False,
+    ) -> None:
         self.base_url = server_address(base_url, key_name=KEY_NAME)
         self.key = key_for(self.base_url, key, key_name=KEY_NAME, allow_http_key=allow_http_key)
-        self.headers = [
-            (b"accept", b"application/json"),
-            (b"user-agent", f"claimscore/{__version__}".encode()),
-        ]
+        self.own_headers = {name.lower(): value for name, value in (headers or {}).items()}
+        if self.own_headers and not allow_http_key:
+            refuse_unencrypted(self.base_url, f"--header {next(iter(headers or {}))}")
+        values = (word for value in self.own_headers.values() for word in (value, *value.split()))
+        self.secrets = (self.key, *(value for value in values if len(value) >= _LEAST_SECRET))
+        sent = {"accept": "application/json", "user-agent": f"claimscore/{__version__}"}
         if self.key:
-            self.headers.append((b"authorization", f"Bearer {self.key}".encode()))
+            sent["authorization"] = f"Bearer {self.key}"
+        sent |= self.own_headers
+        self.may_be_known = "authorization" in sent or "x-api-key" in sent or "api-key" in sent
+        self.headers = [(name.encode(), value.encode()) for name, value in sent.items()]
         self.json_headers = [*self.headers, (b"content-type", b"application/json")]
 
     def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
         """A reply that is no answer, in its parts and without the key."""
-        return read_refusal(status, headers, body, self.key)
+        return read_refusal(status, headers, body, *self.secrets)
 
     def error(self, refusal: Refusal, model: str) -> ClaimscoreError:
         """The error that a refusal of a request to `model` is."""
@@ -86,27 +103,27 @@ class OpenAIServer:
     def completion(
         self, body: object, request: Request, limits: RateLimits | None = None
     ) -> Completion:
-        """The answer in a decoded body; a key that the server echoes is left out.
+        """The answer in a decoded body; a secret that the server echoes is left out.
 
         Raises `TransientError` where the body holds no answer.
         """
         completion = completion_of(body, request, limits)
-        key = self.key
-        if not key or (key not in completion.text and key not in completion.model):
-            return completion
-        return dataclasses.replace(
-            completion,
-            text=completion.text.replace(key, "[key]"),
-            model=completion.model.replace(key, "[key]"),
-            logprobs=None,
-        )
+        for secret in filter(None, self.secrets):
+            texts = {
+                name: getattr(completion, name).replace(secret, "[key]")
+                for name in ("text", "model", "reasoning")
+                if secret in getattr(completion, name)
+            }
+            if texts:
+                completion = dataclasses.replace(completion, **texts, logprobs=None)
+        return completion
 
 
 class OpenAIProvider:
-    """`openai:MODEL` at `base_url`. The key is sent there and nowhere else.
+    """`openai:MODEL` at `base_url`. The key and `headers` are sent there and nowhere else.
 
-    `dialect` may be set to what was learnt of this server and model before; `on_dialect`
-    hears of each change.
+    `params` go into every request, before those of its prompt. `dialect` may be set to what was
+    learnt of this server and model before; `on_dialect` hears of each change.
     """
 
     family = "openai"
@@ -117,21 +134,24 @@ class OpenAIProvider:
         *,
         base_url: str = DEFAULT_BASE_URL,
         key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, Any] | None = None,
         namespace: str | None = None,
         timeout_s: float = 120.0,
         allow_http_key: bool = False,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self.model = model
+        self.params = dict(params or {})
         self.timeout_s = timeout_s
-        self.server = OpenAIServer(base_url, key, allow_http_key=allow_http_key)
+        self.server = OpenAIServer(base_url, key, headers=headers, allow_http_key=allow_http_key)
         self.base_url = self.server.base_url
         self.namespace = namespace or self.base_url
         self.on_dialect: Callable[[Dialect], None] | None = None
         self._dialects = {model: Dialect()}
         self._transport = open_transport(self.base_url, timeout_s, transport)
         asks_openai = transport is None and self.base_url == DEFAULT_BASE_URL
-        self._lacks_key = asks_openai and self.server.key is None
+        self._lacks_key = asks_openai and not self.server.may_be_known
 
     @classmethod
     def from_config(cls, config: LLMConfig) -> OpenAIProvider:
@@ -141,6 +161,8 @@ class OpenAIProvider:
             model,
             base_url=(config.base_urls or (api_base_url() or DEFAULT_BASE_URL,))[0],
             key=api_key(),
+            headers=header_values(config.headers),
+            params=config.params,
             namespace=config.cache_namespace,
             timeout_s=config.timeout_s,
             allow_http_key=config.allow_http_key,
@@ -197,7 +219,7 @@ class OpenAIProvider:
         elif reply.status == 200:
             names = ", ".join(models_instead(reply.body, self.model))
             if names:
-                names = names.replace(server.key, "[key]") if server.key else names
+                names = scrubbed(names, *server.secrets)
                 raise UnknownModelError(f"{self.base_url} has no model {self.model!r}, but {names}")
 
     async def aclose(self) -> None:
@@ -249,6 +271,10 @@ def completion_of(body: object, request: Request, limits: RateLimits | None = No
         choice = body["choices"][0]  # type: ignore[index] # anything else is caught below
         message = choice["message"]
         text = _text(message.get("content"))
+        thought = _text(message.get("reasoning_content") or message.get("reasoning"))
+        apart = _apart(text)
+        if apart is not None:
+            thought, text = thought or apart[0], apart[1]
         finish_reason = choice.get("finish_reason") or "stop"
         if finish_reason in _BROKEN_OFF or choice.get("error"):
             raise TransientError("the server broke its answer off", "body", limits=limits)
@@ -257,8 +283,9 @@ def completion_of(body: object, request: Request, limits: RateLimits | None = No
             text, finish_reason = _text(refusal), "refusal"
         model = body.get("model") or request.model  # type: ignore[attr-defined] # the same
         usage = _usage(body.get("usage"))  # type: ignore[attr-defined] # the same
-        logprobs = _logprobs(choice.get("logprobs"))
-        return Completion(_valid(text), str(model), str(finish_reason), usage, limits, logprobs)
+        logprobs = None if apart else _logprobs(choice.get("logprobs"))  # else they are of both
+        answer = _valid(text), str(model), str(finish_reason)
+        return Completion(*answer, usage, limits, logprobs, _valid(thought))
     except (ValueError, KeyError, IndexError, TypeError, AttributeError):
         pass
     raise TransientError("the server's answer is no chat completion", "body", limits=limits)
@@ -283,6 +310,19 @@ def _text(content: object) -> str:
     if not isinstance(content, str):
         raise TypeError("content is neither text nor parts")
     return content
+
+
+def _apart(text: str) -> tuple[str, str] | None:
+    """A leading block of reasoning and the answer after it; None where there is no block.
+
+    Templates may have its first tag in the prompt, and what is cut off has no last one.
+    """
+    start = text.lstrip()
+    before, end, after = start.partition("</think>")
+    is_open = before.startswith("<think>")
+    if not is_open and (not end or "<think>" in before or before.startswith(("{", "["))):
+        return None
+    return before.removeprefix("<think>").strip(), after.lstrip()
 
 
 def _valid(text: str) -> str:
@@ -331,7 +371,13 @@ def _usage(reported: object) -> Usage:
     cached = _count(details, "cached_tokens") if isinstance(details, dict) else None
     if cached is not None and (prompt_tokens is None or cached > prompt_tokens):
         cached = None
-    return Usage(prompt_tokens, _count(usage, "completion_tokens"), cached)
+    answer_tokens = _count(usage, "completion_tokens")
+    details = usage.get("completion_tokens_details")
+    reasoning = _count(details, "reasoning_tokens") if isinstance(details, dict) else None
+    counted = (prompt_tokens or 0) + (answer_tokens or 0)
+    if reasoning and answer_tokens is not None and usage.get("total_tokens") == counted + reasoning:
+        answer_tokens += reasoning  # Google and xAI count them apart
+    return Usage(prompt_tokens, answer_tokens, cached, reasoning or None)
 
 
 def _count(usage: Mapping[str, Any], name: str) -> int | None:

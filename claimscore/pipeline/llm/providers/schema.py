@@ -92,7 +92,7 @@ def chat_body(request: Request, dialect: Dialect) -> JSON:
     body["messages"] = [{"role": role, "content": content} for role, content in messages]
     for name in dialect.omitted:
         body.pop(name, None)
-    return body
+    return {**body, **request.extra}
 
 
 def _response_format(output: OutputSchema, mode: OutputMode) -> JSON:

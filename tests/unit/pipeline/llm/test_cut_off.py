@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -57,6 +58,17 @@ async def test_a_cut_off_answer_is_asked_for_again_with_more_tokens() -> None:
     rejected = [entry.rejected for entry in cache.entries.values()]
     assert rejected == ["the answer was cut off at max_tokens"] * 2 + [None]
     assert (engine.stats.sent, engine.stats.rejected, engine.stats.failed) == (3, 2, 0)
+
+
+async def test_a_failure_says_that_reasoning_left_no_room() -> None:
+    async def reason(request: Request) -> Completion:
+        await lowlevel.checkpoint()
+        return dataclasses.replace(completion("", "length"), reasoning="Let me think")
+
+    (failure,), _ = await asked(FakeProvider(reason), "a")
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.raw) == ("length", "Let me think")
+    assert "still reasoning at 1,024 tokens, which is max_tokens_limit" in failure.message
 
 
 async def test_going_on_goes_straight_to_the_larger_request() -> None:

@@ -14,7 +14,7 @@ from claimscore.errors import TransientError
 from claimscore.pipeline.llm.providers.errors import read_refusal
 from claimscore.pipeline.llm.providers.openai import OpenAIServer, completion_of, models_instead
 from claimscore.pipeline.llm.providers.schema import Dialect, chat_body, encode_json, learn_dialect
-from claimscore.types import Message, Request, TokenLogprob, Usage
+from claimscore.types import Completion, Message, Request, TokenLogprob, Usage
 
 REQUEST = Request("openai", "n", "m", (Message("user", "x"),))
 
@@ -96,6 +96,20 @@ def test_a_generation_that_was_broken_off_is_no_answer(choice: dict[str, Any]):
         ({"prompt_tokens_details": {"cached_tokens": 1}}, Usage()),
         ({"prompt_tokens": 1, "prompt_tokens_details": None}, Usage(1)),
         ({"prompt_tokens": True, "completion_tokens": -1}, Usage()),
+        (  # OpenAI counts reasoning among the answer's tokens, Google beside them
+            {
+                **{"prompt_tokens": 9, "completion_tokens": 5, "total_tokens": 14},
+                "completion_tokens_details": {"reasoning_tokens": 4},
+            },
+            Usage(9, 5, None, 4),
+        ),
+        (
+            {
+                **{"prompt_tokens": 9, "completion_tokens": 1, "total_tokens": 14},
+                "completion_tokens_details": {"reasoning_tokens": 4},
+            },
+            Usage(9, 5, None, 4),
+        ),
         ("x", Usage()),
         (None, Usage()),
     ],
@@ -104,6 +118,31 @@ def test_a_generation_that_was_broken_off_is_no_answer(choice: dict[str, Any]):
 def test_usage_as_far_as_it_can_be_used(usage: object, expected: Usage):
     """What is no count is unknown, never zero."""
     assert completion_of(body(usage=usage), REQUEST).usage == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "fields", "expected"),
+    [
+        ("no", {"reasoning_content": "hm"}, ("no", "hm")),  # DeepSeek, vLLM, llama.cpp
+        ("no", {"reasoning": "hm"}, ("no", "hm")),  # OpenRouter, Ollama, Groq
+        (None, {"reasoning_content": "hm"}, ("", "hm")),
+        ("\n<think>\nhm\n</think>\n\nno", {}, ("no", "hm")),
+        ("hm\n</think>\n\nno", {}, ("no", "hm")),  # the template holds the first tag
+        ("<think>hm", {}, ("", "hm")),
+        ("say <think> and </think>", {}, ("say <think> and </think>", "")),
+        ('{"a": "</think>"}', {}, ('{"a": "</think>"}', "")),
+    ],
+    ids=str,
+)
+def test_reasoning_is_kept_apart(content: str | None, fields: Any, expected: tuple[str, str]):
+    """It is stored with the answer and is no part of it; log-probabilities would be of both."""
+    logprobs = {"content": [place("x", -0.5)]}
+    said = body(logprobs=logprobs)
+    said["choices"][0]["message"] = {"content": content, **fields}
+    found = completion_of(said, REQUEST)
+    assert (found.text, found.reasoning) == expected
+    assert (found.logprobs is None) == (expected[0] != (content or ""))
+    assert Completion.from_json(found.to_json()) == found
 
 
 def test_half_characters_do_not_get_into_a_table():

@@ -368,6 +368,19 @@ async def test_the_key_is_sent_as_bearer_and_nothing_else_is(monkeypatch: pytest
         assert "secret" not in str(server.headers[0].raw)
 
 
+async def test_headers_of_the_user_are_sent_and_their_values_are_shown_nowhere():
+    server = Server(error(400, "no tenant 'tenant-secret'"), reply("your tenant-secret"))
+    headers = {"X-Tenant": "tenant-secret", "Authorization": "Basic of-gateway"}
+    provider = server.provider(key=KEY, headers=headers)
+    with pytest.raises(RejectedError, match=r"no tenant '\[key\]'"):
+        await provider.complete(REQUEST)
+    assert (await provider.complete(REQUEST)).text == "your [key]"
+    for sent in server.headers:
+        assert (sent["x-tenant"], sent["authorization"]) == ("tenant-secret", "Basic of-gateway")
+    with pytest.raises(ConfigError, match="--header X-Tenant would be sent unencrypted"):
+        OpenAIProvider("m", base_url="http://example.org/v1", headers=headers)
+
+
 @pytest.mark.parametrize("url", ["http://example.org/v1", "http://10.0.0.7", "http://[2001::1]"])
 def test_a_key_is_not_sent_in_the_clear(url: str):
     """Refused before anything is sent, unless the user accepts it or there is no key."""
