@@ -197,7 +197,7 @@ def new_model(config: NLITrainingConfig) -> tuple[EmbeddedNLI, BertTokenizer]:
     torch.manual_seed(config.seed)
     model = EmbeddedNLI(bert)
     if config.start:
-        apply_adapter(model, read_adapter(config.start))
+        apply_adapter(read_adapter(config.start), dict(bert.named_parameters()), model.head)
     model.head.drop.p = config.dropout
     for module in bert.modules():
         if isinstance(module, torch.nn.Dropout):

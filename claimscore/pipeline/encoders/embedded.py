@@ -17,16 +17,19 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import BertConfig, BertModel, BertTokenizer
 
 from claimscore.errors import ConfigError
+from claimscore.pipeline.encoders.packed_bert import PackedBert, WordPieces
+
+if TYPE_CHECKING:  # its import takes seconds, and a default run does without it
+    from transformers import BertConfig, BertModel, BertTokenizer
 
 BACKBONE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 BACKBONE_HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
@@ -145,6 +148,8 @@ def load_backbone(
     ``folder`` comes from ``find_backbone``; ``config`` may name fewer layers than it has. Nothing
     is fetched, no remote code is run, and the random numbers of the caller are left alone.
     """
+    from transformers import BertConfig, BertModel, BertTokenizer
+
     config = config or BertConfig.from_pretrained(folder, local_files_only=True)
     with torch.random.fork_rng(devices=[]):
         bert = BertModel(config, add_pooling_layer=False)
@@ -167,8 +172,73 @@ def load_embedded_nli(
             temperature=float(content.metadata.get("temperature", "1.0")),
             revision=adapter_revision(adapter),
         )
-    apply_adapter(model, content)
+    apply_adapter(content, dict(model.bert.named_parameters()), model.head)
     return model.eval(), tokenizer
+
+
+class PackedEncoder(NamedTuple):
+    """The backbone as a run uses it: packed and without transformers.
+
+    ``limit`` is how many tokens it can read, the special ones included.
+    """
+
+    backbone: PackedBert
+    tokenizer: WordPieces
+    limit: int
+
+
+class PackedNLI(NamedTuple):
+    """The embedded NLI model as a run uses it: the adapted backbone, and what follows it."""
+
+    encoder: PackedEncoder
+    head: SegmentHead
+    temperature: float
+    revision: str
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Return the content of the backbone's ``config.json``."""
+    settings: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return settings
+
+
+def load_packed(
+    folder: Path,
+    settings: Mapping[str, Any],
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    weights: Mapping[str, Tensor] | None = None,
+) -> PackedEncoder:
+    """Return the backbone in a folder from `find_backbone`, by default with its own weights.
+
+    ``settings`` may name fewer layers than it has; ``dtype`` is that of the products.
+    """
+    weights = load_file(folder / "model.safetensors") if weights is None else weights
+    tokenizer = WordPieces(folder)
+    return PackedEncoder(
+        PackedBert(weights, settings, device=device, dtype=dtype),
+        tokenizer,
+        min(tokenizer.model_max_length, int(settings["max_position_embeddings"])),
+    )
+
+
+def load_packed_nli(
+    *, device: torch.device, dtype: torch.dtype, offline: bool = False
+) -> PackedNLI:
+    """Return the embedded NLI model: the numbers of `load_embedded_nli`, packed."""
+    folder = find_backbone(offline=offline)
+    settings, content = read_settings(folder), read_adapter(ADAPTER_PATH)
+    weights = load_file(folder / "model.safetensors")
+    with torch.random.fork_rng(devices=[]):
+        head = SegmentHead(int(settings["hidden_size"]))
+    apply_adapter(content, weights, head)
+    return PackedNLI(
+        load_packed(folder, settings, device=device, dtype=dtype, weights=weights),
+        head.to(device).eval(),
+        float(content.metadata.get("temperature", "1.0")),
+        adapter_revision(),
+    )
 
 
 @cache
@@ -195,17 +265,16 @@ def read_adapter(path: Path) -> Adapter:
     return Adapter(tensors, metadata)
 
 
-def apply_adapter(model: EmbeddedNLI, adapter: Adapter) -> None:
-    """Add the adapter's differences to the backbone's parameters and fill the head, in place.
+def apply_adapter(adapter: Adapter, encoder: Mapping[str, Tensor], head: SegmentHead) -> None:
+    """Add the adapter's differences to the backbone's weights and fill the head, in place.
 
     Every tensor of the adapter must have its parameter: an unknown name raises ``ConfigError``.
     """
-    encoder = dict(model.bert.named_parameters())
-    head = dict(model.head.named_parameters())
+    parts = {"bert": encoder, "head": dict(head.named_parameters())}
     with torch.no_grad():
         for name, value in unpack(adapter.tensors).items():
             part, _, key = name.partition(".")
-            target = {"bert": encoder, "head": head}.get(part, {}).get(key)
+            target = parts.get(part, {}).get(key)
             if target is None or target.shape != value.shape:
                 raise ConfigError(f"the NLI adapter holds {name!r}, which the model does not have")
             if part == "bert":

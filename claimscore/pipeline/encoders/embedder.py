@@ -27,13 +27,12 @@ from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.backbone import (
     Backbone,
     BatchedModel,
-    encoder_backbone,
     refuse_nan,
     row_sums,
 )
 from claimscore.pipeline.encoders.batching import BatchRunner
 from claimscore.pipeline.encoders.distinct import distinct, distinct_texts
-from claimscore.pipeline.encoders.loading import EMBEDDED, ModelFolder, ModelLoader, load_config
+from claimscore.pipeline.encoders.loading import EMBEDDED, ModelFolder, ModelLoader
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
 from claimscore.pipeline.encoders.throughput import metered
 from claimscore.pipeline.encoders.token_rows import TokenBatch
@@ -209,7 +208,7 @@ def load(config: EncoderConfig) -> BatchedEmbedder:
     """
     loader = ModelLoader(config)
     source = loader.find(config.embedder, also=LAYOUT_FILES)
-    settings = load_config(source)
+    settings = loader.settings(source)
     if getattr(settings, "is_encoder_decoder", False):
         raise ConfigError(f"{source.name} is not a plain encoder; name another sentence encoder")
     embedded = source.name == EMBEDDED
@@ -218,10 +217,10 @@ def load(config: EncoderConfig) -> BatchedEmbedder:
         logger.warning(
             "%s is no sentence-transformers model: the mean over its tokens is used", source.name
         )
-    loaded = loader.encoder(source, settings)
+    loaded = loader.backbone(source, settings)
     return BatchedEmbedder(
         loaded.info,
-        encoder_backbone(loaded.model, loaded.tokenizer, dtype=loader.dtype),
+        loaded.backbone,
         loaded.tokenizer,
         layout=layout,
         limit=loaded.limit,

@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +20,7 @@ import torch
 from claimscore.config import DType, EncoderConfig
 from claimscore.errors import ConfigError, UnknownModelError
 from claimscore.pipeline.encoders import embedded
+from claimscore.pipeline.encoders.backbone import Backbone, encoder_backbone
 from claimscore.pipeline.encoders.devices import resolve_device
 from claimscore.pipeline.encoders.packed import family_of, packing_pays
 from claimscore.pipeline.encoders.protocols import ModelInfo
@@ -271,6 +273,18 @@ def _from_hub(
     return ModelFolder(asked, folder, folder.name)
 
 
+class LoadedEncoder(NamedTuple):
+    """An encoder in memory as it runs: packed where its family can be, else padded.
+
+    ``limit`` is how many tokens it can read, the special ones included.
+    """
+
+    info: ModelInfo
+    backbone: Backbone
+    tokenizer: Any
+    limit: int
+
+
 class LoadedModel(NamedTuple):
     """A model in memory with its tokenizer (transformers': untyped).
 
@@ -300,6 +314,24 @@ class ModelLoader:
             folder = embedded.find_backbone(offline=self.config.offline)
             return ModelFolder(EMBEDDED, folder, embedded.BACKBONE_SHA256[:12])
         return find_model(spec, offline=self.config.offline, also=also)
+
+    def settings(self, source: ModelFolder) -> Any:
+        """Return the model's configuration for `backbone`, which may be changed."""
+        if source.name == EMBEDDED:
+            return SimpleNamespace(**embedded.read_settings(source.folder))
+        return load_config(source)
+
+    def backbone(self, source: ModelFolder, settings: Any) -> LoadedEncoder:
+        """Load an encoder to run; for ``embedded`` transformers is not imported."""
+        if source.name != EMBEDDED:
+            info, model, tokenizer, limit = self.encoder(source, settings)
+            backbone = encoder_backbone(model, tokenizer, dtype=self.dtype)
+            return LoadedEncoder(info, backbone, tokenizer, limit)
+        info = ModelInfo(EMBEDDED, source.revision, self.config.dtype)
+        own = embedded.load_packed(
+            source.folder, vars(settings), device=self.device, dtype=self.dtype
+        )
+        return LoadedEncoder(info, *own)
 
     def encoder(self, source: ModelFolder, settings: Any = None) -> LoadedModel:
         """Load an encoder without the head that its checkpoint may have."""

@@ -19,16 +19,14 @@ from torch.nn import functional as F
 
 from claimscore.config import EncoderConfig
 from claimscore.pipeline.encoders.backbone import (
-    Backbone,
     BatchedModel,
-    encoder_backbone,
     padded_model,
     refuse_nan,
     row_sums,
 )
 from claimscore.pipeline.encoders.batching import BatchRunner
 from claimscore.pipeline.encoders.distinct import Pair, distinct_pairs
-from claimscore.pipeline.encoders.embedded import EmbeddedNLI, load_embedded_nli
+from claimscore.pipeline.encoders.embedded import ID2LABEL, PackedNLI, load_packed_nli
 from claimscore.pipeline.encoders.loading import EMBEDDED, LoadedModel, ModelLoader, load_config
 from claimscore.pipeline.encoders.packed import PackedBackbone, family_of
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch, label_columns
@@ -128,12 +126,11 @@ def load(config: EncoderConfig) -> BatchedPairClassifier:
     """Load the classifier that ``config.nli`` names; `ConfigError` where it cannot judge NLI."""
     loader = ModelLoader(config)
     if config.nli == EMBEDDED:
-        own, tokenizer = load_embedded_nli(offline=config.offline)
-        own.to(loader.device)
-        columns = label_columns(EMBEDDED, own.id2label)
-        loaded = loader.take(EMBEDDED, own.revision, own.bert, tokenizer)
-        backbone = encoder_backbone(own.bert, tokenizer, dtype=loader.dtype, with_types=True)
-        logits = partial(_segment_logits, own, backbone)
+        own = load_packed_nli(device=loader.device, dtype=loader.dtype, offline=config.offline)
+        columns = label_columns(EMBEDDED, ID2LABEL)
+        info = ModelInfo(EMBEDDED, own.revision, config.dtype)
+        backbone, logits = own.encoder.backbone, partial(_segment_logits, own)
+        pairs = PairTokenizer(own.encoder.tokenizer, own.encoder.limit)
         model = PairLogits(loader.device, backbone.padded, logits, backbone.prepare)
     else:
         from transformers import AutoModelForSequenceClassification
@@ -143,18 +140,19 @@ def load(config: EncoderConfig) -> BatchedPairClassifier:
         columns = label_columns(source.name, settings.id2label)
         loaded = loader.load(source, AutoModelForSequenceClassification, settings)
         model = _stock_logits(loaded, loader.dtype)
+        info, pairs = loaded.info, PairTokenizer(loaded.tokenizer, loaded.limit)
     return BatchedPairClassifier(
-        loaded.info,
+        info,
         model,
-        PairTokenizer(loaded.tokenizer, loaded.limit),
+        pairs,
         columns=columns,
         batch_tokens=config.batch_tokens,
     )
 
 
-def _segment_logits(model: EmbeddedNLI, backbone: Backbone, batch: TokenBatch) -> Tensor:
+def _segment_logits(model: PackedNLI, batch: TokenBatch) -> Tensor:
     """The embedded model's logits ``[rows, 3]`` from its encoder's states."""
-    states = backbone.states(batch)
+    states = model.encoder.backbone.states(batch)
     seconds = np.add.reduceat(batch.types, batch.starts)
     sizes = np.stack([batch.lengths - seconds, seconds], axis=1)
     sums = row_sums(states, sizes.reshape(-1)).view(-1, 2, states.shape[1])

@@ -22,15 +22,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from claimscore.pipeline.encoders.token_rows import TokenBatch
-
-try:
-    from torch.nn.attention import varlen
-except ImportError:  # torch before 2.10
-    varlen = None  # type: ignore[assignment]  # looked at before it is used
 
 #: The name under which models ask for it.
 IMPLEMENTATION = "claimscore_packed"
@@ -97,6 +90,8 @@ def packed_attention(
     one with a mask, and attention is transformers' own.
     """
     if segments is None:
+        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
         stock = ALL_ATTENTION_FUNCTIONS["sdpa"]
         found: tuple[Tensor, None] = stock(
             module, query, key, value, mask, scaling=scaling, **options
@@ -115,7 +110,11 @@ def has_varlen(device: torch.device) -> bool:
 
     It is made for Ampere and later; earlier releases of torch cannot keep rows apart bit by bit.
     """
-    if varlen is None or device.type != "cuda":
+    if device.type != "cuda":
+        return False
+    try:
+        from torch.nn.attention import varlen  # its import takes more than a second
+    except ImportError:  # torch before 2.10
         return False
     known = inspect.signature(varlen.varlen_attn).parameters
     return {"scale", "num_splits"} <= set(known) and torch.cuda.get_device_capability(device) >= (
@@ -128,6 +127,8 @@ def packed_mask(*, attention_mask: Tensor | None, **options: Any) -> Tensor | No
     """Return no mask for a packed batch, that of transformers for a padded one."""
     if attention_mask is None:
         return None
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
     mask: Tensor | None = ALL_MASK_ATTENTION_FUNCTIONS["sdpa"](
         attention_mask=attention_mask, **options
     )
@@ -160,6 +161,8 @@ def _on_device(
     query: Tensor, key: Tensor, value: Tensor, segments: Segments, scaling: float | None
 ) -> Tensor:
     """One call for all rows; ``num_splits=1`` keeps a row's numbers apart from its neighbours."""
+    from torch.nn.attention import varlen
+
     one_each = query.shape[2] == len(segments.starts)
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
     rows = torch.arange(len(segments.starts) + 1, dtype=torch.int32, device=query.device)
@@ -178,8 +181,14 @@ def _on_device(
     return found
 
 
-ALL_ATTENTION_FUNCTIONS.register(IMPLEMENTATION, packed_attention)
-ALL_MASK_ATTENTION_FUNCTIONS.register(IMPLEMENTATION, packed_mask)
+@cache
+def register_attention() -> None:
+    """Make the packed attention known to transformers, whose import takes seconds."""
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    ALL_ATTENTION_FUNCTIONS.register(IMPLEMENTATION, packed_attention)
+    ALL_MASK_ATTENTION_FUNCTIONS.register(IMPLEMENTATION, packed_mask)
 
 
 class CastLinear(nn.Module):
@@ -411,6 +420,7 @@ class PackedBackbone:
         family = family_of(model.config)
         if family is None:
             raise ValueError(f"{model.config.model_type} has no packed forward pass")
+        register_attention()
         self.device = next(model.parameters()).device
         self._model = model.float()
         self._n_layers = int(model.config.num_hidden_layers) * int(

@@ -26,12 +26,11 @@ from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.backbone import (
     Backbone,
     BatchedModel,
-    encoder_backbone,
     refuse_nan,
 )
 from claimscore.pipeline.encoders.batching import BatchRunner
 from claimscore.pipeline.encoders.distinct import distinct, distinct_texts
-from claimscore.pipeline.encoders.loading import EMBEDDED, ModelLoader, load_config
+from claimscore.pipeline.encoders.loading import EMBEDDED, ModelLoader
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch, TokenLayers
 from claimscore.pipeline.encoders.throughput import metered
 from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
@@ -250,13 +249,13 @@ def load(config: EncoderConfig) -> BatchedTokenEncoder:
     """
     loader = ModelLoader(config)
     source = loader.find(config.token_encoder)
-    settings = load_config(source)
+    settings = loader.settings(source)
     embedded = read_embedded_baseline() if source.name == EMBEDDED else None
     default = (
         published().layers.get(published_name(source.name)) if embedded is None else embedded[0]
     )
     layer = keep_layers(source.name, settings, config.token_layer, default)
-    loaded = loader.encoder(source, settings)
+    loaded = loader.backbone(source, settings)
     baseline = (
         published_baseline(source.name, layer) if embedded is None else embedded[1].get(layer)
     )
@@ -268,7 +267,7 @@ def load(config: EncoderConfig) -> BatchedTokenEncoder:
         )
     return BatchedTokenEncoder(
         loaded.info,
-        encoder_backbone(loaded.model, loaded.tokenizer, dtype=loader.dtype),
+        loaded.backbone,
         loaded.tokenizer,
         layer=layer,
         baseline=baseline if config.rescale_with_baseline else None,

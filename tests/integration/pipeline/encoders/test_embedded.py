@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from transformers import BertTokenizer
 
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import embedded
 from claimscore.pipeline.encoders.embedded import ADAPTER_PATH
+from claimscore.pipeline.encoders.packed_bert import WordPieces
 from tests.support.embedded_models import needs_backbone
+from tests.support.tiny_models import LONG, TEXTS
 
 
 def test_other_folders_are_refused_with_what_to_install(tmp_path: Path) -> None:
@@ -90,6 +93,26 @@ def test_a_named_folder_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert embedded.BACKBONE_PACKAGE not in sys.modules
     copy = Path(shutil.copytree(packaged, tmp_path / "model"))
     assert embedded.find_backbone(copy) == copy
+
+
+@needs_backbone
+def test_the_tokenizer_is_that_of_transformers() -> None:
+    """Ids, types, special tokens, offsets and words, of texts and of pairs, cut and whole."""
+    folder = embedded.find_backbone(offline=True)
+    own, stock = WordPieces(folder), BertTokenizer.from_pretrained(folder)
+    assert own.model_max_length == stock.model_max_length
+    texts = [*TEXTS, LONG, "Café no. 12½ — naïve, don’t!", "価格は¥3,000 😀 [SEP]", "\tA\n b "]
+    fields = ("input_ids", "token_type_ids", "special_tokens_mask", "offset_mapping")
+    wanted = (*fields[1:3], "offsets_mapping")
+    options = {f"return_{name}": True for name in wanted}
+    for seconds in (None, texts[::-1], [""] * len(texts)):
+        for cut in ({}, {"truncation": "longest_first", "max_length": 9}):
+            found, expected = own(texts, seconds, **cut), stock(texts, seconds, **options, **cut)
+            for name in fields:
+                assert found[name] == expected[name]
+    plain = own(texts, add_special_tokens=False)["input_ids"]
+    assert plain == stock(texts, add_special_tokens=False)["input_ids"]
+    assert own(LONG).word_ids() == stock(LONG).word_ids()
 
 
 @needs_backbone
