@@ -120,14 +120,19 @@ def _joined_pairs(sentences: Sequence[str], step: int) -> list[str]:
 
 
 def _windows(sentences: Sequence[str]) -> list[str]:
-    """Neighbours joined to at most `WINDOW_WORDS` words; a longer sentence stands alone."""
-    windows: list[list[str]] = []
+    return [" ".join(sentences[i] for i in span) for span in window_spans(sentences)]
+
+
+def window_spans(sentences: Sequence[str], most_words: int = WINDOW_WORDS) -> list[range]:
+    """The places of neighbours with at most so many words; a longer sentence stands alone."""
+    spans: list[range] = []
     words = 0
-    for sentence in sentences:
+    for place, sentence in enumerate(sentences):
         size = len(sentence.split())
-        if not windows or words + size > WINDOW_WORDS:
-            windows.append([])
-            words = 0
-        windows[-1].append(sentence)
-        words += size
-    return [" ".join(window) for window in windows]
+        if spans and words + size <= most_words:
+            spans[-1] = range(spans[-1].start, place + 1)
+            words += size
+        else:
+            spans.append(range(place, place + 1))
+            words = size
+    return spans

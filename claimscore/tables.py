@@ -197,6 +197,31 @@ BLOCK_NLI = Table(
     },
 )
 
+SUPPORT = Table(
+    "support",
+    "Whether a text supports a claim: `claim_index` is the position among the claims of `side`, "
+    "`source_index` that of the text among those of `source_side`. The verdict is supported, "
+    "contradicted or unmentioned; `probability` is that of support, the largest over what `read` "
+    "says (sentence, window, both). `evidence` is the sentence of the text with the most support, "
+    "and `contradiction` its probability.",
+    {
+        "id": pl.String(),
+        "side": pl.String(),
+        "claim_index": pl.Int32(),
+        "source_side": pl.String(),
+        "source_index": pl.Int32(),
+        "read": pl.String(),
+        "verdict": pl.String(),
+        "probability": pl.Float32(),
+        "contradiction": pl.Float32(),
+        "evidence_index": pl.Int32(),
+        "evidence": pl.String(),
+        "truncated": pl.Boolean(),
+        "verifier": pl.String(),
+        **MODEL_PROVENANCE,
+    },
+)
+
 SIMILARITIES = Table(
     "similarities",
     "The cosine of every unit of one side with every unit of another, by the sentence encoder.",
@@ -288,6 +313,7 @@ TABLES: dict[str, Table] = {
         LLM_ANSWERS,
         NLI,
         BLOCK_NLI,
+        SUPPORT,
         SIMILARITIES,
         TOKEN_SCORES,
         TEXT_SCORES,

@@ -20,7 +20,7 @@ from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import Task
 from claimscore.prompts import DEFAULT_VERSION, Prompt, load_prompt
 from claimscore.prompts.prompt import TEXT_FIELD, TEXTS_FIELD
-from claimscore.tables import SIDE_COLUMNS, SOURCE_SIDE
+from claimscore.tables import REFERENCES_SIDE, SIDE_COLUMNS, SOURCE_SIDE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,7 +197,7 @@ def _task_sides(
         if not sides_here:
             raise ConfigError(f"--tasks {name}: the records have no column it can read")
         needs.append(TaskRequirement(name, sides_here))
-    order = (*SIDE_COLUMNS, SOURCE_SIDE)
+    order = (*SIDE_COLUMNS, SOURCE_SIDE, REFERENCES_SIDE)
     return {
         name: tuple(side for side in order if side in sides)
         for name, sides in sides_of_tasks(needs).items()

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from claimscore import __version__
 from claimscore.config import TASK_NAMES, EncoderConfig, LLMConfig, RunConfig
+from claimscore.metrics.support import THRESHOLD, threshold_of
 from claimscore.pipeline.encoders import ROLES, Models
 from claimscore.pipeline.encoders.protocols import TokenEncoder
 from claimscore.pipeline.encoders.served import is_served
@@ -136,6 +137,8 @@ def model_settings(models: Models) -> JSON:
     settings: JSON = {}
     for role, model in models.items():
         settings[role] = {"revision": model.info.revision}
+        if getattr(model, "threshold", None) is not None:
+            settings[role]["threshold"] = threshold_of(model)
         if is_served(model.info.model):
             settings[role] |= {"model": model.info.model, "dtype": model.info.dtype}
         if role == "token_encoder":
@@ -166,6 +169,9 @@ def signature_facts(settings: Mapping[str, Any]) -> dict[str, str]:
             model = additive[role]
             facts[role] = f"{model.get('model', model['name'])}@{model['revision']}"
             facts.setdefault("dtype", model["dtype"])
+    if "nli" in additive:
+        facts["verifier"] = facts["nli"]
+        facts["threshold"] = str(additive["nli"].get("threshold", THRESHOLD))
     if "token_encoder" in additive:
         encoder = additive["token_encoder"]
         facts["layer"] = str(encoder["layer"])

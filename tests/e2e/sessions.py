@@ -36,7 +36,8 @@ PLAIN_SUMMARY_METRICS = "rouge-1,rouge-2,rouge-l,rouge-lsum,meteor:synonyms=none
 #: Metrics with a model's numbers in them.
 MODEL_PAIR_METRICS = "caspr,bs-inverse"
 MODEL_SUMMARY_METRICS = (
-    "bertscore,summac-zs,mnli-doc,ls-score,factsim,bert-cosine,wms,sms,moverscore,"
+    "bertscore,faithfulness,claim-recall,claim-f1,claim-support-share,source-coverage,"
+    "summac-zs,mnli-doc,ls-score,factsim,bert-cosine,wms,sms,moverscore,"
     "perplexity,bart-score,llm-judge,qa"
 )
 

@@ -107,3 +107,31 @@ def number(measure: str, name: str, value: float | None, given: Any = None, **ot
 def answer(task: str, side: str, index: int, said: Any, **other: Any) -> Row:
     row = {"id": "x", "task": task, "side": side, "index": index, "question": f"Q{index}?"}
     return row | {"answer": json.dumps(said)} | other
+
+
+def support_rows(
+    record: str,
+    probabilities: Sequence[Sequence[float]],
+    contradiction: Sequence[Sequence[float]] | None = None,
+    sides: tuple[str, str] = ("summary", "source"),
+    read: str = "both",
+) -> list[Row]:
+    """Support of the claims of the first side by the texts of the second, ``[claims, texts]``."""
+    against = contradiction or np.zeros(np.shape(probabilities)).tolist()
+    return [
+        {
+            "id": record,
+            "side": sides[0],
+            "claim_index": claim,
+            "source_side": sides[1],
+            "source_index": text,
+            "read": read,
+            "verdict": "supported"
+            if value >= 0.5
+            else ("unmentioned", "contradicted")[denied >= 0.5],
+            "probability": value,
+            "contradiction": denied,
+        }
+        for claim, row in enumerate(probabilities)
+        for text, (value, denied) in enumerate(zip(row, against[claim], strict=True))
+    ]

@@ -12,6 +12,7 @@ from claimscore.pipeline.passes.similarities import (
     FACT_SIMILARITIES_PASS,
     TEXT_SIMILARITIES_PASS,
 )
+from claimscore.pipeline.passes.support import SUPPORT_PASS
 from claimscore.pipeline.passes.text_scores import (
     BART_SCORE_PASS,
     PERPLEXITY_PASS,
@@ -25,6 +26,7 @@ PASSES: dict[str, ModelPass] = {
     for item in (
         NLI_PASS,
         BLOCK_NLI_PASS,
+        SUPPORT_PASS,
         TOKEN_SCORES_PASS,
         LS_PASS,
         LS_PADDED_PASS,

@@ -112,17 +112,40 @@ def _judge(
 def _frames(
     given: PassInput, grids: Sequence[PairGrid], table: Table, columns: dict[str, pl.Expr]
 ) -> Iterator[pl.DataFrame]:
-    """A frame for each call of the model; of rejected items the indices are those of the grids."""
-    classifier: PairClassifier = given.model
-    widths = np.array([len(grid.hypotheses) for grid in grids], dtype=np.int64)
-    sizes = widths * np.array([len(grid.premises) for grid in grids], dtype=np.int64)
-    ends, total = np.cumsum(sizes), int(sizes.sum())
-    on_batch = given.listen(total)
+    """A frame for each call of the model."""
     of_grids = pl.DataFrame(
         [(grid.id, grid.premise_side, grid.hypothesis_side) for grid in grids],
         schema=dict.fromkeys(("id", "premise_side", "hypothesis_side"), pl.String()),
         orient="row",
     )
+    for judged in judged_pairs(given, grids):
+        rows = of_grids[judged.grids].with_columns(
+            pl.Series("premise_index", judged.premises),
+            pl.Series("hypothesis_index", judged.hypotheses),
+            *(pl.Series(name, judged.values[:, i]) for i, name in enumerate(NLI_LABELS)),
+            judged.truncated,
+        )
+        yield typed_rows(table, rows, given.model.info, **columns)
+
+
+class JudgedPairs(NamedTuple):
+    """What one call of the model said: of each pair its grid, its places there ``[n]``, the
+    probabilities ``[n, 3]``, and whether it was cut (null where the model does not tell)."""
+
+    grids: NDArray[np.int64]
+    premises: NDArray[np.int64]
+    hypotheses: NDArray[np.int64]
+    values: NDArray[np.float32]
+    truncated: pl.Series
+
+
+def judged_pairs(given: PassInput, grids: Sequence[PairGrid]) -> Iterator[JudgedPairs]:
+    """All pairs in order; of rejected items the indices are those of the grids."""
+    classifier: PairClassifier = given.model
+    widths = np.array([len(grid.hypotheses) for grid in grids], dtype=np.int64)
+    sizes = widths * np.array([len(grid.premises) for grid in grids], dtype=np.int64)
+    ends, total = np.cumsum(sizes), int(sizes.sum())
+    on_batch = given.listen(total)
     for start in range(0, max(total, 1), PAIRS_AT_ONCE):
         stop = min(start + PAIRS_AT_ONCE, total)
         pairs = list(_pairs(grids, ends, start, stop))
@@ -134,13 +157,7 @@ def _frames(
             places = tuple({int(owners[index]): None for index in exc.indices})
             raise RejectedItemsError(str(exc), exc.kind, places) from exc
         premises, hypotheses = np.divmod(at - (ends - sizes)[owners], widths[owners])
-        rows = of_grids[owners].with_columns(
-            pl.Series("premise_index", premises),
-            pl.Series("hypothesis_index", hypotheses),
-            *(pl.Series(name, values[:, i]) for i, name in enumerate(NLI_LABELS)),
-            truncated(classifier, pairs),
-        )
-        yield typed_rows(table, rows, classifier.info, **columns)
+        yield JudgedPairs(owners, premises, hypotheses, values, truncated(classifier, pairs))
 
 
 def _tell(on_batch: OnBatch, before: int, done: int) -> None:

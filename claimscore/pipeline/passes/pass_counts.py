@@ -31,6 +31,9 @@ class _Scales:
 
     head = "ls"  # of two kinds of LS models, the one that has work for every pass
 
+    limit = None  # of tokens: unknown, so windows are of the default size
+    threshold = None
+
     def __init__(self) -> None:
         self._items = 0
 

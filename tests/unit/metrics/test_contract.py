@@ -19,6 +19,7 @@ from tests.support.frames import (
     fact_rows,
     nli_rows,
     number,
+    support_rows,
     tables,
     token_row,
 )
@@ -57,6 +58,11 @@ SIGNATURES = {
         "|variant:rouge-score|against:references|measure:f1|multi:max|stemmer:no"
         "|splitter:rules-1|claimscore:*"
     ),
+    **dict.fromkeys(
+        ("faithfulness", "claim-recall", "claim-f1", "claim-support-share", "source-coverage"),
+        "|score:share|read:both|splitter:rules-1|decompose:*|llm:*|units:*|granularity:*"
+        "|verifier:*|dtype:*|threshold:*|claimscore:*",
+    ),
     "summac-zs": (
         "|granularity:sentence|splitter:rules-1|blocks:code|op1:max|op2:mean|variant:paper"
         "|nli:*|dtype:*|claimscore:*"
@@ -89,7 +95,14 @@ def rows_of(record: str) -> Rows:
     for side in ("summary", "source"):
         answers += [answer(task, side, 0, {"answer": "a"}) for task in ("questions", "answers")]
     rows: Rows = {
-        "claims": claim_rows(record, 2, 1),
+        "claims": [
+            *claim_rows(record, 2, 1),
+            *({"side": side, "text": "t"} for side in ("summary", "references")),
+        ],
+        "support": [
+            *support_rows(record, [[0.9]]),
+            *support_rows(record, [[0.9]], sides=("references", "summary")),
+        ],
         "nli": nli_rows(record, [["neutral"], ["entailment"]], [["neutral"] * 2]),
         "facts": fact_rows(record, 1, 1),
         "similarities": [
@@ -167,10 +180,9 @@ def test_a_failed_stage_is_the_reason(name: str, stage: str, with_side: bool) ->
     metric, rows = load_metric(name), rows_of("x")
     if metric.name in ("summac-zs", "mnli-doc"):  # complete matrices are scored
         rows = {}
-    column = "summary_a" if "summary_a" in metric.requires.columns else "summary"
     failure = {"id": "x", "stage": stage, "message": "too long"}
     if with_side or name in ("llm-judge", "qa"):  # whose questions belong to a side
-        failure |= {"side": column.removeprefix("summary_"), "index": 0}
+        failure |= {"side": max(metric.requires.sides_of_stages[stage]), "index": 0}
     others = [{**failure, "id": "y"}, {**failure, "stage": "other"}]
     (found,) = score(metric, rows, {"id": "x"}, failures=[*others, failure])
     assert found.value is None

@@ -18,6 +18,7 @@ from tests.support.pass_doubles import FakeModel, claims, facts, run_pass
 OVER = {
     "nli": ("a", "b"),
     "block_nli": ("source.sentence", "summary.sentence"),
+    "support": ("source.both", "a"),
     "token_scores": ("summary", "references"),
     "ls": ("source", "summary"),
     "ls_padded": ("summary",),
@@ -81,7 +82,7 @@ def test_a_chunk_without_any_text_is_an_empty_table(kind: str) -> None:
     assert not any(model.calls)
 
 
-@pytest.mark.parametrize("kind", ["nli", "fact_similarities", "ls", "ls_padded"])
+@pytest.mark.parametrize("kind", ["nli", "support", "fact_similarities", "ls", "ls_padded"])
 def test_records_of_which_a_task_failed_cost_no_model_time(kind: str) -> None:
     """Their metrics are null whatever the model says."""
     model, broken = FakeModel(), frozenset({"r1", "r2", "r4"})

@@ -1,0 +1,317 @@
+"""Are claims supported? The claims of a summary by its source, those of references by the summary.
+
+FActScore (Min et al. 2023) and FENICE (Scirè et al. 2024) call the first claim precision; recall
+is its mirror (Liu et al. 2023, RoSE). A verifier judges each claim against each text; every metric
+here is a mean over the matrix ``[claims, texts]`` of its verdicts or probabilities.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike, NDArray
+
+from claimscore.errors import ConfigError
+from claimscore.metrics.base import (
+    ChunkTables,
+    Metric,
+    MetricFamily,
+    PassRequirement,
+    Requirements,
+    Score,
+    TaskRequirement,
+    blank_reason,
+    failure_reasons,
+    option,
+    option_facts,
+    scored,
+    unscored,
+)
+from claimscore.tables import REFERENCES_SIDE, SOURCE_SIDE
+from claimscore.text import RULES_VERSION
+
+REFERENCE = (
+    "Min et al. 2023, FActScore: Fine-grained Atomic Evaluation of Factual Precision in Long Form "
+    "Text Generation (EMNLP)"
+)
+
+SUPPORTED, CONTRADICTED, UNMENTIONED = VERDICTS = ("supported", "contradicted", "unmentioned")
+
+#: What of a text is a premise: its sentences, its windows, or both.
+READ = BOTH, SENTENCES, WINDOWS = ("both", "sentence", "window")
+
+#: The threshold of a verifier that has none of its own.
+THRESHOLD = 0.5
+
+SUMMARY = "summary"
+
+Matrix = NDArray[np.float64]
+
+
+def threshold_of(verifier: Any) -> float:
+    """The probability of support from which on a claim is supported by this model."""
+    own = getattr(verifier, "threshold", None)
+    return THRESHOLD if own is None else float(own)
+
+
+def verdicts(support: ArrayLike, contradiction: ArrayLike, threshold: float) -> list[str]:
+    """The verdict of each claim on one text.
+
+    `support` is the largest probability over the text, `contradiction` that of the sentence with
+    the most support: over all sentences some unrelated one always seems to contradict. Supported
+    from the threshold on; else contradicted from .5 on; else unmentioned.
+    """
+    against = np.nan_to_num(np.asarray(contradiction, dtype=np.float64)) >= THRESHOLD
+    said = np.asarray(support) >= threshold
+    found = np.where(said, SUPPORTED, np.where(against, CONTRADICTED, UNMENTIONED))
+    return [str(verdict) for verdict in found]
+
+
+@dataclasses.dataclass(frozen=True)
+class SupportOptions:
+    """Options of the metrics of support."""
+
+    score: str = option(
+        "share",
+        "Share of the claims that are supported, or their mean probability of support.",
+        ("share", "probability"),
+    )
+    read: str = option(BOTH, "How a text is read: by sentences, by windows of them, or both.", READ)
+    threshold: str = option(
+        "model", "Probability from which on a claim is supported: the model's own, or a number."
+    )
+
+
+class Judged(NamedTuple):
+    """The verdicts on a record's claims: ``[claims, texts]`` each."""
+
+    verdicts: NDArray[np.str_]
+    probabilities: Matrix
+
+    def values(self, score: str) -> Matrix:
+        """1 and 0 for supported or not, or the probabilities."""
+        return self.probabilities if score == "probability" else self.supported.astype(np.float64)
+
+    @property
+    def supported(self) -> NDArray[np.bool_]:
+        supported: NDArray[np.bool_] = self.verdicts == SUPPORTED
+        return supported
+
+    def components(self) -> dict[str, object]:
+        """Counts of the claims by verdict over all texts, and their probabilities of support."""
+        supported = self.supported.any(axis=1)
+        contradicted = ~supported & (self.verdicts == CONTRADICTED).any(axis=1)
+        best = self.probabilities.max(axis=1)
+        return {
+            SUPPORTED: int(supported.sum()),
+            CONTRADICTED: int(contradicted.sum()),
+            UNMENTIONED: int((~supported & ~contradicted).sum()),
+            "mean_probability": _rounded(best.mean()),
+            "least_probability": _rounded(best.min()),
+            "texts": self.verdicts.shape[1],
+        }
+
+
+def _rounded(value: float) -> float:
+    return round(float(value), 6)
+
+
+class Direction(NamedTuple):
+    """Whose claims are looked for in which texts."""
+
+    claims: str
+    texts: str
+
+    @property
+    def column(self) -> str:
+        return {SOURCE_SIDE: "source"}.get(self.texts, self.texts)
+
+    def pass_requirement(self, read: str) -> PassRequirement:
+        return PassRequirement("support", (f"{self.texts}.{read}", self.claims))
+
+
+PRECISION = Direction(claims=SUMMARY, texts=SOURCE_SIDE)
+RECALL = Direction(claims=REFERENCES_SIDE, texts=SUMMARY)
+
+
+def _requirements(directions: Sequence[Direction], read: str) -> Requirements:
+    sides = tuple(dict.fromkeys(side for way in directions for side in (way.claims, way.texts)))
+    return Requirements(
+        columns=sides,
+        tasks=(TaskRequirement("decompose", tuple(way.claims for way in directions)),),
+        passes=tuple(way.pass_requirement(read) for way in directions),
+    )
+
+
+def _judged(
+    tables: ChunkTables, way: Direction, options: SupportOptions
+) -> dict[str, Judged | str]:
+    """The verdicts by record, or why they cannot be used."""
+    wanted = {"side": way.claims, "source_side": way.texts, "read": options.read}
+    rows = tables["support"].filter(**wanted).sort("id", "source_index", "claim_index")
+    claims = tables["claims"].filter(side=way.claims).group_by("id").len()
+    n_claims = dict(claims.iter_rows())
+    threshold = _threshold(options)
+    found: dict[str, Judged | str] = dict.fromkeys(n_claims, "no rows of support")
+    for (record,), own in rows.group_by("id"):
+        texts, n = own["source_index"].n_unique(), n_claims.get(record, 0)
+        distinct = own.select("source_index", "claim_index").n_unique()
+        complete = own.height == distinct == texts * n
+        probabilities = own["probability"].cast(pl.Float64).to_numpy()
+        if not complete:
+            found[record] = f"rows of support do not match the claims: {own.height} of {texts * n}"
+        elif not np.isfinite(probabilities).all():
+            found[record] = "a probability of support is not a number"
+        else:
+            shape = texts, n
+            said = own["verdict"].to_numpy().astype(str)
+            if threshold is not None:
+                said = np.array(verdicts(probabilities, own["contradiction"], threshold))
+            found[record] = Judged(said.reshape(shape).T, probabilities.reshape(shape).T)
+    return found
+
+
+def _threshold(options: SupportOptions) -> float | None:
+    return None if options.threshold == "model" else float(options.threshold)
+
+
+Reduce = Callable[[Mapping[Direction, Judged], str], tuple[float, dict[str, object]]]
+
+
+def _family(
+    name: str, directions: Sequence[Direction], reduce: Reduce, higher_is: str, description: str
+) -> MetricFamily:
+    def make(full_name: str, options: SupportOptions) -> Metric:
+        _check(name, options)
+        requires = _requirements(directions, options.read)
+
+        def score(tables: ChunkTables) -> list[Score]:
+            failed = failure_reasons(tables, requires)
+            judged = {way: _judged(tables, way, options) for way in directions}
+
+            def score_row(row: Mapping[str, Any]) -> Score:
+                record, mine = row["id"], dict[Direction, Judged]()
+                reason = failed.get(record) or blank_reason(row, requires.columns)
+                for way in directions:
+                    found = judged[way].get(record, f"no claims in {way.claims}")
+                    if isinstance(found, str):
+                        reason = reason or found
+                    else:
+                        mine[way] = found
+                if reason:
+                    return unscored(record, reason)
+                return scored(record, *reduce(mine, options.score))
+
+            return [score_row(row) for row in tables.records.iter_rows(named=True)]
+
+        own = options.threshold == "model"
+        facts = option_facts(options, "score", "read", *(() if own else ("threshold",)))
+        return Metric(
+            name=full_name,
+            version="v1",
+            requires=requires,
+            score=score,
+            signature_keys=(
+                *("decompose", "llm", "units", "granularity", "verifier", "dtype"),
+                *(("threshold",) if own else ()),
+                "claimscore",
+            ),
+            higher_is=higher_is,
+            range=(0.0, 1.0),
+            description=description,
+            reference=REFERENCE,
+            facts=(*facts, ("splitter", RULES_VERSION)),
+        )
+
+    return MetricFamily(name, SupportOptions, make)
+
+
+def _check(name: str, options: SupportOptions) -> None:
+    if options.threshold == "model":
+        return
+    try:
+        number = float(options.threshold)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise ConfigError(
+            f"metric {name}: threshold is model, or a number from 0 to 1, not {options.threshold!r}"
+        )
+
+
+def _claims_supported(judged: Judged, score: str) -> float:
+    """Each claim counts by the text that supports it most."""
+    return float(judged.values(score).max(axis=1).mean())
+
+
+def _by_claims(way: Direction) -> Reduce:
+    def reduce(judged: Mapping[Direction, Judged], score: str) -> tuple[float, dict[str, object]]:
+        return _claims_supported(judged[way], score), judged[way].components()
+
+    return reduce
+
+
+def _f1(judged: Mapping[Direction, Judged], score: str) -> tuple[float, dict[str, object]]:
+    precision, recall = (_claims_supported(judged[way], score) for way in (PRECISION, RECALL))
+    both = precision + recall
+    value = 2 * precision * recall / both if both else 0.0
+    return value, {"precision": _rounded(precision), "recall": _rounded(recall)}
+
+
+def _share(judged: Mapping[Direction, Judged], score: str) -> tuple[float, dict[str, object]]:
+    own = judged[PRECISION]
+    by_claim = own.values(score).mean(axis=1)
+    return float(by_claim.mean()), {
+        "texts": own.verdicts.shape[1],
+        "by_claim": [_rounded(share) for share in by_claim],
+    }
+
+
+def _coverage(judged: Mapping[Direction, Judged], score: str) -> tuple[float, dict[str, object]]:
+    own = judged[PRECISION]
+    by_text = own.values(score).max(axis=0)
+    return float(by_text.mean()), {
+        "claims": len(own.verdicts),
+        "by_text": [_rounded(value) for value in by_text],
+    }
+
+
+FAITHFULNESS = _family(
+    "faithfulness",
+    (PRECISION,),
+    _by_claims(PRECISION),
+    "more faithful",
+    "share of the summary's claims that the source supports",
+)
+CLAIM_RECALL = _family(
+    "claim-recall",
+    (RECALL,),
+    _by_claims(RECALL),
+    "more complete",
+    "share of the references' claims that the summary supports",
+)
+CLAIM_F1 = _family(
+    "claim-f1",
+    (PRECISION, RECALL),
+    _f1,
+    "more faithful and complete",
+    "harmonic mean of faithfulness and claim-recall",
+)
+CLAIM_SUPPORT_SHARE = _family(
+    "claim-support-share",
+    (PRECISION,),
+    _share,
+    "carried by more sources",
+    "mean share of the sources that support a claim of the summary",
+)
+SOURCE_COVERAGE = _family(
+    "source-coverage",
+    (PRECISION,),
+    _coverage,
+    "more sources reflected",
+    "share of the sources that support at least one claim of the summary",
+)

@@ -1,0 +1,122 @@
+"""Metrics of support: hand-computed matrices of claims and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from claimscore.errors import ConfigError
+from claimscore.metrics import load_metric
+from tests.support.frames import support_rows, tables
+
+Row = dict[str, Any]
+#: Two claims by three sources; .5 counts as supported.
+REVIEWS = [[0.9, 0.5, 0.1], [0.2, 0.4, 0.3]]
+TEXTS = {"id": "x", "summary": "S.", "source": "D.", "references": ["R."]}
+
+
+def claims(**of_sides: int) -> list[Row]:
+    return [
+        {"id": "x", "side": side, "sentence_index": 0, "claim_index": index, "text": "t"}
+        for side, n in of_sides.items()
+        for index in range(n)
+    ]
+
+
+def score(name: str, claims: Sequence[Row], support: Sequence[Row]) -> Any:
+    metric = load_metric(name)
+    (found,) = metric.score(tables([TEXTS], claims=claims, support=support))
+    if found.value is not None:
+        assert metric.range[0] <= found.value <= metric.range[1]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        pytest.param("faithfulness", 1 / 2, id="one claim of two has a source"),
+        pytest.param("faithfulness:score=probability", (0.9 + 0.4) / 2, id="best source each"),
+        pytest.param("faithfulness:threshold=0.4", 1.0, id="a lower threshold"),
+        pytest.param("faithfulness:threshold=0.95", 0.0, id="a higher threshold"),
+        pytest.param("claim-support-share", (2 / 3 + 0) / 2, id="two of three sources, none"),
+        pytest.param("claim-support-share:score=probability", 2.4 / 6, id="all cells"),
+        pytest.param("source-coverage", 2 / 3, id="two sources are reflected"),
+        pytest.param("source-coverage:score=probability", (0.9 + 0.5 + 0.3) / 3, id="best claims"),
+    ],
+)
+def test_several_sources(name: str, value: float) -> None:
+    assert score(name, claims(summary=2), support_rows("x", REVIEWS)).value == pytest.approx(value)
+
+
+def test_counts_and_probabilities_of_claims() -> None:
+    """A claim that one source supports and another contradicts is supported."""
+    rows = support_rows(
+        "x", [[0.9, 0.1], [0.1, 0.2], [0.3, 0.0]], contradiction=[[0, 0.9], [0.1, 0.6], [0.4, 0.1]]
+    )
+    found = score("faithfulness", claims(summary=3), rows)
+    assert found.value == pytest.approx(1 / 3)
+    assert found.components == {
+        "supported": 1,
+        "contradicted": 1,
+        "unmentioned": 1,
+        "mean_probability": pytest.approx((0.9 + 0.2 + 0.3) / 3),
+        "least_probability": pytest.approx(0.2),
+        "texts": 2,
+    }
+
+
+def test_recall_looks_for_the_claims_of_references_in_the_summary() -> None:
+    rows = [
+        *support_rows("x", [[0.9], [0.8], [0.1], [0.1]]),
+        *support_rows("x", [[0.7], [0.2]], sides=("references", "summary")),
+    ]
+    given = claims(summary=4, references=2), rows
+    assert score("claim-recall", *given).value == pytest.approx(1 / 2)
+    found = score("claim-f1", *given)
+    assert found.components == {"precision": 0.5, "recall": 0.5}
+    assert found.value == pytest.approx(1 / 2)
+    nothing = [row | {"verdict": "unmentioned"} for row in rows]
+    assert score("claim-f1", given[0], nothing).value == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "rows", "reason"),
+    [
+        pytest.param("faithfulness", {}, [], "no claims in summary", id="no claims"),
+        pytest.param("claim-recall", {"summary": 1}, [], "no claims in references", id="of these"),
+        pytest.param(
+            "claim-f1", {"summary": 1}, support_rows("x", [[0.9]]), "no claims in references",
+            id="one direction of two",
+        ),
+        pytest.param(
+            "faithfulness", {"summary": 2}, support_rows("x", REVIEWS)[1:],
+            "rows of support do not match the claims: 5 of 6", id="a row is missing",
+        ),
+        pytest.param(
+            "faithfulness", {"summary": 1}, support_rows("x", [[0.9]]) * 2,
+            "rows of support do not match the claims: 2 of 1", id="a row is there twice",
+        ),
+        pytest.param(
+            "faithfulness", {"summary": 1}, support_rows("x", [[float("nan")]]),
+            "a probability of support is not a number", id="not a number",
+        ),
+        pytest.param("faithfulness", {"summary": 1}, [], "no rows of support", id="no rows"),
+    ],
+)  # fmt: skip
+def test_null_with_a_reason(name: str, n: dict[str, int], rows: list[Row], reason: str) -> None:
+    found = score(name, claims(**n), rows)
+    assert (found.value, found.reason) == (None, reason)
+
+
+def test_other_ways_of_reading_do_not_mix() -> None:
+    rows = [*support_rows("x", [[0.9]]), *support_rows("x", [[0.1]], read="window")]
+    assert score("faithfulness", claims(summary=1), rows).value == 1.0
+    assert score("faithfulness:read=window", claims(summary=1), rows).value == 0.0
+
+
+@pytest.mark.parametrize("threshold", ["high", "1.5", "nan"])
+def test_a_threshold_is_a_probability(threshold: str) -> None:
+    with pytest.raises(ConfigError, match="threshold is model, or a number from 0 to 1"):
+        load_metric(f"faithfulness:threshold={threshold}")
