@@ -49,6 +49,17 @@ class Adapter(NamedTuple):
     tensors: dict[str, Tensor]
     metadata: dict[str, str]
 
+    @property
+    def temperature(self) -> float:
+        """What logits are divided by."""
+        return float(self.metadata.get("temperature", "1.0"))
+
+    @property
+    def threshold(self) -> float | None:
+        """The probability of entailment from which on a text carries a claim, where one is fit."""
+        found = self.metadata.get("threshold")
+        return None if found is None else float(found)
+
 
 class SegmentHead(nn.Module):
     """Classify a pair from the two mean-pooled segments of its joint encoding.
@@ -169,7 +180,7 @@ def load_embedded_nli(
     with torch.random.fork_rng(devices=[]):
         model = EmbeddedNLI(
             bert,
-            temperature=float(content.metadata.get("temperature", "1.0")),
+            temperature=content.temperature,
             revision=adapter_revision(adapter),
         )
     apply_adapter(content, dict(model.bert.named_parameters()), model.head)
@@ -193,6 +204,7 @@ class PackedNLI(NamedTuple):
     encoder: PackedEncoder
     head: SegmentHead
     temperature: float
+    threshold: float | None
     revision: str
 
 
@@ -236,7 +248,8 @@ def load_packed_nli(
     return PackedNLI(
         load_packed(folder, settings, device=device, dtype=dtype, weights=weights),
         head.to(device).eval(),
-        float(content.metadata.get("temperature", "1.0")),
+        content.temperature,
+        content.threshold,
         adapter_revision(),
     )
 

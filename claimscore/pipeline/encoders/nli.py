@@ -49,7 +49,8 @@ class BatchedPairClassifier(BatchedModel):
 
     Guarantees: rows in the order of the input, each distinct pair computed once, softmax in
     float32, and never a score from a NaN. ``columns`` are the places of the three labels among the
-    model's logits.
+    model's logits. ``threshold`` is the probability of entailment from which on a text carries a
+    claim, where the model comes with one that was fitted.
     """
 
     def __init__(
@@ -60,8 +61,10 @@ class BatchedPairClassifier(BatchedModel):
         *,
         columns: tuple[int, int, int],
         batch_tokens: int | None = None,
+        threshold: float | None = None,
     ) -> None:
         self.info = info
+        self.threshold = threshold
         self._model = model
         self._tokenizer = tokenizer
         self._columns = list(columns)
@@ -125,9 +128,10 @@ class BatchedPairClassifier(BatchedModel):
 def load(config: EncoderConfig) -> BatchedPairClassifier:
     """Load the classifier that ``config.nli`` names; `ConfigError` where it cannot judge NLI."""
     loader = ModelLoader(config)
+    threshold = None
     if config.nli == EMBEDDED:
         own = load_packed_nli(device=loader.device, dtype=loader.dtype, offline=config.offline)
-        columns = label_columns(EMBEDDED, ID2LABEL)
+        columns, threshold = label_columns(EMBEDDED, ID2LABEL), own.threshold
         info = ModelInfo(EMBEDDED, own.revision, config.dtype)
         backbone, logits = own.encoder.backbone, partial(_segment_logits, own)
         pairs = PairTokenizer(own.encoder.tokenizer, own.encoder.limit)
@@ -147,6 +151,7 @@ def load(config: EncoderConfig) -> BatchedPairClassifier:
         pairs,
         columns=columns,
         batch_tokens=config.batch_tokens,
+        threshold=threshold,
     )
 
 

@@ -12,8 +12,9 @@ import torch
 from safetensors.torch import save_file
 from transformers import BertTokenizer
 
+from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders import embedded
+from claimscore.pipeline.encoders import embedded, nli
 from claimscore.pipeline.encoders.embedded import ADAPTER_PATH
 from claimscore.pipeline.encoders.packed_bert import WordPieces
 from tests.support.embedded_models import needs_backbone
@@ -127,6 +128,20 @@ def test_the_model_says_what_it_is() -> None:
     assert model.revision.startswith(embedded.ADAPTER_VERSION)
     assert model.temperature > 0
     assert not model.training
+
+
+@needs_backbone
+@pytest.mark.parametrize("threshold", [None, 0.25])
+def test_an_adapter_may_come_with_a_threshold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threshold: float | None
+) -> None:
+    content = embedded.read_adapter(embedded.ADAPTER_PATH)
+    given = {name: value for name, value in content.metadata.items() if name != "threshold"}
+    if threshold is not None:
+        given["threshold"] = str(threshold)
+    monkeypatch.setattr(embedded, "ADAPTER_PATH", tmp_path / "adapter.safetensors")
+    embedded.write_adapter(tmp_path / "adapter.safetensors", content.tensors, given)
+    assert nli.load(EncoderConfig(offline=True)).threshold == threshold
 
 
 @needs_backbone
