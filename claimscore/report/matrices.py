@@ -232,3 +232,49 @@ def _blocks(side: str, record: Mapping[str, Any]) -> list[str]:
         else [block for text in texts for block in cut.blocks(text)]
     )
     return [cut_off(block, MAX_BLOCK_CHARS) for block in found]
+
+
+# Support
+
+_VERDICTS = {"supported": "E", "contradicted": "C", "unmentioned": "N"}
+
+
+class SupportRows:
+    """The verdicts of a chunk, found again by their record."""
+
+    def __init__(self, support: pl.DataFrame) -> None:
+        self._rows = support.partition_by("id", as_dict=True)
+
+    def of(self, record: str, limit: SizeLimit) -> list[JSON]:
+        """For each side with claims: the texts that were asked, how many (`count`), and as `rows`
+        claim, text, verdict as E, C or N, probability and evidence; none where there is no room.
+
+        Of several ways of reading the first one is shown.
+        """
+        own = self._rows.get((record,))
+        found: list[JSON] = []
+        if own is None:
+            return found
+        for (side, texts), ways in own.group_by("side", "source_side", maintain_order=True):
+            rows = ways.filter(pl.col("read") == ways["read"][0])
+            entry = {
+                "side": side,
+                "texts": texts,
+                "claims": rows["claim_index"].n_unique(),
+                "count": rows["source_index"].n_unique(),
+                "verifier": rows["model"][0],
+            }
+            if limit.take(int(rows["evidence"].str.len_chars().sum()) + 20 * rows.height):
+                entry["rows"] = [
+                    [claim, text, _VERDICTS.get(verdict, "N"), _rounded(p), evidence]
+                    for claim, text, verdict, p, evidence in rows.select(
+                        *("claim_index", "source_index", "verdict", "probability", "evidence")
+                    ).iter_rows()
+                ]
+            found.append(entry)
+        return found
+
+
+def _rounded(value: float | None) -> float | None:
+    """A probability as it is shown; None where it is no number."""
+    return None if value is None or not np.isfinite(value) else round(value, 3)

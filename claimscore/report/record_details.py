@@ -21,9 +21,12 @@ from claimscore.report.matrices import (
     FactMatrices,
     LabelMatrices,
     SizeLimit,
+    SupportRows,
 )
 from claimscore.report.record_texts import (
+    MAX_COMPARED_CHARS,
     MAX_NOTE_CHARS,
+    MAX_TEXT_CHARS,
     compared_texts,
     cut_off,
     plain,
@@ -198,6 +201,7 @@ def _chunk_details(
     matrices = LabelMatrices(chunk.nli)
     facts = FactMatrices(chunk.facts, chunk.similarities)
     blocks = BlockMatrices(chunk.block_nli)
+    support = SupportRows(chunk.support)
     calls = _record_calls(tables, chunk, index, limits.calls)
     for record in chunk.records.iter_rows(named=True):
         record_id = str(record["id"])
@@ -228,10 +232,12 @@ def _chunk_details(
                 for name, one in zip(index.metrics, components, strict=True)
             ]
         block = blocks.of(record, limits.matrices)
+        verdicts = support.of(record_id, limits.matrices)
+        most_chars = MAX_TEXT_CHARS if verdicts else MAX_COMPARED_CHARS  # evidence is shown there
         yield (
             {
                 "sides": sides,
-                "texts": compared_texts(record),
+                "texts": compared_texts(record, most_chars),
                 "reasons": [
                     (row["reason"] or "no reason given") if row and row["value"] is None else None
                     for row in mine
@@ -246,6 +252,7 @@ def _chunk_details(
             {
                 "matrices": matrices.of(record_id),
                 "facts": facts_of,
+                "support": verdicts,
                 "block_matrices": block["matrices"],
                 "blocks": block["blocks"],
                 "components": components,

@@ -94,7 +94,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def compared_texts(record: JSON) -> list[list[Any]]:
+def compared_texts(record: JSON, most_chars: int = MAX_COMPARED_CHARS) -> list[list[Any]]:
     """The texts that a summary is compared with: `[column, [text, ...], characters left out]`."""
     found: list[list[Any]] = []
     for column in ("source", "sources", "references"):
@@ -102,7 +102,7 @@ def compared_texts(record: JSON) -> list[list[Any]]:
         if value is None or value == []:
             continue
         texts = value if isinstance(value, list) else [value]
-        shown, room = [], MAX_COMPARED_CHARS
+        shown, room = [], most_chars
         for text in map(plain, texts):
             if room > 0:
                 shown.append(text[:room])

@@ -16,6 +16,7 @@ from claimscore.tables import (
     PARAPHRASES,
     SIDE_COLUMNS,
     SIMILARITIES,
+    SUPPORT,
 )
 from claimscore.types import Completion, Message
 
@@ -45,6 +46,7 @@ class DetailChunk(NamedTuple):
     facts: pl.DataFrame = FACTS.empty()
     similarities: pl.DataFrame = SIMILARITIES.empty()
     block_nli: pl.DataFrame = BLOCK_NLI.empty()
+    support: pl.DataFrame = SUPPORT.empty()
     paraphrases: pl.DataFrame = PARAPHRASES.empty()
     negations: pl.DataFrame = NEGATIONS.empty()
     llm_answers: pl.DataFrame = LLM_ANSWERS.empty()

@@ -291,6 +291,37 @@ def test_sentences_are_coloured_by_their_best_block(browser: Browser, made_up: M
     ]
 
 
+def test_claims_stand_beside_verdict_and_evidence(browser: Browser, made_up: MakeUp) -> None:
+    """Unsupported ones first; the evidence is marked in its text; a matrix of claims by texts."""
+    reviews = ["Slow to boil. The lid is stiff.", "Boils fast. Very fast."]
+    claims = claim_rows("x", "summary", [("It is fast and red.", "It is fast.", "It is red.")])
+    rows = [
+        (0, 0, "contradicted", 0.1, "Slow to boil."),
+        (0, 1, "supported", 0.9, "Very fast."),
+        (1, 0, "unmentioned", 0.2, "The lid is stiff."),
+        (1, 1, "unmentioned", 0.1, "Boils fast."),
+    ]
+    names = ("claim_index", "source_index", "verdict", "probability", "evidence")
+    sides = {"id": "x", "side": "summary", "source_side": "source", "read": "both", "model": "m"}
+    support = schemas.SUPPORT.frame([sides | dict(zip(names, row, strict=True)) for row in rows])
+    records = pl.DataFrame([{"id": "x", "sources": reviews, "summary": "It is fast and red."}])
+    chunk = DetailChunk(records, schemas.CLAIMS.frame(claims), schemas.NLI.empty(), support=support)
+    page = browser.open(made_up(1, chunks=lambda: [chunk]), "#record-1")
+    assert coloured(page, ".side .claims .tag") == ["E", "N"]
+    assert page.locator("table.support th[scope=row] [dir]").all_inner_texts() == [
+        "It is red.",
+        "It is fast.",
+    ]
+    for shown in ("The lid is stiff.", "Very fast."):
+        page.locator("tr", has_text=shown).get_by_role("button").click()
+        assert page.locator("mark.evidence").all_inner_texts() == [shown]
+    assert page.locator(".matrix td").evaluate_all("all => all.map((td) => td.textContent)") == [
+        "", "N", "N", "C", "E",
+    ]  # fmt: skip
+    page.hover(".matrix td[tabindex='0']")
+    assert "The lid is stiff." in page.inner_text(".readout")
+
+
 def test_a_matrix_shows_labels_or_probabilities(browser: Browser, made_up: MakeUp) -> None:
     """The same cells as a heat map of one probability."""
     page = browser.open(made_up(1), "#record-1")

@@ -59,6 +59,10 @@ def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:
     }
     block = nli | {"premise_cut": string, "hypothesis_cut": string}
     block = {name: block[name] for name in schemas.BLOCK_NLI.schema}
+    support = dict.fromkeys(schemas.SUPPORT.schema, string) | dict.fromkeys(
+        ("claim_index", "source_index", "evidence_index", "probability", "contradiction"), 0
+    )
+    support |= {"side": "a", "truncated": False}
     return ReportTables(
         run=RunFacts(
             title=string,
@@ -92,6 +96,7 @@ def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:
                 schemas.FACTS.frame([fact | {"side": side} for side in ("source", "summary")]),
                 schemas.SIMILARITIES.frame([cell]),
                 schemas.BLOCK_NLI.frame([block]),
+                schemas.SUPPORT.frame([support]),
             )
         ],
     )

@@ -6,6 +6,7 @@ import { blockMatrixOf, matrixOf } from "./matrix.js";
 import { block } from "./packed.js";
 import { page } from "./selection.js";
 import { blockMatrixFor, claimLabels, cutAt, sentenceLabel, supportLabel, supportOf, tag, textOf, VERDICTS } from "./sentences.js";
+import { supportFor, supportLabels, supportOfClaims, supportWords, textTag } from "./support.js";
 
 export const article = byId("cs-record");
 
@@ -47,10 +48,10 @@ function sentence(text, label, words, note) {
   return line;
 }
 
-function claimItem(record, side, labels, index) {
+function claimItem(record, side, labels, words, index) {
   const label = labels?.[index];
   const item = el("li", { "data-unit": side.side + ":" + index }, el("span", { class: "tag " + (label || "") }, tag(side.side, index)), el("span", { dir: "auto" }, side.claims[index]));
-  if (label) item.append(el("span", { class: "sr" }, VERDICTS.claims[label]));
+  if (label) item.append(el("span", { class: "sr" }, words[label]));
   if (side.scores) {
     const score = side.scores[index];
     item.append(el("span", { class: "score" }, (score > 0 ? "+" : score < 0 ? "−" : "") + Math.abs(score)));
@@ -60,17 +61,19 @@ function claimItem(record, side, labels, index) {
 
 // Sentences with their claims beneath.
 function claimedText(record, side) {
-  const labels = claimLabels(record, side.side);
+  const support = supportFor(record, side.side);
+  const labels = support ? supportLabels(support) : claimLabels(record, side.side);
+  const words = support ? { ...VERDICTS.claims, ...supportWords(support) } : VERDICTS.claims;
   const used = new Set();
   const parts = side.segments.flatMap(([text, claims]) => {
     const label = labels && claims.length ? sentenceLabel(labels, claims) : null;
     if (label) used.add(label);
     const asked = [...new Set(claims.map((index) => side.calls?.[index] ?? null))].filter((at) => at !== null);
-    return [sentence(text, label, VERDICTS.claims),
-      claims.length ? el("ol", { class: "claims" }, ...claims.map((index) => claimItem(record, side, labels, index))) : null,
+    return [sentence(text, label, words),
+      claims.length ? el("ol", { class: "claims" }, ...claims.map((index) => claimItem(record, side, labels, words, index))) : null,
       asked.length ? el("p", { class: "asked" }, ...asked.map((at, n) => callButton(record, at, asked.length > 1 ? "Prompt and answer " + (n + 1) : "Prompt and answer"))) : null];
   });
-  return [used.size ? legendFor(VERDICTS.claims, used) : null, ...parts];
+  return [used.size ? legendFor(words, used) : null, ...parts];
 }
 
 // A text by its blocks: coloured by support where it is judged, only marked where it judges.
@@ -96,7 +99,7 @@ function blockText(record, side, text, matrix) {
 const leftOut = (n) => (n ? el("p", { class: "hint" }, whole(n) + " more characters are not shown.") : null);
 
 function sideOf(record, side) {
-  const box = el("section", { class: "side" }, el("h3", { dir: "auto" }, side.column));
+  const box = el("section", { class: "side", "data-texts": side.side }, el("h3", { dir: "auto" }, side.column));
   const matrix = side.claims.length ? null : blockMatrixFor(record, side.side);
   const byBlocks = matrix && blockText(record, side.side, side.segments.map((part) => part[0]).join(" "), matrix);
   box.append(...(byBlocks || claimedText(record, side)).filter(Boolean));
@@ -111,9 +114,11 @@ function textsOf(record, [column, texts, more]) {
   const isSource = column === "source" || column === "sources";
   const matrix = isSource && blockMatrixFor(record, "source");
   const byBlocks = matrix && blockText(record, "source", texts.join("\n\n"), matrix);
-  const parts = byBlocks ? byBlocks.filter(Boolean) : texts.map((text) => el("p", { class: "sentence", dir: "auto" }, text));
+  const several = texts.length > 1 && record.support.length;
+  const parts = byBlocks ? byBlocks.filter(Boolean) : texts.map((text, place) => el("p", { class: "sentence", dir: "auto", "data-place": place },
+    several ? el("span", { class: "tag" }, textTag(place) + " ") : null, text));
   if (!isSource) return el("details", { class: "panel" }, el("summary", {}, column), ...parts, leftOut(more));
-  return el("section", { class: "side" }, el("h3", {}, column), el("div", { class: "long", tabindex: "0", role: "region", "aria-label": column }, ...parts), leftOut(more));
+  return el("section", { class: "side", "data-texts": "source" }, el("h3", {}, column), el("div", { class: "long", tabindex: "0", role: "region", "aria-label": column }, ...parts), leftOut(more));
 }
 
 function keyValues(label, pairs) {
@@ -150,7 +155,8 @@ export async function openRecord(index) {
     navigation(index), title, valuesOf(index, record), failuresOf(record),
     record.sides.some((side) => side.scores) ? el("p", { class: "hint" }, "The number after a claim is its own score.") : null,
     el("div", { class: "sides" }, ...record.sides.map((side) => sideOf(record, side)), ...sources.map((text) => textsOf(record, text))),
-    ...record.texts.filter((text) => !sources.includes(text)).map((text) => textsOf(record, text)),
+    ...record.texts.filter((text) => !sources.includes(text) && !record.sides.some((side) => side.column === text[0])).map((text) => textsOf(record, text)),
+    ...record.support.map((found) => supportOfClaims(record, found)),
     record.facts ? factsOf(record) : null,
     ...record.matrices.map((matrix) => matrixOf(record, matrix)),
     ...record.block_matrices.map((matrix, place) => blockMatrixOf(record, matrix, place)),

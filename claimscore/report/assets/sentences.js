@@ -1,5 +1,5 @@
 /* The label of each sentence of a text, from its claims or from its blocks. */
-const TAGS = { a: "A", b: "B", common: "AB", summary: "S", source: "D" };
+const TAGS = { a: "A", b: "B", common: "AB", summary: "S", source: "D", references: "R" };
 export const ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 // A side is `a` or, of blocks, `source.sentence`: the text and how it is cut.
 export const textOf = (side) => side.split(".")[0];

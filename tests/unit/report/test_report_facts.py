@@ -23,10 +23,11 @@ from claimscore.report.matrices import (
     BlockMatrices,
     FactMatrices,
     SizeLimit,
+    SupportRows,
 )
 from claimscore.report.record_details import RecordIndex, detail_blocks
 from claimscore.report.record_texts import MAX_COMPARED_CHARS, compared_texts
-from tests.support.frames import block_rows, fact_cells, fact_rows
+from tests.support.frames import block_rows, fact_cells, fact_rows, support_rows
 from tests.support.report_pages import decode
 
 MakeUp = Callable[..., ReportTables]
@@ -153,6 +154,23 @@ def test_a_full_page_has_no_more_block_matrices() -> None:
         "size": [3, 2],
         "left_out": "page",
     }
+
+
+def test_support_of_one_way_of_reading_is_shown_while_there_is_room() -> None:
+    rows = [
+        *support_rows("x", [[0.9, 0.1]], read="window"),
+        *support_rows("x", [[0.2, 0.3]]),
+        *support_rows("x", [[0.6]], sides=("references", "summary")),
+    ]
+    support = SupportRows(schemas.SUPPORT.frame([row | {"model": "m"} for row in rows]))
+    found = support.of("x", SizeLimit())
+    assert [(one["side"], one["texts"], one["claims"], one["count"]) for one in found] == [
+        ("summary", "source", 1, 2),
+        ("references", "summary", 1, 1),
+    ]
+    assert found[0]["rows"] == [[0, 0, "E", 0.9, None], [0, 1, "N", 0.1, None]]
+    assert [one.get("rows") for one in support.of("x", SizeLimit(10))] == [None, None]
+    assert support.of("y", SizeLimit()) == []
 
 
 def with_facts(tables: ReportTables, components: dict[str, object]) -> ReportTables:
