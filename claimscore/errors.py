@@ -73,7 +73,7 @@ class TransientError(ClaimscoreError):
     """Asking the same again may succeed.
 
     `retry_after_s` is the server's own figure where it gave one, `limits` what its headers
-    said.
+    said. `status` is the HTTP status of its refusal.
     """
 
     def __init__(
@@ -83,9 +83,11 @@ class TransientError(ClaimscoreError):
         *,
         retry_after_s: float | None = None,
         limits: RateLimits | None = None,
+        status: int | None = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind
+        self.status = status
         self.retry_after_s = retry_after_s
         self.limits = limits
 

@@ -36,6 +36,12 @@ def dollars(usd: float | None) -> str:
     return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}"
 
 
+def cost(spent: Mapping[str, Any]) -> str:
+    """The dollars that were spent; "at most" where servers did not tell the tokens of all."""
+    bound = "at most " if spent["usd"] and spent.get("answers_without_usage") else ""
+    return bound + dollars(spent["usd"])
+
+
 def counted(counts: Mapping[str, int]) -> str:
     """`3 rate_limit, 1 timeout`, the most frequent first."""
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
@@ -59,13 +65,14 @@ def engine_parts(engine: Mapping[str, Any], per_s: float) -> list[str]:
     parts += [f"{engine['in_flight']:,} in flight"] if engine["in_flight"] else []
     parts.append(f"{engine['hits']:,} cached")
     parts += [f"{tokens:,} tokens"] if tokens else []
-    parts += [dollars(engine["usd"])] if engine["usd"] or (tokens and engine["usd"] is None) else []
+    parts += [cost(engine)] if engine["usd"] or (tokens and engine["usd"] is None) else []
     parts += [f"limit {limits_text(engine)}"] if engine["limits_from"] != "none" else []
     parts += [f"{counted(engine['retries'])} tried again"] if engine["retries"] else []
     parts += [f"{engine['failed']:,} failed"] if engine["failed"] else []
     parts += filter(None, [servers_text(engine.get("servers", ()))])
     if engine["why"]:
-        parts.append(f"waiting ({duration(engine['waiting_s'])}): {engine['why'][:120]}")
+        waits = f"waiting ({duration(engine['waiting_s'])}): " if engine["waiting_s"] else ""
+        parts.append(f"{waits}{engine['why'][:200]}")
     elif engine["last_error"]:
         parts.append(f"last error: {engine['last_error'][:120]}")
     return parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from claimscore.console.amounts import counted, dollars, duration, servers_text
+from claimscore.console.amounts import cost, counted, duration, servers_text
 from claimscore.console.table import print_facts, print_table
 
 Facts = Iterator[tuple[str, str]]
@@ -97,7 +97,7 @@ def _models(call: Mapping[str, Any], truncated: Mapping[str, Mapping[str, int]])
 
 
 def _paid(spent: Mapping[str, Any]) -> str:
-    return f", {dollars(spent['usd'])}" if spent["requests"] and spent["usd"] != 0 else ""
+    return f", {cost(spent)}" if spent["requests"] and spent["usd"] != 0 else ""
 
 
 def _places(summary: Mapping[str, Any], out: str) -> Facts:

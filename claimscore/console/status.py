@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from claimscore.console.amounts import dollars, duration, engine_parts
+from claimscore.console.amounts import cost, duration, engine_parts
 from claimscore.console.result import print_metrics
 from claimscore.console.table import print_facts
 
@@ -69,8 +69,8 @@ def _failed(failures: list[Mapping[str, Any]]) -> Facts:
 
 def _spent(spent: Mapping[str, Any]) -> Facts:
     tokens = spent["prompt_tokens"] + spent["completion_tokens"]
-    cost = f", {dollars(spent['usd'])}" if spent["requests"] and spent["usd"] != 0 else ""
-    yield "spent", f"{spent['requests']:,} requests, {tokens:,} tokens{cost} in all"
+    paid = f", {cost(spent)}" if spent["requests"] and spent["usd"] != 0 else ""
+    yield "spent", f"{spent['requests']:,} requests, {tokens:,} tokens{paid} in all"
 
 
 def _work(note: Mapping[str, Any] | None, is_run: bool) -> Facts:

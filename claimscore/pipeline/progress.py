@@ -158,6 +158,7 @@ class Progress:
             "completion_tokens": engine.completion_tokens,
             "usd": engine.usd if self.engine else 0.0,
             "possibly_billed_usd": engine.possibly_billed_usd,
+            "answers_without_usage": engine.answers_without_usage,
             "retries": dict(engine.retries),
             **engine.servers_json(),
         }

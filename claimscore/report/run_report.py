@@ -131,7 +131,7 @@ def _counts(summary: Mapping[str, Any], asked_llm: bool) -> dict[str, object]:
     }
     if asked_llm:
         counts |= {
-            "Cost, all calls": _dollars(spent.get("usd")),
+            "Cost, all calls": _dollars(spent.get("usd"), spent.get("answers_without_usage", 0)),
             "Requests, all calls": spent.get("requests"),
             "Prompt tokens, all calls": spent.get("prompt_tokens"),
             "Completion tokens, all calls": spent.get("completion_tokens"),
@@ -147,11 +147,12 @@ def _counts(summary: Mapping[str, Any], asked_llm: bool) -> dict[str, object]:
     }
 
 
-def _dollars(usd: float | None) -> str | None:
-    """Dollars with cents, small sums with more digits."""
+def _dollars(usd: float | None, answers_without_usage: int = 0) -> str | None:
+    """Dollars with cents, small sums with more digits; a bound where servers told no tokens."""
     if usd is None:
         return None
-    return f"${usd:,.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.2g}"
+    bound = "at most " if usd and answers_without_usage else ""
+    return bound + (f"${usd:,.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.2g}")
 
 
 def _duration(seconds: float) -> str:

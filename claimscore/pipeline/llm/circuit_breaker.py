@@ -51,6 +51,7 @@ class CircuitBreaker:
         self.is_open = False
         #: The last failure, for people.
         self.why = ""
+        self.times_out = False
         self._max_outage_s = max_outage_s
         self._clock = clock
         self._jitter = jitter
@@ -113,7 +114,7 @@ class CircuitBreaker:
         has answered for `max_outage_s`.
         """
         self._begin()
-        self.why = str(error)
+        self.why, self.times_out = str(error), error.kind == "timeout"
         if not others_answered:
             self._weigh(key, error)
         if self.is_open:

@@ -29,10 +29,11 @@ from claimscore.errors import (
 from claimscore.pipeline.llm.budget.cap import Budget, Reservation
 from claimscore.pipeline.llm.circuit_breaker import CircuitBreaker
 from claimscore.pipeline.llm.providers.base import Diagnosable, Provider, base_urls, servers_of
+from claimscore.pipeline.llm.providers.errors import probable_cause
 from claimscore.pipeline.llm.ratelimit.limiter import LimiterState, Permit, RateLimiter
 from claimscore.pipeline.llm.ratelimit.token_estimate import TokenEstimate
 from claimscore.pipeline.llm.stats import EngineStats, ServerStats
-from claimscore.pipeline.llm.stopping import Halted, Stop
+from claimscore.pipeline.llm.stopping import FirstAnswers, Halted, Stop
 from claimscore.types import Completion, Request
 
 #: Is told of rare events: a kind and fields, for the events of a run.
@@ -139,6 +140,7 @@ class Slot:
                 raise TransientError(f"no answer within {endpoint.timeout_s:g} s", "timeout")
         except BaseException as exc:
             self._give_back(exc, reservation)
+            dispatcher.refused(exc, endpoint)
             if isinstance(exc, TransientError):
                 endpoint.failed(key, exc, attempts, probe=self.is_probe)
             raise
@@ -159,9 +161,19 @@ class Slot:
         if isinstance(error, RateLimitError):
             endpoint.limiter.refused(permit, error.retry_after_s, limits)
         else:
-            endpoint.limiter.failed(permit, counted=may_be_billed, limits=limits)
+            timed_out = isinstance(error, TransientError) and error.kind == "timeout"
+            endpoint.limiter.failed(
+                permit, counted=may_be_billed, limits=limits, timed_out=timed_out
+            )
         spending = endpoint.dispatcher.spending
-        (spending.keep if may_be_billed else spending.release)(reservation)
+        if may_be_billed:
+            spending.keep(reservation)
+            return
+        received = not (isinstance(error, TransientError) and error.kind == "connect")
+        spending.release(reservation, sent=received)
+        if not received:  # a refused connection is no request
+            endpoint.sent -= 1
+            endpoint.dispatcher.stats.sent -= 1
 
 
 class Endpoint:
@@ -253,6 +265,7 @@ class Endpoint:
         assert permit is not None, "a slot is for one attempt"
         self.answered += 1
         self.dispatcher.stats.answered += 1
+        self.dispatcher.first_answers.accepted()
         mean_s = answer_s if self._answer_s is None else self._answer_s
         self._answer_s = mean_s + (answer_s - mean_s) / _MEAN_OVER
         used_tokens = self._estimate.learn(request, completion)
@@ -328,6 +341,7 @@ class Dispatcher:
     ) -> None:
         self.spending = spending
         self.stop = stop
+        self.first_answers = FirstAnswers()
         self.stats = stats
         self.background: TaskGroup
         self._on_event = on_event
@@ -379,6 +393,22 @@ class Dispatcher:
             return key, time.monotonic() - since
         return None
 
+    @property
+    def times_out(self) -> bool:
+        """Whether the servers are taken to be down because no answer came in time."""
+        return self.is_down and all(one.breaker.times_out for one in self.endpoints)
+
+    def refused(self, error: BaseException, endpoint: Endpoint) -> None:
+        """Stop where the first answers are all the same refusal: the next would be too."""
+        if not isinstance(error, ClaimscoreError) or not self.first_answers.refused(error):
+            return
+        status = error.status if isinstance(error, TransientError) else None
+        server = getattr(endpoint.provider, "server", None)
+        cause = probable_cause(str(error), status, has_key=server is None or server.may_be_known)
+        said = f"the first answers are all the same refusal, and none is accepted: {error}; {cause}"
+        was_accepted = self.stats.hits or self.spending.earlier.prompt_tokens
+        self.stop.halt(StoppedEarly(said) if was_accepted else ConfigError(said))
+
     def limits(self) -> LimiterState:
         """The sum of the limits of all endpoints that are up, and the shortest of their pauses."""
         up = [endpoint for endpoint in self.endpoints if not endpoint.is_down] or self.endpoints
@@ -387,7 +417,9 @@ class Dispatcher:
         rpm, tpm = _sum([state.rpm for state in states]), _sum([state.tpm for state in states])
         told = next((state for state in states if state.source != "none"), first)
         source = "none" if rpm is None and tpm is None else told.source
-        return LimiterState(rpm, tpm, source, first.paused_until, first.why)
+        windows = [state.window for state in states if state.window is not None]
+        window = sum(windows) if len(windows) == len(states) else None
+        return LimiterState(rpm, tpm, source, first.paused_until, first.why, window)
 
     def servers(self) -> list[ServerStats]:
         """The numbers of each of several endpoints; none of an only one."""

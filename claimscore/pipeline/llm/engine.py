@@ -208,6 +208,7 @@ class Engine:
         stats.prompt_tokens = totals.prompt_tokens
         stats.completion_tokens = totals.completion_tokens
         stats.usd, stats.possibly_billed_usd = totals.usd, totals.possibly_billed_usd
+        stats.answers_without_usage = totals.answers_without_usage
         stats.waiting_s = max(0.0, limits.paused_until - anyio.current_time())
         stats.why = limits.why if stats.waiting_s else ""
         if isinstance(self.provider, Collecting):
@@ -215,12 +216,20 @@ class Engine:
         stats.is_down, stats.servers = dispatcher.is_down, dispatcher.servers()
         if stats.is_down:
             stats.waiting_s, stats.why = dispatcher.down_s, f"no answers: {dispatcher.why_down}"
-            if not stats.answered:
+            if dispatcher.times_out:
+                stats.why = f"{dispatcher.why_down}; asking one at a time: {self._patience()}"
+            elif not stats.answered:
                 stats.why = (
                     "nothing has answered yet; is --base-url right? "
                     f"(until --max-outage-s {self._max_outage_s:g}): {dispatcher.why_down}"
                 )
+        elif limits.window is not None and not stats.why:
+            many = "one request" if limits.window == 1 else f"{limits.window} requests"
+            stats.why = f"answers time out, so {many} at a time: {self._patience()}"
         return stats
+
+    def _patience(self) -> str:
+        return "a lower --max-concurrency or a longer --timeout-s may help"
 
     def waiting_for(self) -> str:
         """The reason that the engine waits, in words; empty without one."""

@@ -39,10 +39,11 @@ class EngineStats:
     `sent` counts requests to the provider, attempts included; `answered` those that brought
     an answer; `hits` stored answers used; `rejected` new answers that failed their check;
     `failed` rows given a `Failure`, `failures` the same by kind; `retries` failed attempts that
-    may be repeated, by kind of error. `usd` is None where the price is unknown. For `waiting_s`
-    seconds nothing will be sent (`is_down`: nothing has been answered), and `why` says the reason.
-    `rpm` and `tpm` are the limits that are kept, `limits_from` their source. `last_error` is the
-    last error that may pass. `servers` has one entry each where there are several.
+    may be repeated, by kind of error. `usd` is None where the price is unknown; it has the most
+    that `answers_without_usage` can have cost. For `waiting_s` seconds nothing will be sent
+    (`is_down`: nothing has been answered), and `why` says the reason. `rpm` and `tpm` are the
+    limits that are kept, `limits_from` their source. `last_error` is the last error that may pass.
+    `servers` has one entry each where there are several.
     """
 
     sent: int = 0
@@ -55,6 +56,7 @@ class EngineStats:
     completion_tokens: int = 0
     usd: float | None = None
     possibly_billed_usd: float = 0.0
+    answers_without_usage: int = 0
     retries: Counter[str] = dataclasses.field(default_factory=Counter)
     failures: Counter[str] = dataclasses.field(default_factory=Counter)
     waiting_s: float = 0.0

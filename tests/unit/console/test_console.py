@@ -40,6 +40,8 @@ def test_durations_are_said_as_people_say_them(seconds: float, text: str) -> Non
         ({"why": "no answers: HTTP 503", "waiting_s": 61}, "waiting (1 min 1 s): no answers: HTTP"),
         ({"prompt_tokens": 10}, "cost unknown"),
         ({"prompt_tokens": 10, "usd": 12.5}, "$12.50"),
+        ({"usd": 0.5, "answers_without_usage": 1}, "at most $0.5000"),
+        ({"why": "answers time out, so one request at a time"}, ", answers time out, so one"),
         (
             {"rpm": 500, "tpm": 200_000, "limits_from": "headers"},
             "limit 500 requests/min, 200,000 tokens/min (headers)",

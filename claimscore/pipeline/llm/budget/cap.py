@@ -38,7 +38,8 @@ class SpendTotals:
     """Requests, tokens as servers reported them, and dollars.
 
     `usd` is what answers cost, None where the price is unknown; `possibly_billed_usd` is what
-    may be billed besides, for requests that were sent and whose answer never came.
+    may be billed besides, for requests that were sent and whose answer never came. Of
+    `answers_without_usage` the server told no tokens: `usd` has the most that they can have cost.
     """
 
     requests: int = 0
@@ -46,6 +47,7 @@ class SpendTotals:
     completion_tokens: int = 0
     usd: float | None = None
     possibly_billed_usd: float = 0.0
+    answers_without_usage: int = 0
 
     def __add__(self, other: SpendTotals) -> SpendTotals:
         known = self.usd is not None and other.usd is not None
@@ -55,6 +57,7 @@ class SpendTotals:
             self.completion_tokens + other.completion_tokens,
             (self.usd or 0.0) + (other.usd or 0.0) if known else None,
             self.possibly_billed_usd + other.possibly_billed_usd,
+            self.answers_without_usage + other.answers_without_usage,
         )
 
 
@@ -179,6 +182,7 @@ class Budget:
         """It was answered: count what it cost, and where usage is missing the most it can have."""
         prompt, completion = usage.prompt_tokens, usage.completion_tokens
         reported_prompt, reported_completion = prompt or 0, completion or 0
+        without_usage = int(prompt is None or completion is None)
         if prompt is None or completion is None:
             most_prompt, most_completion = self._most_tokens(reservation.request)
             prompt = most_prompt if prompt is None else prompt
@@ -187,12 +191,12 @@ class Budget:
         if price is not None:
             pico = price.cost(prompt, completion, usage.cached_prompt_tokens or 0)
             prompt = completion = 0  # priced
-        self._end(
-            reservation, Spent(1, reported_prompt, reported_completion, pico, 0, prompt, completion)
-        )
+        reported = reported_prompt, reported_completion, pico, 0
+        self._end(reservation, Spent(1, *reported, prompt, completion, without_usage))
 
     def release(self, reservation: Reservation, *, sent: bool = True) -> None:
-        """It cost nothing: refused by the server, or never sent, and then it is no request."""
+        """It cost nothing: refused by the server, or never sent or received, and then it is no
+        request."""
         self._sent -= not sent
         self._end(reservation, Spent(int(sent)))
 
@@ -363,6 +367,7 @@ def _totals(spent: Spent, pico_usd: int | None) -> SpendTotals:
         spent.completion_tokens,
         None if pico_usd is None else pico_usd / PICO,
         spent.possibly_pico_usd / PICO,
+        spent.without_usage,
     )
 
 

@@ -37,7 +37,8 @@ class Spent:
     """Sums over settled requests. Dollars are whole picodollars.
 
     `possibly` is what may have been billed though no answer came. Tokens of requests whose
-    price was not known are `unpriced`, as the most that they can have been.
+    price was not known are `unpriced`, as the most that they can have been. `without_usage` are
+    answers whose tokens the server did not tell: they are counted at their most.
     """
 
     requests: int = 0
@@ -47,6 +48,7 @@ class Spent:
     possibly_pico_usd: int = 0
     unpriced_prompt_tokens: int = 0
     unpriced_completion_tokens: int = 0
+    without_usage: int = 0
 
     def add(self, other: Spent) -> None:
         for name in _COUNTS:

@@ -53,6 +53,21 @@ _CONTENT_FILTER = re.compile(
 _TOO_LARGE = re.compile(r"request too large|too large for .*?tokens per min")
 _LIMIT_AND_REQUESTED = re.compile(r"limit:? ([0-9][0-9,]*)\b.*?requested:? ([0-9][0-9,]*)")
 
+#: The tokens that a model's context holds, as servers word it.
+_LIMIT_OF_CONTEXT = re.compile(
+    r"(?:maximum (?:context|model|prompt) length\D{0,20}|context (?:size|window)\D{0,20}"
+    r"|must be <= |tokens > |allowed \()([0-9][0-9,]*)"
+)  # OpenAI, vLLM, SGLang, xAI; llama.cpp; TGI; Anthropic; Google
+_COUNT = re.compile(r"(?<![\w.])[0-9][0-9,]+\b")
+
+#: LiteLLM looks a wrong key up in a database that it has not.
+_ABOUT_KEY = re.compile(
+    r"no connected db|api.?key|\bkey\b|unauthori[sz]ed|credential|bearer|access token"
+)
+_ABOUT_PARAMETER = re.compile(
+    r"unsupported|not support|unrecogni[sz]ed|unknown|unexpected|not permitted|extra"
+)
+
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _LONGEST_BODY = 200_000
 _LONGEST_MESSAGE = 500
@@ -113,20 +128,24 @@ def translate_error(refusal: Refusal, *, base_url: str, model: str) -> Claimscor
     if status == 429 or (status == 413 and _TOO_LARGE.search(words)):
         return RateLimitError(where, refusal.retry_after_s, refusal.limits)
     if codes & _CONTEXT_LENGTH_CODES:  # llama.cpp has said so with a 500
-        return RejectedError(where, "context_length")
+        return _too_long(where, refusal.message)
     if status in _AGAIN or status >= 500:
         return TransientError(
             where,
             "timeout" if status in _GATEWAY_TIMEOUTS else "status",
             retry_after_s=refusal.retry_after_s,
             limits=refusal.limits,
+            status=status,
         )
     if 300 <= status < 400:
         target = refusal.location or "elsewhere"
         return ConfigError(f"{base_url} points to {target}; name that as --base-url")
     if status in (404, 405, 410):
         return ConfigError(f"{where}; check --base-url")
-    return RejectedError(where, _rejection_kind(words))
+    if _CONTEXT_LENGTH.search(words):
+        return _too_long(where, refusal.message)
+    kind = "content_filter" if _CONTENT_FILTER.search(words) else "rejected"
+    return RejectedError(where, kind)
 
 
 # -- kinds of refusals
@@ -150,16 +169,42 @@ def _is_too_large(status: int, words: str) -> bool:
     figures = _LIMIT_AND_REQUESTED.search(words)
     if figures is None:
         return True
-    limit, requested = (int(figure.replace(",", "")) for figure in figures.groups())
+    limit, requested = map(_number, figures.groups())
     return requested > limit
 
 
-def _rejection_kind(words: str) -> str:
-    if _CONTEXT_LENGTH.search(words):
-        return "context_length"
-    if _CONTENT_FILTER.search(words):
-        return "content_filter"
-    return "rejected"
+def _too_long(where: str, message: str) -> RejectedError:
+    """A request that the model's context does not hold, with both numbers where they are told.
+
+    Some servers tell the tokens of the prompt and of the answer, which together are too many.
+    """
+    found = _LIMIT_OF_CONTEXT.search(message.lower())
+    if found is not None:
+        limit = _number(found[1])
+        others = sorted({*map(_number, _COUNT.findall(message))} - {limit}, reverse=True)
+        asked = others[0] if others and others[0] > limit else sum(others[:2])
+        if asked > limit:
+            told = f"{asked:,} tokens are too many for the model, which takes {limit:,}"
+            return RejectedError(f"{told}: {where}", "context_length")
+    return RejectedError(where, "context_length")
+
+
+def _number(figure: str) -> int:
+    return int(figure.replace(",", ""))
+
+
+def probable_cause(message: str, status: int | None, *, has_key: bool) -> str:
+    """What a refusal of every request probably means, for people."""
+    words = message.lower()
+    if not has_key and (status is not None or _ABOUT_KEY.search(words)):
+        return "the server probably wants a key: set OPENAI_API_KEY, or --header for a gateway"
+    if _ABOUT_KEY.search(words):
+        return "the server probably does not know the key in OPENAI_API_KEY"
+    if status is not None:
+        return "the server fails at every request: its own log should say why"
+    if _ABOUT_PARAMETER.search(words):
+        return "the server does not take a parameter: look at --llm-param and [settings.extra]"
+    return "look at --llm, --base-url and the prompt's [settings]"
 
 
 # -- reading

@@ -15,6 +15,16 @@ _WINDOW_AFTER_PAUSE = 2.0
 #: than refusals.
 _PATIENCE_S = 0.5
 
+#: ... and after so long while the server has not said anything at all: its first answer may tell
+#: its limits, which the first requests would have passed.
+_FIRST_PATIENCE_S = 5.0
+
+#: So many answers in time make up for one that was not; where this many were not, the requests in
+#: flight fall to this share.
+_IN_TIME = 4.0
+_MANY_TIMEOUTS = 3.0
+_SHARE_IN_TIME = 0.25
+
 #: A busy machine that sends late catches up with this part of a round trip.
 _CATCH_UP = 0.25
 
@@ -25,6 +35,9 @@ class SlowStart:
     The window grows by one with every answer, so it doubles with every round trip; from `largest`
     on it is open: concurrency alone bounds the requests. The requests of a round trip are spread
     over it, so that refusals are heard before all of them are under way.
+
+    Where most answers do not come in time, the window falls towards one request. From then on only
+    answers let it grow, by one in the time of a whole window: the server works on so few at once.
     """
 
     def __init__(self, largest: int, *, is_open: bool = False) -> None:
@@ -33,6 +46,8 @@ class SlowStart:
         self._grown_at: float | None = None
         self._round_trip_s = math.inf
         self._next_at = -math.inf
+        self._timeouts = 0.0
+        self._is_overloaded = self._is_heard = False
         if not is_open:
             self._grow_to(_FIRST_WINDOW)
 
@@ -43,17 +58,34 @@ class SlowStart:
 
     def open(self) -> None:
         """End: something else bounds the requests."""
-        self._window = math.inf
+        if not self._is_overloaded:
+            self._window = math.inf
+
+    @property
+    def overloaded(self) -> int | None:
+        """How many may be in flight since answers did not come in time; None where they do."""
+        return max(1, int(self._window)) if self._is_overloaded else None
+
+    def timed_out(self, in_flight: int) -> bool:
+        """Count an answer that did not come in time; whether the window has fallen."""
+        self._timeouts += 1
+        if self._timeouts < _MANY_TIMEOUTS and not (self._is_overloaded and self._window <= 2):
+            return False
+        self._timeouts, self._is_overloaded = 0.0, True
+        self._window = max(1.0, _SHARE_IN_TIME * min(self._window, in_flight))
+        return True
 
     def wait_s(self, in_flight: int, now: float) -> float:
         """Seconds until one more request may go, should no answer come before; 0.0 now."""
         if self._window == math.inf:
             return 0.0
-        if in_flight < self._window:
+        if in_flight < (self.overloaded or self._window):
             return max(0.0, self._next_at - now)
+        if self._is_overloaded:
+            return math.inf
         if self._grown_at is None:
             self._grown_at = now
-        wait_s = self._grown_at + _PATIENCE_S - now
+        wait_s = self._grown_at + (_PATIENCE_S if self._is_heard else _FIRST_PATIENCE_S) - now
         if wait_s > 0:
             return wait_s
         self._grown_at = now
@@ -68,17 +100,21 @@ class SlowStart:
 
     def answered(self, in_flight: int, answer_s: float) -> None:
         """Grow by one if the window was used; else nothing was tried."""
+        self._is_heard = True
         self._round_trip_s = min(self._round_trip_s, answer_s)
+        self._timeouts = max(0.0, self._timeouts - 1 / _IN_TIME)
         if in_flight >= self._window / 2:
-            self._grow_to(self._window + 1)
+            self._grow_to(self._window + (1 / self._window if self._is_overloaded else 1))
 
     def failed(self, now: float) -> None:
         """Wait for answers, or for a while, before growing further."""
+        self._is_heard = True
         if self._grown_at is not None:
             self._grown_at = now
 
     def _grow_to(self, window: float) -> None:
         self._window = window if window < self._largest else math.inf
+        self._is_overloaded &= self._window < math.inf
 
 
 #: The share of requests that a limit refuses, the share that may be isolated refusals, and the

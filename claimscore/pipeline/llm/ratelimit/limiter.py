@@ -55,7 +55,8 @@ class Permit(NamedTuple):
 class LimiterState:
     """The limits that hold requests back, for people; None without any.
 
-    `paused_until` is a time of the limiter's clock, 0.0 where there was no pause.
+    `paused_until` is a time of the limiter's clock, 0.0 where there was no pause. `window` is how
+    many requests may be in flight since answers did not come in time.
     """
 
     rpm: float | None
@@ -63,6 +64,7 @@ class LimiterState:
     source: Literal["option", "headers", "learnt", "none"]
     paused_until: float
     why: str
+    window: int | None = None
 
 
 class RateLimiter:
@@ -106,6 +108,8 @@ class RateLimiter:
         self._arriving_at = -math.inf
         #: Requests up to this one were sent before there was evidence of a limit.
         self._slowed_seq = 0
+        #: Those sent before answers were found to come too late.
+        self._overloaded_seq = 0
         self._paused_until = self._ask_again_at = 0.0
         self._why_paused = ""
         self._n_pauses = 0
@@ -174,9 +178,19 @@ class RateLimiter:
         elif permit.seq <= self._slowed_seq and self._paused_until > now:
             self._paused_until = max(self._paused_until, self._ask_again_at)
 
-    def failed(self, permit: Permit, *, counted: bool, limits: RateLimits | None = None) -> None:
+    def failed(
+        self,
+        permit: Permit,
+        *,
+        counted: bool,
+        limits: RateLimits | None = None,
+        timed_out: bool = False,
+    ) -> None:
         """The request came to nothing, or was not sent; `counted` where its tokens are spent."""
         now = self._clock()
+        is_news = timed_out and permit.seq > self._overloaded_seq  # others were sent with those
+        if is_news and self._slow_start.timed_out(self._in_flight):
+            self._overloaded_seq = self._n_sent
         self._in_flight -= 1
         self._slow_start.failed(now)
         if not counted:
@@ -204,7 +218,8 @@ class RateLimiter:
             source = "headers"
         elif rpm is not None or tpm is not None:
             source = "option"
-        return LimiterState(rpm, tpm, source, self._paused_until, self._why_paused)
+        window = self._slow_start.overloaded
+        return LimiterState(rpm, tpm, source, self._paused_until, self._why_paused, window)
 
     # -- pauses, headers, events
 

@@ -186,6 +186,71 @@ async def test_requests_all_too_long_stop_the_run_as_a_wrong_setting(n_fitting: 
     assert len(provider.asked) == 10
 
 
+REFUSED = RejectedError("https://x/v1: HTTP 400: No connected db. (request 81f2a)")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [REFUSED, TransientError("HTTP 500: Internal Server Error", status=500)],
+    ids=["400", "500"],
+)
+@pytest.mark.parametrize("known", [False, True], ids=["new", "accepted before"])
+async def test_the_same_refusal_of_the_first_requests_stops_the_run(
+    error: Exception, known: bool
+) -> None:
+    """Not each row by itself, nor an hour of probes; it can go on where it did before."""
+    cache = MemoryCache()
+    if known:
+        await asked(FakeProvider(), "0", cache=cache)
+    provider = FakeProvider(failing(lambda _, said: error))
+    with pytest.raises(StoppedEarly if known else ConfigError, match="all the same refusal"):
+        await asked(provider, *numbers(500), cache=cache, max_concurrency=4)
+    assert 10 <= len(provider.asked) < 10 + 4
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda number, said: None if number == 9 else REFUSED,
+        lambda number, said: RejectedError(f"HTTP 400: cannot read {said * 2}x"),
+        lambda number, said: RejectedError("HTTP 400: filtered", "content_filter"),
+    ],
+    ids=["one is accepted", "each for its own reason", "about the text"],
+)
+async def test_other_refusals_are_those_of_their_rows(fault: Any) -> None:
+    texts = [f"row {'abcdefghij'[i % 10]}{'abc'[i // 10]}" for i in range(30)]
+    outcomes, _ = await asked(FakeProvider(failing(fault)), *texts, max_concurrency=1)
+    assert len(values(outcomes)) == 30
+
+
+async def test_refused_connections_are_no_requests() -> None:
+    """Neither in the count nor for `--max-requests`."""
+    provider = FakeProvider(down_between(11, 40, TransientError("refused", "connect")))
+    spending = Budget(price=None, max_requests=20)
+    outcomes, engine = await asked(provider, *numbers(20), max_concurrency=4, spending=spending)
+    assert values(outcomes) == numbers(20)
+    assert (len(provider.asked), engine.stats.sent, spending.totals.requests) == (50, 20, 20)
+
+
+async def test_where_nothing_comes_in_time_people_hear_what_may_help() -> None:
+    told = []
+
+    async def answer(request: Request) -> Completion:
+        await lowlevel.checkpoint()
+        told.append(engine.observe().why)
+        if len(provider.asked) <= 20:
+            raise TransientError("no answer within 120 s", "timeout")
+        return completion(request.messages[0].content)
+
+    provider = FakeProvider(answer)
+    async with make(provider, max_concurrency=8) as engine:
+        outcomes = await engine.answer_all(ask(engine, *numbers(30)), text)
+    assert values(outcomes) == numbers(30)
+    hint = "a lower --max-concurrency or a longer --timeout-s may help"
+    assert any("asking one at a time" in why and hint in why for why in told)
+    assert any("answers time out, so" in why and hint in why for why in told[20:])
+
+
 async def test_a_budget_of_requests_is_kept_to_the_last_one() -> None:
     """Attempts that fail count too; what was answered is kept."""
     provider = FakeProvider(down_between(5, 7, TransientError("HTTP 500")))

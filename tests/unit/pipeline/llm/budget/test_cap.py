@@ -76,6 +76,7 @@ class TestCounting:
         spending.settle(taken(spending.try_reserve(request())), usage)
         assert spending.totals.usd == billed / 1000
         assert spending.totals.prompt_tokens == (usage.prompt_tokens or 0)
+        assert spending.totals.answers_without_usage == 1
 
     def test_another_model_has_its_own_price(self) -> None:
         dear = Price(10_000.0, 10_000.0, 10_000.0, "test")

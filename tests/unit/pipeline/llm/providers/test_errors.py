@@ -19,7 +19,7 @@ from claimscore.errors import (
     TransientError,
     UnknownModelError,
 )
-from claimscore.pipeline.llm.providers.errors import read_refusal, translate_error
+from claimscore.pipeline.llm.providers.errors import probable_cause, read_refusal, translate_error
 from claimscore.types import LimitState, RateLimits
 
 KEY = "sk-proj-abcdefghijklmnop"
@@ -265,3 +265,61 @@ def test_nesting_without_end_is_no_harm(n_levels: int):
     for opening, closing in ((b"[", b"]"), (b'{"error":', b"}")):
         body = opening * n_levels + b"1" + closing * n_levels
         assert isinstance(read(400, body), RejectedError)
+
+
+def too_many(asked: str) -> str:
+    return f"{asked} tokens are too many for the model, which takes 4,096: https://x/v1"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (  # llama.cpp
+            "request (5432 tokens) exceeds the available context size (4096 tokens), try ...",
+            too_many("5,432"),
+        ),
+        (  # OpenAI, older vLLM
+            "This model's maximum context length is 4096 tokens. However, you requested 4600 "
+            "tokens (4344 in the messages, 256 in the completion).",
+            too_many("4,600"),
+        ),
+        (  # vLLM
+            "'max_tokens' is too large: 1024. This model's maximum context length is 4096 tokens "
+            "and your request has 3500 input tokens (1024 > 4096 - 3500).",
+            too_many("4,524"),
+        ),
+        (  # TGI
+            "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 3900 `inputs` tokens and "
+            "256 `max_new_tokens`",
+            too_many("4,156"),
+        ),
+        ("prompt is too long: 5432 tokens > 4096 maximum", too_many("5,432")),  # Anthropic
+        ("This model's maximum context length is 4096 tokens.", "https://x/v1"),
+    ],
+    ids=str,
+)
+def test_both_numbers_of_a_context_that_is_too_small_are_told(said: str, told: str):
+    error = read(400, openai(said))
+    assert isinstance(error, RejectedError)
+    assert error.kind == "context_length"
+    assert str(error).startswith(told)
+    assert said[:40] in str(error)
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "has_key", "cause"),
+    [
+        (400, "No connected db.", True, "does not know the key"),  # LiteLLM, a wrong key
+        (400, "No connected db.", False, "wants a key"),
+        (500, "Internal Server Error", False, "wants a key"),  # LiteLLM, no key
+        (500, "Internal Server Error", True, "its own log"),
+        (400, "Unrecognized request argument supplied: sead", True, "--llm-param"),
+        (400, "roles must alternate", True, "--llm, --base-url"),
+    ],
+)
+def test_a_refusal_of_everything_has_a_probable_cause(
+    status: int, said: str, has_key: bool, cause: str
+):
+    error = read(status, openai(said))
+    found = probable_cause(str(error), getattr(error, "status", None), has_key=has_key)
+    assert cause in found

@@ -39,6 +39,15 @@ class Script:
             n += 1
         return n
 
+    def take_at_once_and_give_back(self) -> int:
+        """How many are to be had, up to 64; none is kept."""
+        permits = []
+        while len(permits) < 64 and (permit := self.limiter.try_reserve(0)) is not None:
+            permits.append(permit)
+        for permit in permits:
+            self.limiter.failed(permit, counted=False)
+        return len(permits)
+
     def answer(self, permits: list[Permit], limits: RateLimits | None = None) -> None:
         for permit in permits:
             self.limiter.answered(permit, permit.tokens, limits)
@@ -172,6 +181,51 @@ def test_a_limit_that_was_found_is_told_seldom():
     assert limiter.state().rpm == pytest.approx(3000, rel=0.15)
     assert set(events) == {"paused", "rate lowered"}
     assert len(events) <= 8
+
+
+def test_until_the_server_has_said_anything_the_first_burst_stays_small():
+    """Its limits come with its first answer; without any, more go after some seconds."""
+    script = Script(max_concurrency=64)
+    permits = script.take(8)
+    script.now += 4.9
+    assert script.take_at_once() == 0
+    script.limiter.answered(permits[0], 0, None)
+    assert script.take_at_once() > 0
+    script = Script(max_concurrency=64)
+    script.take(8)
+    assert script.take_at_once() == 0  # it begins to wait
+    script.now += 5
+    assert script.take_at_once() == 8
+
+
+def test_answers_that_come_too_late_leave_few_in_flight():
+    """Towards one at a time; answers alone let it grow, one in the time of them all."""
+    script = Script(slow_start=False, rpm=1e9)
+    permits = script.take(64)
+    windows = []
+    while len(permits) > 1:
+        for permit in permits:
+            script.limiter.failed(permit, counted=True, timed_out=True)
+        windows.append(script.limiter.state().window)
+        script.now += 3600
+        permits = script.take(script.take_at_once_and_give_back())
+    assert windows == [15, 3, 1]
+    for _ in range(3):
+        script.answer(permits)
+        permits = script.take(script.take_at_once_and_give_back())
+    assert script.limiter.state().window == len(permits) == 2
+    script.answer(permits)
+    for _ in range(3000):
+        script.answer(script.take(script.take_at_once_and_give_back()))
+    assert script.limiter.state().window is None
+
+
+def test_a_late_answer_among_many_in_time_slows_nothing():
+    script = Script(slow_start=False)
+    for _ in range(20):
+        script.limiter.failed(script.take()[0], counted=True, timed_out=True)
+        script.answer(script.take(4))
+    assert script.limiter.state().window is None
 
 
 def test_headers_end_the_slow_start():
