@@ -65,6 +65,11 @@ _QUOTED_QUESTION = r"""[?!] ["'”’»)\]]++ \Z"""
 _LIST_MARK = r"\(? (?:\d{1,3}|\p{L}) [.)] \Z"
 
 
+#: What `normalised` makes a space of: a run of punctuation, spaces and controls. Marks stay: they
+#: are the vowels of some scripts. So does %, which Unicode counts as punctuation.
+GAPS = r"[^\p{L}\p{M}\p{N}\p{S}%]+"
+
+
 class _Span(NamedTuple):
     start: int
     end: int
@@ -91,6 +96,12 @@ def split_sentences(text: str, splitter: str = "rules") -> list[str]:
         raise ConfigError(f"unknown sentence splitter {splitter}; known: {known}") from None
     sentences = (text[span.start : span.end].strip() for span in spans(text))
     return [sentence for sentence in sentences if sentence]
+
+
+def normalised(text: str) -> str:
+    """Lower case, with single spaces for whatever is no letter, digit or symbol."""
+    spaced: str = _compile(GAPS).sub(" ", text.lower())
+    return spaced.strip()
 
 
 def word_tokens(text: str) -> list[str]:
@@ -222,9 +233,10 @@ def has_dangling_subject(claim: str) -> bool:
 def claim_key(claim: str) -> str:
     """The same text for two claims that say the same words.
 
-    Case, punctuation and articles do not count; a claim without words is its own key.
+    Case, punctuation (`normalised`) and articles do not count; a claim without words is its own
+    key.
     """
-    words = re.findall(r"\w+", claim.casefold())
+    words = normalised(claim).split()
     return " ".join(word for word in words if word not in _ARTICLES) or claim
 
 

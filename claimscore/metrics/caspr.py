@@ -6,6 +6,8 @@ the sign of the sum of its two directions, which is the table of appendix C.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -16,15 +18,18 @@ from numpy.typing import ArrayLike, NDArray
 from claimscore.metrics.base import (
     ChunkTables,
     Metric,
+    MetricFamily,
     PassRequirement,
     Requirements,
     Score,
     TaskRequirement,
     failure_reasons,
+    option_facts,
     scored,
     unscored,
 )
 from claimscore.metrics.matrices import NO_CELLS, Cells, cells_by_record
+from claimscore.metrics.repeats import EACH, counted, repeats_option
 
 REFERENCE = "CASPR paper, section 2.2 and appendix C"
 
@@ -138,18 +143,27 @@ _REQUIRES = Requirements(
 )
 
 
-def _score(tables: ChunkTables) -> list[Score]:
-    claims = tables["claims"].group_by("id", "side").len()
-    n_claims = {(record, side): n for record, side, n in claims.iter_rows()}
+@dataclasses.dataclass(frozen=True)
+class CasprOptions:
+    """Options of `caspr`."""
+
+    repeats: str = repeats_option(EACH)
+
+
+def _score(options: CasprOptions, tables: ChunkTables) -> list[Score]:
+    ordered = tables["claims"].sort("sentence_index", "claim_index", maintain_order=True)
+    grouped = ordered.group_by("id", "side", maintain_order=True).agg("text")
+    claims = {(record, side): texts for record, side, texts in grouped.iter_rows()}
     cells = cells_by_record(_cells(tables["nli"]))
     failed = failure_reasons(tables, _REQUIRES)
     return [
         _score_record(
             record,
-            n_claims.get((record, "a"), 0),
-            n_claims.get((record, "b"), 0),
+            claims.get((record, "a"), []),
+            claims.get((record, "b"), []),
             cells.get(record, NO_CELLS),
             failed.get(record),
+            options,
         )
         for record in tables.records["id"]
     ]
@@ -168,8 +182,23 @@ def _cells(nli: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _score_record(record: str, n_a: int, n_b: int, cells: Cells, failure: str | None) -> Score:
-    components: dict[str, object] = {"n_a": n_a, "n_b": n_b}
+def _score_record(
+    record: str,
+    a: list[str],
+    b: list[str],
+    cells: Cells,
+    failure: str | None,
+    options: CasprOptions,
+) -> Score:
+    n_a, n_b = len(a), len(b)
+    of_a, of_b = (counted(claims, options.repeats) for claims in (a, b))
+    components: dict[str, object] = {
+        "n_a": n_a,
+        "n_b": n_b,
+        "repeats": options.repeats,
+        "n_repeats_a": of_a.n_repeats,
+        "n_repeats_b": of_b.n_repeats,
+    }
     if failure:
         return unscored(record, failure, components)
     if not (n_a and n_b):
@@ -183,28 +212,33 @@ def _score_record(record: str, n_a: int, n_b: int, cells: Cells, failure: str | 
     if not np.isfinite(judged).all():
         return unscored(record, "nli probabilities are not numbers", components)
     signs = _SIGN_OF_COLUMN[judged.argmax(axis=2)]
-    pairs = np.sign(signs[:, 0::2] + signs[:, 1::2])
+    pairs = np.sign(signs[:, 0::2] + signs[:, 1::2])[np.ix_(of_a.places, of_b.places)]
     scores = _sentence_scores(pairs)
     return scored(
         record,
         _caspr(scores),
         components
         | {
-            "sentence_scores_a": scores.a,
-            "sentence_scores_b": scores.b,
+            "sentence_scores_a": of_a.by_claim(scores.a),
+            "sentence_scores_b": of_b.by_claim(scores.b),
             "pairs": {label: int((pairs == sign).sum()) for label, sign in _SIGN_OF_LABEL.items()},
         },
     )
 
 
-CASPR = Metric(
-    name="caspr",
-    version="v1",
-    requires=_REQUIRES,
-    score=_score,
-    signature_keys=("decompose", "llm", "units", "granularity", "nli", "dtype", "claimscore"),
-    higher_is="more contrastive",
-    range=(0.0, 100.0),
-    description="How far the claims of two summaries contradict, or do not repeat, each other",
-    reference=REFERENCE,
-)
+def _make(name: str, options: CasprOptions) -> Metric:
+    return Metric(
+        name=name,
+        version="v1",
+        requires=_REQUIRES,
+        score=functools.partial(_score, options),
+        signature_keys=("decompose", "llm", "units", "granularity", "nli", "dtype", "claimscore"),
+        higher_is="more contrastive",
+        range=(0.0, 100.0),
+        description="How far the claims of two summaries contradict, or do not repeat, each other",
+        reference=REFERENCE,
+        facts=option_facts(options),
+    )
+
+
+CASPR = MetricFamily("caspr", CasprOptions, _make)

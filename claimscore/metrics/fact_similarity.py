@@ -6,6 +6,8 @@ A fact is a tuple of a subject and a description; two facts are as alike as the 
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,14 +17,18 @@ from numpy.typing import ArrayLike, NDArray
 from claimscore.metrics.base import (
     ChunkTables,
     Metric,
+    MetricFamily,
     PassRequirement,
     Requirements,
     Score,
     TaskRequirement,
     failure_reasons,
+    option_facts,
+    scored,
     unscored,
 )
 from claimscore.metrics.matrices import NO_CELLS, Cells, cells_by_record
+from claimscore.metrics.repeats import EACH, counted, repeats_option
 
 REFERENCE = "FactSim paper: coverage, consistency and their harmonic mean; tuples by GPT-4"
 
@@ -107,7 +113,14 @@ _REQUIRES = Requirements(
 SIDES = ("source", "summary")
 
 
-def _score(tables: ChunkTables) -> list[Score]:
+@dataclasses.dataclass(frozen=True)
+class FactSimOptions:
+    """Options of `factsim`."""
+
+    repeats: str = repeats_option(EACH)
+
+
+def _score(options: FactSimOptions, tables: ChunkTables) -> list[Score]:
     facts, cells = facts_by_side(tables["facts"]), similarities_by_record(tables["similarities"])
     failed = failure_reasons(tables, _REQUIRES)
     return [
@@ -117,6 +130,7 @@ def _score(tables: ChunkTables) -> list[Score]:
             facts.get((record, "summary"), []),
             cells.get(record, NO_CELLS),
             failed.get(record),
+            options,
         )
         for record in tables.records["id"]
     ]
@@ -144,9 +158,21 @@ def similarities_by_record(similarities: pl.DataFrame) -> dict[str, Cells]:
 
 
 def _score_record(
-    record: str, source: list[str], summary: list[str], cells: Cells, failure: str | None
+    record: str,
+    source: list[str],
+    summary: list[str],
+    cells: Cells,
+    failure: str | None,
+    options: FactSimOptions,
 ) -> Score:
-    components: dict[str, object] = {"n_source": len(source), "n_summary": len(summary)}
+    of_source, of_summary = (counted(facts, options.repeats) for facts in (source, summary))
+    components: dict[str, object] = {
+        "n_source": len(source),
+        "n_summary": len(summary),
+        "repeats": options.repeats,
+        "n_repeats_source": of_source.n_repeats,
+        "n_repeats_summary": of_summary.n_repeats,
+    }
     if failure:
         return unscored(record, failure, components)
     if not (source and summary):
@@ -157,15 +183,20 @@ def _score_record(
     cosines = matrix[:, :, 0].astype(np.float64)
     if not np.isfinite(cosines).all():
         return unscored(record, "a similarity is not a number", components)
+    cosines = cosines[np.ix_(of_source.places, of_summary.places)]
+    source, summary = (
+        [facts[place] for place in of_side.places]
+        for facts, of_side in ((source, of_source), (summary, of_summary))
+    )
     found = factsim_from_similarities(cosines)
     matches_source, matches_summary = (
         _matches(source, summary, cosines),
         _matches(summary, source, cosines.T),
     )
-    return Score(
+    assert found.score is not None, "both sides have facts"
+    return scored(
         record,
         found.score,
-        None,
         components
         | {
             "coverage": found.coverage,
@@ -195,15 +226,19 @@ def _below(matches: list[dict[str, Any]]) -> list[str]:
     return [item["fact"] for item in matches if item["similarity"] < MATCH]
 
 
-FACTSIM = Metric(
-    name="factsim",
-    version="v1",
-    requires=_REQUIRES,
-    score=_score,
-    signature_keys=("facts", "llm", "embedder", "dtype", "claimscore"),
-    higher_is="more facts in common",
-    range=(0.0, 1.0),
-    description="How far the facts of the sources and of the summary cover each other",
-    reference=REFERENCE,
-    facts=(("tuple", "subject description"),),
-)
+def _make(name: str, options: FactSimOptions) -> Metric:
+    return Metric(
+        name=name,
+        version="v1",
+        requires=_REQUIRES,
+        score=functools.partial(_score, options),
+        signature_keys=("facts", "llm", "embedder", "dtype", "claimscore"),
+        higher_is="more facts in common",
+        range=(0.0, 1.0),
+        description="How far the facts of the sources and of the summary cover each other",
+        reference=REFERENCE,
+        facts=(("tuple", "subject description"), *option_facts(options)),
+    )
+
+
+FACTSIM = MetricFamily("factsim", FactSimOptions, _make)

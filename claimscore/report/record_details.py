@@ -227,7 +227,7 @@ def _chunk_details(
         if facts_of and "missing" in facts_of:
             components = [
                 one and {k: v for k, v in one.items() if k not in FACT_COMPONENTS}
-                if name == FACT_METRIC
+                if name.partition(":")[0] == FACT_METRIC
                 else one
                 for name, one in zip(index.metrics, components, strict=True)
             ]
@@ -277,7 +277,8 @@ def _components_of(rows: Sequence[JSON | None], limit: SizeLimit) -> tuple[list[
     n_left_out = 0
     for row in rows:
         one = _components(row["components"]) if row else None
-        if row and one and row["metric"] != FACT_METRIC:  # the facts of FactSim count by themselves
+        # The facts of FactSim count by themselves.
+        if row and one and row["metric"].partition(":")[0] != FACT_METRIC:
             one = one if limit.take(len(row["components"])) else None
             n_left_out += one is None
         found.append(one)

@@ -74,10 +74,11 @@ def segments(text: str, claims: list[JSON]) -> list[list[Any]]:
     return found
 
 
-def claim_scores(components: Sequence[JSON | None], side: str, n: int) -> list[float] | None:
+def claim_scores(components: Sequence[JSON | None], side: str, n: int) -> list[float | None] | None:
     """The numbers that a metric gave each claim of a side, wherever it keeps them.
 
-    Understood: `{"anything_a": [...]}` and `{"anything": {"a": [...]}}` with `n` numbers.
+    Understood: `{"anything_a": [...]}` and `{"anything": {"a": [...]}}` with `n` items: numbers,
+    and None for a claim that does not count.
     """
     for parts in components:
         for key, value in (parts or {}).items():
@@ -85,7 +86,10 @@ def claim_scores(components: Sequence[JSON | None], side: str, n: int) -> list[f
                 value = value.get(side)
             elif not key.endswith(f"_{side}"):
                 continue
-            if n and isinstance(value, list) and len(value) == n and all(map(_is_number, value)):
+            if not (n and isinstance(value, list) and len(value) == n):
+                continue
+            numbers = [item for item in value if item is not None]
+            if numbers and all(map(_is_number, numbers)):
                 return value
     return None
 

@@ -54,7 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"evaluation.caspr_texts", "evaluation.caspr_experiment", "evaluation.human_claims"},
     "evaluation": BASE | {"metrics", "stats", "records", "runs"},
     "evaluation.compare": BASE
-    | {"blocks", "evaluation", "metrics", "stats", "runs", "pipeline.encoders"},
+    | {"text", "blocks", "evaluation", "metrics", "stats", "runs", "pipeline.encoders"},
     "evaluation.caspr_texts": BASE  # it makes texts by runs
     | {"evaluation", "records", "runs", "pipeline", "pipeline.llm"},
     "evaluation.caspr_experiment": BASE  # it scores texts by a run

@@ -8,7 +8,6 @@ others (the best pair first, at least as alike as the threshold). The others van
 from __future__ import annotations
 
 import functools
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from claimscore.evaluation.compare.compared_run import ComparedRun
 from claimscore.pipeline.encoders.protocols import Embedder, RejectedItemsError
 from claimscore.runs import damage_as_error
+from claimscore.text import GAPS, normalised
 
 Numbers = NDArray[np.int64]
 
@@ -89,14 +89,6 @@ class TrigramSimilarity:
             for row, column in zip(rows, columns, strict=True)
         )
         return np.fromiter(found, np.float64, rows.size)
-
-
-_GAPS = r"[\W_]+"
-
-
-def normalised(text: str) -> str:
-    """Lower case, with single spaces for whatever is neither letter nor digit."""
-    return re.sub(_GAPS, " ", text.lower()).strip()
 
 
 @functools.lru_cache(maxsize=5_000)  # pairs of one side of one record follow each other
@@ -171,7 +163,7 @@ def match_units(a: pl.DataFrame, b: pl.DataFrame, similarity: Similarity) -> pl.
     Every row of `a` and of `b` is in exactly one row; `a` and `b` exchanged give the same pairs.
     """
     text = pl.col("text")
-    plain = text.str.to_lowercase().str.replace_all(_GAPS, " ").str.strip_chars(" ")
+    plain = text.str.to_lowercase().str.replace_all(GAPS, " ").str.strip_chars(" ")
     keys = {"same": text, "normalised": pl.when(plain != "").then(plain), "changed": None}
     parts = []
     for kind, key in keys.items():

@@ -54,7 +54,7 @@ function claimItem(record, side, labels, words, index) {
   if (label) item.append(el("span", { class: "sr" }, words[label]));
   if (side.scores) {
     const score = side.scores[index];
-    item.append(el("span", { class: "score" }, (score > 0 ? "+" : score < 0 ? "−" : "") + Math.abs(score)));
+    item.append(el("span", { class: "score" }, score === null ? "repeat" : (score > 0 ? "+" : score < 0 ? "−" : "") + Math.abs(score)));
   }
   return item;
 }

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from claimscore.metrics import load_metric
 from claimscore.metrics.caspr import (
     CASPR,
     LABELS,
@@ -56,7 +57,7 @@ def test_golden_cases_come_out_of_the_metric():
         claims=[row for c in cases for row in claim_rows(c["name"], c["n_a"], c["n_b"])],
         nli=[row for c in cases for row in nli_rows(c["name"], c["nli_a_to_b"], c["nli_b_to_a"])],
     )
-    for case, score in zip(cases, CASPR.score(chunk), strict=True):
+    for case, score in zip(cases, CASPR.metric().score(chunk), strict=True):
         assert score.id == case["name"]
         if case["n_a"] and case["n_b"]:
             assert score.value == pytest.approx(case["caspr"], abs=1e-6)
@@ -93,3 +94,26 @@ def test_invariants(pair):
 def test_matrices_that_do_not_fit_are_refused(forward, backward, message):
     with pytest.raises(ValueError, match=message):
         caspr_from_labels(forward, backward)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "scores_a"),
+    [("caspr", 40, [-1, -1, 1]), ("caspr:repeats=once", 50, [-1, None, 1])],
+)
+def test_a_repeated_claim_counts_each_time_or_once(name, value, scores_a):
+    """By hand: b_0 entails a_0 and its repeat a_1 and says nothing of a_2; b_1 is alone."""
+    texts = ["Rooms are clean.", "rooms  are clean", "It rains.", "Clean rooms.", "It is far."]
+    claims = claim_rows("r", 3, 2)
+    for row, text in zip(claims, texts, strict=True):
+        row["text"] = text
+    forward, backward = [[E, N], [E, N], [N, N]], [[E, E, N], [N, N, N]]
+    rows = {"claims": claims, "nli": nli_rows("r", forward, backward)}
+    metric = load_metric(name)
+    (score,) = metric.score(tables([{"id": "r"}], **rows))
+    option = name.partition("=")[2] or "each"
+    assert score.value == pytest.approx(value)
+    assert (metric.name, metric.facts) == (name, (("repeats", option),))
+    parts = {"n_a": 3, "n_b": 2, "repeats": option, "n_repeats_a": 1, "n_repeats_b": 0}
+    assert parts.items() <= score.components.items()
+    assert score.components["sentence_scores_a"] == scores_a
+    assert score.components["sentence_scores_b"] == [-1, 1]

@@ -38,7 +38,7 @@ TEXTS: dict[str, Any] = {
 
 #: After the name and `|v1`, what each signature holds; `*` is a fact of the run.
 SIGNATURES = {
-    "caspr": "|decompose:*|llm:*|units:*|granularity:*|nli:*|dtype:*|claimscore:*",
+    "caspr": "|repeats:each|decompose:*|llm:*|units:*|granularity:*|nli:*|dtype:*|claimscore:*",
     "ds": "|splitter:rules-1|stems:rouge-1.5.5|claimscore:*",
     "ds3": "|splitter:rules-1|stems:rouge-1.5.5|claimscore:*",
     "bs-inverse": "|token_encoder:*|layer:*|baseline:*|dtype:*|claimscore:*",
@@ -72,7 +72,9 @@ SIGNATURES = {
     "ls-score": "|variant:paper|ls_model:*|dtype:*|claimscore:*",
     "llm-judge": "|dimension:overall|expectation:auto|judge:*|llm:*|claimscore:*",
     "qa": "|value:f1|overlap:squad-token-f1|questions:*|answers:*|llm:*|claimscore:*",
-    "factsim": "|tuple:subject description|facts:*|llm:*|embedder:*|dtype:*|claimscore:*",
+    "factsim": (
+        "|tuple:subject description|repeats:each|facts:*|llm:*|embedder:*|dtype:*|claimscore:*"
+    ),
     "bert-cosine": "|against:references|multi:max|embedder:*|dtype:*|claimscore:*",
     "wms": "|against:references|multi:max|token_encoder:*|layer:*|dtype:*|claimscore:*",
     "sms": "|against:references|multi:max|words:no|token_encoder:*|layer:*|dtype:*|claimscore:*",

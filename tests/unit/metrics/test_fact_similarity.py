@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from claimscore.metrics import load_metric
 from claimscore.metrics.fact_similarity import FACTSIM, factsim
 from tests.support.frames import fact_cells, fact_rows, tables
 from tests.support.shared_data import shared
@@ -39,7 +40,7 @@ def test_golden_cases_come_out_of_the_metric():
         facts=[row for name, size in sizes.items() for row in fact_rows(name, *size)],
         similarities=[row for c in cases for row in fact_cells(c["name"], c["similarity"] or [])],
     )
-    for case, score in zip(cases, FACTSIM.score(chunk), strict=True):
+    for case, score in zip(cases, FACTSIM.metric().score(chunk), strict=True):
         assert score.id == case["name"]
         if not all(sizes[score.id]):
             assert score.value is None
@@ -93,7 +94,7 @@ def hand_record(record: str = "r") -> dict[str, list[dict[str, object]]]:
 
 def test_components_name_what_is_missing_and_what_is_unsupported():
     """Each fact with its best match; below the stated similarity it is missing or unsupported."""
-    (score,) = FACTSIM.score(tables([{"id": "r"}], **hand_record()))
+    (score,) = FACTSIM.metric().score(tables([{"id": "r"}], **hand_record()))
     assert score.value == pytest.approx(0.91229091, abs=1e-6)
     assert score.components["coverage"] == pytest.approx(0.85333333, abs=1e-6)
     assert score.components["consistency"] == pytest.approx(0.98, abs=1e-6)
@@ -106,6 +107,22 @@ def test_components_name_what_is_missing_and_what_is_unsupported():
         {"fact": "s 2", "match": "z 1", "similarity": 0.6},
     ]
     assert [m["match"] for m in score.components["matches_summary"]] == ["s 1", "s 0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "coverage", "n_listed"),
+    [("factsim", (0.9 + 0.9 + 0.2) / 3, 3), ("factsim:repeats=once", (0.9 + 0.2) / 2, 2)],
+)
+def test_a_fact_of_two_reviews_counts_each_time_or_once(name, coverage, n_listed):
+    facts = fact_rows("r", 3, 1)
+    facts[1] |= {"subject": "S", "description": "0!"}
+    rows = {"facts": facts, "similarities": fact_cells("r", [[0.9], [0.9], [0.2]])}
+    (score,) = load_metric(name).score(tables([{"id": "r"}], **rows))
+    parts = {"n_source": 3, "n_repeats_source": 1, "n_repeats_summary": 0, "missing": ["s 2"]}
+    assert parts.items() <= score.components.items()
+    assert score.components["repeats"] == (name.partition("=")[2] or "each")
+    assert score.components["coverage"] == pytest.approx(coverage)
+    assert len(score.components["matches_source"]) == n_listed
 
 
 # The paper's examples with the embedded encoder. Its figures were made with

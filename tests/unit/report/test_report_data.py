@@ -113,13 +113,15 @@ def test_text_is_cut_where_its_sentences_are(
     [
         pytest.param([None, {"scores_a": [1, -1]}], [1, -1], id="key with the side's name"),
         pytest.param([{"sentence_scores": {"a": [1, -1]}}], [1, -1], id="a map of sides"),
+        pytest.param([{"scores_a": [None, 1]}], [None, 1], id="a claim that does not count"),
+        pytest.param([{"scores_a": [None, None]}], None, id="nothing but gaps"),
         pytest.param([{"scores_a": [1]}], None, id="another number of claims"),
         pytest.param([{"labels_a": ["E", "N"]}], None, id="no numbers"),
         pytest.param([{"scores_b": [1, -1]}], None, id="the other side"),
     ],
 )
 def test_scores_of_claims_are_found(
-    components: list[dict[str, object] | None], expected: list[float] | None
+    components: list[dict[str, object] | None], expected: list[float | None] | None
 ) -> None:
     assert claim_scores(components, "a", 2) == expected
 

@@ -58,7 +58,7 @@ def test_missing_and_unsupported_are_those_of_the_metric(data: Any) -> None:
     facts, cells = frames({"x": matrix})
     read = {"records": pl.DataFrame({"id": ["x"]}), "facts": facts, "similarities": cells}
     tables = ChunkTables(lambda name: read[name] if name in read else schemas.TABLES[name].empty())
-    (score,) = FACTSIM.score(tables)
+    (score,) = FACTSIM.metric().score(tables)
     found = FactMatrices(facts, cells).of("x", SizeLimit())
     assert found is not None
     for name, side in (("missing", "source"), ("unsupported", "summary")):
