@@ -197,7 +197,7 @@ async def ask_units(
             continue
         said: dict[int, dict[str, Any]] = {}
         if not isinstance(answers, Failure):
-            said = prompt_requests.said(question, answers.value)
+            said = prompt_requests.said(question, answers.value, units)
             of_all = answers.key, answers.completion
             for unit, answer in said.items():
                 outcomes[unit, question.sample] = Answer(*of_all, answer, answers.cached)
@@ -317,18 +317,24 @@ class PromptRequests:
         return answers
 
     def said(
-        self, question: PromptRequest, answers: Mapping[int, dict[str, Any] | None]
+        self,
+        question: PromptRequest,
+        answers: Mapping[int, dict[str, Any] | None],
+        units: Sequence[Unit],
     ) -> dict[int, dict[str, Any]]:
-        """The answers that can be used, by unit.
+        """The answers that can be used, by unit; not those that belong to another text.
 
         A number that no text has makes all of them useless: a model that counts otherwise may
         mean another text with every number.
         """
         if not all(1 <= number <= len(question.units) for number in answers):
             return {}
-        return {
-            question.units[n - 1]: answer for n, answer in answers.items() if answer is not None
-        }
+        usable = {n - 1: answer for n, answer in answers.items() if answer is not None}
+        if self.task.misplaced is not None:
+            texts = [units[index].text for index in question.units]
+            for place in self.task.misplaced(texts, usable):
+                del usable[place]
+        return {question.units[place]: answer for place, answer in usable.items()}
 
     def _groups(self, units: Sequence[Unit]) -> list[tuple[int, ...]]:
         """Units that are asked about together: neighbours in one text, so many at a time."""

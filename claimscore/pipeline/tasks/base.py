@@ -76,9 +76,10 @@ class Task:
 
     `top_logprobs` is asked for with every answer; `refine`, where there is one, adds to a
     checked answer what the completion says besides its text. `several`: a request may be about
-    several units of one text. `samples`: several answers may be asked for; the rows have a
-    column `sample`. `guess` is what an estimate
-    takes for an answer that is not known yet, and `guessed` says so in words.
+    several units of one text; `misplaced`, where there is one, gets the texts of such a request and
+    the answers by their positions, and returns the positions whose answers belong to other texts.
+    `samples`: several answers may be asked for; the rows have a column `sample`. `guess` is what
+    an estimate takes for an answer that is not known yet, and `guessed` says so in words.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Task:
     top_logprobs: int = 0
     refine: Callable[[Completion, dict[str, Any]], dict[str, Any]] | None = None
     several: bool = False
+    misplaced: Callable[[Sequence[str], Mapping[int, Mapping[str, Any]]], set[int]] | None = None
     samples: bool = False
     guess: Callable[[Unit], dict[str, Any]] | None = None
     guessed: str = ""

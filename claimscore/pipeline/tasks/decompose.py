@@ -9,7 +9,11 @@ import polars as pl
 
 from claimscore.pipeline.tasks.base import SideText, Task, Unit, refuse_empty, sides_in, text_units
 from claimscore.tables import CLAIMS
-from claimscore.text import split_sentences
+from claimscore.text import content_words, split_sentences
+
+#: A claim with at most this share of its content words in its own text, and so much more of them
+#: in another text of the request, belongs to the other.
+_HARDLY, _CLEARLY_MORE = 1 / 3, 1 / 2
 
 
 def _check(answer: Mapping[str, Any]) -> None:
@@ -30,6 +34,30 @@ def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def _misplaced(texts: Sequence[str], answers: Mapping[int, Mapping[str, Any]]) -> set[int]:
+    """The positions whose answer belongs to another text, wholly or in part.
+
+    One claim is enough that has hardly any of its content words in its own text and clearly more in
+    another; else each claim must have all of them in another text, and not in its own. A claim
+    without content words says nothing (decision 97).
+    """
+    words = [content_words(text) for text in texts]
+    found = set()
+    for own, answer in answers.items():
+        shares = [
+            [(said & of_text).total() / said.total() for of_text in words]
+            for said in map(content_words, answer["claims"])
+            if said
+        ]
+        here_and_there = [(share[own], max(share)) for share in shares]
+        is_partly = any(
+            here <= _HARDLY and there >= here + _CLEARLY_MORE for here, there in here_and_there
+        )
+        if is_partly or (shares and all(here < 1 == there for here, there in here_and_there)):
+            found.add(own)
+    return found
+
+
 DECOMPOSE = Task(
     name="decompose",
     table=CLAIMS,
@@ -39,6 +67,7 @@ DECOMPOSE = Task(
     rows=_rows,
     sides=sides_in,
     several=True,
+    misplaced=_misplaced,
 )
 
 

@@ -69,6 +69,11 @@ def claims(texts: list[str]) -> list[dict[str, Any]]:
     return [{"text": n, "claims": [text]} for n, text in enumerate(texts, start=1)]
 
 
+def shuffled(answers: list[dict[str, Any]], order: list[int]) -> list[dict[str, Any]]:
+    """The claims of the answers in another order under the same numbers."""
+    return [item | {"claims": answers[n]["claims"]} for item, n in zip(answers, order, strict=True)]
+
+
 def test_rows_carry_what_made_them() -> None:
     rows = Asked(claims).rows
     assert rows.select("prompt", "prompt_version", "model").unique().rows() == [
@@ -128,6 +133,8 @@ def test_eight_sentences_of_one_text_make_a_request() -> None:
             11,
             id="from 0, and that one wrong",
         ),
+        pytest.param(lambda c: shuffled(c, [1, 0, *range(2, 8)]), 5, id="two exchanged"),
+        pytest.param(lambda c: shuffled(c, [*range(1, 8), 0]), 11, id="all moved by one"),
         pytest.param(lambda c: [*c, {"text": 9, "claims": []}], 11, id="one too many"),
     ],
 )
@@ -142,6 +149,44 @@ def test_a_text_answered_badly_is_asked_about_alone(
         assert found.asked[-1].messages[-1].content == "1. Thing 2 is good."
     assert found.rows.drop("request_key").equals(whole.rows.drop("request_key"))
     assert found.stats.failed == 0, "a failure that costs no row is not counted"
+
+
+POOL, MAID, LATE = "The pool was warm.", "Anna cleaned it daily.", "Dinner came late."
+
+
+@pytest.mark.parametrize(
+    ("said", "alone"),
+    [
+        pytest.param([[POOL], [MAID], [LATE]], [], id="each its own"),
+        pytest.param([[POOL], ["Anna cleaned the pool daily."], [LATE]], [], id="a name put in"),
+        pytest.param([[POOL], [MAID], [LATE, POOL]], [LATE], id="one claim of another text"),
+        pytest.param([[POOL], [MAID], ["The warm pool came late."]], [], id="words of both"),
+        pytest.param([[POOL], [MAID], ["It tasted odd."]], [], id="words of none"),
+        pytest.param([[LATE], [POOL], [MAID]], [POOL, MAID, LATE], id="all moved"),
+        pytest.param([[POOL], [], [LATE]], [], id="no claims"),
+    ],
+)
+def test_a_claim_under_the_wrong_number_is_asked_about_alone(
+    said: list[list[str]], alone: list[str]
+) -> None:
+    """Answers that are paid are used or thrown away for good: a second run asks for nothing."""
+    cache = MemoryCache()
+    records = RECORDS.filter(id="r2").with_columns(summary_a=pl.lit(f"{POOL} {MAID} {LATE}"))
+
+    def answer(texts: list[str]) -> list[dict[str, Any]]:
+        several = [{"text": n, "claims": given} for n, given in enumerate(said, start=1)]
+        return several if len(texts) == 3 else claims(texts)
+
+    found = Asked(answer, records=records, cache=cache)
+    assert [r.messages[-1].content for r in found.asked[1:]] == [f"1. {text}" for text in alone]
+    expected = [
+        [text] if text in alone else given
+        for text, given in zip((POOL, MAID, LATE), said, strict=True)
+    ]
+    assert found.rows["text"].to_list() == [claim for given in expected for claim in given]
+    again = Asked(answer, records=records, cache=cache)
+    assert not again.asked
+    assert again.rows.equals(found.rows)
 
 
 def prompt_file(tmp_path: Path, task: str, text: str) -> Path:
