@@ -2,9 +2,8 @@
 
     import claimscore
 
-    config = claimscore.RunConfig(input="pairs.jsonl", out=Path("runs/first"))
-    result = claimscore.run(config)
-    result.summary["metrics"]["caspr"]["mean"]
+    result = claimscore.evaluate(frame, metrics=["caspr", "ds"])  # or a list of dicts, a path
+    result.scores
 
 Names are loaded when they are first used: importing claimscore loads neither torch nor
 openai.
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from claimscore.cache.store import DiskCache
     from claimscore.config import EncoderConfig, LLMConfig, RunConfig
     from claimscore.errors import ClaimscoreError
+    from claimscore.notebook import Evaluation, evaluate, score_pair
     from claimscore.pipeline.llm.engine import Engine
     from claimscore.pipeline.llm.providers.base import load_provider
     from claimscore.pipeline.llm.question import Answer
@@ -36,6 +36,7 @@ __all__ = [
     "DiskCache",
     "EncoderConfig",
     "Engine",
+    "Evaluation",
     "LLMConfig",
     "MapConfig",
     "MapResult",
@@ -43,6 +44,7 @@ __all__ = [
     "Prompt",
     "RunConfig",
     "RunResult",
+    "evaluate",
     "load_prompt",
     "load_prompt_file",
     "load_provider",
@@ -50,6 +52,7 @@ __all__ = [
     "open_engine",
     "run",
     "score",
+    "score_pair",
 ]
 
 _HOMES = {
@@ -58,6 +61,7 @@ _HOMES = {
     "DiskCache": "claimscore.cache.store",
     "EncoderConfig": "claimscore.config",
     "Engine": "claimscore.pipeline.llm.engine",
+    "Evaluation": "claimscore.notebook",
     "LLMConfig": "claimscore.config",
     "MapConfig": "claimscore.pipeline.map",
     "MapResult": "claimscore.pipeline.map",
@@ -65,6 +69,7 @@ _HOMES = {
     "Prompt": "claimscore.prompts",
     "RunConfig": "claimscore.config",
     "RunResult": "claimscore.pipeline.run",
+    "evaluate": "claimscore.notebook",
     "load_prompt": "claimscore.prompts",
     "load_prompt_file": "claimscore.prompts",
     "load_provider": "claimscore.pipeline.llm.providers.base",
@@ -72,6 +77,7 @@ _HOMES = {
     "map": "claimscore.pipeline.map",
     "run": "claimscore.pipeline.run",
     "score": "claimscore.pipeline.run",
+    "score_pair": "claimscore.notebook",
 }
 
 

@@ -11,9 +11,10 @@ import math
 import os
 import re
 import tomllib
+import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from claimscore.errors import ConfigError
 from claimscore.option import (
@@ -135,6 +136,7 @@ class LLMConfig:
         return "builtin" if family == "builtin-rules" else family
 
     def __post_init__(self) -> None:
+        check_types(self)
         object.__setattr__(self, "base_url", _one_or_several(self.base_url))
         for name, value in self.params.items():
             if problem := extra_problem(name, value):
@@ -196,7 +198,7 @@ class EncoderConfig:
     embedder: str = model_option(
         "embedded",
         metavar="MODEL",
-        help="Sentence encoder: embedded, HF_ID[@REV], a folder, tei:URL, openai:NAME@URL.",
+        help="Sentence encoder: as --nli, or openai:NAME@URL.",
     )
     token_encoder: str = model_option(
         "embedded",
@@ -232,6 +234,7 @@ class EncoderConfig:
     allow_http_key: bool = like(LLMConfig, "allow_http_key")
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.batch_tokens is not None and self.batch_tokens < 1:
             raise ConfigError(f"batch_tokens must be at least 1, not {self.batch_tokens}")
         if not 0 <= self.max_outage_s < math.inf:
@@ -244,11 +247,16 @@ class EncoderConfig:
 class RunConfig:
     """Everything that one `claimscore run` was asked for.
 
+    `input` is a path, a pattern, an address, "-" (JSONL on standard input), or rows in memory: a
+    polars or pandas DataFrame, a Dataset of Hugging Face, an Arrow table, a list of dicts. One name
+    may stand for several, and a text for a path: `metrics="ds"`, `llm="openai:gpt-4o-mini"`.
     `out` is a folder, or the address of one in an object store (`s3://bucket/runs/a`). `address`
     is that of a Ray cluster; None starts Ray on this machine.
     """
 
-    input: str = argument(help="Records: JSONL, Parquet or CSV; - is JSONL on standard input.")
+    input: str | Any = argument(
+        help="Records: JSONL, Parquet or CSV; - is JSONL on standard input.", repr=False
+    )
     out: Path | str = essential_option(
         kind="run",
         short="o",
@@ -276,6 +284,12 @@ class RunConfig:
     )
     granularity: Granularity = llm_option("sentence", help="Text of one request.")
     units: Units = metric_option("claims", help="Texts that caspr compares.")
+    columns: Mapping[str, str] = essential_option(
+        dict,
+        metavar="NAME=COLUMN,...",
+        help="Columns to read, as source=article,summary=text.",
+    )
+    limit: int | None = essential_option(None, help="Read only the first N records.")
     llm: LLMConfig = dataclasses.field(default_factory=LLMConfig)
     encoders: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
     cache_dir: Path | None = llm_option(
@@ -302,13 +316,18 @@ class RunConfig:
     )
 
     def __post_init__(self) -> None:
+        if isinstance(self.input, Path):
+            object.__setattr__(self, "input", str(self.input))
+        take_texts(self)
         unknown = [name for name in (*self.tasks, *self.prompts) if name not in TASK_NAMES]
         if unknown:
             raise ConfigError(
                 f"unknown task {', '.join(unknown)}; known tasks: {', '.join(TASK_NAMES)}"
             )
         object.__setattr__(self, "out", path_or_address(self.out))
-        check_least(self, seed=0)
+        check_least(self, seed=0, chunk_records=1)
+        if self.limit is not None:
+            check_least(self, limit=1)
         if self.prompts_dir is not None and not self.prompts_dir.is_dir():
             raise ConfigError(f"--prompts-dir {self.prompts_dir}: there is no such folder")
         if self.address is not None and self.engine != "ray":
@@ -321,6 +340,73 @@ class RunConfig:
         if isinstance(self.out, Path):
             return self.out
         raise ConfigError(f"{self.out}: this command works in a local folder only; name one")
+
+
+def take_texts(settings: Any) -> None:
+    """Make the types of the fields of texts: of names with commas a tuple, of a path a `Path`, of a
+    model `LLMConfig`. `ConfigError` says what a field accepts where it holds another type.
+    """
+    for name, hint in get_type_hints(type(settings)).items():
+        value = getattr(settings, name)
+        if get_origin(hint) is tuple and isinstance(value, str | Path):
+            value = value.split(",") if isinstance(value, str) else [value]
+            value = tuple(one.strip() for one in value if one.strip()) if hint == _NAMES else value
+        if get_origin(hint) is tuple and isinstance(value, Sequence):
+            value = tuple(map(Path, value)) if hint == _PATHS else tuple(value)
+        elif hint == Path | None and isinstance(value, str):
+            value = Path(value)
+        elif hint is LLMConfig and isinstance(value, str):
+            value = LLMConfig(value)
+        object.__setattr__(settings, name, value)
+    check_types(settings)
+
+
+_NAMES, _PATHS = tuple[str, ...], tuple[Path, ...]
+
+
+def check_types(settings: Any) -> None:
+    """`ConfigError` that says what is accepted where a field of settings has another type."""
+    for name, hint in get_type_hints(type(settings)).items():
+        value = getattr(settings, name)
+        if not _fits(value, hint):
+            raise ConfigError(
+                f"{name} must be {_accepted(hint)}, not {value!r:.60} of type "
+                f"{type(value).__name__}"
+            )
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value has a type. Floats take integers, and no number takes a boolean."""
+    origin, args = get_origin(hint), get_args(hint)
+    if hint is Any or hint is type(None):
+        return hint is Any or value is None
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, one) for one in args)
+    if origin is Literal:
+        return value in args
+    if origin is Mapping:
+        return isinstance(value, Mapping) and all(
+            _fits(key, args[0]) and _fits(item, args[1]) for key, item in value.items()
+        )
+    if origin in (tuple, Sequence):
+        return isinstance(value, Sequence) and all(_fits(item, args[0]) for item in value)
+    if hint in (int, float):
+        return isinstance(value, int | hint) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
+
+def _accepted(hint: Any) -> str:
+    """A type in words."""
+    args = get_args(hint)
+    if get_origin(hint) in (Union, types.UnionType):
+        return " or ".join(_accepted(one) for one in args)
+    if get_origin(hint) is Literal:
+        return " or ".join(map(repr, args))
+    if args:
+        names = " to ".join(_accepted(one) for one in args if one is not ...)
+        return f"{'a dict' if get_origin(hint) is Mapping else 'a list'} of {names}"
+    words = {str: "text", int: "a whole number", float: "a number", bool: "True or False"}
+    return str({**words, Path: "a path", type(None): "None"}.get(hint, hint.__name__))
 
 
 def path_or_address(where: Path | str) -> Path | str:

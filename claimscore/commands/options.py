@@ -158,6 +158,8 @@ def _pairs(
 ) -> dict[str, str]:
     """`KEY=VALUE` of an option that may be repeated, each key once."""
     chosen: dict[str, str] = {}
+    if str(_param.metavar).endswith(",..."):
+        values = [pair for value in values for pair in value.split(",")]
     for value in values:
         key, equals, text = value.partition("=")
         if not (key and equals and text):

@@ -33,6 +33,23 @@ GROUP = "claimscore.metrics"
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
 
 
+#: What other tools and papers call the questions that metrics answer, or the metrics themselves.
+_CALLED = {
+    **dict.fromkeys(
+        ("factuality", "consistency", "factual-consistency", "hallucination", "groundedness"),
+        "faithfulness summac-zs",
+    ),
+    **dict.fromkeys(("alignscore", "factcc", "nli", "entailment"), "faithfulness mnli-doc"),
+    **dict.fromkeys(("contradiction", "contrast", "contrastiveness"), "caspr"),
+    **dict.fromkeys(("bert-score", "similarity", "relevance"), "bertscore bert-cosine"),
+    **dict.fromkeys(("fluency", "coherence"), "perplexity llm-judge"),
+    **dict.fromkeys(("questeval", "qafacteval", "qags"), "qa"),
+    **dict.fromkeys(("g-eval", "geval", "judge"), "llm-judge"),
+    "bleu": "rouge-1 rouge-l meteor",
+    "bartscore": "bart-score",
+    "rougelsum": "rouge-lsum",
+}
+
 _T = TypeVar("_T")
 
 
@@ -115,8 +132,8 @@ class Catalogue:
         if not installed:
             if name in self._offers:
                 return self._offers[name]
-            near = difflib.get_close_matches(name, self.names(), 1)
-            meant = f"is {near[0]} meant? " if near else ""
+            near = self._near(name)
+            meant = f"is {' or '.join(near)} meant? " if near else ""
             known = ", ".join(self.names())
             raise ConfigError(f"unknown metric {name}; {meant}known metrics: {known}")
         places = [f"the package {_package(point)}" for point in installed]
@@ -126,6 +143,14 @@ class Catalogue:
             raise ConfigError(f"metric {name} is in {' and in '.join(places)}; rename one")
         (point,) = installed
         return _loaded(point)
+
+    def _near(self, name: str) -> list[str]:
+        """Metrics that a name of none may mean: another word for them, their beginning, a slip."""
+        word = name.lower().replace("_", "-")
+        known = self.names()
+        same = [one for one in known if one.partition("-")[0] == word]
+        called = [one for one in _CALLED.get(word, "").split() if one in known]
+        return called or same or difflib.get_close_matches(word, known, 1)
 
     def _add(self, files: Iterable[Path]) -> None:
         for path in dict.fromkeys(file.resolve() for file in files):

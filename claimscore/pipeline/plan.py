@@ -6,13 +6,13 @@ import dataclasses
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from claimscore.baseline.parser import find_backbone
 from claimscore.baseline.provider import PARSER, model_of
 from claimscore.baseline.provider import TASKS as RULES
 from claimscore.config import TASK_NAMES, LLMConfig, RunConfig
-from claimscore.errors import ConfigError
+from claimscore.errors import ConfigError, InputError
 from claimscore.metrics import catalogue
 from claimscore.metrics.base import SIDES, Metric, PassRequirement, TaskRequirement
 from claimscore.pipeline.passes import PASSES, ModelPass
@@ -20,6 +20,9 @@ from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import Task
 from claimscore.prompts import DEFAULT_VERSION, Prompt, load_prompt
 from claimscore.prompts.prompt import TEXT_FIELD, TEXTS_FIELD
+from claimscore.records import Dataset, MissingColumnsError, Selection, prepare
+from claimscore.records.columns import ALTERNATIVES, likely_columns
+from claimscore.records.dataset import Required
 from claimscore.tables import REFERENCES_SIDE, SIDE_COLUMNS, SOURCE_SIDE
 
 
@@ -86,6 +89,44 @@ def load_metrics(names: Sequence[str], files: Iterable[Path] = ()) -> tuple[Metr
 def required_columns(metrics: Sequence[Metric]) -> dict[str, tuple[str, ...]]:
     """The columns of the records that each metric needs."""
     return {metric.name: metric.requires.columns for metric in metrics}
+
+
+def selection_of(config: RunConfig) -> Selection:
+    """Which records of the input a run reads, and under which names."""
+    return Selection(config.columns, config.limit)
+
+
+def read_records(
+    config: RunConfig, required: Required, spool: Path, stdin: BinaryIO | None
+) -> Dataset:
+    """Validate the input of a run; where it lacks columns, the error says which metrics fit."""
+    selection = selection_of(config)
+    try:
+        return prepare(
+            config.input, spool=spool, required=required, stdin=stdin, selection=selection
+        )
+    except MissingColumnsError as exc:
+        raise InputError(f"{exc}{_fitting(config, exc.names)}") from None
+
+
+def _fitting(config: RunConfig, names: Sequence[str]) -> str:
+    """The metrics that these columns are enough for, also under their likely other names."""
+    likely = likely_columns(names)
+    known = catalogue(config.metric_files)
+    needed: dict[str, set[str]] = {}
+    for name in known.names():
+        found: set[str] = set()
+        for column in known.load(name).requires.columns:
+            accepted = ALTERNATIVES.get(column, (column,))
+            found.update([c for c in accepted if c in names or c in likely][:1] or ["?"])
+        if "?" not in found:
+            needed[name] = found - set(names)
+    if not needed:
+        return "; no metric fits these columns (claimscore metrics list)"
+    renamed = sorted({column for columns in needed.values() for column in columns})
+    pairs = ",".join(f"{column}={likely[column]}" for column in renamed)
+    how = f" with --columns {pairs}" if pairs else ""
+    return f"; metrics that fit{how}: {', '.join(needed)}"
 
 
 def make_plan(

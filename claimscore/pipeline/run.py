@@ -28,8 +28,10 @@ from claimscore.pipeline.model_stage import ModelPool, local_models
 from claimscore.pipeline.plan import (
     Plan,
     make_plan,
+    read_records,
     refuse_unused_prompts,
     required_columns,
+    selection_of,
 )
 from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.ray import check_ray, ray_models
@@ -38,6 +40,7 @@ from claimscore.pipeline.scoring import failed, score_run, truncations
 from claimscore.pipeline.settings import (
     CALLED,
     config_from,
+    input_name,
     options_of,
     result_settings,
     signature_facts,
@@ -46,7 +49,7 @@ from claimscore.pipeline.settings import (
 from claimscore.pipeline.spending import run_spent, take_over_spending
 from claimscore.pipeline.stages import missing_roles, run_stages
 from claimscore.pipeline.supervision import signals_held
-from claimscore.records import Dataset, Prepared, keep, prepare, recall
+from claimscore.records import Dataset, Prepared, keep, recall
 from claimscore.records.columns import ALTERNATIVES
 from claimscore.records.dataset import SPOOLED, Required
 from claimscore.runs import DamagedPart, RunDirectory, damage_as_error
@@ -353,7 +356,7 @@ class _Work:
         return {
             "claimscore": __version__,
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-            "input": self.config.input,
+            "input": input_name(self.config.input),
             "records": {
                 "total": self.n_records,
                 "done": self.n_records - failing.records,
@@ -401,10 +404,10 @@ def find_records(
 
     Raises as `prepare` does.
     """
-    known = recall(config.input, required, directory.state)
+    known = recall(config.input, required, directory.state, selection_of(config))
     if known is not None and _has_all(directory, known):
         return known
-    return prepare(config.input, spool=directory.state, required=required, stdin=stdin)
+    return read_records(config, required, directory.state, stdin)
 
 
 def again(directory: RunDirectory) -> BinaryIO | None:

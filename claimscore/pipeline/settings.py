@@ -180,9 +180,14 @@ def signature_facts(settings: Mapping[str, Any]) -> dict[str, str]:
     return facts
 
 
+def input_name(given: Any) -> str:
+    """An input for people: its path, pattern or address, or that it was rows in memory."""
+    return given if isinstance(given, str) else "rows in memory"
+
+
 def options_of(config: RunConfig) -> JSON:
     """The call as a table for `run.toml`: plain values, what is None left out."""
-    values = dataclasses.asdict(config)
+    values = dataclasses.asdict(dataclasses.replace(config, input=input_name(config.input)))
     for name in _PATHS:
         values[name] = str(values[name]) if values[name] is not None else None
     if config.prompts_dir is not None:

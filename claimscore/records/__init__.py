@@ -2,6 +2,22 @@
 
 from __future__ import annotations
 
-from claimscore.records.dataset import Dataset, Prepared, keep, prepare, recall
+from claimscore.records.dataset import (
+    Dataset,
+    MissingColumnsError,
+    Prepared,
+    Selection,
+    keep,
+    prepare,
+    recall,
+)
 
-__all__ = ["Dataset", "Prepared", "keep", "prepare", "recall"]
+__all__ = [
+    "Dataset",
+    "MissingColumnsError",
+    "Prepared",
+    "Selection",
+    "keep",
+    "prepare",
+    "recall",
+]

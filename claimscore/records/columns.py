@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import re
@@ -20,6 +21,18 @@ LIST_COLUMNS = ("sources", "references")
 #: A metric that needs one of these is served by either.
 ALTERNATIVES = {"source": ("source", "sources"), "sources": ("sources", "source")}
 
+#: Names that published data sets and common tools give a column, the likelier ones first.
+_ALIASES = {
+    "source": "article document dialogue doc text content body passage context transcript post "
+    "input",
+    "summary": "highlights abstract summ headline claim decoded prediction hypothesis output "
+    "response generated_summary model_summary system_summary",
+    "references": "reference reference_summary reference_summaries human_summaries target targets "
+    "gold gold_summary ground_truth",
+    "summary_a": "a summary1 summary_1 text_a first",
+    "summary_b": "b summary2 summary_2 text_b second",
+}
+
 #: Sorted keys and full Unicode: the one form of a value for digests and kept JSON text.
 CANONICAL = json.JSONEncoder(
     ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=str
@@ -35,6 +48,25 @@ class ColumnError(ValueError):
     def __init__(self, column: str, message: str) -> None:
         super().__init__(message)
         self.column = column
+
+
+def likely_columns(names: Iterable[str]) -> dict[str, str]:
+    """Which of these columns may be a known one under another name: `{"source": "article"}`.
+
+    A slip such as `Summary_B` counts, and the names of published data sets (CNN/DailyMail, XSum,
+    SAMSum, SummEval and others). No column is given twice.
+    """
+    given = list(names)
+    free = {name.lower(): name for name in reversed(given) if name not in KNOWN_COLUMNS}
+    found: dict[str, str] = {}
+    for column in ("summary_a", "summary_b", "summary_common", "summary", *_ALIASES, "sources"):
+        if column in given or column in found:
+            continue
+        alias = next((name for name in _ALIASES.get(column, "").split() if name in free), None)
+        close = alias or next(iter(difflib.get_close_matches(column, free, n=1, cutoff=0.75)), None)
+        if close is not None:
+            found[column] = free.pop(close)
+    return found
 
 
 def kind(value: object) -> str:
@@ -67,8 +99,10 @@ def _system(value: Any) -> str:
 
 
 def _texts(value: Any) -> list[str]:
+    if type(value) is str:
+        return [value]
     if type(value) is not list:
-        raise ValueError(f"must be a list of texts, not {kind(value)}")
+        raise ValueError(f"must be a text or a list of texts, not {kind(value)}")
     for position, item in enumerate(value, start=1):
         if type(item) is not str:
             raise ValueError(f"must be a list of texts, but item {position} is {kind(item)}")
@@ -111,6 +145,8 @@ KNOWN_COLUMNS = frozenset(_JSON_PARSERS)
 
 def _json_cell(parser: Parser) -> Parser:
     def parse(cell: str) -> Any:
+        if parser is _texts and cell.strip() != "null" and not cell.lstrip().startswith("["):
+            return [cell]
         try:
             value = decode_json(cell)
         except ValueError as exc:
@@ -126,19 +162,22 @@ _CELL_PARSERS: dict[str, Parser] = {
     **{name: _json_cell(_JSON_PARSERS[name]) for name in (*LIST_COLUMNS, "ratings")},
 }
 
-#: An empty CSV cell is an empty text here (and an empty id, which is refused); null elsewhere.
-_EMPTY_IS_TEXT = frozenset(("id", "source", *TEXT_COLUMNS))
+#: An empty CSV cell and null are no text in these columns; elsewhere both are null.
+_OF_TEXTS = frozenset(("source", *TEXT_COLUMNS, *LIST_COLUMNS))
 
 
 def parse_record(record: Record, *, cells: bool) -> Record:
-    """The record's values, known columns checked and in their type; nulls are left out.
+    """The record's values, known columns checked and in their type; nulls are left out, but those
+    of texts, which are no text.
 
     `cells`: the values are CSV cells, all text.
     """
     parsers = _CELL_PARSERS if cells else _JSON_PARSERS
     parsed = {}
     for name, value in record.items():
-        if value is None or (cells and not value and name not in _EMPTY_IS_TEXT):
+        if value is None or (cells and not value and name != "id"):
+            if name in _OF_TEXTS and not (name == "source" and record.get("sources")):
+                parsed[name] = [] if name in LIST_COLUMNS else ""
             continue
         parser = parsers.get(name)
         if parser is not None:

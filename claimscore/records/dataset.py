@@ -7,7 +7,6 @@ then read from the files again, so memory holds one chunk whatever the input's s
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import select
@@ -16,7 +15,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO
 
 import polars as pl
 
@@ -26,14 +25,15 @@ from claimscore.errors import ClaimscoreError, InputError
 from claimscore.records.columns import (
     ALTERNATIVES,
     CANONICAL,
-    KNOWN_COLUMNS,
     Column,
     ColumnError,
     TypeFinder,
+    likely_columns,
     parse_record,
 )
 from claimscore.records.files import InputFile, find_files, input_file
 from claimscore.records.readers import Record, header, place, read
+from claimscore.records.rows import rows_in_memory
 
 MAX_COLUMNS = 10_000
 
@@ -44,6 +44,48 @@ SPOOLED = "stdin.jsonl"
 _KEPT = "input.json"
 
 Required = Mapping[str, Sequence[str]]
+
+
+class MissingColumnsError(InputError):
+    """The input lacks columns that metrics need; `names` are those it has."""
+
+    def __init__(self, message: str, names: Iterable[str]) -> None:
+        super().__init__(message)
+        self.names = tuple(names)
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """Which records of an input are read, and under which names.
+
+    `columns` has names of the input by names of claimscore (`{"source": "article"}`); what has the
+    latter name in the input is left out. `limit` is the number of records from the first on.
+    """
+
+    columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    limit: int | None = None
+
+    def read(self, files: Iterable[InputFile]) -> Iterator[tuple[InputFile, int, Record]]:
+        """Each record with its file and line; `InputError` where a file changes meanwhile."""
+        left = -1 if self.limit is None else self.limit
+        for file in files:
+            file.check_unchanged()
+            for line, record in read(file):
+                if not left:
+                    return
+                left -= 1
+                yield file, line, self._renamed(record) if self.columns else record
+            file.check_unchanged()
+
+    def names(self, given: Sequence[str]) -> list[str]:
+        """The names of columns after renaming."""
+        return list(self._renamed(dict.fromkeys(given)))
+
+    def _renamed(self, record: Record) -> Record:
+        others = {*self.columns, *self.columns.values()}
+        kept = {name: value for name, value in record.items() if name not in others}
+        taken = {ours: record[theirs] for ours, theirs in self.columns.items() if theirs in record}
+        return kept | taken
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +103,7 @@ class Dataset:
     digest: str
     _columns: tuple[Column, ...] = dataclasses.field(repr=False)
     _has_ids: bool = True
+    selection: Selection = Selection()
 
     def chunks(self, size: int) -> Iterator[pl.DataFrame]:
         """Frames of `size` records in the input's order, all of the schema `columns`.
@@ -68,20 +111,15 @@ class Dataset:
         `InputError` when a file is no longer what was validated.
         """
         rows: list[Record] = []
-        number = 0
-        for file in self.files:
-            file.check_unchanged()
-            cells = file.format in ("csv", "tsv")
-            for _, record in read(file):
-                parsed = parse_record(record, cells=cells)
-                if not self._has_ids:
-                    parsed["id"] = str(number)
-                number += 1
-                rows.append(parsed)
-                if len(rows) == size:
-                    yield self._frame(rows)
-                    rows = []
-            file.check_unchanged()
+        cells = self.files[0].format in ("csv", "tsv")
+        for number, (_, _, record) in enumerate(self.selection.read(self.files)):
+            parsed = parse_record(record, cells=cells)
+            if not self._has_ids:
+                parsed["id"] = str(number)
+            rows.append(parsed)
+            if len(rows) == size:
+                yield self._frame(rows)
+                rows = []
         if rows:
             yield self._frame(rows)
 
@@ -92,23 +130,29 @@ class Dataset:
 
 
 def prepare(
-    source: str,
+    source: Any,
     *,
     spool: Path,
     required: Required,
     stdin: BinaryIO | None = None,
+    selection: Selection = Selection(),
 ) -> Dataset:
     """Validate every record of `source` in one streaming pass.
 
-    `source` is a file, a glob, or "-" for JSONL on standard input, which is first copied
-    to `spool`. `required` says which columns each chosen metric needs. The first record
-    that cannot be used raises `InputError` naming file, line or row, column and what was
-    wrong.
+    `source` is a file, a glob, rows in memory (`rows_in_memory`), or "-" for JSONL on standard
+    input, which is first copied to `spool`. `required` says which columns each chosen metric
+    needs. The first record that cannot be used raises `InputError` naming file, line or row,
+    column and what was wrong.
     """
     with os_errors(spool):
         spool.mkdir(mode=0o700, parents=True, exist_ok=True)
-    files = (spool_stdin(spool, stdin),) if source == "-" else find_files(source)
-    return _Validation(source, files, required).run()
+    files: tuple[InputFile, ...]
+    if not isinstance(source, str):
+        files = (rows_in_memory(source),)
+        source = files[0].name
+    else:
+        files = (spool_stdin(spool, stdin),) if source == "-" else find_files(source)
+    return _Validation(source, files, required, selection).run()
 
 
 def spool_stdin(spool: Path, stdin: BinaryIO | None) -> InputFile:
@@ -148,8 +192,11 @@ def _shown(name: str) -> str:
 class _Validation:
     """The state of the first pass."""
 
-    def __init__(self, source: str, files: tuple[InputFile, ...], required: Required) -> None:
+    def __init__(
+        self, source: str, files: tuple[InputFile, ...], required: Required, selection: Selection
+    ) -> None:
         self._source = source
+        self._selection = selection
         self._files = files
         self._cells = files[0].format in ("csv", "tsv")
         self._types = TypeFinder(cells=self._cells)
@@ -166,20 +213,23 @@ class _Validation:
         count = 0
         for file in self._files:
             self._check_header(file)
-        for file in self._files:
-            for line, record in read(file):
-                parsed = self._checked(file, line, record)
-                if not self._has_ids:
-                    parsed["id"] = str(count)
-                else:
-                    self._id_hashes.append(hash(parsed["id"]))
-                digest.update(self._canonical(file, line, parsed))
-                count += 1
-            file.check_unchanged()
+        for file, line, record in self._selection.read(self._files):
+            parsed = self._checked(file, line, record)
+            if not self._has_ids:
+                parsed["id"] = str(count)
+            else:
+                self._id_hashes.append(hash(parsed["id"]))
+            digest.update(self._canonical(file, line, parsed))
+            count += 1
         self._check_duplicates()
+        name = self._files[0].name if len(self._files) == 1 else self._source
         if not count:
-            name = self._files[0].name if len(self._files) == 1 else self._source
             raise InputError(f"{name}: the input is empty; there are no records in it")
+        for ours, theirs in self._selection.columns.items():
+            if ours not in self._types.names:
+                raise InputError(
+                    f"{name}: --columns {ours}={theirs}: no record has a column {_shown(theirs)}"
+                )
         columns = tuple(self._types.columns())
         return Dataset(
             source=self._source,
@@ -189,6 +239,7 @@ class _Validation:
             digest=digest.hexdigest(),
             _columns=columns,
             _has_ids=bool(self._has_ids),
+            selection=self._selection,
         )
 
     def _checked(self, file: InputFile, line: int, record: Record) -> Record:
@@ -203,7 +254,10 @@ class _Validation:
             self._check_id(file, line, record)
         for column, accepted in self._accepted:
             if not any(name in parsed for name in accepted):
-                self._refuse_missing(file, line, record, column)
+                self._refuse_missing(place(file, line), list(record), "the record has")
+                what = "empty" if self._cells else "null"
+                need = self._needed_by(column)
+                raise InputError(f"{place(file, line)}: {column} is {what}{need}")
         self._types.see(parsed)
         return parsed
 
@@ -235,14 +289,26 @@ class _Validation:
         else:
             raise InputError(f"{place(file, line)}: an id, though records before it have none")
 
-    def _refuse_missing(self, file: InputFile, line: int, record: Record, column: str) -> NoReturn:
-        need = self._needed_by(column)
-        if column in record:
-            what = "empty" if self._cells else "null"
-            raise InputError(f"{place(file, line)}: {column} is {what}{need}")
-        raise InputError(
-            f"{place(file, line)}: no column {column}{need}; "
-            f"the record has: {_listed(list(record)) or 'nothing'}{_similar(column, record)}"
+    def _refuse_missing(self, where: str, names: Sequence[str], said: str) -> None:
+        """`MissingColumnsError` with all columns that are needed and none of `names`."""
+        missing: dict[str, list[str]] = {}
+        for column, accepted in self._accepted:
+            if not set(accepted) & set(names):
+                missing.setdefault(self._needed_by(column), []).append(column)
+        if not missing:
+            return
+        lacks = ", ".join(
+            f"no {'column' if len(columns) == 1 else 'columns'} {', '.join(columns)}{need}"
+            for need, columns in missing.items()
+        )
+        likely = likely_columns(names)
+        lacking = [column for columns in missing.values() for column in columns]
+        pairs = ",".join(f"{column}={likely[column]}" for column in lacking if column in likely)
+        meant = f"; is --columns {_shown(pairs)} meant?" if pairs else ""
+        if meant and not set(lacking).isdisjoint(self._types.names):  # earlier records have it
+            meant = f"; is {_shown(next(iter(likely.values())))} meant?"
+        raise MissingColumnsError(
+            f"{where}: {lacks}; {said}: {_listed(names) or 'nothing'}{meant}", names
         )
 
     def _needed_by(self, column: str) -> str:
@@ -268,13 +334,14 @@ class _Validation:
         names = header(file)
         if names is None:
             return
-        for column, accepted in self._accepted:
-            if not set(accepted) & set(names):
-                where = f"{file.name}, line 1" if self._cells else file.name
+        where = f"{file.name}, line 1" if self._cells else file.name
+        for ours, theirs in self._selection.columns.items():
+            if theirs not in names:
                 raise InputError(
-                    f"{where}: no column {column}{self._needed_by(column)}; the columns are: "
-                    f"{_listed(names)}{_similar(column, names)}"
+                    f"{where}: --columns {ours}={theirs}: no column {_shown(theirs)}; the columns "
+                    f"are: {_listed(names)}"
                 )
+        self._refuse_missing(where, self._selection.names(names), "the columns are")
 
     def _check_duplicates(self) -> None:
         """Refuse an id that stands twice. Eight bytes an id are in memory; only where two of these
@@ -284,24 +351,16 @@ class _Validation:
         if not repeated:
             return
         places: dict[str, str] = {}
-        for file in self._files:
-            for line, record in read(file):
-                name = str(record["id"])
-                if hash(name) not in repeated:
-                    continue
-                if name in places:
-                    raise InputError(
-                        f"{place(file, line)}: id {_shown(name)} stands at {places[name]} already; "
-                        "every record needs an id of its own"
-                    )
-                places[name] = place(file, line)
-
-
-def _similar(column: str, names: Mapping[str, object] | Sequence[str]) -> str:
-    """A slip such as `Summary_B`; a column with a meaning of its own is no slip."""
-    lowered = {name.lower(): name for name in names if name not in KNOWN_COLUMNS}
-    close = difflib.get_close_matches(column.lower(), lowered, n=1, cutoff=0.75)
-    return f"; is {_shown(lowered[close[0]])} meant?" if close else ""
+        for file, line, record in self._selection.read(self._files):
+            name = str(record["id"])
+            if hash(name) not in repeated:
+                continue
+            if name in places:
+                raise InputError(
+                    f"{place(file, line)}: id {_shown(name)} stands at {places[name]} already; "
+                    "every record needs an id of its own"
+                )
+            places[name] = place(file, line)
 
 
 def _is_broken(value: object) -> bool:
@@ -330,9 +389,11 @@ def keep(dataset: Dataset, required: Required, folder: Path) -> None:
     files = _identities(dataset.files)
     if files is None or dataset.source == "-":
         return
+    selection = dataset.selection
     found = {
         "claimscore": __version__,
         "files": files,
+        "selection": dataclasses.asdict(selection),
         "required": sorted(_columns(required)),
         "n_records": dataset.n_records,
         "columns": list(dataset.columns),
@@ -341,13 +402,15 @@ def keep(dataset: Dataset, required: Required, folder: Path) -> None:
     write_text(folder / _KEPT, json.dumps(found, indent=1) + "\n")
 
 
-def recall(source: str, required: Required, folder: Path) -> Prepared | None:
+def recall(
+    source: Any, required: Required, folder: Path, selection: Selection = Selection()
+) -> Prepared | None:
     """The stored result, where the files are still those that were validated; else None.
 
-    None too where a column is needed now that was not asked for then, and where another version
-    of claimscore looked. Raises as `find_files` does.
+    None too for rows in memory, where a column is needed now that was not asked for then, and
+    where another version of claimscore looked. Raises as `find_files` does.
     """
-    if source == "-":
+    if not isinstance(source, str) or source == "-":
         return None
     files = _identities(find_files(source))
     try:
@@ -355,6 +418,7 @@ def recall(source: str, required: Required, folder: Path) -> Prepared | None:
         same = (
             found["claimscore"] == __version__
             and found["files"] == files
+            and found["selection"] == dataclasses.asdict(selection)
             and _columns(required) <= set(found["required"])
         )
         known = Prepared(int(found["n_records"]), tuple(found["columns"]), str(found["digest"]))
@@ -376,6 +440,8 @@ def _identities(files: Iterable[InputFile]) -> list[dict[str, Any]] | None:
     found = []
     try:
         for file in files:
+            if file.format == "rows":
+                return None
             file.check_unchanged()
             stamp = {"format": file.format, "size": file.size, "version": file.version}
             if file.store is not None:

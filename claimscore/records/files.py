@@ -19,7 +19,7 @@ from claimscore.storage import is_remote, open_file
 if TYPE_CHECKING:
     from claimscore.storage.objects import ObjectStorage
 
-Format = Literal["jsonl", "json", "csv", "tsv", "parquet"]
+Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "rows"]
 
 ENDINGS: dict[str, Format] = {
     ".jsonl": "jsonl",

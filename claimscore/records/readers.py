@@ -21,6 +21,7 @@ import polars as pl
 from claimscore.atomic import reason
 from claimscore.errors import InputError
 from claimscore.records.files import Format, InputFile
+from claimscore.records.rows import InputRows, plain_columns
 
 PARQUET_BATCH_ROWS = 2_000
 
@@ -51,7 +52,7 @@ def read(file: InputFile) -> Iterator[Located]:
 
 def header(file: InputFile) -> list[str] | None:
     """Column names where the format states them ahead of the records, else None."""
-    if file.format in ("jsonl", "json"):
+    if file.format in ("jsonl", "json", "rows"):
         return None
     if file.format == "parquet":
         with file_errors(file):
@@ -253,26 +254,20 @@ def _read_csv(file: InputFile) -> Iterator[Located]:
             yield Located(line, dict(zip(names, row, strict=True)))
 
 
+def _read_rows(file: InputFile) -> Iterator[Located]:
+    assert isinstance(file, InputRows), "the format of rows in memory"
+    for row, record in enumerate(file.records(), start=1):
+        yield Located(row, record)
+
+
 # Parquet
-
-
-def _plain(name: str, dtype: pl.DataType) -> pl.Expr:
-    """A column with values that JSON knows: dates, decimals and categories as text."""
-    column = pl.col(name)
-    if isinstance(dtype, pl.Binary):
-        return column.bin.encode("base64")
-    if isinstance(dtype, pl.Duration):
-        return column.dt.to_string("iso")
-    if dtype.is_temporal() or isinstance(dtype, pl.Decimal | pl.Categorical | pl.Enum):
-        return column.cast(pl.String)
-    return column
 
 
 def _read_parquet(file: InputFile) -> Iterator[Located]:
     row = 0
     with file_errors(file):
         scan = pl.scan_parquet(file.where, glob=False)
-        plain = scan.select(_plain(name, dtype) for name, dtype in scan.collect_schema().items())
+        plain = scan.select(plain_columns(scan.collect_schema()))
         for frame in plain.collect_batches(chunk_size=PARQUET_BATCH_ROWS, maintain_order=True):
             for record in frame.iter_rows(named=True):
                 row += 1
@@ -285,4 +280,5 @@ _READERS: dict[Format, Callable[[InputFile], Iterator[Located]]] = {
     "csv": _read_csv,
     "tsv": _read_csv,
     "parquet": _read_parquet,
+    "rows": _read_rows,
 }

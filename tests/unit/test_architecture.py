@@ -15,7 +15,8 @@ BASE = {"errors", "types", "config", "option", "tables", "atomic", "file_lock", 
 
 #: For each part (longest matching prefix), the parts it may import besides itself.
 MAY_IMPORT: dict[str, set[str]] = {
-    "__init__": {"errors", "config", "cache", "prompts", "pipeline", "pipeline.llm"},
+    "__init__": {"errors", "config", "cache", "notebook", "prompts", "pipeline", "pipeline.llm"},
+    "notebook": BASE | {"console", "pipeline", "records", "runs", "report"},
     "__main__": {"cli"},
     "errors": set(),
     "types": {"errors"},

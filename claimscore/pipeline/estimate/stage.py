@@ -51,6 +51,7 @@ from claimscore.pipeline.plan import (
     PlannedTask,
     load_metrics,
     make_plan,
+    read_records,
     refuse_unused_prompts,
     required_columns,
     sides_of_tasks,
@@ -58,7 +59,6 @@ from claimscore.pipeline.plan import (
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import Task, Unit, side_texts
 from claimscore.pipeline.tasks.decompose import sentences_as_claims
-from claimscore.records import prepare
 from claimscore.runs import RunDirectory, damage_as_error
 from claimscore.tables import FAILURES, TABLES, Table
 from claimscore.types import Completion, Failure, Request
@@ -94,7 +94,7 @@ def estimate_run(
         tempfile.TemporaryDirectory(prefix="claimscore-") as spool,
         contextlib.ExitStack() as stack,
     ):
-        dataset = prepare(config.input, spool=Path(spool), required=required, stdin=stdin)
+        dataset = read_records(config, required, Path(spool), stdin)
         plan = make_plan(config, list(dataset.columns), metrics)
         refuse_unused_prompts(config, plan)
         provider = load_provider(config.llm)

@@ -23,6 +23,7 @@ from claimscore.records.columns import CANONICAL, Column, TypeFinder
 from claimscore.records.dataset import MAX_COLUMNS, spool_stdin
 from claimscore.records.files import Format, InputFile, find_files
 from claimscore.records.readers import file_errors, header, place, read
+from claimscore.records.rows import rows_in_memory
 
 #: Rows of a Parquet file that are read at a time, and rows of other files.
 READ_ROWS, _PARSED_ROWS = 10_000, 1_000
@@ -124,21 +125,21 @@ class FileSource:
 TableSource: TypeAlias = FrameSource | FileSource
 
 
-def find_source(
-    given: str | Path | pl.DataFrame, spool: Path, stdin: BinaryIO | None = None
-) -> TableSource:
-    """A file, a glob, a frame, or "-": JSONL on standard input, copied to the folder `spool`."""
+def find_source(given: Any, spool: Path, stdin: BinaryIO | None = None) -> TableSource:
+    """A file, a glob, rows in memory (`rows_in_memory`), or "-": JSONL on standard input, copied to
+    the folder `spool`."""
     if isinstance(given, pl.DataFrame):
         return FrameSource(given)
+    if not isinstance(given, str | Path):
+        rows = rows_in_memory(given)
+        return FrameSource(pl.concat(_open_json(rows.name, (rows,)).frames()), rows.name)
     if str(given) != "-":
         return FileSource(str(given), find_files(str(given)))
     return FileSource("standard input", (spool_stdin(spool, stdin),))
 
 
 @contextlib.contextmanager
-def scratch_source(
-    given: str | Path | pl.DataFrame, stdin: BinaryIO | None = None
-) -> Iterator[TableSource]:
+def scratch_source(given: Any, stdin: BinaryIO | None = None) -> Iterator[TableSource]:
     """The same for callers that keep nothing: a copy of standard input goes with the block."""
     with tempfile.TemporaryDirectory(prefix="claimscore-") as folder:
         yield find_source(given, Path(folder), stdin)
@@ -347,6 +348,7 @@ _OPENERS: dict[Format, Callable[[str, tuple[InputFile, ...]], InputTable]] = {
     "parquet": _open_parquet,
     "jsonl": _open_json,
     "json": _open_json,
+    "rows": _open_json,
     "csv": _open_csv,
     "tsv": _open_csv,
 }

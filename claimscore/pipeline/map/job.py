@@ -17,7 +17,7 @@ import polars as pl
 from anyio import lowlevel
 
 from claimscore import __version__
-from claimscore.config import LLMConfig, RunConfig
+from claimscore.config import LLMConfig, RunConfig, take_texts
 from claimscore.errors import ConfigError
 from claimscore.option import argument, like, option
 from claimscore.pipeline.blocking import run_blocking
@@ -46,13 +46,13 @@ LINGERING = 7
 class MapConfig:
     """Everything that one `claimscore map` was asked for.
 
-    `input` is a file, a glob, an address, "-" (JSONL on standard input) or a polars frame. `out`
-    is a file, or its address in an object store. `prompt` is a TOML file, a `Prompt`, or the name
-    of one in `prompts_dir` or ours (`tone`, `tone=v2`). Rows are asked and kept in chunks of
-    `chunk_rows`; the bytes of the result depend on it.
+    `input` is a file, a glob, an address, "-" (JSONL on standard input), or rows in memory as
+    `RunConfig` takes them. `out` is a file, or its address in an object store. `prompt` is a TOML
+    file, a `Prompt`, or the name of one in `prompts_dir` or ours (`tone`, `tone=v2`). Rows are
+    asked and kept in chunks of `chunk_rows`; the bytes of the result depend on it.
     """
 
-    input: str | Path | pl.DataFrame = argument(
+    input: str | Path | Any = argument(
         repr=False, help="Table: JSONL, Parquet or CSV; - is JSONL on standard input."
     )
     prompt: str | Path | Prompt = option(
@@ -74,6 +74,7 @@ class MapConfig:
     prompts_dir: Path | None = like(RunConfig, "prompts_dir")
 
     def __post_init__(self) -> None:
+        take_texts(self)
         if not str(self.out).endswith(".parquet"):
             raise ConfigError(f"--out {self.out}: the file is Parquet; let it end in .parquet")
         if self.chunk_rows < 1:

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError, InputError
-from claimscore.records import prepare
+from claimscore.records import Selection, prepare
 from claimscore.records.dataset import MAX_COLUMNS
 
 OK = b'{"id": "a", "summary_a": "x", "summary_b": "y"}\n'
@@ -70,7 +70,11 @@ REFUSED: dict[str, list[tuple[bytes, str]]] = {
             "r.jsonl, line 2: no column summary_b (needed by caspr, ds); the record has: "
             "id, summary_a, summaryb; is summaryb meant?",
         ),
-        (OK.replace(b'"y"', b"null"), "line 1: summary_b is null (needed by caspr, ds)"),
+        (
+            b'{"article": "x", "highlights": "y"}',
+            "line 1: no columns summary_a, summary_b (needed by caspr, ds); the record has: "
+            "article, highlights",
+        ),
         (OK.replace(b'"y"', b"[1]"), "summary_b must be text, not a list (needed by caspr, ds)"),
         (OK.replace(b'"y"', b'"y \\ud83d"'), "line 1: summary_b holds half of a surrogate pair,"),
         (OK.replace(b'"id"', b'"x\\ud83d": 1, "id"'), 'the column name "x\\ud83d" holds half'),
@@ -88,7 +92,7 @@ REFUSED: dict[str, list[tuple[bytes, str]]] = {
         (
             b"id,summary_a,Summary_B\na,x,y\n",
             "r.csv, line 1: no column summary_b (needed by caspr, ds); the columns are: "
-            "id, summary_a, Summary_B; is Summary_B meant?",
+            "id, summary_a, Summary_B; is --columns summary_b=Summary_B meant?",
         ),
         (b'summary_a,summary_b\n"x\nx",y\nx,y,z\n', "line 4: 3 fields where the header names 2"),
         (
@@ -107,7 +111,6 @@ REFUSED: dict[str, list[tuple[bytes, str]]] = {
             parquet(id=["a"], summary_a=["x"]),
             "r.parquet: no column summary_b (needed by caspr, ds); the columns are: id, summary_a",
         ),
-        (parquet(summary_a=["x", "x"], summary_b=["y", None]), "r.parquet, row 2: summary_b is nu"),
         (parquet(summary_a=["x"], summary_b=[3]), "row 1: summary_b must be text, not a number"),
         (b"PAR1 nothing", "r.parquet: not a readable Parquet file: "),
     ],
@@ -128,8 +131,8 @@ def test_refusals_name_the_place(tmp_path: Path, name: str, content: bytes, expe
     [
         ("source", "3", "must be text or a list of texts, not a number"),
         ("source", '["x", 3]', "must be a list of texts, but item 2 is a number"),
-        ("references", '"x"', "must be a list of texts, not text"),
-        ("sources", "{}", "must be a list of texts, not an object"),
+        ("references", "3", "must be a text or a list of texts, not a number"),
+        ("sources", "{}", "must be a text or a list of texts, not an object"),
         ("system", "true", "must be text, not a boolean"),
         ("ratings", "[1]", "must be an object of numbers, not a list"),
         ("ratings", '{"q": "3"}', "must be an object of numbers, but q is text"),
@@ -144,8 +147,28 @@ def test_wrong_types_of_columns_that_no_metric_needs(
     assert message == f"r.jsonl, line 1: {column} {expected}"
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        (
+            "r.csv",
+            b"text,summary\nx,y\n",
+            "r.csv, line 1: --columns source=doc: no column doc; the ",
+        ),
+        ("r.jsonl", b'{"text": "x"}', "r.jsonl: --columns source=doc: no record has a column doc"),
+    ],
+)
+def test_a_named_column_that_is_not_there(
+    name: str, content: bytes, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    selection = Selection({"source": "doc"})
+    message = refused(str(tmp_path / name), tmp_path, required={}, selection=selection)
+    assert message.startswith(said)
+
+
 def test_list_cells_must_be_json(tmp_path: Path) -> None:
-    (tmp_path / "r.csv").write_text("references\nplain\n")
+    (tmp_path / "r.csv").write_text("references\n[plain]\n")
     message = refused(str(tmp_path / "r.csv"), tmp_path, required={})
     assert message.startswith("r.csv, line 2: references must be JSON in a CSV file: Expecting")
 

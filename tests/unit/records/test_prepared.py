@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from claimscore.records import Prepared, keep, prepare, recall
+from claimscore.records import Prepared, Selection, keep, prepare, recall
 from claimscore.records import dataset as dataset_module
 
 REQUIRED = {"ds": ("summary_a", "summary_b")}
@@ -40,6 +40,7 @@ def test_what_was_found_is_found_again(source: Path, state: Path) -> None:
     assert recall(str(source), {}, state) == expected, "less is needed than was checked"
     assert recall(f"{source.parent}/*.jsonl", REQUIRED, state) == expected, "the same file"
     assert recall(str(source), MORE, state) is None
+    assert recall(str(source), REQUIRED, state, Selection(limit=1)) is None
 
 
 def same_size_and_time(source: Path) -> None:

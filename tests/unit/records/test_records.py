@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimscore.errors import InputError
-from claimscore.records import Dataset, prepare
+from claimscore.records import Dataset, Selection, prepare
+from claimscore.records.columns import likely_columns
 
 PAIRS: list[dict[str, Any]] = [
     {"id": "a", "summary_a": "Clean, quiet.", "summary_b": "Dirty\nand “loud”."},
@@ -298,3 +299,54 @@ def test_csv_round_trip(
         writer.writerows([("summary_a", "summary_b"), *pairs])
     dataset = ready(str(folder / "r.csv"), folder, required=NEEDS)
     assert [(r["summary_a"], r["summary_b"]) for r in rows(dataset)] == pairs
+
+
+ARTICLES: dict[str, Callable[[], str | bytes]] = {
+    "r.jsonl": lambda: lines(
+        [
+            {"article": "Rain.", "highlights": "Sun.", "references": "Wet.", "summary": "old"},
+            {"article": None, "highlights": "Fog.", "references": None},
+            {"article": "x", "highlights": None, "references": ["a", "b"]},
+        ]
+    ),
+    "r.csv": lambda: (
+        "article,highlights,references,summary\nRain.,Sun.,Wet.,old\n,Fog.,,\n"
+        'x,,"[""a"", ""b""]",\n'
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ARTICLES)
+def test_other_names_nulls_and_a_limit(write: Write, tmp_path: Path, name: str) -> None:
+    """A null is an empty cell, a text a list of one; a column that is replaced is left out."""
+    columns = {"source": "article", "summary": "highlights"}
+    required = {"rouge-1": ("source", "summary", "references")}
+    source = write(name, ARTICLES[name]())
+    expected = [
+        {"source": "Rain.", "summary": "Sun.", "references": ["Wet."]},
+        {"source": "", "summary": "Fog.", "references": []},
+        {"source": "x", "summary": "", "references": ["a", "b"]},
+    ]
+    for limit in (1, 2, None):
+        found = ready(source, tmp_path, required=required, selection=Selection(columns, limit))
+        assert found.n_records == len(expected[:limit])
+        made = [{name: row[name] for name in expected[0]} for row in rows(found, 2)]
+        assert made == expected[:limit]
+        assert set(found.columns) == {"id", *expected[0]}
+
+
+@pytest.mark.parametrize(
+    ("names", "likely"),
+    [
+        (["article", "highlights", "id"], {"source": "article", "summary": "highlights"}),
+        (["document", "summary"], {"source": "document"}),
+        (["dialogue", "summary"], {"source": "dialogue"}),
+        (["text", "decoded", "references"], {"source": "text", "summary": "decoded"}),
+        (["Source", "Summaries"], {"source": "Source", "summary": "Summaries"}),
+        (["summary1", "summary2"], {"summary_a": "summary1", "summary_b": "summary2"}),
+        (["source", "summary", "hotel"], {}),
+    ],
+    ids=str,
+)
+def test_columns_of_published_data_sets(names: list[str], likely: dict[str, str]) -> None:
+    assert likely_columns(names) == likely

@@ -102,6 +102,15 @@ class TestOneTable:
         assert (summary["failed"], summary["failures"]) == ({}, None)
         assert list(tmp_path.iterdir()) == [out]
 
+    @pytest.mark.parametrize(
+        "table", [[{"text": "a", "n": 1.5}, {"text": None}], pl.LazyFrame({"text": ["a", None]})]
+    )
+    def test_rows_in_memory(self, table: Any, tmp_path: Path) -> None:
+        made = run_map(tmp_path, table).frame().collect()
+        assert made["answer"].to_list() == ["A", None]
+        assert made["error"].to_list() == [None, "column text is null"]
+        assert run_map(tmp_path, table).summary["was_finished"]
+
     def test_a_prompt_without_output_gives_one_text(self, tmp_path: Path) -> None:
         """The column is called `answer`; the price of a provider of one's own is not known, which
         is never zero."""

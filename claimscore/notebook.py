@@ -1,0 +1,285 @@
+"""Tables in, tables out: `evaluate` for a frame, a data set or a list, `score_pair` for two texts.
+
+A result without an `out` of its own is a run in the user's cache folder, named by what determines
+it: the same call again reads it, and another text in one record is a new run whose other answers
+and model results are in the cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import functools
+import hashlib
+import html
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from claimscore import __version__
+from claimscore.config import EncoderConfig, LLMConfig, RunConfig, api_base_url, user_cache_dir
+from claimscore.console.progress import progress_display
+from claimscore.errors import ClaimscoreError, ConfigError
+from claimscore.pipeline.plan import load_metrics, make_plan, read_records, required_columns
+from claimscore.pipeline.run import run
+from claimscore.pipeline.settings import result_settings
+from claimscore.records.rows import rows_in_memory
+from claimscore.runs import RunDirectory
+from claimscore.tables import SCORES
+from claimscore.types import JSON
+
+#: So many runs are kept in the cache folder, those that were used last.
+KEPT_RUNS = 20
+
+#: Records and characters of a text that the page of a notebook shows.
+_SHOWN_RECORDS, _SHOWN_TEXT = 5, 160
+
+#: The settings that `evaluate` makes itself.
+_OWN = ("input", "out", "llm", "encoders")
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Evaluation:
+    """The scores of records, and the run directory `out` with everything they were made of.
+
+    `summary` is the content of `summary.json`, `metrics` are the names that were asked for.
+    """
+
+    out: Path | str
+    metrics: tuple[str, ...]
+    summary: JSON
+
+    @functools.cached_property
+    def scores(self) -> pl.DataFrame:
+        """A row a record, in the order of the input: `id`, a column a metric, and `reason`, which
+        says why a value is null."""
+        rows = self.table("scores").filter(pl.col("metric").is_in(self.metrics))
+        values = rows.pivot(on="metric", index="id", values="value", maintain_order=True)
+        missing = rows.filter(pl.col("value").is_null())
+        reasons = missing.group_by("id", maintain_order=True).agg(
+            pl.format("{}: {}", "metric", "reason").str.join("; ").alias("reason")
+        )
+        return values.join(reasons, on="id", how="left", maintain_order="left").select(
+            "id", *self.metrics, "reason"
+        )
+
+    @functools.cached_property
+    def claims(self) -> pl.DataFrame:
+        """The claims of all texts, in the order of the input (`docs/reference/tables.md`)."""
+        return self.table("claims")
+
+    @functools.cached_property
+    def records(self) -> pl.DataFrame:
+        """The records as they were read, with `id`."""
+        return self.table("records")
+
+    def table(self, name: str) -> pl.DataFrame:
+        """A table of the run directory: `nli`, `facts`, `failures` and others."""
+        if name == SCORES.name:
+            return pl.read_parquet(f"{self.out}/scores.parquet", glob=False)
+        return RunDirectory.reader(self.out).scan(name).collect()
+
+    def report(self) -> Path | str:
+        """Write report.html into the run directory; return its path."""
+        from claimscore.report.run_report import write_run_report
+
+        return write_run_report(self.out)
+
+    def __repr__(self) -> str:
+        width = max(map(len, self.metrics), default=0)
+        lines = [
+            f"{name:{width}}  {_value(self.summary['metrics'][name])}" for name in self.metrics
+        ]
+        n = self.summary["records"]["total"]
+        return "\n".join(
+            [f"Evaluation of {n:,} {'record' if n == 1 else 'records'}", *lines, *self._where()]
+        )
+
+    def _repr_html_(self) -> str:
+        """A table of the metrics, and the records at both ends of the first one."""
+        rows = [
+            (name, _value(found), f"{found['n']:,}", f"{found['null']:,}", found["description"])
+            for name, found in ((name, self.summary["metrics"][name]) for name in self.metrics)
+        ]
+        parts = [_html_table(("metric", "mean", "n", "null", ""), rows), *self._ends_html()]
+        return "".join([*parts, *(f"<p>{html.escape(where)}</p>" for where in self._where())])
+
+    def _where(self) -> list[str]:
+        """The folder, where it is still there."""
+        return [f"run: {self.out}"] if RunDirectory.is_at(self.out) else []
+
+    def _ends_html(self) -> list[str]:
+        if not self.metrics:
+            return []
+        first = self.metrics[0]
+        ranked = self.scores.drop_nulls(first).sort(first, maintain_order=True)
+        top = ranked.tail(min(_SHOWN_RECORDS, ranked.height - _SHOWN_RECORDS))
+        texts = [name for name, kind in self.records.schema.items() if isinstance(kind, pl.String)]
+        columns = ["id", *self.metrics, *(name for name in texts if name != "id")]
+        parts = []
+        for end, rows in (("Lowest", ranked.head(_SHOWN_RECORDS)), ("Highest", top.reverse())):
+            shown = rows.join(
+                self.records.select(texts), on="id", how="left", maintain_order="left"
+            ).select(columns)
+            if shown.height:
+                cells = [[_cell(value) for value in row] for row in shown.iter_rows()]
+                parts += [f"<p>{end} {html.escape(first)}</p>", _html_table(columns, cells)]
+        return parts
+
+
+def evaluate(
+    data: Any,
+    metrics: str | Sequence[str] | None = None,
+    *,
+    out: Path | str | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> Evaluation:
+    """Score a table of records.
+
+    `data` is a polars or pandas DataFrame, a Dataset of Hugging Face, an Arrow table, a list of
+    dicts, or a path. `metrics` are names as of `--metrics`, one or several. `options` are fields of
+    `RunConfig`, `LLMConfig` and `EncoderConfig`: `columns={"source": "article"}`, `limit=100`,
+    `llm="openai:gpt-4o-mini"`, `max_cost=5`, `nli="FacebookAI/roberta-large-mnli"`.
+
+    Without `out` the run is kept in the folder `evaluations` of the cache, the newest 20 of them;
+    the same call again reads it. Raises `ConfigError` for wrong data or options, before anything is
+    spent, and `StoppedEarly` where it stopped; then the same call goes on.
+    """
+    if not isinstance(data, str | Path):
+        data = rows_in_memory(data)  # once: a generator has its rows only once
+    config = _config(data, out or Path(), {**options, "metrics": metrics})
+    kept = None
+    if out is None:
+        kept = (config.cache_dir or user_cache_dir()) / "evaluations"
+        config = dataclasses.replace(config, out=kept / _name(config))
+    summary = None if kept is None or config.retry_failed else _finished(config.folder)
+    if summary is None:
+        with progress_display(not progress) as show:
+            summary = run(config, on_progress=show).summary
+    if kept is not None:
+        _remove_older(kept)
+    names = (metric.name for metric in load_metrics(config.metrics, config.metric_files))
+    return Evaluation(config.out, tuple(dict.fromkeys(names)), summary)
+
+
+def score_pair(
+    first: str, second: str, metrics: str | Sequence[str] | None = None, **options: Any
+) -> Evaluation:
+    """Score two texts.
+
+    `first` is `summary_a`, the source or the reference of a record, `second` is `summary_b` or the
+    summary, by what the metrics read. Nothing but the answers is kept. `options` as of `evaluate`.
+    """
+    for text in (first, second):
+        if not isinstance(text, str):
+            raise ConfigError(f"score_pair takes two texts, not {type(text).__name__}")
+    config = _config([], Path(), {**options, "metrics": metrics})
+    loaded = load_metrics(config.metrics, config.metric_files)
+    places = {"summary_a": first, "source": first, "sources": [first], "references": [first]}
+    places |= {"summary_b": second, "summary": second}
+    read = {column for metric in loaded for column in metric.requires.columns}
+    record = {column: text for column, text in places.items() if column in read}
+    with tempfile.TemporaryDirectory(prefix="claimscore-") as folder:
+        found = evaluate([record], metrics, out=Path(folder), progress=False, **options)
+        _ = found.scores, found.claims, found.records  # they outlive the folder
+    return found
+
+
+def _config(data: Any, out: Path | str, options: dict[str, Any]) -> RunConfig:
+    """The settings of a run, each option in the dataclass that has it."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if isinstance(given.get("llm"), str):
+        given["model"] = given.pop("llm")
+    parts: dict[Any, dict[str, Any]] = {}
+    known = {"llm"}
+    for cls in (RunConfig, LLMConfig, EncoderConfig):
+        names = {field.name for field in dataclasses.fields(cls)} - {*_OWN, "address"}
+        known |= names
+        parts[cls] = {name: given[name] for name in names & given.keys()}
+    for name in given.keys() - known - {"encoders"}:
+        near = difflib.get_close_matches(name, known, 1)
+        meant = f"; is {near[0]} meant?" if near else f"; known: {', '.join(sorted(known))}"
+        raise ConfigError(f"unknown option {name}{meant}")
+    for field, whole in (("llm", LLMConfig()), ("encoders", EncoderConfig())):
+        base: Any = given.get(field, whole)
+        if not isinstance(base, type(whole)):
+            kind = type(whole).__name__
+            raise ConfigError(f"{field} must be of type {kind}, not {type(base).__name__}")
+        parts[RunConfig][field] = dataclasses.replace(base, **parts[type(whole)])
+    return RunConfig(input=data, out=out, **parts[RunConfig])
+
+
+def _name(config: RunConfig) -> str:
+    """A name for the run by all that determines its scores, and by the names of its metrics."""
+    metrics = load_metrics(config.metrics, config.metric_files)
+    if isinstance(config.input, str) and config.input == "-":
+        raise ConfigError("standard input cannot be read here; give the data or a path")
+    with tempfile.TemporaryDirectory(prefix="claimscore-") as spool:
+        dataset = read_records(config, required_columns(metrics), Path(spool), None)
+    plan = make_plan(config, list(dataset.columns), metrics)
+    records = {"digest": dataset.digest, "count": dataset.n_records}
+    settings = result_settings(config, plan, None, records)
+    settings |= {"claimscore": __version__, "columns": list(dataset.columns)}
+    if plan.needs_llm:
+        urls = config.llm.base_urls or (api_base_url(),)
+        settings["llm"] = [config.llm.model, *map(str, urls), config.llm.cache_namespace]
+        prompts = [planned.prompt for planned in plan.tasks]
+        settings["prompts"] = [prompt and prompt.digest for prompt in prompts]
+    settings["metrics"] = [[metric.name, metric.version, metric.facts] for metric in metrics]
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    names = "-".join(metric.name.partition(":")[0] for metric in plan.metrics)
+    return f"{names[:40]}-{digest[:12]}"
+
+
+def _finished(out: Path) -> JSON | None:
+    """The summary of a finished run, whose name says that it is the run that was asked for; None
+    where there is none, or something in it is damaged."""
+    with contextlib.suppress(ClaimscoreError, OSError):
+        if RunDirectory.is_at(out):
+            directory = RunDirectory.reader(out)
+            directory.check_scores()
+            summary = directory.summary()
+            (out / "summary.json").touch()
+            return summary
+    return None
+
+
+def _remove_older(folder: Path) -> None:
+    """Leave the runs of the folder that were used last; one that is in use stays."""
+    used = {}
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):
+            used[path] = max(file.stat().st_mtime_ns for file in (path, path / "summary.json"))
+    for path in sorted(used, key=used.__getitem__, reverse=True)[KEPT_RUNS:]:
+        with contextlib.suppress(ClaimscoreError), RunDirectory(path) as directory:
+            directory.remove()
+
+
+def _value(found: Mapping[str, Any]) -> str:
+    """A mean and its interval."""
+    if found["mean"] is None:
+        return "no value: " + "; ".join(found["reasons"])
+    if found["low"] is None:
+        return f"{found['mean']:.2f}"
+    return f"{found['mean']:.2f} ({found['low']:.2f} to {found['high']:.2f})"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    text = "" if value is None else str(value)
+    return text if len(text) <= _SHOWN_TEXT else f"{text[:_SHOWN_TEXT]}…"
+
+
+def _html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    def line(tag: str, cells: Sequence[str]) -> str:
+        return "".join(f"<{tag} style='text-align:left'>{html.escape(c)}</{tag}>" for c in cells)
+
+    body = "".join(f"<tr>{line('td', row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{line('th', header)}</tr></thead><tbody>{body}</tbody></table>"
