@@ -277,7 +277,7 @@ class RunConfig:
         name="prompt",
         short="p",
         metavar="TASK=PROMPT",
-        help="Prompt of a task: a version or a file. May be repeated.",
+        help="Prompt of a task: a version or a file.",
     )
     prompts_dir: Path | None = llm_option(
         None, kind="folder", help="Folder with prompts of your own."

@@ -106,6 +106,8 @@ def read_records(
             config.input, spool=spool, required=required, stdin=stdin, selection=selection
         )
     except MissingColumnsError as exc:
+        if exc.is_slip:
+            raise
         raise InputError(f"{exc}{_fitting(config, exc.names)}") from None
 
 

@@ -47,11 +47,13 @@ Required = Mapping[str, Sequence[str]]
 
 
 class MissingColumnsError(InputError):
-    """The input lacks columns that metrics need; `names` are those it has."""
+    """The input lacks columns that metrics need; `names` are those it has, and `is_slip` is whether
+    the message says under which names it may have the others."""
 
-    def __init__(self, message: str, names: Iterable[str]) -> None:
+    def __init__(self, message: str, names: Iterable[str], *, is_slip: bool) -> None:
         super().__init__(message)
         self.names = tuple(names)
+        self.is_slip = is_slip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -308,7 +310,9 @@ class _Validation:
         if meant and not set(lacking).isdisjoint(self._types.names):  # earlier records have it
             meant = f"; is {_shown(next(iter(likely.values())))} meant?"
         raise MissingColumnsError(
-            f"{where}: {lacks}; {said}: {_listed(names) or 'nothing'}{meant}", names
+            f"{where}: {lacks}; {said}: {_listed(names) or 'nothing'}{meant}",
+            names,
+            is_slip=bool(meant),
         )
 
     def _needed_by(self, column: str) -> str:
