@@ -1,16 +1,19 @@
 """The form of an answer: `[output]` of a prompt as a JSON schema and as a strict check.
 
-A type is a name ("string", "number", "integer", "boolean"), a list of one type, or a
-table of named types; the answer is always one JSON object with exactly these columns.
+A type is a name ("string", "number", "integer", "boolean"), a list of one type, or a table of named
+types. A list of several texts or whole numbers is an enumeration, and a table such as
+`{type = "number", minimum = 0, maximum = 1}` a range with its bounds. The answer is always one JSON
+object with exactly these columns.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import math
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 from claimscore.errors import ConfigError, ParseError
 from claimscore.types import ANSWERS, JSON, TEXT_NUMBER
@@ -21,6 +24,9 @@ _SCALARS: dict[str, tuple[JSON, type]] = {
     "integer": ({"type": "integer"}, int),
     "boolean": ({"type": "boolean"}, bool),
 }
+
+#: The bounds of a range, each with what pydantic calls it.
+_BOUNDS = {"minimum": "ge", "maximum": "le"}
 
 _FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
 
@@ -37,16 +43,57 @@ def json_schema(output: Mapping[str, Any], where: str) -> JSON:
     }
 
 
+def scalar_of(kind: Any) -> str | None:
+    """The scalar that a type has: its own, that of an enumeration's values or of a range; None for
+    lists and tables."""
+    if isinstance(kind, str):
+        return kind if kind in _SCALARS else None
+    if isinstance(kind, list) and len(kind) > 1:
+        return {str: "string", int: "integer"}.get(type(kind[0]))
+    return kind["type"] if _is_range(kind) else None
+
+
+def _is_range(kind: Any) -> bool:
+    bounds = [kind[name] for name in _BOUNDS if name in kind] if isinstance(kind, Mapping) else []
+    numbers = bool(bounds) and all(type(bound) in (int, float) for bound in bounds)
+    return numbers and {"type", *_BOUNDS} >= kind.keys() and kind.get("type") in _RANGED
+
+
+_RANGED = ("number", "integer")
+
+
+def _enumeration(kind: Sequence[Any], where: str) -> JSON:
+    same = len({type(value) for value in kind}) == 1 and type(kind[0]) in (str, int)
+    if not same or len(set(kind)) < len(kind) or not _SCALARS.keys().isdisjoint(kind):
+        raise ConfigError(
+            f"{where}: {list(kind)!r} is no enumeration: its values are texts, or whole numbers, "
+            "each once, and no names of types"
+        )
+    return {**_SCALARS[str(scalar_of(kind))][0], "enum": list(kind)}
+
+
+def _range(kind: Mapping[str, Any], where: str) -> JSON:
+    low, high = kind.get("minimum", -math.inf), kind.get("maximum", math.inf)
+    if not low <= high or any(math.isinf(kind[name]) for name in _BOUNDS if name in kind):
+        raise ConfigError(f"{where}: no number is from {low} to {high}")
+    return {**_SCALARS[kind["type"]][0], **{name: kind[name] for name in _BOUNDS if name in kind}}
+
+
 def _type_schema(kind: Any, where: str) -> JSON:
     if isinstance(kind, str) and kind in _SCALARS:
         return dict(_SCALARS[kind][0])
+    if isinstance(kind, list) and len(kind) > 1:
+        return _enumeration(kind, where)
+    if _is_range(kind):
+        return _range(kind, where)
     if isinstance(kind, list) and len(kind) == 1:
         return {"type": "array", "items": _type_schema(kind[0], where)}
     if isinstance(kind, Mapping) and kind:
         return json_schema(kind, where)
     raise ConfigError(
         f"{where}: unknown type {kind!r}; a type is one of {', '.join(_SCALARS)}, "
-        "a list of one type, or a table of types"
+        "a list of one type, a list of several values, a range {type, minimum, maximum}, or a "
+        "table of types"
     )
 
 
@@ -140,6 +187,13 @@ def _pydantic_model(name: str, columns: Mapping[str, Any]) -> Any:
 def _pydantic_type(name: str, kind: Any) -> Any:
     if isinstance(kind, str):
         return _SCALARS[kind][1]
+    if isinstance(kind, list) and len(kind) > 1:
+        return Literal[tuple(kind)]
+    if _is_range(kind):
+        import pydantic
+
+        bounds = {_BOUNDS[name]: kind[name] for name in _BOUNDS if name in kind}
+        return Annotated[_SCALARS[kind["type"]][1], pydantic.Field(**bounds)]
     if isinstance(kind, list):
         return list[_pydantic_type(name, kind[0])]  # type: ignore[misc]  # built at run time
     return _pydantic_model(name, kind)

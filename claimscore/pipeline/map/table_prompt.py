@@ -13,6 +13,7 @@ from claimscore.errors import ConfigError, ParseError
 from claimscore.pipeline.llm.providers.base import Provider, extra_params
 from claimscore.pipeline.llm.question import Answer
 from claimscore.prompts import Prompt
+from claimscore.prompts.output import scalar_of
 from claimscore.tables import FAILURES
 from claimscore.types import Completion, Failure, Message, Request
 
@@ -193,8 +194,9 @@ def _as_texts(column: pl.Series) -> list[str | None]:
 
 def _dtype(kind: Any) -> pl.DataType:
     """The type of a column for its kind in `[output]`."""
-    if isinstance(kind, str):
-        return _SCALARS[kind]
+    scalar = scalar_of(kind)
+    if scalar is not None:
+        return _SCALARS[scalar]
     if isinstance(kind, list):
         return pl.List(_dtype(kind[0]))
     return pl.Struct({name: _dtype(inner) for name, inner in kind.items()})

@@ -175,3 +175,60 @@ def test_column_names_may_be_words_that_libraries_reserve(tmp_path: Path) -> Non
     prompt = load_prompt_file(write(tmp_path, plain))
     answer = dict(zip(names, string.ascii_letters, strict=False))
     assert prompt.parse(json.dumps(answer)) == answer
+
+
+BOUNDED = """
+tone = ["positive", "negative"]
+stars = [1, 2, 3]
+confidence = {type = "number", minimum = 0, maximum = 1}
+counts = [{type = "integer", minimum = 1}]
+"""
+RIGHT = {"tone": "positive", "stars": 3, "confidence": 0.5, "counts": [1, 2]}
+
+
+def test_enumerations_and_ranges_are_in_the_schema_and_checked(tmp_path: Path) -> None:
+    plain = TONE.partition("[output]")[0]
+    prompt = load_prompt_file(write(tmp_path, f"{plain}[output]{BOUNDED}"))
+    assert prompt.schema is not None
+    assert prompt.schema.schema["properties"] == {
+        "tone": {"type": "string", "enum": ["positive", "negative"]},
+        "stars": {"type": "integer", "enum": [1, 2, 3]},
+        "confidence": {"type": "number", "minimum": 0, "maximum": 1},
+        "counts": {"type": "array", "items": {"type": "integer", "minimum": 1}},
+    }
+    assert prompt.parse(json.dumps(RIGHT)) == RIGHT
+    for wrong in (
+        *({"tone": value} for value in ("mixed", "Positive", None)),
+        *({"stars": value} for value in (4, "3", 2.5)),
+        *({"confidence": value} for value in (-0.1, 1.1, "0.5")),
+        *({"counts": value} for value in ([0], [1.5], 1)),
+    ):
+        with pytest.raises(ParseError, match=next(iter(wrong))):
+            prompt.parse(json.dumps(RIGHT | wrong))
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ('["a", "a"]', "is no enumeration"),
+        ('["a", 1]', "is no enumeration"),
+        ('["string", "number"]', "is no enumeration"),
+        ("[0.5, 1.5]", "is no enumeration"),
+        ('{type = "number", minimum = 2, maximum = 1}', "no number is from 2 to 1"),
+        ('{type = "number", minimum = inf}', "no number is from inf to inf"),
+        ('{type = "string", minimum = 1}', "unknown type 1"),
+        ('["adjective"]', "unknown type 'adjective'"),
+    ],
+)
+def test_wrong_values_and_bounds_are_refused_with_the_line(
+    kind: str, said: str, tmp_path: Path
+) -> None:
+    plain = TONE.partition("[output]")[0]
+    with pytest.raises(ConfigError, match=r"prompt\.toml, line \d+: output\.tone") as caught:
+        load_prompt_file(write(tmp_path, f"{plain}[output]\ntone = {kind}\n"))
+    assert said in str(caught.value)
+
+
+def test_a_table_may_have_columns_called_type_and_minimum() -> None:
+    kind = {"range": {"type": "string", "minimum": "number"}}
+    assert parse_answer('{"range": {"type": "x", "minimum": 1}}', kind)["range"]["type"] == "x"

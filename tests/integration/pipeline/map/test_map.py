@@ -111,6 +111,25 @@ class TestOneTable:
         assert made["error"].to_list() == [None, "column text is null"]
         assert run_map(tmp_path, table).summary["was_finished"]
 
+    def test_an_answer_outside_the_values_is_asked_again(self, tmp_path: Path) -> None:
+        output = "[settings]\ntemperature = 0.5\n[output]\nstars = [1, 2]\n"
+        output += 'tone = ["good", "bad"]\n'
+        asked: list[str] = []
+
+        async def answer(request: Request) -> Completion:
+            text = request.messages[-1].content
+            asked.append(text)
+            right = text == "Say b" and asked.count(text) > 1
+            return completion(json.dumps({"tone": "good", "stars": 2 if right else 3}))
+
+        prompt, table = prompt_file(tmp_path, PLAIN + output), pl.DataFrame({"text": ["b", "c"]})
+        result = run_map(tmp_path, table, prompt=prompt, provider=FakeProvider(answer))
+        made = result.frame().collect()
+        assert (made["stars"].dtype, made["tone"].dtype) == (pl.Int64(), pl.String())
+        assert made["stars"].to_list() == [2, None]
+        assert "stars: Input should be 1 or 2" in made["error"][1]
+        assert (asked.count("Say b"), asked.count("Say c")) == (2, 3)
+
     def test_a_prompt_without_output_gives_one_text(self, tmp_path: Path) -> None:
         """The column is called `answer`; the price of a provider of one's own is not known, which
         is never zero."""
