@@ -89,6 +89,25 @@ CLAIMS = Table(
     },
 )
 
+CLAIM_CHECKS = Table(
+    "claim_checks",
+    "What looks wrong about a claim, or about the claims of a sentence (claim_index is null); a "
+    "claim or sentence without a row passed all checks. `value`, by `check`: repeat, the "
+    "claim_index of the earlier claim; example_copy, the number of the prompt's example, from 1; "
+    "little_overlap, the share of the claim's content words that are in its sentence; "
+    "not_entailed, the entailment; dangling_pronoun, null; uncovered_words, the share of the "
+    "sentence's content words that no claim has; no_claims, how many those are.",
+    {
+        "id": pl.String(),
+        "side": pl.String(),
+        "sentence_index": pl.Int32(),
+        "claim_index": pl.Int32(),
+        "check": pl.String(),
+        "value": pl.Float64(),
+        **MODEL_PROVENANCE,
+    },
+)
+
 PARAPHRASES = Table(
     "paraphrases",
     "A paraphrase of each sentence (or of the whole text: sentence_index is null); `sample` counts "
@@ -307,6 +326,7 @@ TABLES: dict[str, Table] = {
     table.name: table
     for table in (
         CLAIMS,
+        CLAIM_CHECKS,
         PARAPHRASES,
         NEGATIONS,
         FACTS,

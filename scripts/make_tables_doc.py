@@ -1,4 +1,5 @@
-"""Write docs/reference/tables.md from claimscore/tables.py: `python scripts/make_tables_doc.py`."""
+"""Write docs/reference/tables.md from claimscore/tables.py and claim_checks.py:
+`python scripts/make_tables_doc.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from pathlib import Path
 
 import polars as pl
 
-from claimscore.tables import LLM_PROVENANCE, MODEL_PROVENANCE, TABLES
+from claimscore.claim_checks import CHECKS, LEAST_FINDINGS
+from claimscore.tables import CLAIM_CHECKS, LLM_PROVENANCE, MODEL_PROVENANCE, TABLES
 
 
 def _columns(schema: Mapping[str, pl.DataType]) -> str:
@@ -39,6 +41,26 @@ scores = pl.read_parquet("runs/hotels/scores.parquet")
   model is as the server reported it.
 - **Model columns**: {_columns(MODEL_PROVENANCE)}.
 """
+CHECKS_TABLE = (
+    f"""
+A run warns where the share of a check is above its threshold, from {LEAST_FINDINGS} findings on:
+
+| check | finds | warns above |
+|---|---|---|
+"""
+    + "".join(
+        f"| `{name}` | {check.of} that {check.says} | {check.warns_above:.0%} |\n"
+        for name, check in CHECKS.items()
+    )
+    + """
+Words are compared as [`evaluate claims`](evaluation.md) compares them. Claims of whole texts are
+compared with the text. `repeat` compares all words but articles, without case and punctuation. A
+claim that its sentence says itself is no `example_copy`. `not_entailed` is asked where a metric
+of the run needs the NLI model: a pair for each claim that differs from its sentence, below the
+model's threshold (.5 where it states none). It never fails a record; `--no-check-entailment` leaves
+it out. `--units sentences` has no checks, nor have `facts`, `paraphrases` and `negations`.
+"""
+)
 MADE_BY = {
     "[LLM columns](#columns-that-say-what-made-a-row)": LLM_PROVENANCE,
     "[model columns](#columns-that-say-what-made-a-row)": MODEL_PROVENANCE,
@@ -56,6 +78,8 @@ def tables_doc() -> str:
                 end = f", and the {link}"
         parts.append(f"\n## {table.name}\n\n{table.description}\n\nColumns: ")
         parts.append(f"{_columns(columns)}{end}.\n")
+        if table is CLAIM_CHECKS:
+            parts.append(CHECKS_TABLE)
     return "".join(parts)
 
 

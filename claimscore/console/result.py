@@ -18,6 +18,7 @@ def print_result(summary: Mapping[str, Any], out: str) -> None:
     print_facts(
         [
             *_records(summary["records"], summary["failures"]),
+            *claims_facts(summary.get("claim_checks")),
             *_answers(summary["last_call"], summary.get("spent")),
             *_models(summary["last_call"], summary.get("truncated", {})),
             ("time", duration(summary["last_call"]["seconds"])),
@@ -66,6 +67,15 @@ def _records(records: Mapping[str, int], failures: list[Mapping[str, Any]]) -> F
     for failure in failures:
         example = failure["example"].partition("\n")[0][:100]
         yield "", f"{failure['count']:,} x {failure['stage']}: {failure['kind']}, e.g. {example}"
+
+
+def claims_facts(checks: Mapping[str, Any] | None) -> Facts:
+    """What checks found about the claims, and warnings where that is much."""
+    if checks is None:
+        return
+    yield "claims", checks["text"]
+    for warning in checks["warnings"]:
+        yield "warning", warning
 
 
 def _answers(call: Mapping[str, Any], in_all: Mapping[str, Any] | None) -> Facts:

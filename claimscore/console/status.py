@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from claimscore.console.amounts import cost, duration, engine_parts
-from claimscore.console.result import print_metrics
+from claimscore.console.result import claims_facts, print_metrics
 from claimscore.console.table import print_facts
 
 Facts = Iterator[tuple[str, str]]
@@ -24,6 +24,7 @@ def print_status(state: Mapping[str, Any]) -> None:
         [
             *(_run(state) if is_run else _map(state)),
             *_failed(state["failures"]),
+            *claims_facts(state.get("claim_checks")),
             *(_spent(state["spent"]) if "spent" in state else ()),
             *(_work(state["last_call"], is_run) if state["running"] else ()),
             *_next_step(state, is_run),

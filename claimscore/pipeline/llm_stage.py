@@ -27,12 +27,12 @@ from claimscore.pipeline.llm.question import Answer
 from claimscore.pipeline.llm.validation import Parse
 from claimscore.pipeline.plan import PlannedTask
 from claimscore.pipeline.tasks import TASKS
-from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, side_texts
+from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, UnitAnswer, side_texts
 from claimscore.pipeline.tasks.decompose import sentences_as_claims
 from claimscore.prompts import Prompt, numbered
 from claimscore.prompts.prompt import PromptSettings
 from claimscore.runs import ChunkFiles
-from claimscore.tables import FAILURES
+from claimscore.tables import CLAIM_CHECKS, FAILURES
 from claimscore.types import Completion, Failure, OutputSchema, Request
 
 T = TypeVar("T")
@@ -64,10 +64,11 @@ class AskableEngine(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaskResult:
-    """The rows of the task's table, and what could not be done."""
+    """The rows of the task's table, what could not be done, and what checks of claims found."""
 
     rows: pl.DataFrame
     failures: pl.DataFrame
+    findings: pl.DataFrame = dataclasses.field(default_factory=CLAIM_CHECKS.empty)
 
 
 async def do_tasks(
@@ -94,6 +95,8 @@ async def do_tasks(
         known = known_failures(failed, planned.task.name)
         result = await run_task(planned, records, tables, engine, granularity, known)
         frames = {planned.task.table.name: result.rows, "failures": result.failures}
+        if planned.task.findings is not None:
+            frames[CLAIM_CHECKS.name] = result.findings
         with at(f"the disk, at {planned.step} of chunk {files.chunk}"):
             await anyio.to_thread.run_sync(files.write, planned.step, frames)
 
@@ -150,6 +153,7 @@ def task_result(
     task = prompt_requests.task
     rows: list[dict[str, Any]] = []
     failures: list[dict[str, Any]] = []
+    answers: list[UnitAnswer] = []
     for (index, sample), outcome in sorted(outcomes.items()):
         unit = units[index]
         if isinstance(outcome, Failure):
@@ -161,9 +165,15 @@ def task_result(
             made = task.rows(unit, outcome.value)
             column = {"sample": sample} if task.samples else {}
             rows += [{**row, **provenance, **column} for row in made]
+            answers.append(UnitAnswer(unit, outcome.value))
     if task.join is not None:
         rows = task.join(rows)
-    return TaskResult(task.table.frame(rows), FAILURES.frame(failures))
+    findings: list[dict[str, Any]] = []
+    if task.findings is not None:
+        findings = task.findings(answers, prompt_requests.prompt.example_answers())
+    return TaskResult(
+        task.table.frame(rows), FAILURES.frame(failures), CLAIM_CHECKS.frame(findings)
+    )
 
 
 async def ask_units(

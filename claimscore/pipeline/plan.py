@@ -16,6 +16,7 @@ from claimscore.errors import ConfigError, InputError
 from claimscore.metrics import catalogue
 from claimscore.metrics.base import SIDES, Metric, PassRequirement, TaskRequirement
 from claimscore.pipeline.passes import PASSES, ModelPass
+from claimscore.pipeline.passes.claim_entailment import CLAIM_ENTAILMENT_PASS
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import Task
 from claimscore.prompts import DEFAULT_VERSION, Prompt, load_prompt
@@ -154,7 +155,9 @@ def make_plan(
         if sides.get(name)
     )
     _refuse_rules(config, metrics, tasks)
-    return Plan(tuple(metrics), tasks, _passes(metrics))
+    is_checked = config.check_entailment and config.units == "claims"
+    claim_sides = sides.get("decompose", ()) if is_checked else ()
+    return Plan(tuple(metrics), tasks, _passes(metrics, claim_sides))
 
 
 def refuse_unused_prompts(config: RunConfig, plan: Plan) -> None:
@@ -219,9 +222,15 @@ def task_prompt(config: RunConfig, name: str) -> Prompt:
     return prompt
 
 
-def _passes(metrics: Sequence[Metric]) -> tuple[PlannedPass, ...]:
-    """The passes that the metrics need, each once, in the order of `PASSES`."""
+def _passes(metrics: Sequence[Metric], claim_sides: Sequence[str]) -> tuple[PlannedPass, ...]:
+    """The passes that the metrics need, each once, in the order of `PASSES`.
+
+    Where one of them asks the NLI model, it is asked about the claims of each side too.
+    """
     needs = dict.fromkeys(need for metric in metrics for need in metric.requires.passes)
+    check = CLAIM_ENTAILMENT_PASS
+    if any(PASSES[need.kind].role == check.role for need in needs):
+        needs |= dict.fromkeys(PassRequirement(check.kind, (side,)) for side in claim_sides)
     return tuple(
         PlannedPass(model_pass, need)
         for kind, model_pass in PASSES.items()

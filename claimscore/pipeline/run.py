@@ -36,7 +36,7 @@ from claimscore.pipeline.plan import (
 from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.ray import check_ray, ray_models
 from claimscore.pipeline.repair import repair
-from claimscore.pipeline.scoring import failed, score_run, truncations
+from claimscore.pipeline.scoring import count_claim_checks, failed, score_run, truncations
 from claimscore.pipeline.settings import (
     CALLED,
     config_from,
@@ -365,6 +365,7 @@ class _Work:
             "metrics": scores,
             "failures": failing.by_kind,
             "truncated": truncations(self.directory, self.plan.metrics),
+            "claim_checks": count_claim_checks(self.directory),
             "spent": dataclasses.asdict(run_spent(self.directory)),
             "last_call": {
                 "seconds": round(progress.elapsed_s, 3),

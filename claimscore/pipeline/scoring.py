@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from claimscore.claim_checks import CHECKS, summarized
 from claimscore.errors import ConfigError
 from claimscore.metrics.base import ChunkTables, Metric, Score, signature
+from claimscore.pipeline.passes.claim_entailment import CLAIM_ENTAILMENT_PASS
 from claimscore.runs import RunDirectory
 from claimscore.stats.bootstrap import MIN_VALUES, RunningMean
 from claimscore.tables import SCORES, TABLES
@@ -182,6 +184,25 @@ def failures_by_kind(directory: RunDirectory) -> list[JSON]:
     """How many failures there are of which stage and kind."""
     rows = directory.scan("failures").group_by("stage", "kind").len("count")
     return rows.sort("stage", "kind").collect(engine="streaming").to_dicts()
+
+
+def count_claim_checks(directory: RunDirectory) -> JSON | None:
+    """What checks found about the claims so far, with warnings (`claim_checks.summarized`).
+
+    None where no language model was asked for claims. A check that was not made is left out.
+    """
+    steps = {step.partition("-")[0] for step in directory.all_steps()}
+    texts = directory.settings.get("additive", {}).get("texts", {})
+    if "decompose" not in steps or texts.get("units") == "sentences":
+        return None
+    counts = directory.scan("claim_checks").group_by("check").len().collect(engine="streaming")
+    found = dict.fromkeys(CHECKS, 0) | dict(counts.iter_rows())
+    first = pl.col("claim_index") == 0
+    claims = directory.scan("claims").select(pl.len(), first.sum().alias("sentences"))
+    n_claims, n_sentences = claims.collect(engine="streaming").row(0)
+    if CLAIM_ENTAILMENT_PASS.kind not in steps:
+        del found["not_entailed"]
+    return summarized(found, n_claims, n_sentences + found["no_claims"])
 
 
 class _Cut(NamedTuple):

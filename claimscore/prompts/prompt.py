@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import functools
 import hashlib
 import json
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from claimscore.errors import ConfigError, ParseError
@@ -136,6 +137,18 @@ class Prompt:
         if not text.strip():
             raise ParseError("the answer is empty")
         return {ANSWER_COLUMN: text.strip()}
+
+    def example_answers(self) -> list[tuple[str, list[dict[str, Any]]]]:
+        """Of each example the user's turn and the columns of its answer, several where it is about
+        several texts; none where it is not an answer that could be used."""
+        return [(user, list(self._example(assistant))) for user, assistant in self.examples]
+
+    def _example(self, answer: str) -> Iterator[dict[str, Any]]:
+        with contextlib.suppress(ParseError):
+            if self.takes_several:
+                yield from (found for found in self.parse_several(answer).values() if found)
+            else:
+                yield self.parse(answer)
 
     def parse_several(self, text: str) -> dict[int, dict[str, Any] | None]:
         """The columns of each text that is answered, by its number from 1; see `parse_answers`."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from claimscore.claim_checks import CHECKS
 from claimscore.report.matrices import (
     FACT_COMPONENTS,
     FACT_METRIC,
@@ -72,7 +73,8 @@ class RecordIndex:
     """One entry a record in every list, filled while the details are written.
 
     `values` are by metric. `heads` are the beginnings of the conversations with the model, each
-    once; `claims` says if any record has some.
+    once; `claims` says if any record has some. `marks` are the checks of claims that found
+    something in each record, as bits in the order of `CHECKS`.
     """
 
     metrics: list[str]
@@ -82,6 +84,7 @@ class RecordIndex:
     failures: list[int] = dataclasses.field(default_factory=list)
     heads: list[list[tuple[str, str]]] = dataclasses.field(default_factory=list)
     claims: bool = False
+    marks: list[int] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.values = [[] for _ in self.metrics]
@@ -122,6 +125,11 @@ class RecordIndex:
                 groups.append((series.name, {"levels": levels, "codes": codes}))
         return {
             **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
+            "checks": [
+                (1 << place, check.title)
+                for place, check in enumerate(CHECKS.values())
+                if any(found >> place & 1 for found in self.marks)
+            ],
             "numbers": numbers,
             "groups": sorted(groups, key=lambda item: item[0] != "system"),
             "block": BLOCK_RECORDS,
@@ -195,7 +203,7 @@ def _chunk_details(
     ids = chunk.records["id"].cast(pl.String)
     scores = _rows_by_id(finite(_rows_of(chunk.scores, tables.scores, ids)).collect())
     failures = _rows_by_id(_rows_of(chunk.failures, tables.failures, ids).collect())
-    claims = _rows_by_id(chunk.claims)
+    claims, findings = _rows_by_id(chunk.claims), _rows_by_id(chunk.claim_checks)
     index.claims = index.claims or bool(claims)
     index.add_columns(chunk.records)
     matrices = LabelMatrices(chunk.nli)
@@ -217,10 +225,15 @@ def _chunk_details(
         claims_of: dict[str, list[JSON]] = {}
         for row in claims.get(record_id, []):
             claims_of.setdefault(row["side"] or "", []).append(row)
+        findings_of: dict[str, list[JSON]] = {}
+        for row in findings.get(record_id, []):
+            findings_of.setdefault(row["side"], []).append(row)
+        found = {row["check"] for row in findings.get(record_id, [])}
+        index.marks.append(sum(1 << n for n, check in enumerate(CHECKS) if check in found))
         facts_of = facts.of(record_id, limits.matrices)
         asked = calls.get(record_id, _RecordCalls())
         sides = [
-            side_of(side, record, claims_of.get(side, []), components)
+            side_of(side, record, claims_of.get(side, []), components, findings_of.get(side, ()))
             | asked.of_claims(claims_of.get(side, []))
             for side in sides_of(record, claims_of)
         ]

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from claimscore.claim_checks import CHECKS, mark
 from claimscore.tables import SIDE_COLUMNS
 
 JSON = dict[str, Any]
@@ -26,8 +27,18 @@ def sides_of(record: JSON, claims: Mapping[str, object]) -> list[str]:
     return known + sorted(side for side in claims if side not in SIDE_COLUMNS)
 
 
-def side_of(side: str, record: JSON, claims: list[JSON], components: list[JSON | None]) -> JSON:
-    """One text, cut where its sentences are: `[text, [number of each claim, ...]]`."""
+def side_of(
+    side: str,
+    record: JSON,
+    claims: list[JSON],
+    components: list[JSON | None],
+    findings: Sequence[JSON] = (),
+) -> JSON:
+    """One text, cut where its sentences are: `[text, [number of each claim, ...]]`.
+
+    `marks` and `segment_marks` have in words what checks found, by the number of the claim or of
+    the piece of text.
+    """
     column = SIDE_COLUMNS.get(side, side)
     text = plain(record.get(column))
     found: JSON = {
@@ -41,6 +52,8 @@ def side_of(side: str, record: JSON, claims: list[JSON], components: list[JSON |
     scores = claim_scores(components, side, len(claims))
     if scores is not None:
         found["scores"] = scores
+    if findings:
+        found |= marks(found["segments"], claims, findings)
     return found
 
 
@@ -72,6 +85,34 @@ def segments(text: str, claims: list[JSON]) -> list[list[Any]]:
     if text[cursor:].strip():
         found.append([text[cursor:].strip(), []])
     return found
+
+
+def marks(
+    pieces: Sequence[Sequence[Any]], claims: Sequence[JSON], findings: Sequence[JSON]
+) -> JSON:
+    """Findings in words by the number of their claim, or of their sentence's piece of the text.
+
+    A sentence without claims is in the piece before that of the next sentence with some.
+    """
+    number = {(row["sentence_index"], row["claim_index"]): n for n, row in enumerate(claims)}
+    piece = {claims[of[0]]["sentence_index"]: n for n, (_, of) in enumerate(pieces) if of}
+    of_claims: dict[int, list[str]] = {}
+    of_pieces: dict[int, list[str]] = {}
+    for row in sorted(findings, key=lambda row: list(CHECKS).index(row["check"])):
+        index, claim, words = (
+            row["sentence_index"],
+            row["claim_index"],
+            mark(row["check"], row["value"]),
+        )
+        if claim is not None:
+            of_claims.setdefault(number[index, claim], []).append(words)
+            continue
+        after = (n for other, n in piece.items() if other > index)
+        place = piece[index] if index in piece else min(after, default=len(pieces)) - 1
+        said = of_pieces.setdefault(place, [])
+        if words not in said:  # several sentences may be in one piece
+            said.append(words)
+    return {"marks": of_claims, "segment_marks": of_pieces}
 
 
 def claim_scores(components: Sequence[JSON | None], side: str, n: int) -> list[float | None] | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import polars as pl
 
 from claimscore.tables import (
     BLOCK_NLI,
+    CLAIM_CHECKS,
     FACTS,
     LLM_ANSWERS,
     NEGATIONS,
@@ -50,6 +51,7 @@ class DetailChunk(NamedTuple):
     paraphrases: pl.DataFrame = PARAPHRASES.empty()
     negations: pl.DataFrame = NEGATIONS.empty()
     llm_answers: pl.DataFrame = LLM_ANSWERS.empty()
+    claim_checks: pl.DataFrame = CLAIM_CHECKS.empty()
     scores: pl.DataFrame | None = None
     failures: pl.DataFrame | None = None
 
@@ -79,7 +81,8 @@ class LLMCalls(Protocol):
 class RunFacts:
     """The facts of the run. Only these are shown: the report never asks the clock.
 
-    `truncated` has for a metric the `rows` and `records` with texts longer than its model reads.
+    `truncated` has for a metric the `rows` and `records` with texts longer than its model reads;
+    `claim_checks` are those of the summary.
     """
 
     title: str
@@ -93,6 +96,7 @@ class RunFacts:
     settings: Mapping[str, object] = dataclasses.field(default_factory=dict)
     notices: tuple[str, ...] = ()
     truncated: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
+    claim_checks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def is_baseline(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from claimscore.claim_checks import CHECKS
 from claimscore.report.html_page import count, decimal, packed_json, write_page
 from claimscore.report.overview import (
     GroupTable,
@@ -89,6 +90,7 @@ def write_report(tables: ReportTables, path: Path) -> None:
             }
             for place, table in enumerate(groups)
         ],
+        "checks": list(_checks(run.claim_checks)),
         "failures": failure_groups(tables),
         "citing": _citing(metrics),
         "settings": list(_flat(run.settings)),
@@ -112,6 +114,13 @@ def _facts(run: RunFacts) -> list[tuple[str, str]]:
     named: dict[str, object] = {"Input": run.input, "Language model": run.llm}
     named |= {**run.models, **run.counts, "Version": version}
     return [(name, _shown(value)) for name, value in named.items() if value not in (None, "")]
+
+
+def _checks(counts: Mapping[str, Any]) -> Iterator[tuple[str, int, float]]:
+    """What each check of the claims found: how many, and their share in percent."""
+    for name, n in counts.get("found", {}).items():
+        check = CHECKS[name]
+        yield f"{check.of.capitalize()} that {check.says}", n, 100 * n / (counts[check.of] or 1)
 
 
 def _shown(value: object) -> str:

@@ -94,7 +94,7 @@ def scores_of_records(
 def _facts(
     directory: RunDirectory, settings: Mapping[str, Any], summary: Mapping[str, Any]
 ) -> RunFacts:
-    additive = settings["additive"]
+    additive, checks = settings["additive"], summary.get("claim_checks") or {}
     models = {
         label: f"{additive[key]['name']} @ {additive[key]['revision']}"
         for key, label in _MODELS.items()
@@ -110,7 +110,9 @@ def _facts(
         finished=f"{datetime.fromisoformat(summary['finished']):%Y-%m-%d %H:%M} UTC",
         counts=_counts(summary, "llm" in additive),
         settings=settings,
+        notices=tuple(checks.get("warnings", ())),
         truncated=summary.get("truncated", {}),
+        claim_checks=checks,
     )
 
 

@@ -54,7 +54,7 @@ def write_records(path: Path, n: int) -> Path:
             record = {
                 "id": f"r{i}",
                 "summary_a": f"Room {i} is clean and quiet. Floor {i} is loud. Bar {i} is big.",
-                "summary_b": f"Bed {i} is hard but cheap. Pool {i} is warm. House {i} is old.",
+                "summary_b": f"Bed {i} is hard but cheap. Pool {i} is warm. It is house {i}.",
             }
             stream.write(json.dumps(record) + "\n")
     return path
@@ -312,6 +312,9 @@ class TestInterrupted:
         whole = tmp_path / "whole"
         assert claimscore("run", records, "--out", whole, *WORDS_ONLY, "--quiet") == 0
         assert (out / "scores.parquet").read_bytes() == (whole / "scores.parquet").read_bytes()
+        checks = table(out, "claim_checks")
+        assert checks["check"].to_list() == ["dangling_pronoun"] * self.N
+        assert checks.equals(table(whole, "claim_checks"))
 
     def test_ctrl_c_half_way(self, tmp_path: Path) -> None:
         """Exit 75, nothing asked twice, and the same command goes on."""

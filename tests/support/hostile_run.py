@@ -7,6 +7,7 @@ import json
 import polars as pl
 
 from claimscore import tables as schemas
+from claimscore.claim_checks import summarized
 from claimscore.report import DetailChunk, MetricFacts, ReportTables, RunFacts
 from claimscore.report.report_tables import LLMCall
 from claimscore.types import Completion, Message, Usage
@@ -57,6 +58,7 @@ def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:
         "similarity": 0.25,
         "truncated": False,
     }
+    finding = {"id": string, "side": "a", "sentence_index": 0, "claim_index": 0, "check": "repeat"}
     block = nli | {"premise_cut": string, "hypothesis_cut": string}
     block = {name: block[name] for name in schemas.BLOCK_NLI.schema}
     support = dict.fromkeys(schemas.SUPPORT.schema, string) | dict.fromkeys(
@@ -76,6 +78,7 @@ def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:
             settings={string: {string: [string]}},
             notices=(string,),
             truncated={string: {"rows": 2, "records": 1}},
+            claim_checks=summarized({"repeat": 1}, 2, 2),
         ),
         metrics=[MetricFacts("caspr", description=string, higher_is=string, reference=string)],
         records=records,
@@ -97,6 +100,7 @@ def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:
                 schemas.SIMILARITIES.frame([cell]),
                 schemas.BLOCK_NLI.frame([block]),
                 schemas.SUPPORT.frame([support]),
+                claim_checks=schemas.CLAIM_CHECKS.frame([finding, finding | {"claim_index": None}]),
             )
         ],
     )

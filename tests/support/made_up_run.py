@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from claimscore import tables
+from claimscore.claim_checks import summarized
 from claimscore.report import DetailChunk, MetricFacts, ReportTables, RunFacts
 
 SENTENCES: tuple[tuple[str, ...], ...] = (  # a sentence, then its claims
@@ -69,7 +70,7 @@ class MadeUp:
         self.failures: list[dict[str, object]] = []
 
     def add_chunk(self, start: int, stop: int) -> None:
-        records, claims, nli = [], [], []
+        records, claims, nli, checks = [], [], [], list[dict[str, object]]()
         for number in range(start, stop):
             record_id, failed = f"hotel-{number:04d}", number % 11 == 10
             record: dict[str, object] = {"id": record_id, "system": f"system {number % 3}"}
@@ -80,11 +81,17 @@ class MadeUp:
                 rows = [] if failed and side == "b" else claim_rows(record_id, side, chosen)
                 sides[side] = [str(row["text"]) for row in rows]
                 claims += rows
+                if number % 3 == 0 and side == "a":
+                    found = {"id": record_id, "side": side, "sentence_index": 0}
+                    checks.append({**found, "claim_index": 0, "check": "repeat", "value": 0.0})
+                    checks.append({**found, "check": "uncovered_words", "value": 0.5})
             records.append(record)
             nli += self.nli_rows(record_id, sides)
             self.score(record_id, failed, sides)
         frame = pl.DataFrame(records)
-        self.chunks.append(DetailChunk(frame, tables.CLAIMS.frame(claims), tables.NLI.frame(nli)))
+        found = tables.CLAIM_CHECKS.frame(checks)
+        rows_of = tables.CLAIMS.frame(claims), tables.NLI.frame(nli)
+        self.chunks.append(DetailChunk(frame, *rows_of, claim_checks=found))
 
     def nli_rows(self, record_id: str, sides: dict[str, list[str]]) -> list[dict[str, object]]:
         rows = []
@@ -146,6 +153,7 @@ def make_run(n: int, *, sentences: int = 4, seed: int = 0, **changes: Any) -> Re
         version="0.1.0",
         finished="2026-11-21 00:41 UTC",
         counts={"Duration": "14 s", "Requests sent": 1_180, "Answers from cache": 96},
+        claim_checks=summarized({"repeat": n // 3, "uncovered_words": n // 3}, 12 * n, 8 * n),
         settings={"metrics": ["caspr", "ds"], "llm": {"model": "builtin", "rpm": None}},
     )
     fields: dict[str, Any] = {

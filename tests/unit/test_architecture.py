@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "retry": {"errors"},
     "text": BASE,
     "blocks": BASE | {"text"},
+    "claim_checks": BASE | {"text"},
     "storage": BASE,
     "prompts": BASE,
     "cache": BASE | {"storage"},
@@ -42,12 +43,23 @@ MAY_IMPORT: dict[str, set[str]] = {
     "baseline": BASE | {"text"},
     "pipeline.encoders": BASE | {"addresses", "http_headers", "http_policy", "retry"},
     "pipeline.llm": BASE | {"addresses", "http_headers", "http_policy", "retry", "cache", "text"},
-    "pipeline.tasks": BASE | {"text", "metrics", "baseline", "pipeline.llm"},
+    "pipeline.tasks": BASE | {"claim_checks", "text", "metrics", "baseline", "pipeline.llm"},
     "pipeline.passes": BASE | {"text", "blocks", "metrics", "pipeline.encoders", "pipeline.tasks"},
     "pipeline": BASE
-    | {"cache", "text", "prompts", "records", "runs", "metrics", "stats", "storage", "baseline"}
+    | {
+        "claim_checks",
+        "cache",
+        "text",
+        "prompts",
+        "records",
+        "runs",
+        "metrics",
+        "stats",
+        "storage",
+        "baseline",
+    }
     | {"pipeline.llm", "pipeline.encoders", "pipeline.tasks", "pipeline.passes"},
-    "report": BASE | {"blocks", "metrics", "stats", "runs", "report.llm_calls"},
+    "report": BASE | {"blocks", "claim_checks", "metrics", "stats", "runs", "report.llm_calls"},
     "report.llm_calls": BASE  # prompts are rendered again, answers looked up
     | {"report", "runs", "cache", "prompts", "pipeline", "pipeline.llm", "pipeline.tasks"},
     "report.evaluation": BASE

@@ -5,6 +5,7 @@ Importing this is cheap: a pass imports its model's library when a model is load
 
 from __future__ import annotations
 
+from claimscore.pipeline.passes.claim_entailment import CLAIM_ENTAILMENT_PASS
 from claimscore.pipeline.passes.ls_scores import LS_PADDED_PASS, LS_PASS
 from claimscore.pipeline.passes.model_pass import ModelPass, PassInput, PassResult
 from claimscore.pipeline.passes.pair_nli import BLOCK_NLI_PASS, NLI_PASS
@@ -27,6 +28,7 @@ PASSES: dict[str, ModelPass] = {
         NLI_PASS,
         BLOCK_NLI_PASS,
         SUPPORT_PASS,
+        CLAIM_ENTAILMENT_PASS,
         TOKEN_SCORES_PASS,
         LS_PASS,
         LS_PADDED_PASS,

@@ -19,6 +19,10 @@ from claimscore.types import Completion
 FIELDS = ("text", "summary")
 
 
+#: An example of a prompt: the user's turn, and the answers in the other one.
+ExampleAnswers = tuple[str, Sequence[Mapping[str, Any]]]
+
+
 class SideText(NamedTuple):
     """One text of one record."""
 
@@ -43,6 +47,17 @@ class Unit:
         """The values of the placeholders that a prompt uses."""
         values = {"text": self.text, "summary": self.summary, **self.more}
         return {name: value for name, value in values.items() if name in wanted}
+
+
+class UnitAnswer(NamedTuple):
+    """A unit and its checked answer."""
+
+    unit: Unit
+    answer: Mapping[str, Any]
+
+
+#: Rows of `claim_checks` about units with their answers; see `Task.findings`.
+Findings = Callable[[Sequence[UnitAnswer], Sequence[ExampleAnswers]], list[dict[str, Any]]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,6 +89,8 @@ class Task:
     text and the summary stands in `Unit.more`. `join`, where there is one, sees all rows
     of a chunk and numbers them or adds rows made from neighbours.
 
+    `findings`, where there is one, gives rows of `claim_checks` about units with their answers;
+    it gets the prompt's examples too, of each the user's turn and the answers.
     `top_logprobs` is asked for with every answer; `refine`, where there is one, adds to a
     checked answer what the completion says besides its text. `several`: a request may be about
     several units of one text; `misplaced`, where there is one, gets the texts of such a request and
@@ -93,6 +110,9 @@ class Task:
     fields: tuple[str, ...] = FIELDS
     n_required: int = 1
     join: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] | None = None
+    findings: (
+        Callable[[Sequence[UnitAnswer], Sequence[ExampleAnswers]], list[dict[str, Any]]] | None
+    ) = None
     top_logprobs: int = 0
     refine: Callable[[Completion, dict[str, Any]], dict[str, Any]] | None = None
     several: bool = False

@@ -7,7 +7,17 @@ from typing import Any
 
 import polars as pl
 
-from claimscore.pipeline.tasks.base import SideText, Task, Unit, refuse_empty, sides_in, text_units
+from claimscore.claim_checks import Examples, word_checks
+from claimscore.pipeline.tasks.base import (
+    ExampleAnswers,
+    SideText,
+    Task,
+    Unit,
+    UnitAnswer,
+    refuse_empty,
+    sides_in,
+    text_units,
+)
 from claimscore.tables import CLAIMS
 from claimscore.text import content_words, split_sentences
 
@@ -58,6 +68,25 @@ def _misplaced(texts: Sequence[str], answers: Mapping[int, Mapping[str, Any]]) -
     return found
 
 
+def _findings(
+    answers: Sequence[UnitAnswer], examples: Sequence[ExampleAnswers]
+) -> list[dict[str, Any]]:
+    known = Examples(
+        (text, (claim for answer in of_text for claim in answer["claims"]))
+        for text, of_text in examples
+    )
+    return [
+        {
+            "id": unit.id,
+            "side": unit.side,
+            "sentence_index": unit.sentence_index,
+            **found._asdict(),
+        }
+        for unit, answer in answers
+        for found in word_checks(unit.text, answer["claims"], known)
+    ]
+
+
 DECOMPOSE = Task(
     name="decompose",
     table=CLAIMS,
@@ -68,6 +97,7 @@ DECOMPOSE = Task(
     sides=sides_in,
     several=True,
     misplaced=_misplaced,
+    findings=_findings,
 )
 
 

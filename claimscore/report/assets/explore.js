@@ -159,7 +159,8 @@ export function buildExplore() {
     clearTimeout(timer);
     timer = setTimeout(() => { state.query = query.value; refresh(); }, 150);
   });
-  const show = el("select", {}, option("all", "All records"), option("scored", "With every score"), option("null", "With a null score"), option("failed", "With a failure"));
+  const show = el("select", {}, option("all", "All records"), option("scored", "With every score"), option("null", "With a null score"), option("failed", "With a failure"),
+    ...page.data.checks.map(([bit, title]) => option(String(bit), "Claims: " + title)));
   show.addEventListener("change", () => { state.show = show.value; refresh(); });
   listBody.addEventListener("keydown", (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];

@@ -48,9 +48,13 @@ function sentence(text, label, words, note) {
   return line;
 }
 
+const marksOf = (marks) => (marks || []).flatMap((words) => [" ", el("span", { class: "mark" }, words)]);
+
 function claimItem(record, side, labels, words, index) {
   const label = labels?.[index];
-  const item = el("li", { "data-unit": side.side + ":" + index }, el("span", { class: "tag " + (label || "") }, tag(side.side, index)), el("span", { dir: "auto" }, side.claims[index]));
+  const marks = side.marks?.[index];
+  const item = el("li", { "data-unit": side.side + ":" + index, class: marks ? "marked" : "" }, el("span", { class: "tag " + (label || "") }, tag(side.side, index)),
+    el("span", {}, el("span", { dir: "auto" }, side.claims[index]), ...marksOf(marks)));
   if (label) item.append(el("span", { class: "sr" }, words[label]));
   if (side.scores) {
     const score = side.scores[index];
@@ -65,11 +69,13 @@ function claimedText(record, side) {
   const labels = support ? supportLabels(support) : claimLabels(record, side.side);
   const words = support ? { ...VERDICTS.claims, ...supportWords(support) } : VERDICTS.claims;
   const used = new Set();
-  const parts = side.segments.flatMap(([text, claims]) => {
+  const parts = side.segments.flatMap(([text, claims], place) => {
     const label = labels && claims.length ? sentenceLabel(labels, claims) : null;
     if (label) used.add(label);
     const asked = [...new Set(claims.map((index) => side.calls?.[index] ?? null))].filter((at) => at !== null);
-    return [sentence(text, label, words),
+    const line = sentence(text, label, words);
+    line.append(...marksOf(side.segment_marks?.[place]));
+    return [line,
       claims.length ? el("ol", { class: "claims" }, ...claims.map((index) => claimItem(record, side, labels, words, index))) : null,
       asked.length ? el("p", { class: "asked" }, ...asked.map((at, n) => callButton(record, at, asked.length > 1 ? "Prompt and answer " + (n + 1) : "Prompt and answer"))) : null];
   });
@@ -133,6 +139,16 @@ function parts(record) {
     Object.entries(one || {}).map(([name, value]) => [page.data.metrics[metric] + " " + name, plain(value)]));
 }
 
+// Hides the claims that no check marked.
+function markedOnly(record) {
+  const n = record.sides.reduce((sum, side) => sum + Object.keys(side.marks || {}).length, 0);
+  article.classList.remove("only-marked");
+  if (!n) return null;
+  const only = el("input", { type: "checkbox" });
+  only.addEventListener("change", () => article.classList.toggle("only-marked", only.checked));
+  return el("label", { class: "only" }, only, "Only claims with a finding (" + whole(n) + ")");
+}
+
 function navigation(index) {
   const place = page.order.indexOf(index);
   const go = (to, label) => {
@@ -154,6 +170,7 @@ export async function openRecord(index) {
   article.replaceChildren(...[
     navigation(index), title, valuesOf(index, record), failuresOf(record),
     record.sides.some((side) => side.scores) ? el("p", { class: "hint" }, "The number after a claim is its own score.") : null,
+    markedOnly(record),
     el("div", { class: "sides" }, ...record.sides.map((side) => sideOf(record, side)), ...sources.map((text) => textsOf(record, text))),
     ...record.texts.filter((text) => !sources.includes(text) && !record.sides.some((side) => side.column === text[0])).map((text) => textsOf(record, text)),
     ...record.support.map((found) => supportOfClaims(record, found)),

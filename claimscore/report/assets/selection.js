@@ -40,13 +40,16 @@ function sortKey(index) {
   return number(state.sort.slice(1))[index];
 }
 
+// A number is the bits of checks of the claims; else the name of a condition.
+const isKept = (index) => (Number(state.show) ? page.data.marks[index] & Number(state.show) : kept[state.show](index));
+
 export async function select() {
   const words = state.query.trim().toLowerCase();
   const all = words ? await searchable() : null;
   const ranges = [...state.ranges].map(([name, [low, high]]) => [number(name), low, high]);
   const found = [];
   for (let index = 0; index < page.data.ids.length; index += 1) {
-    if (!kept[state.show](index)) continue;
+    if (!isKept(index)) continue;
     if (state.group && state.level !== "" && levelOf(state.group, index) !== state.level) continue;
     if (!ranges.every(([values, low, high]) => values[index] !== null && values[index] >= low && values[index] <= high)) continue;
     if (all && !all[index].includes(words)) continue;

@@ -1,0 +1,180 @@
+"""Checks of a run's claims: what looks wrong about a claim, or about the claims of a sentence.
+
+Each finding is a row of the table `claim_checks`. A check is a function of the sentence (or the
+whole text, where that was asked about), its claims and the prompt's examples; one more asks the NLI
+model. None of them fails a run or changes a score.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from claimscore.text import claim_key, content_words, has_dangling_subject
+from claimscore.types import JSON
+
+#: A claim is marked that shares less than this of its content words with its sentence.
+LEAST_OVERLAP = 1 / 2
+
+#: A sentence is marked of whose content words more than this are in none of its claims.
+MOST_UNCOVERED = 1 / 3
+
+#: Fewer findings are counted, but no warning is given.
+LEAST_FINDINGS = 3
+
+#: A text of an example is recognised in a claim of at least so many words.
+_COPIED_WORDS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """What a check is of (`claims` or `sentences`), how its findings are called, and the share from
+    which on a warning gives advice. `mark` stands beside a claim: `{value}` is that of the row."""
+
+    of: str
+    title: str
+    says: str
+    mark: str
+    warns_above: float
+    advice: str
+
+
+CHECKS: dict[str, Check] = {
+    "repeat": Check(
+        "claims",
+        "repeated",
+        "repeat another claim of their sentence",
+        "repeats an earlier claim of its sentence",
+        0.05,
+        "the model repeats itself; look at them in the report, try another model or prompt",
+    ),
+    "example_copy": Check(
+        "claims",
+        "copied from an example",
+        "copy an example of the prompt",
+        "copied from example {value:.0f} of the prompt",
+        0.01,
+        "the model answers with the prompt's examples; try another model",
+    ),
+    "little_overlap": Check(
+        "claims",
+        "with other words",
+        "share less than half of their content words with their sentence",
+        "{value:.0%} of its words are in its sentence",
+        0.10,
+        "they are made up or stand under the wrong sentence; try another model, or a prompt that "
+        "asks about one text at a time",
+    ),
+    "not_entailed": Check(
+        "claims",
+        "not entailed",
+        "are not entailed by their sentence",
+        "not entailed by its sentence (entailment {value:.2f})",
+        0.20,
+        "the model changes what is said, or the NLI model errs; read some in the report",
+    ),
+    "dangling_pronoun": Check(
+        "claims",
+        "with a pronoun first",
+        "begin with a pronoun",
+        "begins with a pronoun",
+        0.33,
+        "by themselves they do not say whom they mean; a prompt with $summary lets a model name it",
+    ),
+    "uncovered_words": Check(
+        "sentences",
+        "sentences with words in no claim",
+        "have more than a third of their content words in no claim",
+        "{value:.0%} of its words are in no claim",
+        0.10,
+        "the claims leave something out; try another model or prompt",
+    ),
+    "no_claims": Check(
+        "sentences",
+        "sentences without claims",
+        "have no claims at all",
+        "no claims",
+        0.20,
+        "what they say has no part in the scores; look at them in the report",
+    ),
+}
+
+
+class Finding(NamedTuple):
+    """What a check found: of a claim by its index, or of the sentence."""
+
+    claim_index: int | None
+    check: str
+    value: float | None
+
+
+class Examples:
+    """The examples of a prompt: of each the text that was asked about, and its claims."""
+
+    def __init__(self, examples: Iterable[tuple[str, Iterable[str]]] = ()) -> None:
+        self._claims: dict[str, int] = {}
+        self._texts: list[str] = []
+        for number, (text, claims) in enumerate(examples, start=1):
+            self._texts.append(f" {claim_key(text)} ")
+            for claim in claims:
+                self._claims.setdefault(claim_key(claim), number)
+
+    def number_of(self, key: str) -> int | None:
+        """The number, from 1, of the example that says this (`claim_key`); None where none does."""
+        if key in self._claims or key.count(" ") + 1 < _COPIED_WORDS:
+            return self._claims.get(key)
+        found = (n for n, text in enumerate(self._texts, start=1) if f" {key} " in text)
+        return next(found, None)
+
+
+def word_checks(text: str, claims: Sequence[str], examples: Examples) -> Iterator[Finding]:
+    """The findings about a sentence (or whole text) and its claims, as far as words tell.
+
+    Values: of `repeat` the index of the earlier claim, of `example_copy` the example's number from
+    1, of `little_overlap` the share of the claim's content words that are in the sentence, of
+    `uncovered_words` the share of the sentence's different ones that are in no claim, of
+    `no_claims` the number of its content words.
+    """
+    words, own = content_words(text), f" {claim_key(text)} "
+    if not claims:
+        yield Finding(None, "no_claims", len(words))
+        return
+    first: dict[str, int] = {}
+    covered: set[str] = set()
+    for index, claim in enumerate(claims):
+        key, said = claim_key(claim), content_words(claim)
+        covered.update(said)
+        earlier = first.setdefault(key, index)
+        if earlier != index:
+            yield Finding(index, "repeat", earlier)
+        is_own = f" {key} " in own or (said and said.keys() <= words.keys())
+        number = None if is_own else examples.number_of(key)
+        if number is not None:
+            yield Finding(index, "example_copy", number)
+        if said and (overlap := (said & words).total() / said.total()) < LEAST_OVERLAP:
+            yield Finding(index, "little_overlap", overlap)
+        if has_dangling_subject(claim):
+            yield Finding(index, "dangling_pronoun", None)
+    if words and (uncovered := len(words.keys() - covered) / len(words)) > MOST_UNCOVERED:
+        yield Finding(None, "uncovered_words", uncovered)
+
+
+def summarized(found: Mapping[str, int], claims: int, sentences: int) -> JSON:
+    """The counts of a run for its summary, in one line (`text`) and with the warnings; `found` has
+    the checks that were made."""
+    totals = {"claims": claims, "sentences": sentences}
+    warnings = []
+    for name, check in CHECKS.items():
+        n, total = found.get(name, 0), totals[check.of]
+        if n >= LEAST_FINDINGS and n > check.warns_above * total:
+            warnings.append(f"{n:,} of {total:,} {check.of} {check.says}: {check.advice}")
+    marked = {name: found[name] for name in CHECKS if name in found}
+    parts = [f"{n:,} {CHECKS[name].title}" for name, n in marked.items() if n]
+    text = f"{claims:,} of {sentences:,} sentences: {', '.join(parts) or 'nothing looks wrong'}"
+    return {**totals, "found": marked, "text": text, "warnings": warnings}
+
+
+def mark(check: str, value: float | None) -> str:
+    """A finding in words, as it stands beside a claim or a sentence."""
+    return CHECKS[check].mark.format(value=value or 0)

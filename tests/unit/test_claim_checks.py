@@ -1,0 +1,127 @@
+"""Checks of claims: each by answers that provoke it, and what they do not depend on."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from claimscore.claim_checks import CHECKS, Examples, Finding, mark, summarized, word_checks
+from claimscore.prompts import load_prompt
+
+SENTENCE = "Spain beat Italy in Rome, and the coach smiled."
+COPIED = "The garage is not free."
+EXAMPLES = Examples([("1. Bread is warm. 2. The garage is not free at night.", ["Bread is warm."])])
+
+
+@pytest.mark.parametrize(
+    ("claims", "found"),
+    [
+        pytest.param(["Spain beat Italy in Rome.", "The coach smiled."], [], id="good"),
+        pytest.param(
+            ["Spain beat Italy in Rome.", "the coach smiled", "Coach smiled!"],
+            [(2, "repeat", 1)],
+            id="repeat",
+        ),
+        pytest.param(
+            ["Spain beat Italy.", "Italy beat Spain.", "The coach smiled in Rome."],
+            [],
+            id="other order, other claim",
+        ),
+        pytest.param(
+            [SENTENCE, "Bread is warm."],
+            [(1, "example_copy", 1), (1, "little_overlap", 0)],
+            id="claim of an example",
+        ),
+        pytest.param(
+            [SENTENCE, "The garage is not free"],
+            [(1, "example_copy", 1), (1, "little_overlap", 0)],
+            id="text of an example",
+        ),
+        pytest.param(
+            [SENTENCE, "Spain won a match"], [(1, "little_overlap", 1 / 3)], id="other words"
+        ),
+        pytest.param([SENTENCE, "He smiled."], [(1, "dangling_pronoun", None)], id="pronoun"),
+        pytest.param([SENTENCE, "He did."], [(1, "dangling_pronoun", None)], id="no content words"),
+        pytest.param(["Spain beat Italy."], [(None, "uncovered_words", 0.5)], id="left out"),
+        pytest.param([], [(None, "no_claims", 6)], id="no claims"),
+    ],
+)
+def test_each_check_finds_what_is_wrong(claims, found):
+    assert list(word_checks(SENTENCE, claims, EXAMPLES)) == [Finding(*row) for row in found]
+
+
+@pytest.mark.parametrize(
+    ("text", "claim"),
+    [
+        (COPIED, COPIED),
+        ("At night the garage is not free.", COPIED),
+        ("车库不免费。", "车库不免费。"),
+    ],
+)
+def test_what_the_sentence_says_is_no_copy(text, claim):
+    examples = Examples([("x", [COPIED, "车库收费。"])])
+    assert list(word_checks(text, [claim], examples)) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "claim"),
+    [("v1", "The battery does not last a full day."), ("v2", "The fresh bread was still warm.")],
+)
+def test_examples_of_released_prompts_are_recognised(version, claim):
+    examples = load_prompt("decompose", version, None).example_answers()
+    known = Examples(
+        (text, (c for a in answers for c in a["claims"])) for text, answers in examples
+    )
+    found = [row.check for row in word_checks("Rome is old.", ["Rome is old.", claim], known)]
+    assert "example_copy" in found
+
+
+_CLAIMS = st.lists(st.text(alphabet="ab é.,it1 ", max_size=8), max_size=6)
+
+
+@given(_CLAIMS, st.text(alphabet="ab é.,it1 ", max_size=20), st.randoms())
+def test_findings_depend_on_the_claim_and_not_on_its_place(claims, text, random):
+    def found(order):
+        rows = list(word_checks(text, order, EXAMPLES))
+        assert all(row.value is None or row.value >= 0 for row in rows)
+        return sorted(
+            (row.check, "" if row.claim_index is None else order[row.claim_index], row.value or 0)
+            for row in rows
+            if row.check != "repeat"
+        ), sum(row.check == "repeat" for row in rows)
+
+    shuffled = random.sample(claims, len(claims))
+    assert found(shuffled) == found(claims)
+
+
+@given(_CLAIMS, st.text(alphabet="ab é.,it1 ", max_size=8), st.text(alphabet="abc ", max_size=20))
+def test_one_more_claim_leaves_the_others_and_covers_no_less(claims, more, text):
+    before = list(word_checks(text, claims, EXAMPLES))
+    after = list(word_checks(text, [*claims, more], EXAMPLES))
+    of_claims = [row for row in before if row.claim_index is not None]
+    assert after[: len(of_claims)] == of_claims
+
+    def uncovered(rows):
+        return sum(row.value for row in rows if row.check == "uncovered_words")
+
+    if claims:
+        assert uncovered(after) <= uncovered(before)
+
+
+def test_warnings_say_how_many_and_what_to_do():
+    counts = summarized({"repeat": 51, "example_copy": 2, "no_claims": 3}, 141, 34)
+    assert counts["found"] == {"repeat": 51, "example_copy": 2, "no_claims": 3}
+    (warning,) = counts["warnings"]
+    assert warning.startswith("51 of 141 claims repeat another claim of their sentence: ")
+    assert "try another model or prompt" in warning
+    assert "51 repeated" in counts["text"]
+
+
+def test_a_run_without_claims_is_counted():
+    assert summarized({}, 0, 0)["text"] == "0 of 0 sentences: nothing looks wrong"
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_findings_stand_in_words(check):
+    assert "{" not in mark(check, None if check == "dangling_pronoun" else 0.25)
