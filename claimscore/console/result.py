@@ -21,6 +21,7 @@ def print_result(summary: Mapping[str, Any], out: str) -> None:
             *claims_facts(summary.get("claim_checks")),
             *_answers(summary["last_call"], summary.get("spent")),
             *_models(summary["last_call"], summary.get("truncated", {})),
+            *(("judge", notice) for notice in summary.get("notices", ())),
             ("time", duration(summary["last_call"]["seconds"])),
             *_places(summary, out),
             *_next_steps(summary, out),

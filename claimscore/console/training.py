@@ -53,7 +53,8 @@ def print_training(result: NLITrainingResult, as_json: bool) -> None:
         for dev in result.dev
     ]
     print_rows(("set", "pairs", "accuracy", "calibration error"), rows)
-    print(f"adapter: {result.adapter}   temperature: {result.temperature:.3f}")
+    fitted = "" if result.threshold is None else f"   threshold: {result.threshold:.2f}"
+    print(f"adapter: {result.adapter}   temperature: {result.temperature:.3f}{fitted}")
 
 
 def print_ls_training(result: LSTrainingResult, as_json: bool) -> None:

@@ -366,6 +366,7 @@ class _Work:
             "failures": failing.by_kind,
             "truncated": truncations(self.directory, self.plan.metrics),
             "claim_checks": count_claim_checks(self.directory),
+            "notices": [SMALL_JUDGE] if self._is_judge_small else [],
             "spent": dataclasses.asdict(run_spent(self.directory)),
             "last_call": {
                 "seconds": round(progress.elapsed_s, 3),
@@ -375,6 +376,17 @@ class _Work:
                 },
             },
         }
+
+    @property
+    def _is_judge_small(self) -> bool:
+        return "nli" in self.plan.roles and self.config.encoders.nli == "embedded"
+
+
+#: What the summary says where the embedded NLI model judged.
+SMALL_JUDGE = (
+    "The embedded NLI model is small (22 million parameters): it often misses a changed name, "
+    "number or role, above all in long texts. --nli names another."
+)
 
 
 def _fixed(settings: Mapping[str, object]) -> dict[str, object]:

@@ -110,7 +110,7 @@ def _facts(
         finished=f"{datetime.fromisoformat(summary['finished']):%Y-%m-%d %H:%M} UTC",
         counts=_counts(summary, "llm" in additive),
         settings=settings,
-        notices=tuple(checks.get("warnings", ())),
+        notices=(*summary.get("notices", ()), *checks.get("warnings", ())),
         truncated=summary.get("truncated", {}),
         claim_checks=checks,
     )

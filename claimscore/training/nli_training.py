@@ -42,16 +42,17 @@ from claimscore.pipeline.encoders.embedded import (
 )
 from claimscore.stats.calibration import best_temperature, expected_calibration_error
 from claimscore.stats.classification import confusion_matrix
+from claimscore.training.claim_pairs import claim_pairs
 from claimscore.training.loop import (
     OnTraining,
     TrainingCheckpoint,
     TrainingProgress,
     silent,
-    take_step,
     trained,
 )
 from claimscore.training.monotone import monotone_pairs
 from claimscore.training.nli_examples import (
+    LABEL2ID,
     NLIExamples,
     make_batch,
     read_pairs,
@@ -62,22 +63,43 @@ from claimscore.training.nli_examples import (
 from claimscore.training.recipes import FIRST_WEIGHTS, NLITrainingConfig
 
 FIRST_PHASE = 192 / 282  # the first phase's share of the samples
+CLAIM_PHASE = 131.2 / 282  # what the phase on claims adds to them
 SECOND_WEIGHTS = tuple(dict(FIRST_WEIGHTS, synthetic_review=0.4, help_=1.5).items())
+CLAIM_WEIGHTS = tuple(
+    {
+        **dict.fromkeys(("joci_", "mpe_"), 0.0),
+        **dict.fromkeys(("synthetic_review", "monotone"), 0.3),
+        **dict.fromkeys(("help_", "conjnli"), 0.5),
+        **dict.fromkeys(("monli_", "fw_negation", "tenp_paragraph", "claim_adjunct"), 2.0),
+        **{"cad_": 1.2, "tenp_": 0.5, "mnli_": 0.8, "dnc_": 0.6},
+        **dict.fromkeys(("claim_turned", "claim_name"), 3.0),
+        **dict.fromkeys(("claim_number", "claim_word"), 2.5),
+        **dict.fromkeys(("claim_addition", "claim_kind"), 1.5),
+        **{"claim_roles": 0.6, "claim_paragraph": 0.8},
+    }.items()
+)
 
 #: The sets that the temperature is fitted on, and the length of the texts there.
 CALIBRATION_SETS = ("dev_snli", "dev_mnli_matched")
-MAX_LENGTH = 256
+MAX_LENGTH = 512
+
+#: Padded tokens that are computed at a time in a step: bounds its memory.
+PIECE_TOKENS = 8192
+
+#: So many pairs about claims the threshold is fitted on, at most.
+THRESHOLD_PAIRS = 4000
 
 #: So many pairs are predicted at a time.
 PREDICTED = 64
 
 
-def two_phases(config: NLITrainingConfig) -> tuple[NLITrainingConfig, NLITrainingConfig]:
-    """Return the two phases that made the shipped adapter, scaled to ``config.samples``.
+def phases(config: NLITrainingConfig) -> tuple[NLITrainingConfig, ...]:
+    """Return the phases that made the shipped adapter, scaled to ``config.samples``.
 
     The first learns from the files alone. The second starts from it with rule-made pairs on
     narrower and wider phrases, which the files hold too few of, while the learning rate falls
-    from half its peak to 0.
+    from half its peak to 0. The third, with ``human_claims``, trains every layer on longer texts
+    and pairs about claims beside fewer of the others.
     """
     middle = config.out.with_name(f"{config.out.stem}.phase1.safetensors")
     first = max(1, round(config.samples * FIRST_PHASE))
@@ -95,7 +117,26 @@ def two_phases(config: NLITrainingConfig) -> tuple[NLITrainingConfig, NLITrainin
         seed=config.seed + 1,
         source_weights=SECOND_WEIGHTS,
     )
-    return learn, settle
+    if not config.human_claims:
+        return learn, settle
+    settle = replace(settle, out=config.out.with_name(f"{config.out.stem}.phase2.safetensors"))
+    samples = max(1, round(config.samples * CLAIM_PHASE))
+    judge = replace(
+        config,
+        start=settle.out,
+        samples=samples,
+        horizon=round(samples * 260 / 131.2),
+        cooldown=0.35,
+        warmup=0.02,
+        encoder_lr=config.encoder_lr * 0.8,
+        head_lr=config.head_lr * 0.4,
+        frozen_layers=0,
+        max_length=512,
+        monotone_pairs=12_000,
+        seed=config.seed + 2,
+        source_weights=CLAIM_WEIGHTS,
+    )
+    return *(replace(phase, human_claims=None) for phase in (learn, settle)), judge
 
 
 @dataclass(frozen=True)
@@ -112,32 +153,34 @@ class DevResult:
 
 @dataclass(frozen=True)
 class NLITrainingResult:
-    """The result of ``train_nli``: the adapter, its temperature, and its figures on each set."""
+    """The result of ``train_nli``: the adapter, what was fitted, and its figures on each set."""
 
     adapter: Path
     temperature: float
+    threshold: float | None
     dev: tuple[DevResult, ...]
 
 
 def train_nli(config: NLITrainingConfig, progress: OnTraining = silent) -> NLITrainingResult:
-    """Train in two phases, fit the temperature and evaluate.
+    """Train in phases, fit the temperature and evaluate.
 
     The sets are the ``dev_*.parquet`` in the data folders; where the calibration sets are not
     among them, the temperature stays 1. Called again after an interruption it goes on from the
     last checkpoint. The first phase's adapter stays beside the result.
     """
-    for phase in two_phases(config):
+    for phase in phases(config):
         train(phase, progress)
     folders = [path for path in config.data if path.is_dir()]
     files = sorted(file for path in folders for file in path.glob("dev_*.parquet"))
     calibration = [file for file in files if file.stem in CALIBRATION_SETS]
     temperature = calibrate(config.out, calibration, config.backbone) if calibration else 1.0
+    threshold = fit_threshold(config) if config.human_claims else None
     model, tokenizer = load_embedded_nli(config.backbone, adapter=config.out)
     results = []
     for file in files:
-        logits, labels = predict_logits(model, tokenizer, [file])
+        logits, labels = predict_logits(model, tokenizer, read_pairs([file]))
         results.append(measure(file.stem, logits, labels))
-    return NLITrainingResult(config.out, temperature, tuple(results))
+    return NLITrainingResult(config.out, temperature, threshold, tuple(results))
 
 
 def train(config: NLITrainingConfig, progress: OnTraining = silent) -> Path:
@@ -163,11 +206,17 @@ def train(config: NLITrainingConfig, progress: OnTraining = silent) -> Path:
         torch.manual_seed(config.seed * 1_000_003 + step + 1)
         for group in optimizer.param_groups:
             group["lr"] = config.encoder_lr * group["base_lr"] * schedule(step, config)
-        batch = make_batch(examples, plan[step], tokenizer, config.max_length)
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.bf16):
-            logits = model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
-        loss = F.cross_entropy(logits.float(), batch.labels)
-        value = take_step(loss, optimizer, model.parameters())
+        optimizer.zero_grad(set_to_none=True)
+        value = 0.0
+        for indices in pieces(plan[step], examples.lengths):
+            batch = make_batch(examples, indices, tokenizer, config.max_length)
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.bf16):
+                logits = model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+            loss = F.cross_entropy(logits.float(), batch.labels) * (len(indices) / len(plan[step]))
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            value += float(loss.detach())
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
         progress(TrainingProgress("step", step + 1, config.steps, value))
         if (step + 1) % config.checkpoint_every == 0:
             checkpoint.save({"step": step + 1}, parameters, optimizer)
@@ -212,9 +261,12 @@ def new_model(config: NLITrainingConfig) -> tuple[EmbeddedNLI, BertTokenizer]:
 def training_pairs(config: NLITrainingConfig) -> pl.DataFrame:
     """Return the pairs of the training files and the rule-made ones that are asked for."""
     pairs = read_pairs(training_files(config.data))
-    if not config.monotone_pairs:
-        return pairs
-    return pl.concat([pairs, monotone_pairs(config.monotone_pairs, config.seed)])
+    made = []
+    if config.monotone_pairs:
+        made.append(monotone_pairs(config.monotone_pairs, config.seed))
+    if config.human_claims:
+        made.append(claim_pairs(config.human_claims, pairs))
+    return pl.concat([pairs, *made])
 
 
 def training_plan(examples: NLIExamples, config: NLITrainingConfig) -> list[np.ndarray]:
@@ -254,6 +306,12 @@ def schedule(step: int, config: NLITrainingConfig) -> float:
     return slow if step < turn else slow * (config.steps - step) / (config.steps - turn)
 
 
+def pieces(indices: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+    """A step's examples in as many batches as keep each within ``PIECE_TOKENS`` padded tokens."""
+    padded = len(indices) * int(lengths[indices].max())
+    return np.array_split(indices, -(-padded // PIECE_TOKENS))
+
+
 def _identity(config: NLITrainingConfig, examples: NLIExamples) -> str:
     """A digest of recipe and data: a checkpoint of another run is not continued."""
     content = hashlib.sha256(json.dumps(config.recipe(), sort_keys=True).encode())
@@ -264,21 +322,21 @@ def _identity(config: NLITrainingConfig, examples: NLIExamples) -> str:
 
 @torch.inference_mode()
 def predict_logits(
-    model: EmbeddedNLI, tokenizer: BertTokenizer, files: Sequence[Path]
+    model: EmbeddedNLI, tokenizer: BertTokenizer, pairs: pl.DataFrame
 ) -> tuple[Tensor, Tensor]:
-    """Return the logits ``[n, 3]`` in float32 and the labels of the pairs of some files.
+    """Return the logits ``[n, 3]`` in float32 and the labels of labelled pairs.
 
     Pairs of like lengths are computed together.
     """
-    examples = tokenize(read_pairs(files), tokenizer, MAX_LENGTH)
+    examples = tokenize(pairs, tokenizer, MAX_LENGTH)
     model.eval()
     order = np.argsort(examples.lengths, kind="stable")
     logits = torch.zeros(len(order), len(ID2LABEL))
     for begin in range(0, len(order), PREDICTED):
-        indices = order[begin : begin + PREDICTED]
-        batch = make_batch(examples, indices, tokenizer, MAX_LENGTH)
-        rows = model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
-        logits[torch.from_numpy(indices)] = rows.float()
+        for indices in pieces(order[begin : begin + PREDICTED], examples.lengths):
+            batch = make_batch(examples, indices, tokenizer, MAX_LENGTH)
+            rows = model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+            logits[torch.from_numpy(indices)] = rows.float()
     return logits, torch.from_numpy(examples.labels)
 
 
@@ -301,11 +359,36 @@ def measure(name: str, logits: Tensor, labels: Tensor) -> DevResult:
 def calibrate(adapter: Path, files: Sequence[Path], backbone: Path | None = None) -> float:
     """Fit the temperature on the pairs of ``files``, write it into the adapter, return it."""
     model, tokenizer = load_embedded_nli(backbone, adapter=adapter)
-    logits, labels = predict_logits(model, tokenizer, files)
+    logits, labels = predict_logits(model, tokenizer, read_pairs(files))
     temperature = fit_temperature(logits * model.temperature, labels)
     content = read_adapter(adapter)
     write_adapter(adapter, content.tensors, {**content.metadata, "temperature": repr(temperature)})
     return temperature
+
+
+def fit_threshold(config: NLITrainingConfig) -> float:
+    """Fit on the pairs about claims for development, write it into the adapter, return it.
+
+    It is the probability of entailment from which on a text carries a claim: that of the highest
+    balanced accuracy, to two digits, the middle one of several.
+    """
+    if config.human_claims is None:
+        raise ConfigError("a threshold is fitted on human claims")
+    known = read_pairs(training_files(config.data))
+    pairs = claim_pairs(config.human_claims, known, development=True)
+    pairs = pairs.sample(min(THRESHOLD_PAIRS, len(pairs)), seed=1)
+    model, tokenizer = load_embedded_nli(config.backbone, adapter=config.out)
+    logits, labels = predict_logits(model, tokenizer, pairs)
+    entailed = _probabilities(logits)[:, LABEL2ID["entailment"]]
+    holds = labels.numpy() == LABEL2ID["entailment"]
+    steps = [round(0.01 * step, 2) for step in range(1, 100)]
+    said = [entailed >= step for step in steps]
+    right = [(found[holds].mean() + (~found[~holds]).mean()) / 2 for found in said]
+    best = [step for step, share in zip(steps, right, strict=True) if share == max(right)]
+    threshold = best[len(best) // 2]
+    content = read_adapter(config.out)
+    write_adapter(config.out, content.tensors, {**content.metadata, "threshold": repr(threshold)})
+    return threshold
 
 
 def fit_temperature(logits: Tensor, labels: Tensor) -> float:

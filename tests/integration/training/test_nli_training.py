@@ -144,8 +144,31 @@ def test_train_nli_calibrates_and_evaluates_every_dev_set(
     metadata = embedded.read_adapter(result.adapter).metadata
     assert float(metadata["temperature"]) == result.temperature
     assert asked == [24_000]
-    phases = nli_training.two_phases(config)
+    phases = nli_training.phases(config)
     assert phases[1].start == phases[0].out
+    assert result.threshold is None
+
+
+def test_human_claims_add_a_phase_and_a_threshold(
+    config: NLITrainingConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def some(folder: Path, pairs: pl.DataFrame, *, development: bool = False) -> pl.DataFrame:
+        return random_pairs(24, seed=int(development), source="claim_name")
+
+    monkeypatch.setattr(nli_training, "claim_pairs", some)
+    monkeypatch.setattr(nli_training, "monotone_pairs", lambda count, seed: random_pairs(9, seed=3))
+    config = replace(config, samples=32, human_claims=tmp_path)
+    result = nli_training.train_nli(config)
+    content = embedded.read_adapter(result.adapter)
+    assert content.threshold == result.threshold
+    assert 0 < result.threshold < 1
+    layers = {name.split(".")[3] for name in content.tensors if ".encoder.layer." in name}
+    assert layers == {"0", "1"}, "the last phase trains every layer"
+    assert [phase.out.name for phase in nli_training.phases(config)] == [
+        "adapter.phase1.safetensors",
+        "adapter.phase2.safetensors",
+        "adapter.safetensors",
+    ]
 
 
 def test_calibrating_twice_changes_nothing(config: NLITrainingConfig, data: Path) -> None:

@@ -46,11 +46,11 @@ def test_nothing_within_reach_is_one_clear_error(
 
 
 def test_the_model_card_names_the_shipped_adapter() -> None:
-    """The card and the file, package data of less than 10 MB, are changed together."""
+    """The card and the file, package data of less than 12 MB, are changed together."""
     card = (ADAPTER_PATH.parent / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert embedded.file_sha256(ADAPTER_PATH) in card
     assert f"{ADAPTER_PATH.stat().st_size:,}" in card
-    assert ADAPTER_PATH.stat().st_size <= 10_000_000
+    assert ADAPTER_PATH.stat().st_size <= 12_000_000
 
 
 def test_only_safetensors_are_read(tmp_path: Path) -> None:
