@@ -18,6 +18,7 @@ ClaimscoreError
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -35,6 +36,31 @@ class ClaimscoreError(Exception):
 
 class ConfigError(ClaimscoreError):
     """A setting, option, prompt or model that cannot be used. Nothing was spent."""
+
+
+class Obstacles(ConfigError):
+    """Several reasons why a run cannot begin, each a line of the message."""
+
+    def __init__(self, messages: Iterable[str]) -> None:
+        self.messages = tuple(dict.fromkeys(messages))
+        count = len(self.messages)
+        super().__init__("\n  ".join([f"{count} things are in the way:", *self.messages]))
+
+
+def refuse_all(checks: Iterable[Callable[[], object]]) -> None:
+    """Make all checks; raise the `ConfigError` of the one that fails, or `Obstacles` of several."""
+    found: list[ConfigError] = []
+    for check in checks:
+        try:
+            check()
+        except ConfigError as exc:
+            found.append(exc)
+    each = [exc.messages if isinstance(exc, Obstacles) else (str(exc),) for exc in found]
+    messages = dict.fromkeys(message for some in each for message in some)
+    if len(messages) > 1:
+        raise Obstacles(messages)
+    for error in found:
+        raise error
 
 
 class InputError(ConfigError):

@@ -132,7 +132,7 @@ def evaluate_caspr(config: CasprConfig, quiet: bool, as_json: bool) -> int:
     settings={
         "config": SettingsSource(
             RunConfig,
-            without=("metric_files", "tasks", "granularity", "units"),
+            without=("metric_files", "tasks", "granularity", "units", "columns", "limit"),
             fixed={"metrics": ("factsim",)},
         )
     },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,10 @@ def metrics() -> None:
 @_metric_file_option
 @json_option
 def metrics_list(metric_files: tuple[Path, ...], as_json: bool) -> int:
-    """List every metric: the columns it reads, the options of its models, a description."""
+    """List every metric: the columns it reads, its models, what it still needs, a description.
+
+    What it needs is said for a run without options: weights, packages, a language model.
+    """
     from claimscore.console.table import print_rows
     from claimscore.metrics import catalogue
 
@@ -36,9 +40,16 @@ def metrics_list(metric_files: tuple[Path, ...], as_json: bool) -> int:
     if as_json:
         print(json.dumps({"metrics": found}))
         return EXIT_OK
-    header = ("metric", "columns", "models", "description")
+    header = ("metric", "columns", "models", "needs", "description")
     rows = [
-        (one["name"], ", ".join(one["columns"]), _models(one), one["description"]) for one in found
+        (
+            one["name"],
+            ", ".join(one["columns"]),
+            _models(one),
+            _short(one["needs"]),
+            one["description"],
+        )
+        for one in found
     ]
     print_rows(header, rows)
     return EXIT_OK
@@ -68,6 +79,7 @@ def metrics_show(metric: str, metric_files: tuple[Path, ...], as_json: bool) -> 
         ("description", facts["description"]),
         ("columns", ", ".join(facts["columns"])),
         ("models", _models(facts) or "none"),
+        ("still needs", "; ".join(facts["needs"]) or "nothing"),
         ("range", f"{_bound(low)} to {_bound(high)}"),
         ("higher is", facts["higher_is"]),
         ("source", facts["reference"]),
@@ -81,6 +93,7 @@ def metrics_show(metric: str, metric_files: tuple[Path, ...], as_json: bool) -> 
 
 def _facts(known: Catalogue, spec: str) -> dict[str, Any]:
     from claimscore.pipeline.passes import PASSES
+    from claimscore.pipeline.plan import needs_of
     from claimscore.pipeline.scoring import described
 
     metric, options = known.load(spec), known.options(spec)
@@ -92,9 +105,19 @@ def _facts(known: Catalogue, spec: str) -> dict[str, Any]:
         "columns": list(metric.requires.columns),
         "tasks": list(dict.fromkeys(need.task for need in metric.requires.tasks)),
         "models": [role.replace("_", "-") for role in roles],
+        "needs": needs_of(metric),
         "options": {one.name: one.values and list(one.values) for one in options},
         "option_help": {one.name: one.help for one in options},
     }
+
+
+def _short(needs: list[str]) -> str:
+    """What is missing in one word each: the option, or the package."""
+    words = []
+    for need in needs:
+        option = re.search(r"--llm\b|--[a-z]+2?[a-z]*-[a-z]+|WordNet|spaCy|weights", need)
+        words.append(option[0] if option else need)
+    return ", ".join(words) or "nothing"
 
 
 def _bound(end: float | None) -> str:

@@ -72,7 +72,7 @@ _PUBLISHED_COLOUR = "#D55E00"
 class CasprConfig:
     """`run` has the input, the folder, the metrics and all that the engine is asked with."""
 
-    run: RunConfig = nested(RunConfig, without=("tasks",))
+    run: RunConfig = nested(RunConfig, without=("tasks", "columns", "limit"))
     paraphrase: Granularity = option(
         "sentence",
         panel="Language model",

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple, TypeVar
 
-from claimscore.errors import ClaimscoreError, ConfigError
+from claimscore.errors import ClaimscoreError, ConfigError, refuse_all
 from claimscore.metrics.base import ChunkTables, Metric, MetricFamily, MetricOption, Score
 
 #: The entry points' group: `own-name = "package.module:METRIC"`.
@@ -118,7 +118,12 @@ class Catalogue:
 
     def load_all(self, specs: Iterable[str]) -> tuple[Metric, ...]:
         """The metrics of these names, each once, in the order given."""
-        return tuple(self.load(spec) for spec in dict.fromkeys(specs))
+        loaded: list[Metric] = []
+        refuse_all(
+            functools.partial(lambda spec: loaded.append(self.load(spec)), spec)
+            for spec in dict.fromkeys(specs)
+        )
+        return tuple(loaded)
 
     def _found(self, name: str) -> Metric | MetricFamily:
         if name not in self._own:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from claimscore.baseline.parser import find_backbone
 from claimscore.baseline.provider import PARSER, model_of
 from claimscore.baseline.provider import TASKS as RULES
-from claimscore.config import TASK_NAMES, LLMConfig, RunConfig
-from claimscore.errors import ConfigError, InputError
+from claimscore.config import TASK_NAMES, EncoderConfig, LLMConfig, RunConfig
+from claimscore.errors import ConfigError, refuse_all
 from claimscore.metrics import catalogue
 from claimscore.metrics.base import SIDES, Metric, PassRequirement, TaskRequirement
+from claimscore.pipeline.blocking import run_blocking
+from claimscore.pipeline.encoders import check_named
+from claimscore.pipeline.llm.providers.base import load_provider
 from claimscore.pipeline.passes import PASSES, ModelPass
 from claimscore.pipeline.passes.claim_entailment import CLAIM_ENTAILMENT_PASS
 from claimscore.pipeline.tasks import TASKS
@@ -109,7 +113,8 @@ def read_records(
     except MissingColumnsError as exc:
         if exc.is_slip:
             raise
-        raise InputError(f"{exc}{_fitting(config, exc.names)}") from None
+        fitting = _fitting(config, exc.names)
+        raise MissingColumnsError(f"{exc}{fitting}", exc.names, is_slip=False) from None
 
 
 def _fitting(config: RunConfig, names: Sequence[str]) -> str:
@@ -145,19 +150,87 @@ def make_plan(
     """
     if metrics is None:
         metrics = load_metrics(config.metrics, config.metric_files)
-    for metric in metrics:
-        _refuse_unknown_needs(metric)
-        metric.check()
+    refuse_all(functools.partial(_refuse_unknown_needs, metric) for metric in metrics)
     sides = _task_sides(config, metrics, columns)
-    tasks = tuple(
-        PlannedTask(task, _prompt_or_none(config, name) if name in asked else None, sides[name])
-        for name, task in TASKS.items()
-        if sides.get(name)
+    tasks: list[PlannedTask] = []
+
+    def add(name: str) -> None:
+        prompt = _prompt_or_none(config, name) if name in asked else None
+        tasks.append(PlannedTask(TASKS[name], prompt, sides[name]))
+
+    names = [name for name in TASKS if sides.get(name)]
+    refuse_all(
+        [
+            *(metric.check for metric in metrics),
+            *(functools.partial(add, name) for name in names),
+            lambda: _refuse_rules(config, metrics, names),
+        ]
     )
-    _refuse_rules(config, metrics, tasks)
     is_checked = config.check_entailment and config.units == "claims"
     claim_sides = sides.get("decompose", ()) if is_checked else ()
-    return Plan(tuple(metrics), tasks, _passes(metrics, claim_sides))
+    return Plan(tuple(metrics), tuple(tasks), _passes(metrics, claim_sides))
+
+
+def refuse_obstacles(
+    config: RunConfig,
+    metrics: Sequence[Metric],
+    columns: Sequence[str],
+    has_model: Container[str] = (),
+    lacking: ConfigError | None = None,
+) -> None:
+    """`Obstacles` with all that keeps a run of these metrics from beginning, before it makes
+    anything: columns (`lacking`), packages, models that no option names, a key.
+
+    `has_model` are the roles whose work may be done already.
+    """
+
+    def columns_there() -> None:
+        if lacking is not None:
+            raise lacking
+
+    def planned() -> None:
+        if make_plan(config, columns, metrics).needs_llm:
+            run_blocking(load_provider(config.llm).aclose)
+
+    roles = dict.fromkeys(
+        PASSES[need.kind].role
+        for metric in metrics
+        for need in metric.requires.passes
+        if need.kind in PASSES
+    )
+    refuse_all(
+        [
+            columns_there,
+            planned,
+            *(
+                functools.partial(check_named, role, config.encoders)
+                for role in roles
+                if role not in has_model
+            ),
+        ]
+    )
+
+
+def needs_of(metric: Metric) -> list[str]:
+    """What a metric still needs on this machine without any option: an LLM, models, packages."""
+    needs = []
+    tasks = list(sides_of_tasks(metric.requires.tasks))
+    beyond = [name for name in tasks if name not in RULES]
+    if beyond:
+        needs.append(f"a language model (--llm) for {', '.join(beyond)}")
+    roles = [PASSES[need.kind].role for need in metric.requires.passes]
+    checks: list[Callable[[], object]] = [
+        *(functools.partial(check_named, role, EncoderConfig()) for role in roles),
+        metric.check,
+    ]
+    if "decompose" in tasks:
+        checks.append(find_backbone)
+    for check in checks:
+        try:
+            check()
+        except ConfigError as exc:
+            needs.append(str(exc).removeprefix(f"metric {metric.name} needs "))
+    return list(dict.fromkeys(needs))
 
 
 def refuse_unused_prompts(config: RunConfig, plan: Plan) -> None:
@@ -188,13 +261,10 @@ def _refuse_unknown_needs(metric: Metric) -> None:
             )
 
 
-def _refuse_rules(
-    config: RunConfig, metrics: Sequence[Metric], tasks: Sequence[PlannedTask]
-) -> None:
-    """`ConfigError` where `--llm builtin` would be asked for what it cannot do."""
+def _refuse_rules(config: RunConfig, metrics: Sequence[Metric], names: Sequence[str]) -> None:
+    """`ConfigError` where `--llm builtin` would be asked for tasks that it cannot do."""
     if config.llm.family != "builtin":
         return
-    names = [planned.task.name for planned in tasks]
     if "decompose" in names and model_of(config.llm) == PARSER:
         find_backbone()
     beyond = [name for name in names if name not in RULES]

@@ -29,6 +29,7 @@ from claimscore.pipeline.plan import (
     Plan,
     make_plan,
     read_records,
+    refuse_obstacles,
     refuse_unused_prompts,
     required_columns,
     selection_of,
@@ -49,7 +50,7 @@ from claimscore.pipeline.settings import (
 from claimscore.pipeline.spending import run_spent, take_over_spending
 from claimscore.pipeline.stages import missing_roles, run_stages
 from claimscore.pipeline.supervision import signals_held
-from claimscore.records import Dataset, Prepared, keep, recall
+from claimscore.records import Dataset, MissingColumnsError, Prepared, keep, recall
 from claimscore.records.columns import ALTERNATIVES
 from claimscore.records.dataset import SPOOLED, Required
 from claimscore.runs import DamagedPart, RunDirectory, damage_as_error
@@ -121,7 +122,13 @@ def _go_on(
     config, metrics = _with_earlier_metrics(config, known, directory)
     required = required_columns(metrics)
     reporter.phase("reading", directory)
-    dataset = find_records(config, required, directory, stdin)
+    has_model = directory.settings.get("additive", {})
+    try:
+        dataset = find_records(config, required, directory, stdin)
+    except MissingColumnsError as exc:
+        refuse_obstacles(config, metrics, exc.names, has_model, exc)
+        raise
+    refuse_obstacles(config, metrics, list(dataset.columns), has_model)
     records = {"digest": dataset.digest, "count": dataset.n_records}
     _refuse_other_records(directory, records)
     plan = make_plan(config, list(dataset.columns), metrics)

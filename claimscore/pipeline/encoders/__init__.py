@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, cast
 
 from claimscore.config import EncoderConfig
+from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.devices import device_names, resolve_device, shared_device
 from claimscore.pipeline.encoders.protocols import Model, PairClassifier, TokenEncoder
 from claimscore.pipeline.encoders.served import is_served
@@ -25,6 +26,16 @@ ROLES: dict[str, str] = {
     "ls_model": "claimscore.pipeline.encoders.ls_model:load",
     "causal_lm": "claimscore.pipeline.encoders.language_models:load_causal",
     "seq2seq_lm": "claimscore.pipeline.encoders.language_models:load_seq2seq",
+}
+
+#: Roles without a default model: what to say where no option names one.
+UNNAMED = {
+    "ls_model": "ls-score needs a trained model: name its folder with --ls-model, or make one with "
+    "`claimscore train ls-score TABLE --out FOLDER`",
+    "causal_lm": "perplexity needs a causal language model; name one with --causal-lm, as in "
+    "--causal-lm openai-community/gpt2",
+    "seq2seq_lm": "bart-score needs a sequence-to-sequence model; name one with --seq2seq-lm, as "
+    "in --seq2seq-lm facebook/bart-large-cnn",
 }
 
 #: Threads that share a device. A GPU waits while a thread tokenises, reads and writes, so another
@@ -46,11 +57,18 @@ class Worker(NamedTuple):
     threads: int = 1
 
 
+def check_named(role: str, config: EncoderConfig) -> None:
+    """`ConfigError` where no option names the model of a role that has no default one."""
+    if getattr(config, role) is None:
+        raise ConfigError(UNNAMED[role])
+
+
 def load_model(role: str, config: EncoderConfig) -> Model:
     """Load the model of a role; `ConfigError` where it cannot be had or used.
 
     How fast it is will be saved (`throughput`).
     """
+    check_named(role, config)
     served = is_served(getattr(config, role) or "")
     if served:
         model = load_served(role, config)

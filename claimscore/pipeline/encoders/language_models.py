@@ -198,11 +198,7 @@ def load_causal(config: EncoderConfig) -> CausalLikelihood:
     """Load the language model that ``config.causal_lm`` names; `ConfigError` where it is none."""
     from transformers import AutoModelForCausalLM
 
-    if config.causal_lm is None:
-        raise ConfigError(
-            "perplexity needs a causal language model; name one with --causal-lm, as in "
-            "--causal-lm openai-community/gpt2"
-        )
+    assert config.causal_lm is not None, "check_named"
     loaded, options = _load(config, config.causal_lm, AutoModelForCausalLM)
 
     def logits(**inputs: Tensor) -> Tensor:
@@ -217,11 +213,7 @@ def load_seq2seq(config: EncoderConfig) -> Seq2SeqLikelihood:
     """Load the model that ``config.seq2seq_lm`` names; `ConfigError` where it is none."""
     from transformers import AutoModelForSeq2SeqLM
 
-    if config.seq2seq_lm is None:
-        raise ConfigError(
-            "bart-score needs a sequence-to-sequence model; name one with --seq2seq-lm, as in "
-            "--seq2seq-lm facebook/bart-large-cnn"
-        )
+    assert config.seq2seq_lm is not None, "check_named"
     loaded, options = _load(config, config.seq2seq_lm, AutoModelForSeq2SeqLM)
     model = loaded.model
     if not hasattr(model, "prepare_decoder_input_ids_from_labels"):

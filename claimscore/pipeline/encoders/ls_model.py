@@ -201,11 +201,7 @@ class LSModel(BatchedModel):
 
 def load(config: EncoderConfig) -> LSModel:
     """Load the checkpoint that ``config.ls_model`` names; `ConfigError` where it names none."""
-    if config.ls_model is None:
-        raise ConfigError(
-            "ls-score needs a trained model: name its folder with --ls-model, or make one with "
-            "`claimscore train ls-score TABLE --out FOLDER`"
-        )
+    assert config.ls_model is not None, "check_named"
     device = resolve_device(config.device)
     dtype = resolve_dtype(config.dtype, device)
     folder = Path(config.ls_model).expanduser()

@@ -21,6 +21,14 @@ def test_all_are_listed(cli: Command) -> None:
     assert needs["caspr"] == (["summary_a", "summary_b"], ["decompose"], ["nli"])
     assert needs["bart-score"][2] == ["seq2seq-lm"]
     assert needs["ds"][1:] == ([], [])
+    missing = {one["name"]: one["needs"] for one in found}
+    assert missing["ds"] == []
+    assert missing["bart-score"][0].endswith("--seq2seq-lm facebook/bart-large-cnn")
+    assert missing["summac-conv"][0].startswith("weights: summac-conv:weights=FILE")
+    assert missing["qa"] == ["a language model (--llm) for questions, answers"]
+    for line in cli("metrics", "list").out.splitlines()[1:]:
+        name = line.split()[0]
+        assert name not in missing or not missing[name] or "nothing" not in line
 
 
 @pytest.mark.parametrize("name", METRICS)
