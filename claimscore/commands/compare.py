@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from claimscore.commands.options import (
+    EXIT_GATE,
+    EXIT_OK,
     NEW_FILE,
     SettingsSource,
     command,
@@ -35,6 +37,13 @@ if TYPE_CHECKING:
     help="Sentence encoder that finds reworded claims; default: they are compared by letters.",
 )
 @own_option(
+    "--fail-if",
+    "fail_if",
+    multiple=True,
+    metavar="CONDITION",
+    help="Exit with 4 where a difference is shown to be beyond this, as 'caspr > +2'.",
+)
+@own_option(
     "--html", "html_file", type=NEW_FILE, panel="Output", help="Write one page with everything."
 )
 @own_option(
@@ -48,11 +57,12 @@ def compare(
     config: CompareConfig,
     encoders: EncoderConfig,
     embedder: str | None,
+    fail_if: tuple[str, ...],
     html_file: Path | None,
     differences: Path | None,
     quiet: bool,
     as_json: bool,
-) -> None:
+) -> int:
     """Compare runs that share ids; the first is the baseline.
 
     For every metric: the mean difference with its paired interval, tests and effect size. Then the
@@ -62,6 +72,7 @@ def compare(
     \b
     claimscore compare runs/v1 runs/v2
     claimscore compare runs/v1 runs/v2 --by system --html compare.html
+    claimscore compare runs/v1 runs/v2 --fail-if 'caspr > +2'
     """
     from claimscore.console.progress import counts_display
     from claimscore.evaluation.compare.comparison import compare
@@ -70,7 +81,9 @@ def compare(
         to_json,
         write_differences,
     )
+    from claimscore.evaluation.compare.gate import Condition, gates
 
+    conditions = [Condition.parse(text) for text in fail_if]
     if differences is not None:
         check_differences_path(differences)
     if differences and html_file and differences.absolute() == html_file.absolute():
@@ -80,6 +93,7 @@ def compare(
     if embedder is not None:
         model = _embedder(dataclasses.replace(encoders, embedder=embedder))
     found = compare(config, model, counts_display(silent, "texts encoded"))
+    judged = list(gates(found, conditions))
     if differences is not None:
         write_differences(found, differences)
     if html_file is not None:
@@ -87,11 +101,15 @@ def compare(
 
         write_compare_page(found, html_file, typed_command())
     if as_json:
-        print(json.dumps(to_json(found), ensure_ascii=False, allow_nan=False))
+        print(json.dumps(to_json(found, judged), ensure_ascii=False, allow_nan=False))
     if not silent:
         from claimscore.console.evaluations import print_comparison
 
         print_comparison(found, html_file)
+    failed = [gate for gate in judged if gate.fails]
+    for gate in judged if not silent else failed:
+        print(f"gate: {gate}", file=sys.stderr if silent else sys.stdout)
+    return EXIT_GATE if failed else EXIT_OK
 
 
 def _embedder(config: EncoderConfig) -> Embedder:

@@ -35,7 +35,7 @@ from claimscore.storage import is_remote
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: Exit statuses, as the README has them.
-EXIT_OK, EXIT_BUG, EXIT_USAGE, EXIT_FAILED_RECORDS, EXIT_STOPPED = 0, 1, 2, 3, 75
+EXIT_OK, EXIT_BUG, EXIT_USAGE, EXIT_FAILED_RECORDS, EXIT_GATE, EXIT_STOPPED = 0, 1, 2, 3, 4, 75
 
 #: The panels of a help page in their order; a command's own options stand first.
 PANELS = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from claimscore.evaluation.compare.comparison import (
     RecordDetail,
     RunComparison,
 )
+from claimscore.evaluation.compare.gate import Gate
 from claimscore.evaluation.compare.nli_cells import (
     CellTexts,
     JudgedLabel,
@@ -41,8 +42,9 @@ DIFFERENCES_SCHEMA: dict[str, pl.DataType] = {
 }
 
 
-def to_json(found: Comparison) -> JSON:
-    """Plain values; a value that cannot be computed is null, and its row says why."""
+def to_json(found: Comparison, gates: Sequence[Gate] = ()) -> JSON:
+    """Plain values, with `gates` where there are conditions; a value that cannot be computed is
+    null, and its row says why."""
     config = found.config
     return {
         "format": FORMAT,
@@ -63,7 +65,13 @@ def to_json(found: Comparison) -> JSON:
             "top": config.top,
         },
         "runs": [_run(run) for run in found.runs],
+        **({"gates": [_gate(gate) for gate in gates]} if gates else {}),
     }
+
+
+def _gate(gate: Gate) -> JSON:
+    names = ("run", "n", "difference", "bound", "fails", "needed")
+    return {"condition": gate.condition.text, **_attributes(gate, *names)}
 
 
 def _source(run: ComparedRun) -> JSON:
@@ -115,7 +123,7 @@ def _difference(row: MetricDifference) -> JSON:
         "p_bootstrap_holm": row.holm_bootstrap,
         "p_sign_holm": row.holm_sign,
         "p_wilcoxon_holm": row.holm_wilcoxon,
-        **_attributes(found, "d_z", "rank_biserial"),
+        **_attributes(found, "d_z", "rank_biserial", "least_detectable"),
         "verdict": row.verdict,
         "reason": found.reason,
         "nulls": {

@@ -12,7 +12,7 @@ from claimscore.evaluation.compare.run_differences import MetricDifference, Move
 from claimscore.evaluation.result import Section
 from claimscore.pipeline.encoders.protocols import NLI_LABELS
 from claimscore.stats.bootstrap import MOST_RESAMPLED
-from claimscore.stats.paired import ALPHA, EQUAL_WITHIN, LEVEL
+from claimscore.stats.paired import ALPHA, EQUAL_WITHIN, LEVEL, POWER
 
 #: So many records are named in a line; JSON has more.
 MOST_NAMED = 10
@@ -91,14 +91,23 @@ def tests_section(run: RunComparison) -> Section:
             _both(found.p_wilcoxon, row.holm_wilcoxon),
             signed(found.d_z, 2),
             signed(found.rank_biserial, 2),
+            number(found.least_detectable, digits(found.mean_a, found.mean_b)),
         )
         for row in run.metrics
         for found in [row.difference]
     ]
     header = ("metric", "higher", "same", "lower", "sign test", "Wilcoxon", "d_z", "rank-biserial")
+    header += ("least shown",)
     title = f"Records that moved, {run.b.label} − {run.a.label}"
     return Section(
-        title, header, rows, ("p-values are two-sided, then corrected by Holm in brackets",)
+        title,
+        header,
+        rows,
+        (
+            "p-values are two-sided, then corrected by Holm in brackets",
+            f"least shown: the mean difference that so many records show in {POWER:.0%} of cases; "
+            "half of it takes about four times as many",
+        ),
     )
 
 

@@ -1,0 +1,79 @@
+"""`compare --fail-if`: what fails a build, what does not, and what cannot be judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import Command
+from tests.support.compared_runs import write_run
+
+IDS = [str(n) for n in range(40)]
+#: Mean differences of 3 (spread 1) of `up`, of 3 (spread 20) of `noisy`, none of `same`.
+A = {name: [50.0] * 40 for name in ("up", "noisy", "same")}
+B = {
+    "up": [53.0 + (-1) ** n for n in range(40)],
+    "noisy": [53.0 + 20 * (-1) ** n for n in range(40)],
+    "same": [50.0] * 40,
+}
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> tuple[Path, Path]:
+    return write_run(tmp_path / "a", IDS, A), write_run(tmp_path / "b", IDS, B)
+
+
+@pytest.mark.parametrize(
+    ("condition", "status", "said"),
+    [
+        ("up > +2", 4, "up > +2: fails; "),
+        ("up > 3", 0, "up > 3: passes; "),
+        ("up>-1", 4, "fails"),
+        ("up < 0", 0, "at most +3."),
+        ("noisy > 2", 0, "at least -"),
+        ("noisy > 0.5", 0, "; a difference of 0.5 takes about 12,"),
+        ("same > 0", 0, "passes"),
+        ("same < 1", 4, "fails"),
+    ],
+)
+def test_only_what_is_shown_fails(
+    condition: str, status: int, said: str, runs: tuple[Path, Path], cli: Command
+) -> None:
+    plain = cli("compare", *runs, "--fail-if", condition)
+    line = plain.out.splitlines()[-1]
+    assert (plain.status, line.partition(":")[0]) == (status, "gate")
+    assert said in line
+    loud = cli("compare", *runs, "--fail-if", condition, "--quiet")
+    assert (loud.status, loud.out, bool(loud.err)) == (status, "", status == 4)
+    (found,) = cli("compare", *runs, "--fail-if", condition, "--json").json()["gates"]
+    assert (found["n"], found["fails"]) == (40, status == 4)
+    worse = cli("compare", *reversed(runs), "--fail-if", "up < -2", "--fail-if", "same > 1")
+    assert worse.status == 4
+    assert "up < -2: fails" in worse.out
+    assert "same > 1: passes" in worse.out
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("up", "write a metric, > or <, and a difference, as in 'caspr > +2'"),
+        ("up = 2", "write a metric"),
+        ("up > two", "write a metric"),
+        ("other > 2", "share no metric other; they share: up, noisy, same"),
+    ],
+)
+def test_a_gate_that_cannot_be_judged_is_an_error(
+    condition: str, said: str, runs: tuple[Path, Path], cli: Command
+) -> None:
+    refused = cli("compare", *runs, "--fail-if", condition)
+    assert refused.status == 2
+    assert said in refused.err
+    assert refused.err.count("\n") == 1
+
+
+def test_too_few_records_are_an_error(tmp_path: Path, cli: Command) -> None:
+    few = [write_run(tmp_path / name, IDS[:4], {"m": [1.0] * 4}) for name in "ab"]
+    refused = cli("compare", *few, "--fail-if", "m > 1")
+    assert refused.status == 2
+    assert "only 4 records of" in refused.err
