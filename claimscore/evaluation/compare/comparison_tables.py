@@ -96,8 +96,10 @@ def tests_section(run: RunComparison) -> Section:
         for row in run.metrics
         for found in [row.difference]
     ]
-    header = ("metric", "higher", "same", "lower", "sign test", "Wilcoxon", "d_z", "rank-biserial")
-    header += ("least shown",)
+    header = (
+        *("metric", "higher", "same", "lower", "sign test", "Wilcoxon", "d_z", "rank-biserial"),
+        "least shown",
+    )
     title = f"Records that moved, {run.b.label} − {run.a.label}"
     return Section(
         title,
