@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from claimscore.evaluation.result import EvaluationResult
     from claimscore.evaluation.summac_benchmark import SummacConfig
     from claimscore.evaluation.summac_grid import GridConfig
+    from claimscore.evaluation.support_benchmark import SupportConfig
 
 _HERE = "claimscore.evaluation"
 _out_option = own_option(
@@ -203,6 +204,21 @@ def claims_command(config: ClaimsConfig, out: Path | None, quiet: bool, as_json:
 
     result = evaluate_claims(config, counts_display(quiet or as_json, "pairs"))
     _finish(result, as_json, out, "claims.html", write_claims_page, config)
+
+
+@evaluate.command("support", settings={"config": f"{_HERE}.support_benchmark:SupportConfig"})
+@_out_option
+@json_option
+def support_command(config: SupportConfig, out: Path | None, as_json: bool) -> None:
+    """Evaluate scores as judges of whether a source supports a claim or a summary.
+
+    Prints ROC-AUC, balanced accuracy by the threshold of the other half of the documents, and the
+    share of twins in the right order, also by kind of error, beside word overlap and ROUGE-1.
+    """
+    from claimscore.evaluation.support_benchmark import evaluate_support
+    from claimscore.report.evaluation.benchmark_pages import write_support_page
+
+    _finish(evaluate_support(config), as_json, out, "support.html", write_support_page, config)
 
 
 def _finish(

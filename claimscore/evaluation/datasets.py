@@ -281,11 +281,63 @@ def factcheck_gpt(source: Path) -> Iterator[Record]:
             }
 
 
+def bump(source: Path) -> Iterator[Record]:
+    """BUMP (Ma et al. 2023): a table of article, reference_summary, edited_summary, error_type.
+
+    A record a summary; `twin` of an edited one is its reference's id, `kind` its error.
+    """
+    seen: set[str] = set()
+    for number, row in enumerate(_objects(source)):
+        case = str(row["article_id"])
+        reference = f"{case}-reference"
+        texts = {"case": case, "source": row["article"]}
+        if case not in seen:
+            seen.add(case)
+            yield {"id": reference, **texts, "summary": row["reference_summary"], "label": 1}
+        kind = row["error_type"].removesuffix(" Error").lower()
+        edited = {"summary": row["edited_summary"], "label": 0, "kind": kind, "twin": reference}
+        yield {"id": f"{case}-{number}", **texts, **edited}
+
+
+def summedits(source: Path) -> Iterator[Record]:
+    """SummEdits (Laban et al. 2023): a folder with the tables `summedits` and `summedits_docs`.
+
+    The first has doc_id, summary, label (1: consistent) and edit_types, the other doc_id, document.
+    """
+    tables = {path.stem: path for path in sorted(source.glob("summedits*"))}
+    documents = {row["doc_id"]: row["document"] for row in _objects(tables["summedits_docs"])}
+    for number, row in enumerate(_objects(tables["summedits"])):
+        yield {
+            "id": f"{number}",
+            "case": row["doc_id"],
+            "domain": row["domain"],
+            "source": documents[row["doc_id"]],
+            "summary": row["summary"],
+            "label": int(row["label"]),
+            "kind": [] if row["label"] else list(row["edit_types"]),
+        }
+
+
 def realsumm(source: Path) -> Iterator[Record]:
     """REALSumm (Bhandari et al. 2020): a checkout of neulab/REALSumm, references with their SCUs.
 
+    A file is a table of decisions: doc_id, system, summary, scu_index, scu, label (1: the summary
+    has that unit), kind (of the system). Its summary is the source there, the unit the summary.
+
     The documents are those of `selected_documents.md`, in its order, as the lines of `ref.txt`.
     """
+    if not source.is_dir():
+        for row in _objects(source):
+            yield {
+                "id": f"{row['doc_id']}-{row['system']}-{row['scu_index']}",
+                "case": row["doc_id"],
+                "system": row["system"],
+                "source": row["summary"],
+                "summary": row["scu"],
+                "label": int(row["label"]),
+                "kind": row["kind"],
+            }
+        return
     chosen = source / "selected_docs_for_human_eval"
     with os_errors(chosen):
         listed = (chosen / "selected_documents.md").read_text(encoding="utf-8")
@@ -335,6 +387,8 @@ CONVERTERS: dict[str, Callable[[Path], Iterable[Record]]] = {
     "factcheck-gpt": factcheck_gpt,
     "realsumm": realsumm,
     "carb": carb,
+    "bump": bump,
+    "summedits": summedits,
 }
 
 

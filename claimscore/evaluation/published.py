@@ -24,3 +24,14 @@ def summac_figure(model: str, measure: str, dataset: str) -> float | None:
     name = SUMMAC_ALIASES.get(dataset.lower(), dataset.lower())
     figures = dict(zip(_FIGURES["summac"]["datasets"], SUMMAC_TEST[model][measure], strict=True))
     return figures.get(name)
+
+
+def support_figures(dataset: str) -> tuple[str, dict[str, dict[str, float]]]:
+    """Source and figures by system and measure of a data set of `evaluate support`.
+
+    The name of a table begins with that of its data set; nothing where it is another.
+    """
+    for name, of_dataset in _FIGURES["support"].items():
+        if dataset.lower().startswith(name):
+            return of_dataset["source"], of_dataset["systems"]
+    return "", {}

@@ -402,6 +402,9 @@ def _evaluations(session: Session) -> None:
     out = folder / "summac"
     summac = ("evaluate", "summac", EXAMPLES / "labelled.csv", "--scores", "overlap,entailment")
     session.call("evaluate summac", *summac, *few, "--out", out, out=out)
+    out = folder / "support"
+    support = ("evaluate", "support", EXAMPLES / "labelled.csv", "--scores", "overlap,entailment")
+    session.call("evaluate support", *support, *few, "--out", out, out=out)
     labelled = [
         {
             **{"dataset": "d", "split": split, "label": i % 2, "id": f"{split}{i}"},

@@ -65,7 +65,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report.evaluation": BASE
     | {"report", "runs", "evaluation", "evaluation.compare", "evaluation.summac_grid"}
     | {"evaluation.caspr_texts", "evaluation.caspr_experiment", "evaluation.human_claims"},
-    "evaluation": BASE | {"metrics", "stats", "records", "runs"},
+    "evaluation": BASE | {"text", "metrics", "stats", "records", "runs"},
     "evaluation.compare": BASE
     | {"text", "blocks", "evaluation", "metrics", "stats", "runs", "pipeline.encoders"},
     "evaluation.caspr_texts": BASE  # it makes texts by runs

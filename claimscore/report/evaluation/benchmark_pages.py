@@ -17,6 +17,7 @@ from claimscore.evaluation.published import OVERALL, SUMMAC_TEST, summac_figure
 from claimscore.evaluation.result import Section
 from claimscore.evaluation.summac_benchmark import MEASURES, SummacConfig, SummacResult
 from claimscore.evaluation.summac_grid import CELL_SCHEMA, GridConfig, GridResult
+from claimscore.evaluation.support_benchmark import SupportConfig, SupportResult
 from claimscore.report.evaluation.evaluation_page import (
     Block,
     Box,
@@ -136,6 +137,41 @@ def write_claims_page(result: ClaimsResult, config: ClaimsConfig, path: Path, co
             PageSection(f"claims-{number}", title, [block])
             for number, (title, block) in enumerate(zip(titles, blocks, strict=True))
         ],
+    )
+
+
+# Support
+
+
+def write_support_page(
+    result: SupportResult, config: SupportConfig, path: Path, command: str
+) -> None:
+    """Write the page of `evaluate support`; `command` is what was typed to get it."""
+    sections = []
+    for number, section in enumerate(result.sections()):
+        whole = result.rows.filter(pl.col("kind").is_null() & (pl.col("dataset") == section.title))
+        marks = [
+            Mark(row["score"], 100 * row["auc"], (100 * row["auc_low"], 100 * row["auc_high"]))
+            for row in whole.iter_rows(named=True)
+            if row["auc_low"] is not None
+        ]
+        charts = interval_charts({"ROC-AUC, %": marks}, 50.0, 1, (0, 100)) if marks else ()
+        block = section_block(section, legend=("interval",) if marks else (), charts=charts)
+        sections.append(PageSection(f"support-{number}", section.title, [block]))
+    whole = result.rows.filter(pl.col("kind").is_null()).unique("dataset")
+    write_evaluation_page(
+        path,
+        title=result.title,
+        lede=[
+            count(len(result.datasets), "data set"),
+            count(int(whole["n"].sum()), "row"),
+            count(int(whole["n_documents"].sum()), "document"),
+        ],
+        command=command,
+        name="support",
+        settings=dataclasses.asdict(config),
+        sources=find_sources(list(config.tables), path),
+        sections=sections,
     )
 
 

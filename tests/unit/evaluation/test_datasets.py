@@ -77,6 +77,36 @@ def test_cocotrip_with_and_without_synthetic_texts(tmp_path: Path):
     assert len(read_annotated(str(tmp_path / "out.jsonl"))) == 2
 
 
+def test_bump_names_the_twin_of_each_edited_summary(tmp_path: Path):
+    edits = [("E1.", "Coreference Error"), ("E2.", "Extrinsic Entity")]
+    common = {"article_id": 7, "article": "D.", "reference_summary": "R."}
+    rows = [common | {"edited_summary": text, "error_type": kind} for text, kind in edits]
+    texts = {"case": "7", "source": "D."}
+    twin = {"label": 0, "twin": "7-reference"}
+    assert converted("bump", write_jsonl(tmp_path / "a.jsonl", rows), tmp_path) == [
+        {"id": "7-reference", **texts, "summary": "R.", "label": 1},
+        {"id": "7-0", **texts, "summary": "E1.", "kind": "coreference", **twin},
+        {"id": "7-1", **texts, "summary": "E2.", "kind": "extrinsic entity", **twin},
+    ]
+
+
+def test_summedits_and_the_decisions_of_realsumm(tmp_path: Path):
+    write_jsonl(tmp_path / "summedits_docs.jsonl", [{"doc_id": "d", "document": "D."}])
+    row = {"doc_id": "d", "domain": "news", "summary": "S.", "label": 0, "edit_types": ["swap"]}
+    write_jsonl(tmp_path / "summedits.jsonl", [row, row | {"label": 1}])
+    first, second = converted("summedits", tmp_path, tmp_path)
+    texts = {"case": "d", "domain": "news", "source": "D.", "summary": "S."}
+    assert first == {"id": "0", **texts, "label": 0, "kind": ["swap"]}
+    assert second == {"id": "1", **texts, "label": 1, "kind": []}
+    decision = {"doc_id": "d", "system": "m", "kind": "abs", "summary": "S.", "scu_index": 3}
+    decision |= {"scu": "U.", "label": True}
+    (found,) = converted("realsumm", write_jsonl(tmp_path / "r.jsonl", [decision]), tmp_path)
+    assert found == {
+        **{"id": "d-m-3", "case": "d", "system": "m", "kind": "abs", "label": 1},
+        **{"source": "S.", "summary": "U."},
+    }
+
+
 def test_newsroom_csv(tmp_path: Path):
     path = tmp_path / "newsroom-human-eval.csv"
     names = ("coherence", "fluency", "informativeness", "relevance")
