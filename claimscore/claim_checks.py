@@ -136,24 +136,28 @@ def word_checks(text: str, claims: Sequence[str], examples: Examples) -> Iterato
     `uncovered_words` the share of the sentence's different ones that are in no claim, of
     `no_claims` the number of its content words.
     """
-    words, own = content_words(text), f" {claim_key(text)} "
+    if list(claims) == [text]:
+        if has_dangling_subject(text):
+            yield Finding(0, "dangling_pronoun", None)
+        return
+    words = content_words(text)
     if not claims:
         yield Finding(None, "no_claims", len(words))
         return
     first: dict[str, int] = {}
     covered: set[str] = set()
     for index, claim in enumerate(claims):
-        key, said = claim_key(claim), content_words(claim)
+        said = words if claim == text else content_words(claim)
         covered.update(said)
-        earlier = first.setdefault(key, index)
-        if earlier != index:
+        if len(claims) > 1 and (earlier := first.setdefault(claim_key(claim), index)) != index:
             yield Finding(index, "repeat", earlier)
-        is_own = f" {key} " in own or (said and said.keys() <= words.keys())
-        number = None if is_own else examples.number_of(key)
-        if number is not None:
-            yield Finding(index, "example_copy", number)
-        if said and (overlap := (said & words).total() / said.total()) < LEAST_OVERLAP:
-            yield Finding(index, "little_overlap", overlap)
+        if claim != text and not (said and said.keys() <= words.keys()):
+            key = claim_key(claim)
+            own = f" {key} " in f" {claim_key(text)} "
+            if not own and (number := examples.number_of(key)) is not None:
+                yield Finding(index, "example_copy", number)
+            if said and (overlap := (said & words).total() / said.total()) < LEAST_OVERLAP:
+                yield Finding(index, "little_overlap", overlap)
         if has_dangling_subject(claim):
             yield Finding(index, "dangling_pronoun", None)
     if words and (uncovered := len(words.keys() - covered) / len(words)) > MOST_UNCOVERED:

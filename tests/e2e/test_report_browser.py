@@ -145,6 +145,10 @@ def test_filters_narrow_the_list(browser: Browser, made_up: MakeUp) -> None:
     assert rows(page) == ["hotel-0010", "hotel-0043"]
     page.click("text=Clear")
     page.wait_for_selector(".found:text-is('60 records')")
+    page.select_option("label:has-text('Show') >> select >> nth=0", label="Claims: repeated")
+    page.wait_for_selector(".found:text('20 of 60 records')")
+    page.click("text=Clear")
+    page.wait_for_selector(".found:text-is('60 records')")
     page.fill("input[aria-label='at least']", "80")
     page.press("input[aria-label='at least']", "Tab")
     page.wait_for_selector(".chips li")
@@ -320,6 +324,23 @@ def test_claims_stand_beside_verdict_and_evidence(browser: Browser, made_up: Mak
     ]  # fmt: skip
     page.hover(".matrix td[tabindex='0']")
     assert "The lid is stiff." in page.inner_text(".readout")
+
+
+def test_findings_stand_beside_claims_and_hide_the_others(
+    browser: Browser, made_up: MakeUp
+) -> None:
+    """Beside the claim and the sentence; the box leaves the claims with a finding."""
+    page = browser.open(made_up(1), "#record-1")
+    claims = page.locator("#cs-record .claims li:visible")
+    n_claims = claims.count()
+    assert page.locator(".claims .mark").all_inner_texts() == [
+        "repeats an earlier claim of its sentence"
+    ]
+    assert page.locator(".sentence .mark").all_inner_texts() == ["50% of its words are in no claim"]
+    page.check("text=Only claims with a finding (1)")
+    assert (claims.count(), n_claims > 1) == (1, True)
+    page.uncheck("text=Only claims with a finding (1)")
+    assert claims.count() == n_claims
 
 
 def test_a_matrix_shows_labels_or_probabilities(browser: Browser, made_up: MakeUp) -> None:
