@@ -251,7 +251,8 @@ class RunConfig:
     polars or pandas DataFrame, a Dataset of Hugging Face, an Arrow table, a list of dicts. One name
     may stand for several, and a text for a path: `metrics="ds"`, `llm="openai:gpt-4o-mini"`.
     `out` is a folder, or the address of one in an object store (`s3://bucket/runs/a`). `address`
-    is that of a Ray cluster; None starts Ray on this machine.
+    is that of a Ray cluster; None starts Ray on this machine. `chunk_records` are worked on
+    together; 0 is 64, or fewer where a server answers about few records.
     """
 
     input: str | Any = argument(
@@ -300,7 +301,7 @@ class RunConfig:
     model_store: bool = model_option(
         True, hidden=True, help="Take earlier results of the models from the cache."
     )
-    chunk_records: int = 64
+    chunk_records: int = 0
     check_entailment: bool = metric_option(
         True, hidden=True, help="Ask the NLI model of the metrics if sentences entail their claims."
     )

@@ -34,7 +34,7 @@ def collecting_less(show: Callable[[P], None] | None) -> Iterator[Callable[[P], 
 
     def tell(progress: P) -> None:
         nonlocal is_frozen
-        if progress.phase == "running" and not is_frozen:
+        if progress.phase == "running" and not is_frozen and not progress.is_loading:
             gc.freeze()
             is_frozen = True
         if show is not None:
@@ -203,6 +203,8 @@ def model_note(progress: Progress) -> str:
     """Text pairs judged so far, and how fast."""
     if not progress.model_chunks_todo:
         return ""
+    if progress.is_loading:
+        return "loading the models"
     rate = progress.pairs_done / max(progress.elapsed_s, 1e-9)
     return f"{progress.pairs_done:,} pairs, {rate:,.0f}/s"
 

@@ -3,10 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
+from claimscore.config import RunConfig
 from claimscore.pipeline.plan import Plan, PlannedPass, PlannedTask
 from claimscore.runs import KEPT, RunDirectory
+
+#: Records that are worked on together, where the user does not say.
+CHUNK_RECORDS = 64
+
+#: A short run has so many chunks at least, so that the models begin while answers still come.
+LEAST_CHUNKS = 16
+
+
+def with_chunk_size(
+    config: RunConfig, n_records: int, stored: Mapping[str, Any] = MappingProxyType({})
+) -> RunConfig:
+    """The settings with a number of records a chunk: that of the folder's `stored` settings, the
+    user's, or one that suits so many records.
+
+    The built-in rules answer at once, so nothing is gained there by small chunks.
+    """
+    if config.chunk_records:
+        return config
+    size = CHUNK_RECORDS
+    if config.llm.family != "builtin":
+        size = min(size, max(1, -(-n_records // LEAST_CHUNKS)))
+    return dataclasses.replace(config, chunk_records=stored.get("chunk_records", size))
 
 
 @dataclasses.dataclass(frozen=True)

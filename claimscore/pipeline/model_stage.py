@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import anyio
@@ -31,7 +32,7 @@ from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.passes.pass_counts import count_tokens
 from claimscore.pipeline.plan import PlannedPass
 from claimscore.pipeline.progress import Progress, ProgressReporter
-from claimscore.pipeline.settings import model_settings
+from claimscore.pipeline.settings import check_model_facts, model_settings
 from claimscore.runs import ChunkFiles, RunDirectory
 from claimscore.types import JSON
 
@@ -163,7 +164,10 @@ class ModelPool(Protocol):
 
     @property
     def workers(self) -> Sequence[ModelWorker]:
-        """One for each device."""
+        """One for each device; those of this process once `finish_loading` has returned."""
+
+    async def finish_loading(self) -> None:
+        """Load the models that are not loaded yet. `ConfigError` where one cannot be used."""
 
     async def keep_in_touch(self, is_over: IsOver) -> None:
         """Exchange progress and stop with the workers for as long as chunks are done."""
@@ -191,13 +195,42 @@ class LocalModelWorker:
 
 
 class LocalModels:
-    """A `ModelPool` in this process: a worker for each device."""
+    """A `ModelPool` in this process: a worker for each device.
+
+    With `later`, which gives the workers, the models are loaded by `finish_loading`.
+    """
 
     def __init__(
-        self, workers: Sequence[Worker], directory: RunDirectory, progress: Progress
+        self,
+        workers: Sequence[Worker],
+        directory: RunDirectory,
+        progress: Progress,
+        later: Callable[[], Sequence[Worker]] | None = None,
     ) -> None:
-        self.facts: JSON = model_settings(workers[0].models) if workers else {}  # the same on each
-        self.workers = [LocalModelWorker(each, directory, progress) for each in workers]
+        self.facts: JSON = {}
+        self.workers: list[LocalModelWorker] = []
+        self._directory = directory
+        self._progress = progress
+        self._later = later
+        self._take(workers)
+
+    async def finish_loading(self) -> None:
+        """Load the models in a thread, and compare them with those that the folder was made with.
+
+        A load that is cancelled goes on by itself: nothing waits for it.
+        """
+        if self._later is None:
+            return
+        self._progress.is_loading = True
+        self._take(await anyio.to_thread.run_sync(self._later, abandon_on_cancel=True))
+        check_model_facts(self._directory, self.facts)
+        self._progress.is_loading = False
+
+    def _take(self, workers: Sequence[Worker]) -> None:
+        if workers:
+            self.facts = model_settings(workers[0].models)  # the same on each
+        for each in workers:
+            self.workers.append(LocalModelWorker(each, self._directory, self._progress))
 
     async def keep_in_touch(self, is_over: IsOver) -> None:
         """There is nothing to exchange: threads write into `Progress` themselves."""
@@ -212,21 +245,39 @@ def local_models(
 ) -> Iterator[LocalModels]:
     """The models of these roles on each device that `config.encoders` names.
 
-    `ConfigError` where a model cannot be loaded: before the LLM stage, so a wrong name costs
-    nothing.
+    Models that lie on this disk are loaded while the first requests are answered. Others are
+    looked for before that, so that a wrong name costs nothing: `ConfigError` where one cannot be
+    loaded.
     """
-    if roles:
-        reporter.phase("loading models", directory)
-    workers = load_workers(roles, config.encoders, load_model)
+    store = None
     if config.model_store:
         hear = reporter.event_listener(directory)
         store = open_store(config.cache_dir, on_notice=lambda text: hear("store", notice=text))
-        workers = [
+        reporter.progress.store = store.stats
+
+    def load() -> list[Worker]:
+        workers = load_workers(roles, config.encoders, load_model)
+        if store is None:
+            return workers
+        return [
             each._replace(models={role: store.around(own) for role, own in each.models.items()})
             for each in workers
         ]
-        reporter.progress.store = store.stats
-    yield LocalModels(workers, directory, reporter.progress)
+
+    if roles and all(_is_here(getattr(config.encoders, role)) for role in roles):
+        yield LocalModels([], directory, reporter.progress, later=load)
+        return
+    if roles:
+        reporter.phase("loading models", directory)
+    yield LocalModels(load(), directory, reporter.progress)
+
+
+def _is_here(model: str | None) -> bool:
+    """Whether a model's files are known to be on this disk, without importing torch."""
+    if model == "embedded":
+        return True
+    folder = Path(model or "").expanduser()
+    return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
 
 
 class TokenQueue(Generic[T]):
@@ -315,7 +366,7 @@ class ModelStage:
         stopping: threading.Event,
         at: At,
     ) -> None:
-        self._queue = TokenQueue[_Waiting](QUEUED_TOKENS * max(1, len(pool.workers)))
+        self._queue = TokenQueue[_Waiting](QUEUED_TOKENS)
         self._directory = directory
         self._pool = pool
         self._progress = progress
@@ -345,6 +396,9 @@ class ModelStage:
         """
         async with anyio.create_task_group() as around:
             around.start_soon(self._end_threads)
+            with self._at("the models to be loaded"):
+                await self._pool.finish_loading()
+            self._queue.most_tokens *= max(1, len(self._pool.workers))
             around.start_soon(self._pool.keep_in_touch, self._is_over)
             async with anyio.create_task_group() as group:
                 for worker in self._pool.workers:

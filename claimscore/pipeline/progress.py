@@ -81,7 +81,8 @@ class Progress:
 
     `passes` has the work of each model pass by its step; `model_chunk_share` is how much of the
     chunks at work is done, all together. Threads of the model stage may report at once.
-    `notice` is what the user should know now: a hung stage, a cache that was mended.
+    `is_loading` says that models are being loaded. `notice` is what the user should know now: a
+    hung stage, a cache that was mended.
     """
 
     phase: str = "reading"
@@ -95,6 +96,7 @@ class Progress:
     engine: EngineStats | None = None
     store: StoreStats | None = None
     notice: str = ""
+    is_loading: bool = False
     started: float = dataclasses.field(default_factory=time.monotonic)
     llm_pace: Pace = dataclasses.field(default_factory=Pace)
     model_pace: Pace = dataclasses.field(default_factory=Pace)
@@ -145,7 +147,8 @@ class Progress:
         engine = self.engine
         known = round(engine.waiting_s) if engine else 0  # a pause, an outage: no standstill
         asked = (engine.sent, engine.answered, engine.hits, known) if engine else ()
-        return (*asked, self.llm_chunks_done, self.pairs_done, self.phase)
+        loading = round(self.elapsed_s) if self.is_loading else 0  # no standstill either
+        return (*asked, self.llm_chunks_done, self.pairs_done, self.phase, loading)
 
     def spent(self) -> JSON:
         """The requests and tokens of this call, as far as servers said; dollars are None where the

@@ -21,7 +21,7 @@ from claimscore.metrics import catalogue
 from claimscore.metrics.base import Metric
 from claimscore.metrics.catalogue import Catalogue
 from claimscore.pipeline.blocking import run_blocking
-from claimscore.pipeline.chunks import ChunkTodo, find_todo
+from claimscore.pipeline.chunks import ChunkTodo, find_todo, with_chunk_size
 from claimscore.pipeline.estimate import Estimate, estimate_left
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.model_stage import ModelPool, local_models
@@ -40,7 +40,9 @@ from claimscore.pipeline.repair import repair
 from claimscore.pipeline.scoring import count_claim_checks, failed, score_run, truncations
 from claimscore.pipeline.settings import (
     CALLED,
+    check_model_facts,
     config_from,
+    fixed_settings,
     input_name,
     options_of,
     result_settings,
@@ -131,6 +133,7 @@ def _go_on(
     refuse_obstacles(config, metrics, list(dataset.columns), has_model)
     records = {"digest": dataset.digest, "count": dataset.n_records}
     _refuse_other_records(directory, records)
+    config = with_chunk_size(config, dataset.n_records, directory.settings)
     plan = make_plan(config, list(dataset.columns), metrics)
     refuse_unused_prompts(config, plan)
     work = _Work.begin(config, directory, plan, records, reporter)
@@ -301,9 +304,7 @@ class _Work:
             ray_models if self.config.engine == "ray" and roles else local_models
         )
         with open_models(self.config, directory, roles, self.reporter) as models:
-            directory.check_settings(
-                {**_fixed(directory.settings), "additive": models.facts}, CALLED
-            )
+            check_model_facts(directory, models.facts)
             directory.event("started", records=self.n_records, chunks_todo=len(todo))
             missing = {item.chunk for item in todo}
             directory.seal(*(n for n in range(directory.n_chunks) if n not in missing))
@@ -336,7 +337,7 @@ class _Work:
         if not scored:
             return
         directory.check_settings(
-            {**_fixed(directory.settings), "additive": {"metrics": list(scored)}}, CALLED
+            {**fixed_settings(directory.settings), "additive": {"metrics": list(scored)}}, CALLED
         )
         own = [name for name in scored if not catalogue().has(name)]
         files = [file for file in self.config.metric_files if any(map(catalogue([file]).has, own))]
@@ -394,11 +395,6 @@ SMALL_JUDGE = (
     "The embedded NLI model is small (22 million parameters): it often misses a changed name, "
     "number or role, above all in long texts. --nli names another."
 )
-
-
-def _fixed(settings: Mapping[str, object]) -> dict[str, object]:
-    """The stored settings without those that may grow."""
-    return {key: value for key, value in settings.items() if key != "additive"}
 
 
 def spent(progress: Progress) -> JSON:

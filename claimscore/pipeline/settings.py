@@ -147,6 +147,17 @@ def model_settings(models: Models) -> JSON:
     return settings
 
 
+def fixed_settings(settings: Mapping[str, object]) -> dict[str, object]:
+    """The stored settings without those that may grow."""
+    return {key: value for key, value in settings.items() if key != "additive"}
+
+
+def check_model_facts(directory: RunDirectory, facts: JSON) -> None:
+    """Store the facts of loaded models; `ConfigError` where the folder was made with others."""
+    settings = {**fixed_settings(directory.settings), "additive": facts}
+    directory.check_settings(settings, CALLED)
+
+
 def signature_facts(settings: Mapping[str, Any]) -> dict[str, str]:
     """The settings as the short texts that signatures are made of."""
     additive = settings["additive"]

@@ -21,7 +21,7 @@ from anyio.abc import TaskStatus
 
 from claimscore.config import RunConfig
 from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.pipeline.chunks import ChunkTodo
+from claimscore.pipeline.chunks import CHUNK_RECORDS, ChunkTodo
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.llm.session import open_engine
@@ -143,7 +143,7 @@ class Stages:
         done together, and the models would wait for the first of them and begin the last late.
         """
         concurrency = self._engine.max_concurrency if self._engine else 1
-        wanted = math.ceil(2 * concurrency / self._config.chunk_records)
+        wanted = math.ceil(2 * concurrency / (self._config.chunk_records or CHUNK_RECORDS))
         slots = anyio.Semaphore(max(2, wanted))
         async with anyio.create_task_group() as group:
             for item in self._todo:

@@ -26,7 +26,7 @@ from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError, ParseError
 from claimscore.metrics.base import Metric, TaskRequirement
 from claimscore.pipeline.blocking import run_blocking
-from claimscore.pipeline.chunks import ChunkTodo, find_todo
+from claimscore.pipeline.chunks import ChunkTodo, find_todo, with_chunk_size
 from claimscore.pipeline.estimate.dry_engine import DryEngine, open_cache_if_there
 from claimscore.pipeline.estimate.figures import Estimate, MetricRequirements, PassEstimate
 from claimscore.pipeline.estimate.hours import llm_hours, with_times
@@ -95,6 +95,8 @@ def estimate_run(
         contextlib.ExitStack() as stack,
     ):
         dataset = read_records(config, required, Path(spool), stdin)
+        known = RunDirectory.reader(out).settings if out and RunDirectory.is_at(out) else {}
+        config = with_chunk_size(config, dataset.n_records, known)
         plan = make_plan(config, list(dataset.columns), metrics)
         refuse_unused_prompts(config, plan)
         provider = load_provider(config.llm)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import json
@@ -21,7 +22,7 @@ import polars as pl
 import pytest
 
 from claimscore.cli import main
-from claimscore.config import EncoderConfig, RunConfig
+from claimscore.config import EncoderConfig, LLMConfig, RunConfig
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline import model_stage
 from claimscore.pipeline.blocking import run_blocking
@@ -34,6 +35,9 @@ from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.run import run
 from claimscore.pipeline.stages import Stages
 from claimscore.runs import RunDirectory
+from claimscore.types import Completion
+from tests.fake_server import Body, FakeServer
+from tests.fake_server.server import builtin_answer
 from tests.support.children import killed_at_last
 from tests.support.tiny_models import save_tiny_nli
 
@@ -168,6 +172,41 @@ def test_cut_off_and_taken_up_again_with_two_workers(tmp_path: Path, load: Loade
     loaded = load()
     assert scored(out, "cpu,cpu") == whole
     assert sum(model.n_calls for model in loaded) == N_CHUNKS - done
+
+
+def test_requests_go_out_while_models_load_and_answers_come_while_models_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in a run of 20 pairs; nothing is waited for that is not needed."""
+    asked = threading.Event()
+    seen: list[int] = []
+    rows = [
+        {
+            "id": f"r{i}",
+            "summary_a": f"Room {i} is warm. Bar {i} is big.",
+            "summary_b": f"It is {i}.",
+        }
+        for i in range(20)
+    ]
+    records = tmp_path / "in.jsonl"
+    records.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    async def answer(body: Body) -> Completion:
+        asked.set()
+        return await builtin_answer(body)
+
+    def load(*_: object) -> list[Worker]:
+        assert asked.wait(30), "no request went out before the models were loaded"
+        return [Worker({"nli": Chunkwise(lambda: seen.append(len(server.bodies)))})]
+
+    monkeypatch.setattr(model_stage, "load_workers", load)
+    with FakeServer(answer=answer, latency_s=0.02) as server:
+        llm = LLMConfig(model="openai:m", base_url=server.base_url, max_concurrency=4)
+        config = RunConfig(str(records), tmp_path / "run", ("caspr",), llm=llm)
+        result = run(dataclasses.replace(config, cache_dir=tmp_path / "cache", model_store=False))
+    assert result.summary["records"]["done"] == 20
+    assert seen[0] < len(server.bodies) / 2
+    assert run(config).summary["metrics"]["caspr"]["n"] == 20  # the same chunks, all of them done
 
 
 @contextlib.contextmanager
