@@ -151,16 +151,21 @@ def map_display(quiet: bool) -> AbstractContextManager[Callable[[MapProgress], N
 def _run_bars(progress: Progress) -> Sequence[_Bar]:
     if progress.phase != "running":
         return [_Bar(progress.phase)]
-    models = progress.model_chunks_done + progress.model_chunk_share
+    records = progress.records_of
     left = f"{model_note(progress)} {_left(progress)}".strip()
     both = [
         _Bar(
             "language model",
-            progress.llm_chunks_todo,
-            progress.llm_chunks_done,
+            records(progress.llm_chunks_todo),
+            records(progress.llm_chunks_done),
             llm_note(progress),
         ),
-        _Bar("NLI, encoders", progress.model_chunks_todo, models, left),
+        _Bar(
+            "NLI, encoders",
+            records(progress.model_chunks_todo),
+            records(progress.model_chunks),
+            left,
+        ),
     ]
     return [bar for bar in both if bar.total]
 
@@ -169,13 +174,20 @@ def _run_numbers(progress: Progress) -> str:
     if progress.phase != "running":
         return ""
     parts = [
-        f"LLM chunks {progress.llm_chunks_done}/{progress.llm_chunks_todo}",
+        _records(progress, "asked about", progress.llm_chunks_done, progress.llm_chunks_todo),
         llm_note(progress),
-        f"model chunks {progress.model_chunks_done}/{progress.model_chunks_todo}",
+        _records(progress, "judged", progress.model_chunks, progress.model_chunks_todo),
         model_note(progress),
         _left(progress),
     ]
     return " | ".join(filter(None, parts))
+
+
+def _records(progress: Progress, done: str, chunks: float, todo: int) -> str:
+    """`128 of 5,000 records asked about`; empty where there is nothing to do."""
+    if not todo:
+        return ""
+    return f"{progress.records_of(chunks):,} of {progress.records_of(todo):,} records {done}"
 
 
 def _map_bars(progress: MapProgress) -> Sequence[_Bar]:
@@ -196,7 +208,10 @@ def llm_note(progress: Progress) -> str:
     engine = progress.engine
     if engine is None:
         return ""
-    return ", ".join(engine_parts(engine.as_json(), progress.request_pace.per_second()))
+    parts = engine_parts(engine.as_json(), progress.request_pace.per_second())
+    if progress.requests_expected:
+        parts[0] = f"{engine.sent:,} of about {progress.requests_expected:,} requests"
+    return ", ".join(parts)
 
 
 def model_note(progress: Progress) -> str:
@@ -205,8 +220,7 @@ def model_note(progress: Progress) -> str:
         return ""
     if progress.is_loading:
         return "loading the models"
-    rate = progress.pairs_done / max(progress.elapsed_s, 1e-9)
-    return f"{progress.pairs_done:,} pairs, {rate:,.0f}/s"
+    return f"{progress.pairs_done:,} pairs, {progress.pair_pace.per_second():,.0f}/s"
 
 
 def _left(progress: Progress) -> str:

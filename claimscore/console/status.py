@@ -100,7 +100,8 @@ def _next_step(state: Mapping[str, Any], is_run: bool) -> Facts:
 
 
 def watch_status(read: Callable[[], Mapping[str, Any]], interval_s: float) -> Mapping[str, Any]:
-    """Print the status again and again, in place in a terminal, until the run is not at work."""
+    """Print the status again and again, in place in a terminal, until the run is not at work or
+    Ctrl-C is pressed."""
     while True:
         state = read()
         if sys.stdout.isatty():
@@ -109,4 +110,7 @@ def watch_status(read: Callable[[], Mapping[str, Any]], interval_s: float) -> Ma
         if not state["running"]:
             return state
         sys.stdout.flush()
-        time.sleep(interval_s)
+        try:
+            time.sleep(interval_s)
+        except KeyboardInterrupt:  # the one way to stop looking
+            return state

@@ -32,11 +32,15 @@ logger = logging.getLogger(__name__)
 #: pause or another limit.
 PACE_WINDOW_S = 120.0
 
+#: The time over which people see a rate.
+RATE_WINDOW_S = 10.0
+
 
 class Pace:
-    """How fast a count grows, over the last two minutes."""
+    """How fast a count grows, over the last two minutes or so many seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, window_s: float = PACE_WINDOW_S) -> None:
+        self._window_s = window_s
         self._seen: deque[tuple[float, float]] = deque()
 
     def see(self, count: float, now: float) -> None:
@@ -45,7 +49,7 @@ class Pace:
         if len(seen) > 1 and now - seen[-2][0] < 1.0:
             seen.pop()
         seen.append((now, count))
-        while len(seen) > 2 and now - seen[1][0] > PACE_WINDOW_S:
+        while len(seen) > 2 and now - seen[1][0] > self._window_s:
             seen.popleft()
 
     def per_second(self) -> float:
@@ -80,12 +84,16 @@ class Progress:
     """The state of a run. Counts are of this invocation unless they say `total`.
 
     `passes` has the work of each model pass by its step; `model_chunk_share` is how much of the
-    chunks at work is done, all together. Threads of the model stage may report at once.
-    `is_loading` says that models are being loaded. `notice` is what the user should know now: a
-    hung stage, a cache that was mended.
+    chunks at work is done, all together. A chunk has `chunk_records` of the `records_total`;
+    `requests_expected` are the requests by the estimate, where one was made. Threads of the model
+    stage may report at once. `is_loading` says that models are being loaded. `notice` is what the
+    user should know now: a hung stage, a cache that was mended.
     """
 
     phase: str = "reading"
+    records_total: int = 0
+    chunk_records: int = 1
+    requests_expected: int | None = None
     llm_chunks_todo: int = 0
     llm_chunks_done: int = 0
     model_chunks_todo: int = 0
@@ -100,7 +108,9 @@ class Progress:
     started: float = dataclasses.field(default_factory=time.monotonic)
     llm_pace: Pace = dataclasses.field(default_factory=Pace)
     model_pace: Pace = dataclasses.field(default_factory=Pace)
-    request_pace: Pace = dataclasses.field(default_factory=Pace)
+    request_pace: Pace = dataclasses.field(default_factory=lambda: Pace(RATE_WINDOW_S))
+    pair_pace: Pace = dataclasses.field(default_factory=lambda: Pace(RATE_WINDOW_S))
+    asked_pace: Pace = dataclasses.field(default_factory=Pace)
     _shares: dict[int, float] = dataclasses.field(default_factory=dict, repr=False)
     _mutex: threading.Lock = dataclasses.field(default_factory=threading.Lock, repr=False)
 
@@ -118,7 +128,14 @@ class Progress:
         now = time.monotonic()
         self.llm_pace.see(self.llm_chunks_done, now)
         self.model_pace.see(self.model_chunks, now)
-        self.request_pace.see(self.engine.sent if self.engine else 0, now)
+        sent = self.engine.sent if self.engine else 0
+        self.request_pace.see(sent, now)
+        self.asked_pace.see(sent, now)
+        self.pair_pace.see(self.pairs_done, now)
+
+    def records_of(self, chunks: float) -> int:
+        """The records of so many chunks, the last of which may be smaller."""
+        return min(self.records_total, round(chunks * self.chunk_records))
 
     def add_pairs(self, chunk: int, pairs: int, share: float) -> None:
         """A batch of a chunk of which now so much is done."""
@@ -168,14 +185,20 @@ class Progress:
 
     def remaining_s(self) -> float | None:
         """Seconds to the end at the recent pace of the slower stage, pauses and limits
-        included; None where one of them has not done anything lately."""
-        left = (
-            (self.llm_pace, self.llm_chunks_todo - self.llm_chunks_done),
-            (self.model_pace, self.model_chunks_todo - self.model_chunks),
-        )
+        included; None where one of them has not done anything lately.
+
+        Before the first chunk the requests tell the pace; models that have not begun are taken to
+        be no slower.
+        """
         if not (self.llm_chunks_todo or self.model_chunks_todo):
             return None
-        needed = [pace.seconds_for(count) for pace, count in left]
+        llm_s = self.llm_pace.seconds_for(self.llm_chunks_todo - self.llm_chunks_done)
+        if llm_s is None and self.requests_expected and self.engine is not None:
+            llm_s = self.asked_pace.seconds_for(self.requests_expected - self.engine.sent) or None
+        needed = [llm_s]
+        if self.model_chunks or not (self.llm_chunks_done < self.llm_chunks_todo):
+            left = self.model_chunks_todo - self.model_chunks
+            needed.append(self.model_pace.seconds_for(left))
         if self.engine is not None and self.llm_chunks_done < self.llm_chunks_todo:
             needed.append(self.engine.least_s(0))
         return None if None in needed else max(s for s in needed if s is not None)

@@ -143,6 +143,7 @@ def _go_on(
         reporter.phase("counting", directory)
         left = estimate_left(config, plan, work.provider, directory, dataset.n_records, todo)
         on_estimate(plan, left)
+        work.reporter.progress.requests_expected = left.requests
     return work.finish(todo)
 
 
@@ -297,6 +298,8 @@ class _Work:
     def finish(self, todo: list[ChunkTodo]) -> RunResult:
         """Do what is missing, then score everything."""
         directory, progress = self.directory, self.reporter.progress
+        progress.records_total = self.n_records
+        progress.chunk_records = self.config.chunk_records
         progress.llm_chunks_todo = progress.llm_chunks_done + sum(bool(i.tasks) for i in todo)
         progress.model_chunks_todo = progress.model_chunks_done + sum(bool(i.passes) for i in todo)
         roles = missing_roles(self.plan, todo)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import gc
+import io
+import sys
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from claimscore.console import table
+from claimscore.console import status, table
 from claimscore.console.amounts import duration
 from claimscore.console.estimate import preflight_lines
-from claimscore.console.progress import collecting_less, llm_note, model_note
+from claimscore.console.progress import (
+    collecting_less,
+    llm_note,
+    model_note,
+    progress_display,
+)
 from claimscore.console.result import print_result
 from claimscore.console.table import print_rows
 from claimscore.pipeline.llm.stats import EngineStats
@@ -55,6 +62,42 @@ def test_notes_say_what_matters_and_nothing_that_is_zero(stats: dict[str, Any], 
     assert said in note
     assert ("failed" in note) is ("failed" in said)
     assert model_note(progress) == ""
+
+
+def test_progress_is_in_records_and_requests_with_an_end_before_the_first_chunk() -> None:
+    """Rates are those of the last seconds; the models have not begun."""
+    progress = Progress(phase="running", records_total=100, chunk_records=64, requests_expected=400)
+    progress.llm_chunks_todo = progress.model_chunks_todo = 2
+    progress.engine = EngineStats()
+    for second in range(66):
+        progress.engine.sent = second if second < 50 else 50 + 5 * (second - 50)
+        progress.asked_pace.see(progress.engine.sent, float(second))
+        progress.request_pace.see(progress.engine.sent, float(second))
+    (line,) = shown_lines(progress)
+    assert "0 of 100 records asked about | 125 of about 400 requests, 5.0/s" in line
+    assert "0 of 100 records judged | 0 pairs" in line
+    assert line.endswith("about 2 min 23 s left")
+    progress.llm_chunks_done = 1
+    assert "64 of 100 records asked about" in shown_lines(progress)[0]
+
+
+def shown_lines(progress: Progress) -> list[str]:
+    """What is printed of this state where there is no terminal."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stderr", io.StringIO())
+        with progress_display(quiet=False) as show:
+            assert show is not None
+            show(progress)
+        return sys.stderr.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+def test_ctrl_c_ends_watching_and_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(status, "print_status", lambda state: None)
+    monkeypatch.setattr("time.sleep", pressed)
+    assert status.watch_status(lambda: {"running": True}, 2.0) == {"running": True}
 
 
 METRICS = {
