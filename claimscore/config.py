@@ -329,7 +329,7 @@ class RunConfig:
                 f"unknown task {', '.join(unknown)}; known tasks: {', '.join(TASK_NAMES)}"
             )
         object.__setattr__(self, "out", path_or_address(self.out))
-        check_least(self, seed=0, chunk_records=1)
+        check_least(self, seed=0, chunk_records=0)
         if self.limit is not None:
             check_least(self, limit=1)
         if self.prompts_dir is not None and not self.prompts_dir.is_dir():
