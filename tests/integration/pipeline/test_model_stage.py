@@ -26,7 +26,7 @@ from claimscore.config import EncoderConfig, LLMConfig, RunConfig
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline import model_stage
 from claimscore.pipeline.blocking import run_blocking
-from claimscore.pipeline.chunks import ChunkTodo, find_todo
+from claimscore.pipeline.chunks import CHUNK_RECORDS, ChunkTodo, find_todo
 from claimscore.pipeline.encoders import Worker
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
 from claimscore.pipeline.model_stage import LocalModels, TokenQueue, WorkerLostError
@@ -280,6 +280,9 @@ class DyingPool:
     def __init__(self, healthy: LocalModels, times: int) -> None:
         self.workers = [DyingWorker(times), *healthy.workers]
 
+    async def finish_loading(self) -> None:
+        """Nothing."""
+
     async def keep_in_touch(self, is_over: Callable[[], bool]) -> None:
         """Nothing."""
 
@@ -408,7 +411,7 @@ def test_a_real_model_on_two_workers_that_were_interrupted(
     }
     rows = [
         {"id": str(n), **{side: text.format(n) for side, text in texts.items()}}
-        for n in range(n_chunks * RunConfig("", Path()).chunk_records)
+        for n in range(n_chunks * CHUNK_RECORDS)
     ]
     records = tmp_path / "records.jsonl"
     records.write_text("".join(json.dumps(row) + "\n" for row in rows))
