@@ -30,6 +30,7 @@ from claimscore.pipeline.run import run
 from claimscore.pipeline.settings import result_settings
 from claimscore.records.rows import rows_in_memory
 from claimscore.runs import RunDirectory
+from claimscore.runs.scores_file import wide_scores
 from claimscore.tables import SCORES
 from claimscore.types import JSON
 
@@ -58,15 +59,8 @@ class Evaluation:
     def scores(self) -> pl.DataFrame:
         """A row a record, in the order of the input: `id`, a column a metric, and `reason`, which
         says why a value is null."""
-        rows = self.table("scores").filter(pl.col("metric").is_in(self.metrics))
-        values = rows.pivot(on="metric", index="id", values="value", maintain_order=True)
-        missing = rows.filter(pl.col("value").is_null())
-        reasons = missing.group_by("id", maintain_order=True).agg(
-            pl.format("{}: {}", "metric", "reason").str.join("; ").alias("reason")
-        )
-        return values.join(reasons, on="id", how="left", maintain_order="left").select(
-            "id", *self.metrics, "reason"
-        )
+        scores = self.table("scores").filter(pl.col("metric").is_in(self.metrics))
+        return wide_scores(scores).select("id", *self.metrics, "reason")
 
     @functools.cached_property
     def claims(self) -> pl.DataFrame:

@@ -31,9 +31,19 @@ from claimscore.config import RunConfig
 WATCH_INTERVAL_S = 2.0
 
 
+_csv_option = own_option(
+    "--csv",
+    "as_csv",
+    is_flag=True,
+    hidden=True,
+    help="Write scores.csv beside scores.parquet, a row a record.",
+)
+
+
 @command(config=RunConfig)
+@_csv_option
 @output_options
-def run(config: RunConfig, quiet: bool, as_json: bool) -> int:
+def run(config: RunConfig, as_csv: bool, quiet: bool, as_json: bool) -> int:
     """Score the records of INPUT.
 
     Run the same command again after any stop: it goes on where it stopped.
@@ -51,15 +61,18 @@ def run(config: RunConfig, quiet: bool, as_json: bool) -> int:
             on_estimate=None if silent else partial(print_preflight, reads_no_prompt=unread),
             on_progress=tell,
         )
-    return _finish(result, as_json)
+    return _finish(result, as_csv, as_json)
 
 
-def _finish(result: Any, as_json: bool) -> int:
+def _finish(result: Any, as_csv: bool, as_json: bool) -> int:
     """The report, the table (or JSON), and the exit code."""
     from claimscore.console.result import print_result
     from claimscore.report.run_report import write_run_report
+    from claimscore.runs import RunDirectory
 
     write_run_report(result.out)
+    if as_csv and result.summary["metrics"]:
+        RunDirectory.reader(result.out).write_csv()
     if as_json:
         print(json.dumps(result.summary))
     else:
@@ -73,9 +86,15 @@ def _finish(result: Any, as_json: bool) -> int:
 @setting_option(RunConfig, "metric_files")
 @setting_option(RunConfig, "engine")
 @setting_option(RunConfig, "address")
+@_csv_option
 @output_options
 def score(
-    directory: Path | str, metrics: tuple[str, ...], quiet: bool, as_json: bool, **options: Any
+    directory: Path | str,
+    metrics: tuple[str, ...],
+    as_csv: bool,
+    quiet: bool,
+    as_json: bool,
+    **options: Any,
 ) -> int:
     """Add metrics to a run: only the missing steps are done."""
     from claimscore.console.estimate import print_plan
@@ -91,7 +110,7 @@ def score(
             on_progress=tell,
             **options,
         )
-    return _finish(result, as_json)
+    return _finish(result, as_csv, as_json)
 
 
 @click.command(cls=Command)

@@ -42,7 +42,7 @@ from claimscore.runs.parts import (
     empty,
     spans,
 )
-from claimscore.runs.scores_file import check_scores, write_scores
+from claimscore.runs.scores_file import check_scores, write_csv, write_scores
 from claimscore.runs.settings_file import (
     RUN_TOML,
     STATE,
@@ -483,6 +483,10 @@ class RunDirectory:
         """Replace scores.parquet by these rows; the bytes depend on the rows alone."""
         self._for_writing()
         write_scores(self.storage, frames, self.state / "scores")
+
+    def write_csv(self) -> None:
+        """Write the scores as scores.csv beside scores.parquet, a row a record."""
+        write_csv(self.storage)
 
     def check_scores(self) -> None:
         """`ConfigError` where scores.parquet is not what was written; in a store only its size is

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import shutil
 from collections.abc import Iterable
@@ -78,6 +79,25 @@ def _regrouped(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:
     if height or not paths:
         write(pl.concat(waiting))
     return paths
+
+
+def wide_scores(rows: pl.DataFrame) -> pl.DataFrame:
+    """Scores as a row a record, in their order: `id`, a column a metric, and `reason`, which says
+    why a value is null."""
+    metrics = rows["metric"].unique(maintain_order=True).to_list()
+    values = rows.pivot(on="metric", index="id", values="value", maintain_order=True)
+    missing = rows.filter(pl.col("value").is_null())
+    reasons = missing.group_by("id", maintain_order=True).agg(
+        pl.format("{}: {}", "metric", "reason").str.join("; ").alias("reason")
+    )
+    joined = values.join(reasons, on="id", how="left", maintain_order="left")
+    return joined.select("id", *metrics, "reason")
+
+
+def write_csv(storage: Storage) -> None:
+    """Write `wide_scores` of scores.parquet beside it, as scores.csv."""
+    rows = pl.read_parquet(io.BytesIO(storage.read(SCORES_FILE)))
+    storage.write("scores.csv", wide_scores(rows).write_csv().encode())
 
 
 def check_scores(storage: Storage) -> None:

@@ -16,6 +16,7 @@ import claimscore
 from claimscore import notebook
 from claimscore.errors import ConfigError
 from claimscore.runs import RunDirectory
+from tests.support.command_line import Command
 
 ROWS: list[dict[str, Any]] = [
     {"id": f"r{n}", "summary_a": f"The room is clean. It has {n} beds.", "summary_b": text}
@@ -208,3 +209,14 @@ def test_wrong_input_is_one_line(
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "cache").exists(), "nothing was made"
+
+
+def test_scores_as_csv_are_a_row_a_record(tmp_path: Path, cli: Command) -> None:
+    rows = [*ROWS, {"id": "r3", "summary_a": "x", "summary_b": None}]
+    out = tmp_path / "run"
+    done = cli("run", on_disk(rows, tmp_path), "-o", out, "-m", "ds", "--csv")
+    assert done.status == 0
+    table = pl.read_csv(out / "scores.csv")
+    assert table.columns == ["id", "ds", "reason"]
+    assert table.row(0) == ("r0", 50.0, None)
+    assert table.row(3) == ("r3", None, "ds: no text in summary_b")
