@@ -159,7 +159,9 @@ class _Stored(Generic[T]):
         if not len(missing) and len(keys):
             return rows[unique.inverse, 1:]
         items = [unique.items[place] for place in missing.tolist()]
-        tell = on_batch and (lambda done: on_batch(n_found + n_missing * done // len(missing)))
+        tell = on_batch and (
+            lambda done: on_batch(n_found + n_missing * done // max(1, len(missing)))
+        )
         try:
             computed = compute(items, on_batch=tell)
         except RejectedItemsError as exc:
