@@ -329,7 +329,7 @@ def realsumm(source: Path) -> Iterator[Record]:
     if not source.is_dir():
         for row in _objects(source):
             yield {
-                "id": f"{row['doc_id']}-{row['system']}-{row['scu_index']}",
+                "id": f"{row['doc_id']}-{row['kind']}-{row['system']}-{row['scu_index']}",
                 "case": row["doc_id"],
                 "system": row["system"],
                 "source": row["summary"],

@@ -102,7 +102,7 @@ def test_summedits_and_the_decisions_of_realsumm(tmp_path: Path):
     decision |= {"scu": "U.", "label": True}
     (found,) = converted("realsumm", write_jsonl(tmp_path / "r.jsonl", [decision]), tmp_path)
     assert found == {
-        **{"id": "d-m-3", "case": "d", "system": "m", "kind": "abs", "label": 1},
+        **{"id": "d-abs-m-3", "case": "d", "system": "m", "kind": "abs", "label": 1},
         **{"source": "S.", "summary": "U."},
     }
 
