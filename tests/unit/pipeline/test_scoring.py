@@ -39,7 +39,7 @@ def seven(run: RunDirectory) -> RunDirectory:
     for chunk, ids in enumerate(CHUNKS):
         records = [{"id": i, "summary_a": f"one {i}", "summary_b": "one two"} for i in ids]
         run.write_parts(chunk, "records", {"records": pl.DataFrame(records)})
-        rows: list[dict[str, object]] = [{"id": i, "side": "a"} for i in ids]
+        rows: list[dict[str, object]] = [{"id": i, "side": "a", "text": "One."} for i in ids]
         claims = CLAIMS.frame(rows if chunk != 1 else [])
         run.write_parts(chunk, "decompose-a-b", {"claims": claims})
     return run
