@@ -45,9 +45,18 @@ def is_distributive(tree: Tree, found: Coordination, verb: int | None) -> bool:
     members, conjunctions = found
     first, second, last = members[0], members[1], members[-1]
     tags = {tree.tags[m] for m in members}
-    if tree.unsure.intersection(members):
+    if tree.labels[first] == "appos" and tree.tags[tree.heads[first]] in ("NNS", "NNPS"):
         return False
-    if not conjunctions or any(tree.lower[c] not in ("and", "both") for c in conjunctions):
+    if any(tree.words[n] == ":" for n in range(max(0, first - 3), first)):
+        return False
+    if tree.unsure.intersection(members) or _shares_last_word(tree, members):
+        return False
+    others = any(tree.lower[c] == "other" for m in members[1:] for c in tree.of(m, "amod"))
+    if others and tree.of(first, "poss") and not tree.of(last, "poss"):
+        return False
+    if not any(members[-2] < c < last for c in conjunctions) or any(
+        tree.lower[c] not in ("and", "both") for c in conjunctions
+    ):
         return False
     if first in tree.hypothetical or not is_plain_list(tree, members):
         return False
@@ -67,6 +76,8 @@ def is_distributive(tree: Tree, found: Coordination, verb: int | None) -> bool:
     if tree.tags[first].startswith("JJ"):
         if tree.labels[first] == "amod":
             near = all(b - a <= 2 for a, b in pairwise(members))
+            if any(c < first for c in tree.of(tree.heads[first], "amod")):
+                return False
             return near and len(tags) == 1 and tree.tags[tree.heads[first]] in ("NNS", "NNPS")
         return tree.labels[first] in ("acomp", "attr", "conj")
     if tree.labels[first] == "pobj" and _joins(tree, tree.heads[first]):
@@ -83,6 +94,11 @@ def is_distributive(tree: Tree, found: Coordination, verb: int | None) -> bool:
         return False
     if tree.labels[first] in _SUBJECTS and not _does_each(tree, tree.heads[first], verb):
         return False
+    bare = tags == {"NN"} and not tree.of(last, "det", "poss")
+    if bare and tree.is_agent(last) and not tree.is_agent(first):
+        return False
+    if len({tree.is_name(m) for m in members}) > 1 and tree.labels[first] != "poss":
+        return False
     return not (
         tree.of(first, "det")
         and len(members) == 2
@@ -90,6 +106,19 @@ def is_distributive(tree: Tree, found: Coordination, verb: int | None) -> bool:
         and not tree.of(second, "det")
         and len(own_words(tree, members)[0]) == 2
         and tree.of(second, "compound", "amod")
+    )
+
+
+def _shares_last_word(tree: Tree, members: list[int]) -> bool:
+    """Whether the last noun may belong to all: "a reggae and dancehall artist"."""
+    first, last = members[0], members[-1]
+    return (
+        tree.tags[first] in ("NN", "NNP")
+        and not tree.is_agent(first)
+        and not any(tree.lower[c] != "'s" for c in tree.of(first, "compound"))
+        and tree.tags[last] in ("NN", "NNS")
+        and bool(tree.of(last, "compound"))
+        and not tree.of(last, "det", "poss")
     )
 
 
@@ -145,13 +174,19 @@ def _is_part_of_a_name(tree: Tree, members: list[int]) -> bool:
 
 def shares_object(tree: Tree, verb: int, other: int) -> bool:
     """Whether a verb has its object behind another one: "wrote and directed the film"."""
-    behind = any(c > verb and tree.labels[c] not in ("cc", "conj") for c in tree.children[verb])
+    beside = ("cc", "conj", "punct")
+    behind = any(c > verb and tree.labels[c] not in beside for c in tree.children[verb])
+    if any(c > other for c in tree.of(verb, "dobj", "attr", "acomp")):
+        return True
     return not behind and bool(tree.of(other, "dobj", "attr", "acomp"))
 
 
 def _are_verbs_alike(tree: Tree, members: list[int]) -> bool:
     first = members[0]
     if shares_object(tree, first, members[-1]):
+        return False
+    modal = any(tree.tags[a] == "MD" for a in tree.auxiliaries(first))
+    if modal and any(tree.tags[m] != tree.tags[first] or tree.is_finite(m) for m in members[1:]):
         return False
     if tree.labels[first] == "relcl" or len({_FORMS.get(tree.tags[m], 9) for m in members}) > 1:
         return False
@@ -173,6 +208,9 @@ def _does_each(tree: Tree, head: int, verb: int | None) -> bool:
     if head != verb or tree.lower[head] in words_of("together"):
         return False
     if any(tree.tags[a] in ("NNS", "NNPS") for a in tree.of(head, "attr")[:1]):
+        return False
+    numbers = [c for o in tree.of(head, "dobj", "prep", "attr") for c in tree.subtree(o)]
+    if any(tree.tags[c] == "CD" and tree.lower[c - 1] == "the" for c in numbers):
         return False
     apart = ("together", "both", "each", "respectively", "jointly", "other")
     if any(tree.lower[n] in apart for n in tree.subtree(head)):
@@ -240,10 +278,11 @@ def choose(
             if child > max(members) and tree.labels[child] not in ("conj", "cc", "punct"):
                 dropped -= tree.subtree(child)
         start = min(own[member] & nodes, default=member)
-        if tree.tags[first].startswith("NN"):
+        if tree.tags[first][:2] in ("NN", "JJ"):
             inserts = _shared_determiner(tree, first, member, start)
         elif tree.tags[first].startswith("VB"):
             inserts = _shared_beginning(tree, nodes, first, member, start)
+    dropped |= {c for c in tree.subtree(first) if tree.lower[c] == "both" and c < first}
     end = max(max(words) for words in own.values())
     commas = {
         n

@@ -11,11 +11,10 @@ decompositions of FActScore (Min et al. 2023).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from claimscore.baseline import modifiers
+from claimscore.baseline import modifiers, names
 from claimscore.baseline.conjuncts import (
     Coordination,
     Inserts,
@@ -26,7 +25,15 @@ from claimscore.baseline.conjuncts import (
     is_plain_list,
     shares_object,
 )
-from claimscore.baseline.surface import Items, Unsure, article, past_of, text_of
+from claimscore.baseline.doubts import (
+    is_doubtful,
+    is_doubtful_beside,
+    is_inside_a_list,
+    is_orphan,
+    is_universal,
+    precedes_object,
+)
+from claimscore.baseline.surface import Draft, Items, Unsure, article, be, past_of, text_of
 from claimscore.baseline.tree import Tree, words_of
 
 MAX_WORDS = 90
@@ -36,12 +43,6 @@ _MOST_MEMBERS = 10
 _OBJECTS = ("dobj", "attr", "acomp", "oprd", "ccomp", "dative")
 _SUBJECTS = ("nsubj", "nsubjpass", "expl")
 _SINGULAR = {"were": "was", "are": "is", "have": "has", "do": "does"}
-_NATIONALITY = re.compile("(an|ese|ish|ch|i|ic)$")
-
-
-class Draft(NamedTuple):
-    items: Items
-    covers: frozenset[int]
 
 
 class VerbForm(NamedTuple):
@@ -82,8 +83,9 @@ class _Extraction:
         self.titles = [title for title in titles if title]
 
     def claims(self) -> list[str]:
-        self._refuse()
         tree = self.tree
+        if len(tree) > MAX_WORDS or is_doubtful(tree):
+            raise Unsure
         drafts: list[Draft] = []
         for root in (index for index in range(len(tree)) if tree.heads[index] == index):
             if tree.labels[root] == "punct":
@@ -97,35 +99,6 @@ class _Extraction:
         before_names = {word for title in self.titles for word in title.words}
         texts = {text_of(tree, draft.items, before_names): None for draft in drafts}
         return list({text.lower(): text for text in reversed(texts)}.values())[::-1]
-
-    def _refuse(self) -> None:
-        """Sentences that are not cut: questions, unclear ones, those that parsers get wrong."""
-        tree = self.tree
-        dashes = (
-            index
-            for index, word in enumerate(tree.words)
-            if word in ("-", "–", "—", "--") and index not in tree.brackets
-        )
-        if (
-            len(tree) > MAX_WORDS
-            or "?" in tree.words[-3:]
-            or "respectively" in tree.lower
-            or tree.has_stray_quote()
-            or not tree.is_closed
-            or any(label.startswith("csubj") for label in tree.labels)
-            or any(map(self._is_bare_apposition, range(len(tree))))
-            or any(True for _ in dashes)
-        ):
-            raise Unsure
-
-    def _is_bare_apposition(self, index: int) -> bool:
-        tree = self.tree
-        return (
-            tree.labels[index] == "appos"
-            and tree.tags[index] in ("NN", "JJ")
-            and not tree.of(index, "det", "poss", "nummod", "amod", "prep")
-            and index - 1 not in tree.quote_marks
-        )
 
     def _refuse_loss(self, drafts: Iterable[Draft]) -> None:
         """Every word that says something is in a claim."""
@@ -169,7 +142,10 @@ class _Extraction:
             drafts += self._coordinated(other, verb, carried, form)
         for participle in participles:
             if carried is not None:
-                drafts += self._participle(participle, carried, tree.is_past(verb))
+                is_past = tree.is_past(verb) or any(
+                    tree.lower[a] in ("has", "have") for a in tree.auxiliaries(verb)
+                )
+                drafts += self._participle(participle, carried, is_past)
         return drafts
 
     def _kept(self, verb: int) -> tuple[set[int], list[int], list[int]]:
@@ -226,6 +202,8 @@ class _Extraction:
         if subject is None:
             raise Unsure
         own = [c for c in tree.auxiliaries(verb) if c < verb]
+        if is_doubtful_beside(tree, verb, first):
+            raise Unsure
         tag, shared = tree.tags[verb], [c for c in tree.auxiliaries(first) if c < first]
         if own or tree.lower[verb] in words_of("intransitive"):
             return self._clause(verb, subject)
@@ -244,11 +222,16 @@ class _Extraction:
         self, participle: int, subject: list[int], is_past: bool, is_plural: bool = False
     ) -> list[Draft]:
         tree = self.tree
-        is_past = is_past or tree.lower[participle] == "born"
+        says_past = any(tree.is_year_or_month(n) for n in tree.subtree(participle))
+        if tree.tags[participle] == "VBG" and not is_past:
+            if says_past or tree.lower[tree.heads[participle]] in ("is", "are", "has", "have"):
+                raise Unsure
+        elif tree.tags[participle] == "VBN":
+            is_past = is_past or says_past or tree.lower[participle] in words_of("done")
         if tree.tags[participle] == "VBG" and is_past:
             form = VerbForm(instead=past_of(tree.lower[participle]))
         else:
-            form = VerbForm((_be(is_past, is_plural),))
+            form = VerbForm((be(is_past, is_plural),))
         return self._clause(participle, subject, form)
 
     def _variants(
@@ -279,6 +262,8 @@ class _Extraction:
         elif tree.lower[chain[-1]] in words_of("placing"):
             adjuncts = [a for a in adjuncts if min(a) < verb]
         core = nodes.difference(*adjuncts)
+        if any(precedes_object(tree, verb, adjunct, core) for adjunct in adjuncts):
+            raise Unsure
         if adjuncts and any(tree.labels[n] == "prep" and tree.heads[n] in chain for n in core):
             has_object = True
         variants = [(core, core)] if has_object or not adjuncts else []
@@ -317,6 +302,8 @@ class _Extraction:
             for child in (c for c in tree.children[link] if c in nodes):
                 if self._is_adjunct(child, link, link == chain[0]):
                     found.append(tree.subtree(child) & nodes)
+                if is_universal(tree, child):
+                    continue
                 prepositions = {
                     "dobj": words_of("separable_prepositions"),
                     "attr": frozenset(("from", "during", "since", "until")),
@@ -330,9 +317,17 @@ class _Extraction:
                         and len(phrase) > 1
                     ):
                         found.append(phrase)
+        universal = [
+            c for link in chain for c in tree.of(link, "dobj", "pobj") if is_universal(tree, c)
+        ]
+        found = [a for a in found if not any(c < min(a) for c in universal)]
         merged: list[set[int]] = []
         for adjunct in sorted(found, key=min):
             if tree.lower[min(adjunct)] == "including" and tree.is_verb(tree.heads[min(adjunct)]):
+                raise Unsure
+            if is_inside_a_list(tree, adjunct):
+                raise Unsure
+            if any(tree.is_year_or_month(n) and tree.of(n, "relcl", "advcl") for n in adjunct):
                 raise Unsure
             if merged and self._continues(merged[-1], adjunct):
                 merged[-1] = merged[-1] | adjunct
@@ -364,6 +359,14 @@ class _Extraction:
         """Whether an adjunct belongs to the one before it: "from 1990 to 2000", "with X as Y"."""
         low, opening = self.tree.lower[min(adjunct)], self.tree.lower[min(before)]
         beside = min(adjunct) == max(before) + 1
+        tree = self.tree
+        timed = any(tree.is_year_or_month(n) for n in before)
+        if beside and low in ("in", "at", "on", "from"):
+            dated = any(tree.is_year_or_month(n) for n in adjunct)
+            if opening in ("since", "than", "after", "before", "until", "following", "like"):
+                return dated and not timed
+            if opening == "by" and not dated:
+                return not any(map(tree.is_capital, before))
         return (
             low == "including"
             or (low == "as" and opening == "with" and beside)
@@ -374,6 +377,10 @@ class _Extraction:
     def _take_complements(self, chain: list[int], adjuncts: list[set[int]]) -> None:
         """Take from the adjuncts what a verb without an object cannot be without."""
         tree, last = self.tree, max(chain)
+        if tree.lower[chain[0]] in words_of("staying"):
+            after = [adjunct for adjunct in adjuncts if min(adjunct) > chain[0]]
+            adjuncts[:] = [a for a in adjuncts if a not in after[:1]]
+            return
         for adjunct in adjuncts if len(adjuncts) > 1 else ():
             first = tree.lower[min(adjunct)]
             if min(adjunct) == last + 1 and (
@@ -431,7 +438,9 @@ class _Extraction:
         head = tree.first_conjunct(noun)
         if tree.tags[noun] not in ("NNS", "NNPS") or tree.labels[head] not in ("dobj", "pobj"):
             return parts
-        if listing - noun > 3 and tree.labels[head] != "dobj":
+        if tree.lower[noun] in ("positions", "roles", "capacities", "posts", "offices"):
+            return parts
+        if tree.labels[head] != "dobj" and (listing - noun > 6 or tree.of(noun, "poss")):
             return parts
         while tree.labels[head] == "pobj" and tree.lower[tree.heads[head]] == "of":
             if tree.lower[tree.heads[tree.heads[head]]] not in words_of("amounts"):
@@ -473,6 +482,8 @@ class _Extraction:
         form: VerbForm | None = None,
     ) -> Draft:
         tree = self.tree
+        if any(is_orphan(tree, n, part.nodes, verb) for n in part.nodes):
+            raise Unsure
         items: list[int | str] = []
         if not has_subject and subject is not None:
             items += subject
@@ -519,9 +530,8 @@ class _Extraction:
                 drafts += self._participle(child, about, is_past, plural)
         for title in self.titles:
             if title.name[-1] == noun:
-                drafts.append(self._title(title, is_past))
-        drafts += self._nationality(noun)
-        return drafts
+                drafts.append(names.said_by_title(tree, title, is_past))
+        return [*drafts, *names.said_of_name(tree, noun)]
 
     def _antecedent(self, noun: int, clause: int) -> list[int]:
         found = modifiers.antecedent(self.tree, noun, clause)
@@ -532,7 +542,7 @@ class _Extraction:
     def _apposition(self, noun: int, other: int, is_past: bool) -> Iterable[Draft]:
         tree = self.tree
         name = tree.trim(n for n in modifiers.noun_phrase(tree, noun) if n not in tree.brackets)
-        verb = _be(is_past, tree.tags[noun] in ("NNS", "NNPS"))
+        verb = be(is_past, tree.tags[noun] in ("NNS", "NNPS"))
         nodes = set(tree.trim(modifiers.without_modifiers(tree, tree.subtree(other))))
         for part in self._parts(nodes, None, nodes):
             draft = self._draft(part, None)
@@ -560,38 +570,3 @@ class _Extraction:
             preposition = "at"
         place: Items = (preposition, *about) if preposition in ("in", "at") else ()
         return [Draft(d.items + place, d.covers) for d in self._clause(clause, dropped=word)]
-
-    def _title(self, title: modifiers.Title, is_past: bool) -> Draft:
-        tree, first = self.tree, title.words[0]
-        bare = tree.tags[first] not in ("DT", "PRP$", "NNP", "NNPS")
-        put_in = (article(tree.words[first]),) if bare and tree.labels[first] != "poss" else ()
-        items = (*title.name, _be(is_past, False), *put_in, *title.words)
-        return Draft(items, frozenset((*title.name, *title.words)))
-
-    def _nationality(self, noun: int) -> Iterable[Draft]:
-        """ "X is an American actor": X is American."""
-        tree, verb = self.tree, self.tree.heads[noun]
-        subject = tree.subject(verb)
-        if tree.labels[noun] != "attr" or tree.lower[verb] not in ("is", "was") or subject is None:
-            return []
-        who = modifiers.subject_phrase(tree, subject)
-        if not who or tree.tags[subject] not in ("NNP", "PRP"):
-            return []
-        return [
-            Draft((*who, verb, word), frozenset((*who, word)))
-            for word in tree.of(noun, "amod")
-            if tree.tags[word] == "JJ" and self._is_nationality(word)
-        ]
-
-    def _is_nationality(self, word: int) -> bool:
-        """Whether an adjective is one alone: not of "South Korean" or "American English"."""
-        tree, text = self.tree, self.tree.words[word]
-        names = (tree.is_capital(n) for n in (word - 1, word + 1) if 0 < n < len(tree))
-        has_ending = bool(_NATIONALITY.search(text)) and "-" not in text
-        return tree.is_capital(word) and has_ending and not any(names)
-
-
-def _be(is_past: bool, is_plural: bool) -> str:
-    if is_past:
-        return "were" if is_plural else "was"
-    return "are" if is_plural else "is"

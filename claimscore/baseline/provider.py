@@ -16,7 +16,7 @@ from claimscore.errors import ConfigError
 from claimscore.types import ANSWERS, JSON, TEXT_NUMBER, Completion, Request
 
 #: What makes the claims: a parser, or rules alone.
-PARSER = "builtin-parser-1"
+PARSER = "builtin-parser-2"
 RULES = "builtin-rules-1"
 _NAMES = {"builtin": PARSER, "builtin-rules": RULES}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from claimscore.baseline.tree import FINITE, Tree, irregular_past
 
@@ -12,8 +13,17 @@ from claimscore.baseline.tree import FINITE, Tree, irregular_past
 Items = tuple[int | str, ...]
 
 _VOWEL = re.compile(r"(?i)(?:[aeio]|un[^i]|u[^nst]|hono|hour|8|11\b|18\b)")
+_OPENING = re.compile(r"(?:(?<=\s)|^)['‘](?=\w)")
+_CLOSED = re.compile(r"(?<=\S)['’](?!\w)")
 _OPEN_ENDS = ("IN", "DT", "TO", "PRP$", "CC", "MD", "POS")
 _CLOSING = ",.;:!?)'’”%"
+
+
+class Draft(NamedTuple):
+    """A claim before it is text, and the words of the sentence that it says."""
+
+    items: Items
+    covers: frozenset[int]
 
 
 class Unsure(Exception):
@@ -22,6 +32,12 @@ class Unsure(Exception):
 
 def article(word: str) -> str:
     return "an" if _VOWEL.match(word) else "a"
+
+
+def be(is_past: bool, is_plural: bool) -> str:
+    if is_past:
+        return "were" if is_plural else "was"
+    return "are" if is_plural else "is"
 
 
 def past_of(participle: str) -> str:
@@ -72,6 +88,7 @@ def text_of(tree: Tree, items: Sequence[int | str], titles: set[int]) -> str:
         re.search('["”] ["“]', text)
         or text.count('"') % 2
         or any(text.count(a) != text.count(b) for a, b in ("“”", "()"))
+        or len(_OPENING.findall(text)) > len(_CLOSED.findall(text))
     ):
         raise Unsure
     text = text[0].upper() + text[1:]
@@ -137,10 +154,24 @@ def _check(tree: Tree, items: list[int | str], titles: set[int]) -> None:
         raise Unsure
     if isinstance(items[-1], int) and tree.tags[words[-1]] in _OPEN_ENDS:
         raise Unsure
+    if tree.lower[words[0]] in ("him", "them", "me", "us") or tree.tags[words[-1]] == "PRP$":
+        raise Unsure
+    if any(tree.tags[x] in ("WDT", "WP", "WP$") for x in words[:3]) and len(items) > 1:
+        raise Unsure
+    if any(tree.words[x] == ":" and x - 1 not in items for x in items if isinstance(x, int)):
+        raise Unsure
+    if any(not _lists(tree, x) for x in words if tree.lower[x] == "including"):
+        raise Unsure
+    if tree.lower[words[-1]] in ("'s", "’s") and "'s" not in items and isinstance(items[-1], int):
+        raise Unsure
+    if tree.lower[words[-1]] in ("he", "she", "they", "we") or tree.lower[words[-1]] == "no":
+        raise Unsure
     if len(words) > 1 and tree.labels[words[-2]] == "cc" and tree.labels[words[-1]] == "advmod":
         raise Unsure
-    for left, right in pairwise(items):
-        if isinstance(left, str) or isinstance(right, str) or right == left + 1:
+    for left, right in pairwise(x for x in items if x not in tree.quote_marks):
+        if isinstance(left, str) or isinstance(right, str):
+            continue
+        if all(n in tree.quote_marks for n in range(left + 1, right)):
             continue
         if _is_phrase_end(tree, left) and _is_phrase_start(tree, right):
             raise Unsure
@@ -152,6 +183,11 @@ def _check(tree: Tree, items: list[int | str], titles: set[int]) -> None:
                 raise Unsure
 
 
+def _lists(tree: Tree, index: int) -> bool:
+    """Whether "including" may follow the word before it: a plural noun, or a comma."""
+    return tree.tags[index - 1] in ("NNS", "NNPS") or tree.words[index - 1] in (",", ")", "”", '"')
+
+
 def _is_phrase_end(tree: Tree, index: int) -> bool:
     return tree.tags[index][:2] in ("NN", "CD")
 
@@ -160,7 +196,7 @@ def _is_phrase_start(tree: Tree, index: int) -> bool:
     if tree.tags[index][:2] not in ("NN", "JJ", "CD") and tree.tags[index] not in ("DT", "PRP$"):
         return False
     for node in (index, *tree.ancestors(index)):
-        if tree.labels[node] == "npadvmod":
+        if tree.labels[node] == "npadvmod" and tree.is_time(node):
             return False
         if tree.tags[node].startswith("VB"):
             break
@@ -176,4 +212,5 @@ def _belong_together(tree: Tree, left: int, right: int) -> bool:
     if tree.is_name(left) and tree.is_name(right):
         return True
     number = tree.tags[left] == "CD" and tree.tags[right][:2] in ("NN", "JJ")
+    number = number or (tree.is_name(left) and tree.tags[right] == "CD")
     return number or tree.tags[right] == "POS" or tree.lower[right] in ("'s", "’s")

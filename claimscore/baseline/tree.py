@@ -18,7 +18,7 @@ _ABBREVIATIONS = (
 )
 _WORD = re.compile(
     rf"""(?:https?://|www\.)\S*[^\s.,;:!?)\]"'”’]
-      | (?:[^\W\d_]\.){{2,}}
+      | (?:[^\W\d_]\.){{2,}} | \b(?:[A-Z][a-z]?\.){{2,}}
       | \b(?:{_ABBREVIATIONS.replace(" ", "|")})\.(?!\w)
       | \b[A-Z]\.(?=\s+[A-Z])
       | \d+(?:[.,:/–-]\d+)+(?:[-–]\w+)*%?
@@ -33,6 +33,7 @@ _QUOTES = ("'", "‘", "’")
 
 #: Labels of noun phrases that a date hangs on.
 _DATE_LABELS = ("nummod", "pobj", "npadvmod", "prep")
+_PERSONS = ("er", "or", "ist", "ess", "ian", "man", "woman", "ant", "ent")
 FINITE = ("VBD", "VBZ", "VBP", "MD")
 
 
@@ -203,6 +204,11 @@ class Tree:
     def has_article(self, index: int) -> bool:
         return any(self.lower[child] in ("a", "an") for child in self.of(index, "det"))
 
+    def is_agent(self, index: int) -> bool:
+        """Whether a noun is a word for a person, such as "singer"."""
+        word = self.lower[index]
+        return word in words_of("titles") or word.endswith(_PERSONS)
+
     def is_clause(self) -> bool:
         """Whether the sentence says something by itself: a finite verb with a subject."""
         roots = [index for index in range(len(self)) if self.heads[index] == index]
@@ -239,7 +245,9 @@ class Tree:
         return inside, not depth
 
     def _suspends(self, index: int) -> bool:
-        """Whether what hangs on a word is not said to be so: a condition, a denial."""
+        """Whether what hangs on a word is not said to be so: a condition, a denial, a rumour."""
+        if any(self.lower[c] in words_of("hedges") for c in self.of(index, "advmod")):
+            return True
         if self.labels[index] == "advcl":
             times = [self.lower[c] for c in self.of(index, "mark", "advmod")]
             if not self.is_past(index) and {"when", "whenever", "once"}.intersection(times):
@@ -262,6 +270,7 @@ class Tree:
                     self._move(index, clauses[-1])
         for listing in range(len(self)):
             if self.lower[listing] == "including" and self.labels[listing] == "prep":
+                self._to_plural(listing)
                 for index in range(listing + 1, len(self)):
                     self._to_last_item(index, listing)
         for index in range(len(self)):
@@ -273,6 +282,15 @@ class Tree:
                     self._move(index, head)
             elif label == "conj" and self.tags[index].startswith("NN") and head < index:
                 self._to_last_object(index, head)
+
+    def _to_plural(self, listing: int) -> None:
+        """ "clubs in his career including X": X is one of the clubs."""
+        if self.tags[self.heads[listing]] != "NN" or self.words[listing - 1] == ",":
+            return
+        for index in range(listing - 1, max(-1, listing - 8), -1):
+            if self.tags[index] == "NNS" and self.labels[index] in ("dobj", "pobj"):
+                self._move(listing, index)
+                return
 
     def _to_last_item(self, index: int, listing: int) -> None:
         """A preposition behind a listed name belongs to the name and not to the verb."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from claimscore.baseline import parser
 from claimscore.baseline.claim_maker import make_claims, sentence_claims
@@ -58,6 +60,20 @@ CUT = {
         "He moved to Rome.",
     ],
     "The bus is cheap and always on time.": ["The bus is cheap.", "The bus is always on time."],
+    "Mary Dean (born May 5, 1988 in Rome) is a singer.": [
+        "Mary Dean is a singer.",
+        "Mary Dean was born on May 5, 1988.",
+        "Mary Dean was born in Rome.",
+    ],
+    "Song Kang is a South Korean actor.": [
+        "Song Kang is a South Korean actor.",
+        "Song Kang is South Korean.",
+    ],
+    "He died in Rosario, Argentina, in 1990.": [
+        "He died in Rosario, Argentina.",
+        "He died in 1990.",
+        "Rosario is in Argentina.",
+    ],
     "The band split in 1999; the singer moved to Berlin.": [
         "The band split in 1999.",
         "The singer moved to Berlin.",
@@ -74,6 +90,14 @@ WHOLE = [
     "Anna and Tom got married.",
     "Johnson & Johnson makes soap.",
     "Coffee or tea is served.",
+    "It was in 1990 that he won the cup.",
+    "One in five people who smoke and drink will be ill.",
+    "Dean is a reggae and dancehall artist.",
+    "Police said he may have walked into the park and got lost.",
+    "He grew up with two sisters: Anna and Mary.",
+    "QPR have no injuries with Dunne out.",
+    "Taylor had a hit in 1970 with the No.",
+    "He was arrested after he allegedly hit and choked her.",
 ]
 
 
@@ -93,6 +117,7 @@ def test_a_text_is_cut_sentence_by_sentence() -> None:
     assert make_claims("it was loud! We left early") == ["It was loud!", "We left early."]
 
 
+_SCORES = st.floats(-9, 9, width=32)
 _SAID = st.sampled_from([*CUT, *WHOLE])
 _PIECES = """
 Anna the cup won in 1999 , and a singer who was born . London which ( ) " it is 's said
@@ -108,7 +133,7 @@ def test_claims_are_made_of_the_words_of_their_sentence(sentence: str) -> None:
     assert claims == sentence_claims(sentence)
     assert bool(claims) == bool(re.search(r"\w", sentence))
     known = {word.text.lower() for word in tokenise(sentence)}
-    put_in = {"a", "an", "the", "is", "was", "are", "were", "has", "does", "in", "at", "'s"}
+    put_in = {"a", "an", "the", "is", "was", "are", "were", "has", "does", "in", "on", "at", "'s"}
     made = {past_of(word) for word in known if word.endswith("ing")}
     if len(claims) > 1:
         for claim in claims:
@@ -144,3 +169,15 @@ def test_a_parse_that_is_no_tree_is_none() -> None:
     assert [tree.words[head] for head in tree.heads] == ["won", "won", "cup", "won", "won"]
     assert tree.labels == ["nsubj", "ROOT", "det", "dobj", "punct"]
     assert tree.tags == ["NNP", "VBD", "DT", "NN", "."]
+
+
+@given(st.integers(1, 12).flatmap(lambda n: arrays(np.float32, (n, n + 1), elements=_SCORES)))
+def test_the_heads_of_any_scores_make_a_tree(scores: np.ndarray) -> None:
+    """One root, and each word leads to it; heads that make a tree already are the best ones."""
+    heads = parser.tree_of(scores)
+    assert (heads == 0).sum() == 1
+    for word in range(len(heads)):
+        steps = 0
+        while heads[word] and steps <= len(heads):
+            word, steps = heads[word] - 1, steps + 1
+        assert steps <= len(heads)

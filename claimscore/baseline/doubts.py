@@ -1,0 +1,121 @@
+"""What is not cut, because parsers often read it wrong, or because its parts would not be true."""
+
+from __future__ import annotations
+
+from claimscore.baseline.conjuncts import is_listing
+from claimscore.baseline.tree import Tree, words_of
+
+_CLAUSES = ("nsubj", "nsubjpass", "expl", "xcomp", "advcl", "ccomp", "prep")
+
+
+def is_doubtful(tree: Tree) -> bool:
+    """Whether a sentence stays whole: a question, an unclear one, one that parsers get wrong."""
+    return (
+        "?" in tree.words[-3:]
+        or "respectively" in tree.lower
+        or tree.has_stray_quote()
+        or not tree.is_closed
+        or any(label.startswith("csubj") for label in tree.labels)
+        or any(_is_doubtful_word(tree, index) for index in range(len(tree)))
+    )
+
+
+def _is_doubtful_word(tree: Tree, index: int) -> bool:
+    word, low, label = tree.words[index], tree.lower[index], tree.labels[index]
+    head = tree.heads[index]
+    if word in ("-", "–", "—", "--"):
+        return index not in tree.brackets
+    if low in ("*", "no.") or low.startswith("..") or (low == "no" and index >= len(tree) - 2):
+        return True
+    if label == "appos" and tree.tags[index] in ("NN", "JJ"):
+        described = tree.of(index, "det", "poss", "nummod", "amod", "prep")
+        return not described and index - 1 not in tree.quote_marks
+    if label == "conj" and not tree.is_verb(index):
+        clauses = tree.of(head, "relcl", "acl")
+        return any(head < clause < index for clause in clauses)
+    if label == "npadvmod" and tree.is_name(index) and tree.is_verb(head):
+        return not tree.is_time(index)
+    if tree.tags[index] in ("VBD", "VBP", "VBZ") and label in ("ROOT", "conj"):
+        return bool(tree.of(index, "compound", "det", "amod", "poss", "nummod"))  # a noun
+    if label == "ccomp" and index < head:
+        return tree.quoted_in(index) is None
+    return _is_share(tree, index) or _is_cleft(tree, index)
+
+
+def _is_share(tree: Tree, index: int) -> bool:
+    """Whether a number begins "one in five"."""
+    following = tree.lower[index + 1 : index + 2] == ["in"]
+    numbers = tree.tags[index] == "CD" and tree.tags[index + 2 : index + 3] == ["CD"]
+    return numbers and following and not tree.is_year_or_month(index + 2)
+
+
+def _is_cleft(tree: Tree, index: int) -> bool:
+    """Whether a word is the "it" of "it was in 1990 that"."""
+    head = tree.heads[index]
+    if tree.lower[index] != "it" or tree.lower[head] not in words_of("be") or index > head:
+        return False
+    clauses = tree.of(head, "ccomp", "advcl", "relcl")
+    return any(tree.is_verb(c) and tree.is_finite(c) for c in clauses)
+
+
+def is_doubtful_beside(tree: Tree, verb: int, first: int) -> bool:
+    """Whether it is unclear how a verb shares the subject and auxiliaries of the one before."""
+    own = [c for c in tree.auxiliaries(verb) if c < verb]
+    start, tag = min(tree.subtree(verb)), tree.tags[verb]
+    if start and tree.tags[start - 1][:2] in ("NN", "PR", "CD", "DT"):
+        return True  # that is its subject, read as part of the clause before
+    if tree.of(first, "auxpass") and not own:
+        if tree.lower[verb] in words_of("naming"):
+            return tag == "VBD" or not tree.of(verb, "oprd", "dobj", "prep")
+        return tag == "VBN" and bool(tree.of(verb, "dobj"))
+    if not any(tree.tags[a] == "MD" for a in tree.auxiliaries(first)):
+        return False
+    if own and tree.tags[own[0]] in ("MD", "VBZ", "VBP"):
+        return False
+    return tag in ("VBD", "VBN") or tree.is_past(verb)
+
+
+def precedes_object(tree: Tree, verb: int, adjunct: set[int], core: set[int]) -> bool:
+    """Whether a name behind an adjunct is read as an object: in the film "Kick"."""
+    following = max(adjunct) + 1
+    while following in tree.quote_marks:
+        following += 1
+    if following not in core or tree.tags[following][:2] not in ("NN", "JJ", "DT", "CD", "VB"):
+        return False
+    top = following
+    while tree.heads[top] in core and tree.heads[top] != verb:
+        top = tree.heads[top]
+    if top == verb or tree.labels[top] in _CLAUSES:
+        return False
+    if tree.labels[top] == "npadvmod" and tree.is_time(top):
+        return False
+    return top != following or tree.tags[following][:2] != "VB"
+
+
+def is_universal(tree: Tree, noun: int) -> bool:
+    """Whether a noun is said to be all or none, which its phrases narrow."""
+    said = tree.of(noun, "det", "predet", "amod", "neg")
+    return any(tree.lower[c] in ("all", "every", "any", "no", "each", "only") for c in said)
+
+
+def is_inside_a_list(tree: Tree, adjunct: set[int]) -> bool:
+    """Whether a phrase stands between members of a list, or behind one of "including"."""
+    first = min(adjunct)
+    for node in (first - 1, tree.first_conjunct(first - 1)):
+        if tree.labels[node] == "pobj" and is_listing(tree, tree.heads[node]):
+            return True
+    head = tree.heads[first]
+    return tree.tags[head].startswith("NN") and any(c > first for c in tree.of(head, "conj"))
+
+
+def is_orphan(tree: Tree, index: int, nodes: set[int], verb: int | None) -> bool:
+    """Whether a word has lost what it hangs on, other than to one that takes its place."""
+    head = tree.heads[index]
+    if head in nodes or index == verb or tree.labels[index] in ("conj", "punct", "cc"):
+        return False
+    if verb is None or is_listing(tree, head) or head in tree.brackets:
+        return False
+    beside = [tree.first_conjunct(head)]
+    for member in beside:
+        beside += tree.of(member, "conj")
+    return not nodes.intersection(beside)
