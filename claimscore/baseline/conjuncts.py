@@ -80,6 +80,9 @@ def is_distributive(tree: Tree, found: Coordination, verb: int | None) -> bool:
                 return False
             return near and len(tags) == 1 and tree.tags[tree.heads[first]] in ("NNS", "NNPS")
         return tree.labels[first] in ("acomp", "attr", "conj")
+    above = list(tree.ancestors(first))[:2]
+    if tree.labels[first] == "pobj" and any(tree.lower[n] == "including" for n in above[1:]):
+        return False
     if tree.labels[first] == "pobj" and _joins(tree, tree.heads[first]):
         return False
     if tags <= {"CD"}:

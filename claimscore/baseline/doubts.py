@@ -31,15 +31,24 @@ def _is_doubtful_word(tree: Tree, index: int) -> bool:
         described = tree.of(index, "det", "poss", "nummod", "amod", "prep")
         return not described and index - 1 not in tree.quote_marks
     if label == "conj" and not tree.is_verb(index):
-        clauses = tree.of(head, "relcl", "acl")
-        return any(head < clause < index for clause in clauses)
+        return any(_is_clause_between(tree, head, verb, index) for verb in range(head, index))
     if label == "npadvmod" and tree.is_name(index) and tree.is_verb(head):
         return not tree.is_time(index)
     if tree.tags[index] in ("VBD", "VBP", "VBZ") and label in ("ROOT", "conj"):
         return bool(tree.of(index, "compound", "det", "amod", "poss", "nummod"))  # a noun
+    if label == "ccomp" and tree.tags[index] == "VBG" and tree.of(index, "mark"):
+        return not tree.auxiliaries(index)
     if label == "ccomp" and index < head:
-        return tree.quoted_in(index) is None
+        return tree.quoted_in(index) is None and tree.lower[head] not in words_of("speech")
     return _is_share(tree, index) or _is_cleft(tree, index)
+
+
+def _is_clause_between(tree: Tree, first: int, verb: int, index: int) -> bool:
+    """Whether a verb stands between two members of a list and says more of the first, or more than
+    the first has in it."""
+    if tree.labels[verb] in ("relcl", "acl"):
+        return tree.heads[verb] == first
+    return tree.is_verb(verb) and tree.is_finite(verb) and first not in tree.ancestors_of(verb)
 
 
 def _is_share(tree: Tree, index: int) -> bool:
@@ -65,6 +74,9 @@ def is_doubtful_beside(tree: Tree, verb: int, first: int) -> bool:
     if start and tree.tags[start - 1][:2] in ("NN", "PR", "CD", "DT"):
         return True  # that is its subject, read as part of the clause before
     if tree.of(first, "auxpass") and not own:
+        perfect = any(tree.lower[a] == "been" for a in tree.auxiliaries(first))
+        if tag == "VBD" and (perfect or tree.lower[verb] in words_of("suffered")):
+            return True
         if tree.lower[verb] in words_of("naming"):
             return tag == "VBD" or not tree.of(verb, "oprd", "dobj", "prep")
         return tag == "VBN" and bool(tree.of(verb, "dobj"))
@@ -78,6 +90,8 @@ def is_doubtful_beside(tree: Tree, verb: int, first: int) -> bool:
 def precedes_object(tree: Tree, verb: int, adjunct: set[int], core: set[int]) -> bool:
     """Whether a name behind an adjunct is read as an object: in the film "Kick"."""
     following = max(adjunct) + 1
+    if any(following == opening and opening + 1 in core for opening, _ in tree.quotes):
+        return True
     while following in tree.quote_marks:
         following += 1
     if following not in core or tree.tags[following][:2] not in ("NN", "JJ", "DT", "CD", "VB"):

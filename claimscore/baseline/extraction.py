@@ -301,7 +301,7 @@ class _Extraction:
                 break
             for child in (c for c in tree.children[link] if c in nodes):
                 if self._is_adjunct(child, link, link == chain[0]):
-                    found.append(tree.subtree(child) & nodes)
+                    found.append(self._with_degree(tree.subtree(child) & nodes))
                 if is_universal(tree, child):
                     continue
                 prepositions = {
@@ -321,6 +321,8 @@ class _Extraction:
             c for link in chain for c in tree.of(link, "dobj", "pobj") if is_universal(tree, c)
         ]
         found = [a for a in found if not any(c < min(a) for c in universal)]
+        if any(tree.lower[n] in ("first", "only", "last") or tree.tags[n] == "JJS" for n in nodes):
+            found = [a for a in found if tree.lower[min(a)] != "since"]
         merged: list[set[int]] = []
         for adjunct in sorted(found, key=min):
             if tree.lower[min(adjunct)] == "including" and tree.is_verb(tree.heads[min(adjunct)]):
@@ -334,6 +336,13 @@ class _Extraction:
             else:
                 merged.append(adjunct)
         return merged
+
+    def _with_degree(self, adjunct: set[int]) -> set[int]:
+        """An adjunct with a word such as the "shortly" of "shortly after"."""
+        tree, before = self.tree, min(adjunct) - 1
+        if before < 0 or tree.lower[before] not in words_of("degrees"):
+            return adjunct
+        return adjunct | tree.subtree(before) if tree.labels[before] == "advmod" else adjunct
 
     def _is_adjunct(self, child: int, verb: int, is_main: bool) -> bool:
         tree = self.tree
@@ -377,7 +386,7 @@ class _Extraction:
     def _take_complements(self, chain: list[int], adjuncts: list[set[int]]) -> None:
         """Take from the adjuncts what a verb without an object cannot be without."""
         tree, last = self.tree, max(chain)
-        if tree.lower[chain[0]] in words_of("staying"):
+        if tree.lower[chain[-1]] in words_of("staying"):
             after = [adjunct for adjunct in adjuncts if min(adjunct) > chain[0]]
             adjuncts[:] = [a for a in adjuncts if a not in after[:1]]
             return
@@ -438,7 +447,7 @@ class _Extraction:
         head = tree.first_conjunct(noun)
         if tree.tags[noun] not in ("NNS", "NNPS") or tree.labels[head] not in ("dobj", "pobj"):
             return parts
-        if tree.lower[noun] in ("positions", "roles", "capacities", "posts", "offices"):
+        if tree.lower[noun] in words_of("not_listed"):
             return parts
         if tree.labels[head] != "dobj" and (listing - noun > 6 or tree.of(noun, "poss")):
             return parts

@@ -40,6 +40,8 @@ def is_relative_claim(tree: Tree, noun: int, clause: int) -> bool:
         if tree.tags[noun] in _COMMON and not tree.of(noun, "det", "poss", "nummod"):
             return False
     first = min(tree.subtree(clause))
+    if not tree.follows_comma(clause) and any(noun < c < clause for c in tree.of(noun, "prep")):
+        return False
     if word != first and tree.words[first] != ",":
         return False
     low, head = tree.lower[word], tree.heads[word]

@@ -141,6 +141,9 @@ def _is_loose_mark(tree: Tree, items: list[int | str], k: int) -> bool:
         (x for x in reversed(items[:k]) if isinstance(x, str) or tree.words[x] not in ",;"), None
     )
     after = items[k + 1] if k + 1 < len(items) else None
+    verb = isinstance(after, int) and tree.tags[after] in FINITE
+    if verb and not any(isinstance(x, int) and tree.words[x] == "," for x in items[:k]):
+        return True
     if not isinstance(before, int) or after != item + 1 or before > item:
         return True
     return any(tree.words[n] in ",;()" for n in range(before + 1, item))

@@ -140,6 +140,9 @@ class Tree:
             index = self.heads[index]
             yield index
 
+    def ancestors_of(self, index: int) -> set[int]:
+        return {index, *self.ancestors(index)}
+
     def quoted_in(self, index: int) -> int | None:
         """The number of the quotation that a word stands in."""
         return next((n for n, (a, b) in enumerate(self.quotes) if a < index < b), None)
