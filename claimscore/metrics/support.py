@@ -31,6 +31,7 @@ from claimscore.metrics.base import (
     scored,
     unscored,
 )
+from claimscore.metrics.repeats import ONCE, Counted, counted, repeats_option
 from claimscore.tables import REFERENCES_SIDE, SOURCE_SIDE
 from claimscore.text import RULES_VERSION
 
@@ -84,13 +85,15 @@ class SupportOptions:
     threshold: str = option(
         "model", "Probability from which on a claim is supported: the model's own, or a number."
     )
+    repeats: str = repeats_option(ONCE)
 
 
 class Judged(NamedTuple):
-    """The verdicts on a record's claims: ``[claims, texts]`` each."""
+    """The verdicts on those claims of a record that count: ``[claims, texts]`` each."""
 
     verdicts: NDArray[np.str_]
     probabilities: Matrix
+    claims: Counted
 
     def values(self, score: str) -> Matrix:
         """1 and 0 for supported or not, or the probabilities."""
@@ -153,12 +156,13 @@ def _judged(
     """The verdicts by record, or why they cannot be used."""
     wanted = {"side": way.claims, "source_side": way.texts, "read": options.read}
     rows = tables["support"].filter(**wanted).sort("id", "source_index", "claim_index")
-    claims = tables["claims"].filter(side=way.claims).group_by("id").len()
-    n_claims = dict(claims.iter_rows())
+    claims = tables["claims"].filter(side=way.claims).group_by("id", maintain_order=True)
+    claims_of = dict(claims.agg("text").iter_rows())
     threshold = _threshold(options)
-    found: dict[str, Judged | str] = dict.fromkeys(n_claims, "no rows of support")
+    found: dict[str, Judged | str] = dict.fromkeys(claims_of, "no rows of support")
     for (record,), own in rows.group_by("id"):
-        texts, n = own["source_index"].n_unique(), n_claims.get(record, 0)
+        mine = counted(claims_of.get(record, ()), options.repeats)
+        texts, n = own["source_index"].n_unique(), mine.n
         distinct = own.select("source_index", "claim_index").n_unique()
         complete = own.height == distinct == texts * n
         probabilities = own["probability"].cast(pl.Float64).to_numpy()
@@ -171,7 +175,11 @@ def _judged(
             said = own["verdict"].to_numpy().astype(str)
             if threshold is not None:
                 said = np.array(verdicts(probabilities, own["contradiction"], threshold))
-            found[record] = Judged(said.reshape(shape).T, probabilities.reshape(shape).T)
+            found[record] = Judged(
+                said.reshape(shape).T[mine.places],
+                probabilities.reshape(shape).T[mine.places],
+                mine,
+            )
     return found
 
 
@@ -204,12 +212,16 @@ def _family(
                         mine[way] = found
                 if reason:
                     return unscored(record, reason)
-                return scored(record, *reduce(mine, options.score))
+                value, components = reduce(mine, options.score)
+                n_repeats = {
+                    f"n_repeats_{way.claims}": found.claims.n_repeats for way, found in mine.items()
+                }
+                return scored(record, value, components | {"repeats": options.repeats} | n_repeats)
 
             return [score_row(row) for row in tables.records.iter_rows(named=True)]
 
         own = options.threshold == "model"
-        facts = option_facts(options, "score", "read", *(() if own else ("threshold",)))
+        facts = option_facts(options, "score", "read", *(() if own else ("threshold",)), "repeats")
         return Metric(
             name=full_name,
             version="v1",
@@ -267,7 +279,7 @@ def _share(judged: Mapping[Direction, Judged], score: str) -> tuple[float, dict[
     by_claim = own.values(score).mean(axis=1)
     return float(by_claim.mean()), {
         "texts": own.verdicts.shape[1],
-        "by_claim": [_rounded(share) for share in by_claim],
+        "by_claim": own.claims.by_claim([_rounded(share) for share in by_claim]),
     }
 
 

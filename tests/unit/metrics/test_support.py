@@ -19,7 +19,7 @@ TEXTS = {"id": "x", "summary": "S.", "source": "D.", "references": ["R."]}
 
 def claims(**of_sides: int) -> list[Row]:
     return [
-        {"id": "x", "side": side, "sentence_index": 0, "claim_index": index, "text": "t"}
+        {"id": "x", "side": side, "sentence_index": 0, "claim_index": index, "text": f"t{index}"}
         for side, n in of_sides.items()
         for index in range(n)
     ]
@@ -64,7 +64,33 @@ def test_counts_and_probabilities_of_claims() -> None:
         "mean_probability": pytest.approx((0.9 + 0.2 + 0.3) / 3),
         "least_probability": pytest.approx(0.2),
         "texts": 2,
+        "repeats": "once",
+        "n_repeats_summary": 0,
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "repeats", "value", "by_claim"),
+    [
+        pytest.param("faithfulness", "once", 1 / 2, None, id="the repeat does not count"),
+        pytest.param("faithfulness", "each", 2 / 3, None, id="it counts"),
+        pytest.param("claim-support-share", "once", 1 / 4, [0.5, None, 0.0], id="a gap"),
+        pytest.param("claim-support-share", "each", 1 / 3, [0.5, 0.5, 0.0], id="no gap"),
+    ],
+)
+def test_a_repeated_claim_counts_once_unless_each_is_asked_for(
+    name: str, repeats: str, value: float, by_claim: list[float | None] | None
+) -> None:
+    """Three claims by two sources; the second claim says what the first does."""
+    given = claims(summary=3)
+    given[1]["text"] = "The T0!"
+    rows = support_rows("x", [[0.9, 0.1], [0.9, 0.1], [0.3, 0.0]])
+    option = "" if repeats == "once" else f":repeats={repeats}"
+    found = score(f"{name}{option}", given, rows)
+    assert found.value == pytest.approx(value)
+    assert {"repeats": repeats, "n_repeats_summary": 1}.items() <= found.components.items()
+    assert found.components.get("by_claim") == by_claim
+    assert ("repeats", repeats) in load_metric(f"{name}{option}").facts
 
 
 def test_recall_looks_for_the_claims_of_references_in_the_summary() -> None:
@@ -75,7 +101,8 @@ def test_recall_looks_for_the_claims_of_references_in_the_summary() -> None:
     given = claims(summary=4, references=2), rows
     assert score("claim-recall", *given).value == pytest.approx(1 / 2)
     found = score("claim-f1", *given)
-    assert found.components == {"precision": 0.5, "recall": 0.5}
+    n_repeats = {"n_repeats_summary": 0, "n_repeats_references": 0}
+    assert found.components == {"precision": 0.5, "recall": 0.5, "repeats": "once", **n_repeats}
     assert found.value == pytest.approx(1 / 2)
     nothing = [row | {"verdict": "unmentioned"} for row in rows]
     assert score("claim-f1", given[0], nothing).value == 0.0
