@@ -98,6 +98,15 @@ CHECKS: dict[str, Check] = {
         0.20,
         "what they say has no part in the scores; look at them in the report",
     ),
+    "wrong_number": Check(
+        "sentences",
+        "sentences asked about again",
+        "had claims of another sentence in an answer about several, and were asked about alone",
+        "asked about alone: an answer about several had claims of another sentence here",
+        0.05,
+        "their requests cost twice; use a prompt that asks about one text at a time, such as "
+        "decompose=v1, or try another model",
+    ),
 }
 
 

@@ -96,7 +96,9 @@ CLAIM_CHECKS = Table(
     "claim_index of the earlier claim; example_copy, the number of the prompt's example, from 1; "
     "little_overlap, the share of the claim's content words that are in its sentence; "
     "not_entailed, the entailment; dangling_pronoun, null; uncovered_words, the share of the "
-    "sentence's content words that no claim has; no_claims, how many those are.",
+    "sentence's content words that no claim has; no_claims, how many those are; wrong_number, "
+    "null: an answer about several texts had claims of another one here, and this was asked about "
+    "alone.",
     {
         "id": pl.String(),
         "side": pl.String(),

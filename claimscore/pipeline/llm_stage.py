@@ -165,7 +165,8 @@ def task_result(
             made = task.rows(unit, outcome.value)
             column = {"sample": sample} if task.samples else {}
             rows += [{**row, **provenance, **column} for row in made]
-            answers.append(UnitAnswer(unit, outcome.value))
+            was_misplaced = (index, sample) in prompt_requests.misplaced
+            answers.append(UnitAnswer(unit, outcome.value, was_misplaced))
     if task.join is not None:
         rows = task.join(rows)
     findings: list[dict[str, Any]] = []
@@ -281,6 +282,8 @@ class PromptRequests:
         self.prompt = prompt
         self.settings = asked_settings(prompt, granularity)
         self.n_samples = self.settings.samples
+        #: Units of the chunk whose answer in a request about several belonged to another unit.
+        self.misplaced: set[UnitSample] = set()
         self._provider = provider
         schema = prompt.schema
         self._output = OutputSchema(task.name, schema.schema) if schema else None
@@ -344,6 +347,7 @@ class PromptRequests:
             texts = [units[index].text for index in question.units]
             for place in self.task.misplaced(texts, usable):
                 del usable[place]
+                self.misplaced.add((question.units[place], question.sample))
         return {question.units[place]: answer for place, answer in usable.items()}
 
     def _groups(self, units: Sequence[Unit]) -> list[tuple[int, ...]]:

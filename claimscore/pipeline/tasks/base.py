@@ -50,10 +50,11 @@ class Unit:
 
 
 class UnitAnswer(NamedTuple):
-    """A unit and its checked answer."""
+    """A unit and its checked answer; whether an answer about several was `misplaced` before."""
 
     unit: Unit
     answer: Mapping[str, Any]
+    was_misplaced: bool = False
 
 
 #: Rows of `claim_checks` about units with their answers; see `Task.findings`.

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from claimscore.claim_checks import Examples, word_checks
+from claimscore.claim_checks import Examples, Finding, word_checks
 from claimscore.pipeline.tasks.base import (
     ExampleAnswers,
     SideText,
@@ -82,8 +82,11 @@ def _findings(
             "sentence_index": unit.sentence_index,
             **found._asdict(),
         }
-        for unit, answer in answers
-        for found in word_checks(unit.text, answer["claims"], known)
+        for unit, answer, was_misplaced in answers
+        for found in (
+            *word_checks(unit.text, answer["claims"], known),
+            *((Finding(None, "wrong_number", None),) if was_misplaced else ()),
+        )
     ]
 
 
