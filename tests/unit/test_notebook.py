@@ -199,7 +199,6 @@ class Splits(dict[str, Any]):
         (ROWS, {"llmm": "x"}, "unknown option llmm; is llm meant?"),
         (ROWS, {"zzz": "x"}, "unknown option zzz; known: allow_http_key, "),
     ],
-    ids=str,
 )
 def test_wrong_input_is_one_line(
     data: Any, options: dict[str, Any], said: str, evaluate: Any, tmp_path: Path

@@ -190,7 +190,7 @@ def test_the_command_shows_it(records: Path, cli: Command) -> None:
         "items": None,
         "unit": "texts",
         "expected_items": 33,
-        "tokens": 24,
+        "tokens": 116,
         "tokens_per_s": None,
         "seconds": None,
     }
