@@ -200,7 +200,7 @@ def test_a_compacted_file(copied: RunConfig, finished: RunConfig) -> None:
     others = {p: p.stat().st_mtime_ns for p in parts(out) if "000004" in p.name}
     _, n_asked, (line,) = again(copied)
     assert n_asked == 0
-    assert f"{path.name}: missing; 12 steps of 4 chunks made again" in line
+    assert f"{path.name}: missing; 20 steps of 4 chunks made again" in line
     assert_as_before(copied, finished)
     assert {p: p.stat().st_mtime_ns for p in others} == others
     assert not [p for p in parts(out) if "kept" in p.name]

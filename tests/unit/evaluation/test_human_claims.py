@@ -86,7 +86,7 @@ def test_a_run_and_its_table_agree(tmp_path: Path, cli: Any) -> None:
     assert result.status == 0
     found = json.loads(result.out)
     assert [system["system"] for system in found["systems"]][:2] == ["run", "whole sentence"]
-    assert found["systems"][0]["n_claims"] == 3
+    assert found["systems"][0]["n_claims"] == 4
     assert found["cases"] == 2
     written = pl.read_parquet(tmp_path / "out" / "claims.parquet")
     assert written.filter(system="run")["best_human_claim"].null_count() == 0

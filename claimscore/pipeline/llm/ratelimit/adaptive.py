@@ -99,8 +99,14 @@ class SlowStart:
             self._next_at = max(self._next_at, earliest) + self._round_trip_s / self._window
 
     def answered(self, in_flight: int, answer_s: float) -> None:
-        """Grow by one if the window was used; else nothing was tried."""
-        self._is_heard = True
+        """Grow by one if the window was used; else nothing was tried.
+
+        The first answer makes up for the wait for what it might have told of limits.
+        """
+        if not self._is_heard:
+            self._is_heard = True
+            waited = min(answer_s, _FIRST_PATIENCE_S) / _PATIENCE_S
+            self._grow_to(max(self._window, _FIRST_WINDOW * 2**waited))
         self._round_trip_s = min(self._round_trip_s, answer_s)
         self._timeouts = max(0.0, self._timeouts - 1 / _IN_TIME)
         if in_flight >= self._window / 2:

@@ -192,7 +192,8 @@ def test_a_full_minutes_credit_is_used_at_once(headers, latency_s: float, rpm: i
 def test_a_shallow_bucket_is_not_overrun(headers, latency_s: float):
     server = SimulatedServer(rpm=3000, latency_s=latency_s, headers=headers)
     client = simulate(server, 5000)
-    assert 5000 / 50 / (client.done[-1] - 1.1 * latency_s) >= 0.98
+    # The first round trip is for eight requests, whose headers tell the limit.
+    assert 5000 / 50 / (client.done[-1] - 2.1 * latency_s) >= 0.98
     assert client.refused_share <= 0.001
 
 
@@ -225,7 +226,8 @@ def test_tokens_told_by_headers_are_used(headers, depth_s: float, concurrency: i
         expect=lambda client, tokens: int(tokens * client.random.uniform(0.85, 1.15)),
     )
     total = sum(tokens for _, tokens in client.sent[: 1500 + client.n_refused])
-    assert client.done[-1] <= max(total / 5000 - depth_s, 0) / 0.95 + 2.2
+    two_round_trips_s = 2 * 2.1  # the first is for eight requests, whose headers tell the limit
+    assert client.done[-1] <= max(total / 5000 - depth_s, 0) / 0.95 + two_round_trips_s
 
 
 def test_what_others_use_is_left_to_them():
