@@ -25,6 +25,7 @@ from claimscore.commands.options import EXIT_BUG, EXIT_OK, EXIT_STOPPED, EXIT_US
 from claimscore.commands.prompts import prompts
 from claimscore.commands.run import estimate, report, run, score, status
 from claimscore.commands.train import train
+from claimscore.config import set_environment
 from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
 
 #: Why standard output cannot be written, beside a reader that has gone.
@@ -43,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _process(arguments: Sequence[str]) -> int:
     """The exit status of a command that has the process, its signals and streams, for itself."""
+    # Sentences are parsed in threads beside each other: numpy's own would only be in their way.
+    set_environment({"OPENBLAS_NUM_THREADS": "1"})
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     _open_streams()

@@ -115,7 +115,9 @@ def _short(needs: list[str]) -> str:
     """What is missing in one word each: the option, or the package."""
     words = []
     for need in needs:
-        option = re.search(r"--llm\b|--[a-z]+2?[a-z]*-[a-z]+|WordNet|spaCy|weights", need)
+        option = re.search(
+            r"--llm\b|--[a-z]+2?[a-z]*-[a-z]+|WordNet|spaCy|weights|claimscore\[\w+\]", need
+        )
         words.append(option[0] if option else need)
     return ", ".join(words) or "nothing"
 

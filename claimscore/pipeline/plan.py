@@ -220,6 +220,7 @@ def needs_of(metric: Metric) -> list[str]:
         needs.append(f"a language model (--llm) for {', '.join(beyond)}")
     roles = [PASSES[need.kind].role for need in metric.requires.passes]
     checks: list[Callable[[], object]] = [
+        *(PASSES[need.kind].check for need in metric.requires.passes),
         *(functools.partial(check_named, role, EncoderConfig()) for role in roles),
         metric.check,
     ]

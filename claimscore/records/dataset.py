@@ -299,6 +299,15 @@ class _Validation:
                 missing.setdefault(self._needed_by(column), []).append(column)
         if not missing:
             return
+        given = [self._selection.columns.get(name, name) for name in names]
+        for ours, theirs in self._selection.columns.items():
+            if ours not in names:
+                raise MissingColumnsError(
+                    f"{where}: --columns {ours}={theirs}: no column {_shown(theirs)}; {said}: "
+                    f"{_listed(given)}",
+                    names,
+                    is_slip=True,
+                )
         lacks = ", ".join(
             f"no {'column' if len(columns) == 1 else 'columns'} {', '.join(columns)}{need}"
             for need, columns in missing.items()

@@ -104,7 +104,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"evaluation.compare", "evaluation.human_claims", "evaluation.nli_benchmark", "metrics"}
     | {"evaluation.summac_grid"}
     | {"evaluation.correlations", "report.evaluation"},
-    "cli": {"__init__", "errors", "commands"},
+    "cli": {"__init__", "errors", "commands", "config"},
 }
 
 #: Packages that only one place may import.

@@ -167,6 +167,18 @@ def test_a_named_column_that_is_not_there(
     assert message.startswith(said)
 
 
+def test_a_needed_column_that_was_named_wrong(tmp_path: Path) -> None:
+    """The message names what was named, and the columns as the file has them."""
+    (tmp_path / "r.jsonl").write_text('{"article": "x", "highlights": "y"}')
+    selection = Selection({"source": "artikel", "summary": "highlights"})
+    required = {"faithfulness": ("source", "summary")}
+    message = refused(str(tmp_path / "r.jsonl"), tmp_path, required=required, selection=selection)
+    assert message == (
+        "r.jsonl, line 1: --columns source=artikel: no column artikel; the record has: article, "
+        "highlights"
+    )
+
+
 def test_list_cells_must_be_json(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("references\n[plain]\n")
     message = refused(str(tmp_path / "r.csv"), tmp_path, required={})
