@@ -64,7 +64,12 @@ def damage_of(key: str, data: bytes) -> str | None:
 def _is_sound(entry: Entry) -> bool:
     answer, usage = entry.completion, entry.completion.usage
     texts = answer.text, answer.model, answer.finish_reason, answer.reasoning, entry.rejected or ""
-    counts = dataclasses.astuple(usage)
+    counts = (
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        usage.cached_prompt_tokens,
+        usage.reasoning_tokens,
+    )
     return (
         all(type(text) is str for text in texts)
         and all(count is None or type(count) is int for count in counts)
