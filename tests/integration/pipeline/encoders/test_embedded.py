@@ -94,6 +94,9 @@ def test_a_named_folder_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert embedded.BACKBONE_PACKAGE not in sys.modules
     copy = Path(shutil.copytree(packaged, tmp_path / "model"))
     assert embedded.find_backbone(copy) == copy
+    (copy / "tokenizer_config.json").unlink()
+    with pytest.raises(ConfigError, match=r"tokenizer_config\.json missing"):
+        embedded.find_backbone(copy)
 
 
 @needs_backbone
