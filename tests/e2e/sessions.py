@@ -358,7 +358,8 @@ def _stops(session: Session) -> None:
             )
             if case == "rubbish":
                 session.outcomes["rubbish"].files = ()
-        session.requests[case] = [{"number of requests": len(server.seen)}]
+        if case != "outage":  # how often a server that is down is asked depends on the clock
+            session.requests[case] = [{"number of requests": len(server.seen)}]
 
 
 def _priced(usd: float) -> tuple[object, ...]:
