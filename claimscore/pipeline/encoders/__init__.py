@@ -76,7 +76,9 @@ def load_model(role: str, config: EncoderConfig) -> Model:
         module, _, function = ROLES[role].partition(":")
         model = getattr(importlib.import_module(module), function)(config)
     if isinstance(model, Metered):
-        model.meter = Meter(throughput_key(role, config, served=served))
+        model.meter = Meter(
+            throughput_key(role, config, served=served), getattr(model, "limit", None)
+        )
     return model
 
 

@@ -77,7 +77,7 @@ class _Likelihood(BatchedModel):
         batch_tokens: int | None = None,
     ) -> None:
         self.info = info
-        self.limit = limit
+        self.window = limit
         self._tokenizer = tokenizer
         # A model without a padding token never sees the id in its place: it is masked.
         pad_id = int(tokenizer.pad_token_id or 0)
@@ -117,7 +117,7 @@ class CausalLikelihood(_Likelihood):
         windows = [
             (text, window)
             for text, row in enumerate(ids)
-            for window in sliding_windows(len(row), self.limit)
+            for window in sliding_windows(len(row), self.window)
         ]
         rows = WholeRows(ragged(ids[text][window.start : window.stop] for text, window in windows))
         numbers = np.zeros((len(ids), 2))
@@ -145,6 +145,11 @@ class CausalLikelihood(_Likelihood):
 
 class Seq2SeqLikelihood(_Likelihood):
     """Log-probabilities of target texts given source texts."""
+
+    @property
+    def limit(self) -> int:
+        """The most tokens of a text: a longer one is cut."""
+        return self.window
 
     @metered()
     def log_likelihoods(

@@ -30,7 +30,7 @@ from claimscore.pipeline.encoders.ls_checkpoint import (
     read_checkpoint,
 )
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
-from claimscore.pipeline.encoders.throughput import metered, padded_tokens
+from claimscore.pipeline.encoders.throughput import metered, padded_tokens, tokens_of_each
 from claimscore.pipeline.encoders.token_rows import TokenBatch, TokenRows, WholeRows, ragged
 from claimscore.pipeline.encoders.tokenizing import EncodedTexts, TextTokenizer, refuse_bare
 
@@ -69,12 +69,12 @@ class LSModel(BatchedModel):
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.info = info
-        self.max_tokens = checkpoint.settings.max_tokens
+        self.limit = checkpoint.settings.max_tokens
         self.device = device
         self._model = checkpoint.backbone.model
         self._head = checkpoint.head
         tokenizer = checkpoint.backbone.tokenizer
-        self._texts = TextTokenizer(tokenizer, self.max_tokens)
+        self._texts = TextTokenizer(tokenizer, self.limit)
         self._pad_id = int(tokenizer.pad_token_id)
         self._backbone = encoder_backbone(self._model, tokenizer, dtype=dtype)
         self._runner = BatchRunner(info, device, given=budget, padded=self._backbone.padded)
@@ -83,7 +83,7 @@ class LSModel(BatchedModel):
     def head(self) -> HeadKind:
         return self._head.kind
 
-    @metered()
+    @metered(tokens_of_each)
     def score(
         self, pairs: Sequence[tuple[str, str]], *, on_batch: OnBatch | None = None
     ) -> PairNumbers:
@@ -145,7 +145,7 @@ class LSModel(BatchedModel):
         texts = distinct(list(summaries))
         encoded = self._encoded(texts)
         sums = np.full((len(texts.items), 2), np.nan)
-        filled = np.full((len(texts.items), self.max_tokens), self._pad_id)
+        filled = np.full((len(texts.items), self.limit), self._pad_id)
         for i, row in enumerate(filled):
             row[: encoded.lengths[i]] = encoded.ids.row(i)
 
@@ -153,7 +153,7 @@ class LSModel(BatchedModel):
             """All positions have states; a text's own alone are attended to."""
             lengths = encoded.lengths[places]
             ids = torch.from_numpy(batch.ids.reshape(len(places), -1)).to(self.device)
-            own = torch.arange(self.max_tokens, device=self.device)
+            own = torch.arange(self.limit, device=self.device)
             mask = own < torch.from_numpy(lengths).to(self.device)[:, None]
             found = self._model(input_ids=ids, attention_mask=mask.long()).last_hidden_state
             refuse_nan(found[mask].float(), self.info)

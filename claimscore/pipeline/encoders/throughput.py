@@ -3,8 +3,9 @@
 A batch's budget of tokens decides which texts share a forward pass, and so the last bits of a
 score (2e-5 at most). It is the device's default until memory runs out; then it is halved and kept
 for later runs. Throughput decides nothing: `estimate` and `models check` read it. It is counted in
-tokens by characters, since an estimate has no tokenizer; it is of all that a call does, without
-stored results and without waiting for a device that another thread has.
+tokens by characters, since an estimate has no tokenizer, up to what the model reads of a text; it
+is of all that a call does, without stored results and without waiting for a device that another
+thread has.
 """
 
 from __future__ import annotations
@@ -91,10 +92,12 @@ def _budget_name(info: ModelInfo, device: torch.device) -> str:
 
 
 class Throughput(NamedTuple):
-    """Tokens that a model was given, and the seconds that it took for them."""
+    """Tokens that a model read, and the seconds that it took for them; ``limit`` is the most that
+    it reads of one text or pair, None where it reads all."""
 
     tokens: float
     seconds: float
+    limit: int | None = None
 
     @property
     def tokens_per_s(self) -> float:
@@ -118,23 +121,35 @@ def throughput_key(role: str, config: EncoderConfig, *, served: bool = False) ->
 
 def known_throughput(key: ThroughputKey) -> Throughput | None:
     """The throughput that was saved last; None where there is none that can be read."""
-    row = _read_state(throughput_file()).get(" | ".join(key))
-    if not isinstance(row, dict):
+    return _throughput(_read_state(throughput_file()).get(" | ".join(key)))
+
+
+def _throughput(row: object) -> Throughput | None:
+    """A row of the file; None for a damaged one, and for one that counted what was not read."""
+    if not isinstance(row, dict) or "limit" not in row:
         return None
     tokens, seconds = _positive(row.get("tokens")), _positive(row.get("seconds"))
-    return None if tokens is None or seconds is None else Throughput(tokens, seconds)
+    limit = _positive(row["limit"])
+    if tokens is None or seconds is None:
+        return None
+    return Throughput(tokens, seconds, None if limit is None else int(limit))
 
 
 def save_throughput(key: ThroughputKey, found: Throughput) -> None:
     """Keep it in the user's state folder; a folder that cannot be written is no error."""
-    row = {"tokens": round(found.tokens), "seconds": round(found.seconds, 6)}
+    row = found._asdict() | {"tokens": round(found.tokens), "seconds": round(found.seconds, 6)}
     _write_state(throughput_file(), " | ".join(key), row)
 
 
-def has_throughput(role: str, model: str, dtype: str) -> bool:
-    """Whether a model's throughput is known on any device: only then a device is worth a look."""
+def throughput_anywhere(role: str, model: str, dtype: str) -> Throughput | None:
+    """A model's throughput on any device, which also tells its limit; None where none is known.
+
+    Devices need not be looked up for it, which imports torch.
+    """
     start = " | ".join(ThroughputKey(role, model, dtype, ""))
-    return any(name.startswith(start) for name in _read_state(throughput_file()))
+    rows = _read_state(throughput_file()).items()
+    found = (_throughput(row) for name, row in rows if name.startswith(start))
+    return next(filter(None, found), None)
 
 
 def throughput_file() -> Path:
@@ -142,43 +157,50 @@ def throughput_file() -> Path:
     return user_state_dir() / THROUGHPUT_FILE
 
 
-def estimated_tokens(items: Sequence[str | tuple[str, ...]]) -> int:
-    """About the tokens of distinct texts, or of tuples of texts: nothing is tokenised."""
+def estimated_tokens(items: Sequence[str | tuple[str, ...]], limit: int | None = None) -> int:
+    """About the tokens that are read of distinct texts, or of tuples of texts, at most ``limit`` of
+    each: nothing is tokenised."""
     tokens = 0
     for item in set(items):
         texts = (item,) if isinstance(item, str) else item
-        tokens += sum(len(text) // CHARACTERS_PER_TOKEN + SPECIAL_TOKENS for text in texts)
+        n = sum(len(text) // CHARACTERS_PER_TOKEN + SPECIAL_TOKENS for text in texts)
+        tokens += n if limit is None else min(n, limit)
     return tokens
 
 
-def padded_tokens(texts: Sequence[str | tuple[str, ...]]) -> int:
+def tokens_of_each(pairs: Sequence[tuple[str, str]], limit: int | None = None) -> int:
+    """As `estimated_tokens`, where the model reads the texts of a pair one by one."""
+    return estimated_tokens([text for pair in pairs for text in pair], limit)
+
+
+def padded_tokens(texts: Sequence[str | tuple[str, ...]], limit: int | None = None) -> int:
     """The tokens of distinct texts of which each is filled up."""
-    return PADDED_TOKENS * len(set(texts))
+    return (limit or PADDED_TOKENS) * len(set(texts))
 
 
 class Meter:
     """Adds up what a model does and saves its throughput now and then; threads may share it.
 
-    A figure of more tokens stays until another one is of at least half as many: seconds would let
-    little work on a busy machine stand for much on an idle one.
+    The last figure of at least `FIRST_NOTE_S` stays: it says most about the next run.
     """
 
-    def __init__(self, key: ThroughputKey) -> None:
+    def __init__(self, key: ThroughputKey, limit: int | None = None) -> None:
         self.key = key
-        self.total = Throughput(0.0, 0.0)
+        self.total = Throughput(0.0, 0.0, limit)
         self._next_note_s = FIRST_NOTE_S
         self._mutex = threading.Lock()
 
     def add(self, tokens: float, seconds: float) -> None:
         """Count a call that was answered."""
         with self._mutex:
-            self.total = Throughput(self.total.tokens + tokens, self.total.seconds + seconds)
+            total = self.total
+            self.total = total._replace(
+                tokens=total.tokens + tokens, seconds=total.seconds + seconds
+            )
             if self.total.seconds < self._next_note_s or not self.total.tokens:
                 return
             self._next_note_s = 2 * self.total.seconds
-            known = known_throughput(self.key)
-            if known is None or known.tokens <= 2 * self.total.tokens:
-                save_throughput(self.key, self.total)
+            save_throughput(self.key, self.total)
 
 
 class Metered:
@@ -187,22 +209,23 @@ class Metered:
     meter: Meter | None = None
 
 
-def metered(weight: Callable[[Any], int] = estimated_tokens) -> Callable[[F], F]:
+def metered(weight: Callable[[Any, int | None], int] = estimated_tokens) -> Callable[[F], F]:
     """Let a method of lists of texts or pairs tell the model's meter how long it took.
 
-    ``weight`` gives the tokens of such a list.
+    ``weight`` gives the tokens of such a list, of which the model reads at most so many each.
     """
 
     def decorate(method: F) -> F:
         @functools.wraps(method)
         def timed(self: Metered, /, *items: Any, **options: Any) -> Any:
-            if self.meter is None:
+            meter = self.meter
+            if meter is None:
                 return method(self, *items, **options)
             began, waited = time.monotonic(), device_wait_s()
             found = method(self, *items, **options)
             seconds = time.monotonic() - began - (device_wait_s() - waited)
-            tokens = sum(weight(texts) for texts in items if isinstance(texts, list | tuple))
-            self.meter.add(tokens, seconds)
+            lists = [texts for texts in items if isinstance(texts, list | tuple)]
+            meter.add(sum(weight(texts, meter.total.limit) for texts in lists), seconds)
             return found
 
         return cast(F, timed)
@@ -217,7 +240,8 @@ def calibrate(model: Any) -> Throughput:
     """
     assert isinstance(model, Metered)
     assert model.meter is not None
-    key, model.meter = model.meter.key, None  # what a run saves is of real texts
+    key, limit = model.meter.key, model.meter.total.limit
+    model.meter = None  # what a run saves is of real texts
     n, start = _FIRST, 0
     _ask(model, key.role, _made_up_pairs(start, n))
     while True:
@@ -229,7 +253,7 @@ def calibrate(model: Any) -> Throughput:
         if (seconds >= CALIBRATION_S and n >= ENOUGH) or seconds >= LONG_S or n >= _MOST:
             break
         n *= 2
-    found = Throughput(tokens, seconds)
+    found = Throughput(tokens, seconds, limit)
     save_throughput(key, found)
     return found
 

@@ -145,7 +145,7 @@ def _timed(one: PassEstimate, config: EncoderConfig) -> PassEstimate:
     """A pass with its model's remembered throughput, and how long all devices take for it."""
     if not one.tokens:
         return dataclasses.replace(one, seconds=None if one.tokens is None else 0.0)
-    if one.model is None or not throughput.has_throughput(one.role, one.model, config.dtype):
+    if one.model is None or not throughput.throughput_anywhere(one.role, one.model, config.dtype):
         return one  # then it does not matter which device it is, and torch stays unloaded
     served = is_served(one.model)
     devices = [config.device] if served else device_names(config.device)

@@ -27,6 +27,7 @@ from claimscore.errors import ConfigError, ParseError
 from claimscore.metrics.base import Metric, TaskRequirement
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.chunks import ChunkTodo, find_todo, with_chunk_size
+from claimscore.pipeline.encoders.throughput import throughput_anywhere
 from claimscore.pipeline.estimate.dry_engine import DryEngine, open_cache_if_there
 from claimscore.pipeline.estimate.figures import Estimate, MetricRequirements, PassEstimate
 from claimscore.pipeline.estimate.hours import llm_hours, with_times
@@ -342,7 +343,17 @@ class _DryStage:
         for planned in passes:
             given = planned.model_pass, planned.need, records, read
             self._expected_items[planned.step] += count_items(*given)
-            self._tokens[planned.step] += count_tokens(*given)
+            self._tokens[planned.step] += count_tokens(*given, self._limit(planned))
+
+    def _limit(self, planned: PlannedPass) -> int | None:
+        """The tokens that the model reads at most of a text or pair; None where that is not known.
+
+        Remembered with its throughput: without that its tokens tell no time.
+        """
+        role, encoders = planned.model_pass.role, self._config.encoders
+        model = getattr(encoders, role) or ""
+        found = throughput_anywhere(role, model, encoders.dtype)
+        return None if found is None else found.limit
 
     def estimate(self) -> Estimate:
         """The counts, for all of the records."""

@@ -7,13 +7,17 @@ their number, and up to its first question for their length.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import polars as pl
 
 from claimscore.metrics.base import PassRequirement
 from claimscore.pipeline.encoders.protocols import OnBatch
-from claimscore.pipeline.encoders.throughput import estimated_tokens, padded_tokens
+from claimscore.pipeline.encoders.throughput import (
+    estimated_tokens,
+    padded_tokens,
+    tokens_of_each,
+)
 from claimscore.pipeline.passes.model_pass import ModelPass, PassInput
 from claimscore.pipeline.passes.token_movers import GROUP_PAIRS
 
@@ -26,15 +30,22 @@ class _Counted(Exception):
         self.n = n
 
 
+#: How the tokens of a call are counted, by the model's method; `estimated_tokens` for the others.
+_WEIGHTS: dict[str, Callable[[Any, int | None], int]] = {
+    "padded_log_probs": padded_tokens,
+    "score": tokens_of_each,
+}
+
+
 class _Scales:
     """In the place of a model: what it is asked first ends the pass with the tokens of it all."""
 
     head = "ls"  # of two kinds of LS models, the one that has work for every pass
 
-    limit = None  # of tokens: unknown, so windows are of the default size
     threshold = None
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
         self._items = 0
 
     def listen(self, items: int) -> OnBatch:
@@ -42,21 +53,22 @@ class _Scales:
         return lambda done: None
 
     def __getattr__(self, name: str) -> Callable[..., NoReturn]:
-        weight = padded_tokens if name == "padded_log_probs" else estimated_tokens
+        weight = _WEIGHTS.get(name, estimated_tokens)
 
         def asked(*given: object, **_options: object) -> NoReturn:
-            raise _Counted(sum(weight(texts) for texts in given if isinstance(texts, list)))
+            lists = [texts for texts in given if isinstance(texts, list)]
+            raise _Counted(sum(weight(texts, self.limit) for texts in lists))
 
         return asked
 
     def classify(self, pairs: list[tuple[str, str]], **_options: object) -> NoReturn:
         """Asked for a block of pairs at a time."""
-        raise _Counted(estimated_tokens(pairs) * self._items // max(1, len(pairs)))
+        raise _Counted(estimated_tokens(pairs, self.limit) * self._items // max(1, len(pairs)))
 
     def token_layers(self, texts: list[str], *_args: object, **_options: object) -> NoReturn:
         """Asked for a group of pairs at a time."""
         group = max(1, min(self._items, GROUP_PAIRS))
-        raise _Counted(estimated_tokens(texts) * self._items // group)
+        raise _Counted(estimated_tokens(texts, self.limit) * self._items // group)
 
 
 def count_items(
@@ -78,13 +90,14 @@ def count_tokens(
     need: PassRequirement,
     records: pl.DataFrame,
     read: Callable[[str], pl.DataFrame],
+    limit: int | None = None,
 ) -> int:
-    """About how many tokens a pass would give its model on a chunk, whose tasks are done.
+    """About how many tokens the model of a pass would read of a chunk, whose tasks are done.
 
-    By the characters of the distinct texts or pairs: nothing is tokenised, and what is stored
-    of earlier runs or cut to what a model reads counts as well.
+    By the characters of the distinct texts or pairs, at most `limit` tokens each: nothing is
+    tokenised, and what is stored of earlier runs counts as well.
     """
-    scales = _Scales()
+    scales = _Scales(limit)
     return _run(model_pass, PassInput(scales, need, records, read, frozenset(), scales.listen))
 
 

@@ -104,7 +104,7 @@ def test_logits_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_long_texts_are_cut_and_counted(tiny_ls: Path) -> None:
     model = model_at(tiny_ls)
-    head = "clean " * (model.max_tokens - 2)
+    head = "clean " * (model.limit - 2)
     numbers = model.score([(head, head), (head + "and " * 9, head + "warm " * 5)])
     assert numbers.summary_cut.tolist() == [0, 5]
     assert numbers.document_cut.tolist() == [0, 9]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,15 +25,16 @@ from claimscore.pipeline.encoders.throughput import (
     budgets_file,
     calibrate,
     estimated_tokens,
-    has_throughput,
     known_throughput,
     metered,
     padded_tokens,
     save_lowered_budget,
     save_throughput,
+    throughput_anywhere,
     throughput_file,
     throughput_key,
     token_budget,
+    tokens_of_each,
 )
 from tests.support.tiny_models import Folders
 
@@ -118,11 +120,26 @@ def test_a_call_counts_its_distinct_items_and_its_time(monkeypatch: pytest.Monke
     assert model.classify([("a", "b")]) == 1
     model.meter = Meter(KEY)
     model.classify([("a" * 40, "b" * 4), ("a" * 40, "b" * 4)], waits_s=1.5)
-    assert model.meter.total == (10 + 2 + 1 + 2, 2.0)
+    assert model.meter.total == (10 + 2 + 1 + 2, 2.0, None)
     model.token_layers(["a" * 40], 3)
-    assert model.meter.total == (15 + 12, 3.0)
+    assert model.meter.total == (15 + 12, 3.0, None)
     model.padded(["a", "a", "b"])
-    assert model.meter.total == (27 + 1024, 4.0)
+    assert model.meter.total == (27 + 1024, 4.0, None)
+
+
+def test_what_a_model_does_not_read_is_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One long document would make every later estimate too short."""
+    model = Model(monkeypatch)
+    model.meter = Meter(KEY, limit=512)
+    model.classify([("a" * 100_000, "b"), ("a" * 40, "b" * 4)])
+    assert model.meter.total == (512 + 15, 2.0, 512)
+    model.padded(["a", "b"])
+    assert model.meter.total == (527 + 1024, 3.0, 512)
+    assert known_throughput(KEY) == (527, 2.0, 512)
+    pairs = [("a" * 100_000, "b" * 4), ("a" * 100_000, "b" * 8)]
+    assert tokens_of_each(pairs, 512) == 512 + 3 + 4
+    throughput_file().write_text(json.dumps({" | ".join(KEY): {"tokens": 9, "seconds": 1}}))
+    assert known_throughput(KEY) is None, "of a version that counted all of a text"
 
 
 def test_throughput_is_saved_after_a_second_and_when_it_has_doubled() -> None:
@@ -130,26 +147,26 @@ def test_throughput_is_saved_after_a_second_and_when_it_has_doubled() -> None:
     meter = Meter(KEY)
     meter.add(100, 0.9)
     assert known_throughput(KEY) is None
-    assert not has_throughput(*KEY[:3])
+    assert throughput_anywhere(*KEY[:3]) is None
     meter.add(100, 0.1)
     assert known_throughput(KEY) == Throughput(200, 1.0)
     meter.add(1_000, 0.5)
     assert known_throughput(KEY) == Throughput(200, 1.0)
     meter.add(1_000, 0.5)
     assert known_throughput(KEY) == Throughput(2_200, 2.0)
-    assert has_throughput(*KEY[:3])
+    assert throughput_anywhere(*KEY[:3]) == Throughput(2_200, 2.0)
 
 
-def test_little_work_does_not_replace_much() -> None:
-    """Until it is half as much, however long it took: the machine may have been busy."""
-    save_throughput(KEY, Throughput(10_000, 100.0))
+def test_the_last_measurement_replaces_an_earlier_one() -> None:
+    """However much work that was of: another thread count, another version, a wrong count."""
+    save_throughput(KEY, Throughput(10_000_000, 100.0))
     others = [KEY._replace(**{name: "other"}) for name in KEY._fields]
     assert [known_throughput(other) for other in others] == [None] * 4
     meter = Meter(KEY)
-    meter.add(4_999, 1000.0)
-    assert known_throughput(KEY) == Throughput(10_000, 100.0)
-    meter.add(1, 1000.0)
-    assert known_throughput(KEY) == Throughput(5_000, 2000.0)
+    meter.add(500, 0.5)
+    assert known_throughput(KEY) == Throughput(10_000_000, 100.0)
+    meter.add(500, 0.5)
+    assert known_throughput(KEY) == Throughput(1_000, 1.0)
 
 
 @pytest.mark.parametrize("role", ["nli", "embedder", "token_encoder"])

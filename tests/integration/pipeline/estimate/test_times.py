@@ -28,11 +28,15 @@ def _cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def knows(
-    role: str, tokens_per_s: float, model: str = "embedded", device: str | None = None
+    role: str,
+    tokens_per_s: float,
+    model: str = "embedded",
+    device: str | None = None,
+    limit: int | None = None,
 ) -> None:
     """A pace as an earlier run on this machine has left it."""
     key = ThroughputKey(role, model, "float32", device or device_label("cpu"))
-    save_throughput(key, Throughput(tokens_per_s * 10, 10.0))
+    save_throughput(key, Throughput(tokens_per_s * 10, 10.0, limit))
 
 
 def estimated(*metrics: str, source: Path = EXAMPLES, **more: Any) -> Estimate:
@@ -64,6 +68,17 @@ def test_a_pass_takes_its_tokens_by_its_pace() -> None:
     assert models == pytest.approx((nli.seconds or 0) + (token_scores.seconds or 0))
     assert (time_of(found).total_s or 0) > (models or 0)
     assert bottleneck(found) == "models"
+
+
+def test_a_model_reads_no_more_than_its_limit(tmp_path: Path) -> None:
+    """Of a long document as of a shorter one, as its pace was counted."""
+    records = tmp_path / "long.jsonl"
+    rows = [{"source": "It rained. " * 10_000, "summary": f"It rained {n} times."} for n in "123"]
+    records.write_text("\n".join(map(json.dumps, rows)))
+    knows("nli", 100.0, limit=512)
+    (found,) = estimated("mnli-doc", source=records).passes
+    assert found.tokens == 3 * 512
+    assert found.seconds == pytest.approx(found.tokens / 100)
 
 
 def test_what_the_rules_claim_is_what_the_models_are_then_given(
