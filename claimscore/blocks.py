@@ -1,8 +1,8 @@
 """Blocks: the parts of a document and of a summary that SummaC compares.
 
 Laban et al. 2022, SummaC, Table 5 (granularity), and the authors' code, `split_text` in
-`model_summac.py`, whose rules the plain names follow: it drops blocks of at most 10 characters
-and reads the first 100 blocks of a document.
+`model_summac.py`. It drops blocks of at most 10 characters and reads the first 100 blocks of a
+document; so does a cut whose `keep` is `code`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ GRANULARITIES = (
 SPLITTERS = ("rules", "punkt")
 
 #: `code` drops short blocks and cuts long documents as the authors' code does, `all` does not.
-KEEP = ("code", "all")
+KEEP = ("all", "code")
 
-#: A block of at most so many characters is dropped (a whole document never is).
+#: `code` drops a block of at most so many characters (a whole document never).
 SHORT_CHARACTERS = 10
 MAX_DOCUMENT_BLOCKS = 100
 
@@ -48,11 +48,11 @@ class Cut:
 
     granularity: str = "sentence"
     splitter: str = "rules"
-    keep: str = "code"
+    keep: str = "all"
 
     @property
     def name(self) -> str:
-        """The cut in a table and in a pass's needs: `sentence`, `2sents_punkt`, `mixed_all`.
+        """The cut in a table and in a pass's needs: `sentence`, `2sents_punkt`, `mixed_code`.
 
         What makes no difference is not named: a paragraph has no splitter.
         """
@@ -80,10 +80,7 @@ class Cut:
         return sentences + paragraphs
 
     def document_blocks(self, texts: Sequence[str]) -> list[str]:
-        """The blocks of a record's documents, one document after the other.
-
-        With `keep` `code` the first 100 of all.
-        """
+        """The blocks of a record's documents, one document after the other; `code` has 100."""
         found = [block for text in texts for block in self.blocks(text)]
         return found[:MAX_DOCUMENT_BLOCKS] if self.keep == "code" else found
 
@@ -101,7 +98,7 @@ def find_cut(name: str) -> Cut:
         return _cuts()[name]
     except KeyError:
         known = ", ".join(GRANULARITIES)
-        raise ConfigError(f"unknown cut {name}; known: {known}, with _punkt, _all") from None
+        raise ConfigError(f"unknown cut {name}; known: {known}, with _punkt, _code") from None
 
 
 @functools.cache

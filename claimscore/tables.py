@@ -201,7 +201,7 @@ BLOCK_NLI = Table(
     "block_nli",
     "Probabilities of an NLI model for every block of one text (the premise) with every block "
     "of another; a cut is sentence, 2sents, 2sents_disjoint, paragraph, document, mixed or window, "
-    "with `_punkt` for that splitter and `_all` where no block was left out.",
+    "with `_punkt` for that splitter and `_code` where blocks are left out as in SummaC's code.",
     {
         "id": pl.String(),
         "premise_side": pl.String(),

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from claimscore.blocks import GRANULARITIES, KEEP, SPLITTERS
+from claimscore.blocks import GRANULARITIES, SPLITTERS
 from claimscore.config import NLI_OPTIONS, EncoderConfig, RunConfig
 from claimscore.errors import ConfigError
 from claimscore.evaluation.ratings_table import read_table
@@ -30,6 +30,7 @@ from claimscore.evaluation.summac_benchmark import (
 )
 from claimscore.metrics import load_metric
 from claimscore.metrics.base import Metric
+from claimscore.metrics.summac.pair_matrices import CUT_VALUES
 from claimscore.metrics.summac.zero_shot import OPERATORS
 from claimscore.option import argument, like, nested, option
 from claimscore.pipeline.progress import Progress
@@ -73,9 +74,9 @@ class GridConfig(BenchmarkSettings):
     )
     splitter: str = option("rules", choices=SPLITTERS, help="Method that finds sentences.")
     blocks: str = option(
-        "code",
-        choices=KEEP,
-        help="Blocks to keep: all, or those that the published program keeps.",
+        "variant",
+        choices=CUT_VALUES["blocks"],
+        help="Blocks to read: all, or those that the published code reads; default: as --variant.",
     )
     encoders: EncoderConfig = nested(EncoderConfig, only=NLI_OPTIONS)
     samples: int = like(BenchmarkSettings, "samples", default=1000, kw_only=True)

@@ -8,10 +8,11 @@ import math
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
-from claimscore.blocks import GRANULARITIES, KEEP, SPLITTERS
+from claimscore.blocks import GRANULARITIES, SPLITTERS
 from claimscore.config import NLI_OPTIONS, EncoderConfig, check_least
 from claimscore.errors import ConfigError
 from claimscore.metrics.summac.convolution import AGGREGATES, LABEL_SETS, VARIANTS, bin_edges
+from claimscore.metrics.summac.pair_matrices import CUT_VALUES
 from claimscore.option import argument, like, nested, option
 from claimscore.training.labelled_records import FirstHalf, TextColumns
 from claimscore.training.ls_candidates import NEGATIVES
@@ -269,10 +270,10 @@ class SummaCTrainingConfig:
         "rules", choices=SPLITTERS, panel="Models", help="Method that finds sentences."
     )
     blocks: str = option(
-        "code",
-        choices=KEEP,
+        "variant",
+        choices=CUT_VALUES["blocks"],
         panel="Models",
-        help="Blocks to keep: all, or those that the published program keeps.",
+        help="Blocks to read: all, or those that the published code reads; default: as --variant.",
     )
     bins: str = option(
         "even50", panel="Models", help="Bins of the histograms: percentile, or evenN (even50)."
@@ -284,7 +285,7 @@ class SummaCTrainingConfig:
         "mean", choices=AGGREGATES, panel="Models", help="Summary's score from its sentences."
     )
     variant: str = option(
-        "code",
+        "paper",
         choices=VARIANTS,
         panel="Models",
         help="Sentences of a summary to read: all (paper), or the first 10 (code).",
@@ -303,7 +304,7 @@ class SummaCTrainingConfig:
         for name, value, known in (
             *sides,
             ("splitter", self.splitter, SPLITTERS),
-            ("blocks", self.blocks, KEEP),
+            ("blocks", self.blocks, CUT_VALUES["blocks"]),
             ("labels", self.labels, LABEL_SETS),
             ("aggregate", self.aggregate, AGGREGATES),
             ("variant", self.variant, VARIANTS),

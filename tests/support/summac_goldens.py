@@ -36,9 +36,11 @@ def state(width: int) -> dict[str, np.ndarray]:
     return {name: rng.normal(size=shape) for name, shape in shapes.items()}
 
 
-def chunk(images: Mapping[str, Any], **more: Any) -> ChunkTables:
+def chunk(
+    images: Mapping[str, Any], cuts: tuple[str, str] = ("sentence", "sentence"), **more: Any
+) -> ChunkTables:
     """Records with texts, and the images' rows in an order of their own."""
-    rows = [row for name, image in images.items() for row in block_rows(name, image)]
+    rows = [row for name, image in images.items() for row in block_rows(name, image, cuts)]
     records = [{"id": name, "source": LONG, "summary": LONG} for name in images]
     shuffled = [rows[i] for i in np.random.default_rng(0).permutation(len(rows))]
     return tables(records, block_nli=shuffled, **more)

@@ -45,8 +45,8 @@ _PLACES = {"e": ENTAILMENT, "c": CONTRADICTION, "n": NEUTRAL}
 
 AGGREGATES = ("mean", "min", "max", "all")
 
-#: `code` reads the first 10 summary sentences only, `paper` reads all.
-VARIANTS = ("code", "paper")
+#: `paper` reads all summary sentences, `code` the first 10 only.
+VARIANTS = ("paper", "code")
 CODE_SENTENCES = 10
 
 _EVEN = re.compile(r"even([1-9]\d{0,3})")
@@ -61,7 +61,7 @@ def summac_conv(
     bins: str = "percentile",
     aggregate: str = "mean",
     labels: str = "e",
-    variant: str = "code",
+    variant: str = "paper",
 ) -> float | None:
     """SummaC-Conv of one document and summary, in [0, 1]; None where either has no block.
 
@@ -146,10 +146,10 @@ class ConvolutionOptions:
     bins: str = option("", f"The bins: percentile, or evenN such as even50{_AS_TRAINED}.")
     granularity: str = option("", f"What a block is, as for summac-zs{_AS_TRAINED}.")
     splitter: str = option("", f"What cuts sentences: rules or punkt{_AS_TRAINED}.")
-    blocks: str = option("", f"Which blocks are left out: code or all{_AS_TRAINED}.")
+    blocks: str = option("", f"Which blocks are read, as for summac-zs{_AS_TRAINED}.")
     labels: str = option("", f"The NLI categories of the histograms, as e or ecn{_AS_TRAINED}.")
     aggregate: str = option("", f"mean, min, max, or all three, of the sentences{_AS_TRAINED}.")
-    variant: str = option("", f"code reads ten sentences, paper reads all{_AS_TRAINED}.")
+    variant: str = option("", f"paper reads all sentences, code the first ten{_AS_TRAINED}.")
 
 
 #: Options that the weights' file may say, and their values, the default first.

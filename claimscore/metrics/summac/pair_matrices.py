@@ -81,8 +81,14 @@ def check(name: str, value: str, known: Sequence[str]) -> None:
 #: One granularity for both sides, or `document-summary` as the authors' code spells it.
 _PAIRS = tuple(f"{a}-{b}" for a in GRANULARITIES for b in GRANULARITIES if a != b)
 
+BY_VARIANT = "variant"
+
 #: The options that say how texts are cut, and their values.
-CUT_VALUES = {"granularity": (*GRANULARITIES, *_PAIRS), "splitter": SPLITTERS, "blocks": KEEP}
+CUT_VALUES = {
+    "granularity": (*GRANULARITIES, *_PAIRS),
+    "splitter": SPLITTERS,
+    "blocks": (BY_VARIANT, *KEEP),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,17 +104,24 @@ class CutOptions:
         "rules", "What cuts sentences: rules, or nltk's trained model.", CUT_VALUES["splitter"]
     )
     blocks: str = option(
-        "code",
-        "Whether short blocks and those beyond 100 are left out, as in the published code.",
+        BY_VARIANT,
+        "Whether all blocks are read, or those that the code reads; without it, as the variant.",
         CUT_VALUES["blocks"],
     )
+
+
+def kept_blocks(settings: Mapping[str, str]) -> str:
+    """Which blocks are read: as `blocks` says, else `code` for that variant and `all` elsewhere."""
+    named = settings["blocks"]
+    code = settings.get("variant") == "code"
+    return ("code" if code else "all") if named == BY_VARIANT else named
 
 
 def cut_pass(cut: Mapping[str, str]) -> PassRequirement:
     """The pass over the cuts that `granularity`, `splitter` and `blocks` name."""
     document, _, summary = cut["granularity"].partition("-")
     cuts = (
-        Cut(granularity, cut["splitter"], cut["blocks"]).name
+        Cut(granularity, cut["splitter"], kept_blocks(cut)).name
         for granularity in (document, summary or document)
     )
     sides = zip((SOURCE, SUMMARY), cuts, strict=True)
@@ -122,7 +135,8 @@ def cut_requirements(cut: Mapping[str, str]) -> Requirements:
 
 def summac_facts(settings: Mapping[str, str], *names: str) -> tuple[tuple[str, str], ...]:
     """The cut and these settings for the signature; our own splitter with its version."""
-    facts = {**settings, "splitter": settings["splitter"].replace("rules", RULES_VERSION)}
+    splitter = settings["splitter"].replace("rules", RULES_VERSION)
+    facts = {**settings, "splitter": splitter, "blocks": kept_blocks(settings)}
     return tuple((name, facts[name]) for name in (*CUT_VALUES, *names))
 
 

@@ -75,8 +75,8 @@ def expected(document: str, summary: str, op1: str, op2: str) -> dict[str, float
     labels: dict[str, list[int]] = {"val": [], "test": []}
     for row in rows():
         image = [
-            [judged(p, h) for h in Cut(summary).blocks(row["summary"])]
-            for p in Cut(document).blocks(row["source"])
+            [judged(p, h) for h in Cut(summary, keep="code").blocks(row["summary"])]
+            for p in Cut(document, keep="code").blocks(row["source"])
         ]
         value = summac_zs(image, op1=op1, op2=op2, variant="code")
         assert value is not None
@@ -145,8 +145,8 @@ def test_what_cannot_be_evaluated_costs_no_model(
 def test_a_text_without_blocks_is_refused_or_left_out(table: Path, tmp_path: Path) -> None:
     short = write_jsonl(tmp_path / "short.jsonl", [*rows(), {**rows()[0], "summary": "Good."}])
     with pytest.raises(InputError, match="1 rows have no summac-zs"):
-        summac_grid(config(short, out=tmp_path / "out"))
-    result = summac_grid(config(short, out=tmp_path / "out", drop_missing=True))
+        summac_grid(config(short, out=tmp_path / "out", blocks="code"))
+    result = summac_grid(config(short, out=tmp_path / "out", blocks="code", drop_missing=True))
     assert result.to_json()["left_out"] == 1
     assert "1 rows left out" in result.markdown()
     whole = summac_grid(config(table, out=tmp_path / "out"))

@@ -216,7 +216,7 @@ def _counts(image: NDArray[np.float64]) -> NDArray[np.int64]:
             id="one label",
         ),
         pytest.param(
-            [{"source": "Short.", "summary": "Short.", "label": 1}], "nothing to train on", id="s"
+            [{"source": " ", "summary": " ", "label": 1}], "nothing to train on", id="blank"
         ),
     ],
 )

@@ -64,7 +64,7 @@ SIGNATURES = {
         "|verifier:*|dtype:*|threshold:*|claimscore:*",
     ),
     "summac-zs": (
-        "|granularity:sentence|splitter:rules-1|blocks:code|op1:max|op2:mean|variant:paper"
+        "|granularity:sentence|splitter:rules-1|blocks:all|op1:max|op2:mean|variant:paper"
         "|nli:*|dtype:*|claimscore:*"
     ),
     "summac-conv": "|nli:*|dtype:*|claimscore:*",

@@ -128,9 +128,9 @@ def test_even_bins_are_the_codes() -> None:
 def test_only_the_first_ten_sentences_count_in_the_code() -> None:
     image, weights = random_image(5, 11), state(23)
     first_ten = summac_conv(image[:, :10], weights)
-    assert summac_conv(image, weights) == first_ten
-    assert summac_conv(image, weights, variant="paper") != first_ten
-    assert summac_conv(image[:, :10], weights, variant="paper") == first_ten
+    assert summac_conv(image, weights, variant="code") == first_ten
+    assert summac_conv(image, weights) != first_ten
+    assert summac_conv(image[:, :10], weights, variant="code") == first_ten
 
 
 def test_huge_logits_do_not_overflow() -> None:
@@ -193,7 +193,6 @@ IMAGE = [[[0.9, 0.1, 0.0]]]
 @pytest.mark.parametrize(
     ("summary", "rows", "reason"),
     [
-        ("Short.", [], "no sentence of more than 10 characters in summary"),
         (LONG, [], "no NLI rows"),
         (LONG, block_rows("r", [IMAGE[0] * 2, IMAGE[0] * 2])[:3], "NLI rows are missing: 3 of 4"),
         (LONG, block_rows("r", IMAGE) * 2, "an NLI row is there twice"),
@@ -208,6 +207,13 @@ IMAGE = [[[0.9, 0.1, 0.0]]]
 def test_what_is_missing_is_null_with_a_reason(summary: str, rows: Any, reason: str) -> None:
     record = {"id": "r", "source": LONG, "summary": summary}
     assert one([record], block_nli=rows) == Score("r", None, reason, {})
+
+
+def test_a_short_text_has_no_block_in_the_code_alone() -> None:
+    record = {"id": "r", "source": LONG, "summary": "Short."}
+    reason = "no sentence of more than 10 characters in summary"
+    assert one([record], "summac-zs:variant=code", block_nli=[]).reason == reason
+    assert one([record], block_nli=block_rows("r", IMAGE)).value == pytest.approx(0.9)
 
 
 def test_a_failure_of_another_cut_costs_nothing() -> None:
@@ -232,7 +238,9 @@ def test_mnli_doc_is_the_document_that_entails_most() -> None:
         ("", ("sentence", "sentence")),
         (":granularity=2sents", ("2sents", "2sents")),
         (":granularity=paragraph-sentence", ("paragraph", "sentence")),
-        (":splitter=punkt:blocks=all", ("sentence_punkt_all", "sentence_punkt_all")),
+        (":variant=code", ("sentence_code", "sentence_code")),
+        (":variant=code:blocks=all", ("sentence", "sentence")),
+        (":splitter=punkt:blocks=code", ("sentence_punkt_code", "sentence_punkt_code")),
     ],
 )
 def test_options_choose_what_the_pass_reads(options: str, cuts: tuple[str, str]) -> None:
@@ -246,7 +254,7 @@ def test_conv_does_what_its_file_says_unless_told_otherwise(tmp_path: Path) -> N
     )
     metric = load_metric(f"summac-conv:weights={path}")
     assert metric.requires.passes[0].over == ("source.2sents", "summary.sentence")
-    facts = {"bins": "even20", "labels": "ec", "variant": "code"}
+    facts = {"bins": "even20", "labels": "ec", "variant": "paper", "blocks": "all"}
     assert (dict(metric.facts) | facts) == dict(metric.facts)
     assert dict(metric.facts)["weights"] == as_weights(state(40)).digest
     other = load_metric(f"summac-conv:weights={path}:granularity=paragraph:bins=even40:labels=e")
