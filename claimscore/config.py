@@ -195,6 +195,11 @@ class EncoderConfig:
         metavar="MODEL",
         help="NLI model that compares claims: embedded, HF_ID[@REV], a folder, tei:URL.",
     )
+    verifier: str = model_option(
+        "nli",
+        metavar="MODEL",
+        help="Model that judges claims: nli (that of --nli), or another one, as --nli.",
+    )
     embedder: str = model_option(
         "embedded",
         metavar="MODEL",
@@ -203,7 +208,7 @@ class EncoderConfig:
     token_encoder: str = model_option(
         "embedded",
         metavar="MODEL",
-        help="Encoder of bertscore and other token metrics: embedded, HF_ID[@REV], a folder.",
+        help="Encoder of token metrics: embedded, HF_ID[@REV], a folder.",
     )
     ls_model: str | None = model_option(
         None, metavar="DIR", help="Model of ls-score, made by train ls-score."
@@ -223,7 +228,7 @@ class EncoderConfig:
     device: str = model_option(
         "auto",
         metavar="DEVICE",
-        help="Device of the models: auto, cpu, cuda (all GPUs), cuda:N, or a list of them.",
+        help="Device: auto, cpu, cuda (all GPUs), cuda:N, or a list of them.",
     )
     dtype: DType = model_option("float32", help="Number format of the models.")
     batch_tokens: int | None = model_option(
@@ -239,8 +244,14 @@ class EncoderConfig:
             raise ConfigError(f"batch_tokens must be at least 1, not {self.batch_tokens}")
         if not 0 <= self.max_outage_s < math.inf:
             raise ConfigError(f"--max-outage-s must be a number from zero on: {self.max_outage_s}")
-        for role in ("nli", "embedder", "token_encoder", "ls_model", "causal_lm", "seq2seq_lm"):
+        models = ("nli", "verifier", "embedder", "token_encoder")
+        for role in (*models, "ls_model", "causal_lm", "seq2seq_lm"):
             refuse_secrets(getattr(self, role) or "", role)
+
+    def role_of(self, role: str) -> str:
+        """The role whose model does the work of this one: that of `verifier` is done by `nli`
+        where `--verifier` names no other model."""
+        return "nli" if role == "verifier" and self.verifier in ("nli", self.nli) else role
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

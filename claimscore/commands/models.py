@@ -31,6 +31,8 @@ MODEL_CHOICES: tuple[tuple[str, str, str], ...] = (
     ("--nli", "ORG/NAME[@REVISION]", "a sequence classifier from the model hub, e.g. one for MNLI"),
     ("--nli", "PATH", "the same from a folder on disk"),
     ("--nli", "tei:URL", "one behind a text-embeddings-inference server"),
+    ("--verifier", "nli", "the model of --nli judges whether texts support claims"),
+    ("--verifier", "ORG/NAME, PATH or tei:URL", "another NLI model for that"),
     ("--embedder", "embedded", "all-MiniLM-L6-v2: sentence embeddings (extra: offline)"),
     ("--embedder", "ORG/NAME or PATH", "a sentence-transformers model, or any encoder"),
     ("--embedder", "tei:URL", "one behind a text-embeddings-inference server"),

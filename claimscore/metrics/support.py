@@ -42,8 +42,9 @@ REFERENCE = (
 
 SUPPORTED, CONTRADICTED, UNMENTIONED = VERDICTS = ("supported", "contradicted", "unmentioned")
 
-#: What of a text is a premise: its sentences, its windows, or both.
-READ = BOTH, SENTENCES, WINDOWS = ("both", "sentence", "window")
+#: What of a text is a premise: its sentences, its windows, or both; by default as the verifier was
+#: trained, both for one of three labels and windows for one of two.
+READ = MODEL, BOTH, SENTENCES, WINDOWS = ("model", "both", "sentence", "window")
 
 #: The threshold of a verifier that has none of its own.
 THRESHOLD = 0.5
@@ -81,7 +82,11 @@ class SupportOptions:
         "Share of the claims that are supported, or their mean probability of support.",
         ("share", "probability"),
     )
-    read: str = option(BOTH, "How a text is read: by sentences, by windows of them, or both.", READ)
+    read: str = option(
+        MODEL,
+        "How a text is read: by sentences, by windows of them, both, or as fits the verifier.",
+        READ,
+    )
     threshold: str = option(
         "model", "Probability from which on a claim is supported: the model's own, or a number."
     )

@@ -168,7 +168,7 @@ def make_plan(
     )
     is_checked = config.check_entailment and config.units == "claims"
     claim_sides = sides.get("decompose", ()) if is_checked else ()
-    return Plan(tuple(metrics), tuple(tasks), _passes(metrics, claim_sides))
+    return Plan(tuple(metrics), tuple(tasks), _passes(config.encoders, metrics, claim_sides))
 
 
 def refuse_obstacles(
@@ -193,7 +193,7 @@ def refuse_obstacles(
             run_blocking(load_provider(config.llm).aclose)
 
     roles = dict.fromkeys(
-        PASSES[need.kind].role
+        config.encoders.role_of(PASSES[need.kind].role)
         for metric in metrics
         for need in metric.requires.passes
         if need.kind in PASSES
@@ -293,18 +293,25 @@ def task_prompt(config: RunConfig, name: str) -> Prompt:
     return prompt
 
 
-def _passes(metrics: Sequence[Metric], claim_sides: Sequence[str]) -> tuple[PlannedPass, ...]:
-    """The passes that the metrics need, each once, in the order of `PASSES`.
+def _passes(
+    encoders: EncoderConfig, metrics: Sequence[Metric], claim_sides: Sequence[str]
+) -> tuple[PlannedPass, ...]:
+    """The passes that the metrics need, each once, in the order of `PASSES`, with the model that
+    does its role's work.
 
     Where one of them asks the NLI model, it is asked about the claims of each side too.
     """
+    passes = {
+        kind: dataclasses.replace(one, role=encoders.role_of(one.role))
+        for kind, one in PASSES.items()
+    }
     needs = dict.fromkeys(need for metric in metrics for need in metric.requires.passes)
     check = CLAIM_ENTAILMENT_PASS
-    if any(PASSES[need.kind].role == check.role for need in needs):
+    if any(passes[need.kind].role == check.role for need in needs):
         needs |= dict.fromkeys(PassRequirement(check.kind, (side,)) for side in claim_sides)
     return tuple(
         PlannedPass(model_pass, need)
-        for kind, model_pass in PASSES.items()
+        for kind, model_pass in passes.items()
         for need in needs
         if need.kind == kind
     )

@@ -19,6 +19,7 @@ from claimscore.pipeline.encoders.protocols import TokenEncoder
 from claimscore.pipeline.encoders.served import is_served
 from claimscore.pipeline.llm.providers.base import Provider, params_settings
 from claimscore.pipeline.passes import PASSES
+from claimscore.pipeline.passes.support import SUPPORT_PASS
 from claimscore.pipeline.plan import Plan, other_models
 from claimscore.prompts import Prompt
 from claimscore.runs import RunDirectory
@@ -30,6 +31,7 @@ _PATHS = ("out", "prompts_dir", "cache_dir")
 #: What users call the settings that can differ.
 CALLED = {
     "seed": "--seed",
+    "additive.support.verifier": "--verifier",
     "additive.texts.granularity": "--granularity",
     "additive.texts.units": "--units",
     "additive.llm.provider": "--llm",
@@ -82,6 +84,8 @@ def result_settings(
         }
     for role in plan.roles:
         additive[role] = _role_settings(role, config.encoders)
+    if any(planned.need.kind == SUPPORT_PASS.kind for planned in plan.passes):
+        additive["support"] = {"verifier": config.encoders.role_of("verifier")}
     return {
         "records": dict(records),
         "chunk_records": config.chunk_records,
@@ -126,7 +130,10 @@ def unused_settings(directory: RunDirectory) -> list[str]:
     if not works.intersection(TASK_NAMES):
         unused += ["additive.llm", "additive.prompts", "additive.tasks", "additive.texts"]
     used = {PASSES[kind].role for kind in works if kind in PASSES}
-    unused += [f"additive.{role}" for role in ROLES if role not in used]
+    judge = directory.settings["additive"].get("support", {}).get("verifier", "nli")
+    if SUPPORT_PASS.kind in works:
+        used.add(judge)
+    unused += [f"additive.{role}" for role in (*ROLES, "support") if role not in used | works]
     if not works - {"records"}:
         unused.append("additive.metrics")
     return unused
@@ -180,9 +187,10 @@ def signature_facts(settings: Mapping[str, Any]) -> dict[str, str]:
             model = additive[role]
             facts[role] = f"{model.get('model', model['name'])}@{model['revision']}"
             facts.setdefault("dtype", model["dtype"])
-    if "nli" in additive:
-        facts["verifier"] = facts["nli"]
-        facts["threshold"] = str(additive["nli"].get("threshold", THRESHOLD))
+    judge = additive.get("support", {}).get("verifier", "nli")
+    if judge in additive:
+        facts["verifier"] = facts[judge]
+        facts["threshold"] = str(additive[judge].get("threshold", THRESHOLD))
     if "token_encoder" in additive:
         encoder = additive["token_encoder"]
         facts["layer"] = str(encoder["layer"])

@@ -25,6 +25,7 @@ from claimscore.runs import RunDirectory, damage_as_error, retry_if_compacted
 #: What users call the models of a run, by their role.
 _MODELS = {
     "nli": "NLI model",
+    "verifier": "Verifier",
     "embedder": "Sentence encoder",
     "token_encoder": "Token encoder",
     "ls_model": "LS_Score model",

@@ -32,7 +32,7 @@ class FakeModel:
     """Numbers from lengths; items with `huge` do not fit; `calls` are what it was asked."""
 
     info = ModelInfo("fake", "r1", "float32")
-    layer, baseline = 3, (0.1, 0.2, 0.3)
+    layer, baseline, kind = 3, (0.1, 0.2, 0.3), "nli"
 
     def __init__(self, head: str = "ls") -> None:
         self.head = head

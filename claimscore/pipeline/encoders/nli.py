@@ -50,8 +50,10 @@ class BatchedPairClassifier(BatchedModel):
     Guarantees: rows in the order of the input, each distinct pair computed once, softmax in
     float32, and never a score from a NaN. ``columns`` are the places of the three labels among the
     model's logits. ``threshold`` is the probability of entailment from which on a text carries a
-    claim, where the model comes with one that was fitted.
+    claim, where the model comes with one that was fitted. It is a `Verifier`.
     """
+
+    kind = "nli"
 
     def __init__(
         self,

@@ -61,6 +61,23 @@ class PairClassifier(Protocol):
         ...
 
 
+class Verifier(PairClassifier, Protocol):
+    """Judges claims: of each (text, claim) the probabilities that the text supports the claim,
+    does not mention it, and contradicts it, in the place of the labels of NLI.
+
+    ``kind`` is ``nli`` (three labels) or ``binary`` (supported or not): there the third column is
+    NaN, for such a model claims no contradiction. ``threshold`` is the probability from which on a
+    claim is supported, where the model comes with one; ``limit`` the most tokens of a pair, None
+    where it does not say.
+    """
+
+    kind: str
+    threshold: float | None
+
+    @property
+    def limit(self) -> int | None: ...
+
+
 class TokenLayers(NamedTuple):
     """One text's own tokens (no special ones): unit-length ``layers`` ``[L, tokens, d]``,
     what each token reads in the text, and the number of the word that it belongs to."""

@@ -141,6 +141,10 @@ class _Stored(Generic[T]):
         self.rows = rows
         self._stats = stats
 
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is the model's own: its limit, its threshold."""
+        return getattr(self.model, name)
+
     def _values(
         self,
         compute: Callable[..., NDArray[np.float32]],
@@ -188,18 +192,6 @@ class _Stored(Generic[T]):
 
 class StoredClassifier(_Stored[Pair]):
     """A pair classifier before which stored results come; see `PairClassifier`."""
-
-    @property
-    def limit(self) -> int | None:
-        """The most tokens of a pair; None where the model does not say."""
-        limit: int | None = getattr(self.model, "limit", None)
-        return limit
-
-    @property
-    def threshold(self) -> float | None:
-        """The probability of entailment from which on a claim is supported, where it has one."""
-        threshold: float | None = getattr(self.model, "threshold", None)
-        return threshold
 
     def classify(
         self, pairs: Sequence[Pair], *, on_batch: OnBatch | None = None

@@ -41,7 +41,7 @@ class _Scales:
     """In the place of a model: what it is asked first ends the pass with the tokens of it all."""
 
     head = "ls"  # of two kinds of LS models, the one that has work for every pass
-
+    kind = "nli"  # of two kinds of verifiers, the one that reads more
     threshold = None
 
     def __init__(self, limit: int | None = None) -> None:

@@ -16,7 +16,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from claimscore.blocks import WINDOW_WORDS, window_spans
-from claimscore.metrics.support import SENTENCES, WINDOWS, threshold_of, verdicts
+from claimscore.metrics.support import BOTH, MODEL, SENTENCES, WINDOWS, threshold_of, verdicts
+from claimscore.pipeline.encoders.protocols import Verifier
 from claimscore.pipeline.passes.model_pass import (
     ModelPass,
     PassInput,
@@ -55,7 +56,8 @@ class _ReadText(NamedTuple):
 def support_pass(given: PassInput) -> PassResult:
     """A row for each claim of the second side with each text of the first."""
     over, side = given.need.over
-    source_side, _, read = over.partition(".")
+    source_side, _, asked = over.partition(".")
+    read = _read_by(given.model) if asked == MODEL else asked
     texts = texts_of(given.records, source_side)
     claims: dict[str, list[str]] = {}
     mine = given.read("claims").filter(side=side).select("id", "text")
@@ -80,9 +82,14 @@ def support_pass(given: PassInput) -> PassResult:
         given.model.info,
         side=pl.lit(side),
         source_side=pl.lit(source_side),
-        read=pl.lit(read),
-        verifier=pl.lit("nli"),
+        read=pl.lit(asked),
+        verifier=pl.lit(given.model.kind),
     )
+
+
+def _read_by(verifier: Verifier) -> str:
+    """NLI models know sentences; those of two labels were trained on documents."""
+    return BOTH if verifier.kind == "nli" else WINDOWS
 
 
 def _window_words(model: Any) -> int:
@@ -156,4 +163,4 @@ def _nearest(spans: Sequence[range], support: NDArray[np.float32]) -> int:
     return inside[int(support[inside].argmax())] if inside else spans.index(best)
 
 
-SUPPORT_PASS = ModelPass("support", "nli", support_pass, after=("decompose",))
+SUPPORT_PASS = ModelPass("support", "verifier", support_pass, after=("decompose",))

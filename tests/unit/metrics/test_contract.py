@@ -60,7 +60,7 @@ SIGNATURES = {
     ),
     **dict.fromkeys(
         ("faithfulness", "claim-recall", "claim-f1", "claim-support-share", "source-coverage"),
-        "|score:share|read:both|repeats:once|splitter:rules-1|decompose:*|llm:*|units:*|granularity:*"
+        "|score:share|read:model|repeats:once|splitter:rules-1|decompose:*|llm:*|units:*|granularity:*"
         "|verifier:*|dtype:*|threshold:*|claimscore:*",
     ),
     "summac-zs": (

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from claimscore.pipeline.encoders.served.client import ServerClient
 
 #: The beginnings of a served model's name, and the roles that such a server can have.
-KINDS = {"tei": ("nli", "embedder"), "openai": ("embedder",)}
+KINDS = {"tei": ("nli", "verifier", "embedder"), "openai": ("embedder",)}
 
 
 class ServedModel(NamedTuple):

@@ -185,11 +185,14 @@ class _TeiModel(Metered):
 
 
 class TeiClassifier(_TeiModel):
-    """Probabilities of entailment, neutral and contradiction by ``/predict``; `PairClassifier`.
+    """Probabilities of entailment, neutral and contradiction by ``/predict``; `Verifier`.
 
     Guarantees: rows in the order of the input, each distinct pair asked once, scores by the names
     of their labels, and a row only of three finite numbers that add up to one.
     """
+
+    kind = "nli"
+    threshold = None
 
     def __init__(self, server: TeiServer) -> None:
         super().__init__(server)
@@ -320,7 +323,7 @@ class OpenAIEmbedder(_ServedEmbedder):
 def load_tei(client: ServerClient, role: str) -> TeiClassifier | TeiEmbedder:
     """Return a TEI server's model for a role; `ConfigError` where it has none or is not reached."""
     with impatient(client):
-        return (TeiClassifier if role == "nli" else TeiEmbedder)(TeiServer(client))
+        return (TeiEmbedder if role == "embedder" else TeiClassifier)(TeiServer(client))
 
 
 def load_openai(client: ServerClient, model: str) -> OpenAIEmbedder:

@@ -23,8 +23,14 @@ class Model:
 
     info = ModelInfo("fake", "r1", "float32")
 
-    def __init__(self, judge: Judge, limit: int | None = None, threshold: float | None = None):
-        self.judge, self.limit, self.threshold = judge, limit, threshold
+    def __init__(
+        self,
+        judge: Judge,
+        limit: int | None = None,
+        threshold: float | None = None,
+        kind: str = "nli",
+    ):
+        self.judge, self.limit, self.threshold, self.kind = judge, limit, threshold, kind
         self.asked: list[tuple[str, str]] = []
 
     def classify(
@@ -58,18 +64,22 @@ def support(
 
 
 @pytest.mark.parametrize(
-    ("read", "premises"),
+    ("read", "kind", "premises"),
     [
-        ("sentence", [ONE, TWO]),
-        ("window", [f"{ONE} {TWO}"]),
-        ("both", [ONE, TWO, f"{ONE} {TWO}"]),
+        ("sentence", "binary", [ONE, TWO]),
+        ("window", "nli", [f"{ONE} {TWO}"]),
+        ("both", "binary", [ONE, TWO, f"{ONE} {TWO}"]),
+        ("model", "nli", [ONE, TWO, f"{ONE} {TWO}"]),
+        ("model", "binary", [f"{ONE} {TWO}"]),
     ],
 )
-def test_what_is_read(read: str, premises: list[str]) -> None:
-    model = Model(of({}))
+def test_what_is_read(read: str, kind: str, premises: list[str]) -> None:
+    model = Model(of({}), kind=kind)
     rows = support(model, f"{ONE} {TWO}", read=read)
     assert model.asked == [(premise, "x") for premise in premises]
-    assert rows.select("read", "verdict", "truncated").rows() == [(read, "unmentioned", False)]
+    (row,) = rows.rows(named=True)
+    assert (row["read"], row["verifier"]) == (read, kind)
+    assert (row["verdict"], row["truncated"]) == ("unmentioned", False)
 
 
 def test_every_word_of_a_long_text_is_read() -> None:
