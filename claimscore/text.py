@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from claimscore.errors import ConfigError
 
 #: Version of the rules splitter; in the signature of every score that depends on its cuts.
-RULES_VERSION = "rules-1"
+RULES_VERSION = "rules-2"
 
 
 def _words(text: str) -> frozenset[str]:
@@ -45,17 +45,21 @@ _SENTENCE_STARTERS = _words(
     "why where which only even other others another"
 )
 
-_SENTENCE_ENDS = (".", "?", "!", "؟", "۔", "।", "॥", "։", "።", "။")
+#: Full stops and question marks that end nothing but a sentence, with or without a space: of
+#: Chinese, Japanese, Arabic, Urdu, Hindi, Armenian, Amharic, Burmese, Khmer and Tibetan.
+_OTHER_ENDS = "。！？｡؟۔।॥։።။។།"
 
-#: Where a sentence ends whatever comes before: a line's end; CJK punctuation, which no space
-#: follows (but 「良い！」でした goes on); an ellipsis, or an abbreviation that often ends a
+_SENTENCE_ENDS = (".", "?", "!", *_OTHER_ENDS)
+
+#: Where a sentence ends whatever comes before: a line's end; one of `_OTHER_ENDS` (but
+#: 「良い！」でした goes on); an ellipsis, or an abbreviation that often ends a
 #: sentence, before a capitalised word. Runs are taken whole, so long ones cost no backtracking.
-_ALWAYS_CUT = r"""
+_ALWAYS_CUT = rf"""
     [\n\r\u2028\u2029\x85]
-    | (?<![。！？｡]) [。！？｡]++
+    | (?<![{_OTHER_ENDS}]) [{_OTHER_ENDS}]++
       (?: [」』）】”’"')\]]++ (?=\s|\Z|[「『（【“]) | (?![」』）】”’"')\]]) )
-    | (?: (?<!\.)\.{3,}+ | … | \b(?:etc|[ap]\.m|mins?|hrs?|max)\. ) [”’"')\]]*+
-      (?= \s++ (?! (?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day ) \p{Lu}(?:\p{Ll}|\s) )
+    | (?: (?<!\.)\.{{3,}}+ | … | \b(?:etc|[ap]\.m|mins?|hrs?|max)\. ) [”’"')\]]*+
+      (?= \s++ (?! (?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day ) \p{{Lu}}(?:\p{{Ll}}|\s) )
 """
 
 #: No end before a small letter: `"Is it good?" he asked`, `(really!) and`.

@@ -54,6 +54,10 @@ def test_rules_cut_where_a_reader_would(sentences):
         ("One\nTwo\r\nThree", ["One", "Two", "Three"]),
         ("  One.  \n\n ", ["One."]),
         ("これは良い。「良い！」でした。はい", ["これは良い。", "「良い！」でした。", "はい"]),
+        ("यह अच्छा है।वह बुरा है॥हाँ", ["यह अच्छा है।", "वह बुरा है॥", "हाँ"]),
+        ("یہ اچھا ہے۔کیا؟ہاں", ["یہ اچھا ہے۔", "کیا؟", "ہاں"]),
+        ("Սա լավ է։Դա վատ է։", ["Սա լավ է։", "Դա վատ է։"]),
+        ("នេះល្អ។ នោះអាក្រក់។ဒါကောင်းတယ်။ဒါဆိုး", ["នេះល្អ។", "នោះអាក្រក់។", "ဒါကောင်းတယ်။", "ဒါဆိုး"]),
         (" \n\t", []),
         ("No end", ["No end"]),
     ],
@@ -73,7 +77,9 @@ def test_sentences_are_slices_and_nothing_is_lost(text):
         place = text.index(sentence, place) + len(sentence)
 
 
-@pytest.mark.parametrize("unit", [".", "a. ", "! ", '?"', "。", "... A", "?' a ", "etc. ", "1. "])
+@pytest.mark.parametrize(
+    "unit", [".", "a. ", "! ", '?"', "。", "। ", "... A", "?' a ", "etc. ", "1. "]
+)
 def test_long_runs_take_linear_time(unit):
     started = time.process_time()
     split_sentences((unit * 20_000)[:20_000])

@@ -39,14 +39,14 @@ TEXTS: dict[str, Any] = {
 #: After the name and `|v1`, what each signature holds; `*` is a fact of the run.
 SIGNATURES = {
     "caspr": "|repeats:each|decompose:*|llm:*|units:*|granularity:*|nli:*|dtype:*|claimscore:*",
-    "ds": "|splitter:rules-1|stems:rouge-1.5.5|claimscore:*",
-    "ds3": "|splitter:rules-1|stems:rouge-1.5.5|claimscore:*",
+    "ds": "|splitter:rules-2|stems:rouge-1.5.5|claimscore:*",
+    "ds3": "|splitter:rules-2|stems:rouge-1.5.5|claimscore:*",
     "bs-inverse": "|token_encoder:*|layer:*|baseline:*|dtype:*|claimscore:*",
     "bertscore": (
         "|against:references|measure:f1|multi:max|token_encoder:*|layer:*|baseline:*|dtype:*"
         "|claimscore:*"
     ),
-    "meteor": "|against:references|multi:max|synonyms:wordnet-3.0|splitter:rules-1|claimscore:*",
+    "meteor": "|against:references|multi:max|synonyms:wordnet-3.0|splitter:rules-2|claimscore:*",
     "ner-overlap": "|ner:en_core_web_sm|types:all|measure:precision|claimscore:*",
     "perplexity": "|first_token:not_scored|window:limit/2|causal_lm:*|dtype:*|claimscore:*",
     "bart-score": "|direction:faithfulness|multi:mean|seq2seq_lm:*|dtype:*|claimscore:*",
@@ -56,15 +56,15 @@ SIGNATURES = {
     ),
     "rouge-lsum": (
         "|variant:rouge-score|against:references|measure:f1|multi:max|stemmer:no"
-        "|splitter:rules-1|claimscore:*"
+        "|splitter:rules-2|claimscore:*"
     ),
     **dict.fromkeys(
         ("faithfulness", "claim-recall", "claim-f1", "claim-support-share", "source-coverage"),
-        "|score:share|read:model|repeats:once|splitter:rules-1|decompose:*|llm:*|units:*|granularity:*"
+        "|score:share|read:model|repeats:once|splitter:rules-2|decompose:*|llm:*|units:*|granularity:*"
         "|verifier:*|dtype:*|threshold:*|claimscore:*",
     ),
     "summac-zs": (
-        "|granularity:sentence|splitter:rules-1|blocks:all|op1:max|op2:mean|variant:paper"
+        "|granularity:sentence|splitter:rules-2|blocks:all|op1:max|op2:mean|variant:paper"
         "|nli:*|dtype:*|claimscore:*"
     ),
     "summac-conv": "|nli:*|dtype:*|claimscore:*",
