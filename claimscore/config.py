@@ -302,6 +302,7 @@ class RunConfig:
         help="Columns to read, as source=article,summary=text.",
     )
     limit: int | None = essential_option(None, help="Read only the first N records.")
+    strip_html: bool = metric_option(False, help="Read texts without their HTML tags.")
     llm: LLMConfig = dataclasses.field(default_factory=LLMConfig)
     encoders: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
     cache_dir: Path | None = llm_option(

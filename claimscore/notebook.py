@@ -89,6 +89,7 @@ class Evaluation:
         lines = [
             f"{name:{width}}  {_value(self.summary['metrics'][name])}" for name in self.metrics
         ]
+        lines += self._text_checks()
         n = self.summary["records"]["total"]
         return "\n".join(
             [f"Evaluation of {n:,} {'record' if n == 1 else 'records'}", *lines, *self._where()]
@@ -101,7 +102,12 @@ class Evaluation:
             for name, found in ((name, self.summary["metrics"][name]) for name in self.metrics)
         ]
         parts = [_html_table(("metric", "mean", "n", "null", ""), rows), *self._ends_html()]
-        return "".join([*parts, *(f"<p>{html.escape(where)}</p>" for where in self._where())])
+        said = [*self._text_checks(), *self._where()]
+        return "".join([*parts, *(f"<p>{html.escape(text)}</p>" for text in said)])
+
+    def _text_checks(self) -> list[str]:
+        """What is odd about the texts."""
+        return [f"texts {found['text']}" for found in self.summary.get("text_checks", ())]
 
     def _where(self) -> list[str]:
         """The folder, where it is still there."""

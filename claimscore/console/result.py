@@ -18,6 +18,7 @@ def print_result(summary: Mapping[str, Any], out: str) -> None:
     print_facts(
         [
             *_records(summary["records"], summary["failures"]),
+            *(("texts", found["text"]) for found in summary.get("text_checks", ())),
             *claims_facts(summary.get("claim_checks")),
             *_answers(summary["last_call"], summary.get("spent")),
             *_models(summary["last_call"], summary.get("truncated", {})),

@@ -98,7 +98,7 @@ def required_columns(metrics: Sequence[Metric]) -> dict[str, tuple[str, ...]]:
 
 def selection_of(config: RunConfig) -> Selection:
     """Which records of the input a run reads, and under which names."""
-    return Selection(config.columns, config.limit)
+    return Selection(config.columns, config.limit, config.strip_html)
 
 
 def read_records(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
@@ -55,6 +56,7 @@ from claimscore.pipeline.supervision import signals_held
 from claimscore.records import Dataset, MissingColumnsError, Prepared, keep, recall
 from claimscore.records.columns import ALTERNATIVES
 from claimscore.records.dataset import SPOOLED, Required
+from claimscore.records.text_checks import check_texts
 from claimscore.runs import DamagedPart, RunDirectory, damage_as_error
 from claimscore.types import JSON
 
@@ -131,7 +133,8 @@ def _go_on(
         refuse_obstacles(config, metrics, exc.names, has_model, exc)
         raise
     refuse_obstacles(config, metrics, list(dataset.columns), has_model)
-    records = {"digest": dataset.digest, "count": dataset.n_records}
+    records: JSON = {"digest": dataset.digest, "count": dataset.n_records}
+    records |= {"strip_html": True} if config.strip_html else {}
     _refuse_other_records(directory, records)
     config = with_chunk_size(config, dataset.n_records, directory.settings)
     plan = make_plan(config, list(dataset.columns), metrics)
@@ -139,6 +142,9 @@ def _go_on(
     work = _Work.begin(config, directory, plan, records, reporter)
     copy_records(dataset, config, required, directory)
     todo = work.todo()
+    if todo and work.provider is not None and work.provider.family != "builtin":
+        for found in work.text_checks:  # before they are paid for
+            reporter.notice(f"texts {found['text']}")
     if on_estimate is not None and work.provider is not None and todo:
         reporter.phase("counting", directory)
         left = estimate_left(config, plan, work.provider, directory, dataset.n_records, todo)
@@ -230,8 +236,13 @@ def _load(
     return dataclasses.replace(config, metric_files=known.files), metrics
 
 
-def _refuse_other_records(directory: RunDirectory, records: Mapping[str, object]) -> None:
+def _refuse_other_records(directory: RunDirectory, records: Mapping[str, Any]) -> None:
     stored = directory.settings.get("records", records)
+    if directory.all_steps() and stored.get("strip_html") != records.get("strip_html"):
+        how = "with" if "strip_html" in stored else "without"
+        raise ConfigError(
+            f"{directory.name} was made {how} --strip-html; run it so, or name another --out"
+        )
     if directory.all_steps() and stored["digest"] != records["digest"]:
         raise ConfigError(
             f"{directory.name} was made from other records ({stored['count']} then, "
@@ -286,6 +297,11 @@ class _Work:
         directory.check_settings(result_settings(config, plan, provider, records), CALLED)
         directory.write_options(options_of(config))
         return cls(config, directory, plan, provider, records["count"], reporter)
+
+    @functools.cached_property
+    def text_checks(self) -> list[JSON]:
+        """What is odd about the texts of the records."""
+        return check_texts(self.directory.scan("records"))
 
     def todo(self) -> list[ChunkTodo]:
         """The chunks with missing steps. What is read for them is what was written."""
@@ -376,6 +392,7 @@ class _Work:
             "metrics": scores,
             "failures": failing.by_kind,
             "truncated": truncations(self.directory, self.plan.metrics),
+            "text_checks": self.text_checks,
             "claim_checks": count_claim_checks(self.directory),
             "notices": [SMALL_JUDGE] if self._is_judge_small else [],
             "spent": dataclasses.asdict(run_spent(self.directory)),

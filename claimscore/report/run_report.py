@@ -111,7 +111,11 @@ def _facts(
         finished=f"{datetime.fromisoformat(summary['finished']):%Y-%m-%d %H:%M} UTC",
         counts=_counts(summary, "llm" in additive),
         settings=settings,
-        notices=(*summary.get("notices", ()), *checks.get("warnings", ())),
+        notices=(
+            *summary.get("notices", ()),
+            *(f"Texts {found['text']}" for found in summary.get("text_checks", ())),
+            *checks.get("warnings", ()),
+        ),
         truncated=summary.get("truncated", {}),
         claim_checks=checks,
     )

@@ -148,7 +148,9 @@ def test_data_as_it_is(evaluate: Any) -> None:
 
 def test_what_a_notebook_shows(evaluate: Any) -> None:
     found = evaluate(ROWS)
-    assert repr(found) == f"Evaluation of 3 records\nds  72.01\nrun: {found.out}"
+    first, mean, texts, run = repr(found).splitlines()
+    assert (first, mean, run) == ("Evaluation of 3 records", "ds  72.01", f"run: {found.out}")
+    assert texts.startswith("texts with HTML: 1 of 3 in summary_b; first r1; ")
     page = found._repr_html_()
     assert "It is &lt;b&gt;loud&lt;/b&gt; &amp; dark." in page
     assert "<b>" not in page

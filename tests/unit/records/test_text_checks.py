@@ -1,0 +1,114 @@
+"""Texts that are not English, with HTML or without words: counted, said, and HTML left out."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from claimscore.records.text_checks import check_texts, strip_html
+from tests.support.command_line import Command
+
+GERMAN = "Das Hotel war sehr gut und die Zimmer waren sauber, aber das Frühstück war schlecht."
+SPANISH = "El hotel estaba muy bien y las habitaciones eran limpias, pero el desayuno era malo."
+ENGLISH = "The hotel was very good and the rooms were clean, but the breakfast was not good at all."
+ODD: list[dict[str, Any]] = [
+    {"summary_a": "<p>Good &amp;\nclean.</p><p>Loud.</p>", "summary_b": ENGLISH, "source": [""]},
+    {"summary_a": GERMAN, "summary_b": "👍👍", "source": ["a", "<b>b</b>"]},
+    {"summary_a": None, "summary_b": "今日は良い。", "source": None},
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "checks"),
+    [
+        (ENGLISH, []),
+        (ENGLISH.upper(), []),
+        ("Rooms clean, staff friendly, breakfast superb, pool cold.", []),
+        ("Café “naïve” — 5 < 6 & 7 > 3, AT&T, <3; R&D 👍", []),
+        (GERMAN, ["not_english"]),
+        (SPANISH, ["not_english"]),
+        ("Москва столица", ["not_english"]),
+        ("यह अच्छा है।", ["not_english"]),
+        ("The word for rain is 雨 (ame), and that for snow is 雪 (yuki).", []),
+        ("", ["no_words"]),
+        (" \n", ["no_words"]),
+        ("👍👍 !!", ["no_words"]),
+        ("42", []),
+        ("It rained.<br/>It was <a href='x'>cold</a>.", ["html"]),
+        ("Fish &amp; chips", ["html"]),
+        ("Fish &#38; chips", ["html"]),
+        ("<think>it rained</think>", []),
+    ],
+)
+def test_what_is_odd_about_a_text(text: str, checks: list[str]) -> None:
+    records = pl.LazyFrame({"id": ["r1"], "summary": [text]})
+    assert [found["check"] for found in check_texts(records)] == checks
+
+
+def test_texts_are_counted_column_by_column_with_the_first_ids() -> None:
+    """A null column of a record has no text."""
+    records = pl.LazyFrame([{"id": f"r{n}", **row} for n, row in enumerate(ODD * 5)])
+    found = {one["check"]: one for one in check_texts(records)}
+    assert found["not_english"]["columns"] == {
+        "summary_a": {"texts": 10, "found": 5},
+        "summary_b": {"texts": 15, "found": 5},
+    }
+    assert found["html"]["columns"]["source"] == {"texts": 15, "found": 5}
+    assert found["no_words"]["ids"] == ["r0", "r3", "r6"]
+    assert found["html"]["text"].startswith(
+        "with HTML: 5 of 15 in source, 5 of 10 in summary_a; first r1, r4, r7; "
+    )
+
+
+def test_the_checks_take_less_than_a_hundredth_of_a_run() -> None:
+    """Of a run that takes 10 ms a record, which is a fast one."""
+    texts = [ENGLISH * 20, GERMAN * 20] * 1000
+    records = pl.LazyFrame({"id": list(map(str, range(2000))), "summary": texts})
+    began = time.process_time()
+    check_texts(records)
+    assert time.process_time() - began < 2000 * 0.010 / 100
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("<p>Good &amp; <b>bo</b>ld\nbeds.</p><ul><li>A<li>B</ul>", "Good & bold beds.\nA\nB"),
+        ("Line one.\nFish &amp; chips &nbsp;&#8217;", "Line one.\nFish & chips ’"),
+        ("a<!-- no -->b<script>if (a < b) c</script><style>p {}</style> d<br>e", "ab\nd\ne"),
+        ("5 < 6 & 7 > 3, <3, AT&T", "5 < 6 & 7 > 3, <3, AT&T"),
+        ("<p>not closed <b", "not closed <b"),
+        ("</script></p>x", "x"),
+        ("<p></p>", ""),
+        ("&lt;p&gt;", "<p>"),
+    ],
+)  # fmt: skip
+def test_html_is_left_out(text: str, plain: str) -> None:
+    assert strip_html(text) == plain
+
+
+def test_a_run_says_it_and_reads_texts_without_html_when_told(cli: Command, tmp_path: Path) -> None:
+    """In terminal, report and summary; a run with HTML is not gone on with without it."""
+    source = tmp_path / "odd.jsonl"
+    source.write_text("\n".join(map(json.dumps, ODD)))
+    call = ("run", source, "--metrics", "ds", "--quiet", "--out")
+    plain = cli(*call, tmp_path / "a")
+    said = "with HTML: 1 of 4 in source, 1 of 3 in summary_a; first 1, 0;"
+    assert said in " ".join(plain.out.split())
+    assert said in (tmp_path / "a/report.html").read_text("utf-8")
+    summary = json.loads((tmp_path / "a/summary.json").read_text("utf-8"))
+    assert [found["check"] for found in summary["text_checks"]] == [
+        *("not_english", "html", "no_words"),
+    ]
+    again = cli(*call, tmp_path / "a", "--strip-html")
+    assert (again.status, "was made without --strip-html; run it so" in again.err) == (2, True)
+    stripped = cli(*call, tmp_path / "b", "--strip-html")
+    assert "with HTML" not in stripped.out
+    assert "strip_html = true" in (tmp_path / "b/run.toml").read_text("utf-8")
+    records = pl.read_parquet(tmp_path / "b/records/*.parquet")
+    assert records["summary_a"][0] == "Good & clean.\nLoud."
+    assert records["source"].to_list()[:2] == [[""], ["a", "b"]]
