@@ -200,6 +200,12 @@ class EncoderConfig:
         metavar="MODEL",
         help="Model that judges claims: nli (that of --nli), or another one, as --nli.",
     )
+    verifier_labels: tuple[str, ...] = model_option(
+        (),
+        hidden=True,
+        help="What the verifier's outputs mean, in their order, where its configuration does not "
+        "say: as unsupported,supported.",
+    )
     embedder: str = model_option(
         "embedded",
         metavar="MODEL",
@@ -239,7 +245,7 @@ class EncoderConfig:
     allow_http_key: bool = like(LLMConfig, "allow_http_key")
 
     def __post_init__(self) -> None:
-        check_types(self)
+        take_texts(self)
         if self.batch_tokens is not None and self.batch_tokens < 1:
             raise ConfigError(f"batch_tokens must be at least 1, not {self.batch_tokens}")
         if not 0 <= self.max_outage_s < math.inf:
@@ -346,6 +352,8 @@ class RunConfig:
             check_least(self, limit=1)
         if self.prompts_dir is not None and not self.prompts_dir.is_dir():
             raise ConfigError(f"--prompts-dir {self.prompts_dir}: there is no such folder")
+        if self.encoders.verifier_labels and self.encoders.role_of("verifier") == "nli":
+            raise ConfigError("--verifier-labels is of a model that --verifier names")
         if self.address is not None and self.engine != "ray":
             raise ConfigError("--address is of a Ray cluster: it goes with --engine ray")
 

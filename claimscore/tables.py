@@ -223,8 +223,9 @@ SUPPORT = Table(
     "Whether a text supports a claim: `claim_index` is the position among the claims of `side`, "
     "`source_index` that of the text among those of `source_side`. The verdict is supported, "
     "contradicted or unmentioned; `probability` is that of support, the largest over what `read` "
-    "says (sentence, window, both). `evidence` is the sentence of the text with the most support, "
-    "and `contradiction` its probability.",
+    "says (sentence, window, both; model: as fits the verifier). `evidence` is the sentence or the "
+    "window with the most support, and `contradiction` its probability. `verifier` is nli (three "
+    "labels) or binary (supported or not, and no contradiction).",
     {
         "id": pl.String(),
         "side": pl.String(),

@@ -32,7 +32,8 @@ MODEL_CHOICES: tuple[tuple[str, str, str], ...] = (
     ("--nli", "PATH", "the same from a folder on disk"),
     ("--nli", "tei:URL", "one behind a text-embeddings-inference server"),
     ("--verifier", "nli", "the model of --nli judges whether texts support claims"),
-    ("--verifier", "ORG/NAME, PATH or tei:URL", "another NLI model for that"),
+    ("--verifier", "ORG/NAME or PATH", "another NLI model, or MiniCheck, FactCC and their kin"),
+    ("--verifier", "tei:URL", "an NLI model behind a text-embeddings-inference server"),
     ("--embedder", "embedded", "all-MiniLM-L6-v2: sentence embeddings (extra: offline)"),
     ("--embedder", "ORG/NAME or PATH", "a sentence-transformers model, or any encoder"),
     ("--embedder", "tei:URL", "one behind a text-embeddings-inference server"),
@@ -68,14 +69,18 @@ def models_list(as_json: bool) -> None:
     "check",
     settings={
         "config": SettingsSource(
-            EncoderConfig, only=("token_layer", "device", "dtype", "offline", "allow_http_key")
+            EncoderConfig,
+            only=(
+                *("token_layer", "verifier_labels", "device", "dtype", "offline"),
+                "allow_http_key",
+            ),
         )
     },
 )
 @click.argument("model", help="embedded, HF_ID[@REV], a folder, tei:URL or openai:MODEL@URL.")
 @own_option(
     "--role",
-    type=click.Choice(["nli", "embedder", "token-encoder"]),
+    type=click.Choice(["nli", "verifier", "embedder", "token-encoder"]),
     help="Use of the model; default: as its configuration says.",
 )
 @json_option

@@ -32,6 +32,7 @@ _PATHS = ("out", "prompts_dir", "cache_dir")
 CALLED = {
     "seed": "--seed",
     "additive.support.verifier": "--verifier",
+    "additive.verifier.labels": "--verifier-labels",
     "additive.texts.granularity": "--granularity",
     "additive.texts.units": "--units",
     "additive.llm.provider": "--llm",
@@ -112,6 +113,8 @@ def _role_settings(role: str, encoders: EncoderConfig) -> JSON:
         "name": getattr(encoders, role),
         "dtype": encoders.dtype,
     }
+    if role == "verifier":
+        settings["labels"] = ",".join(encoders.verifier_labels)
     if role == "token_encoder":
         settings["rescale_with_baseline"] = encoders.rescale_with_baseline
     return settings
@@ -186,6 +189,7 @@ def signature_facts(settings: Mapping[str, Any]) -> dict[str, str]:
         if role in additive:
             model = additive[role]
             facts[role] = f"{model.get('model', model['name'])}@{model['revision']}"
+            facts[role] += f" ({model['labels']})" if model.get("labels") else ""
             facts.setdefault("dtype", model["dtype"])
     judge = additive.get("support", {}).get("verifier", "nli")
     if judge in additive:

@@ -181,7 +181,8 @@ def _tokenizer(about: _Family, max_tokens: int) -> Any:
         merges = [tuple(merge) for merge in model["merges"]]
         return make(vocab=model["vocab"], merges=merges, model_max_length=max_tokens)
     if about.kind == "unigram":
-        names = [*specials, "▁", *(f"▁{word}" for word in _WORDS), *_PIECES[:-3]]
+        numbers = ["▁1"] if about.tokenizer == "T5" else []  # as the real one, which lacks "▁0"
+        names = [*specials, "▁", *numbers, *(f"▁{word}" for word in _WORDS), *_PIECES[:-3]]
         scored = [(name, 0.0 if name in specials else -float(i)) for i, name in enumerate(names)]
         return make(vocab=scored, model_max_length=max_tokens)
     continued = [f"##{piece}" for piece in _PIECES if not piece.startswith("##")]

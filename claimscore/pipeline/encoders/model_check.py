@@ -18,19 +18,20 @@ from torch.nn import functional as F
 
 from claimscore.config import DType, EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders import embedded, embedder, nli, token_encoder
+from claimscore.pipeline.encoders import embedded, embedder, nli, token_encoder, verifier
 from claimscore.pipeline.encoders.loading import EMBEDDED, LoadedModel, ModelLoader, load_config
 from claimscore.pipeline.encoders.packed import FAMILIES, family_of, packing_pays
 from claimscore.pipeline.encoders.protocols import NLI_LABELS, label_columns
 from claimscore.pipeline.encoders.token_encoder import bertscore_from_embeddings, keep_layers
 
-Role = Literal["nli", "embedder", "token-encoder"]
-ROLES: tuple[Role, ...] = ("nli", "embedder", "token-encoder")
+Role = Literal["nli", "verifier", "embedder", "token-encoder"]
+ROLES: tuple[Role, ...] = ("nli", "verifier", "embedder", "token-encoder")
 
 #: The largest difference that is agreement, by dtype: in probabilities, 1 - cosine, BERTScore.
 BOUNDS: dict[DType, float] = {"float32": 2e-5, "bfloat16": 5e-2, "float16": 1e-2}
 _WHAT = {
     "nli": "probabilities",
+    "verifier": "probabilities",
     "embedder": "1 - cosine of embeddings",
     "token-encoder": "precision, recall and F1",
 }
@@ -51,9 +52,9 @@ PAIRS = (
 class ModelCheck:
     """The report of `claimscore models check`. ``difference`` is the largest of all probes.
 
-    ``labels`` is the order of the model's own columns (nli); ``pairs_from_ids`` whether pairs are
-    put together from the ids of single texts (nli); ``labels_differ`` counts the probes whose
-    label differs although the stock model's margin exceeds ``bound`` (nli).
+    ``labels`` is the order of the model's own columns (nli, verifier); ``pairs_from_ids`` whether
+    pairs are put together from the ids of single texts (the same); ``labels_differ`` counts the
+    probes whose label differs although the stock model's margin exceeds ``bound`` (the same).
     """
 
     model: str
@@ -84,8 +85,9 @@ class ModelCheck:
 def check_model(model: str, config: EncoderConfig, role: Role | None = None) -> ModelCheck:
     """Load a model as a run would and compare it with the stock model on a few probes.
 
-    Without a ``role``, a sequence classifier is an NLI model and all else a sentence encoder.
-    `ConfigError` where the folder or the hub has no model of that role.
+    Without a ``role``, a sequence classifier is an NLI model if it has three labels, else a
+    verifier, and all else a sentence encoder. `ConfigError` where the folder or the hub has no
+    model of that role.
     """
     role = role or find_role(model, config)
     if role not in ROLES:
@@ -95,6 +97,7 @@ def check_model(model: str, config: EncoderConfig, role: Role | None = None) -> 
     config = dataclasses.replace(config, **options)
     checks: dict[Role, Callable[[str, EncoderConfig], ModelCheck]] = {
         "nli": _check_nli,
+        "verifier": _check_verifier,
         "embedder": _check_embedder,
         "token-encoder": _check_tokens,
     }
@@ -106,8 +109,11 @@ def find_role(model: str, config: EncoderConfig) -> Role:
     """Return what a model is for, as far as its config tells."""
     if model == EMBEDDED:
         return "nli"
-    named = getattr(load_config(ModelLoader(config).find(model)), "architectures", None) or ()
-    return "nli" if any("SequenceClassification" in name for name in named) else "embedder"
+    settings = load_config(ModelLoader(config).find(model))
+    named = getattr(settings, "architectures", None) or ()
+    if not any("SequenceClassification" in name for name in named):
+        return "embedder"
+    return "nli" if settings.num_labels == len(NLI_LABELS) else "verifier"
 
 
 def _check_nli(model: str, config: EncoderConfig) -> ModelCheck:
@@ -120,14 +126,58 @@ def _check_nli(model: str, config: EncoderConfig) -> ModelCheck:
         output = stock.model(**_inputs(stock, *pair, limit=ours.limit))
         logits = output if isinstance(output, Tensor) else output.logits
         rows.append(torch.softmax(logits.float(), dim=-1)[0, columns].cpu().numpy())
-    wanted = np.stack(rows)
-    bound, margins = BOUNDS[config.dtype], np.sort(wanted, axis=1)
-    clear = margins[:, 2] - margins[:, 1] > bound
-    differ = clear & (found.argmax(axis=1) != wanted.argmax(axis=1))
     names = dict(zip(columns, NLI_LABELS, strict=True))
+    labels = tuple(names[i] for i in range(len(NLI_LABELS)))
+    return _compared(ours, "nli", stock, config, found, np.stack(rows), labels)
+
+
+def _check_verifier(model: str, config: EncoderConfig) -> ModelCheck:
+    """One of two labels gets its input as its authors give it: as a pair, or as one text."""
+    ours = verifier.load(config)
+    if ours.kind == "nli":
+        return _check_nli(model, dataclasses.replace(config, nli=model))
+    probes = [p for p, is_cut in zip(PAIRS, ours.truncates(PAIRS), strict=True) if not is_cut]
+    found = ours.classify(probes)[:, :2]
+    answers = "prompt" in ours.given
+    stock, _ = _stock_classifier(model, config, answers=answers)
+    separator = stock.tokenizer.eos_token or stock.tokenizer.sep_token
+    prefix, is_joined = ours.given.get("prompt", ""), ours.given.get("joined") != "False"
+    columns, begin = list(ours.columns), {}
+    if answers:
+        columns = [stock.tokenizer(answer)["input_ids"][0] for answer in "10"]
+        begin["decoder_input_ids"] = torch.tensor(
+            [[stock.model.config.decoder_start_token_id]], device=stock.model.device
+        )
+    rows = []
+    for pair in probes:
+        texts = (prefix + separator.join(pair),) if is_joined else pair
+        inputs = _inputs(stock, *texts, limit=ours.limit)
+        logits = stock.model(**inputs, **begin).logits.float().reshape(1, -1)
+        rows.append(
+            F.pad(logits, (1, 0))[:, columns] if logits.shape[1] == 1 else logits[:, columns]
+        )
+    wanted = torch.softmax(torch.cat(rows), dim=-1).cpu().numpy()
+    named = dict(zip(ours.columns, ("supported", "not supported"), strict=True))
+    labels = tuple(named[place] for place in sorted(named))
+    return _compared(ours, "verifier", stock, config, found, wanted, labels)
+
+
+def _compared(
+    ours: nli.BatchedPairClassifier,
+    role: Role,
+    stock: LoadedModel,
+    config: EncoderConfig,
+    found: NDArray[np.float32],
+    wanted: NDArray[np.float32],
+    labels: tuple[str, ...],
+) -> ModelCheck:
+    """Our probabilities beside the stock model's, ``[n, labels]`` each."""
+    bound, margins = BOUNDS[config.dtype], np.sort(wanted, axis=1)
+    clear = margins[:, -1] - margins[:, -2] > bound
+    differ = clear & (found.argmax(axis=1) != wanted.argmax(axis=1))
     return _described(
-        *(ours, "nli", stock, config, np.abs(found - wanted)),
-        labels=tuple(names[i] for i in range(len(NLI_LABELS))),
+        *(ours, role, stock, config, np.abs(found - wanted)),
+        labels=labels,
         pairs_from_ids=ours.pairs_from_ids,
         labels_differ=int(differ.sum()),
     )
@@ -228,13 +278,17 @@ def products(settings: Any, dtype: DType, device: torch.device) -> str:
     return f"{how}, in {dtype}{told}"
 
 
-def _stock_classifier(model: str, config: EncoderConfig) -> tuple[LoadedModel, Any]:
-    """A classifier as transformers has it, and its labels; the embedded one gives bare logits."""
-    from transformers import AutoModelForSequenceClassification
+def _stock_classifier(
+    model: str, config: EncoderConfig, *, answers: bool = False
+) -> tuple[LoadedModel, Any]:
+    """A classifier as transformers has it, and its labels; the embedded one gives bare logits, one
+    that ``answers`` those of tokens."""
+    from transformers import AutoModelForSeq2SeqLM, AutoModelForSequenceClassification
 
     loader = ModelLoader(dataclasses.replace(config, dtype="float32"))
     if model != EMBEDDED:
-        loaded = loader.load(loader.find(model), AutoModelForSequenceClassification)
+        kind = AutoModelForSeq2SeqLM if answers else AutoModelForSequenceClassification
+        loaded = loader.load(loader.find(model), kind)
         return loaded, loaded.model.config.id2label
     own, tokenizer = embedded.load_embedded_nli(offline=config.offline)
     loaded = loader.take(EMBEDDED, own.revision, own.bert, tokenizer)

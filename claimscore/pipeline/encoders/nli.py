@@ -7,9 +7,9 @@ order of the input. The label order is read from the model's config and never as
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,12 +27,23 @@ from claimscore.pipeline.encoders.backbone import (
 from claimscore.pipeline.encoders.batching import BatchRunner
 from claimscore.pipeline.encoders.distinct import Pair, distinct_pairs
 from claimscore.pipeline.encoders.embedded import ID2LABEL, PackedNLI, load_packed_nli
-from claimscore.pipeline.encoders.loading import EMBEDDED, LoadedModel, ModelLoader, load_config
+from claimscore.pipeline.encoders.loading import (
+    EMBEDDED,
+    LoadedModel,
+    ModelFolder,
+    ModelLoader,
+    load_config,
+)
 from claimscore.pipeline.encoders.packed import PackedBackbone, family_of
-from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch, label_columns
+from claimscore.pipeline.encoders.protocols import (
+    NLI_LABELS,
+    ModelInfo,
+    OnBatch,
+    label_columns,
+)
 from claimscore.pipeline.encoders.throughput import metered
 from claimscore.pipeline.encoders.token_rows import TokenBatch
-from claimscore.pipeline.encoders.tokenizing import PairTokenizer
+from claimscore.pipeline.encoders.tokenizing import PairTokenizer, joined_template
 
 
 class PairLogits(NamedTuple):
@@ -49,11 +60,11 @@ class BatchedPairClassifier(BatchedModel):
 
     Guarantees: rows in the order of the input, each distinct pair computed once, softmax in
     float32, and never a score from a NaN. ``columns`` are the places of the three labels among the
-    model's logits. ``threshold`` is the probability of entailment from which on a text carries a
-    claim, where the model comes with one that was fitted. It is a `Verifier`.
+    model's logits; one without contradiction leaves that out. ``threshold`` is the probability of
+    entailment from which on a text carries a claim, where the model comes with one that was
+    fitted. ``given`` are settings beyond the model's own that change the numbers. It is a
+    `Verifier`.
     """
-
-    kind = "nli"
 
     def __init__(
         self,
@@ -61,15 +72,18 @@ class BatchedPairClassifier(BatchedModel):
         model: PairLogits,
         tokenizer: PairTokenizer,
         *,
-        columns: tuple[int, int, int],
+        columns: tuple[int, ...],
         batch_tokens: int | None = None,
         threshold: float | None = None,
+        given: Mapping[str, str] | None = None,
     ) -> None:
         self.info = info
+        self.kind = "nli" if len(columns) == len(NLI_LABELS) else "binary"
         self.threshold = threshold
+        self.given = dict(given or {})
         self._model = model
         self._tokenizer = tokenizer
-        self._columns = list(columns)
+        self.columns = list(columns)
         self._runner = BatchRunner(info, model.device, given=batch_tokens, padded=model.padded)
 
     @property
@@ -85,7 +99,7 @@ class BatchedPairClassifier(BatchedModel):
     @property
     def facts(self) -> dict[str, str]:
         """The settings besides `info` that change the numbers, for the stored results."""
-        return {"limit": str(self._tokenizer.limit), "packed": str(self.packed)}
+        return {"limit": str(self._tokenizer.limit), "packed": str(self.packed), **self.given}
 
     @metered()
     @torch.inference_mode()
@@ -123,37 +137,53 @@ class BatchedPairClassifier(BatchedModel):
 
     def _probabilities(self, logits: Tensor) -> NDArray[np.float32]:
         probabilities = torch.softmax(refuse_nan(logits.float(), self.info), dim=-1)
-        array: NDArray[np.float32] = probabilities[:, self._columns].cpu().numpy()
+        array = np.full((len(logits), len(NLI_LABELS)), np.nan, dtype=np.float32)
+        array[:, : len(self.columns)] = probabilities[:, self.columns].cpu().numpy()
         return array
 
 
 def load(config: EncoderConfig) -> BatchedPairClassifier:
     """Load the classifier that ``config.nli`` names; `ConfigError` where it cannot judge NLI."""
     loader = ModelLoader(config)
-    threshold = None
-    if config.nli == EMBEDDED:
-        own = load_packed_nli(device=loader.device, dtype=loader.dtype, offline=config.offline)
-        columns, threshold = label_columns(EMBEDDED, ID2LABEL), own.threshold
-        info = ModelInfo(EMBEDDED, own.revision, config.dtype)
-        backbone, logits = own.encoder.backbone, partial(_segment_logits, own)
-        pairs = PairTokenizer(own.encoder.tokenizer, own.encoder.limit)
-        model = PairLogits(loader.device, backbone.padded, logits, backbone.prepare)
-    else:
-        from transformers import AutoModelForSequenceClassification
-
+    if config.nli != EMBEDDED:
         source = loader.find(config.nli)
         settings = load_config(source)
         columns = label_columns(source.name, settings.id2label)
-        loaded = loader.load(source, AutoModelForSequenceClassification, settings)
-        model = _stock_logits(loaded, loader.dtype)
-        info, pairs = loaded.info, PairTokenizer(loaded.tokenizer, loaded.limit)
+        return load_classifier(loader, source, settings, columns)
+    own = load_packed_nli(device=loader.device, dtype=loader.dtype, offline=config.offline)
+    backbone, logits = own.encoder.backbone, partial(_segment_logits, own)
     return BatchedPairClassifier(
-        info,
-        model,
-        pairs,
-        columns=columns,
+        ModelInfo(EMBEDDED, own.revision, config.dtype),
+        PairLogits(loader.device, backbone.padded, logits, backbone.prepare),
+        PairTokenizer(own.encoder.tokenizer, own.encoder.limit),
+        columns=label_columns(EMBEDDED, ID2LABEL),
         batch_tokens=config.batch_tokens,
-        threshold=threshold,
+        threshold=own.threshold,
+    )
+
+
+def load_classifier(
+    loader: ModelLoader,
+    source: ModelFolder,
+    settings: Any,
+    columns: tuple[int, ...],
+    *,
+    is_joined: bool = False,
+    **options: Any,
+) -> BatchedPairClassifier:
+    """Load a sequence classifier. Its one output is the logit of column 1, beside a logit of 0;
+    ``is_joined`` where it takes a pair as one text (`joined_template`)."""
+    from transformers import AutoModelForSequenceClassification
+
+    loaded = loader.load(source, AutoModelForSequenceClassification, settings)
+    model = stock = _stock_logits(loaded, loader.dtype)
+    if settings.num_labels == 1:
+        model = stock._replace(logits=lambda batch: F.pad(stock.logits(batch), (1, 0)))
+    template = joined_template(loaded.tokenizer, "") if is_joined else None
+    pairs = PairTokenizer(loaded.tokenizer, loaded.limit, template)
+    batch_tokens = loader.config.batch_tokens
+    return BatchedPairClassifier(
+        loaded.info, model, pairs, columns=columns, batch_tokens=batch_tokens, **options
     )
 
 

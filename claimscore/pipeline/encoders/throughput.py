@@ -236,7 +236,7 @@ def metered(weight: Callable[[Any, int | None], int] = estimated_tokens) -> Call
 def calibrate(model: Any) -> Throughput:
     """Time a loaded model on made-up texts as long as claims, for about a second; save the figure.
 
-    The model is one of the roles `nli`, `embedder` and `token_encoder`, and has a meter.
+    The model is one of the roles `nli`, `verifier`, `embedder` and `token_encoder`, with a meter.
     """
     assert isinstance(model, Metered)
     assert model.meter is not None
@@ -269,7 +269,7 @@ def _made_up_pairs(start: int, n: int) -> list[tuple[str, str]]:
 
 def _ask(model: Any, role: str, pairs: list[tuple[str, str]]) -> int:
     """Ask the model about all pairs, or about their texts; return the tokens it was given."""
-    if role == "nli":
+    if role in ("nli", "verifier"):
         model.classify(pairs)
         return estimated_tokens(pairs)
     firsts, seconds = [first for first, _ in pairs], [second for _, second in pairs]

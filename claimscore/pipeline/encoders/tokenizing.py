@@ -219,21 +219,35 @@ class PairTokenizer:
     """Tokenises pairs; each distinct text once where that equals the tokenizer's own encoding.
 
     A sentence takes part in many pairs (15 to 57 in our data), so this is an order of magnitude
-    faster. Pairs longer than ``limit`` lose tokens from the longer text first.
+    faster. Pairs longer than ``limit`` lose tokens from the longer text first. A ``template`` is
+    for models that take pairs in another form than their tokenizer's.
     """
 
-    def __init__(self, tokenizer: Any, limit: int) -> None:  # transformers' tokenizers: untyped
+    def __init__(
+        self,
+        tokenizer: Any,  # transformers' tokenizers: untyped
+        limit: int,
+        template: PairTemplate | None = None,
+    ) -> None:
         self.limit = limit
         self._tokenizer = tokenizer
-        self.template = find_template(tokenizer)
+        self._is_given = template is not None
+        self.template = find_template(tokenizer) if template is None else template
         self._texts = KnownTexts(tokenizer)
 
     @cached_property
     def cuts_by_ids(self) -> bool:
         """Whether cutting ids equals the tokenizer's own truncation."""
-        return self.template is not None and all(
-            self._joined_equals(pair, limit) for pair in _CUT_PROBES for limit in _CUT_LIMITS
+        return self._is_given or (
+            self.template is not None
+            and all(
+                self._joined_equals(pair, limit) for pair in _CUT_PROBES for limit in _CUT_LIMITS
+            )
         )
+
+    def text_lengths(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Return how many tokens each text has, without special ones."""
+        return self._texts.ids(texts).lengths
 
     def encode(self, pairs: DistinctPairs) -> EncodedRows:
         """Return the rows of the distinct pairs."""
@@ -301,6 +315,19 @@ def find_template(tokenizer: Any) -> PairTemplate | None:  # transformers' token
         if _joined(template, ids, ids.lengths[None]) != tokenize_pair(tokenizer, pair):
             return None
     return template
+
+
+def joined_template(tokenizer: Any, prefix: str) -> PairTemplate:
+    """Return how a pair is put as one text: ``prefix``, the first, the end token, the second."""
+    own = text_ids(tokenizer, ["a"]).flat.tolist()
+    with alone(tokenizer):
+        whole = list(tokenizer(f"{prefix}a", verbose=False)["input_ids"])
+    at = max(i for i in range(len(whole)) if whole[i : i + len(own)] == own)
+    end = tokenizer.eos_token_id
+    between = tokenizer.sep_token_id if end is None else end
+    return PairTemplate(
+        tuple(whole[:at]), (between,), tuple(whole[at + len(own) :]), (0, 0, 0, 0, 0)
+    )
 
 
 def _joined(template: PairTemplate, ids: Ragged, kept: NDArray[np.int64]) -> PairEncoding:

@@ -147,13 +147,17 @@ def _rows(given: PassInput, texts: Sequence[_ReadText]) -> list[dict[str, Any]]:
                     "source_index": text.place,
                     "verdict": verdict,
                     "probability": float(support[:, claim].max()),
-                    "contradiction": float(contradiction[claim]),
+                    "contradiction": _number(contradiction[claim]),
                     "evidence_index": span.start,
                     "evidence": " ".join(text.sentences[i] for i in span),
                     "truncated": None if was_cut[0, claim] is None else was_cut[:, claim].any(),
                 }
             )
     return rows
+
+
+def _number(value: np.float32) -> float | None:
+    return None if np.isnan(value) else float(value)
 
 
 def _nearest(spans: Sequence[range], support: NDArray[np.float32]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -12,7 +13,7 @@ from claimscore.config import EncoderConfig, RunConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.run import run
 from claimscore.runs import RunDirectory
-from tests.support.tiny_models import Folders
+from tests.support.tiny_models import Folders, save_tiny_nli
 
 RECORDS = [
     {
@@ -24,7 +25,7 @@ RECORDS = [
 ]
 
 
-def judged(out: Path, **encoders: str) -> pl.DataFrame:
+def judged(out: Path, **encoders: Any) -> pl.DataFrame:
     """The table `support` of a run whose claims are sentences."""
     config = EncoderConfig(device="cpu", offline=True, **encoders)
     run(RunConfig(RECORDS, out, "faithfulness", units="sentences", encoders=config, cache_dir=out))
@@ -51,3 +52,21 @@ def test_the_verifier_is_recorded_and_decides_what_a_folder_takes(
     ):
         with pytest.raises(ConfigError, match="--verifier"):
             judged(tmp_path / folder, **changed)
+
+
+def test_a_verifier_of_two_labels_claims_no_contradiction(tmp_path: Path) -> None:
+    """Its results are stored, and labels that are given are recorded and compared."""
+    folder = str(save_tiny_nli(tmp_path / "two", labels=("LABEL_0", "LABEL_1")))
+    labels = {"verifier": folder, "verifier_labels": ("supported", "unsupported")}
+    rows = judged(tmp_path / "run", **labels)
+    assert rows["verifier"].unique().to_list() == ["binary"]
+    assert rows["contradiction"].null_count() == rows.height > 0
+    assert "contradicted" not in rows["verdict"].to_list()
+    turned = {**labels, "verifier_labels": ("unsupported", "supported")}
+    other = judged(tmp_path / "turned", **turned)
+    assert (rows["probability"] + other["probability"]).to_list() == pytest.approx([1] * 4)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert "(supported,unsupported)|" in summary["metrics"]["faithfulness"]["signature"]
+    assert judged(tmp_path / "run", **labels).equals(rows)
+    with pytest.raises(ConfigError, match="--verifier-labels"):
+        judged(tmp_path / "run", **turned)

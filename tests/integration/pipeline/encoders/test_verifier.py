@@ -1,0 +1,107 @@
+"""Verifiers of two labels: their inputs, their labels, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from claimscore.config import EncoderConfig
+from claimscore.errors import ConfigError
+from claimscore.pipeline.encoders.model_check import check_model
+from claimscore.pipeline.encoders.verifier import load, verdict_columns
+from tests.support.command_line import Command
+from tests.support.tiny_models import LONG, TEXTS, save_tiny_nli, save_tiny_seq2seq
+
+CPU = EncoderConfig(device="cpu", offline=True)
+GENERIC = ("LABEL_0", "LABEL_1")
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "labels", "found"),
+    [
+        pytest.param("factcc", "bert", ("CORRECT", "INCORRECT"), (0, 1), id="FactCC"),
+        pytest.param("MiniCheck-RoBERTa", "roberta", GENERIC, (1, 0), id="MiniCheck RoBERTa"),
+        pytest.param("MiniCheck-DeBERTa", "deberta-v2", GENERIC, (1, 0), id="MiniCheck DeBERTa"),
+        pytest.param("MiniCheck-T5", "t5", (), (0, 1), id="MiniCheck Flan-T5"),
+        pytest.param(
+            "hallucination_evaluation_model", "deberta", ("LABEL_0",), (1, 0), id="HHEM: one output"
+        ),
+    ],
+)
+def test_a_verifier_agrees_with_the_stock_model_on_its_own_input(
+    tmp_path: Path, name: str, family: str, labels: tuple[str, ...], found: tuple[int, int]
+) -> None:
+    """A pair too long for the model loses words of the document, never the claim."""
+    folder = tmp_path / name
+    if labels:
+        save_tiny_nli(folder, family, labels=labels)
+    else:
+        save_tiny_seq2seq(folder, family)
+    checked = check_model(str(folder), CPU, "verifier")
+    assert (checked.agrees, checked.role) == (True, "verifier")
+    assert checked.labels == tuple(("supported", "not supported")[place] for place in found)
+    verifier = load(dataclasses.replace(CPU, verifier=str(folder)))
+    assert verifier.kind == "binary"
+    one, other, short = verifier.classify([(LONG * 3, TEXTS[0]), (LONG * 3, TEXTS[3]), TEXTS[:2]])
+    assert abs(one[0] - other[0]) > 1e-6
+    assert short[:2].sum() == pytest.approx(1)
+    assert np.isnan(short[2])
+    assert verifier.truncates([(LONG * 3, TEXTS[0]), TEXTS[:2]]).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("labels", "given", "columns"),
+    [
+        (("Supported", "not-supported"), (), (0, 1)),
+        (("hallucinated", "consistent"), (), (1, 0)),
+        (("not entailment", "entailment"), (), (1, 0)),
+        (("SUPPORTS", "REFUTES", "NOT ENOUGH INFO"), (), (0, 2, 1)),
+        (GENERIC, ("supported", "unsupported"), (0, 1)),
+        ((*GENERIC, "LABEL_2"), ("contradicted", "unmentioned", "supported"), (2, 1, 0)),
+        (("LABEL_0",), ("supported",), (1, 0)),
+    ],
+)
+def test_labels_are_the_models_own_or_given(
+    labels: tuple[str, ...], given: tuple[str, ...], columns: tuple[int, ...]
+) -> None:
+    assert verdict_columns("m", dict(enumerate(labels)), given) == columns
+
+
+@pytest.mark.parametrize(
+    ("labels", "given", "said"),
+    [
+        (GENERIC, (), "its labels LABEL_0, LABEL_1 do not say which"),
+        (("LABEL_0",), (), "its labels LABEL_0 do not say"),
+        (("entailment", "contradiction"), (), "in --verifier-labels unsupported,supported"),
+        (GENERIC, ("supported", "supported"), "--verifier-labels supported, supported do not say"),
+        (GENERIC, ("supported",), "which of its 2 outputs"),
+    ],
+)
+def test_open_labels_are_refused_with_the_way_out(
+    labels: tuple[str, ...], given: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        verdict_columns("m", dict(enumerate(labels)), given)
+
+
+def test_the_command_checks_a_verifier_with_given_labels(tmp_path: Path, cli: Command) -> None:
+    folder = str(save_tiny_nli(tmp_path / "two", labels=GENERIC))
+    refused = cli("models", "check", folder, "--device", "cpu")
+    assert refused.status == 2
+    assert "--verifier-labels" in refused.err
+    labels = ("--set", "verifier-labels=unsupported,supported")
+    found = cli("models", "check", folder, *labels, "--device", "cpu", "--json").json()
+    assert (found["role"], found["agrees"]) == ("verifier", True)
+    assert found["labels"] == ["not supported", "supported"]
+
+
+def test_a_model_that_answers_otherwise_is_refused(tmp_path: Path) -> None:
+    """BART's first token of 1 and 0 differ as well, but T5 without a token of its own is none."""
+    folder = save_tiny_seq2seq(tmp_path / "MiniCheck-T5", "t5")
+    text = (folder / "tokenizer.json").read_text()
+    (folder / "tokenizer.json").write_text(text.replace('"▁1"', '"▁one"'))
+    with pytest.raises(ConfigError, match="do not begin with tokens of their own"):
+        load(dataclasses.replace(CPU, verifier=str(folder)))
