@@ -184,7 +184,8 @@ def summarized(found: Mapping[str, int], claims: int, sentences: int) -> JSON:
             warnings.append(f"{n:,} of {total:,} {check.of} {check.says}: {check.advice}")
     marked = {name: found[name] for name in CHECKS if name in found}
     parts = [f"{n:,} {CHECKS[name].title}" for name, n in marked.items() if n]
-    text = f"{claims:,} of {sentences:,} sentences: {', '.join(parts) or 'nothing looks wrong'}"
+    are = "sentence" if sentences == 1 else "sentences"
+    text = f"{claims:,} of {sentences:,} {are}: {', '.join(parts) or 'nothing looks wrong'}"
     return {**totals, "found": marked, "text": text, "warnings": warnings}
 
 

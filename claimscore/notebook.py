@@ -31,6 +31,7 @@ from claimscore.pipeline.settings import result_settings
 from claimscore.records.rows import rows_in_memory
 from claimscore.runs import RunDirectory
 from claimscore.runs.scores_file import wide_scores
+from claimscore.stats.bootstrap import interval_text
 from claimscore.tables import SCORES
 from claimscore.types import JSON
 
@@ -89,11 +90,9 @@ class Evaluation:
         lines = [
             f"{name:{width}}  {_value(self.summary['metrics'][name])}" for name in self.metrics
         ]
-        lines += self._text_checks()
         n = self.summary["records"]["total"]
-        return "\n".join(
-            [f"Evaluation of {n:,} {'record' if n == 1 else 'records'}", *lines, *self._where()]
-        )
+        head = f"Evaluation of {n:,} {'record' if n == 1 else 'records'}"
+        return "\n".join([head, *lines, *self._warnings(), *self._where()])
 
     def _repr_html_(self) -> str:
         """A table of the metrics, and the records at both ends of the first one."""
@@ -102,12 +101,18 @@ class Evaluation:
             for name, found in ((name, self.summary["metrics"][name]) for name in self.metrics)
         ]
         parts = [_html_table(("metric", "mean", "n", "null", ""), rows), *self._ends_html()]
-        said = [*self._text_checks(), *self._where()]
-        return "".join([*parts, *(f"<p>{html.escape(text)}</p>" for text in said)])
+        ends = (*self._warnings(), *self._where())
+        return "".join([*parts, *(f"<p>{html.escape(line)}</p>" for line in ends)])
 
-    def _text_checks(self) -> list[str]:
-        """What is odd about the texts."""
-        return [f"texts {found['text']}" for found in self.summary.get("text_checks", ())]
+    def _warnings(self) -> list[str]:
+        """What is to be known of the scores: failures, a small judge, odd texts and claims."""
+        failed = self.summary["records"]["failed"]
+        checks = self.summary["claim_checks"] or {"warnings": []}
+        lines = [f"{failed:,} of the records failed: see table('failures')"] if failed else []
+        lines += [f"texts {found['text']}" for found in self.summary.get("text_checks", ())]
+        return [
+            f"warning: {line}" for line in (*lines, *self.summary["notices"], *checks["warnings"])
+        ]
 
     def _where(self) -> list[str]:
         """The folder, where it is still there."""
@@ -267,7 +272,7 @@ def _value(found: Mapping[str, Any]) -> str:
         return "no value: " + "; ".join(found["reasons"])
     if found["low"] is None:
         return f"{found['mean']:.2f}"
-    return f"{found['mean']:.2f} ({found['low']:.2f} to {found['high']:.2f})"
+    return f"{found['mean']:.2f} ({interval_text(found['low'], found['high'])})"
 
 
 def _cell(value: Any) -> str:

@@ -58,7 +58,9 @@ def run(config: RunConfig, as_csv: bool, quiet: bool, as_json: bool) -> int:
         result = run_pipeline(
             config,
             stdin=sys.stdin.buffer,
-            on_estimate=None if silent else partial(print_preflight, reads_no_prompt=unread),
+            on_estimate=None
+            if silent
+            else partial(print_preflight, config.llm.model, reads_no_prompt=unread),
             on_progress=tell,
         )
     return _finish(result, as_csv, as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from claimscore.pipeline.chunks import ChunkTodo
     from claimscore.pipeline.estimate import Estimate
     from claimscore.pipeline.plan import Plan
+
+logger = logging.getLogger(__name__)
 
 _UNKNOWN_COST = "unknown (name --input-price and --output-price)"
 
@@ -38,69 +41,60 @@ def _tell(lines: Iterable[str]) -> None:
     print("\n".join(f"claimscore: {line}" for line in lines), file=sys.stderr, flush=True)
 
 
-def print_preflight(plan: Plan, estimate: Estimate, *, reads_no_prompt: bool = False) -> None:
-    """Task by task: the prompt, how many requests are answered already and how many are new.
+def print_preflight(
+    llm: str, plan: Plan, estimate: Estimate, *, reads_no_prompt: bool = False
+) -> None:
+    """What `llm` will be asked, and what it costs: two lines. Prompts and assumptions are logged.
 
     `reads_no_prompt`: a prompt was chosen for rules, which do not look at it.
     """
+    found = estimate.to_json()
     prompts = {
-        planned.task.name: f"{planned.prompt.version} @{planned.prompt.digest}"
-        for planned in plan.tasks
-        if planned.prompt is not None
+        planned.task.name: planned.prompt for planned in plan.tasks if planned.prompt is not None
     }
-    lines = [*preflight_lines(prompts, estimate.to_json())]
+    versions = {name: prompt.version for name, prompt in prompts.items()}
+    lines = [*preflight_lines(llm, versions, found)]
     if reads_no_prompt:
         lines.append(
             "builtin answers by rules and reads no prompt: another prompt changes the signature, "
             "not the answers"
         )
     _tell(lines)
+    for name, prompt in prompts.items():
+        logger.info("%s: prompt %s @%s", name, prompt.version, prompt.digest)
+    for note in found["assumptions"]:
+        logger.info("assumed: %s", note)
 
 
-def preflight_lines(prompts: Mapping[str, str], found: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of `print_preflight`, of an estimate as JSON."""
+def preflight_lines(
+    llm: str, versions: Mapping[str, str], found: Mapping[str, Any]
+) -> Iterator[str]:
+    """The lines of `print_preflight`, of an estimate as JSON; `versions` of prompts by task."""
     notes = found["assumptions"]
-    sampled = [task for task in prompts if any(n.startswith(f"{task}: counted on") for n in notes)]
-    for task in found["tasks"]:
-        name = task["task"]
-        yield f"{name} {prompts[name]}: {_new_requests(task, 'about ' if name in sampled else '')}"
-    total, about = found["total"], "about " if sampled else ""
+    sampled = {
+        task["task"]
+        for task in found["tasks"]
+        if any(note.startswith(f"{task['task']}: counted on") for note in notes)
+    }
+    parts = [
+        f"{name} {versions[name]}, {_new_requests(task, 'about ' * (name in sampled))}"
+        for task in found["tasks"]
+        for name in [task["task"]]
+    ]
+    yield f"asks {llm}: {'; '.join(parts)}"
+    total = found["total"]
     if not (total["requests"] or sampled):
-        yield "nothing new: no request will be sent"
+        yield "cost: nothing, no request will be sent"
     else:
-        yield f"new: {about}{total['requests']:,} requests{_short_cost(total, found['price'])}"
-    for note in notes:
-        if "counted on" in note or "asks about" in note:
-            yield f"assumed: {note}"
-    known = [one["items"] for one in found["passes"]]
-    if known:
-        yield _new_pairs(known)
+        yield _cost_line(total, found["price"])
 
 
 def _new_requests(task: Mapping[str, Any], about: str) -> str:
-    parts = [f"{about}{task['answered']:,} of {task['questions']:,} questions answered before"]
+    """`48 requests (6 of 54 are answered)`."""
+    known = f"{task['answered']:,} of {task['questions']:,} are answered"
     if task["given_up"]:
-        parts.append(f"{task['given_up']:,} given up (--retry-failed would ask again)")
-    if task["requests"]:
-        tokens = f"{task['prompt_tokens']:,} prompt and {task['completion_tokens']:,} answer tokens"
-        parts.append(f"{about}{task['requests']:,} requests to send, about {tokens}")
-    return "; ".join(parts)
-
-
-def _short_cost(total: Mapping[str, Any], price: Mapping[str, Any] | None) -> str:
-    if price is None:
-        return f", cost {_UNKNOWN_COST}"
-    if not total["usd_at_most"]:
-        return ", at no cost"
-    low, high = (dollars(usd) for usd in total["usd_range"])
-    return f", about {dollars(total['usd'])} (between {low} and {high}; {price['source']})"
-
-
-def _new_pairs(known: list[int | None]) -> str:
-    stored = "what they said before is taken from the store"
-    if None in known:
-        return f"models: which pairs and texts are new is known after the tasks; {stored}"
-    return f"models: {sum(n or 0 for n in known):,} pairs and texts to judge; {stored}"
+        known += f", {task['given_up']:,} given up: --retry-failed asks again"
+    return f"{about}{task['requests']:,} requests ({known})"
 
 
 def print_estimate(found: Mapping[str, Any]) -> None:

@@ -220,7 +220,10 @@ def model_note(progress: Progress) -> str:
         return ""
     if progress.is_loading:
         return "loading the models"
-    return f"{progress.pairs_done:,} pairs, {progress.pair_pace.per_second():,.0f}/s"
+    done, pace = f"{progress.pairs_done:,} pairs", progress.pair_pace.per_second()
+    if not pace and progress.llm_chunks_done < progress.llm_chunks_todo:
+        return f"{done}, waiting for answers"
+    return f"{done}, {pace:,.0f}/s"
 
 
 def _left(progress: Progress) -> str:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
 from claimscore.console.amounts import cost, counted, duration, servers_text
 from claimscore.console.table import print_facts, print_table
+from claimscore.stats.bootstrap import interval_text
 
 Facts = Iterator[tuple[str, str]]
 
 
 def print_result(summary: Mapping[str, Any], out: str) -> None:
-    """The metrics with their intervals, then what was done, spent and made, and what to do next."""
+    """The metrics with their intervals, verdicts and records to look at first, then what was done,
+    spent and made, and what to do next."""
     if summary["metrics"]:
         print_metrics(summary["metrics"])
+        print_facts(list(_verdicts(summary["metrics"])))
+        print()
     print_facts(
         [
             *_records(summary["records"], summary["failures"]),
@@ -22,7 +27,7 @@ def print_result(summary: Mapping[str, Any], out: str) -> None:
             *claims_facts(summary.get("claim_checks")),
             *_answers(summary["last_call"], summary.get("spent")),
             *_models(summary["last_call"], summary.get("truncated", {})),
-            *(("judge", notice) for notice in summary.get("notices", ())),
+            *(("warning", notice) for notice in summary.get("notices", ())),
             ("time", duration(summary["last_call"]["seconds"])),
             *_places(summary, out),
             *_next_steps(summary, out),
@@ -58,7 +63,16 @@ def _interval(row: Mapping[str, Any]) -> str:
     """Bounds of the mean; a mean of too few values has none."""
     if row["mean"] is None:
         return ""
-    return "too few" if row["low"] is None else f"{row['low']:.2f} to {row['high']:.2f}"
+    return "too few" if row["low"] is None else interval_text(row["low"], row["high"])
+
+
+def _verdicts(metrics: Mapping[str, Mapping[str, Any]]) -> Facts:
+    """Of each metric what it says, and the records at its worst end."""
+    for name, row in metrics.items():
+        yield name, row["verdict"]
+        if row["worst"]:
+            ends = ", ".join(f"{one['id'][:60]} {one['value']:.2f}" for one in row["worst"])
+            yield "", f"look first at: {ends}"
 
 
 def _records(records: Mapping[str, int], failures: list[Mapping[str, Any]]) -> Facts:
@@ -102,7 +116,7 @@ def _models(call: Mapping[str, Any], truncated: Mapping[str, Mapping[str, int]])
     for name, cut in truncated.items():
         many = "record" if cut["records"] == 1 else "records"
         yield (
-            "cut",
+            "warning",
             f"{name}: the model read {cut['rows']:,} of its inputs, in {cut['records']:,} {many}, "
             "only up to its token limit (column truncated)",
         )
@@ -124,8 +138,12 @@ def _next_steps(summary: Mapping[str, Any], out: str) -> Facts:
     steps = []
     if summary["records"]["failed"]:
         steps.append("the same command with --retry-failed tries the failed records again")
-    if summary["metrics"]:
-        steps.append(f"open the report in a browser, or: claimscore compare {out} OTHER_RUN")
+    if worst := next((row["worst"] for row in summary["metrics"].values() if row["worst"]), None):
+        address = f"report.html#record-{quote(worst[0]['id'])}"
+        steps.append(f"open {address} in a browser: the claims of that record and their evidence")
+        steps.append(
+            f"claimscore compare {out} OTHER_RUN says what another prompt or model changes"
+        )
     for number, step in enumerate(steps):
         yield ("" if number else "next"), step
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -36,18 +37,13 @@ def _run(state: Mapping[str, Any]) -> Facts:
     if state["records"] is None:
         yield "records", "its records are not read yet"
         return
-    chunks = state["chunks"]
-    yield (
-        "records",
-        f"{state['records']:,} in {chunks['total']:,} chunk{'s' * (chunks['total'] != 1)}: "
-        f"{chunks['done']:,} done, "
-        f"{chunks['left']:,} left",
-    )
-    if chunks["left"]:
+    left = state["records_left"]
+    yield "records", f"{state['records']:,}: {state['records'] - left['all']:,} done"
+    if left["all"]:
+        asked, judged = f"{left['llm']:,}", f"{left['models']:,}"
         yield (
             "left",
-            f"{state['llm_chunks_left']:,} chunks for the language model, "
-            f"{state['model_chunks_left']:,} for the encoders",
+            f"{left['all']:,}: the language model is asked about {asked}, models judge {judged}",
         )
     yield "rows", ", ".join(f"{n:,} {name}" for name, n in sorted(state["rows"].items()))
 
@@ -99,18 +95,16 @@ def _next_step(state: Mapping[str, Any], is_run: bool) -> Facts:
         yield "next", "the same command with --retry-failed tries the failed ones again"
 
 
-def watch_status(read: Callable[[], Mapping[str, Any]], interval_s: float) -> Mapping[str, Any]:
+def watch_status(read: Callable[[], Mapping[str, Any]], interval_s: float) -> None:
     """Print the status again and again, in place in a terminal, until the run is not at work or
-    Ctrl-C is pressed."""
-    while True:
-        state = read()
-        if sys.stdout.isatty():
-            print("\x1b[2J\x1b[H", end="")
-        print_status(state)
-        if not state["running"]:
-            return state
-        sys.stdout.flush()
-        try:
+    Ctrl-C is pressed, which is the one way to stop looking and no error."""
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            state = read()
+            if sys.stdout.isatty():
+                print("\x1b[2J\x1b[H", end="")
+            print_status(state)
+            if not state["running"]:
+                return
+            sys.stdout.flush()
             time.sleep(interval_s)
-        except KeyboardInterrupt:  # the one way to stop looking
-            return state

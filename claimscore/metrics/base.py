@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
@@ -124,7 +124,9 @@ class Metric:
     `score` returns one `Score` a record, in the order of the records. `signature_keys` are the
     facts of a run that the values depend on, `facts` those that the metric itself fixes.
     `check` raises `ConfigError` where this machine lacks what `score` reads (WordNet, a spaCy
-    model); it is called before a run spends anything.
+    model); it is called before a run spends anything. `verdict` says what a mean says, with
+    `{mean}` or, as a share of the range, `{share}` in it; without one the level says little by
+    itself. The records at the `worst` end are to be looked at first.
     """
 
     name: str
@@ -138,6 +140,8 @@ class Metric:
     reference: str
     facts: tuple[tuple[str, str], ...] = ()
     check: Callable[[], None] = nothing_to_check
+    verdict: str = ""
+    worst: Literal["lowest", "highest"] = "lowest"
 
 
 def option(default: Any, help: str, choices: Iterable[Any] = ()) -> Any:

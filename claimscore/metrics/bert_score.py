@@ -183,4 +183,5 @@ BS_INVERSE = Metric(
         "CASPR paper, the baseline BS⁻¹; Zhang et al. 2020, BERTScore: Evaluating Text Generation "
         "with BERT: F1 and baseline rescaling"
     ),
+    worst="highest",
 )

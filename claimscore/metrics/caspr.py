@@ -238,6 +238,8 @@ def _make(name: str, options: CasprOptions) -> Metric:
         description="How far the claims of two summaries contradict, or do not repeat, each other",
         reference=REFERENCE,
         facts=option_facts(options),
+        verdict="{mean} of 100: 0 is to say the same, 100 to contradict or to share no claim",
+        worst="highest",
     )
 
 

@@ -128,6 +128,8 @@ def _metric(name: str, n_texts: int, description: str) -> Metric:
         description=description,
         reference=REFERENCE,
         facts=(("splitter", RULES_VERSION), ("stems", "rouge-1.5.5")),
+        verdict="{share} of the words are in one summary only",
+        worst="highest",
     )
 
 

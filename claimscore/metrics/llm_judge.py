@@ -87,6 +87,7 @@ def _make(name: str, options: JudgeOptions) -> Metric:
         description=f"A language model's grade of the summary, 1 to 5: {described}",
         reference=REFERENCE,
         facts=option_facts(options),
+        verdict="{mean} of 5: 1 is the worst grade, 5 the best",
     )
 
 

@@ -114,6 +114,9 @@ class NerOptions:
 _REQUIRES = Requirements(columns=("summary", "source"))
 
 
+_VERDICT = "the source has {share} of the named entities of a summary"
+
+
 def _make(name: str, options: NerOptions) -> Metric:
     model = options.model or DEFAULT_MODEL
     return Metric(
@@ -128,6 +131,7 @@ def _make(name: str, options: NerOptions) -> Metric:
         reference=REFERENCE,
         facts=(("ner", model), ("types", options.types), ("measure", options.measure)),
         check=functools.partial(check_model, model),
+        verdict=_VERDICT if options.measure == "precision" else "",
     )
 
 

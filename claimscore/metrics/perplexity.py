@@ -71,4 +71,5 @@ PERPLEXITY = Metric(
     description="exp of the mean negative log-likelihood of the summary's tokens (--causal-lm)",
     reference=REFERENCE,
     facts=(("first_token", "not_scored"), ("window", "limit/2")),
+    worst="highest",
 )

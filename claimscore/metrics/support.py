@@ -196,7 +196,12 @@ Reduce = Callable[[Mapping[Direction, Judged], str], tuple[float, dict[str, obje
 
 
 def _family(
-    name: str, directions: Sequence[Direction], reduce: Reduce, higher_is: str, description: str
+    name: str,
+    directions: Sequence[Direction],
+    reduce: Reduce,
+    higher_is: str,
+    description: str,
+    verdict: str,
 ) -> MetricFamily:
     def make(full_name: str, options: SupportOptions) -> Metric:
         _check(name, options)
@@ -242,6 +247,7 @@ def _family(
             description=description,
             reference=REFERENCE,
             facts=(*facts, ("splitter", RULES_VERSION)),
+            verdict=verdict if options.score == "share" else "",
         )
 
     return MetricFamily(name, SupportOptions, make)
@@ -303,6 +309,7 @@ FAITHFULNESS = _family(
     _by_claims(PRECISION),
     "more faithful",
     "share of the summary's claims that the source supports",
+    "the source supports {share} of the claims of a summary",
 )
 CLAIM_RECALL = _family(
     "claim-recall",
@@ -310,6 +317,7 @@ CLAIM_RECALL = _family(
     _by_claims(RECALL),
     "more complete",
     "share of the references' claims that the summary supports",
+    "a summary supports {share} of the claims of its references",
 )
 CLAIM_F1 = _family(
     "claim-f1",
@@ -317,6 +325,7 @@ CLAIM_F1 = _family(
     _f1,
     "more faithful and complete",
     "harmonic mean of faithfulness and claim-recall",
+    "{mean} of 1: 0 is no claim supported or none found, 1 every one",
 )
 CLAIM_SUPPORT_SHARE = _family(
     "claim-support-share",
@@ -324,6 +333,7 @@ CLAIM_SUPPORT_SHARE = _family(
     _share,
     "carried by more sources",
     "mean share of the sources that support a claim of the summary",
+    "{share} of the sources support a claim of the summary",
 )
 SOURCE_COVERAGE = _family(
     "source-coverage",
@@ -331,4 +341,5 @@ SOURCE_COVERAGE = _family(
     _coverage,
     "more sources reflected",
     "share of the sources that support at least one claim of the summary",
+    "{share} of the sources support some claim of the summary",
 )

@@ -25,6 +25,7 @@ from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.chunks import ChunkTodo, find_todo, with_chunk_size
 from claimscore.pipeline.estimate import Estimate, estimate_left
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
+from claimscore.pipeline.llm.session import why_not_asked
 from claimscore.pipeline.model_stage import ModelPool, local_models
 from claimscore.pipeline.plan import (
     Plan,
@@ -130,6 +131,7 @@ def _go_on(
     try:
         dataset = find_records(config, required, directory, stdin)
     except MissingColumnsError as exc:
+        _refuse_another_input(directory, input_name(config.input))
         refuse_obstacles(config, metrics, exc.names, has_model, exc)
         raise
     refuse_obstacles(config, metrics, list(dataset.columns), has_model)
@@ -145,11 +147,7 @@ def _go_on(
     if todo and work.provider is not None and work.provider.family != "builtin":
         for found in work.text_checks:  # before they are paid for
             reporter.notice(f"texts {found['text']}")
-    if on_estimate is not None and work.provider is not None and todo:
-        reporter.phase("counting", directory)
-        left = estimate_left(config, plan, work.provider, directory, dataset.n_records, todo)
-        on_estimate(plan, left)
-        work.reporter.progress.requests_expected = left.requests
+    work.estimate(todo, on_estimate)
     return work.finish(todo)
 
 
@@ -236,6 +234,15 @@ def _load(
     return dataclasses.replace(config, metric_files=known.files), metrics
 
 
+def _refuse_another_input(directory: RunDirectory, given: str) -> None:
+    """`ConfigError` where records of the folder came from an input of another name."""
+    earlier = directory.options().get("input", given) if directory.all_steps() else given
+    if earlier != given:
+        raise ConfigError(
+            f"{directory.name} was made from {earlier}, not from {given}; name another --out"
+        )
+
+
 def _refuse_other_records(directory: RunDirectory, records: Mapping[str, Any]) -> None:
     stored = directory.settings.get("records", records)
     if directory.all_steps() and stored.get("strip_html") != records.get("strip_html"):
@@ -310,6 +317,25 @@ class _Work:
         )
         self.directory.compare(item.chunk for item in todo)
         return todo
+
+    def estimate(self, todo: list[ChunkTodo], on_estimate: OnEstimate | None) -> None:
+        """Say what will be asked; `ConfigError`, before models are loaded, where none of it can be.
+
+        Without a listener it is counted only where a key or a price is missing.
+        """
+        provider = self.provider
+        if provider is None or not todo:
+            return
+        obstacle = why_not_asked(self.config.llm, provider, self.plan.other_models)
+        if on_estimate is None and obstacle is None:
+            return
+        self.reporter.phase("counting", self.directory)
+        left = estimate_left(self.config, self.plan, provider, self.directory, self.n_records, todo)
+        if obstacle is not None and left.requests:
+            raise obstacle
+        if on_estimate is not None:
+            on_estimate(self.plan, left)
+        self.reporter.progress.requests_expected = left.requests
 
     def finish(self, todo: list[ChunkTodo]) -> RunResult:
         """Do what is missing, then score everything."""

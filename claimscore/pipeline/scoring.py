@@ -16,12 +16,18 @@ from claimscore.errors import ConfigError
 from claimscore.metrics.base import ChunkTables, Metric, Score, signature
 from claimscore.pipeline.passes.claim_entailment import CLAIM_ENTAILMENT_PASS
 from claimscore.runs import RunDirectory
-from claimscore.stats.bootstrap import MIN_VALUES, RunningMean
+from claimscore.stats.bootstrap import MIN_VALUES, RunningMean, interval_text
 from claimscore.tables import SCORES, TABLES
 from claimscore.types import JSON
 
 #: At most so many records and so many rows of tables are scored at a time, but at least a chunk.
 SCORED_RECORDS, SCORED_ROWS = 4096, 200_000
+
+#: So many records of each metric are named in the summary, those to look at first.
+WORST = 5
+
+#: An interval that takes up more of the metric's range is a rough one.
+ROUGH = 0.25
 
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -98,12 +104,20 @@ def score_run(
     signatures = {metric.name: signature(metric, facts) for metric in metrics}
     values = {metric.name: RunningMean() for metric in metrics}
     reasons: dict[str, Counter[str]] = {metric.name: Counter() for metric in metrics}
+    worst = {metric.name: pl.DataFrame() for metric in metrics}
 
     def frames() -> Iterator[pl.DataFrame]:
         for chunks in chunk_groups(run):
             scores = score_chunk(chunk_tables(run, *chunks), metrics, signatures)
-            for name, running in values.items():
-                running.add(scores.filter(metric=name)["value"].drop_nulls().to_numpy())
+            for metric in metrics:
+                scored = scores.filter(metric=metric.name).drop_nulls("value")
+                values[metric.name].add(scored["value"].to_numpy())
+                ranked = pl.concat(
+                    [worst[metric.name], scored.select("id", "value")], how="diagonal"
+                )
+                worst[metric.name] = ranked.sort(
+                    "value", descending=metric.worst == "highest", maintain_order=True
+                ).head(WORST)
             nulls = scores.filter(pl.col("value").is_null()).group_by("metric", "reason").len()
             for name, reason, n in nulls.iter_rows():
                 reasons[name][reason.partition(":")[0]] += n  # what is after it is one record's
@@ -111,14 +125,15 @@ def score_run(
 
     run.write_scores(frames())
     return {
-        metric.name: _summary(values[metric.name], reasons[metric.name], seed)
-        | {"signature": signatures[metric.name]}
+        metric.name: _summary(metric, values[metric.name], reasons[metric.name], seed)
+        | {"worst": worst[metric.name].to_dicts(), "signature": signatures[metric.name]}
         | described(metric)
         for metric in metrics
     }
 
 
-def _summary(values: RunningMean, reasons: Counter[str], seed: int) -> JSON:
+def _summary(metric: Metric, values: RunningMean, reasons: Counter[str], seed: int) -> JSON:
+    """Mean, interval, counts and verdict. No bound lies beyond what a mean of the metric can be."""
     summary: dict[str, Any] = {
         "n": values.n,
         "null": sum(reasons.values()),
@@ -126,14 +141,39 @@ def _summary(values: RunningMean, reasons: Counter[str], seed: int) -> JSON:
         **dict.fromkeys(("mean", "half_width", "low", "high", "no_interval")),
     }
     if not values.n:
-        return summary | {"no_interval": "no record has a value"}
+        return summary | {
+            "no_interval": "no record has a value",
+            "verdict": "no record has a value",
+        }
     interval = values.interval(seed=seed)
+    summary["mean"] = interval.mean
     if interval.n < MIN_VALUES:
-        few = f"fewer than {MIN_VALUES} records have a value"
-        return summary | {"mean": interval.mean, "no_interval": few}
-    return summary | {
-        name: getattr(interval, name) for name in ("mean", "half_width", "low", "high")
-    }
+        summary["no_interval"] = f"fewer than {MIN_VALUES} records have a value"
+    else:
+        least, most = metric.range
+        bounds = {"low": max(interval.low, least), "high": min(interval.high, most)}
+        summary |= {"half_width": interval.half_width, **bounds}
+    return summary | {"verdict": verdict(metric, summary["mean"], summary["low"], summary["high"])}
+
+
+def verdict(metric: Metric, mean: float, low: float | None, high: float | None) -> str:
+    """What the mean of a metric says, with its interval, in one sentence."""
+    least, most = metric.range
+    start, unit, digits, sign = 0.0, 1.0, 2, ""
+    if "{share}" in metric.verdict:
+        start, unit, digits, sign = least, 100 / (most - least), 0, " %"
+    shown, rough = f"{(mean - start) * unit:.{digits}f}{sign}", ""
+    if low is not None and high is not None:
+        bounds = interval_text((low - start) * unit, (high - start) * unit, digits)
+        shown += f" ({bounds}{sign})"
+        if high - low > ROUGH * (most - least):
+            rough = "; so few records say it only roughly"
+    if not metric.verdict:
+        return (
+            f"{shown}; higher is {metric.higher_is}. The level says little by itself: compare it "
+            "with another run of these records"
+        )
+    return metric.verdict.format(share=shown, mean=shown) + rough
 
 
 def described(metric: Metric) -> JSON:

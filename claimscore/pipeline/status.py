@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
 
-from claimscore.pipeline.chunks import find_todo
+from claimscore.pipeline.chunks import ChunkTodo, find_todo
 from claimscore.pipeline.plan import make_plan
 from claimscore.pipeline.scoring import count_claim_checks, failures_by_kind
 from claimscore.pipeline.settings import config_from
@@ -41,11 +42,21 @@ def _status(out: Path | str, directory: RunDirectory) -> JSON:
     n_chunks = directory.n_chunks
     plan = make_plan(config, directory.read("records", 0).columns)
     todo = find_todo(plan, directory, n_chunks, retry_failed=False)
+    size = directory.settings["chunk_records"]
+
+    def records_in(items: Iterable[ChunkTodo]) -> int:
+        return sum(min(size, records - size * item.chunk) for item in items)
+
     complete = not todo and directory.storage.exists("scores.parquet")
     return {
         **begun,
         "records": records,
         "chunks": {"total": n_chunks, "done": n_chunks - len(todo), "left": len(todo)},
+        "records_left": {
+            "all": records_in(todo),
+            "llm": records_in(item for item in todo if item.tasks),
+            "models": records_in(item for item in todo if item.passes),
+        },
         "llm_chunks_left": sum(bool(item.tasks) for item in todo),
         "model_chunks_left": sum(bool(item.passes) for item in todo),
         "rows": directory.counts(),

@@ -32,7 +32,8 @@ class InputRows(InputFile):
 def rows_in_memory(data: Any) -> InputRows:
     """The rows of a frame, a data set or a list of dicts.
 
-    Missing values of pandas and numpy (NaN, NaT, NA) are null, dates are ISO 8601 text.
+    Missing values of pandas and numpy (NaN, NaT, NA) are null, dates are ISO 8601 text. The index
+    of a pandas frame without a column `id` is that column, if its labels differ.
     `InputError` names what is accepted, or the row and column of a value of no use.
     """
     if isinstance(data, InputRows):
@@ -41,7 +42,10 @@ def rows_in_memory(data: Any) -> InputRows:
         data = data.collect()
     package = type(data).__module__.partition(".")[0]
     if package == "pandas" and hasattr(data, "columns"):
-        return _listed("the DataFrame", data.to_dict("records"))
+        rows, labels = data.to_dict("records"), list(map(str, data.index))
+        if "id" not in data.columns and len({*labels}) == len(labels):
+            rows = [{"id": label, **row} for label, row in zip(labels, rows, strict=True)]
+        return _listed("the DataFrame", rows)
     if not isinstance(data, pl.DataFrame) and hasattr(data, "__arrow_c_stream__"):
         data = pl.DataFrame(data)
     if isinstance(data, pl.DataFrame):

@@ -54,6 +54,12 @@ class MeanInterval(NamedTuple):
         return cls(mean, half_width, mean - half_width, mean + half_width, n)
 
 
+def interval_text(low: float, high: float, digits: int = 2) -> str:
+    """An interval as people read it, everywhere in the same form: `42.53 to 88.58`."""
+    shown = (f"{bound:,.{digits}f}".replace("-", "−") for bound in (low, high))
+    return " to ".join(shown)
+
+
 class Bounds(NamedTuple):
     """A percentile interval; both None where no draw is defined."""
 

@@ -161,10 +161,9 @@ def test_it_is_said_before_anything_is_sent(
     capsys.readouterr()
     sent = run(server, source, tmp_path / "b", "--prompt", "decompose=v2", *PRICES)
     said = capsys.readouterr().err
-    assert "decompose v2 @" in said
-    assert "0 of 8 questions answered before; 8 requests to send, about" in said
-    assert "facts v1 @239addc9924c: 12 of 12 questions answered before\n" in said
-    assert "new: 8 requests, about $0.00" in said
+    assert "asks openai:m: decompose v2, 8 requests (0 of 8 are answered); " in said
+    assert "; facts v1, 0 requests (12 of 12 are answered)\n" in said
+    assert "cost: about $0.00" in said
     assert sent == {"decompose": 8}
     capsys.readouterr()
     run(server, source, tmp_path / "b", "--prompt", "decompose=v2", *PRICES)

@@ -16,7 +16,7 @@ BASE = {"errors", "types", "config", "option", "tables", "atomic", "file_lock", 
 #: For each part (longest matching prefix), the parts it may import besides itself.
 MAY_IMPORT: dict[str, set[str]] = {
     "__init__": {"errors", "config", "cache", "notebook", "prompts", "pipeline", "pipeline.llm"},
-    "notebook": BASE | {"console", "pipeline", "records", "runs", "report"},
+    "notebook": BASE | {"console", "pipeline", "records", "runs", "report", "stats"},
     "__main__": {"cli"},
     "errors": set(),
     "types": {"errors"},
@@ -83,7 +83,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training": BASE
     | {"text", "blocks", "baseline", "metrics", "stats", "records", "runs"}
     | {"pipeline.encoders", "pipeline.passes"},
-    "console": {"__init__"},
+    "console": {"__init__", "stats"},
     "console.evaluations": {"console", "evaluation", "evaluation.compare"},
     "commands": BASE
     | {

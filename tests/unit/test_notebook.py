@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,9 @@ class PandasFrame:
 
     __module__ = "pandas.core.frame"
 
-    def __init__(self, rows: list[dict[str, Any]]) -> None:
+    def __init__(self, rows: list[dict[str, Any]], index: Sequence[Any] = ()) -> None:
         self.rows = rows
+        self.index = index or range(len(rows))
         self.columns = list(rows[0])
 
     def __iter__(self) -> Any:
@@ -97,6 +98,15 @@ def test_every_table_gives_a_row_a_record(name: str, evaluate: Any, tmp_path: Pa
     ]
 
 
+@pytest.mark.parametrize(
+    ("index", "ids"),
+    [(["x", "y", 7], ["x", "y", "7"]), ([], ["0", "1", "2"]), (["x", "x", "y"], ["0", "1", "2"])],
+)
+def test_the_index_of_a_pandas_frame_is_the_id(index: list[Any], ids: list[str], evaluate: Any):
+    rows = [{name: text for name, text in row.items() if name != "id"} for row in ROWS]
+    assert evaluate(PandasFrame(rows, index)).scores["id"].to_list() == ids
+
+
 def test_the_same_call_reads_and_an_edited_row_asks_its_own_requests(evaluate: Any) -> None:
     settings = {"metrics": "ds", "tasks": "decompose", "llm": "builtin-rules"}
     first = evaluate(ROWS, **settings)
@@ -150,7 +160,7 @@ def test_what_a_notebook_shows(evaluate: Any) -> None:
     found = evaluate(ROWS)
     first, mean, texts, run = repr(found).splitlines()
     assert (first, mean, run) == ("Evaluation of 3 records", "ds  72.01", f"run: {found.out}")
-    assert texts.startswith("texts with HTML: 1 of 3 in summary_b; first r1; ")
+    assert texts.startswith("warning: texts with HTML: 1 of 3 in summary_b; first r1; ")
     page = found._repr_html_()
     assert "It is &lt;b&gt;loud&lt;/b&gt; &amp; dark." in page
     assert "<b>" not in page
@@ -221,3 +231,20 @@ def test_scores_as_csv_are_a_row_a_record(tmp_path: Path, cli: Command) -> None:
     assert table.columns == ["id", "ds", "reason"]
     assert table.row(0) == ("r0", 50.0, None)
     assert table.row(3) == ("r3", None, "ds: no text in summary_b")
+
+
+def test_failures_and_warnings_stand_in_both_shapes() -> None:
+    summary = {
+        "records": {"total": 3, "failed": 2},
+        "metrics": {},
+        "notices": ["the judge is <small>"],
+        "claim_checks": {"warnings": ["9 of 10 claims repeat"]},
+    }
+    found = notebook.Evaluation("nowhere", (), summary)
+    lines = repr(found).splitlines()
+    assert lines[1:] == [
+        "warning: 2 of the records failed: see table('failures')",
+        "warning: the judge is <small>",
+        "warning: 9 of 10 claims repeat",
+    ]
+    assert "the judge is &lt;small&gt;" in found._repr_html_()

@@ -17,6 +17,7 @@ import anyio
 from claimscore.cache.entry import Entry
 from claimscore.cache.store import DiskCache
 from claimscore.config import LLMConfig, api_key, user_cache_dir, user_state_dir
+from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.batch_jobs.journal import journal_folder, paid_twice_online
 from claimscore.pipeline.llm.budget.cap import Budget
 from claimscore.pipeline.llm.budget.ledger import Ledger
@@ -28,6 +29,22 @@ from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
 from claimscore.pipeline.llm.ratelimit.shared import LIMITS_FILE, SharedLimits, shared_scope
 from claimscore.pipeline.llm.stopping import Stop
 from claimscore.types import Completion
+
+
+def why_not_asked(
+    llm: LLMConfig, provider: Provider, models: Sequence[str] = ()
+) -> ConfigError | None:
+    """Why the provider can be asked nothing with these settings: no key, or a cap and no price."""
+    try:
+        for server in servers_of(provider):
+            if (check_key := getattr(server, "check_key", None)) is not None:
+                check_key()
+        if llm.max_cost is not None:
+            price, _ = find_prices(llm, getattr(provider, "base_url", None), models)
+            Budget(price=price, max_cost=llm.max_cost)
+    except ConfigError as exc:
+        return exc
+    return None
 
 
 @contextlib.asynccontextmanager

@@ -75,7 +75,7 @@ def test_progress_is_in_records_and_requests_with_an_end_before_the_first_chunk(
         progress.request_pace.see(progress.engine.sent, float(second))
     (line,) = shown_lines(progress)
     assert "0 of 100 records asked about | 125 of about 400 requests, 5.0/s" in line
-    assert "0 of 100 records judged | 0 pairs" in line
+    assert "0 of 100 records judged | 0 pairs, waiting for answers" in line
     assert line.endswith("about 2 min 23 s left")
     progress.llm_chunks_done = 1
     assert "64 of 100 records asked about" in shown_lines(progress)[0]
@@ -92,19 +92,22 @@ def shown_lines(progress: Progress) -> list[str]:
 
 
 def test_ctrl_c_ends_watching_and_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def pressed(_: float) -> None:
+    def pressed(_: float) -> Any:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(status, "print_status", lambda state: None)
     monkeypatch.setattr("time.sleep", pressed)
-    assert status.watch_status(lambda: {"running": True}, 2.0) == {"running": True}
+    status.watch_status(lambda: {"running": True}, 2.0)
+    status.watch_status(lambda: pressed(0.0), 2.0)  # also while the folder is read
 
 
+NONE: dict[str, Any] = {"verdict": "no record has a value", "worst": []}
+DS = {"verdict": "50 % of the words differ", "worst": [{"id": "a b", "value": 61.234}]}
 METRICS = {
-    "caspr": {"n": 0, "null": 2, "reasons": {"no claims in summary_b": 2}, "mean": None},
-    "ds": {"n": 2, "null": 0, "reasons": {}, "mean": 50.0, "low": 40.0, "high": 60.0},
+    "caspr": NONE | {"n": 0, "null": 2, "reasons": {"no claims in summary_b": 2}, "mean": None},
+    "ds": DS | {"n": 2, "null": 0, "reasons": {}, "mean": 50.0, "low": 40.0, "high": 60.0},
 }
-FEW = {"n": 1, "null": 0, "reasons": {}, "mean": 75.0, "low": None, "high": None}
+FEW = DS | {"n": 1, "null": 0, "reasons": {}, "mean": 75.0, "low": None, "high": None}
 CALL = {"requests": 5, "cache_hits": 1, "nli_pairs": 0, "seconds": 61, "usd": None}
 
 
@@ -127,6 +130,8 @@ def summary_of(**changed: Any) -> dict[str, Any]:
             [
                 "caspr  2 without a value: no claims in summary_b",
                 "40.00 to 60.00",
+                "ds     50 % of the words differ\n       look first at: a b 61.23",
+                "report.html#record-a%20b",
                 "records  2: 1 done, 1 with failures",
                 "3 x decompose: parse, e.g. no JSON",
                 "--retry-failed",
@@ -222,24 +227,25 @@ def test_a_file_is_never_folded(capsys: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("about", "requests", "said"),
+    ("about", "requests", "cost"),
     [
-        ("", 7, ["7 requests to send", "new: 7 requests"]),
-        ("", 0, ["nothing new"]),
-        ("about ", 7, ["about 7 requests to send", "new: about 7 requests"]),
-        ("about ", 0, ["new: about 0 requests"]),
+        ("", 7, "cost: unknown"),
+        ("", 0, "cost: nothing, no request will be sent"),
+        ("about ", 7, "cost: unknown"),
+        ("about ", 0, "cost: unknown"),
     ],
 )
 def test_what_was_counted_on_a_sample_is_said_to_be_about_so_much(
-    about: str, requests: int, said: list[str]
+    about: str, requests: int, cost: str
 ) -> None:
     """A run of a million records is not gone through before it begins."""
     counts = {"answered": 1, "questions": 8, "given_up": 0, "requests": requests}
     task = {"task": "decompose", **counts, "prompt_tokens": 3, "completion_tokens": 4}
     notes = ["decompose: counted on 5 of 9 records"] if about else []
     found = {"tasks": [task], "total": task, "price": None, "assumptions": notes, "passes": []}
-    lines = "\n".join(preflight_lines({"decompose": "v2 @x"}, found))
-    assert all(part in lines for part in [f"@x: {about}1 of 8 questions", *said])
+    asked, paid = preflight_lines("openai:m", {"decompose": "v2"}, found)
+    assert asked == f"asks openai:m: decompose v2, {about}{requests} requests (1 of 8 are answered)"
+    assert paid.startswith(cost)
 
 
 def test_a_command_collects_less_garbage_while_it_works() -> None:

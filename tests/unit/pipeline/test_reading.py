@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from claimscore.config import RunConfig
+from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError
+from claimscore.pipeline import run as run_module
 from claimscore.pipeline.run import run
 from claimscore.records import dataset as dataset_module
 
@@ -58,3 +60,37 @@ def test_the_input_is_read_in_two_passes_and_where_something_is_new(
     source.write_text(source.read_text().replace("warm", "cold"))
     with pytest.raises(ConfigError, match="made from other records"):
         run(config)
+
+
+PRICED = {"max_cost": 1.0, "model": "openai:no-such-model"}
+
+
+@pytest.mark.parametrize(
+    ("key", "llm", "says"),
+    [(None, {"model": "openai:gpt-4o-mini"}, "OPENAI_API_KEY is"), ("k", PRICED, "--max-cost: ")],
+)
+def test_a_run_that_can_ask_nothing_is_refused_before_models_are_loaded(
+    key: str | None,
+    llm: dict[str, Any],
+    says: str,
+    config: RunConfig,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_module, "local_models", lambda *_: pytest.fail("models are loaded"))
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    if key is not None:
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+    asking = dataclasses.replace(config, metrics=("caspr",), llm=LLMConfig(**llm))
+    with pytest.raises(ConfigError, match=says):
+        run(asking)
+
+
+def test_another_input_for_the_same_folder_is_named_first(
+    config: RunConfig, tmp_path: Path
+) -> None:
+    """Although its columns are not those of the metrics, too."""
+    run(config)
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"summary": "It is."}\n')
+    with pytest.raises(ConfigError, match=r"was made from \S*pairs.jsonl, not from \S*other.jsonl"):
+        run(dataclasses.replace(config, input=str(other)))

@@ -81,6 +81,9 @@ def test_scores_are_the_same_in_any_groups(
     assert scores["id"].to_list() == [str(i) for i in range(7) for _ in metrics]
     assert scores["metric"].to_list() == ["ds", "caspr"] * 7
     assert scores.filter(metric="ds")["value"].null_count() == 0
+    worst = scores.filter(metric="ds").sort("value", descending=True, maintain_order=True).head(5)
+    assert found[0][0]["ds"]["worst"] == worst.select("id", "value").to_dicts()
+    assert found[0][0]["caspr"]["worst"] == []
     assert scores.filter(metric="caspr")["reason"].unique().sort().to_list() == [
         "no claims in summary_a",
         "no claims in summary_b",
@@ -99,11 +102,45 @@ def test_scores_are_the_same_in_any_groups(
 def test_a_mean_of_too_few_values_has_no_interval(values: list[float], reason: str | None) -> None:
     running = RunningMean()
     running.add(values)
-    summary = scoring._summary(running, Counter(), 0)
+    summary = scoring._summary(load_metric("ds"), running, Counter(), 0)
     assert summary["mean"] == (sum(values) / len(values) if values else None)
     assert (summary["n"], summary["no_interval"]) == (len(values), reason)
     bounds = [summary[name] for name in ("half_width", "low", "high")]
     assert [bound is None for bound in bounds] == [reason is not None] * 3
+
+
+SOURCE_SAYS = "the source supports {} of the claims of a summary"
+ALONE = "{}; higher is more shared words. The level says little by itself: compare it with another "
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "verdict", "bounds"),
+    [
+        ("faithfulness", [1.0] * 30 + [0.5] * 2, SOURCE_SAYS.format("97 % (93 to 100 %)"), (0, 1)),
+        (
+            "faithfulness",
+            [0.0, 0.0, 0.0, 0.0, 1.0],
+            SOURCE_SAYS.format("20 % (0 to 55 %)") + "; so few records say it only roughly",
+            (0.0, 1.0),
+        ),
+        ("faithfulness", [0.5] * 4, SOURCE_SAYS.format("50 %"), None),
+        ("faithfulness:score=probability", [0.5] * 5, "0.50 (0.50 to 0.50); higher is", (0, 1)),
+        ("rouge-1", [0.5] * 4, ALONE.format("0.50"), None),
+        ("caspr", [100.0] * 5, "100.00 (100.00 to 100.00) of 100: 0 is to say the", (0, 100)),
+        ("caspr", [], "no record has a value", None),
+    ],
+)
+def test_the_verdict_is_said_in_words_and_no_bound_leaves_the_range(
+    metric: str, values: list[float], verdict: str, bounds: tuple[float, float] | None
+) -> None:
+    running = RunningMean()
+    running.add(values)
+    summary = scoring._summary(load_metric(metric), running, Counter(), 0)
+    assert summary["verdict"].startswith(verdict)
+    if bounds is None:
+        assert summary["low"] is None
+    else:
+        assert bounds[0] <= summary["low"] <= summary["mean"] <= summary["high"] <= bounds[1]
 
 
 def test_failures_are_counted_by_stage_and_kind(run: RunDirectory) -> None:

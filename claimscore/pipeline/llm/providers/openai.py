@@ -171,17 +171,21 @@ class OpenAIProvider:
     def __repr__(self) -> str:
         return f"OpenAIProvider({self.model!r}, base_url={self.base_url!r})"
 
+    def check_key(self) -> None:
+        """`AuthenticationError` where OpenAI itself is asked and there is no key."""
+        if self._lacks_key:
+            raise AuthenticationError(
+                f"OPENAI_API_KEY is not set, and {self.base_url} answers no request without a key; "
+                "set it, or name another server with --base-url"
+            )
+
     async def complete(self, request: Request) -> Completion:
         """Ask in the server's dialect; where the server refuses that, learn and ask again.
 
         Tasks that ask at the same time meet such a refusal once each, later ones never. Raises
         only `claimscore.errors`.
         """
-        if self._lacks_key:
-            raise AuthenticationError(
-                f"OPENAI_API_KEY is not set, and {self.base_url} answers no request without a key; "
-                "set it, or name another server with --base-url"
-            )
+        self.check_key()
         server = self.server
         while True:
             dialect = self._dialects.get(request.model) or Dialect()
