@@ -220,16 +220,19 @@ BLOCK_NLI = Table(
 
 SUPPORT = Table(
     "support",
-    "Whether a text supports a claim: `claim_index` is the position among the claims of `side`, "
-    "`source_index` that of the text among those of `source_side`. The verdict is supported, "
+    "Whether a text supports a claim: `claim_position` is the place of the `claim` among those of "
+    "`side`, as they follow each other in `claims` (`pl.int_range(pl.len()).over('id', 'side')`), "
+    "and `source_index` that of the text among those of `source_side`. The verdict is supported, "
     "contradicted or unmentioned; `probability` is that of support, the largest over what `read` "
     "says (sentence, window, both; model: as fits the verifier). `evidence` is the sentence or the "
-    "window with the most support, and `contradiction` its probability. `verifier` is nli (three "
-    "labels) or binary (supported or not, and no contradiction).",
+    "window with the most support, of a claim without support the one that shares most of its "
+    "words, and `contradiction` its probability. `verifier` is nli (three labels) or binary "
+    "(supported or not, and no contradiction).",
     {
         "id": pl.String(),
         "side": pl.String(),
-        "claim_index": pl.Int32(),
+        "claim_position": pl.Int32(),
+        "claim": pl.String(),
         "source_side": pl.String(),
         "source_index": pl.Int32(),
         "read": pl.String(),

@@ -8,6 +8,9 @@ here is a mean over the matrix ``[claims, texts]`` of its verdicts or probabilit
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -33,7 +36,7 @@ from claimscore.metrics.base import (
 )
 from claimscore.metrics.repeats import ONCE, Counted, counted, repeats_option
 from claimscore.tables import REFERENCES_SIDE, SOURCE_SIDE
-from claimscore.text import RULES_VERSION
+from claimscore.text import RULES_VERSION, content_words
 
 REFERENCE = (
     "Min et al. 2023, FActScore: Fine-grained Atomic Evaluation of Factual Precision in Long Form "
@@ -63,14 +66,27 @@ def threshold_of(verifier: Any) -> float:
 def verdicts(support: ArrayLike, contradiction: ArrayLike, threshold: float) -> list[str]:
     """The verdict of each claim on one text.
 
-    `support` is the largest probability over the text, `contradiction` that of the sentence with
-    the most support: over all sentences some unrelated one always seems to contradict. Supported
-    from the threshold on; else contradicted from .5 on; else unmentioned.
+    `support` is the largest probability over the text, `contradiction` that of the evidence alone:
+    over all sentences some unrelated one always seems to contradict. Supported from the threshold
+    on; else contradicted from .5 on; else unmentioned.
     """
     against = np.nan_to_num(np.asarray(contradiction, dtype=np.float64)) >= THRESHOLD
     said = np.asarray(support) >= threshold
     found = np.where(said, SUPPORTED, np.where(against, CONTRADICTED, UNMENTIONED))
     return [str(verdict) for verdict in found]
+
+
+def shared_words(texts: Sequence[str], claims: Sequence[str]) -> Matrix:
+    """How much of each claim each text has in its words, ``[texts, claims]``.
+
+    The sum over the content words of both of log(1 + n / texts with the word): what few of the n
+    texts say tells better which one is meant.
+    """
+    words = [content_words(text) for text in texts]
+    n_with = Counter(itertools.chain.from_iterable(words))
+    rarity = {word: math.log1p(len(texts) / n) for word, n in n_with.items()}
+    own = [content_words(claim).keys() for claim in claims]
+    return np.array([[sum(map(rarity.__getitem__, w.keys() & o)) for o in own] for w in words])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +176,7 @@ def _judged(
 ) -> dict[str, Judged | str]:
     """The verdicts by record, or why they cannot be used."""
     wanted = {"side": way.claims, "source_side": way.texts, "read": options.read}
-    rows = tables["support"].filter(**wanted).sort("id", "source_index", "claim_index")
+    rows = tables["support"].filter(**wanted).sort("id", "source_index", "claim_position")
     claims = tables["claims"].filter(side=way.claims).group_by("id", maintain_order=True)
     claims_of = dict(claims.agg("text").iter_rows())
     threshold = _threshold(options)
@@ -168,7 +184,7 @@ def _judged(
     for (record,), own in rows.group_by("id"):
         mine = counted(claims_of.get(record, ()), options.repeats)
         texts, n = own["source_index"].n_unique(), mine.n
-        distinct = own.select("source_index", "claim_index").n_unique()
+        distinct = own.select("source_index", "claim_position").n_unique()
         complete = own.height == distinct == texts * n
         probabilities = own["probability"].cast(pl.Float64).to_numpy()
         if not complete:

@@ -260,7 +260,7 @@ class SupportRows:
             entry = {
                 "side": side,
                 "texts": texts,
-                "claims": rows["claim_index"].n_unique(),
+                "claims": rows["claim_position"].n_unique(),
                 "count": rows["source_index"].n_unique(),
                 "verifier": rows["model"][0],
             }
@@ -268,7 +268,7 @@ class SupportRows:
                 entry["rows"] = [
                     [claim, text, _VERDICTS.get(verdict, "N"), _rounded(p), evidence]
                     for claim, text, verdict, p, evidence in rows.select(
-                        *("claim_index", "source_index", "verdict", "probability", "evidence")
+                        *("claim_position", "source_index", "verdict", "probability", "evidence")
                     ).iter_rows()
                 ]
             found.append(entry)

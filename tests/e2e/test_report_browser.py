@@ -305,7 +305,7 @@ def test_claims_stand_beside_verdict_and_evidence(browser: Browser, made_up: Mak
         (1, 0, "unmentioned", 0.2, "The lid is stiff."),
         (1, 1, "unmentioned", 0.1, "Boils fast."),
     ]
-    names = ("claim_index", "source_index", "verdict", "probability", "evidence")
+    names = ("claim_position", "source_index", "verdict", "probability", "evidence")
     sides = {"id": "x", "side": "summary", "source_side": "source", "read": "both", "model": "m"}
     support = schemas.SUPPORT.frame([sides | dict(zip(names, row, strict=True)) for row in rows])
     records = pl.DataFrame([{"id": "x", "sources": reviews, "summary": "It is fast and red."}])

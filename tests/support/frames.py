@@ -122,7 +122,7 @@ def support_rows(
         {
             "id": record,
             "side": sides[0],
-            "claim_index": claim,
+            "claim_position": claim,
             "source_side": sides[1],
             "source_index": text,
             "read": read,

@@ -62,7 +62,7 @@ def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:
     block = nli | {"premise_cut": string, "hypothesis_cut": string}
     block = {name: block[name] for name in schemas.BLOCK_NLI.schema}
     support = dict.fromkeys(schemas.SUPPORT.schema, string) | dict.fromkeys(
-        ("claim_index", "source_index", "evidence_index", "probability", "contradiction"), 0
+        ("claim_position", "source_index", "evidence_index", "probability", "contradiction"), 0
     )
     support |= {"side": "a", "truncated": False}
     return ReportTables(

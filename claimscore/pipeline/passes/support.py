@@ -16,7 +16,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from claimscore.blocks import WINDOW_WORDS, window_spans
-from claimscore.metrics.support import BOTH, MODEL, SENTENCES, WINDOWS, threshold_of, verdicts
+from claimscore.metrics.support import (
+    BOTH,
+    MODEL,
+    SENTENCES,
+    WINDOWS,
+    shared_words,
+    threshold_of,
+    verdicts,
+)
 from claimscore.pipeline.encoders.protocols import Verifier
 from claimscore.pipeline.passes.model_pass import (
     ModelPass,
@@ -135,7 +143,7 @@ def _rows(given: PassInput, texts: Sequence[_ReadText]) -> list[dict[str, Any]]:
         was_cut = cut[start:stop].to_numpy().reshape(shape)
         start = stop
         support = own[:, :, _ENTAILMENT]
-        nearest = [_nearest(text.spans, support[:, claim]) for claim in range(len(text.claims))]
+        nearest = _evidence(text, support, threshold)
         contradiction = own[nearest, range(len(text.claims)), _CONTRADICTION]
         found = verdicts(support.max(0), contradiction, threshold)
         for claim, (verdict, place) in enumerate(zip(found, nearest, strict=True)):
@@ -143,7 +151,8 @@ def _rows(given: PassInput, texts: Sequence[_ReadText]) -> list[dict[str, Any]]:
             rows.append(
                 {
                     "id": text.id,
-                    "claim_index": claim,
+                    "claim_position": claim,
+                    "claim": text.claims[claim],
                     "source_index": text.place,
                     "verdict": verdict,
                     "probability": float(support[:, claim].max()),
@@ -160,11 +169,21 @@ def _number(value: np.float32) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def _nearest(spans: Sequence[range], support: NDArray[np.float32]) -> int:
-    """The place of the premise with the most support: of a window its best sentence, if read."""
-    best = spans[int(support.argmax())]
-    inside = [i for i, span in enumerate(spans) if len(span) == 1 and span.start in best]
-    return inside[int(support[inside].argmax())] if inside else spans.index(best)
+def _evidence(text: _ReadText, support: NDArray[np.float32], threshold: float) -> list[int]:
+    """The place of the premise behind the verdict on each claim: a sentence where those are read.
+
+    Of a supported claim that with the most support, or the best sentence of a window. Of another
+    the one that shares most of its words, and of these that with the most support.
+    """
+    alone = [i for i, span in enumerate(text.spans) if len(span) == 1]
+    shown = alone if len(alone) == len(text.sentences) else range(len(text.spans))
+    premises = text.grid.premises
+    near = shared_words([premises[i] for i in shown], text.claims)
+    for claim, best in enumerate(support.argmax(0)):
+        if support[best, claim] >= threshold:
+            near[:, claim] = [text.spans[i].start in text.spans[best] for i in shown]
+    order = np.lexsort((support[shown], near), axis=0)
+    return [shown[place] for place in order[-1]]
 
 
 SUPPORT_PASS = ModelPass("support", "verifier", support_pass, after=("decompose",))

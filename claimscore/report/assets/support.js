@@ -136,7 +136,7 @@ export function supportOfClaims(record, found) {
   const heading = "Claims of the " + columnOf(record, found.side) + ", and what the " + found.texts + " says of them";
   const panel = el("section", { class: "panel" }, el("h3", {}, heading));
   if (!found.rows) return el("section", { class: "panel" }, el("h3", {}, heading), tooMany({ size: [found.claims, found.count], left_out: "page" }, "support"));
-  panel.append(el("p", { class: "hint" }, "The number is the probability of support, by " + found.verifier + ". The evidence of an unmentioned claim is the nearest sentence."),
+  panel.append(el("p", { class: "hint" }, "The number is the probability of support, by " + found.verifier + ". The evidence of a claim without support is the sentence that shares most of its words."),
     claimTable(record, found, heading));
   if (found.count > 1) panel.append(...supportGrid(record, found, "Which texts carry which claim"));
   return panel;

@@ -117,6 +117,22 @@ def test_verdict_and_evidence(
     assert (row["evidence"], row["evidence_index"]) == (evidence, [ONE, TWO].index(evidence))
 
 
+@pytest.mark.parametrize(
+    ("claim", "verdict", "evidence"),
+    [
+        pytest.param("Snow fell.", "unmentioned", TWO, id="its words"),
+        pytest.param("It was never warm.", "contradicted", ONE, id="what denies it"),
+        pytest.param("Pigs fly.", "unmentioned", TWO, id="no word of it: the most support"),
+    ],
+)
+def test_evidence_of_a_claim_without_support_shares_its_words(
+    claim: str, verdict: str, evidence: str
+) -> None:
+    model = Model(of({ONE: (0.1, 0.9), TWO: (0.2, 0.1)}))
+    rows = support(model, f"{ONE} {TWO}", table=claims(r_a=[claim]))
+    assert rows.select("claim", "verdict", "evidence").rows() == [(claim, verdict, evidence)]
+
+
 def test_the_threshold_of_the_model_decides() -> None:
     for threshold, verdict in ((None, "unmentioned"), (0.2, "supported")):
         rows = support(Model(of({ONE: (0.3, 0.0)}), threshold=threshold), ONE)
@@ -130,7 +146,7 @@ def test_each_source_has_a_row_for_each_claim_whatever_the_blocks(
     given = [ONE, " ", f"{ONE} {TWO}"]
     table = claims(r_a=["x", "y"], r_b=["z"])
     whole = support(Model(of({TWO: (0.9, 0)})), *given, table=table)
-    assert whole.select("source_index", "claim_index", "verdict").rows() == [
+    assert whole.select("source_index", "claim_position", "verdict").rows() == [
         (0, 0, "unmentioned"),
         (0, 1, "unmentioned"),
         (2, 0, "supported"),
