@@ -108,18 +108,28 @@ def _answers(call: Mapping[str, Any], in_all: Mapping[str, Any] | None) -> Facts
         yield "", f"in all calls: {in_all['requests']:,} requests{_paid(in_all)}"
 
 
-def _models(call: Mapping[str, Any], truncated: Mapping[str, Mapping[str, int]]) -> Facts:
+def _models(call: Mapping[str, Any], truncated: Mapping[str, Mapping[str, Any]]) -> Facts:
     if call["nli_pairs"]:
         stored = (call.get("model_items") or {}).get("stored")
         taken = f", {stored:,} of the different ones from stored results" if stored else ""
         yield "models", f"{call['nli_pairs']:,} pairs and texts{taken}"
-    for name, cut in truncated.items():
-        many = "record" if cut["records"] == 1 else "records"
-        yield (
-            "warning",
-            f"{name}: the model read {cut['rows']:,} of its inputs, in {cut['records']:,} {many}, "
-            "only up to its token limit (column truncated)",
-        )
+    of_metrics: dict[str, list[str]] = {}
+    for name, cut in truncated.items():  # what several metrics share is said once
+        of_metrics.setdefault(_cut(cut), []).append(name)
+    for said, names in of_metrics.items():
+        yield "warning", f"{', '.join(names)}: {said}"
+
+
+def _cut(cut: Mapping[str, Any]) -> str:
+    """How many inputs a model read in part, and up to which limit."""
+    if not cut["rows"]:
+        return f"not known: the model does not tell which of its {cut['unknown']:,} inputs it cut"
+    many = "record" if cut["records"] == 1 else "records"
+    limit = f"{' or '.join(map(str, cut['limits']))} tokens" if cut["limits"] else "token limit"
+    return (
+        f"the model read {cut['rows']:,} of its inputs, in {cut['records']:,} {many}, only up to "
+        f"its {'limit of ' if cut['limits'] else ''}{limit} (column truncated)"
+    )
 
 
 def _paid(spent: Mapping[str, Any]) -> str:

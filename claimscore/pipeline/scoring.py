@@ -14,6 +14,7 @@ import polars as pl
 from claimscore.claim_checks import CHECKS, summarized
 from claimscore.errors import ConfigError
 from claimscore.metrics.base import ChunkTables, Metric, Score, signature
+from claimscore.pipeline.passes import PASSES
 from claimscore.pipeline.passes.claim_entailment import CLAIM_ENTAILMENT_PASS
 from claimscore.runs import RunDirectory
 from claimscore.stats.bootstrap import MIN_VALUES, RunningMean, interval_text
@@ -248,13 +249,14 @@ def count_claim_checks(directory: RunDirectory) -> JSON | None:
 class _Cut(NamedTuple):
     rows: int
     records: pl.Series
+    unknown: int
 
 
 def truncations(directory: RunDirectory, metrics: Sequence[Metric]) -> dict[str, JSON]:
-    """For each metric that read cut texts: ``rows`` of its tables and ``records`` with such rows.
-
-    Rows whose model did not tell, and rows of older versions, do not count.
+    """For each metric that read cut texts: ``rows`` of its tables, ``records`` with such rows, and
+    the ``limits`` of its models in tokens; ``unknown`` are the rows of a model that tells of none.
     """
+    settings = directory.settings.get("additive", {})
     tables = [name for name, table in TABLES.items() if "truncated" in table.schema]
 
     @cache
@@ -268,12 +270,27 @@ def truncations(directory: RunDirectory, metrics: Sequence[Metric]) -> dict[str,
             for table in tables
         ]
         ids = pl.concat([counts["id"] for counts in found]).unique()
-        return _Cut(sum(int(counts["len"].sum()) for counts in found), ids)
+        told = (
+            directory.scan(table, step)
+            .select(pl.len(), pl.col("truncated").count())
+            .collect(engine="streaming")
+            .row(0)
+            for table in tables
+        )
+        unknown = sum(n for n, n_told in told if not n_told)
+        return _Cut(sum(int(counts["len"].sum()) for counts in found), ids, unknown)
 
     counts = {}
     for metric in metrics:
-        cuts = [of_step(need.step) for need in dict.fromkeys(metric.requires.passes)]
-        if rows := sum(cut.rows for cut in cuts):
-            records = pl.concat([cut.records for cut in cuts]).n_unique()
-            counts[metric.name] = {"rows": rows, "records": records}
+        needs = dict.fromkeys(metric.requires.passes)
+        cuts = [of_step(need.step) for need in needs]
+        rows, unknown = sum(cut.rows for cut in cuts), sum(cut.unknown for cut in cuts)
+        if rows or unknown:
+            limits = (settings.get(PASSES[need.kind].role, {}).get("limit") for need in needs)
+            counts[metric.name] = {
+                "rows": rows,
+                "records": pl.concat([cut.records for cut in cuts]).n_unique(),
+                "limits": sorted({limit for limit in limits if limit is not None}),
+                "unknown": unknown,
+            }
     return counts

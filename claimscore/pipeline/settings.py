@@ -42,6 +42,7 @@ CALLED = {
     **{f"additive.{role}.name": f"--{role.replace('_', '-')}" for role in ROLES},
     **{f"additive.{role}.dtype": "--dtype" for role in ROLES},
     **{f"additive.{role}.model": f"model of --{role.replace('_', '-')}" for role in ROLES},
+    **{f"additive.{role}.limit": f"token limit of --{role.replace('_', '-')}" for role in ROLES},
     **{f"additive.{role}.revision": f"revision of --{role.replace('_', '-')}" for role in ROLES},
     "additive.token_encoder.layer": "--token-layer",
     "additive.token_encoder.rescale_with_baseline": "rescaling (--no-baseline)",
@@ -147,6 +148,8 @@ def model_settings(models: Models) -> JSON:
     settings: JSON = {}
     for role, model in models.items():
         settings[role] = {"revision": model.info.revision}
+        if getattr(model, "limit", None) is not None:
+            settings[role]["limit"] = model.limit  # type: ignore[attr-defined] # of some
         if getattr(model, "threshold", None) is not None:
             settings[role]["threshold"] = threshold_of(model)
         if is_served(model.info.model):

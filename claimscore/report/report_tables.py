@@ -81,7 +81,8 @@ class LLMCalls(Protocol):
 class RunFacts:
     """The facts of the run. Only these are shown: the report never asks the clock.
 
-    `truncated` has for a metric the `rows` and `records` with texts longer than its model reads;
+    `truncated` has for a metric the `rows` and `records` with texts longer than its models read,
+    the `limits` of these in tokens, and the rows for which that is `unknown`;
     `claim_checks` are those of the summary.
     """
 
@@ -95,7 +96,7 @@ class RunFacts:
     counts: Mapping[str, object] = dataclasses.field(default_factory=dict)
     settings: Mapping[str, object] = dataclasses.field(default_factory=dict)
     notices: tuple[str, ...] = ()
-    truncated: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
+    truncated: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     claim_checks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property

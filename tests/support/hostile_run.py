@@ -77,7 +77,7 @@ def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:
             counts={string: string},
             settings={string: {string: [string]}},
             notices=(string,),
-            truncated={string: {"rows": 2, "records": 1}},
+            truncated={string: {"rows": 2, "records": 1, "limits": [], "unknown": 0}},
             claim_checks=summarized({"repeat": 1}, 2, 2),
         ),
         metrics=[MetricFacts("caspr", description=string, higher_is=string, reference=string)],

@@ -170,15 +170,18 @@ def cut(name: str, *flags: bool | None) -> pl.DataFrame:
 
 
 def test_cut_rows_and_records_are_counted_for_each_metric(run: RunDirectory) -> None:
-    """Rows that do not tell, and those of other steps, do not count; without any there is none."""
+    """Rows of other steps do not count. Where no row tells, that is said."""
     metrics = catalogue(()).load_all(("caspr",))
     (step,) = {need.step for need in metrics[0].requires.passes}
-    run.check_settings({"seed": 0})
+    run.check_settings({"additive": {"nli": {"limit": 512}}})
     run.write_parts(2, "nli-b-c", {"nli": cut("w", True)})
     assert truncations(run, metrics) == {}
+    run.write_parts(2, step, {"nli": cut("v", None, None)})
+    found = {"rows": 0, "records": 0, "limits": [512], "unknown": 2}
+    assert truncations(run, metrics) == {"caspr": found}
     run.write_parts(0, step, {"nli": pl.concat([cut("x", True, True, False), cut("y", None)])})
     run.write_parts(1, step, {"nli": cut("z", True)})
-    assert truncations(run, metrics) == {"caspr": {"rows": 3, "records": 2}}
+    assert truncations(run, metrics) == {"caspr": found | {"rows": 3, "records": 2, "unknown": 0}}
 
 
 def test_the_end_of_a_run_names_what_was_cut(capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,7 +190,12 @@ def test_the_end_of_a_run_names_what_was_cut(capsys: pytest.CaptureFixture[str])
     summary = {"metrics": {}, "records": records, "failures": [], "last_call": call}
     print_result(summary, "out")
     assert "token limit" not in capsys.readouterr().out
-    print_result(summary | {"truncated": {"caspr": {"rows": 3, "records": 1}}}, "out")
-    assert "caspr: the model read 3 of its inputs, in 1 record, only up to" in (
-        capsys.readouterr().out
+    cut = {"rows": 3, "records": 1, "limits": [512], "unknown": 0}
+    unknown = {"rows": 0, "records": 0, "limits": [], "unknown": 7}
+    print_result(summary | {"truncated": {"ds": cut, "caspr": cut, "factsim": unknown}}, "out")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert (
+        "ds, caspr: the model read 3 of its inputs, in 1 record, only up to its limit of 512 "
+        in (printed)
     )
+    assert "factsim: not known: the model does not tell which of its 7 inputs it cut" in printed

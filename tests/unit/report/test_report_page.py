@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -192,7 +193,12 @@ def test_each_metric_can_be_cited(made_up: MakeUp, tmp_path: Path) -> None:
 
 def test_what_was_cut_is_told_by_metric(made_up: MakeUp, tmp_path: Path) -> None:
     tables = made_up(2)
-    run = dataclasses.replace(tables.run, truncated={"caspr": {"rows": 1_234, "records": 2}})
+    cut: dict[str, Any] = {
+        "caspr": {"rows": 1_234, "records": 2, "limits": [256, 512], "unknown": 0}
+    }
+    cut["factsim"] = {"rows": 0, "records": 0, "limits": [], "unknown": 7}
+    run = dataclasses.replace(tables.run, truncated=cut)
     page, _ = read(dataclasses.replace(tables, run=run), tmp_path)
-    assert "caspr 1,234 2" in page.text
+    assert "caspr 256, 512 1,234 2" in page.text
+    assert "factsim not told not told not told" in page.text
     assert "Texts that were cut" not in read(tables, tmp_path)[0].text
