@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -183,6 +183,7 @@ def prompts_diff(one: str, other: str, prompts_dir: Path | None, as_json: bool) 
     "--task", type=click.Choice(TASK_NAMES), help="Task of a prompt file; default: by its name."
 )
 @_folder
+@setting_option(RunConfig, "columns")
 @setting_option(RunConfig, "cache_dir")
 @json_option
 def prompts_check(
@@ -190,6 +191,7 @@ def prompts_check(
     prompt: str,
     source: str | None,
     prompts_dir: Path | None,
+    columns: Mapping[str, str],
     cache_dir: Path | None,
     task: str | None,
     as_json: bool,
@@ -218,6 +220,7 @@ def prompts_check(
             llm,
             task=used_for,
             source=source,
+            columns=columns,
             stdin=sys.stdin.buffer,
             cache_dir=cache_dir,
         )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
 import polars as pl
@@ -30,7 +31,8 @@ from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, side_texts
 from claimscore.pipeline.tasks.decompose import sentences_as_claims
 from claimscore.pipeline.tasks.questions import QUESTIONS
 from claimscore.prompts import Prompt
-from claimscore.records import prepare
+from claimscore.records import Selection, prepare
+from claimscore.records.columns import likely_columns
 from claimscore.tables import LLM_PROVENANCE
 from claimscore.types import Failure, Message
 
@@ -82,15 +84,20 @@ def try_prompt(
     *,
     task: str | None = None,
     source: str | None = None,
+    columns: Mapping[str, str] = MappingProxyType({}),
     stdin: BinaryIO | None = None,
     cache_dir: Path | None = None,
 ) -> Trial:
     """Render the prompt for the first of the records, and ask once.
 
     `task` is the task that it is for, None where it is for a table. `source` has the user's
-    records; without it the example of the package is taken, and no table has one. The rules of
+    records, of which `columns` says the names as those of a run; without it the example of the
+    package is taken, and no table has one. The rules of
     `builtin` are asked without a trace; a language model's answer is paid for and kept.
     """
+    if columns and (task is None or source is None):
+        needed = "INPUT" if source is None else "--task: the prompt of a map names its columns"
+        raise ConfigError(f"--columns goes with {needed}")
     if task is None and source is None:
         shown = prompt.render(**{name: f"${name}" for name in prompt.fields})
         own = _own_bytes(prompt)
@@ -100,17 +107,20 @@ def try_prompt(
     try:
         if task is None:
             return _try_row(prompt, llm, provider, cache_dir, str(source), stdin)
-        record, about = _first_record(source, stdin)
+        record, about = _first_record(source, columns, stdin)
         return _try_task(TASKS[task], prompt, llm, provider, cache_dir, record, about)
     finally:
         run_blocking(provider.aclose)
 
 
-def _first_record(source: str | None, stdin: BinaryIO | None) -> tuple[pl.DataFrame, str]:
+def _first_record(
+    source: str | None, columns: Mapping[str, str], stdin: BinaryIO | None
+) -> tuple[pl.DataFrame, str]:
     if source is None:
         return EXAMPLE, "the example that comes with claimscore"
     with tempfile.TemporaryDirectory(prefix="claimscore-") as spool:
-        dataset = prepare(source, spool=Path(spool), required={}, stdin=stdin)
+        read = Selection(columns, limit=1)
+        dataset = prepare(source, spool=Path(spool), required={}, stdin=stdin, selection=read)
         for record in dataset.chunks(1):
             return record, f"record {record['id'][0]} of {source}"
     raise ConfigError(f"{source}: there is no record")
@@ -128,7 +138,10 @@ def _try_task(
     units = _units(task, record)
     questions = PromptRequests(task, prompt, provider, "sentence").questions(units)
     if not questions:
-        raise ConfigError(f"{about}: it has nothing that {task.name} would ask about")
+        likely = likely_columns(record.columns).items()
+        pairs = ",".join(f"{ours}={theirs}" for ours, theirs in likely)
+        meant = f"; is --columns {pairs} meant?" if pairs else ""
+        raise ConfigError(f"{about}: it has nothing that {task.name} would ask about{meant}")
     first = questions[0]
     asked = [units[index] for index in first.units]
     messages = first.request.messages

@@ -101,6 +101,20 @@ def test_check_shows_the_users_first_record_and_its_rows(said: Any) -> None:
     assert "[2 rows]" in shown
 
 
+def test_check_reads_other_columns_and_says_which_may_be_meant(said: Any, tmp_path: Path) -> None:
+    source = tmp_path / "articles.csv"
+    source.write_text('article,highlights\n"It rained. It was cold.",Rain.\nx,\n')
+    refused = said("check", "decompose", source, code=2)
+    assert "is --columns summary=highlights,source=article meant?" in refused
+    shown = said("check", "decompose", source, "--columns", "summary=highlights")
+    assert "rendered for record 0 of" in shown
+    assert "\n[user]\nRain.\n" in shown
+    other = ("check", "decompose", source, "--columns", "summary=none")
+    assert "--columns summary=none: no column none" in said(*other, code=2)
+    for call in (("decompose",), (EXAMPLES / "tone.toml", source)):
+        assert "--columns goes with" in said("check", *call, "--columns", "text=x", code=2)
+
+
 def test_check_tells_all_that_is_wrong_with_its_lines(said: Any, tmp_path: Path) -> None:
     path = mine(
         tmp_path,
