@@ -16,7 +16,7 @@ from torch import Tensor
 
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.batching import BatchRunner, pad
-from claimscore.pipeline.encoders.packed import PackedBackbone, family_of
+from claimscore.pipeline.encoders.packed_families import family_of, packed_backbone
 from claimscore.pipeline.encoders.protocols import ModelInfo
 from claimscore.pipeline.encoders.throughput import Metered, TokenBudget
 from claimscore.pipeline.encoders.token_rows import TokenBatch
@@ -32,8 +32,11 @@ class Backbone(Protocol):
         """Do for a batch what can be done while another thread has the device; not needed."""
         ...
 
-    def states(self, batch: TokenBatch) -> Tensor:
-        """Return the last layer's states ``[tokens, hidden]``."""
+    def states(self, batch: TokenBatch, *, read: NDArray[np.int64] | None = None) -> Tensor:
+        """Return the last layer's states ``[tokens, hidden]``.
+
+        ``read`` says how many tokens of each row are attended to, where not all are.
+        """
         ...
 
     def first(self, batch: TokenBatch) -> Tensor:
@@ -68,9 +71,12 @@ class PaddedModel:
         self._pad_left = pad_left
         self._with_types = with_types
 
-    def __call__(self, batch: TokenBatch, **options: Any) -> Any:
-        """Return what the model gives for the batch."""
-        return self._call(**self._inputs(batch), **options)
+    def __call__(
+        self, batch: TokenBatch, *, read: NDArray[np.int64] | None = None, **options: Any
+    ) -> Any:
+        """Return what the model gives for the batch; ``read`` as in `Backbone`."""
+        attended = batch.lengths if read is None else read
+        return self._call(**self._inputs(batch, attended), **options)
 
     def packed(self, states: Tensor, batch: TokenBatch) -> Tensor:
         """Return ``[rows, width, hidden]`` without its padding: ``[tokens, hidden]`` in float32."""
@@ -80,11 +86,12 @@ class PaddedModel:
         own = places >= width - lengths if self._pad_left else places < lengths
         return states[own].float()
 
-    def _inputs(self, batch: TokenBatch) -> dict[str, Tensor]:
+    def _inputs(self, batch: TokenBatch, attended: NDArray[np.int64]) -> dict[str, Tensor]:
         rows = batch.split()
+        masks = [np.arange(len(row)) < n for row, n in zip(rows, attended, strict=True)]
         inputs = {
             "input_ids": self.filled(rows),
-            "attention_mask": self.filled([[1] * len(row) for row in rows], 0),
+            "attention_mask": self.filled(masks, 0),
         }
         if self._with_types:
             types = batch._replace(ids=batch.types).split()
@@ -109,8 +116,8 @@ class PaddedBackbone:
     def prepare(self, batch: TokenBatch) -> TokenBatch:
         return batch
 
-    def states(self, batch: TokenBatch) -> Tensor:
-        return self._model.packed(self._model(batch).last_hidden_state, batch)
+    def states(self, batch: TokenBatch, *, read: NDArray[np.int64] | None = None) -> Tensor:
+        return self._model.packed(self._model(batch, read=read).last_hidden_state, batch)
 
     def first(self, batch: TokenBatch) -> Tensor:
         return self.states(batch)[torch.from_numpy(batch.starts).to(self.device)]
@@ -129,7 +136,7 @@ def encoder_backbone(
     The model is taken over and not to be used otherwise.
     """
     if family_of(model.config) is not None:
-        return PackedBackbone(model, dtype=dtype, with_types=with_types)
+        return packed_backbone(model, dtype=dtype, with_types=with_types)
     return PaddedBackbone(padded_model(model.to(dtype), tokenizer, with_types=with_types))
 
 

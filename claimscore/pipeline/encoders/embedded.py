@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders.packed_bert import PackedBert, WordPieces
+from claimscore.pipeline.encoders.packed import PackedBackbone
+from claimscore.pipeline.encoders.packed_bert import WordPieces, packed_bert
 
 if TYPE_CHECKING:  # its import takes seconds, and a default run does without it
     from transformers import BertConfig, BertModel, BertTokenizer
@@ -199,7 +200,7 @@ class PackedEncoder(NamedTuple):
     ``limit`` is how many tokens it can read, the special ones included.
     """
 
-    backbone: PackedBert
+    backbone: PackedBackbone
     tokenizer: WordPieces
     limit: int
 
@@ -235,7 +236,7 @@ def load_packed(
     weights = load_file(folder / "model.safetensors") if weights is None else weights
     tokenizer = WordPieces(folder)
     return PackedEncoder(
-        PackedBert(weights, settings, device=device, dtype=dtype),
+        packed_bert(weights, settings, device=device, dtype=dtype),
         tokenizer,
         min(tokenizer.model_max_length, int(settings["max_position_embeddings"])),
     )

@@ -22,7 +22,8 @@ from claimscore.errors import ConfigError, UnknownModelError
 from claimscore.pipeline.encoders import embedded
 from claimscore.pipeline.encoders.backbone import Backbone, encoder_backbone
 from claimscore.pipeline.encoders.devices import resolve_device
-from claimscore.pipeline.encoders.packed import family_of, packing_pays
+from claimscore.pipeline.encoders.packed import packing_pays
+from claimscore.pipeline.encoders.packed_families import family_of
 from claimscore.pipeline.encoders.protocols import ModelInfo
 
 logger = logging.getLogger("claimscore")

@@ -71,12 +71,11 @@ class LSModel(BatchedModel):
         self.info = info
         self.limit = checkpoint.settings.max_tokens
         self.device = device
-        self._model = checkpoint.backbone.model
         self._head = checkpoint.head
         tokenizer = checkpoint.backbone.tokenizer
         self._texts = TextTokenizer(tokenizer, self.limit)
         self._pad_id = int(tokenizer.pad_token_id)
-        self._backbone = encoder_backbone(self._model, tokenizer, dtype=dtype)
+        self._backbone = encoder_backbone(checkpoint.backbone.model, tokenizer, dtype=dtype)
         self._runner = BatchRunner(info, device, given=budget, padded=self._backbone.padded)
 
     @property
@@ -152,12 +151,7 @@ class LSModel(BatchedModel):
         def read(places: NDArray[np.int64], batch: TokenBatch) -> None:
             """All positions have states; a text's own alone are attended to."""
             lengths = encoded.lengths[places]
-            ids = torch.from_numpy(batch.ids.reshape(len(places), -1)).to(self.device)
-            own = torch.arange(self.limit, device=self.device)
-            mask = own < torch.from_numpy(lengths).to(self.device)[:, None]
-            found = self._model(input_ids=ids, attention_mask=mask.long()).last_hidden_state
-            refuse_nan(found[mask].float(), self.info)
-            values = self._log_probs(found.float().flatten(0, 1), batch.ids)
+            values = self._log_probs(self._backbone.states(batch, read=lengths), batch.ids)
             sums[places, 0] = values.reshape(len(places), -1).sum(axis=1)
             sums[places, 1] = lengths
 

@@ -20,7 +20,8 @@ from claimscore.config import DType, EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import embedded, embedder, nli, token_encoder, verifier
 from claimscore.pipeline.encoders.loading import EMBEDDED, LoadedModel, ModelLoader, load_config
-from claimscore.pipeline.encoders.packed import FAMILIES, family_of, packing_pays
+from claimscore.pipeline.encoders.packed import packing_pays
+from claimscore.pipeline.encoders.packed_families import FAMILIES, family_of
 from claimscore.pipeline.encoders.protocols import NLI_LABELS, label_columns
 from claimscore.pipeline.encoders.token_encoder import bertscore_from_embeddings, keep_layers
 
@@ -264,7 +265,7 @@ def why_so(settings: Any) -> str:
         return f"{name} has no packed forward pass here; packed are {', '.join(FAMILIES)}"
     if getattr(settings, "is_decoder", False) or getattr(settings, "add_cross_attention", False):
         return "it is a decoder; only encoders run packed"
-    return f"its positions are {settings.position_embedding_type}; packed takes absolute ones"
+    return f"its positions, or a layer of it, are not those of a {name} model that runs packed"
 
 
 def products(settings: Any, dtype: DType, device: torch.device) -> str:

@@ -34,7 +34,11 @@ from claimscore.pipeline.encoders.loading import (
     ModelLoader,
     load_config,
 )
-from claimscore.pipeline.encoders.packed import PackedBackbone, family_of
+from claimscore.pipeline.encoders.packed_families import (
+    classifier_logits,
+    family_of,
+    packed_backbone,
+)
 from claimscore.pipeline.encoders.protocols import (
     NLI_LABELS,
     ModelInfo,
@@ -202,17 +206,12 @@ def _segment_logits(model: PackedNLI, batch: TokenBatch) -> Tensor:
 def _stock_logits(loaded: LoadedModel, dtype: torch.dtype) -> PairLogits:
     """The classifier's logits: packed where its family can be, else its own forward."""
     model, with_types = loaded.model, _takes_types(loaded)
-    family = family_of(model.config)
-    if family is None:
+    if family_of(model.config) is None:
         stock = padded_model(model, loaded.tokenizer, with_types=with_types)
         return PairLogits(stock.device, True, lambda batch: stock(batch).logits)
-    backbone = PackedBackbone(model.base_model, dtype=dtype, with_types=with_types)
-    return PairLogits(
-        backbone.device,
-        False,
-        lambda batch: family.head(model, backbone.first(batch)),
-        backbone.prepare,
-    )
+    backbone = packed_backbone(model.base_model, dtype=dtype, with_types=with_types)
+    logits = classifier_logits(model, backbone)
+    return PairLogits(backbone.device, False, logits, backbone.prepare)
 
 
 def _takes_types(loaded: LoadedModel) -> bool:

@@ -1,9 +1,9 @@
-"""A forward pass without padding for BERT, RoBERTa, XLM-R, ALBERT and their like.
+"""A forward pass without padding for the encoders that people use for NLI and embeddings.
 
-Rows of any length lie one after another in ``[1, tokens, hidden]``; stock layers of transformers
-run on it, with one more attention in transformers' own registry: every token attends to its own
-row only. No layer is computed further than it is read. Numbers are those of the stock model on one
-row at a time, up to the order of float32 sums.
+Rows of any length lie one after another in ``[tokens, hidden]``; every token attends to its own
+row only, and no layer is computed further than it is read. One layer serves all families: a family
+says where a model of transformers keeps its parts, and how its tokens attend. Numbers are those of
+the stock model on one row at a time, up to the order of float32 sums.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from torch.nn import functional as F
 
 from claimscore.pipeline.encoders.token_rows import TokenBatch
 
-#: The name under which models ask for it.
-IMPLEMENTATION = "claimscore_packed"
 #: Tokens for which oneDNN lays out the weights; other numbers work as well.
 _TOKENS = 512
 
@@ -42,18 +40,18 @@ class LengthGroup(NamedTuple):
 
 @dataclasses.dataclass
 class Segments:
-    """Where the rows of a batch are, and how much of them is still to be computed.
+    """Where the rows of a batch are: ``starts`` of each row, ``within`` its row of each token.
 
-    ``first_only``: the last layer is read at each row's first token only. ``layers_left`` counts
-    the layers down, as some models run one layer many times.
+    ``read`` says how many tokens of each row are attended to, where not all are. ``shared`` is
+    what the layers of one model compute once for a batch, by a name of theirs.
     """
 
     groups: list[LengthGroup]
     starts: Tensor
-    n_tokens: int
+    within: Tensor
     longest: int
-    first_only: bool = False
-    layers_left: int = 0
+    read: Tensor | None = None
+    shared: dict[object, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, batch: TokenBatch, device: torch.device) -> Segments:
@@ -62,46 +60,77 @@ class Segments:
             rows = len(list(run))
             groups.append(LengthGroup(row, rows, token, length))
             row, token = row + rows, token + rows * length
-        starts = torch.from_numpy(batch.starts).to(device)
-        longest = max(group.length for group in groups)
-        return cls(groups, starts, token, longest)
+        starts, within = (torch.from_numpy(a).to(device) for a in (batch.starts, batch.within))
+        return cls(groups, starts, within, max(group.length for group in groups))
 
     @cached_property
     def bounds(self) -> Tensor:
         """Where rows begin, and where the last one ends, as kernels want it."""
-        end = self.starts.new_tensor([self.n_tokens])
+        end = self.starts.new_tensor([len(self.within)])
         return torch.cat([self.starts, end]).to(torch.int32)
 
+    def once(self, name: object, compute: Callable[[], Any]) -> Any:
+        """What ``compute`` gives, computed for the first layer that asks."""
+        if name not in self.shared:
+            self.shared[name] = compute()
+        return self.shared[name]
 
-def packed_attention(
-    module: Any,
+
+#: What is added to the logits of a group's rows, ``[rows or 1, heads, asked, length]``.
+Bias = Callable[[LengthGroup], Tensor]
+#: Query ``[tokens or rows, heads, dim]``, key and value ``[tokens, heads, dim]`` to the shape of
+#: the query; a query of rows is of their first tokens.
+Attention = Callable[[Tensor, Tensor, Tensor, Segments], Tensor]
+
+
+def attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: Tensor | None,
+    segments: Segments,
     *,
-    segments: Segments | None = None,
-    scaling: float | None = None,
-    **options: Any,
-) -> tuple[Tensor, None]:
-    """Attend within each row: ``[1, heads, tokens, dim]`` to ``[1, tokens, heads, dim]``.
+    scale: float | None = None,
+    bias: Bias | None = None,
+    window: int | None = None,
+) -> Tensor:
+    """Attend within each row; see `Attention`. A token sees at most ``window`` to either side."""
+    if window is not None and window >= segments.longest - 1:
+        window = None
+    plain = bias is None and segments.read is None
+    if plain and query.dtype != torch.float32 and has_varlen(query.device):
+        return _on_device(query, key, value, segments, scale, window)
+    found = torch.empty_like(query, memory_format=torch.contiguous_format)
+    for group in segments.groups:
+        own = slice(group.token, group.token + group.rows * group.length)
+        first_only = len(query) != len(key)
+        asked = slice(group.row, group.row + group.rows) if first_only else own
+        mask = None if bias is None else bias(group).to(query.dtype)
+        seen = _seen(segments, group, window, first_only=first_only)
+        if seen is not None:
+            mask = seen if mask is None else mask.masked_fill(~seen, -torch.inf)
+        q, k, v = (_rows(part, group) for part in (query[asked], key[own], value[own]))
+        context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+        found[asked] = context.transpose(1, 2).flatten(0, 1)
+    return found
 
-    The query may instead have one token a row (the first). Without segments the batch is a padded
-    one with a mask, and attention is transformers' own.
-    """
-    if segments is None:
-        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-        stock = ALL_ATTENTION_FUNCTIONS["sdpa"]
-        found: tuple[Tensor, None] = stock(
-            module, query, key, value, mask, scaling=scaling, **options
-        )
-        return found
-    if query.dtype != torch.float32 and has_varlen(query.device):
-        context = _on_device(query, key, value, segments, scaling)
-    else:
-        context = _by_length(query, key, value, segments, scaling)
-    return context.unsqueeze(0), None
+def _seen(
+    segments: Segments, group: LengthGroup, window: int | None, *, first_only: bool
+) -> Tensor | None:
+    """Which tokens of its row each asked one sees, ``[rows or 1, 1, asked, length]``; None: all."""
+    places, seen = segments.within[group.token : group.token + group.length], None
+    if window is not None and window < group.length - 1:
+        seen = (places[:, None] - places).abs()[None, None] <= window
+        seen = seen[:, :, :1] if first_only else seen
+    if segments.read is not None:
+        read = places < segments.read[group.row : group.row + group.rows, None, None, None]
+        seen = read if seen is None else seen & read
+    return seen
+
+
+def _rows(part: Tensor, group: LengthGroup) -> Tensor:
+    """A group's ``[tokens, heads, dim]`` as ``[rows, heads, length, dim]``, a view."""
+    return part.view(group.rows, -1, *part.shape[1:]).transpose(1, 2)
 
 
 @cache
@@ -117,110 +146,70 @@ def has_varlen(device: torch.device) -> bool:
     except ImportError:  # torch before 2.10
         return False
     known = inspect.signature(varlen.varlen_attn).parameters
-    return {"scale", "num_splits"} <= set(known) and torch.cuda.get_device_capability(device) >= (
-        8,
-        0,
-    )
-
-
-def packed_mask(*, attention_mask: Tensor | None, **options: Any) -> Tensor | None:
-    """Return no mask for a packed batch, that of transformers for a padded one."""
-    if attention_mask is None:
-        return None
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-
-    mask: Tensor | None = ALL_MASK_ATTENTION_FUNCTIONS["sdpa"](
-        attention_mask=attention_mask, **options
-    )
-    return mask
-
-
-def _by_length(
-    query: Tensor, key: Tensor, value: Tensor, segments: Segments, scaling: float | None
-) -> Tensor:
-    """One call for each group of equal length, on views."""
-    one_each = query.shape[2] == len(segments.starts)
-    q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
-    found = torch.empty_like(q, memory_format=torch.contiguous_format)
-    for group in segments.groups:
-        own = slice(group.token, group.token + group.rows * group.length)
-        asked = slice(group.row, group.row + group.rows) if one_each else own
-        context = F.scaled_dot_product_attention(
-            _rows(q[asked], group), _rows(k[own], group), _rows(v[own], group), scale=scaling
-        )
-        found[asked] = context.transpose(1, 2).flatten(0, 1)
-    return found
-
-
-def _rows(part: Tensor, group: LengthGroup) -> Tensor:
-    """A group's ``[tokens, heads, dim]`` as ``[rows, heads, length, dim]``, a view."""
-    return part.view(group.rows, -1, *part.shape[1:]).transpose(1, 2)
+    asked = {"scale", "num_splits", "window_size"}
+    return asked <= set(known) and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def _on_device(
-    query: Tensor, key: Tensor, value: Tensor, segments: Segments, scaling: float | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    segments: Segments,
+    scale: float | None,
+    window: int | None,
 ) -> Tensor:
     """One call for all rows; ``num_splits=1`` keeps a row's numbers apart from its neighbours."""
     from torch.nn.attention import varlen
 
-    one_each = query.shape[2] == len(segments.starts)
-    q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
+    first_only = len(query) != len(key)
     rows = torch.arange(len(segments.starts) + 1, dtype=torch.int32, device=query.device)
-    attend: Any = varlen.varlen_attn  # its signature differs between releases
-    found: Tensor = attend(
-        q,
-        k,
-        v,
-        rows if one_each else segments.bounds,
+    attention: Any = varlen.varlen_attn  # its signature differs between releases
+    found: Tensor = attention(
+        query,
+        key,
+        value,
+        rows if first_only else segments.bounds,
         segments.bounds,
-        1 if one_each else segments.longest,
+        1 if first_only else segments.longest,
         segments.longest,
-        scale=scaling,
+        scale=scale,
         num_splits=1,
+        window_size=(-1, -1) if window is None else (window, window),
     )
     return found
 
 
-@cache
-def register_attention() -> None:
-    """Make the packed attention known to transformers, whose import takes seconds."""
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+class Product(nn.Module):
+    """A linear layer in ``dtype``, its weights cast and packed once; ``out`` is of the result.
 
-    ALL_ATTENTION_FUNCTIONS.register(IMPLEMENTATION, packed_attention)
-    ALL_MASK_ATTENTION_FUNCTIONS.register(IMPLEMENTATION, packed_mask)
+    ``gelu`` is applied to the result, and ``plus`` added; oneDNN does either within the product.
+    """
 
-
-class CastLinear(nn.Module):
-    """A linear layer whose weights are cast and packed once; ``out`` is the dtype of the result."""
-
-    def __init__(self, linear: nn.Linear, dtype: torch.dtype, out: torch.dtype) -> None:
+    def __init__(
+        self, linear: nn.Linear, dtype: torch.dtype, out: torch.dtype, *, gelu: bool = False
+    ) -> None:
         super().__init__()
         weight = linear.weight.detach().to(dtype)
-        self._dtype, self._out = dtype, out
+        self._dtype, self._out, self._gelu = dtype, out, gelu
         self.bias = None if linear.bias is None else linear.bias.detach().to(dtype)
         packed = pack(weight)
         self._packed = packed is not None
         self.weight = weight if packed is None else packed
 
-    def forward(self, states: Tensor) -> Tensor:
-        given = states.to(self._dtype)
-        if self._packed:
-            found: Tensor = torch.ops.mkldnn._linear_pointwise(
-                given, self.weight, self.bias, "none", [], ""
-            )
-        else:
+    def forward(self, states: Tensor, plus: Tensor | None = None) -> Tensor:
+        given, ops = states.to(self._dtype), torch.ops.mkldnn
+        found: Tensor
+        if not self._packed:
             found = F.linear(given, self.weight, self.bias)
-        return found.to(self._out)
-
-
-def replace_linear(linear: nn.Module, dtype: torch.dtype, out: torch.dtype) -> nn.Module:
-    """Return the layer to use in place of ``linear``: itself where nothing would be gained."""
-    if not isinstance(linear, nn.Linear):
-        return linear
-    if dtype == torch.float32 and not (linear.weight.device.type == "cpu" and packing_pays(dtype)):
-        return linear
-    return CastLinear(linear, dtype, out)
+            found = F.gelu(found) if self._gelu else found
+        elif plus is not None and plus.dtype == self._dtype:
+            found = ops._linear_pointwise.binary(given, plus, self.weight, self.bias, "add")
+            return found
+        else:
+            name = "gelu" if self._gelu else "none"
+            found = ops._linear_pointwise(given, self.weight, self.bias, name, [], "none")
+        found = found.to(self._out)
+        return found if plus is None else found.add_(plus)
 
 
 def pack(weight: Tensor) -> Tensor | None:
@@ -233,7 +222,8 @@ def pack(weight: Tensor) -> Tensor | None:
     try:
         packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, _TOKENS)
         probe = torch.zeros(2, weight.shape[1], dtype=weight.dtype)
-        torch.ops.mkldnn._linear_pointwise(probe, packed, None, "none", [], "")
+        found = torch.ops.mkldnn._linear_pointwise(probe, packed, None, "gelu", [], "none")
+        torch.ops.mkldnn._linear_pointwise.binary(probe, found, packed, None, "add")
     except (AttributeError, RuntimeError, TypeError):
         return None
     return packed
@@ -266,135 +256,75 @@ def made_by_intel() -> bool:
     return "AuthenticAMD" not in name
 
 
-class Family(NamedTuple):
-    """How a family's layers are called.
+class LayerParts(NamedTuple):
+    """The parts of one layer. ``norms`` are before attention and feed-forward, or after them and
+    the sum where ``normed_sum``; ``gate`` is multiplied with what ``activation`` gives."""
 
-    ``layers`` are the distinct layer modules of an encoder; ``inner`` and ``residual`` name,
-    within a layer, the linear modules inside a block and those that add to the stream;
-    ``last`` computes a layer for the first tokens only; ``head`` gives the logits of a
-    classifier from the states of first tokens ``[rows, hidden]``.
-    """
-
-    layers: Callable[[Any], list[nn.Module]]
-    inner: tuple[str, ...]
-    residual: tuple[str, ...]
-    last: Callable[[Any, Tensor, Segments], Tensor]
-    head: Callable[[Any, Tensor], Tensor]
-
-
-def _bert_layers(model: Any) -> list[nn.Module]:
-    return list(model.encoder.layer)
+    query: nn.Linear
+    key: nn.Linear
+    value: nn.Linear
+    attended: nn.Linear
+    inner: nn.Linear
+    outer: nn.Linear
+    norms: tuple[nn.Module, nn.Module]
+    heads: int
+    activation: Callable[[Tensor], Tensor] = F.gelu
+    attention: Attention = attend
+    gate: nn.Linear | None = None
+    normed_sum: bool = True
 
 
-def _albert_layers(model: Any) -> list[nn.Module]:
-    return [layer for group in model.encoder.albert_layer_groups for layer in group.albert_layers]
+class Layer:
+    """One layer of any family; ``dtype`` is that of the products, states and norms are float32."""
 
+    def __init__(self, parts: LayerParts, dtype: torch.dtype) -> None:
+        gelu = parts.activation is F.gelu
+        self._activation = None if gelu else parts.activation
+        self._asked, self._key, self._value = (
+            Product(linear, dtype, dtype) for linear in (parts.query, parts.key, parts.value)
+        )
+        self._inner = Product(parts.inner, dtype, dtype, gelu=gelu)
+        self._gate = None if parts.gate is None else Product(parts.gate, dtype, dtype)
+        self._attended = Product(parts.attended, dtype, torch.float32)
+        self._outer = Product(parts.outer, dtype, torch.float32)
+        self._norms, self._normed_sum = parts.norms, parts.normed_sum
+        self._heads, self._attention = parts.heads, parts.attention
 
-def _attend_first(attention: Any, states: Tensor, segments: Segments) -> tuple[Tensor, Tensor]:
-    """The first tokens' states and their attention over whole rows, each ``[1, rows, hidden]``."""
-    first = states[:, segments.starts]
-    size = attention.attention_head_size
+    def __call__(self, states: Tensor, segments: Segments, *, first_only: bool) -> Tensor:
+        """``[tokens, hidden]`` to the same, or to that of first tokens ``[rows, hidden]``."""
+        asked = states[segments.starts] if first_only else states
+        if self._normed_sum:
+            first, second = self._norms
+            attended = first(self._attend(asked, states, segments, asked))
+            found: Tensor = second(self._feed(attended, attended))
+            return found
+        first, second = self._norms
+        normed = first(states)
+        given = normed[segments.starts] if first_only else normed
+        attended = self._attend(given, normed, segments, asked)
+        return self._feed(second(attended), attended)
 
-    def heads(linear: nn.Module, of: Tensor) -> Tensor:
-        projected: Tensor = linear(of).unflatten(-1, (-1, size)).transpose(1, 2)
-        return projected
+    def _attend(self, asked: Tensor, states: Tensor, segments: Segments, plus: Tensor) -> Tensor:
+        query, key, value = (
+            linear(given).unflatten(-1, (self._heads, -1))
+            for linear, given in (
+                (self._asked, asked),
+                (self._key, states),
+                (self._value, states),
+            )
+        )
+        found: Tensor = self._attended(
+            self._attention(query, key, value, segments).flatten(1), plus
+        )
+        return found
 
-    context, _ = packed_attention(
-        attention,
-        heads(attention.query, first),
-        heads(attention.key, states),
-        heads(attention.value, states),
-        None,
-        segments=segments,
-        scaling=attention.scaling,
-    )
-    return first, context.flatten(2)
-
-
-def _bert_last(layer: Any, states: Tensor, segments: Segments) -> Tensor:
-    first, context = _attend_first(layer.attention.self, states, segments)
-    found: Tensor = layer.feed_forward_chunk(layer.attention.output(context, first))
-    return found
-
-
-def _albert_last(layer: Any, states: Tensor, segments: Segments) -> Tensor:
-    attention = layer.attention
-    first, context = _attend_first(attention, states, segments)
-    attended = attention.LayerNorm(first + attention.dense(context))
-    found: Tensor = layer.full_layer_layer_norm(layer.ff_chunk(attended) + attended)
-    return found
-
-
-def _bert_head(model: Any, first: Tensor) -> Tensor:
-    logits: Tensor = model.classifier(model.bert.pooler(first.unsqueeze(1)))
-    return logits
-
-
-def _roberta_head(model: Any, first: Tensor) -> Tensor:
-    logits: Tensor = model.classifier(first.unsqueeze(1))
-    return logits
-
-
-def _albert_head(model: Any, first: Tensor) -> Tensor:
-    albert = model.albert
-    logits: Tensor = model.classifier(albert.pooler_activation(albert.pooler(first)))
-    return logits
-
-
-_QKV = ("attention.self.query", "attention.self.key", "attention.self.value")
-_BERT_INNER = (*_QKV, "intermediate.dense")
-_BERT_RESIDUAL = ("attention.output.dense", "output.dense")
-
-_BERT = Family(_bert_layers, _BERT_INNER, _BERT_RESIDUAL, _bert_last, _bert_head)
-_ROBERTA = _BERT._replace(head=_roberta_head)
-_ALBERT = Family(
-    _albert_layers,
-    ("attention.query", "attention.key", "attention.value", "ffn"),
-    ("attention.dense", "ffn_output"),
-    _albert_last,
-    _albert_head,
-)
-
-#: By transformers' ``model_type``.
-FAMILIES = {
-    "bert": _BERT,
-    "roberta": _ROBERTA,
-    "xlm-roberta": _ROBERTA,
-    "camembert": _ROBERTA,
-    "electra": _ROBERTA,
-    "albert": _ALBERT,
-}
-
-
-def family_of(config: Any) -> Family | None:
-    """Return the family of a model's config; None where it must run padded.
-
-    A decoder, and positions other than the learned absolute ones, are not what was tried.
-    """
-    if getattr(config, "is_decoder", False) or getattr(config, "add_cross_attention", False):
-        return None
-    if getattr(config, "position_embedding_type", None) not in (None, "absolute"):
-        return None
-    return FAMILIES.get(config.model_type)
-
-
-class _Layer(nn.Module):
-    """A stock layer; where only first tokens are read of the last one, only they are computed."""
-
-    def __init__(self, layer: nn.Module, family: Family) -> None:
-        super().__init__()
-        self.layer = layer
-        self._last = family.last
-
-    def forward(
-        self, states: Tensor, *args: Any, segments: Segments | None = None, **options: Any
-    ) -> Tensor:
-        if segments is not None:
-            segments.layers_left -= 1
-            if segments.first_only and not segments.layers_left:
-                return self._last(self.layer, states, segments)
-            options["segments"] = segments
-        found: Tensor = self.layer(states, *args, **options)
+    def _feed(self, states: Tensor, plus: Tensor) -> Tensor:
+        inner = self._inner(states)
+        if self._activation is not None:
+            inner = self._activation(inner)
+        if self._gate is not None:
+            inner *= self._gate(states)
+        found: Tensor = self._outer(inner, plus)
         return found
 
 
@@ -406,67 +336,67 @@ class PackedBatch(TokenBatch):
 
 
 class PackedBackbone:
-    """A BERT-like encoder of transformers that runs packed; see `Backbone`.
+    """An encoder that runs packed; see `Backbone`.
 
-    Takes the model over: its layers are replaced in place by ones that share their weights.
-    ``dtype`` is that of the products; the residual stream and the norms are float32.
+    ``embed`` gives the states ``[tokens, hidden]`` of a batch's inputs, ``norm`` is applied to the
+    last layer's. Positions count from after ``padding_index``, where there is one.
     """
 
     padded = False
 
     def __init__(
-        self, model: Any, *, dtype: torch.dtype = torch.float32, with_types: bool = True
+        self,
+        embed: Callable[[dict[str, Tensor]], Tensor],
+        layers: list[Layer],
+        *,
+        device: torch.device,
+        with_types: bool,
+        norm: nn.Module | None = None,
+        padding_index: int | None = None,
     ) -> None:
-        family = family_of(model.config)
-        if family is None:
-            raise ValueError(f"{model.config.model_type} has no packed forward pass")
-        register_attention()
-        self.device = next(model.parameters()).device
-        self._model = model.float()
-        self._n_layers = int(model.config.num_hidden_layers) * int(
-            getattr(model.config, "inner_group_num", 1)
-        )
-        self._with_types = with_types
-        self._padding_index: int | None = model.embeddings.position_embeddings.padding_idx
-        model.config._attn_implementation = IMPLEMENTATION
-        for layer in family.layers(model):
-            _convert(layer, family, dtype)
-        for parent in list(model.encoder.modules()):
-            if isinstance(parent, nn.ModuleList):
-                _wrap(parent, family.layers(model), family)
+        self.device = device
+        self._embed, self._layers, self._norm = embed, layers, norm
+        self._with_types, self._padding_index = with_types, padding_index
 
     def prepare(self, batch: TokenBatch) -> PackedBatch:
+        if isinstance(batch, PackedBatch):
+            return batch
         packed = PackedBatch(*batch)
         packed.segments = Segments.of(batch, self.device)
         ids = torch.from_numpy(batch.ids)
-        types = torch.from_numpy(batch.types) if self._with_types else torch.zeros_like(ids)
         inputs = {
             "input_ids": ids,
-            "token_type_ids": types,
+            "token_type_ids": (
+                torch.from_numpy(batch.types) if self._with_types else torch.zeros_like(ids)
+            ),
             "position_ids": torch.from_numpy(self._positions(batch)),
         }
         packed.inputs = {name: part[None].to(self.device) for name, part in inputs.items()}
         return packed
 
-    def states(self, batch: TokenBatch) -> Tensor:
-        found: Tensor = self._run(batch).last_hidden_state[0]
-        return found
+    def states(self, batch: TokenBatch, *, read: NDArray[np.int64] | None = None) -> Tensor:
+        packed = self.prepare(batch)
+        if read is not None:
+            packed.segments.read = torch.from_numpy(read).to(self.device)
+        return self._run(packed)[-1]
 
     def first(self, batch: TokenBatch) -> Tensor:
-        found: Tensor = self._run(batch, first_only=True).last_hidden_state[0]
-        return found
+        return self._run(batch, first_only=True)[-1]
 
     def layers(self, batch: TokenBatch, n_layers: int) -> list[Tensor]:
-        found = self._run(batch, output_hidden_states=True).hidden_states
-        last = found[1:][-n_layers:] or found[-1:]  # the first are the embeddings
-        return [states[0] for states in last]
+        return self._run(batch, n=n_layers)
 
-    def _run(self, batch: TokenBatch, *, first_only: bool = False, **options: Any) -> Any:
-        packed = batch if isinstance(batch, PackedBatch) else self.prepare(batch)
-        segments = packed.segments
-        # An earlier pass over the batch may have been broken off.
-        segments.first_only, segments.layers_left = first_only, self._n_layers
-        return self._model(**packed.inputs, segments=segments, **options)
+    def _run(self, batch: TokenBatch, *, first_only: bool = False, n: int = 1) -> list[Tensor]:
+        """The states of the last ``n`` layers; those of the embeddings where there is none."""
+        packed = self.prepare(batch)
+        found = [self._embed(packed.inputs)]
+        for i, layer in enumerate(self._layers, 1):
+            last = first_only and i == len(self._layers)
+            found.append(layer(found[-1], packed.segments, first_only=last))
+            del found[: -min(n, len(self._layers))]
+        if self._norm is not None:
+            found[-1] = self._norm(found[-1])
+        return found
 
     def _positions(self, batch: TokenBatch) -> NDArray[np.int64]:
         """Places within the row; RoBERTa and its kin count from the padding index on, and do not
@@ -481,17 +411,3 @@ class PackedBackbone:
         places = running - np.repeat(before, batch.lengths)
         found: NDArray[np.int64] = places * counted + self._padding_index
         return found
-
-
-def _convert(layer: nn.Module, family: Family, dtype: torch.dtype) -> None:
-    for names, out in ((family.inner, dtype), (family.residual, torch.float32)):
-        for name in names:
-            parent, _, last = name.rpartition(".")
-            owner = layer.get_submodule(parent)
-            setattr(owner, last, replace_linear(getattr(owner, last), dtype, out))
-
-
-def _wrap(parent: nn.ModuleList, layers: list[nn.Module], family: Family) -> None:
-    for i, module in enumerate(parent):
-        if any(module is layer for layer in layers):
-            parent[i] = _Layer(module, family)

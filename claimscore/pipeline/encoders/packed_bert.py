@@ -2,7 +2,7 @@
 
 Why not transformers' classes: importing them takes three seconds, for which a default run would
 wait. The order of operations is theirs, so the numbers are equal bit by bit to those of
-`PackedBackbone` on transformers' model, and the ids to those of transformers' tokenizer.
+`packed_backbone` of transformers' model, and the ids to those of transformers' tokenizer.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import tokenizers
@@ -18,105 +17,56 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from claimscore.pipeline.encoders.packed import (
-    PackedBackbone,
-    PackedBatch,
-    Segments,
-    packed_attention,
-    replace_linear,
-)
-from claimscore.pipeline.encoders.token_rows import TokenBatch
+from claimscore.pipeline.encoders.packed import Layer, LayerParts, PackedBackbone
 
 
-class PackedBert(PackedBackbone):
-    """BERT's encoder from its weights by name, run packed; see `Backbone`.
+def packed_bert(
+    weights: Mapping[str, Tensor],
+    settings: Mapping[str, Any],
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> PackedBackbone:
+    """Return BERT's encoder from its weights by name, to run packed.
 
     ``settings`` is the content of its ``config.json``; fewer ``num_hidden_layers`` than there are
     weights for are the lower ones. ``dtype`` is that of the products.
     """
-
-    def __init__(
-        self,
-        weights: Mapping[str, Tensor],
-        settings: Mapping[str, Any],
-        *,
-        device: torch.device,
-        dtype: torch.dtype,
-    ) -> None:
-        self.device = device
-        self._with_types = True
-        self._padding_index = None
-        weights = {name: part.to(device, torch.float32) for name, part in weights.items()}
-        self._embeddings = [
-            weights[f"embeddings.{name}_embeddings.weight"]
-            for name in ("word", "token_type", "position")
-        ]
-        eps = float(settings["layer_norm_eps"])
-        self._norm = _norm(weights, "embeddings.LayerNorm", eps)
-        heads = int(settings["num_attention_heads"])
-        self._layers = [
-            _Layer(weights, f"encoder.layer.{i}", heads=heads, eps=eps, dtype=dtype)
-            for i in range(int(settings["num_hidden_layers"]))
-        ]
-
-    def _run(self, batch: TokenBatch, *, first_only: bool = False, **options: Any) -> Any:
-        packed = batch if isinstance(batch, PackedBatch) else self.prepare(batch)
-        word, kind, place = (
-            F.embedding(packed.inputs[name], table)
-            for name, table in zip(
-                ("input_ids", "token_type_ids", "position_ids"), self._embeddings, strict=True
-            )
+    weights = {name: part.to(device, torch.float32) for name, part in weights.items()}
+    tables = {
+        f"{name}_ids": weights[f"embeddings.{part}_embeddings.weight"]
+        for name, part in (
+            ("input", "word"),
+            ("token_type", "token_type"),
+            ("position", "position"),
         )
-        hidden = [self._norm(word + kind + place)]
-        for i, layer in enumerate(self._layers, 1):
-            last = first_only and i == len(self._layers)
-            hidden.append(layer(hidden[-1], packed.segments, first_only=last))
-            if not options.get("output_hidden_states"):
-                del hidden[0]
-        return SimpleNamespace(last_hidden_state=hidden[-1], hidden_states=hidden)
+    }
+    eps = float(settings["layer_norm_eps"])
+    norm = _norm(weights, "embeddings.LayerNorm", eps)
 
-
-class _Layer:
-    """One layer, ``[1, tokens, hidden]`` to the same, or to ``[1, rows, hidden]``."""
-
-    def __init__(
-        self,
-        weights: Mapping[str, Tensor],
-        name: str,
-        *,
-        heads: int,
-        eps: float,
-        dtype: torch.dtype,
-    ) -> None:
-        def linear(part: str, out: torch.dtype) -> nn.Module:
-            return replace_linear(_linear(weights, f"{name}.{part}"), dtype, out)
-
-        self._heads = heads
-        self._query, self._key, self._value = (
-            linear(f"attention.self.{part}", dtype) for part in ("query", "key", "value")
-        )
-        self._attended = linear("attention.output.dense", torch.float32)
-        self._inner = linear("intermediate.dense", dtype)
-        self._outer = linear("output.dense", torch.float32)
-        self._attention_norm = _norm(weights, f"{name}.attention.output.LayerNorm", eps)
-        self._norm = _norm(weights, f"{name}.output.LayerNorm", eps)
-
-    def __call__(self, states: Tensor, segments: Segments, *, first_only: bool) -> Tensor:
-        asked = states[:, segments.starts] if first_only else states
-        query, key, value = (
-            linear(given).unflatten(-1, (self._heads, -1)).transpose(1, 2)
-            for linear, given in (
-                (self._query, asked),
-                (self._key, states),
-                (self._value, states),
-            )
-        )
-        context, _ = packed_attention(
-            None, query, key, value, None, segments=segments, scaling=query.shape[-1] ** -0.5
-        )
-        attended = self._attention_norm(self._attended(context.flatten(2)) + asked)
-        found: Tensor = self._norm(self._outer(F.gelu(self._inner(attended))) + attended)
+    def embed(inputs: dict[str, Tensor]) -> Tensor:
+        word, kind, place = (F.embedding(inputs[name][0], table) for name, table in tables.items())
+        found: Tensor = norm(word + kind + place)
         return found
+
+    def parts(name: str) -> LayerParts:
+        return LayerParts(
+            query=_linear(weights, f"{name}.attention.self.query"),
+            key=_linear(weights, f"{name}.attention.self.key"),
+            value=_linear(weights, f"{name}.attention.self.value"),
+            attended=_linear(weights, f"{name}.attention.output.dense"),
+            inner=_linear(weights, f"{name}.intermediate.dense"),
+            outer=_linear(weights, f"{name}.output.dense"),
+            norms=(
+                _norm(weights, f"{name}.attention.output.LayerNorm", eps),
+                _norm(weights, f"{name}.output.LayerNorm", eps),
+            ),
+            heads=int(settings["num_attention_heads"]),
+        )
+
+    n_layers = int(settings["num_hidden_layers"])
+    layers = [Layer(parts(f"encoder.layer.{i}"), dtype) for i in range(n_layers)]
+    return PackedBackbone(embed, layers, device=device, with_types=True)
 
 
 def _linear(weights: Mapping[str, Tensor], name: str) -> nn.Linear:

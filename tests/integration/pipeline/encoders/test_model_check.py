@@ -22,7 +22,7 @@ CPU = EncoderConfig(device="cpu", offline=True)
 
 
 @pytest.mark.parametrize(
-    ("family", "runs"), [("bert", "packed"), ("albert", "packed"), ("deberta-v2", "padded")]
+    ("family", "runs"), [("bert", "packed"), ("modernbert", "packed"), ("deberta", "padded")]
 )
 def test_a_classifier_agrees_with_the_stock_model(tiny: Folders, family: str, runs: str) -> None:
     found = check_model(str(tiny(family, "nli")), CPU)

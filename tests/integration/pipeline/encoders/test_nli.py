@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,15 @@ def test_batches_equal_the_stock_model_on_one_pair_at_a_time(tiny: Folders, fami
         assert found.dtype == np.float32
         assert np.abs(found - expected).max() <= 2e-5
         assert np.abs(found.sum(axis=1) - 1).max() <= 1e-6
+
+
+def test_a_modernbert_that_averages_all_tokens(tmp_path: Path) -> None:
+    folder = save_tiny_nli(tmp_path / "model", "modernbert")
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**settings, "classifier_pooling": "mean"}))
+    expected = one_by_one(folder, PAIRS)
+    found = load_pair_classifier(config(folder)).classify(PAIRS)
+    assert np.abs(found - expected).max() <= 2e-5
 
 
 @pytest.mark.parametrize("labels", list(itertools.permutations(LABELS)))
