@@ -117,19 +117,19 @@ def _joined_pairs(sentences: Sequence[str], step: int) -> list[str]:
 
 
 def _windows(sentences: Sequence[str]) -> list[str]:
-    return [" ".join(sentences[i] for i in span) for span in window_spans(sentences)]
+    spans = window_spans([len(sentence.split()) for sentence in sentences], WINDOW_WORDS)
+    return [" ".join(sentences[i] for i in span) for span in spans]
 
 
-def window_spans(sentences: Sequence[str], most_words: int = WINDOW_WORDS) -> list[range]:
-    """The places of neighbours with at most so many words; a longer sentence stands alone."""
+def window_spans(sizes: Sequence[int], most: int) -> list[range]:
+    """The places of neighbours whose sizes add up to at most so much; a larger one stands alone."""
     spans: list[range] = []
-    words = 0
-    for place, sentence in enumerate(sentences):
-        size = len(sentence.split())
-        if spans and words + size <= most_words:
+    total = 0
+    for place, size in enumerate(sizes):
+        if spans and total + size <= most:
             spans[-1] = range(spans[-1].start, place + 1)
-            words += size
+            total += size
         else:
             spans.append(range(place, place + 1))
-            words = size
+            total = size
     return spans

@@ -134,6 +134,10 @@ class BatchedPairClassifier(BatchedModel):
         found[np.concatenate(order)] = self._probabilities(torch.cat(logits))
         return found[given.pairs.inverse]
 
+    def text_lengths(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Return how many tokens each of distinct texts has, special ones not among them."""
+        return self._tokenizer.text_lengths(texts)
+
     def truncates(self, pairs: Sequence[Pair]) -> NDArray[np.bool_]:
         """Return for each pair whether it is longer than the model reads, ``[n]``."""
         unique = distinct_pairs(pairs)

@@ -68,7 +68,8 @@ class Verifier(PairClassifier, Protocol):
     ``kind`` is ``nli`` (three labels) or ``binary`` (supported or not): there the third column is
     NaN, for such a model claims no contradiction. ``threshold`` is the probability from which on a
     claim is supported, where the model comes with one; ``limit`` the most tokens of a pair, None
-    where it does not say.
+    where it does not say. It may have ``text_lengths(texts)``, the tokens of each without special
+    ones; else they are estimated.
     """
 
     kind: str

@@ -42,7 +42,8 @@ class _Scales:
 
     head = "ls"  # of two kinds of LS models, the one that has work for every pass
     kind = "nli"  # of two kinds of verifiers, the one that reads more
-    threshold = None
+    threshold = text_lengths = None
+    told_of_parts = True
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit

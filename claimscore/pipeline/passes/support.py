@@ -1,21 +1,27 @@
 """Support: every claim of one side against every text of another, sentence by sentence and whole.
 
-A text is read by its sentences and by windows of neighbouring sentences that the model can read at
-once, to the end; a sentence that is longer than a window is cut at words. The largest probability
-of support counts: a sentence alone is what NLI models are trained on, and a window holds what a
-claim takes from several sentences.
+A text is read by its sentences and by windows of neighbouring sentences, to the end. The largest
+probability of support counts: a sentence alone is what NLI models are trained on, and a window
+holds what a claim takes from several sentences.
+
+A window has as many tokens as the verifier reads, less those of the record's longest claim, for
+which a quarter is kept in any case. A sentence that is longer than a window is read in parts, and
+the first one of a verifier is told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from claimscore.blocks import WINDOW_WORDS, window_spans
+from claimscore.blocks import window_spans
 from claimscore.metrics.support import (
     BOTH,
     MODEL,
@@ -39,8 +45,16 @@ from claimscore.pipeline.passes.pair_nli import PairGrid, judged_pairs
 from claimscore.tables import SUPPORT
 from claimscore.text import split_sentences
 
-#: Words of English a token of a model, with room for the claim beside the window.
-WORDS_A_TOKEN = 0.6
+logger = logging.getLogger("claimscore")
+
+#: Tokens of a pair that are of neither text: special ones, and the words of a prompt.
+SPECIAL_TOKENS = 8
+
+#: Tokens of a pair where the verifier does not say how many it reads: half an NLI model's.
+UNKNOWN_LIMIT = 256
+
+#: Words of English a token, where the verifier does not count its own.
+WORDS_A_TOKEN = 0.75
 
 _ENTAILMENT, _CONTRADICTION = 0, 2
 
@@ -71,12 +85,18 @@ def support_pass(given: PassInput) -> PassResult:
     mine = given.read("claims").filter(side=side).select("id", "text")
     for record, text in mine.iter_rows():
         claims.setdefault(record, []).append(text)
-    most_words = _window_words(given.model)
-    every = [
-        _read_text(record, index or 0, text, claims[record], read, most_words)
+    split = [
+        (record, index or 0, split_sentences(text))
         for record in given.records["id"]
         if record in claims and record not in given.broken
         for index, text in texts.get(record, ())
+    ]
+    sizes = _Sizes(
+        given.model, (*chain(*(sentences for *_, sentences in split)), *chain(*claims.values()))
+    )
+    every = [
+        _read_text(record, index, sentences, claims[record], read, sizes)
+        for record, index, sentences in split
     ]
 
     def ask(left: list[_ReadText]) -> list[dict[str, Any]]:
@@ -100,20 +120,51 @@ def _read_by(verifier: Verifier) -> str:
     return BOTH if verifier.kind == "nli" else WINDOWS
 
 
-def _window_words(model: Any) -> int:
-    """The most words of a window: what the model reads, a default where it does not say."""
-    limit = getattr(model, "limit", None)
-    return max(1, int(WORDS_A_TOKEN * limit)) if limit else WINDOW_WORDS
+class _Sizes:
+    """How many tokens texts have, and how many a window may have; ``texts`` are counted at once."""
+
+    def __init__(self, model: Any, texts: Iterable[str]) -> None:
+        self.model = model
+        self._count = getattr(model, "text_lengths", None) or _estimated
+        distinct = list(dict.fromkeys(texts))
+        self._known = dict(zip(distinct, map(int, self._count(distinct)), strict=True))
+
+    def __call__(self, text: str) -> int:
+        if text not in self._known:
+            self._known[text] = int(self._count([text])[0])
+        return self._known[text]
+
+    def most(self, claims: Sequence[str]) -> int:
+        """The most tokens of a window beside these claims."""
+        limit = getattr(self.model, "limit", None) or UNKNOWN_LIMIT
+        quarter = limit // 4
+        return max(1, quarter, limit - SPECIAL_TOKENS - max(quarter, *map(self, claims)))
+
+
+def _estimated(texts: Sequence[str]) -> list[int]:
+    """About the tokens of each text: by its words, by its characters where they are not ASCII."""
+    return [
+        max(ceil(len(text.split()) / WORDS_A_TOKEN), sum(not c.isascii() for c in text))
+        for text in texts
+    ]
 
 
 def _read_text(
-    record: str, index: int, text: str, claims: list[str], read: str, most_words: int
+    record: str, index: int, whole: Sequence[str], claims: list[str], read: str, sizes: _Sizes
 ) -> _ReadText:
-    sentences = [
-        part for sentence in split_sentences(text) for part in _at_most(sentence, most_words)
-    ]
+    most = sizes.most(claims)
+    sentences = list[str]()
+    for place, sentence in enumerate(whole):
+        if sizes(sentence) > most and not getattr(sizes.model, "told_of_parts", False):
+            sizes.model.told_of_parts = True
+            logger.warning(
+                "record %s: sentence %d of text %d has %s tokens, of which the verifier reads %s "
+                "at once: such sentences are read in parts",
+                *(record, place + 1, index + 1, f"{sizes(sentence):,}", f"{most:,}"),
+            )
+        sentences += _parts(sentence, most, sizes)
     alone = [range(i, i + 1) for i in range(len(sentences))]
-    spans = window_spans(sentences, most_words)
+    spans = window_spans([sizes(sentence) for sentence in sentences], most)
     if read == SENTENCES:
         spans = alone
     elif read != WINDOWS:  # a window of one sentence is that sentence
@@ -121,12 +172,15 @@ def _read_text(
     return _ReadText(record, index, sentences, spans, claims)
 
 
-def _at_most(sentence: str, most_words: int) -> list[str]:
-    """The sentence, in parts of so many words where it is longer."""
-    words = sentence.split()
-    if len(words) <= most_words:
-        return [sentence]
-    return [" ".join(words[i : i + most_words]) for i in range(0, len(words), most_words)]
+def _parts(text: str, most: int, sizes: _Sizes) -> list[str]:
+    """The text, halved at words, else at characters, until each part has at most so many tokens."""
+    if sizes(text) <= most or len(text) < 2:
+        return [text]
+    words, between = text.split(), " "
+    if len(words) == 1:
+        words, between = list(text), ""
+    halves = words[: len(words) // 2], words[len(words) // 2 :]
+    return [part for half in halves for part in _parts(between.join(half), most, sizes)]
 
 
 def _rows(given: PassInput, texts: Sequence[_ReadText]) -> list[dict[str, Any]]:

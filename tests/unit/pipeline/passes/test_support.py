@@ -31,6 +31,7 @@ class Model:
         kind: str = "nli",
     ):
         self.judge, self.limit, self.threshold, self.kind = judge, limit, threshold, kind
+        self.text_lengths: Callable[[Sequence[str]], list[int]] | None = None
         self.asked: list[tuple[str, str]] = []
 
     def classify(
@@ -82,15 +83,33 @@ def test_what_is_read(read: str, kind: str, premises: list[str]) -> None:
     assert (row["verdict"], row["truncated"]) == ("unmentioned", False)
 
 
-def test_every_word_of_a_long_text_is_read() -> None:
-    """Also of a sentence that is longer than a window: in parts. No window is longer."""
-    long = " ".join(f"w{i}" for i in range(40)) + "."
-    text = f"{ONE} {long} {TWO}"
-    model = Model(of({}), limit=20)  # twelve words
+@pytest.mark.parametrize("counts", [True, False])
+def test_every_word_of_a_long_text_is_read(counts: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Also of a sentence that is longer than a window: in parts, and said once. No window is
+    longer, whether the verifier counts its tokens or not, and a long claim has room beside it."""
+    long = " ".join(f"w{i}" for i in range(70)) + "."
+    text = f"{ONE} {long} {TWO} {long}"
+    model = Model(of({}), limit=40)
+    if counts:  # two tokens a word
+        model.text_lengths = lambda texts: [2 * len(text.split()) for text in texts]
+    for claim, most in (("x", 40 - 8 - 10), ("x " * 8, 40 - 8 - 16 if counts else 40 - 8 - 11)):
+        model.asked.clear()
+        support(model, text, read="window", table=claims(r_a=[claim]))
+        windows = [premise for premise, _ in model.asked]
+        assert " ".join(windows) == text
+        sizes = [(2 if counts else 4 / 3) * len(window.split()) for window in windows]
+        assert most / 3 < max(sizes) <= most
+    (said,) = caplog.messages
+    assert "record r: sentence 2 of text 1 has" in said
+    assert "such sentences are read in parts" in said
+
+
+def test_a_text_without_spaces_is_read_whole() -> None:
+    text = "雨" * 300 + "。"
+    model = Model(of({}), limit=40)
     support(model, text, read="window")
-    windows = [premise for premise, _ in model.asked]
-    assert " ".join(windows) == text
-    assert max(len(window.split()) for window in windows) <= 12
+    assert "".join(premise for premise, _ in model.asked) == text
+    assert max(len(premise) for premise, _ in model.asked) <= 22
 
 
 @pytest.mark.parametrize(
