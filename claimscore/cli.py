@@ -18,6 +18,7 @@ from claimscore.commands.cache import cache
 from claimscore.commands.compare import compare
 from claimscore.commands.completion import completion
 from claimscore.commands.evaluate import evaluate
+from claimscore.commands.label import label
 from claimscore.commands.map import map_table
 from claimscore.commands.metrics import metrics
 from claimscore.commands.models import models
@@ -181,6 +182,6 @@ def cli(ctx: click.Context) -> None:
 
 for command in (
     *(run, status, score, report, compare, estimate, map_table),
-    *(evaluate, train, prompts, metrics, cache, models, completion),
+    *(label, evaluate, train, prompts, metrics, cache, models, completion),
 ):
     cli.add_command(command)

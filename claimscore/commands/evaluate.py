@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from claimscore.evaluation.caspr_experiment import CasprConfig
     from claimscore.evaluation.correlations import CorrelateConfig
     from claimscore.evaluation.human_claims import ClaimsConfig
+    from claimscore.evaluation.labels import LabelsConfig
     from claimscore.evaluation.nli_benchmark import NLIConfig
     from claimscore.evaluation.result import EvaluationResult
     from claimscore.evaluation.summac_benchmark import SummacConfig
@@ -219,6 +220,21 @@ def support_command(config: SupportConfig, out: Path | None, as_json: bool) -> N
     from claimscore.report.evaluation.benchmark_pages import write_support_page
 
     _finish(evaluate_support(config), as_json, out, "support.html", write_support_page, config)
+
+
+@evaluate.command("labels", settings={"config": f"{_HERE}.labels:LabelsConfig"})
+@_out_option
+@json_option
+def labels_command(config: LabelsConfig, out: Path | None, as_json: bool) -> None:
+    """Compare a run with labels of people, and correct its mean by them.
+
+    Prints the mean of the metric with a 95 % interval by prediction-powered inference, agreement
+    of people with each other and with the verifier, its precision and recall, and its reliability.
+    """
+    from claimscore.evaluation.labels import evaluate_labels
+    from claimscore.report.evaluation.benchmark_pages import write_labels_page
+
+    _finish(evaluate_labels(config), as_json, out, "labels.html", write_labels_page, config)
 
 
 def _finish(

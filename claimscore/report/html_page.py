@@ -124,22 +124,28 @@ def _library() -> dict[str, Markup]:
 
 
 def write_page(
-    path: Path, template: str, script: str, styles: Sequence[str], values: dict[str, Any]
+    path: Path,
+    template: str,
+    script: str,
+    styles: Sequence[str],
+    values: dict[str, Any],
+    *,
+    charts: bool = True,
 ) -> None:
     """Write a page by rename, when it is complete. The same values give the same bytes.
 
     `script` and `styles` are files of `assets/`. What the template prints is written piece by
     piece, so an iterator among `values` is never held as a whole. A lone surrogate (a file name
-    that is no UTF-8) is written as its escape.
+    that is no UTF-8) is written as its escape. Without `charts` the chart library is left out.
     """
     code = module_script(script)
     style = "\n" + "".join(map(asset, styles))
-    libraries = map(asset, LIBRARY.values())
+    libraries = map(asset, LIBRARY.values() if charts else ())
     frame = {
         "policy": content_policy((code, *libraries), (style, PLOT_STYLE)),
         "script": Markup(code),
         "style": Markup(style),
-        "library": _library(),
+        "library": _library() if charts else {},
     }
     pieces = _environment().get_template(template).generate(frame | values)
     with (

@@ -12,6 +12,7 @@ import dataclasses
 import hashlib
 import io
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -406,6 +407,14 @@ def _evaluations(session: Session) -> None:
     out = folder / "support"
     support = ("evaluate", "support", EXAMPLES / "labelled.csv", "--scores", "overlap,entailment")
     session.call("evaluate support", *support, *few, "--out", out, out=out)
+    run = folder / "judged"
+    session.call("run judged", "run", _hotels(folder), "--metrics", "ds", "--out", run, "--quiet")
+    sheet = folder / "labels.csv"
+    session.call("label", "label", run, "--metric", "ds", "--n", 4, "--out", sheet, "--json")
+    filled = re.sub(r"(?m),\r?$", ",0.5", sheet.read_text(encoding="utf-8"))
+    sheet.write_text(filled, encoding="utf-8")
+    out = folder / "labels"
+    session.call("evaluate labels", "evaluate", "labels", run, sheet, *few, "--out", out, out=out)
     labelled = [
         {
             **{"dataset": "d", "split": split, "label": i % 2, "id": f"{split}{i}"},

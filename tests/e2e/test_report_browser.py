@@ -15,9 +15,13 @@ import polars as pl
 import pytest
 
 from claimscore import tables as schemas
+from claimscore.evaluation.label_items import LabelConfig, draw
+from claimscore.evaluation.labels import LabelsConfig, evaluate_labels
 from claimscore.report import DetailChunk, ReportTables, write_report
+from claimscore.report.label_page import write_label_page
 from tests.support.evaluation_pages import PAGES, caspr_page
 from tests.support.hostile_run import EVIL, SameCall, hostile
+from tests.support.labelled_runs import read_sheet, write_judged_run
 from tests.support.made_up_run import claim_rows
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -470,6 +474,35 @@ def test_evaluations_draw_their_figures_whatever_the_names(
     assert page.locator("figure.chart svg.plot, figure.chart .drawn > figure").count() == n_figures
     assert page.locator("figure.chart .take").count() == n_figures
     assert page.locator("h2").count() >= 3
+
+
+@pytest.mark.skipif(not AXE.is_file(), reason=f"there is no axe-core at {AXE}")
+def test_claims_are_labelled_by_keys_and_saved(browser: Browser) -> None:
+    """Keys 1, 2, 3 label and go on, 0 takes back; a new visit goes on; the CSV has the labels."""
+    claims = [(f"Claim <b>{n}</b>", "supported", 0.9) for n in range(3)]
+    run = write_judged_run(browser.folder / "run", {"=a": claims, "<i>": claims})
+    rows = draw(LabelConfig(str(run), n=6))
+    path = browser.folder / "label.html"
+    write_label_page(rows, path)
+    page = browser.visit(path, viewport={"width": 390, "height": 800}, bypass_csp=True)
+    assert axe_violations(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    for key in ("1", "2", "3", "1", "ArrowLeft", "0"):
+        page.keyboard.press(key)
+    assert page.inner_text("#progress").startswith("3 of 6")
+    page.reload()
+    page.wait_for_selector("html[data-ready]")
+    assert page.inner_text("#progress").startswith("3 of 6")
+    page.click("#open")
+    page.click("text=3 unmentioned")
+    with page.expect_download() as waiting:
+        page.click("#save")
+    waiting.value.save_as(browser.folder / "saved.csv")
+    saved = read_sheet(browser.folder / "saved.csv")
+    labels = ["supported", "contradicted", "unmentioned", "unmentioned", "", ""]
+    assert [row["label"] for row in saved] == labels
+    result = evaluate_labels(LabelsConfig(str(run), (str(browser.folder / "saved.csv"),)))
+    assert result.mean.n_labels == 4
 
 
 def test_marks_and_published_figures_are_drawn(browser: Browser) -> None:

@@ -20,16 +20,20 @@ from claimscore.evaluation.caspr_experiment import (
 from claimscore.evaluation.caspr_texts import COMPARISONS, MissingPair
 from claimscore.evaluation.compare.comparison import CompareConfig, compare
 from claimscore.evaluation.correlations import CorrelateConfig, correlate
+from claimscore.evaluation.label_items import LabelConfig, draw, write_sheet
+from claimscore.evaluation.labels import LabelsConfig, evaluate_labels
 from claimscore.evaluation.summac_benchmark import SUMMAC_SCHEMA, SummacConfig, summac_benchmark
 from claimscore.evaluation.summac_grid import CELL_SCHEMA, SPEED_SCHEMA, GridConfig, GridResult
 from claimscore.report.evaluation.benchmark_pages import (
     write_caspr_page,
     write_correlate_page,
     write_grid_page,
+    write_labels_page,
     write_summac_page,
 )
 from claimscore.report.evaluation.compare_page import write_compare_page
 from tests.support.compared_runs import write_run
+from tests.support.labelled_runs import write_judged_run
 from tests.support.rated_tables import labelled_rows, rated_rows, write_jsonl
 
 COMMAND = "claimscore evaluate x"
@@ -170,7 +174,22 @@ def compare_page(folder: Path, name: str) -> Path:
     return path
 
 
+def labels_page(folder: Path, name: str) -> Path:
+    """Labels of people of a run, and files, that have `name` in them."""
+    claims = [(f"{name} {n}", ("supported", "unmentioned")[n % 2], n / 8) for n in range(8)]
+    shutil.rmtree(folder / "judged", ignore_errors=True)
+    run = write_judged_run(folder / "judged", {f"{name} {n}": claims for n in range(6)})
+    sheet = folder / "labels.csv"
+    rows = draw(LabelConfig(str(run), n=30)).with_columns(label=pl.lit("supported"))
+    write_sheet(rows, sheet)
+    config = LabelsConfig(str(run), (str(sheet),), samples=20)
+    path = folder / "labels.html"
+    write_labels_page(evaluate_labels(config), config, path, f"{COMMAND} {name}")
+    return path
+
+
 PAGES = [
+    pytest.param(labels_page, id="labels"),
     pytest.param(correlate_page, id="correlate"),
     pytest.param(summac_page, id="summac"),
     pytest.param(grid_page, id="grid"),

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from claimscore.evaluation.compare.compared_run import ComparedRun
+from claimscore.evaluation.compared_run import ComparedRun
 from claimscore.pipeline.encoders.protocols import Embedder, RejectedItemsError
 from claimscore.runs import damage_as_error
 from claimscore.text import GAPS, normalised

@@ -24,7 +24,6 @@ from claimscore.evaluation.compare.claim_matching import (
     match_units,
     read_units,
 )
-from claimscore.evaluation.compare.compared_run import ComparedRun, groups, open_run
 from claimscore.evaluation.compare.nli_cells import (
     LabelAgreement,
     RecordCells,
@@ -45,9 +44,12 @@ from claimscore.evaluation.compare.run_differences import (
     paired_scores,
     setting_differences,
 )
+from claimscore.evaluation.compared_run import ComparedRun, groups, open_run
+from claimscore.evaluation.label_items import corrected_differences
 from claimscore.option import argument, option
 from claimscore.pipeline.encoders.protocols import Embedder
 from claimscore.runs import retry_if_compacted
+from claimscore.stats.prediction_powered import CorrectedMean
 
 #: So many ids that one run lacks are named.
 NAMED_IDS = 5
@@ -114,7 +116,10 @@ class RecordDetail(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RunComparison:
-    """One run against the baseline: `b` and `a`."""
+    """One run against the baseline: `b` and `a`.
+
+    `by_labels` has the differences corrected by labels of people, where both runs have them.
+    """
 
     a: ComparedRun
     b: ComparedRun
@@ -132,6 +137,7 @@ class RunComparison:
     agreement: tuple[Agreement, ...]
     labels: tuple[LabelAgreement, ...]
     paired: tuple[PairedScores, ...]
+    by_labels: Mapping[str, CorrectedMean]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,6 +240,7 @@ def _compare(
         ),
         labels=tuple(_label_agreements(a, b, ids, data)),
         paired=tuple(paired),
+        by_labels=corrected_differences(a, b, chosen, config.samples, config.seed),
     )
 
 

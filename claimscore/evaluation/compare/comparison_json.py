@@ -13,7 +13,6 @@ from claimscore import __version__
 from claimscore.atomic import write_bytes, write_text
 from claimscore.errors import ConfigError
 from claimscore.evaluation.compare.claim_matching import Agreement
-from claimscore.evaluation.compare.compared_run import ComparedRun
 from claimscore.evaluation.compare.comparison import (
     Comparison,
     MissingIds,
@@ -28,7 +27,9 @@ from claimscore.evaluation.compare.nli_cells import (
     RecordCells,
 )
 from claimscore.evaluation.compare.run_differences import MetricDifference
+from claimscore.evaluation.compared_run import ComparedRun
 from claimscore.stats.paired import ALPHA, EQUAL_WITHIN, LEVEL
+from claimscore.stats.prediction_powered import CorrectedMean
 
 JSON = dict[str, Any]
 
@@ -98,7 +99,14 @@ def _run(run: RunComparison) -> JSON:
         "moved": [_record(record) for record in run.records],
         "agreement": [_agreement(row) for row in run.agreement],
         "labels": [_labels(row) for row in run.labels],
+        "by_labels": {name: _by_labels(one) for name, one in run.by_labels.items()},
     }
+
+
+def _by_labels(found: CorrectedMean) -> JSON:
+    names = "corrected", "classical", "uncorrected"
+    estimates = {name: getattr(found, name)._asdict() for name in names}
+    return {"records": found.n_records, "labels": found.n_labels, **estimates}
 
 
 def _missing(ids: MissingIds) -> JSON:

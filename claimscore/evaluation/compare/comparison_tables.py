@@ -81,6 +81,22 @@ def _means_row(row: MetricDifference, *first: str) -> tuple[str, ...]:
     )
 
 
+def by_labels_section(run: RunComparison) -> Section:
+    """Differences corrected by labels of people, those of the labels alone, and uncorrected."""
+    rows = []
+    for metric, found in run.by_labels.items():
+        estimates = found.corrected, found.classical, found.uncorrected
+        cells = [
+            signed(one.value, 3)
+            + (f" [{signed(one.low, 3)}, {signed(one.high, 3)}]" if one.interval else "")
+            for one in estimates
+        ]
+        rows.append((metric, f"{found.n_labels:,}", *cells))
+    header = ("metric", "labels", "corrected", "labels alone", "uncorrected")
+    title = f"{run.b.label} − {run.a.label}, corrected by labels of people"
+    return Section(title, header, rows, ("the corrected difference has no bias of the judge",))
+
+
 def tests_section(run: RunComparison) -> Section:
     """Records up and down, the tests of ranks and signs, effect sizes."""
     rows = [
@@ -262,6 +278,7 @@ def sections_of(found: Comparison, run: RunComparison) -> Iterator[Section]:
     yield settings_section(run)
     yield means_section(run)
     later = (
+        by_labels_section(run),
         tests_section(run),
         groups_section(run, found.config.by or ""),
         agreement_section(run),

@@ -12,7 +12,7 @@ import polars as pl
 from claimscore.blocks import find_cut
 from claimscore.errors import ConfigError
 from claimscore.evaluation.compare.claim_matching import BATCH
-from claimscore.evaluation.compare.compared_run import ComparedRun
+from claimscore.evaluation.compared_run import ComparedRun
 from claimscore.pipeline.encoders.protocols import NLI_LABELS
 from claimscore.runs import damage_as_error
 from claimscore.tables import SOURCE_SIDE, texts_on_side

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from claimscore.evaluation.compare.compared_run import ComparedRun
+from claimscore.evaluation.compared_run import ComparedRun
 from claimscore.runs import damage_as_error
 from claimscore.stats.paired import (
     EQUAL_WITHIN,

@@ -1,5 +1,5 @@
 /* Charts by Observable Plot. Colours are the page's variables: light, dark and print follow. */
-import { byId } from "./dom.js";
+import { byId, fixed } from "./dom.js";
 import { takeAway } from "./download.js";
 import { loadLibrary } from "./packed.js";
 
@@ -91,13 +91,31 @@ function intervals({ name, marks, domain, within, line, digits, description, wid
   });
 }
 
+/* What a model says against what was found: dots with their intervals, and the line of equality. */
+function reliability({ name, dots, description, width = 360 }) {
+  const side = Math.min(width, 360);
+  const known = dots.filter((dot) => dot.supported_low !== null);
+  return draw({
+    width: side, height: side, marginLeft: 44, marginRight: 14, marginTop: 28, marginBottom: 40, ariaLabel: name, ariaDescription: description,
+    x: { domain: [0, 1], label: "probability of support", ticks: 5, grid: true, tickFormat: tickOf },
+    y: { domain: [0, 1], label: "supported by people", ticks: 5, grid: true, tickFormat: tickOf },
+    marks: [
+      Plot.link([0], { x1: 0, y1: 0, x2: 1, y2: 1, stroke: "var(--soft)" }),
+      Plot.ruleX(known, { x: "probability", y1: "supported_low", y2: "supported_high", stroke: "var(--bar)", strokeWidth: 3, strokeLinecap: "round" }),
+      Plot.dot(dots, { x: "probability", y: "supported", r: 4.2, fill: "var(--accent)", stroke: "var(--card)",
+        title: (dot) => fixed(dot.supported) + " of " + dot.n.toLocaleString("en") + " labels", tip: TIP }),
+    ],
+  });
+}
+
 /* What a figure shows, as the rows of a CSV file. */
 const ROWS = {
   histogram: ({ title, bins }) => [["metric", "from", "to", "records"], ...bins.map((bin) => [title, ...bin])],
   boxes: ({ groups }) => [Object.keys(groups[0]), ...groups.map((group) => Object.values(group).map((value) => (Array.isArray(value) ? value.join(" ") : value)))],
   intervals: ({ marks }) => [Object.keys(marks[0]), ...marks.map(Object.values)],
+  reliability: ({ dots }) => [Object.keys(dots[0]), ...dots.map(Object.values)],
 };
-const DRAWN = { histogram, boxes, intervals };
+const DRAWN = { histogram, boxes, intervals, reliability };
 
 /* Draws the figures that the page names, each as wide as its place. */
 export async function drawFigures() {

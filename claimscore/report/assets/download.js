@@ -21,7 +21,7 @@ function csvCell(value) {
 }
 
 const csvText = (rows) => rows.map((row) => row.map(csvCell).join(",")).join("\r\n") + "\r\n";
-const saveCsv = (name, rows) => save(slug(name) + ".csv", new Blob(["\ufeff" + csvText(rows)], { type: "text/csv;charset=utf-8" }));
+export const saveCsv = (name, rows) => save(slug(name) + ".csv", new Blob(["\ufeff" + csvText(rows)], { type: "text/csv;charset=utf-8" }));
 
 // What a table says, with cells that stand for a number in another form giving it as data-value.
 function tableRows(table) {

@@ -1,4 +1,4 @@
-"""The pages of `evaluate correlate`, `claims`, `summac`, `summac-grid` and `caspr`."""
+"""The pages of the evaluations: of scores beside ratings and labels, and of the papers' tables."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from claimscore.evaluation.caspr_experiment import TITLES, CasprConfig, CasprRes
 from claimscore.evaluation.caspr_texts import COMPARISONS
 from claimscore.evaluation.correlations import CorrelateConfig, CorrelateResult
 from claimscore.evaluation.human_claims import ClaimsConfig, ClaimsResult
+from claimscore.evaluation.labels import LabelsConfig, LabelsResult
 from claimscore.evaluation.published import OVERALL, SUMMAC_TEST, summac_figure
 from claimscore.evaluation.result import Section
 from claimscore.evaluation.summac_benchmark import MEASURES, SummacConfig, SummacResult
@@ -173,6 +174,48 @@ def write_support_page(
         sources=find_sources(list(config.tables), path),
         sections=sections,
     )
+
+
+def write_labels_page(result: LabelsResult, config: LabelsConfig, path: Path, command: str) -> None:
+    """Write the page of `evaluate labels`; `command` is what was typed to get it."""
+    marks = [Mark(name, one.value, one.interval) for name, one in result.estimates().items()]
+    sections = []
+    for number, section in enumerate(result.sections()):
+        charts: tuple[Chart, ...] = ()
+        if not number:
+            charts = interval_charts({section.title: marks}, result.mean.corrected.value, 3)
+        elif section.title == "Reliability":
+            charts = (_reliability_chart(result.reliability),)
+        legend = ("interval",) if charts else ()
+        sections.append(
+            PageSection(
+                f"labels-{number}",
+                section.title,
+                [section_block(section, title="", legend=legend, charts=charts)],
+            )
+        )
+    write_evaluation_page(
+        path,
+        title=result.title,
+        lede=[
+            result.metric,
+            count(result.mean.n_labels, "label"),
+            count(result.mean.n_records, "record"),
+        ],
+        command=command,
+        name="labels",
+        settings=dataclasses.asdict(config) | {"labels": [Path(one).name for one in config.labels]},
+        sources=find_sources([config.run, *config.labels], path),
+        sections=sections,
+    )
+
+
+def _reliability_chart(rows: pl.DataFrame) -> Chart:
+    """What the verifier says against what people find, one dot a step of the probability."""
+    dots = rows.drop_nulls("supported").drop("from", "to").to_dicts()
+    said = "; ".join(f"{dot['probability']:.2f} said, {dot['supported']:.2f} found" for dot in dots)
+    hint = "On the line the probability is the share of claims that people find supported."
+    return Chart("Reliability", said, {"kind": "reliability", "dots": dots}, hint)
 
 
 # SummaC

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from claimscore.evaluation.compare.compared_run import ComparedRun
 from claimscore.evaluation.compare.comparison import Comparison, RecordDetail, RunComparison
 from claimscore.evaluation.compare.comparison_tables import (
     agreement_section,
+    by_labels_section,
     groups_section,
     labels_section,
     means_section,
@@ -22,6 +22,7 @@ from claimscore.evaluation.compare.comparison_tables import (
 )
 from claimscore.evaluation.compare.nli_cells import Flip, RecordCells
 from claimscore.evaluation.compare.run_differences import MetricDifference
+from claimscore.evaluation.compared_run import ComparedRun
 from claimscore.report.evaluation.evaluation_page import (
     Block,
     Chart,
@@ -138,6 +139,8 @@ def _means(run: RunComparison) -> Iterator[Block]:
     label = f"{run.b.label} − {run.a.label}"
     charts = tuple(_chart(row.metric, [(label, row)]) for row in run.metrics)
     yield section_block(section, legend=("interval",), charts=charts)
+    if run.by_labels:
+        yield section_block(by_labels_section(run))
     yield section_block(tests_section(run))
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from claimscore.evaluation.compare.compared_run import open_run
 from claimscore.evaluation.compare.nli_cells import (
     CellTexts,
     JudgedLabel,
@@ -16,6 +15,7 @@ from claimscore.evaluation.compare.nli_cells import (
     label_agreement,
     record_cells,
 )
+from claimscore.evaluation.compared_run import open_run
 from claimscore.pipeline.encoders.protocols import NLI_LABELS
 from tests.support.compared_runs import write_run
 

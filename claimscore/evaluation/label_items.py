@@ -1,0 +1,395 @@
+"""What people label of a run: its claims with their evidence, or its records; and their labels."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import itertools
+import math
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from claimscore.atomic import write_text
+from claimscore.config import check_least, path_or_address
+from claimscore.errors import ConfigError, InputError
+from claimscore.evaluation.compared_run import ComparedRun, open_run
+from claimscore.metrics import METRICS
+from claimscore.metrics.catalogue import Catalogue
+from claimscore.metrics.repeats import ONCE
+from claimscore.metrics.support import VERDICTS, verdicts
+from claimscore.option import argument, option
+from claimscore.records.files import find_files
+from claimscore.records.readers import place, read
+from claimscore.runs import damage_as_error
+from claimscore.stats.prediction_powered import (
+    CorrectedMean,
+    LabelledSample,
+    corrected_difference,
+    stratified_draw,
+)
+from claimscore.tables import texts_on_side
+from claimscore.text import claim_key
+
+#: Metrics of which claims are labelled; of any other one records are rated.
+CLAIM_METRICS = ("faithfulness", "claim-recall")
+
+#: The name that `label` gives its file in the folder of a run, where `compare` looks for it.
+LABELS_FILE = "labels.csv"
+
+_FORMULA = re.compile(r"[=+\-@\t\r]")
+
+_FIRST_COLUMNS = ("metric", "id", "claim_position")
+_LAST_COLUMNS = ("weight", "label")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LabelConfig:
+    """Which items of a run to label, and how many."""
+
+    run: str = argument(help="Run directory.")
+    metric: str | None = option(
+        None,
+        panel="Essential",
+        help="Metric to be corrected; default: faithfulness, else claim-recall.",
+    )
+    n: int = option(200, panel="Essential", name="n", help="Number of claims or records to label.")
+    seed: int = option(0, help="Seed of the draw.")
+
+    def __post_init__(self) -> None:
+        check_least(self, n=1, seed=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Items:
+    """Everything that could be labelled for a metric.
+
+    `rows` has id, claim_position (null for records), value, predicted, verdict and, of claims,
+    claim, evidence and source_index. Only records with a score are there.
+    """
+
+    run: ComparedRun
+    metric: str
+    side: str | None
+    rows: pl.DataFrame
+
+    @property
+    def of_claims(self) -> bool:
+        return self.side is not None
+
+    def strata(self) -> NDArray[np.intp]:
+        """The number of each claim's verdict; 0 for records."""
+        if not self.of_claims:
+            return np.zeros(self.rows.height, dtype=np.intp)
+        return np.array([VERDICTS.index(verdict) for verdict in self.rows["verdict"]], np.intp)
+
+    def sample(self, labels: pl.DataFrame, ids: pl.Series) -> LabelledSample:
+        """The items of these records, whose places are their numbers, with labels and weights.
+
+        `labels` has id, claim_position, value and weight.
+        """
+        numbers = pl.DataFrame({"id": ids}).with_row_index("record")
+        rows = self.rows.with_columns(stratum=self.strata()).join(
+            numbers, on="id", maintain_order="left"
+        )
+        own = labels.select("id", "claim_position", "weight", label="value")
+        keys = ["id", "claim_position"]
+        rows = rows.join(own, on=keys, how="left", nulls_equal=True, maintain_order="left")
+        return LabelledSample(
+            record=rows["record"].cast(pl.Int64).to_numpy().astype(np.intp),
+            share=rows.select(1 / pl.len().over("id")).to_series().to_numpy(),
+            metric=rows["value"].to_numpy(),
+            predicted=rows["predicted"].to_numpy(),
+            stratum=rows["stratum"].to_numpy().astype(np.intp),
+            label=rows["label"].cast(pl.Float64).fill_null(math.nan).to_numpy(),
+            weight=rows["weight"].cast(pl.Float64).fill_null(0.0).to_numpy(),
+        )
+
+
+def open_items(run: ComparedRun, metric: str | None) -> Items:
+    """The items of a run; `ConfigError` where it has no scores of the metric."""
+    if run.directory is None:
+        raise ConfigError(f"{run.path}: labels need a run directory")
+    if metric is None:
+        metric = next((name for name in CLAIM_METRICS if name in run.metrics), None)
+    if metric is None or metric not in run.metrics:
+        known = ", ".join(run.metrics) or "none"
+        wanted = metric or " or ".join(CLAIM_METRICS)
+        raise ConfigError(f"{run.path}: no scores of {wanted}; --metric is one of: {known}")
+    scores = run.values(metric).drop_nulls("value").select("id", "value")
+    if scores.is_empty():
+        raise ConfigError(f"{run.path}: no record has a score of {metric}")
+    if metric.partition(":")[0] in CLAIM_METRICS:
+        return _claims(run, metric, scores["id"])
+    rows = scores.with_columns(
+        predicted="value",
+        claim_position=pl.lit(None, pl.Int64),
+        verdict=pl.lit(None, pl.String),
+    )
+    return Items(run, metric, None, rows)
+
+
+def _claims(run: ComparedRun, metric: str, ids: pl.Series) -> Items:
+    """The claims that count, each with the text that supports it most."""
+    found = Catalogue(METRICS).load(metric)
+    facts = dict(found.facts)
+    (over, side) = found.requires.passes[0].over
+    source_side, _, how = over.partition(".")
+    support = run.table("support")
+    if support is None:
+        raise ConfigError(f"{run.path}: it has no verdicts on claims")
+    with damage_as_error(run.path):
+        wanted = support.filter(side=side, source_side=source_side, read=how)
+        judged = wanted.filter(pl.col("id").is_in(ids.implode())).collect()
+    if judged.is_empty():
+        raise ConfigError(f"{run.path}: it has no verdicts of {metric}; run it again to the end")
+    if "threshold" in facts:
+        again = verdicts(judged["probability"], judged["contradiction"], float(facts["threshold"]))
+        judged = judged.with_columns(verdict=pl.Series(again, dtype=pl.String))
+    supported, contradicted = (pl.col("verdict").eq(verdict).any() for verdict in VERDICTS[:2])
+    best = (
+        judged.sort("id", "claim_position", "probability", descending=[False, False, True])
+        .group_by("id", "claim_position", maintain_order=True)
+        .agg(
+            pl.col("claim", "probability", "evidence", "source_index").first(),
+            verdict=pl.when(supported)
+            .then(pl.lit(VERDICTS[0]))
+            .when(contradicted)
+            .then(pl.lit(VERDICTS[1]))
+            .otherwise(pl.lit(VERDICTS[2])),
+        )
+        .with_columns(
+            pl.col("claim_position").cast(pl.Int64),
+            predicted=pl.col("probability").cast(pl.Float64),
+        )
+    )
+    if facts.get("repeats") == ONCE:
+        keys = pl.Series("key", [claim_key(text) for text in best["claim"]], dtype=pl.String)
+        best = best.with_columns(keys).unique(["id", "key"], keep="first", maintain_order=True)
+    value = (
+        pl.col("predicted")
+        if facts["score"] == "probability"
+        else pl.col("verdict").eq(VERDICTS[0])
+    )
+    return Items(run, metric, source_side, best.with_columns(value=value.cast(pl.Float64)))
+
+
+# Drawing
+
+
+def draw(config: LabelConfig) -> pl.DataFrame:
+    """A table to label, a row an item in random order; the column `label` is empty.
+
+    The draw is stratified by verdict and probability, or by score. `weight` says for how many items
+    a row stands. What the verifier said is not in it: people judge for themselves.
+    """
+    items = open_items(open_run("A", path_or_address(config.run)), config.metric)
+    drawn = stratified_draw(
+        items.strata(), items.rows["predicted"].to_numpy(), config.n, config.seed
+    )
+    rows = items.rows[drawn.places].with_columns(
+        metric=pl.lit(items.metric), weight=pl.Series(drawn.weights), label=pl.lit("")
+    )
+    wanted = pl.col("id").is_in(rows["id"].implode())
+    records = items.run.table("records")
+    assert records is not None  # records with scores are there
+    with damage_as_error(items.run.path):
+        of_id = {row["id"]: row for row in records.filter(wanted).collect().iter_rows(named=True)}
+    if items.side is not None:
+        both = zip(rows["id"], rows["source_index"], strict=True)
+        sources = [texts_on_side(of_id[id], items.side)[index or 0] for id, index in both]
+        rows = rows.with_columns(source=pl.Series(sources, dtype=pl.String))
+        shown = ["claim", "evidence", "source"]
+    else:
+        columns = {name: [_text(of_id[id][name]) for id in rows["id"]] for name in _shown(of_id)}
+        rows = rows.with_columns(pl.Series(name, texts) for name, texts in columns.items())
+        shown = list(columns)
+    return rows.select(*_FIRST_COLUMNS, *shown, *_LAST_COLUMNS)
+
+
+def _shown(records: dict[str, dict[str, Any]]) -> list[str]:
+    """The columns with texts or lists of texts, without those of a labels file's own."""
+    names = dict.fromkeys(name for row in records.values() for name in row)
+    own = {*_FIRST_COLUMNS, *_LAST_COLUMNS}
+    return [
+        name
+        for name in names
+        if name not in own and any(_text(row.get(name)) for row in records.values())
+    ]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list):
+        return "\n\n".join(filter(None, map(_text, value)))
+    return value if isinstance(value, str) else ""
+
+
+def write_sheet(rows: pl.DataFrame, path: Path) -> None:
+    """Write a table to label as CSV that spreadsheets read: UTF-8 with a byte order mark."""
+    stream = io.StringIO()
+    writer = csv.writer(stream)
+    writer.writerow(rows.columns)
+    writer.writerows([_cell(value) for value in row] for row in rows.iter_rows())
+    write_text(path, "\ufeff" + stream.getvalue())
+
+
+def _cell(value: object) -> object:
+    """A text that a spreadsheet would take for a formula gets an apostrophe before it."""
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+
+
+def _plain(text: str) -> str:
+    return text[1:] if text[:1] == "'" and _FORMULA.match(text[1:]) else text
+
+
+# Reading
+
+
+class Rater(NamedTuple):
+    """One file of labels: id, claim_position, weight, label (of claims) and value (a number)."""
+
+    name: str
+    rows: pl.DataFrame
+
+
+def read_labels(paths: Sequence[str | Path], items: Items) -> list[Rater]:
+    """The labels in these files; rows without one are left out.
+
+    `InputError` for another metric, a label that is none, and a row that the run does not have.
+    """
+    names = [Path(path).stem for path in paths]
+    known = items.rows.select("id", "claim_position", *(["claim"] if items.of_claims else []))
+    texts = {row[:2]: row[2] if items.of_claims else None for row in known.iter_rows()}
+    return [
+        Rater(name if names.count(name) == 1 else str(path), _read(str(path), items, texts))
+        for name, path in zip(names, paths, strict=True)
+    ]
+
+
+def metric_of(path: str | Path) -> str:
+    """The metric that a file of labels is about; `InputError` where it is no such file."""
+    for file in find_files(str(path)):
+        for line, row in read(file):
+            missing = [name for name in (*_FIRST_COLUMNS, *_LAST_COLUMNS) if name not in row]
+            if missing:
+                raise InputError(
+                    f"{place(file, line)}: no column {missing[0]}; labels are in a file that "
+                    "`claimscore label` wrote"
+                )
+            return str(row["metric"])
+    raise InputError(f"{path}: there are no rows in it")
+
+
+def _read(path: str, items: Items, texts: dict[Any, str | None]) -> pl.DataFrame:
+    metric = metric_of(path)
+    if metric != items.metric:
+        raise InputError(f"{path}: labels of {metric}, not of {items.metric}")
+    rows: dict[tuple[str, int | None], tuple[float, str | None, float]] = {}
+    for file, (line, row) in itertools.chain.from_iterable(
+        ((file, located) for located in read(file)) for file in find_files(path)
+    ):
+        where = place(file, line)
+        said = (row["label"] or "").strip()
+        if not said:
+            continue
+        try:
+            index = int(row["claim_position"]) if items.of_claims else None
+            weight = float(row["weight"])
+        except ValueError:
+            raise InputError(f"{where}: claim_position or weight is no number") from None
+        id = row["id"] if (row["id"], index) in texts else _plain(row["id"])
+        key = id, index
+        if key not in texts or (
+            items.of_claims and _plain(texts[key] or "") != _plain(row.get("claim") or "")
+        ):
+            what = f"claim {index} of record {id}" if items.of_claims else f"record {id}"
+            raise InputError(
+                f"{where}: {items.run.path} has no such {what}; labels belong to the run that they "
+                "were drawn from"
+            )
+        if key in rows:
+            raise InputError(f"{where}: this item has a label already")
+        rows[key] = weight, *_label(said, where, items.of_claims)
+    keys, values = list(rows), list(rows.values())
+    return pl.DataFrame(
+        {
+            "id": pl.Series([key[0] for key in keys], dtype=pl.String),
+            "claim_position": pl.Series([key[1] for key in keys], dtype=pl.Int64),
+            "weight": pl.Series([value[0] for value in values], dtype=pl.Float64),
+            "label": pl.Series([value[1] for value in values], dtype=pl.String),
+            "value": pl.Series([value[2] for value in values], dtype=pl.Float64),
+        }
+    )
+
+
+def _label(said: str, where: str, of_claims: bool) -> tuple[str | None, float]:
+    """A verdict (or its beginning) and 1 for supported, else 0; or a rating."""
+    if of_claims:
+        verdict = [word for word in VERDICTS if word.startswith(said.lower())]
+        if len(verdict) != 1:
+            raise InputError(f"{where}: label {said!r} is none of {', '.join(VERDICTS)}")
+        return verdict[0], float(verdict[0] == VERDICTS[0])
+    try:
+        rating = float(said)
+    except ValueError:
+        rating = math.nan
+    if not math.isfinite(rating):
+        raise InputError(f"{where}: label {said!r} is no number")
+    return None, rating
+
+
+def people(raters: Sequence[Rater]) -> pl.DataFrame:
+    """Of each labelled item the mean value, the weight, and the verdict of most people.
+
+    The verdict is null where two are named equally often.
+    """
+    every = pl.concat([rater.rows for rater in raters])
+    keys = ["id", "claim_position"]
+    counts = every.group_by(*keys, "label").len()
+    most = pl.col("len") == pl.col("len").max().over(keys)
+    modes = (
+        counts.filter(most)
+        .group_by(keys)
+        .agg(label=pl.when(pl.len() == 1).then(pl.col("label").first()))
+    )
+    means = every.group_by(keys, maintain_order=True).agg(
+        pl.col("value").mean(), pl.col("weight").first()
+    )
+    return means.join(modes, on=keys, how="left", nulls_equal=True, maintain_order="left")
+
+
+def corrected_differences(
+    a: ComparedRun, b: ComparedRun, metrics: Collection[str], samples: int, seed: int
+) -> dict[str, CorrectedMean]:
+    """`b` minus `a` for each of the metrics of which both run directories have labels.
+
+    Labels are in files named `labels*.csv` there. Records with a score in both runs count.
+    """
+    files = {run.label: _label_files(run) for run in (a, b)}
+    found = {}
+    for metric in metrics:
+        if not all(metric in of_run for of_run in files.values()):
+            continue
+        items = [open_items(run, metric) for run in (a, b)]
+        known = [set(one.rows["id"]) for one in items]
+        ids = pl.Series("id", sorted(known[0] & known[1]), dtype=pl.String)
+        labels = [people(read_labels(files[one.run.label][metric], one)) for one in items]
+        if all(own["id"].is_in(ids.implode()).any() for own in labels):
+            before, after = (one.sample(own, ids) for one, own in zip(items, labels, strict=True))
+            found[metric] = corrected_difference(before, after, samples=samples, seed=seed)
+    return found
+
+
+def _label_files(run: ComparedRun) -> dict[str, list[Path]]:
+    """The files of labels in the directory of a run, by metric."""
+    found: dict[str, list[Path]] = {}
+    if run.directory is not None and isinstance(run.path, Path):
+        for path in sorted(run.path.glob("labels*.csv")):
+            found.setdefault(metric_of(path), []).append(path)
+    return found

@@ -1,0 +1,364 @@
+"""`claimscore evaluate labels`: a verifier or metric beside people, and its mean corrected by them.
+
+Labels are of claims (supported, contradicted, unmentioned) or of records (any number). Agreement is
+Cohen's κ (1960, A Coefficient of Agreement for Nominal Scales), of records Kendall's tau-b.
+κ, precision and recall are of all items: a label counts for as many items as it was drawn for.
+Intervals resample records.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from claimscore.config import check_least, path_or_address
+from claimscore.errors import ConfigError, InputError
+from claimscore.evaluation.compared_run import open_run
+from claimscore.evaluation.label_items import (
+    Items,
+    Rater,
+    metric_of,
+    open_items,
+    people,
+    read_labels,
+)
+from claimscore.evaluation.result import EvaluationResult, Row, Section, fixed
+from claimscore.metrics.support import VERDICTS
+from claimscore.option import argument, option
+from claimscore.stats.bootstrap import Array, percentile_bounds, ratio, resamples
+from claimscore.stats.correlation import kendall
+from claimscore.stats.prediction_powered import CorrectedMean, Estimate, corrected_mean
+
+#: Steps of the probability in the reliability diagram.
+BINS = 5
+
+_ENDS = ("", "_low", "_high")
+AGREEMENT: dict[str, pl.DataType] = {
+    **dict.fromkeys(("one", "other"), pl.String()),
+    "n": pl.Int64(),
+    "measure": pl.String(),
+    **{f"value{end}": pl.Float64() for end in _ENDS},
+}
+BY_VERDICT: dict[str, pl.DataType] = {
+    "verdict": pl.String(),
+    **dict.fromkeys(("n_said", "n_people"), pl.Int64()),
+    **{f"{name}{end}": pl.Float64() for name in ("precision", "recall") for end in _ENDS},
+}
+RELIABILITY: dict[str, pl.DataType] = {
+    **dict.fromkeys(("from", "to"), pl.Float64()),
+    "n": pl.Int64(),
+    "probability": pl.Float64(),
+    **{f"supported{end}": pl.Float64() for end in _ENDS},
+}
+
+#: A measure of weighted cells ``[draw, verdict, verdict]``: ``[draw]``.
+CellMeasure = Callable[[Array], Array]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LabelsConfig:
+    """A run and the labels that people gave its items."""
+
+    run: str = argument(metavar="RUN", help="Run directory that the items were drawn from.")
+    labels: tuple[str, ...] = argument(
+        metavar="LABELS...", help="Labels, a file a person, as `claimscore label` wrote them."
+    )
+    half_width: float | None = option(
+        None,
+        metavar="NUMBER",
+        help="Half of a wanted interval; says how many labels it needs. Default: half of today's.",
+    )
+    samples: int = option(1000, help="Number of bootstrap samples.")
+    seed: int = option(0, help="Seed of the bootstrap.")
+
+    def __post_init__(self) -> None:
+        if not self.labels:
+            raise ConfigError("name at least one file of labels")
+        check_least(self, samples=1, seed=0)
+        if self.half_width is not None and not self.half_width > 0:
+            raise ConfigError(f"--half-width must be above 0, not {self.half_width:g}")
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelsResult(EvaluationResult):
+    """Rows of `AGREEMENT`, `BY_VERDICT` and `RELIABILITY`, the last two of claims only."""
+
+    name = "labels"
+    title = "Labels of people"
+
+    config: LabelsConfig
+    metric: str
+    n_items: int
+    n_ties: int
+    mean: CorrectedMean
+    agreement: pl.DataFrame
+    by_verdict: pl.DataFrame
+    reliability: pl.DataFrame
+
+    @property
+    def half_width(self) -> float | None:
+        """The wanted half of an interval."""
+        own = self.mean.half_width
+        return self.config.half_width or (None if own is None else own / 2)
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        estimates = [
+            {"estimate": name, "value": one.value, "low": one.low, "high": one.high}
+            for name, one in self.estimates().items()
+        ]
+        schema = {"estimate": pl.String()} | dict.fromkeys(("value", "low", "high"), pl.Float64())
+        found = {"means": pl.DataFrame(estimates, schema=schema), "agreement": self.agreement}
+        of_claims = {"by_verdict": self.by_verdict, "reliability": self.reliability}
+        return found | (of_claims if self.reliability.height else {})
+
+    def facts(self) -> dict[str, Any]:
+        wanted = self.half_width
+        return {
+            "metric": self.metric,
+            "items": self.n_items,
+            "records": self.mean.n_records,
+            "labels": self.mean.n_labels,
+            "ties": self.n_ties,
+            "half_width": wanted,
+            "labels_needed": None if wanted is None else self.mean.labels_needed(wanted),
+        }
+
+    def estimates(self) -> dict[str, Estimate]:
+        return {
+            "corrected by the labels": self.mean.corrected,
+            "of the labels alone": self.mean.classical,
+            "uncorrected": self.mean.uncorrected,
+        }
+
+    def sections(self) -> Sequence[Section]:
+        found = [self._means(), self._agreement()]
+        return [*found, *self._of_claims()] if self.reliability.height else found
+
+    def _means(self) -> Section:
+        rows = [
+            (name, fixed(one.value, 3), _interval(one.low, one.high))
+            for name, one in self.estimates().items()
+        ]
+        what = "claims" if self.reliability.height else "records"
+        notes = [
+            f"{self.mean.n_labels:,} of {self.n_items:,} {what} have a label; 95 % intervals over "
+            f"{self.mean.n_records:,} records ({self.config.samples:,} samples)",
+            "uncorrected: the metric's mean, with the bias of its judge"
+            if self.reliability.height
+            else "uncorrected: the metric's mean in its own unit; the others are ratings",
+        ]
+        return Section(
+            f"Mean of {self.metric}",
+            ("mean", "value", "95 % interval"),
+            rows,
+            (*notes, *self._needed()),
+        )
+
+    def _needed(self) -> Iterator[str]:
+        wanted = self.half_width
+        if wanted is None:
+            yield "too few labels for an interval"
+            return
+        n = self.mean.labels_needed(wanted)
+        if n is None:
+            least = self.mean.least_half_width or 0.0
+            yield (
+                f"an interval of ± {wanted:.3g} needs more records: with a label for every item it "
+                f"would still be ± {least:.3g}"
+            )
+        else:
+            yield f"an interval of ± {wanted:.3g} needs about {n:,} labels"
+
+    def _agreement(self) -> Section:
+        cells = [
+            (f"{row['one']} and {row['other']}", row["measure"], f"{row['n']:,}", _cell(row))
+            for row in self.agreement.iter_rows(named=True)
+        ]
+        notes = [f"{self.n_ties:,} labels left out: people were divided"] if self.n_ties else []
+        header = ("agreement", "measure", "n", "value")
+        return Section("Agreement", header, cells, tuple(notes))
+
+    def _of_claims(self) -> Iterator[Section]:
+        rows = self.by_verdict.iter_rows(named=True)
+        yield Section(
+            "The verifier by verdict",
+            ("verdict", "said", "by people", "precision", "recall"),
+            [
+                (
+                    row["verdict"],
+                    f"{row['n_said']:,}",
+                    f"{row['n_people']:,}",
+                    _cell(row, "precision"),
+                    _cell(row, "recall"),
+                )
+                for row in rows
+            ],
+            ("said and by people: labelled claims; precision and recall: of all claims",),
+        )
+        yield Section(
+            "Reliability",
+            ("probability", "n", "mean probability", "supported by people"),
+            [
+                (
+                    f"{row['from']:.1f} to {row['to']:.1f}",
+                    f"{row['n']:,}",
+                    fixed(row["probability"], 2),
+                    _cell(row, "supported"),
+                )
+                for row in self.reliability.iter_rows(named=True)
+            ],
+        )
+
+
+def _cell(row: Row, name: str = "value") -> str:
+    interval = _interval(row[f"{name}_low"], row[f"{name}_high"])
+    return fixed(row[name], 2, "not defined") + (f" {interval}" if interval else "")
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f"[{low:.3f}, {high:.3f}]"
+
+
+def evaluate_labels(config: LabelsConfig) -> LabelsResult:
+    """Read the labels and compare them with the run.
+
+    `ConfigError` where the run has no scores of the labelled metric, `InputError` where a file is
+    not of this run, or nothing is labelled.
+    """
+    items = open_items(open_run("A", path_or_address(config.run)), metric_of(config.labels[0]))
+    raters = read_labels(config.labels, items)
+    labels = people(raters)
+    if labels.is_empty():
+        raise InputError(f"{', '.join(config.labels)}: no row has a label yet")
+    ids = items.rows["id"].unique(maintain_order=True)
+    sample = items.sample(labels, ids)
+    drawn = config.samples, config.seed
+    both = labels.join(
+        items.rows, on=["id", "claim_position"], nulls_equal=True, maintain_order="left"
+    )
+    agreement = [_rater_row(one, other, *drawn) for one, other in _pairs(items, raters, both)]
+    by_verdict = list(_by_verdict(both, *drawn)) if items.of_claims else []
+    reliability = list(_reliability(both, *drawn)) if items.of_claims else []
+    return LabelsResult(
+        config,
+        items.metric,
+        items.rows.height,
+        both["label"].null_count() if items.of_claims else 0,
+        corrected_mean(sample, samples=config.samples, seed=config.seed),
+        pl.DataFrame(agreement, schema=AGREEMENT),
+        pl.DataFrame(by_verdict, schema=BY_VERDICT),
+        pl.DataFrame(reliability, schema=RELIABILITY),
+    )
+
+
+def _pairs(
+    items: Items, raters: Sequence[Rater], both: pl.DataFrame
+) -> Iterator[tuple[Rater, Rater]]:
+    """Every two people, then all people and the verifier or metric."""
+    yield from itertools.combinations(raters, 2)
+    keys = "id", "claim_position", "weight"
+    said = both.select(*keys, label="verdict", value="value_right")
+    name = "the people" if len(raters) > 1 else raters[0].name
+    judge = "the verifier" if items.of_claims else items.metric
+    yield Rater(name, both.select(*keys, "label", "value")), Rater(judge, said)
+
+
+def _rater_row(one: Rater, other: Rater, samples: int, seed: int) -> Row:
+    """κ of two lists of labels, or tau of two of ratings, over the items that both have."""
+    rows = one.rows.join(other.rows, on=["id", "claim_position"], nulls_equal=True)
+    row: dict[str, Any] = {"one": one.name, "other": other.name, "n": rows.height}
+    if rows["label"].null_count() == rows.height:  # ratings have no words
+        tau = kendall(rows["value"], rows["value_right"], level="pooled") if rows.height else None
+        return row | {"measure": "tau-b", "value": tau and tau.value}
+    rows = rows.drop_nulls("label")
+    found = _measured(_cells(rows, "label", "label_right"), {"value": _kappa}, samples, seed)
+    return row | {"n": rows.height, "measure": "κ"} | found
+
+
+def _cells(rows: pl.DataFrame, one: str, other: str) -> Array:
+    """Weights by record and by what one and the other said, ``[records, verdict, verdict]``."""
+    names = rows["id"].unique(maintain_order=True).to_list()
+    places = {name: place for place, name in enumerate(names)}
+    found = np.zeros((len(names), len(VERDICTS), len(VERDICTS)))
+    for id, first, second, weight in rows.select("id", one, other, "weight").iter_rows():
+        found[places[id], VERDICTS.index(first), VERDICTS.index(second)] += weight
+    return found
+
+
+def _measured(
+    cells: Array, measures: dict[str, CellMeasure], samples: int, seed: int
+) -> dict[str, float | None]:
+    """Each measure with its percentile interval; None where it is undefined."""
+    found: dict[str, float | None] = {}
+    if not len(cells):
+        return found
+    flat = cells.reshape(len(cells), -1)
+    blocks = [weights @ flat for weights in resamples(len(cells), samples, seed)]
+    draws = np.concatenate(blocks).reshape(-1, *cells.shape[1:])
+    for name, measure in measures.items():
+        value = float(measure(cells.sum(0)[None])[0])
+        bounds = percentile_bounds(measure(draws))
+        found |= {
+            name: None if np.isnan(value) else value,
+            f"{name}_low": bounds.low,
+            f"{name}_high": bounds.high,
+        }
+    return found
+
+
+def _kappa(cells: Array) -> Array:
+    """Cohen's κ: agreement beyond chance, as a share of what there could be."""
+    total = cells.sum((1, 2))
+    same = ratio(np.trace(cells, axis1=1, axis2=2), total)
+    chance = ratio((cells.sum(1) * cells.sum(2)).sum(1), total**2)
+    return ratio(same - chance, 1 - chance)
+
+
+def _by_verdict(both: pl.DataFrame, samples: int, seed: int) -> Iterator[Row]:
+    rows = both.drop_nulls("label")
+    cells = _cells(rows, "verdict", "label")
+    for place, verdict in enumerate(VERDICTS):
+
+        def precision(drawn: Array, at: int = place) -> Array:
+            return ratio(drawn[:, at, at], drawn[:, at, :].sum(1))
+
+        def recall(drawn: Array, at: int = place) -> Array:
+            return ratio(drawn[:, at, at], drawn[:, :, at].sum(1))
+
+        measures: dict[str, CellMeasure] = {"precision": precision, "recall": recall}
+        yield {
+            "verdict": verdict,
+            "n_said": rows.filter(verdict=verdict).height,
+            "n_people": rows.filter(label=verdict).height,
+            **_measured(cells, measures, samples, seed),
+        }
+
+
+def _reliability(both: pl.DataFrame, samples: int, seed: int) -> Iterator[Row]:
+    """The share that people find supported, by the probability of support."""
+    step = (both["predicted"] * BINS).floor().clip(0, BINS - 1).cast(pl.Int64)
+    for at in range(BINS):
+        rows = both.filter(step == at)
+        row: dict[str, Any] = {"from": at / BINS, "to": (at + 1) / BINS, "n": rows.height}
+        if rows.height:
+            sums = rows.group_by("id", maintain_order=True).agg(
+                said=(pl.col("weight") * pl.col("value")).sum(), weight=pl.col("weight").sum()
+            )
+            said, weight = sums["said"].to_numpy(), sums["weight"].to_numpy()
+            draws = [
+                ratio(drawn @ said, drawn @ weight)
+                for drawn in resamples(sums.height, samples, seed)
+            ]
+            bounds = percentile_bounds(np.concatenate(draws))
+            row |= {
+                "probability": float(np.average(rows["predicted"], weights=rows["weight"])),
+                "supported": float(said.sum() / weight.sum()),
+                "supported_low": bounds.low,
+                "supported_high": bounds.high,
+            }
+        yield row

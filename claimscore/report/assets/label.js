@@ -1,0 +1,97 @@
+/* Labels: one item at a time; what was said is kept in the browser and saved as the CSV file. */
+import { button, byId, el } from "./dom.js";
+import { saveCsv } from "./download.js";
+import { block } from "./packed.js";
+
+const NAMES = { claim: "Claim", evidence: "Nearest evidence", source: "Source" };
+const verdicts = JSON.parse(byId("cs-verdicts").textContent);
+
+/* The text with the evidence marked, where it stands there word for word. */
+function marked(text, evidence) {
+  const at = evidence ? text.indexOf(evidence) : -1;
+  return at < 0 ? [text] : [text.slice(0, at), el("mark", {}, evidence), text.slice(at + evidence.length)];
+}
+
+block("cs-items").then(({ key, columns, rows }) => {
+  const place = Object.fromEntries(columns.map((name, at) => [name, at]));
+  const shown = columns.filter((name) => !["metric", "id", "claim_position", "weight", "label"].includes(name));
+  const kept = "claimscore-labels-" + key;
+  let at = 0;
+  let labels = {};
+  try {
+    labels = JSON.parse(localStorage.getItem(kept)) || {};
+  } catch { /* a browser that keeps nothing: the page says so below */ }
+
+  function keep() {
+    try {
+      localStorage.setItem(kept, JSON.stringify(labels));
+      return "";
+    } catch {
+      return " This browser keeps nothing from a page on a disk: save before you close it.";
+    }
+  }
+
+  function tell() {
+    const n = Object.keys(labels).length;
+    byId("progress").textContent = n + " of " + rows.length + " labelled." + keep();
+  }
+
+  function show(number, focus = true) {
+    at = Math.max(0, Math.min(rows.length - 1, number));
+    const row = rows[at];
+    byId("item-title").textContent = "Item " + (at + 1) + " of " + rows.length + ": record " + row[place.id];
+    byId("item").replaceChildren(...shown.filter((name) => row[place[name]]).flatMap((name) => {
+      const long = name !== "claim" && name !== "evidence";
+      const attributes = { dir: "auto", class: name === "claim" ? "asked" : long ? "text" : "" };
+      if (long) Object.assign(attributes, { tabindex: "0", role: "region", "aria-label": NAMES[name] || name });
+      return [el("h3", {}, NAMES[name] || name), el("p", attributes, ...marked(row[place[name]], name === "source" ? row[place.evidence] : ""))];
+    }));
+    const mark = document.querySelector("#item mark");
+    if (mark) mark.parentNode.scrollTop = mark.offsetTop - 40;
+    for (const choice of byId("choices").querySelectorAll("button")) choice.setAttribute("aria-pressed", String(labels[at] === choice.dataset.label));
+    const rating = byId("rating");
+    if (rating) rating.value = labels[at] ?? "";
+    byId("back").disabled = at === 0;
+    byId("next").disabled = at === rows.length - 1;
+    tell();
+    if (focus) (rating || byId("item-title")).focus({ preventScroll: true });
+  }
+
+  function say(label) {
+    if (label === undefined || label === "") delete labels[at];
+    else labels[at] = label;
+  }
+
+  function choose(label) {
+    say(label);
+    show(label === undefined ? at : at + 1);
+  }
+
+  verdicts.forEach((verdict, number) => {
+    byId("choices").append(button(number + 1 + " " + verdict, () => choose(verdict), { "data-label": verdict, "aria-pressed": "false" }));
+  });
+  if (!verdicts.length) {
+    const rating = el("input", { id: "rating", type: "number", step: "any" });
+    rating.addEventListener("input", () => { say(rating.value); tell(); });
+    rating.addEventListener("keydown", (event) => { if (event.key === "Enter") show(at + 1); });
+    byId("choices").append(el("label", {}, "Rating ", rating));
+  }
+  byId("back").addEventListener("click", () => show(at - 1));
+  byId("next").addEventListener("click", () => show(at + 1));
+  byId("open").addEventListener("click", () => {
+    const after = [...rows.keys()].map((number) => (at + 1 + number) % rows.length);
+    show(after.find((number) => !(number in labels)) ?? at);
+  });
+  byId("save").addEventListener("click", () => {
+    saveCsv("labels", [columns, ...rows.map((row, number) => row.map((cell, column) => (column === place.label ? labels[number] ?? "" : cell)))]);
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, .text")) return;
+    if (event.key === "ArrowRight") show(at + 1);
+    else if (event.key === "ArrowLeft") show(at - 1);
+    else if (verdicts.length && event.key === "0") choose(undefined);
+    else if (verdicts[event.key - 1]) choose(verdicts[event.key - 1]);
+  });
+  show(0, false);
+  document.documentElement.dataset.ready = "#item";
+});

@@ -1,0 +1,155 @@
+"""`claimscore label` and `claimscore evaluate labels`: what is drawn, and what labels say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import Command
+from tests.support.labelled_runs import Verdict, fill_in, read_sheet, write_judged_run
+
+WORDS = ("supported", "contradicted", "unmentioned")
+
+
+def claims_of(number: int) -> list[Verdict]:
+    """Three claims: one each verdict; of odd records the last one is supported too."""
+    odd = number % 2
+    return [
+        (f"=1+{number} is said.", "supported", 0.9 - number / 250),
+        (f"-{number} degrees.", "contradicted", 0.21 + number / 120),
+        (f"Number {number} is odd.", WORDS[0 if odd else 2], 0.6 if odd else 0.1),
+    ]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_judged_run(tmp_path / "run", {f"r{n}": claims_of(n) for n in range(20)})
+
+
+def truth(row: dict[str, str]) -> str:
+    """People find what the run finds, but every claim about degrees supported."""
+    if "degrees" in row["claim"] or "is said" in row["claim"]:
+        return "supported"
+    return "s" if int(row["id"][1:]) % 2 else "U"
+
+
+def test_a_drawn_sheet_is_blind_and_stands_for_all_claims(cli: Command, run: Path) -> None:
+    assert cli("label", run, "--n", 30, "--json").json()["rows"] == 30
+    rows = read_sheet(run / "labels.csv")
+    assert list(rows[0]) == [
+        *("metric", "id", "claim_position", "claim", "evidence", "source", "weight", "label")
+    ]
+    assert len({(row["id"], row["claim_position"]) for row in rows}) == 30
+    assert sum(float(row["weight"]) for row in rows) == pytest.approx(60)
+    assert all(row["label"] == "" and row["evidence"] in row["source"] for row in rows)
+    again = run / "again.csv"
+    cli("label", run, "--n", 30, "--out", again)
+    assert read_sheet(again) == rows
+    cli("label", run, "--n", 30, "--seed", 1, "--out", run / "other.csv")
+    assert read_sheet(run / "other.csv") != rows
+
+
+def test_all_labels_give_the_mean_of_people(cli: Command, run: Path) -> None:
+    """60 of 60 claims: per record 2/3 or 1 supported by people, 1/3 or 2/3 by the verifier."""
+    cli("label", run, "--n", 99)
+    fill_in(run / "labels.csv", truth)
+    found = cli("evaluate", "labels", run, run / "labels.csv", "--json").json()
+    means = {row["estimate"]: row["value"] for row in found["means"]}
+    assert means["corrected by the labels"] == pytest.approx(5 / 6)
+    assert means["of the labels alone"] == pytest.approx(5 / 6)
+    assert means["uncorrected"] == pytest.approx(1 / 2)
+    (agreement,) = found["agreement"]
+    # 40 of 60 the same; by chance 30/60·50/60 + 20/60·0 + 10/60·10/60
+    chance = (30 * 50 + 10 * 10) / 3600
+    assert agreement["value"] == pytest.approx((40 / 60 - chance) / (1 - chance))
+    by_verdict = {row["verdict"]: row for row in found["by_verdict"]}
+    assert by_verdict["supported"]["precision"] == 1
+    assert by_verdict["supported"]["recall"] == pytest.approx(30 / 50)
+    assert by_verdict["contradicted"]["precision"] == 0
+    assert by_verdict["contradicted"]["recall"] is None
+    assert [row["n"] for row in found["reliability"]] == [10, 20, 0, 10, 20]
+
+
+def test_people_who_differ(cli: Command, run: Path, tmp_path: Path) -> None:
+    """κ of two people; divided claims count for the mean and for nothing else."""
+    cli("label", run, "--n", 60)
+    sheet = run / "labels.csv"
+    one = fill_in(sheet, lambda row: "supported", tmp_path / "anna.csv")
+    other = fill_in(sheet, lambda row: "sc"[row["claim_position"] == "2"], tmp_path / "ben.csv")
+    found = cli("evaluate", "labels", run, one, other, "--json").json()
+    assert found["ties"] == 20
+    assert found["means"][0]["value"] == pytest.approx(1 - 1 / 6)
+    people, verifier = found["agreement"]
+    assert (people["one"], people["other"], people["n"]) == ("anna", "ben", 60)
+    assert people["value"] == 0.0
+    assert (verifier["other"], verifier["n"]) == ("the verifier", 40)
+
+
+def test_ratings_of_records(cli: Command, run: Path, tmp_path: Path) -> None:
+    """Ratings in a unit of their own; rows without one are not labelled."""
+    sheet = tmp_path / "ratings.csv"
+    cli("label", run, "--metric", "m", "--n", 20, "--out", sheet)
+    assert {"source", "summary"} <= read_sheet(sheet)[0].keys()
+    fill_in(sheet, lambda row: "" if row["id"] == "r0" else str(2 + int(row["id"][1:]) % 2))
+    found = cli("evaluate", "labels", run, sheet, "--json").json()
+    assert found["labels"] == 19
+    assert found["means"][0]["value"] == pytest.approx(2.5, abs=0.02)
+    assert found["agreement"][0]["measure"] == "tau-b"
+    assert found["agreement"][0]["value"] == pytest.approx(1.0)
+    assert "by_verdict" not in found
+
+
+def test_runs_with_labels_are_compared_by_them(cli: Command, run: Path, tmp_path: Path) -> None:
+    """The metric sees no difference; people find the second run's claims about degrees wrong."""
+    other = write_judged_run(tmp_path / "other", {f"r{n}": claims_of(n) for n in range(20)})
+    for one in (run, other):
+        cli("label", one, "--n", 60)
+    fill_in(run / "labels.csv", truth)
+    before = cli("compare", run, other, "-m", "faithfulness", "--json").json()
+    fill_in(other / "labels.csv", lambda row: "c" if "degrees" in row["claim"] else truth(row))
+    after = cli("compare", run, other, "-m", "faithfulness", "--json").json()
+    assert before["runs"][0]["by_labels"] == {}
+    found = after["runs"][0]["by_labels"]["faithfulness"]
+    assert found["corrected"]["value"] == pytest.approx(-1 / 3)
+    assert found["corrected"]["high"] < 0
+    assert found["uncorrected"]["value"] == 0
+    page = tmp_path / "compared.html"
+    cli("compare", run, other, "--html", page)
+    assert "corrected by labels of people" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"label": "maybe"}, "line 2: label 'maybe' is none of supported, contradicted"),
+        ({"label": "s", "id": "r99"}, "no such claim"),
+        ({"label": "s", "claim": "Another."}, "labels belong to the run"),
+        ({"label": "s", "metric": "m"}, "labels of m, not of faithfulness"),
+        ({"label": "s", "weight": "x"}, "no number"),
+        ({"label": ""}, "no row has a label yet"),
+    ],
+)
+def test_wrong_labels_are_named(
+    cli: Command, run: Path, tmp_path: Path, change: dict[str, str], said: str
+) -> None:
+    cli("label", run, "--n", 1)
+    good = fill_in(run / "labels.csv", lambda row: "")
+    row = read_sheet(good)[0] | change
+    bad = tmp_path / "bad.csv"
+    bad.write_text(",".join(row) + "\n" + ",".join(f'"{v}"' for v in row.values()) + "\n")
+    found = cli("evaluate", "labels", run, good, bad)
+    assert found.status == 2
+    assert said in found.err
+
+
+def test_what_cannot_be_drawn(cli: Command, run: Path) -> None:
+    cli("label", run, "--n", 1)
+    for options, said in (
+        ((), "is there already and may hold labels"),
+        (("--metric", "nonesuch", "--out", run / "x.csv"), "no scores of nonesuch"),
+        (("--n", 0, "--out", run / "x.csv"), "--n must be at least 1"),
+    ):
+        found = cli("label", run, *options)
+        assert found.status == 2
+        assert said in found.err
