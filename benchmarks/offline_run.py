@@ -1,7 +1,7 @@
 """A whole offline run over synthetic pairs: pairs a second, peak memory, where the time goes.
 
     python benchmarks/offline_run.py --records 5000 --out /tmp/offline
-    python benchmarks/offline_run.py --records 1000 --sentences 40 --metrics faithfulness --out /tmp/f
+    python benchmarks/offline_run.py --records 99 --sentences 40 --metrics faithfulness --out /tmp/f
 
 Rules and the embedded models; each summary has three short sentences, no two pairs alike. With
 `--sentences` a record is one summary with a source of so many sentences.
