@@ -33,6 +33,7 @@ MODEL_CHOICES: tuple[tuple[str, str, str], ...] = (
     ("--nli", "tei:URL", "one behind a text-embeddings-inference server"),
     ("--verifier", "nli", "the model of --nli judges whether texts support claims"),
     ("--verifier", "ORG/NAME or PATH", "another NLI model, or MiniCheck, FactCC and their kin"),
+    ("--verifier", "openai:MODEL@URL", "Bespoke-MiniCheck or Granite Guardian behind a server"),
     ("--verifier", "tei:URL", "an NLI model behind a text-embeddings-inference server"),
     ("--embedder", "embedded", "all-MiniLM-L6-v2: sentence embeddings (extra: offline)"),
     ("--embedder", "ORG/NAME or PATH", "a sentence-transformers model, or any encoder"),
@@ -131,7 +132,8 @@ def _check_served(model: str, role: str | None, config: EncoderConfig, as_json: 
         "role": found.role,
         "server": found.server,
         "label order": ", ".join(found.labels or ()),
-        "token limit": f"{found.token_limit:,} tokens; longer inputs are cut"
+        "token limit": f"{found.token_limit:,} tokens; longer inputs are "
+        f"{'read in windows' if found.role == 'verifier' else 'cut'}"
         if found.token_limit
         else "not told: nor is what it cuts",
         "requests": f"{found.batch} items each, {found.in_flight} at a time" if found.batch else "",

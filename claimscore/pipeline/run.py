@@ -445,12 +445,14 @@ SMALL_JUDGE = (
 
 def spent(progress: Progress) -> JSON:
     """The requests, tokens and model work of this call."""
+    served = progress.store.served if progress.store else None
     return {
         **progress.spent(),
         "nli_pairs": progress.pairs_done,
         "model_items": {
             "computed": progress.store.computed if progress.store else None,
             "stored": progress.store.found if progress.store else None,
+            **({"served": dict(served)} if served else {}),
         },
     }
 

@@ -1,8 +1,8 @@
 """Models behind an HTTP server: another value of the same options, asked over the same protocols.
 
 ``tei:http://host:8080`` is a text-embeddings-inference server (NLI or embeddings), and
-``openai:MODEL@https://host/v1`` a server of the embeddings protocol of OpenAI. Importing this, and
-using what it loads, needs no torch.
+``openai:MODEL@https://host/v1`` a server of the protocols of OpenAI, of embeddings or, for a
+verifier, of chat. Importing this, and using what it loads, needs no torch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from claimscore.pipeline.encoders.served.client import ServerClient
 
 #: The beginnings of a served model's name, and the roles that such a server can have.
-KINDS = {"tei": ("nli", "verifier", "embedder"), "openai": ("embedder",)}
+KINDS = {"tei": ("nli", "verifier", "embedder"), "openai": ("embedder", "verifier")}
 
 
 class ServedModel(NamedTuple):
@@ -58,6 +58,10 @@ def load(role: str, config: EncoderConfig) -> Model:
 
     served = parse(getattr(config, role), role)
     client = connect(served, role, config)
+    if served.kind == "openai" and role == "verifier":
+        from claimscore.pipeline.encoders.served.chat import load_chat
+
+        return load_chat(client, served.model)
     if served.kind == "openai":
         return load_openai(client, served.model)
     return load_tei(client, role)
@@ -81,8 +85,9 @@ def connect(served: ServedModel, role: str, config: EncoderConfig) -> ServerClie
 class ServedCheck:
     """The report of `claimscore models check` on a model behind a server.
 
-    ``probe`` are the probabilities that it gives ``texts``, by label (nli); ``labels`` are the
-    server's own names in its own order (nli); ``dimensions`` is the length of a vector (embedder).
+    ``probe`` are the probabilities that it gives ``texts``, by label (nli, verifier); ``labels``
+    are the server's own names in its own order (nli); ``dimensions`` is the length of a vector
+    (embedder).
     """
 
     model: str
@@ -106,10 +111,12 @@ def check_served(spec: str, config: EncoderConfig, role: str | None = None) -> S
 
     Without a ``role``, a classifier is an NLI model and all else a sentence encoder.
     """
+    from claimscore.pipeline.encoders.served.chat import PROBE as CHAT_PROBE
+    from claimscore.pipeline.encoders.served.chat import ChatVerifier
     from claimscore.pipeline.encoders.served.servers import PROBE, TeiClassifier, TeiEmbedder
 
-    if role not in (None, "nli", "embedder"):
-        raise ConfigError(f"a server's model is for --nli or --embedder, not for --{role}")
+    if role not in (None, "nli", "verifier", "embedder"):
+        raise ConfigError(f"a server's model is for --nli, --verifier or --embedder, not --{role}")
     served = parse(spec, role or ("embedder" if spec.startswith("openai:") else "nli"))
     if role is None:
         role = "embedder" if served.kind == "openai" else _find_role(served, config)
@@ -129,13 +136,17 @@ def check_served(spec: str, config: EncoderConfig, role: str | None = None) -> S
         told["labels"] = tuple(info.labels[key] for key in sorted(info.labels, key=int))
         named_probe = zip(NLI_LABELS, model.probe, strict=True)
         told["probe"] = {name: round(float(p), 4) for name, p in named_probe}
+    texts = PROBE[:1] if role == "embedder" else PROBE
+    if isinstance(model, ChatVerifier):
+        texts = CHAT_PROBE
+        told |= {"probe": {"supported": round(model.probe, 4)}, "token_limit": model.limit}
     return ServedCheck(
         model=model.info.model,
         revision=model.info.revision,
         role=role,
         dtype=model.info.dtype,
         dimensions=getattr(model, "dimensions", None),
-        texts=PROBE if role == "nli" else PROBE[:1],
+        texts=texts,
         stored=getattr(model, "facts", None) is not None,
         **told,
     )
