@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from claimscore.pipeline.llm.providers.base import load_provider
     from claimscore.pipeline.llm.question import Answer
     from claimscore.pipeline.llm.session import open_engine
-    from claimscore.pipeline.map import MapConfig, MapResult, map
+    from claimscore.pipeline.map.job import MapResult, map
+    from claimscore.pipeline.map.settings import MapConfig
     from claimscore.pipeline.run import RunResult, run, score
     from claimscore.prompts import Prompt, load_prompt, load_prompt_file
 
@@ -63,8 +64,8 @@ _HOMES = {
     "Engine": "claimscore.pipeline.llm.engine",
     "Evaluation": "claimscore.notebook",
     "LLMConfig": "claimscore.config",
-    "MapConfig": "claimscore.pipeline.map",
-    "MapResult": "claimscore.pipeline.map",
+    "MapConfig": "claimscore.pipeline.map.settings",
+    "MapResult": "claimscore.pipeline.map.job",
     "MemoryCache": "claimscore.cache.base",
     "Prompt": "claimscore.prompts",
     "RunConfig": "claimscore.config",
@@ -74,7 +75,7 @@ _HOMES = {
     "load_prompt_file": "claimscore.prompts",
     "load_provider": "claimscore.pipeline.llm.providers.base",
     "open_engine": "claimscore.pipeline.llm.session",
-    "map": "claimscore.pipeline.map",
+    "map": "claimscore.pipeline.map.job",
     "run": "claimscore.pipeline.run",
     "score": "claimscore.pipeline.run",
     "score_pair": "claimscore.notebook",

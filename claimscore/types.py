@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, overload
 
 JSON = dict[str, Any]
 
@@ -51,8 +51,30 @@ class Request:
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Usage:
+class SimilarRequests(Sequence[Request]):
+    """Requests that differ from `template` in the content of their last message alone; each is made
+    when it is asked for."""
+
+    def __init__(self, template: Request, contents: Sequence[str]) -> None:
+        self.template = template
+        self.contents = contents
+
+    def __len__(self) -> int:
+        return len(self.contents)
+
+    @overload
+    def __getitem__(self, index: int) -> Request: ...
+    @overload
+    def __getitem__(self, index: slice) -> SimilarRequests: ...
+    def __getitem__(self, index: int | slice) -> Request | SimilarRequests:
+        if isinstance(index, slice):
+            return SimilarRequests(self.template, self.contents[index])
+        *before, last = self.template.messages
+        messages = (*before, last._replace(content=self.contents[index]))
+        return dataclasses.replace(self.template, messages=messages)
+
+
+class Usage(NamedTuple):
     """Tokens as the server reported them; None where it said nothing.
 
     `cached_prompt_tokens` are those of `prompt_tokens` that the server had in a cache of
@@ -91,7 +113,11 @@ class TokenLogprob(NamedTuple):
     top: tuple[tuple[str, float], ...] = ()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+#: Tokens of which a server said nothing.
+_UNKNOWN_USAGE = Usage()
+
+
+@dataclasses.dataclass(slots=True)  # freezing it takes twice the time, at every stored answer
 class Completion:
     """One paid answer: what the cache holds. `reasoning` is what the model thought before it.
 
@@ -103,7 +129,7 @@ class Completion:
     text: str
     model: str
     finish_reason: str = "stop"
-    usage: Usage = Usage()
+    usage: Usage = _UNKNOWN_USAGE
     limits: RateLimits | None = dataclasses.field(default=None, compare=False, repr=False)
     logprobs: tuple[TokenLogprob, ...] | None = None
     reasoning: str = ""

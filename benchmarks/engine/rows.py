@@ -368,6 +368,13 @@ SCENARIOS: tuple[Scenario, ...] = (
         once=True,
     ),
     Scenario(
+        "warm-map",
+        "`map` of 100,000 rows of a CSV file, all cached, from start to exit",
+        "2.5 times a loop over diskcache that decodes the same answers, nothing sent",
+        scenarios.warm_map,
+        once=True,
+    ),
+    Scenario(
         "memory",
         "`map` of 100,000 items; growth from 10,000",
         "at most 200 MB, at most 1 KB an item",

@@ -7,14 +7,17 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import defaultdict
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
+import diskcache
 import polars as pl
 from measure import Process, a_folder, run_client, run_process
 from server import ROOT, Server
@@ -42,17 +45,17 @@ class Outcome(NamedTuple):
 class Job:
     """A table to map, with a cache of its own."""
 
-    def __init__(self, folder: Path, n: int) -> None:
+    def __init__(self, folder: Path, n: int, ending: str = ".jsonl") -> None:
         folder.mkdir(parents=True)
         self.folder = folder
         self.out = folder / "out.parquet"
-        self._input = folder / "in.jsonl"
+        self._input = folder / f"in{ending}"
         self._prompt = folder / "split.toml"
         self._prompt.write_text(PROMPT)
-        with self._input.open("w") as stream:
-            for number in range(n):
-                text = f"House {number} has a warm pool, a quiet garden and a room with a view."
-                stream.write(json.dumps({"id": f"r{number}", "text": text}) + "\n")
+        text = "House {} has a warm pool, a quiet garden and a room with a view."
+        rows = pl.DataFrame({"id": range(n)}, schema={"id": pl.Int64})
+        rows = rows.select(pl.format("r{}", "id").alias("id"), pl.format(text, "id").alias("text"))
+        rows.write_csv(self._input) if ending == ".csv" else rows.write_ndjson(self._input)
 
     def command(self, server: Server, *options: str) -> list[str]:
         return [
@@ -298,6 +301,60 @@ def peak_mb(n: int) -> float:
     if done.code:
         raise RuntimeError(f"map of {n} items: {done.ended}")
     return done.rss_mb
+
+
+# -- all cached
+
+#: The same keys by diskcache alone; its last line says how long the loop took.
+BARE_LOOP = """
+import json, sys, time
+import diskcache, polars
+keys = polars.read_parquet(sys.argv[1])["request_key"].to_list()
+began = time.perf_counter()
+with diskcache.Cache(sys.argv[2]) as cache:
+    for key in keys:
+        json.loads(cache[key])
+print(json.dumps({"seconds": time.perf_counter() - began}))
+"""
+
+
+def warm_map(scale: float) -> Outcome:
+    """`claimscore map` over a CSV file whose answers are all cached, from start to exit, and a loop
+    over diskcache, in turns; start-up is the same command with one row."""
+    n, rounds = round(100_000 * scale), 3
+    ratios, seconds, starts, loops = [], [], [], []
+    with a_folder() as folder, Server(folder, {}) as server:
+        few, job = Job(folder / "few", 1, ".csv"), Job(folder / "job", n, ".csv")
+        job.run(server, timeout_s=3600.0)
+        keys, copy = folder / "keys.parquet", folder / "bare"
+        job.out.rename(keys)
+        shutil.copytree(job.folder / "cache", few.folder / "cache")
+        with (
+            diskcache.Cache(job.folder / "cache") as cache,
+            diskcache.Cache(copy) as bare,
+            bare.transact(),
+        ):
+            for key in cache.iterkeys():
+                bare[key] = cache[key]
+        server.control(reset=True)
+        loop = [sys.executable, "-c", BARE_LOOP, str(keys), str(copy)]
+        for _ in range(rounds):
+            starts.append(few.run(server).wall_s)
+            few.out.unlink()
+            seconds.append(job.run(server).wall_s)
+            same = job.out.read_bytes() == keys.read_bytes()
+            job.out.unlink()
+            said = run_process(loop)
+            assert said.result is not None, said.ended
+            loops.append(said.result["seconds"])
+            ratios.append(loops[-1] / seconds[-1])
+        sent = server.stats()["received"]
+    ratio, total, start = median(ratios), median(seconds), median(starts)
+    text = (
+        f"{n / total:,.0f}/s, {start / total:.0%} of it start-up, {ratio:.2f} x diskcache alone "
+        f"({n / median(loops):,.0f}/s), {sent:,} sent{'' if same else ', other bytes'}"
+    )
+    return Outcome(text, ratio >= 2.5 and not sent and same)
 
 
 # -- money

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -14,8 +13,7 @@ from claimscore.cache.key import canonical_json
 from claimscore.types import JSON, Completion, TokenLogprob
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A paid answer; `rejected` says why it failed its check when it came, None if it passed."""
 
     completion: Completion
@@ -31,17 +29,20 @@ class Entry:
 
 def encode_entry(key: str, entry: Entry) -> bytes:
     """`{"v":1,"sum":"<16 hex>","entry":{...}}`; the sum is over the key and the entry's bytes."""
-    body = canonical_json(entry.to_json())
-    return b"".join((entry_header(key, body), body, b"}"))
+    return framed(key, canonical_json(entry.to_json()))
 
 
 def decode_entry(key: str, data: bytes) -> Entry | None:
     """The entry, or None where a single bit is not as it was written."""
-    if not _is_whole(key, data):
-        return None
     body = data[_HEAD_SIZE:-1]
+    if framed(key, body) != data:
+        return None
     try:
-        return Entry.from_json(_parsed(body))
+        try:
+            value = orjson.loads(body)  # half of the time of `json.loads`
+        except orjson.JSONDecodeError:  # it refuses lone surrogates
+            value = json.loads(body)
+        return Entry.from_json(value)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
@@ -53,7 +54,7 @@ def damage_of(key: str, data: bytes) -> str | None:
     """
     if not data.startswith(_BEGIN):
         return "it is not in the form that claimscore writes"
-    if not _is_whole(key, data):
+    if framed(key, data[_HEAD_SIZE:-1]) != data:
         return "its checksum differs: it was changed, cut off, or stored for another key"
     entry = decode_entry(key, data)
     if entry is None or not _is_sound(entry):
@@ -84,36 +85,12 @@ def _is_sound_token(place: TokenLogprob) -> bool:
     )
 
 
-def entry_header(key: str, body: bytes) -> bytes:
-    """The header before the entry's own bytes."""
-    return b"".join((_BEGIN, _checksum(key, body), _MIDDLE))
-
-
-def _is_whole(key: str, data: bytes) -> bool:
-    """Whether frame and checksum are right."""
-    return (
-        data[_SUM_END:_HEAD_SIZE] == _MIDDLE
-        and data[_SUM_START:_SUM_END] == _checksum(key, data[_HEAD_SIZE:-1])
-        and data[:_SUM_START] == _BEGIN
-        and data[-1:] == b"}"
-    )
-
-
-def _parsed(body: bytes) -> JSON:
-    """`json.loads` in half of its time; lone surrogates go the long way."""
-    try:
-        value: JSON = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        value = json.loads(body)
-    return value
-
-
-def _checksum(key: str, body: bytes) -> bytes:
-    return sha256(key.encode() + body).hexdigest()[:16].encode()
+def framed(key: str, body: bytes) -> bytes:
+    """The bytes that are stored for an entry's own bytes."""
+    checksum = sha256(key.encode() + body).hexdigest()[:16].encode()
+    return b"".join((_BEGIN, checksum, _MIDDLE, body, b"}"))
 
 
 _BEGIN = b'{"v":1,"sum":"'
 _MIDDLE = b'","entry":'
-_SUM_START = len(_BEGIN)
-_SUM_END = _SUM_START + 16
-_HEAD_SIZE = _SUM_END + len(_MIDDLE)
+_HEAD_SIZE = len(_BEGIN) + 16 + len(_MIDDLE)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
 import marshal
+from collections.abc import Sequence
+from json.encoder import encode_basestring
 
-from claimscore.types import JSON, Message, Request
+from claimscore.types import JSON, Message, Request, SimilarRequests
 
 #: Raised when the meaning of a stored answer changes; every key changes with it.
 KEY_VERSION = 1
@@ -24,6 +27,32 @@ def request_key(request: Request) -> str:
     differ in any field have different ones. How a server is asked (JSON mode, timeouts,
     retries) is no field of a `Request` and so cannot change the key.
     """
+    fields, messages = _fields(request), request.messages
+    try:  # most requests differ from others in the content of the last message only
+        around = _around_content(marshal.dumps(fields, 2), messages[:-1], messages[-1].role)
+        return _key(*around, messages[-1].content)
+    except (TypeError, ValueError, AttributeError, IndexError):  # no messages, or unusual types
+        return hashlib.sha256(canonical_json({**fields, "messages": messages})).hexdigest()
+
+
+def request_keys(requests: Sequence[Request]) -> list[str]:
+    """The key of each; of similar ones what they have in common is hashed once."""
+    if isinstance(requests, SimilarRequests):
+        *before, last = requests.template.messages
+        with contextlib.suppress(TypeError, ValueError):  # unusual types
+            fields = marshal.dumps(_fields(requests.template), 2)
+            begun, rest = _around_content(fields, tuple(before), last.role)
+            return [_key(begun, rest, content) for content in requests.contents]
+    return [request_key(request) for request in requests]
+
+
+def _key(begun: hashlib._Hash, rest: bytes, content: str) -> str:
+    digest = begun.copy()
+    digest.update(encode_basestring(content).encode("utf-8", "surrogatepass") + rest)
+    return digest.hexdigest()
+
+
+def _fields(request: Request) -> JSON:
     output = request.output
     fields: JSON = {
         "v": KEY_VERSION,
@@ -40,14 +69,7 @@ def request_key(request: Request) -> str:
         fields["top_logprobs"] = request.top_logprobs
     if request.extra:  # the same
         fields["extra"] = dict(request.extra)
-    messages = request.messages
-    try:  # most requests differ from others in the content of the last message only
-        begun, rest = _around_content(marshal.dumps(fields, 2), messages[:-1], messages[-1].role)
-        digest = begun.copy()
-        digest.update(canonical_json(messages[-1].content) + rest)
-    except (TypeError, ValueError, AttributeError, IndexError):  # no messages, or unusual types
-        digest = hashlib.sha256(canonical_json({**fields, "messages": messages}))
-    return digest.hexdigest()
+    return fields
 
 
 @functools.lru_cache(64)

@@ -15,10 +15,10 @@ from claimscore.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from claimscore.pipeline.map import MapConfig
+    from claimscore.pipeline.map.settings import MapConfig
 
 
-@command("map", config="claimscore.pipeline.map:MapConfig")
+@command("map", config="claimscore.pipeline.map.settings:MapConfig")
 @own_option("--estimate", is_flag=True, help="Print requests and cost; send and write nothing.")
 @output_options
 def map_table(config: MapConfig, quiet: bool, as_json: bool, estimate: bool) -> int:
@@ -26,20 +26,22 @@ def map_table(config: MapConfig, quiet: bool, as_json: bool, estimate: bool) -> 
 
     Run the same command again after any stop: it goes on where it stopped.
     """
-    from claimscore.console.estimate import print_estimate
-    from claimscore.console.progress import collecting_less, map_display
-    from claimscore.console.result import print_map_result
-    from claimscore.pipeline.map import estimate_map, map
-
     if estimate:
+        from claimscore.console.estimate import print_estimate
+        from claimscore.pipeline.map.estimate import estimate_map
+
         found = estimate_map(config, stdin=sys.stdin.buffer).to_json()
         if as_json:
             print(json.dumps({"input": config.input, **found}))
         else:
             print_estimate(found)
         return EXIT_OK
-    with map_display(quiet or as_json) as show, collecting_less(show) as tell:
-        result = map(config, stdin=sys.stdin.buffer, on_progress=tell)
+    from claimscore.console.progress import map_display
+    from claimscore.console.result import print_map_result
+    from claimscore.pipeline.map.job import map
+
+    with map_display(quiet or as_json) as show:
+        result = map(config, stdin=sys.stdin.buffer, on_progress=show)
     if as_json:
         print(json.dumps(result.summary))
     else:

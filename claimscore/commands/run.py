@@ -49,19 +49,19 @@ def run(config: RunConfig, as_csv: bool, quiet: bool, as_json: bool) -> int:
     Run the same command again after any stop: it goes on where it stopped.
     """
     from claimscore.console.estimate import print_preflight
-    from claimscore.console.progress import collecting_less, progress_display
+    from claimscore.console.progress import progress_display
     from claimscore.pipeline.run import run as run_pipeline
 
     silent = quiet or as_json
     unread = config.llm.family == "builtin" and bool(config.prompts)
-    with progress_display(silent) as show, collecting_less(show) as tell:
+    with progress_display(silent) as show:
         result = run_pipeline(
             config,
             stdin=sys.stdin.buffer,
             on_estimate=None
             if silent
             else partial(print_preflight, config.llm.model, reads_no_prompt=unread),
-            on_progress=tell,
+            on_progress=show,
         )
     return _finish(result, as_csv, as_json)
 
@@ -100,16 +100,16 @@ def score(
 ) -> int:
     """Add metrics to a run: only the missing steps are done."""
     from claimscore.console.estimate import print_plan
-    from claimscore.console.progress import collecting_less, progress_display
+    from claimscore.console.progress import progress_display
     from claimscore.pipeline.run import score as score_pipeline
 
     silent = quiet or as_json
-    with progress_display(silent) as show, collecting_less(show) as tell:
+    with progress_display(silent) as show:
         result = score_pipeline(
             directory,
             metrics,
             on_plan=None if silent else print_plan,
-            on_progress=tell,
+            on_progress=show,
             **options,
         )
     return _finish(result, as_csv, as_json)
@@ -122,7 +122,7 @@ def score(
 def status(path: Path | str, watch: bool, as_json: bool) -> None:
     """Show how far a run or a map is: done, failed, spent, left, and when it will end."""
     from claimscore.console.status import print_status, watch_status
-    from claimscore.pipeline.map import map_status
+    from claimscore.pipeline.map.map_files import map_status
     from claimscore.pipeline.status import run_status
 
     def look() -> dict[str, Any]:

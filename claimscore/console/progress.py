@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,39 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from claimscore.console.amounts import duration, engine_parts
 
 if TYPE_CHECKING:
-    from claimscore.pipeline.map import MapProgress
+    from claimscore.pipeline.map.job import MapProgress
     from claimscore.pipeline.progress import Progress
 
 P = TypeVar("P", "Progress", "MapProgress")
 
 #: Seconds between two plain lines where there is no terminal.
 LINE_INTERVAL_S = 10.0
-
-
-@contextmanager
-def collecting_less(show: Callable[[P], None] | None) -> Iterator[Callable[[P], None]]:
-    """A listener that calls `show`, and leaves what is loaded once the work runs out of garbage
-    collections.
-
-    Modules and models are some 400,000 objects. To look through them again for the many answers
-    to come takes a fifth of the time of a run whose answers are all cached. It concerns the whole
-    process, so it is for commands, which have one to themselves.
-    """
-    is_frozen = False
-
-    def tell(progress: P) -> None:
-        nonlocal is_frozen
-        if progress.phase == "running" and not is_frozen and not progress.is_loading:
-            gc.freeze()
-            is_frozen = True
-        if show is not None:
-            show(progress)
-
-    try:
-        yield tell
-    finally:
-        if is_frozen:
-            gc.unfreeze()
 
 
 def plain_lines(quiet: bool) -> Callable[[str], None]:

@@ -9,16 +9,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import anyio
 
 from claimscore.errors import ClaimscoreError
-from claimscore.pipeline.encoders.results import StoreStats
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.runs import RunDirectory
 from claimscore.types import JSON
+
+if TYPE_CHECKING:
+    from claimscore.pipeline.encoders.results import StoreStats
 
 #: Seconds between two calls of a listener.
 REPORT_INTERVAL_S = 0.2
@@ -176,7 +178,7 @@ class Progress:
             "cache_hits": engine.hits,
             "prompt_tokens": engine.prompt_tokens,
             "completion_tokens": engine.completion_tokens,
-            "usd": engine.usd if self.engine else 0.0,
+            "usd": engine.usd,
             "possibly_billed_usd": engine.possibly_billed_usd,
             "answers_without_usage": engine.answers_without_usage,
             "retries": dict(engine.retries),

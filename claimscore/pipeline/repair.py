@@ -9,16 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from claimscore.pipeline.passes import PASSES
 from claimscore.pipeline.progress import P, ProgressReporter
-from claimscore.pipeline.tasks import TASKS
 from claimscore.runs import DamagedPart, RunDirectory
-
-#: The works of which a step is made, by what it is; in an order in which each comes after those.
-_MADE_FROM: Mapping[str, Sequence[str]] = {
-    **{name: task.after for name, task in TASKS.items()},
-    **{kind: model_pass.after for kind, model_pass in PASSES.items()},
-}
 
 #: So many damaged files are named in events.jsonl.
 _NAMED = 100
@@ -46,7 +38,15 @@ def repair(
     said += [f"{part.address}: {part.why}" for part in parts]
     if not said:
         return
-    invalid = _invalid(directory, parts, is_manifest_damaged=bool(lines))
+    from claimscore.pipeline.passes import PASSES  # some 0.2 s, for damage alone
+    from claimscore.pipeline.tasks import TASKS
+
+    #: The works of which a step is made; in an order in which each comes after those.
+    made_from = {
+        **{name: task.after for name, task in TASKS.items()},
+        **{kind: model_pass.after for kind, model_pass in PASSES.items()},
+    }
+    invalid = _invalid(directory, parts, made_from, is_manifest_damaged=bool(lines))
     asked = [step for step in invalid if _work(step) in TASKS]
     lost = directory.invalidate(invalid, keep=asked)
     n_steps = sum(map(len, invalid.values()))
@@ -56,7 +56,11 @@ def repair(
 
 
 def _invalid(
-    directory: RunDirectory, parts: Iterable[DamagedPart], *, is_manifest_damaged: bool
+    directory: RunDirectory,
+    parts: Iterable[DamagedPart],
+    made_from: Mapping[str, Sequence[str]],
+    *,
+    is_manifest_damaged: bool,
 ) -> dict[str, list[int]]:
     """Steps with the chunks of which they are to be made again; what is made from others first,
     so that a kill never leaves a step made from rows that may be others by now."""
@@ -64,7 +68,7 @@ def _invalid(
     for part in parts:
         chunks[part.part.step].update(directory.chunks_of(part))
     steps = directory.all_steps()
-    for work, sources in _MADE_FROM.items():
+    for work, sources in made_from.items():
         if not sources:
             continue
         again = set().union(*(chunks[step] for step in steps if _work(step) in sources))
@@ -72,7 +76,7 @@ def _invalid(
             chunks[step].update(chunk for chunk in again if directory.has(chunk, step))
             if is_manifest_damaged:
                 chunks[step].update(_without_sources(directory, step, sources))
-    order = list(_MADE_FROM)
+    order = list(made_from)
     known = {step: sorted(found) for step, found in chunks.items() if found}
     return dict(
         sorted(

@@ -221,12 +221,6 @@ def failed(directory: RunDirectory) -> Failed:
     return Failed(n_records, by_kind)
 
 
-def failures_by_kind(directory: RunDirectory) -> list[JSON]:
-    """How many failures there are of which stage and kind."""
-    rows = directory.scan("failures").group_by("stage", "kind").len("count")
-    return rows.sort("stage", "kind").collect(engine="streaming").to_dicts()
-
-
 def count_claim_checks(directory: RunDirectory) -> JSON | None:
     """What checks found about the claims so far, with warnings (`claim_checks.summarized`).
 

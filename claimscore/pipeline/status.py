@@ -8,7 +8,7 @@ from pathlib import Path
 
 from claimscore.pipeline.chunks import ChunkTodo, find_todo
 from claimscore.pipeline.plan import make_plan
-from claimscore.pipeline.scoring import count_claim_checks, failures_by_kind
+from claimscore.pipeline.scoring import count_claim_checks
 from claimscore.pipeline.settings import config_from
 from claimscore.pipeline.spending import run_spent
 from claimscore.runs import RunDirectory, damage_as_error, retry_if_compacted
@@ -60,7 +60,7 @@ def _status(out: Path | str, directory: RunDirectory) -> JSON:
         "llm_chunks_left": sum(bool(item.tasks) for item in todo),
         "model_chunks_left": sum(bool(item.passes) for item in todo),
         "rows": directory.counts(),
-        "failures": failures_by_kind(directory),
+        "failures": directory.failures_by_kind(),
         "claim_checks": count_claim_checks(directory),
         "complete": complete,
         "metrics": directory.summary().get("metrics", {}) if complete else {},

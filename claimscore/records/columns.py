@@ -262,6 +262,15 @@ class TypeFinder:
         if "ratings" in parsed:
             self._ratings.update(dict.fromkeys(parsed["ratings"]))
 
+    def see_cells(self, name: str, cells: Iterable[str]) -> None:
+        """Take note of cells of one column of a CSV file; empty ones say nothing."""
+        kinds = self._kinds[name]
+        for cell in cells:
+            if str in kinds:
+                return
+            if cell:
+                self.see({name: cell})
+
     def columns(self) -> list[Column]:
         """id first, then the order of the input."""
         others = [self._column(name) for name in self._kinds if name != "id"]

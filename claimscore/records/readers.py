@@ -10,6 +10,7 @@ import contextlib
 import csv
 import gzip
 import io
+import itertools
 import json
 import sys
 import zlib
@@ -186,8 +187,7 @@ def _open_text(file: InputFile) -> Iterator[TextIO]:
 
 def _csv_rows(file: InputFile, text: TextIO) -> Iterator[tuple[int, list[str]]]:
     """Rows with the physical line each starts on; blank lines are left out."""
-    csv.field_size_limit(sys.maxsize)  # a long document is no error
-    rows = csv.reader(text, delimiter="\t" if file.format == "tsv" else ",", strict=True)
+    rows = _csv_reader(file, text)
     while True:
         line = rows.line_num + 1
         try:
@@ -223,6 +223,11 @@ def _locate_bad_utf8(file: InputFile) -> InputError:
     return InputError(f"{file.name}: not UTF-8; save the file as UTF-8")
 
 
+def _csv_reader(file: InputFile, text: TextIO) -> Any:
+    csv.field_size_limit(sys.maxsize)  # a long document is no error
+    return csv.reader(text, delimiter="\t" if file.format == "tsv" else ",", strict=True)
+
+
 def _csv_header(file: InputFile, rows: Iterator[tuple[int, list[str]]]) -> list[str]:
     line, names = next(rows, (1, []))
     names = [name.strip() for name in names]
@@ -252,6 +257,27 @@ def _read_csv(file: InputFile) -> Iterator[Located]:
                     f"{len(names)} columns; a field with commas or line breaks needs quotes"
                 )
             yield Located(line, dict(zip(names, row, strict=True)))
+
+
+def read_cells(file: InputFile, size: int) -> Iterator[list[tuple[str, ...]]]:
+    """The cells of a CSV file column by column, of up to `size` rows at a time; errors are those of
+    `read`, and the columns those of `header`."""
+    with file_errors(file), _open_text(file) as text:
+        rows = _csv_reader(file, text)
+        try:
+            n_columns = len(next(filter(None, rows), []))
+            while lines := list(itertools.islice(rows, size)):
+                cells = [line for line in lines if line]
+                if any(len(line) != n_columns for line in cells):
+                    break
+                if cells:
+                    yield list(zip(*cells, strict=True))
+            else:
+                return
+        except (UnicodeDecodeError, csv.Error):
+            pass
+    for _ in _read_csv(file):
+        pass  # row by row it can say which one it is
 
 
 def _read_rows(file: InputFile) -> Iterator[Located]:

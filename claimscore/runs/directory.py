@@ -315,6 +315,11 @@ class RunDirectory:
         """Rows of each table over all finished steps."""
         return self._manifest.counts()
 
+    def failures_by_kind(self) -> list[dict[str, Any]]:
+        """How many failures there are of which stage and kind."""
+        rows = self.scan("failures").group_by("stage", "kind").len("count")
+        return rows.sort("stage", "kind").collect(engine="streaming").to_dicts()
+
     def chunk_counts(self, chunk: int) -> Counter[str]:
         """Rows of each table that the finished steps of a chunk wrote."""
         return self._manifest.chunk_counts(chunk)

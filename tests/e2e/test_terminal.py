@@ -143,9 +143,9 @@ def test_a_prompt_for_a_task_is_named_once(capsys: Any) -> None:
 
 
 def test_help_comes_soon_and_imports_little() -> None:
-    """Neither polars nor torch is loaded for it."""
+    """Neither polars nor torch is loaded for it, also for that of a command."""
     code = (
-        "import sys; from claimscore.cli import main; main(['--help'])\n"
+        "import sys; from claimscore.cli import main; main(['--help']); main(['map', '--help'])\n"
         "heavy = {'polars', 'numpy', 'torch', 'rich', 'pydantic', 'anyio'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from claimscore.cache.base import Cache, MemoryCache
-from claimscore.cache.key import request_key
+from claimscore.cache.key import request_keys
 from claimscore.cache.store import DiskCache
 from claimscore.config import user_cache_dir
 from claimscore.pipeline.estimate.figures import Spread, TaskEstimate
@@ -90,7 +90,7 @@ class DryEngine:
         """The stored answer to every request, its failure where no more samples may be asked, or
         `NOT_SENT`; parameters as in `Engine.answer_all`."""
         questions: dict[str, Question[T]] = {}
-        keys = [request_key(request) for request in requests]
+        keys = request_keys(requests)
         for key, request in zip(keys, requests, strict=True):
             questions.setdefault(key, Question(request, key, step, max_tokens_limit))
         unanswered = list(questions.values())

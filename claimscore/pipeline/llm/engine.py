@@ -7,7 +7,7 @@ requests in flight. A failure of one request is a value (`Failure`); an error th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, cast
 
@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 
 from claimscore.cache.base import Cache
 from claimscore.cache.entry import Entry
-from claimscore.cache.key import request_key
+from claimscore.cache.key import request_keys
 from claimscore.config import FailureLimit
 from claimscore.errors import ConfigError, RejectedError, StoppedEarly, TransientError
 from claimscore.pipeline.llm.budget.cap import Budget
@@ -33,7 +33,7 @@ from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
 from claimscore.pipeline.llm.single_flight import GroupCommit, SingleFlight
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.llm.stopping import Closed, Halted, Stop
-from claimscore.pipeline.llm.validation import Invalid, Parse, Valid, validate
+from claimscore.pipeline.llm.validation import Invalid, Parse, validate
 from claimscore.retry import Backoff, Sleep
 from claimscore.types import Completion, Failure, Message, OutputSchema, Request
 
@@ -75,7 +75,7 @@ class Engine:
         self.provider = provider
         self.max_concurrency = max_concurrency * len(servers_of(provider))
         self.stats = EngineStats()
-        self._spending = spending or Budget(price=None)
+        self._spending = spending or Budget()
         self._max_outage_s = max_outage_s
         self._stop = stop or Stop()
         if limiter is None:
@@ -180,13 +180,15 @@ class Engine:
         self._stop.check()
         if self._tasks is None:
             raise RuntimeError("enter the engine first: async with Engine(...) as engine")
-        questions: dict[str, Question[T]] = {}
-        keys = [request_key(request) for request in requests]
-        for key, request in zip(keys, requests, strict=True):
-            questions.setdefault(key, Question(request, key, step, max_tokens_limit))
-        call = _Call(self, list(questions.values()), parse, counted=counted, known=known)
-        await call.run()
-        return [cast("Answer[T] | Failure", questions[key].outcome) for key in keys]
+        keys = request_keys(requests)
+        positions = dict(zip(keys, range(len(keys)), strict=True))
+
+        def question(key: str) -> Question[T]:
+            return Question(requests[positions[key]], key, step, max_tokens_limit)
+
+        call = _Call(self, list(positions), question, parse, counted=counted, known=known)
+        outcomes = await call.run()
+        return [outcomes[key] for key in keys]
 
     async def runs_short(self) -> None:
         """Wait until fewer questions are left to be begun than requests may be in flight, so that
@@ -278,14 +280,16 @@ class _Call(Generic[T]):
     def __init__(
         self,
         engine: Engine,
-        questions: Sequence[Question[T]],
+        keys: Sequence[str],
+        question: Callable[[str], Question[T]],
         parse: Parse[T],
         *,
         counted: bool,
         known: Mapping[str, Failure],
     ) -> None:
         self._engine = engine
-        self._questions = questions
+        self._keys = keys
+        self._question = question
         self._parse = parse
         self._counted = counted
         self._known = known
@@ -294,39 +298,63 @@ class _Call(Generic[T]):
         self._missing: Iterator[Question[T]] = iter(())
         self._tasks: TaskGroup
 
-    async def run(self) -> None:
-        """Give every question its outcome; raise the error that stopped the engine, if one did."""
-        self._begin(-len(self._questions))
+    async def run(self) -> dict[str, Answer[T] | Failure]:
+        """The outcome of every key; raise the error that stopped the engine, if one did."""
+        self._begin(-len(self._keys))
         try:
-            missing = await self._take_stored()
-            self._begin(len(self._questions) - len(missing))
+            outcomes, missing = await self._take_stored()
+            self._begin(len(self._keys) - len(missing))
             if missing:
-                await self._ask(missing)
+                await self._ask(list(missing.values()))
         finally:
             self._begin(self._n_unbegun)
+        for key, question in missing.items():
+            outcomes[key] = cast("Answer[T] | Failure", question.outcome)
+        return outcomes
 
     def _begin(self, n: int = 1) -> None:
         self._n_unbegun -= n
         self._engine._backlog.add(-n)
 
-    async def _take_stored(self) -> list[Question[T]]:
-        """Give questions their stored answers, in bulk; return those that must be asked."""
-        missing: list[Question[T]] = []
-        for start in range(0, len(self._questions), _BULK):
-            left = list(self._questions[start : start + _BULK])
+    async def _take_stored(
+        self,
+    ) -> tuple[dict[str, Answer[T] | Failure], dict[str, Question[T]]]:
+        """Stored answers, in bulk, and the questions that must be asked.
+
+        A question is made only where the first stored answer is not one that can be used.
+        """
+        found: dict[str, Answer[T] | Failure] = {}
+        missing: dict[str, Question[T]] = {}
+        cache, stats, parse = self._engine._cache, self._engine.stats, self._parse
+        for start in range(0, len(self._keys), _BULK):
+            keys = self._keys[start : start + _BULK]
+            stored, n_before = cache.get_many(keys), len(found)
+            left: dict[str, Question[T]] = {}
+            for key in keys:
+                entry = stored.get(key)
+                if entry is None:
+                    missing[key] = self._question(key)
+                    continue
+                verdict = validate(entry.completion, parse)
+                if isinstance(verdict, Invalid):
+                    left[key] = self._question(key)
+                    left[key].go_on(verdict, is_new=False)
+                else:
+                    found[key] = Answer(key, entry.completion, verdict, cached=True)
             while left:
-                stored = self._engine._cache.get_many([question.key for question in left])
-                invalid = []
-                for question in left:
-                    if question.key not in stored:
-                        missing.append(question)
-                    elif question.use_stored(stored[question.key].completion, self._parse):
-                        self._engine.stats.hits += 1
+                stored, invalid = cache.get_many([each.key for each in left.values()]), {}
+                for key, question in left.items():
+                    entry = stored.get(question.key)
+                    if entry is None:
+                        missing[key] = question
+                    elif question.use_stored(entry.completion, parse):
+                        found[key] = cast("Answer[T]", question.outcome)
                     else:
-                        invalid.append(question)
+                        invalid[key] = question
                 left = invalid
+            stats.hits += len(found) - n_before
             await lowlevel.checkpoint()
-        return missing
+        return found, missing
 
     async def _ask(self, questions: Sequence[Question[T]]) -> None:
         """Let workers ask all questions, in all slots."""
@@ -411,13 +439,13 @@ class _Call(Generic[T]):
             if not engine._dispatcher.another_may_answer(attempts):
                 await self._back_off(backoff.next_wait_s(error))
                 attempts.avoid.clear()
-        if isinstance(verdict, Valid):
-            return Answer(key, completion, verdict.value, cached=False)
+        if not isinstance(verdict, Invalid):
+            return Answer(key, completion, verdict, cached=False)
         engine.stats.rejected += 1
         question.go_on(verdict, is_new=True)
         return None
 
-    async def _validate_and_keep(self, completion: Completion, key: str) -> Valid[T] | Invalid:
+    async def _validate_and_keep(self, completion: Completion, key: str) -> T | Invalid:
         """Judge a new answer and return once it is in the cache, valid or not."""
         keep = self._engine._commits.keep
         try:

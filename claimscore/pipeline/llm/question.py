@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from claimscore.cache.key import request_key
 from claimscore.pipeline.llm.validation import Invalid, Parse, validate
@@ -16,8 +16,7 @@ T = TypeVar("T")
 LIMIT_TIMES = 4
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
+class Answer(NamedTuple, Generic[T]):
     """An answer that passed its check; `cached` where nothing was sent for it."""
 
     key: str
@@ -70,7 +69,7 @@ class Question(Generic[T]):
         if isinstance(verdict, Invalid):
             self.go_on(verdict, is_new=False)
             return False
-        self.outcome = Answer(self.key, completion, verdict.value, cached=True)
+        self.outcome = Answer(self.key, completion, verdict, cached=True)
         return True
 
     def go_on(self, why: Invalid, *, is_new: bool) -> None:

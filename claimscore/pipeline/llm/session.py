@@ -69,10 +69,8 @@ async def open_engine(
     tell = on_event or ignore_event
     async with contextlib.AsyncExitStack() as stack:
         folder = cache_dir or user_cache_dir()
-        price, others = find_prices(llm, getattr(provider, "base_url", None), models)
         spending = Budget(
-            price=price,
-            others=others,
+            find_prices=partial(find_prices, llm, getattr(provider, "base_url", None), models),
             max_cost=llm.max_cost,
             max_requests=llm.max_requests,
             ledger=ledger,

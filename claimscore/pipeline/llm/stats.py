@@ -54,7 +54,7 @@ class EngineStats:
     in_flight: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    usd: float | None = None
+    usd: float | None = 0.0
     possibly_billed_usd: float = 0.0
     answers_without_usage: int = 0
     retries: Counter[str] = dataclasses.field(default_factory=Counter)

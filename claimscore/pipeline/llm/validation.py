@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from claimscore.errors import ParseError
 from claimscore.types import Completion
@@ -13,13 +13,6 @@ T = TypeVar("T")
 
 #: Makes a value of an answer, or raises `ParseError`.
 Parse = Callable[[Completion], T]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Valid(Generic[T]):
-    """An answer that can be used, as the value that `parse` made of it."""
-
-    value: T
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,10 +31,11 @@ class Invalid:
     is_reasoning: bool = False
 
 
-def validate(completion: Completion, parse: Parse[T]) -> Valid[T] | Invalid:
-    """Judge an answer. Cut-off, declined and empty ones are not shown to `parse`.
+def validate(completion: Completion, parse: Parse[T]) -> T | Invalid:
+    """The value of an answer, or why it has none.
 
-    Raises only what `parse` raises besides `ParseError`.
+    Cut-off, declined and empty answers are not shown to `parse`. Raises only what `parse` raises
+    besides `ParseError`.
     """
     text = completion.text
     if completion.finish_reason == "content_filter":
@@ -61,6 +55,6 @@ def validate(completion: Completion, parse: Parse[T]) -> Valid[T] | Invalid:
         message = "the model reasoned and then answered nothing" if has_reasoned else ""
         return Invalid("empty", message or "the answer was empty", text or completion.reasoning)
     try:
-        return Valid(parse(completion))
+        return parse(completion)
     except ParseError as exc:
         return Invalid("parse", str(exc), text)

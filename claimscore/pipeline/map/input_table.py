@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import hashlib
 import io
+import itertools
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -22,10 +23,10 @@ from claimscore.errors import InputError
 from claimscore.records.columns import CANONICAL, Column, TypeFinder
 from claimscore.records.dataset import MAX_COLUMNS, spool_stdin
 from claimscore.records.files import Format, InputFile, find_files
-from claimscore.records.readers import file_errors, header, place, read
+from claimscore.records.readers import file_errors, header, place, read, read_cells
 from claimscore.records.rows import rows_in_memory
 
-#: Rows of a Parquet file that are read at a time, and rows of other files.
+#: Rows of a Parquet or CSV file that are read at a time, and rows of other files.
 READ_ROWS, _PARSED_ROWS = 10_000, 1_000
 
 #: Rows whose bytes make the digest of a frame in memory, at a time.
@@ -217,7 +218,19 @@ def _open_json(name: str, files: tuple[InputFile, ...]) -> InputTable:
     for column, seen in types.items():
         dtype = seen.dtype()
         columns.append(Column(column, dtype or pl.String(), None if dtype else CANONICAL))
-    return _parsed_table(name, files, columns, n_rows)
+    schema = {column.name: column.dtype for column in columns}
+    return InputTable(name, schema, n_rows, lambda: _json_frames(files, columns))
+
+
+def _json_frames(files: tuple[InputFile, ...], columns: list[Column]) -> Iterator[pl.DataFrame]:
+    for file in files:
+        file.check_unchanged()
+        records = read(file)
+        while rows := [record for _, record in itertools.islice(records, _PARSED_ROWS)]:
+            yield pl.DataFrame(
+                [column.series([row.get(column.name) for row in rows]) for column in columns]
+            )
+        file.check_unchanged()
 
 
 def _check_new_column(column: str, known: dict[str, JsonType], where: str) -> None:
@@ -307,41 +320,26 @@ def _open_csv(name: str, files: tuple[InputFile, ...]) -> InputTable:
     for file in files:
         if header(file) != names:
             raise InputError(f"{file.name}, line 1: the columns are not those of {files[0].name}")
-        for _, record in read(file):
-            n_rows += 1
-            finder.see({n: cell for n, cell in zip(numbers, record.values(), strict=True) if cell})
+        for cells in read_cells(file, READ_ROWS):
+            n_rows += len(cells[0])
+            for number, column in zip(numbers, cells, strict=True):
+                finder.see_cells(number, column)
         file.check_unchanged()
     found = {column.name: column for column in finder.columns()}
     columns = [found[number]._replace(name=names[int(number)]) for number in numbers]
-    return _parsed_table(name, files, columns, n_rows)
-
-
-def _parsed_table(
-    name: str, files: tuple[InputFile, ...], columns: list[Column], n_rows: int
-) -> InputTable:
     schema = {column.name: column.dtype for column in columns}
-    return InputTable(name, schema, n_rows, lambda: _parsed_frames(files, columns))
+    return InputTable(name, schema, n_rows, lambda: _csv_frames(files, columns))
 
 
-def _parsed_frames(files: tuple[InputFile, ...], columns: list[Column]) -> Iterator[pl.DataFrame]:
-    rows: list[dict[str, Any]] = []
-    empty_is_null = files[0].format in ("csv", "tsv")
-
-    def frame() -> pl.DataFrame:
-        cells = ([row.get(column.name) for row in rows] for column in columns)
-        values = ([cell or None for cell in found] if empty_is_null else found for found in cells)
-        return pl.DataFrame([column.series(v) for column, v in zip(columns, values, strict=True)])
-
+def _csv_frames(files: tuple[InputFile, ...], columns: list[Column]) -> Iterator[pl.DataFrame]:
     for file in files:
         file.check_unchanged()
-        for _, record in read(file):
-            rows.append(record)
-            if len(rows) == _PARSED_ROWS:
-                yield frame()
-                rows = []
+        for cells in read_cells(file, READ_ROWS):
+            values = ([cell or None for cell in column] for column in cells)
+            yield pl.DataFrame(
+                [column.series(found) for column, found in zip(columns, values, strict=True)]
+            )
         file.check_unchanged()
-    if rows:
-        yield frame()
 
 
 _OPENERS: dict[Format, Callable[[str, tuple[InputFile, ...]], InputTable]] = {

@@ -6,8 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import math
-import tempfile
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -17,77 +16,26 @@ import polars as pl
 from anyio import lowlevel
 
 from claimscore import __version__
-from claimscore.config import LLMConfig, RunConfig, take_texts
 from claimscore.errors import ConfigError
-from claimscore.option import argument, like, option
 from claimscore.pipeline.blocking import run_blocking
-from claimscore.pipeline.estimate import Estimate, estimate_requests
 from claimscore.pipeline.llm.budget.ledger import Ledger
 from claimscore.pipeline.llm.engine import Engine
-from claimscore.pipeline.llm.providers.base import Provider, load_provider, params_settings
+from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.pipeline.map.input_table import find_source, scratch_source
 from claimscore.pipeline.map.map_files import NO_FAILURES, FinishedMap, MapFiles
 from claimscore.pipeline.map.map_parts import ChunkRows, MapParts
+from claimscore.pipeline.map.settings import MapConfig, map_settings
 from claimscore.pipeline.map.table_prompt import RowOutcome, RowRequests, TablePrompt, check_builtin
 from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.repair import repair
 from claimscore.pipeline.spending import open_ledger, run_spent, take_over_spending
 from claimscore.pipeline.supervision import signals_held, supervised
-from claimscore.prompts import Prompt, Spec, load_prompt_file
 from claimscore.runs import RunDirectory
 from claimscore.types import JSON, Completion
 
 #: Chunks that may be open beyond those that keep the engine busy: their last rows are slow.
-LINGERING = 7
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class MapConfig:
-    """Everything that one `claimscore map` was asked for.
-
-    `input` is a file, a glob, an address, "-" (JSONL on standard input), or rows in memory as
-    `RunConfig` takes them. `out` is a file, or its address in an object store. `prompt` is a TOML
-    file, a `Prompt`, or the name of one in `prompts_dir` or ours (`tone`, `tone=v2`). Rows are
-    asked and kept in chunks of `chunk_rows`; the bytes of the result depend on it.
-    """
-
-    input: str | Path | Any = argument(
-        repr=False, help="Table: JSONL, Parquet or CSV; - is JSONL on standard input."
-    )
-    prompt: str | Path | Prompt = option(
-        short="p",
-        metavar="FILE|NAME[=VERSION]",
-        panel="Essential",
-        help="Prompt file, or the name of a prompt in --prompts-dir; $NAME in it is a column.",
-    )
-    out: str | Path = option(
-        kind="output",
-        short="o",
-        panel="Essential",
-        help="Parquet file to write, on disk or at an address such as s3://bucket/a.parquet.",
-    )
-    llm: LLMConfig = dataclasses.field(default_factory=LLMConfig)
-    cache_dir: Path | None = like(RunConfig, "cache_dir")
-    retry_failed: bool = like(RunConfig, "retry_failed")
-    chunk_rows: int = 1_000
-    prompts_dir: Path | None = like(RunConfig, "prompts_dir")
-
-    def __post_init__(self) -> None:
-        take_texts(self)
-        if not str(self.out).endswith(".parquet"):
-            raise ConfigError(f"--out {self.out}: the file is Parquet; let it end in .parquet")
-        if self.chunk_rows < 1:
-            raise ConfigError(f"chunk_rows must be at least 1, not {self.chunk_rows}")
-
-    def load_prompt(self) -> Prompt:
-        """The prompt, from its file where it is one."""
-        if isinstance(self.prompt, Prompt):
-            return self.prompt
-        name = str(self.prompt)
-        if isinstance(self.prompt, Path) or name.endswith(".toml") or Path(name).is_file():
-            return load_prompt_file(Path(name), self.prompts_dir)
-        return Spec.parse(name).load(self.prompts_dir)
+LINGERING = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,11 +80,6 @@ class MapProgress(Progress):
         """Note how far it is; called a few times a second."""
         super().tick()
         self.llm_pace.see(self.rows_done, self.started + self.elapsed_s)
-
-    def spent(self) -> JSON:
-        """The requests and tokens of this call; 0 dollars where nothing was sent."""
-        spent = super().spent()
-        return spent if spent["requests"] else {**spent, "usd": 0.0}
 
     def mark(self) -> Hashable:
         """A value that changes whenever something happens."""
@@ -184,7 +127,7 @@ def map(
     else:  # the price is that of its model
         llm = dataclasses.replace(llm, model=f"{provider.family}:{provider.model}")
     check_builtin(prompt, provider)
-    settings = functools.partial(_settings, config, prompt, provider)
+    settings = functools.partial(map_settings, config, prompt, provider)
     files = MapFiles(config.out)
     files.check()
     progress = MapProgress()
@@ -245,70 +188,6 @@ def map(
         spent = dataclasses.asdict(run_spent(directory))
         directory.remove()
         return _result(files, finished, progress, spent)
-
-
-def estimate_map(
-    config: MapConfig, *, provider: Provider | None = None, stdin: BinaryIO | None = None
-) -> Estimate:
-    """Requests, tokens, dollars and hours of a map, minus the answers in the cache.
-
-    Of a finished file only failed rows are asked again, and only with `retry_failed`. Sends
-    nothing and writes nothing; wrong input is refused as `map` refuses it.
-    """
-    prompt, files = config.load_prompt(), MapFiles(config.out)
-    files.check()
-    with contextlib.ExitStack() as stack:
-        if provider is None:
-            provider = load_provider(config.llm)
-            stack.callback(run_blocking, provider.aclose)
-        check_builtin(prompt, provider)
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="claimscore-")))
-        source = find_source(config.input, scratch, stdin)
-        frames: Iterable[pl.DataFrame] = ()
-        finished = None if files.has_parts else files.finished()
-        if finished is None:
-            table = source.open()
-            table_prompt = TablePrompt(prompt, table.schema, table.name)
-            frames = table.chunks(config.chunk_rows)
-        else:
-            finished.refuse_others(
-                _settings(config, prompt, provider, source.digest(), finished.rows)
-            )
-            rows = files.rows(scratch)
-            table_prompt = TablePrompt(prompt, rows.schema(finished.columns), source.name)
-            if config.retry_failed:
-                frames = rows.failed(finished.columns)
-        return estimate_requests(
-            (
-                request
-                for frame in frames
-                for request in table_prompt.requests(frame, provider).requests
-            ),
-            table_prompt.parse,
-            name=prompt.name,
-            llm=config.llm,
-            provider=provider,
-            cache_dir=config.cache_dir,
-            retry_failed=config.retry_failed,
-            max_tokens_limit=prompt.settings.max_tokens_limit,
-        )
-
-
-def _settings(
-    config: MapConfig, prompt: Prompt, provider: Provider, digest: str, count: int
-) -> JSON:
-    """Everything that determines the file, for an input of `count` rows and that digest."""
-    return {
-        "records": {"digest": digest, "count": count},
-        "chunk_records": config.chunk_rows,
-        "prompt": {"name": prompt.name, "digest": prompt.digest},
-        "llm": {
-            "provider": provider.family,
-            "namespace": provider.namespace,
-            "model": provider.model,
-            **params_settings(provider),
-        },
-    }
 
 
 def _result(

@@ -24,7 +24,6 @@ import polars as pl
 
 from claimscore.errors import ConfigError
 from claimscore.pipeline.map.table_prompt import ERROR_COLUMN, STAGE
-from claimscore.pipeline.scoring import failures_by_kind
 from claimscore.pipeline.spending import run_spent
 from claimscore.runs import RunDirectory, damage_as_error, polars_errors
 from claimscore.runs.settings_file import agreed
@@ -284,7 +283,7 @@ def _unfinished(files: MapFiles) -> JSON:
         if "records" not in settings:
             return {**begun, "rows": None, "failures": []}
         if finished is None:
-            done, failures = directory.counts().get(COLUMNS, 0), failures_by_kind(directory)
+            done, failures = directory.counts().get(COLUMNS, 0), directory.failures_by_kind()
         else:  # some of its failed rows are tried again
             done, failures = finished.rows, _by_kind(finished)
         if running and note is not None and note["rows"][1]:

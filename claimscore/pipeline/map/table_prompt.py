@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from claimscore.pipeline.llm.question import Answer
 from claimscore.prompts import Prompt
 from claimscore.prompts.output import scalar_of
 from claimscore.tables import FAILURES
-from claimscore.types import Completion, Failure, Message, Request
+from claimscore.types import Completion, Failure, Message, Request, SimilarRequests
 
 #: Columns of every row beside the input's and the prompt's own.
 KEY_COLUMN, ERROR_COLUMN = "request_key", "error"
@@ -38,7 +39,7 @@ class RowRequests(NamedTuple):
     """The requests of a frame, the positions of their rows, and the rows that have no request."""
 
     rows: list[int]
-    requests: list[Request]
+    requests: Sequence[Request]
     failures: dict[int, Failure]
 
 
@@ -75,39 +76,36 @@ class TablePrompt:
         self._before = tuple(before)
         # Text, column, text, column ... text: several times faster than a template.
         self._pieces = last.content.split("\0")
-        self._slots = [self._fields.index(field) for field in self._pieces[1::2]]
         self._checks_integers = "integer" in json.dumps(prompt.output)
 
     def requests(self, frame: pl.DataFrame, provider: Provider) -> RowRequests:
         """A request for each row whose columns all have a value."""
-        texts = [_as_texts(frame[field]) for field in self._fields]
-        asked = RowRequests([], [], {})
-        extra = extra_params(provider, self.prompt.settings.extra)
-        for row, values in enumerate(zip(*texts, strict=True)):
-            if None in values:
-                null = self._fields[values.index(None)]
-                asked.failures[row] = Failure("null_input", f"column {null} is null", 0)
-            else:
-                asked.rows.append(row)
-                asked.requests.append(self._request(values, provider, extra))
-        return asked
-
-    def _request(
-        self, values: Sequence[str], provider: Provider, extra: Mapping[str, Any]
-    ) -> Request:
-        settings, pieces = self.prompt.settings, self._pieces.copy()
-        pieces[1::2] = [values[slot] for slot in self._slots]
-        return Request(
+        failures = {
+            row: Failure("null_input", f"column {field} is null", 0)
+            for field in reversed(self._fields)  # of several the first one is named
+            for row in frame[field].is_null().arg_true()
+        }
+        rows = [row for row in range(frame.height) if row not in failures]
+        asked = frame[rows] if failures else frame
+        texts = {field: _as_texts(asked[field]) for field in self._fields}
+        parts = [
+            texts[piece] if number % 2 else itertools.repeat(piece)
+            for number, piece in enumerate(self._pieces)
+        ]
+        contents = list(map("".join, zip(*parts, strict=False)))
+        settings = self.prompt.settings
+        template = Request(
             provider=provider.family,
             namespace=provider.namespace,
             model=provider.model,
-            messages=(*self._before, Message("user", "".join(pieces))),
+            messages=(*self._before, Message("user", "")),
             temperature=settings.temperature,
             max_tokens=settings.max_tokens,
             top_p=settings.top_p,
             output=self._output,
-            extra=extra,
+            extra=extra_params(provider, settings.extra),
         )
+        return RowRequests(rows, SimilarRequests(template, contents), failures)
 
     def parse(self, completion: Completion) -> dict[str, Any]:
         """The values of an answer by column; `ParseError` where a column could not hold one."""
@@ -177,16 +175,13 @@ def _check_prompt(prompt: Prompt, columns: Mapping[str, pl.DataType], where: str
         )
 
 
-def _as_texts(column: pl.Series) -> list[str | None]:
-    """The values as a prompt shows them; nulls stay nulls."""
+def _as_texts(column: pl.Series) -> list[str]:
+    """The values, none of which is null, as a prompt shows them."""
     dtype = column.dtype
     if isinstance(dtype, pl.String):
         return column.to_list()
     if dtype.is_nested():
-        return [
-            None if value is None else json.dumps(value, ensure_ascii=False, default=str)
-            for value in column.to_list()
-        ]
+        return [json.dumps(value, ensure_ascii=False, default=str) for value in column.to_list()]
     if isinstance(dtype, pl.Duration):
         return column.dt.to_string("iso").to_list()
     return column.cast(pl.String).to_list()

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from claimscore.baseline.negation import rejoin
 from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, refuse_empty, sides_in
 from claimscore.tables import NEGATIONS
 
@@ -55,6 +54,8 @@ def _join_sentences(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     Each sample of a sentence is joined by itself.
     """
+    from claimscore.baseline.negation import rejoin  # word lists, which most commands do not need
+
     joined: list[dict[str, Any]] = []
     sentences = itertools.groupby(rows, key=lambda r: (r["id"], r["side"], r["sentence_index"]))
     for _, sentence in sentences:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claimscore.cache.entry import Entry, damage_of, decode_entry, encode_entry, entry_header
+from claimscore.cache.entry import Entry, damage_of, decode_entry, encode_entry, framed
 from claimscore.cache.key import canonical_json
 from claimscore.types import Completion, TokenLogprob, Usage
 
@@ -69,11 +69,6 @@ def test_a_cut_is_noticed(length: int):
     assert decode_entry("key", data + b" ") is None
 
 
-def sealed(body: bytes) -> bytes:
-    """Whatever it is, with a right checksum."""
-    return entry_header("key", body) + body + b"}"
-
-
 GOOD = ENTRY.to_json()
 
 
@@ -91,8 +86,8 @@ GOOD = ENTRY.to_json()
     ],
 )
 def test_a_right_checksum_over_something_else_is_no_answer(body: bytes):
-    assert decode_entry("key", sealed(body)) is None
-    assert "holds no answer" in str(damage_of("key", sealed(body)))
+    assert decode_entry("key", framed("key", body)) is None
+    assert "holds no answer" in str(damage_of("key", framed("key", body)))
 
 
 @pytest.mark.parametrize(
@@ -113,4 +108,4 @@ def test_fields_of_another_type_are_damage(change: dict[str, object]):
     completion = {**GOOD["completion"], **change}
     completion["usage"] = GOOD["completion"]["usage"] | completion["usage"]
     body = canonical_json({**GOOD, "completion": completion})
-    assert "holds no answer" in str(damage_of("key", sealed(body)))
+    assert "holds no answer" in str(damage_of("key", framed("key", body)))

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claimscore.cache.key import request_key
-from claimscore.types import Message, OutputSchema, Request
+from claimscore.cache.key import request_key, request_keys
+from claimscore.types import Message, OutputSchema, Request, SimilarRequests
 
 BASE = Request(
     provider="openai",
@@ -33,6 +33,20 @@ def test_a_known_request_has_a_known_key():
     other = dataclasses.replace(BASE, messages=odd, temperature=1e-7, top_logprobs=5)
     known = "2e7861804a415738dbeed04d6a9cd028652439a3c6a4ccb6fda81205852e4ac3"
     assert request_key(other) == known
+
+
+class Text(str):
+    """A type that `marshal` refuses."""
+
+
+@pytest.mark.parametrize("extra", [{}, {"user": Text("me")}])
+def test_similar_requests_have_the_keys_of_each(extra: dict[str, Any]):
+    contents = ["The staff was kind.", 'Größe "\n\u2028 \ud83d', ""]
+    similar = SimilarRequests(dataclasses.replace(BASE, extra=extra), contents)
+    assert [request.messages[-1].content for request in similar] == contents
+    assert similar[0].messages[:-1] == BASE.messages[:-1]
+    assert request_keys(similar) == request_keys(list(similar)) == [*map(request_key, similar)]
+    assert request_keys(similar[1:]) == request_keys(similar)[1:]
 
 
 CHANGES: dict[str, list[Any]] = {

@@ -15,7 +15,6 @@ from claimscore.pipeline import scoring
 from claimscore.pipeline.scoring import (
     chunk_groups,
     failed,
-    failures_by_kind,
     score_run,
     truncations,
 )
@@ -146,7 +145,7 @@ def test_the_verdict_is_said_in_words_and_no_bound_leaves_the_range(
 def test_failures_are_counted_by_stage_and_kind(run: RunDirectory) -> None:
     """Each with the first message of the first id; a record counts once."""
     run.check_settings({"seed": 0})
-    assert (failed(run), failures_by_kind(run)) == ((0, []), [])
+    assert (failed(run), run.failures_by_kind()) == ((0, []), [])
     rows = [
         [("b", "facts", "parse", "b1"), ("b", "facts", "parse", "b2")],
         [("c", "facts", "parse", "c"), ("c", "decompose", "filter", "c"),
@@ -160,7 +159,7 @@ def test_failures_are_counted_by_stage_and_kind(run: RunDirectory) -> None:
         {"stage": "decompose", "kind": "filter", "count": 2},
         {"stage": "facts", "kind": "parse", "count": 3},
     ]
-    assert failures_by_kind(run) == counts
+    assert run.failures_by_kind() == counts
     by_kind = [counts[0] | {"example": "a"}, counts[1] | {"example": "b1"}]
     assert failed(run) == (3, by_kind)
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import json
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import anyio
 
@@ -87,28 +89,30 @@ class Budget:
     """Counts what a run spends, over all its invocations, and keeps it within its caps.
 
     `max_cost` is in dollars. `price` is that of the run's model, in dollars a million tokens;
-    `others` are those of other models that requests name. Used on the event loop, except for
-    `flush`. Without a cap nothing is written before a request is sent, and no request waits.
+    `others` are those of other models that requests name. `find_prices` finds both when the first
+    of them is needed: a run whose answers are all cached needs none. Used on the event loop,
+    except for `flush`. Without a cap nothing is written before a request is sent, and no request
+    waits.
     Raises `ConfigError` for a cap in dollars where the price is not known.
     """
 
     def __init__(
         self,
         *,
-        price: Price | None,
-        others: Mapping[str, Price] | None = None,
+        price: Price | None = None,
+        others: Mapping[str, Price] = MappingProxyType({}),
+        find_prices: Callable[[], tuple[Price | None, Mapping[str, Price]]] | None = None,
         max_cost: float | None = None,
         max_requests: int | None = None,
         ledger: Ledger | None = None,
     ) -> None:
-        if max_cost is not None and price is None:
+        self._find_prices = find_prices or (lambda: (price, others))
+        if max_cost is not None and self._price is None:
             raise ConfigError(
                 "--max-cost: what this model costs at this server is not known; name "
                 "--input-price and --output-price (dollars a million tokens), or bound the run "
                 "by --max-requests"
             )
-        self._price = price
-        self._others = dict(others or {})
         self._schema: tuple[OutputSchema | None, int] = (None, 0)
         self._max_requests = max_requests
         self._cap = None if max_cost is None else math.floor(max_cost * PICO)
@@ -116,9 +120,6 @@ class Budget:
         self._ledger = ledger
         self._allowance = ledger.allowance if ledger is not None and self._capped else None
         self._before = Spent() if ledger is None else ledger.earlier
-        self._before_pico = _pico_of(self._before, price)
-        #: What earlier invocations have spent.
-        self.earlier = totals_of(self._before, price)
         self._now = Spent()
         self._sent = 0
         self._held_pico = 0
@@ -129,11 +130,25 @@ class Budget:
         self._unwritten: collections.deque[tuple[int, Spent]] = collections.deque()
         self._flushing = threading.Lock()
 
+    @functools.cached_property
+    def _prices(self) -> tuple[Price | None, Mapping[str, Price]]:
+        return self._find_prices()
+
+    @property
+    def _price(self) -> Price | None:
+        return self._prices[0]
+
+    @functools.cached_property
+    def earlier(self) -> SpendTotals:
+        """What earlier invocations have spent."""
+        return totals_of(self._before, self._price if self._before.requests else None)
+
     @property
     def totals(self) -> SpendTotals:
         """What this invocation has spent."""
         now = dataclasses.replace(self._now, requests=self._sent)
-        return _totals(now, None if self._price is None else now.pico_usd)
+        known = not self._sent or self._price is not None
+        return _totals(now, now.pico_usd if known else None)
 
     # -- before a request is sent
 
@@ -296,7 +311,7 @@ class Budget:
                 )
         if self._cap is None:
             return None
-        billed = self._before_pico + self._now.pico_usd
+        billed = _pico_of(self._before, self._price) + self._now.pico_usd
         possibly = self._before.possibly_pico_usd + self._now.possibly_pico_usd
         if billed + possibly + self._held_pico + pico <= self._cap:
             return None
@@ -319,7 +334,8 @@ class Budget:
         return most if self._stretch == 1.0 else math.ceil(most * self._stretch)
 
     def _price_of(self, request: Request) -> Price | None:
-        return self._others.get(request.model, self._price)
+        price, others = self._prices
+        return others.get(request.model, price)
 
     def _most_pico(self, request: Request) -> int:
         price = self._price_of(request)
@@ -356,7 +372,7 @@ def spent_so_far(path: Path, price: Price | None = None) -> SpendTotals:
 def totals_of(spent: Spent, price: Price | None = None) -> SpendTotals:
     """The totals that a ledger's sums come to, in dollars where those can be told."""
     unpriced = spent.unpriced_prompt_tokens or spent.unpriced_completion_tokens
-    known = price is not None or (spent.requests and not unpriced)
+    known = price is not None or not unpriced
     return _totals(spent, _pico_of(spent, price) if known else None)
 
 
