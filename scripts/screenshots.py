@@ -29,8 +29,8 @@ ASSETS = ROOT / "docs" / "assets"
 #: Name -> page, its address within, the heading to scroll to, size in CSS pixels.
 SHOTS = {
     "report": ("hotels/report.html", "", "Scores", (1000, 900)),
-    "record": ("hotels/report.html", "#record-8", "phone-mixed", (1000, 1090)),
-    "facts": ("products/report.html", "#record-2", "kettle-2", (1000, 1250)),
+    "record": ("hotels/report.html", "#record-phone-mixed", "phone-mixed", (1000, 1090)),
+    "facts": ("products/report.html", "#record-kettle-2", "kettle-2", (1000, 1250)),
     "comparison": ("compare.html", "", "B − A: 12 shared records", (1000, 900)),
 }
 COLUMNS = 88

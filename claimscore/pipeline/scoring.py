@@ -183,6 +183,7 @@ def described(metric: Metric) -> JSON:
     return {
         "description": metric.description,
         "higher_is": metric.higher_is,
+        "worst_end": metric.worst,
         "range": bounds,
         "reference": metric.reference,
     }

@@ -20,6 +20,7 @@ import jinja2
 from markupsafe import Markup
 
 from claimscore.atomic import atomic_path
+from claimscore.stats.bootstrap import interval_text
 
 _ASSETS = Path(__file__).parent / "assets"
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufdd0-\ufdef\ufffe\uffff]")
@@ -114,7 +115,9 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    found.filters.update(count=count, decimal=decimal, packed_json=packed_json)
+    found.filters.update(
+        count=count, decimal=decimal, interval=interval_text, packed_json=packed_json
+    )
     return found
 
 

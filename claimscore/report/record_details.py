@@ -72,12 +72,14 @@ _TASKS = {
 class RecordIndex:
     """One entry a record in every list, filled while the details are written.
 
-    `values` are by metric. `heads` are the beginnings of the conversations with the model, each
+    `values` are by metric; `down` says of each if its highest values are the first to look at.
+    `heads` are the beginnings of the conversations with the model, each
     once; `claims` says if any record has some. `marks` are the checks of claims that found
     something in each record, as bits in the order of `CHECKS`.
     """
 
     metrics: list[str]
+    down: list[bool] = dataclasses.field(default_factory=list)
     ids: list[str] = dataclasses.field(default_factory=list)
     previews: list[str] = dataclasses.field(default_factory=list)
     values: list[list[float | None]] = dataclasses.field(default_factory=list)

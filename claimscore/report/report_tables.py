@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -106,14 +107,30 @@ class RunFacts:
 
 @dataclasses.dataclass(frozen=True)
 class MetricFacts:
-    """The facts of a metric that the scores table lacks."""
+    """The facts of a metric that the scores table lacks.
+
+    `interval` are the bounds of the mean, `worst` the records to look at first, which lie at the
+    `worst_end` of the values.
+    """
 
     name: str
-    half_width: float | None = None
+    interval: tuple[float, float] | None = None
     description: str = ""
     higher_is: str = ""
     range: tuple[float, float] | None = None
     reference: str = ""
+    verdict: str = ""
+    worst: Sequence[Mapping[str, Any]] = ()
+    worst_end: str = "lowest"
+
+    @property
+    def scale(self) -> str:
+        """What the values may be, and which way is which: `0 to 1, higher is more faithful`."""
+        low, high = self.range or (-math.inf, math.inf)
+        named = f"{low:g} to {high:g}" if math.isfinite(low + high) else ""
+        named = f"from {low:g} on" if high == math.inf != -low else named
+        named = f"up to {high:g}" if low == -math.inf != -high else named
+        return ", ".join(filter(None, [named, self.higher_is and f"higher is {self.higher_is}"]))
 
 
 @dataclasses.dataclass(frozen=True)

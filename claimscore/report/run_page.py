@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
@@ -23,6 +24,7 @@ from claimscore.report.overview import (
 )
 from claimscore.report.record_details import RecordIndex, detail_blocks
 from claimscore.report.report_tables import ReportTables, RunFacts
+from claimscore.stats.bootstrap import interval_text
 
 JSON = dict[str, Any]
 
@@ -73,7 +75,8 @@ def write_report(tables: ReportTables, path: Path) -> None:
     metrics = overview(tables)
     names = [metric.facts.name for metric in metrics]
     groups = group_tables(tables, names)
-    index = RecordIndex(names)
+    ranges = {metric.facts.name: metric.facts.range for metric in metrics}
+    index = RecordIndex(names, [one.facts.worst_end == "highest" for one in metrics])
     run = tables.run
     values = {
         "kind": "report",
@@ -89,9 +92,11 @@ def write_report(tables: ReportTables, path: Path) -> None:
         "groups": [
             {
                 "column": table.column,
-                "head": [f"{name}{part}#" for name in table.metrics for part in ("", " ±")],
-                "rows": list(_group_rows(table)),
-                "figures": list(_group_figures(f"cs-groups-{place}", table)),
+                "head": [
+                    f"{name}{part}#" for name in table.metrics for part in ("", " 95 % interval")
+                ],
+                "rows": list(_group_rows(table, ranges)),
+                "figures": list(_group_figures(f"cs-groups-{place}", table, ranges)),
             }
             for place, table in enumerate(groups)
         ],
@@ -205,7 +210,7 @@ def histogram_figure(place: str, metric: MetricOverview) -> JSON | None:
         ),
         "bins": bins,
         "mean": metric.mean,
-        "half": metric.facts.half_width,
+        "interval": metric.facts.interval,
     }
 
 
@@ -215,7 +220,11 @@ def _bins(histogram: Histogram) -> list[tuple[float, float, int]]:
     return [(low + at * width, low + (at + 1) * width, n) for at, n in enumerate(counts)]
 
 
-def _group_figures(place: str, table: GroupTable) -> Iterator[JSON]:
+#: The range of each metric.
+_Ranges = Mapping[str, tuple[float, float] | None]
+
+
+def _group_figures(place: str, table: GroupTable, ranges: _Ranges) -> Iterator[JSON]:
     for number, (name, rows) in enumerate(table.metrics.items()):
         if rows:
             yield {
@@ -228,12 +237,25 @@ def _group_figures(place: str, table: GroupTable) -> Iterator[JSON]:
                     "mean with its interval."
                 ),
                 "groups": [row._asdict() for row in rows],
+                "within": _finite_range(ranges[name]),
             }
 
 
-def _group_rows(table: GroupTable) -> Iterator[tuple[str, int, list[float | None]]]:
-    """Of each level its records, and the mean and half width of each metric."""
-    by_level = [{row.level: row for row in rows} for rows in table.metrics.values()]
+def _finite_range(bounds: tuple[float, float] | None) -> tuple[float, float] | None:
+    return bounds if bounds is not None and all(map(math.isfinite, bounds)) else None
+
+
+def _group_rows(table: GroupTable, ranges: _Ranges) -> Iterator[tuple[str, int, list[str]]]:
+    """Of each level its records, and the mean and interval of each metric, within its range."""
+    by_level = {name: {row.level: row for row in rows} for name, rows in table.metrics.items()}
     for level, n in table.sizes.items():
-        found = [rows.get(level) for rows in by_level]
-        yield level, n, [part for row in found for part in (row[2:4] if row else (None, None))]
+        cells = []
+        for name, rows in by_level.items():
+            row, (low, high) = rows.get(level), ranges[name] or (-math.inf, math.inf)
+            cells.append(decimal(row.mean if row else None))
+            if row is None or row.half_width is None:
+                cells.append("–")
+            else:
+                bounds = max(low, row.mean - row.half_width), min(high, row.mean + row.half_width)
+                cells.append(interval_text(*bounds))
+        yield level, n, cells

@@ -174,5 +174,7 @@ def _metric(name: str, row: Mapping[str, Any]) -> MetricFacts:
     """The run's description of a metric."""
     low, high = row["range"]
     bounds = (-math.inf if low is None else low, math.inf if high is None else high)
-    known = {key: row[key] for key in ("half_width", "description", "higher_is", "reference")}
-    return MetricFacts(name=name, range=bounds, **known)
+    interval = None if row["low"] is None else (row["low"], row["high"])
+    names = ("description", "higher_is", "reference", "verdict", "worst", "worst_end")
+    known = {key: row[key] for key in names}
+    return MetricFacts(name=name, range=bounds, interval=interval, **known)

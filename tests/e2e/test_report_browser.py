@@ -164,6 +164,7 @@ def test_filters_narrow_the_list(browser: Browser, made_up: MakeUp) -> None:
 def test_a_drag_over_a_distribution_keeps_its_range(browser: Browser, made_up: MakeUp) -> None:
     """The bar that was dragged becomes a range, and can be taken away."""
     page = browser.open(made_up(60), "#explore")
+    page.locator(".brush .overlay").first.scroll_into_view_if_needed()
     box = page.locator(".brush .overlay").first.bounding_box()
     middle = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + box["width"] * 0.5, middle)
@@ -177,13 +178,19 @@ def test_a_drag_over_a_distribution_keeps_its_range(browser: Browser, made_up: M
 
 
 def test_columns_sort_both_ways_with_nulls_last(browser: Browser, made_up: MakeUp) -> None:
-    """A number's column: highest first, then lowest first, then the order of the input."""
-    page = browser.open(made_up(22), "#explore")
-    order = []
+    """A number's column: highest first, as at the beginning, where that is the end to look at,
+    then lowest first, then the order of the input."""
+    tables = made_up(22)
+    caspr = dataclasses.replace(tables.metrics[0], worst_end="highest")
+    page = browser.open(
+        dataclasses.replace(tables, metrics=[caspr, *tables.metrics[1:]]), "#explore"
+    )
+    order = [rows(page)]
     for _ in range(3):
         page.click("table.list th button:has-text('caspr')")
         page.wait_for_timeout(100)
         order.append(rows(page))
+    assert order.pop() == order[0]
     assert order[2] == [f"hotel-{number:04d}" for number in range(22)]
     assert order[0][-2:] == order[1][-2:] == ["hotel-0010", "hotel-0021"]  # null
     assert order[0][:20] == order[1][:20][::-1]
@@ -194,8 +201,10 @@ def test_the_scatter_leads_to_records_by_pointer_and_keyboard(
 ) -> None:
     """A press on a point opens its record; the points can be gone through one by one."""
     page = browser.open(made_up(12), "#explore")
+    list_top, charts_top = (page.locator(at).bounding_box()["y"] for at in (".list", ".charts"))
+    assert list_top < charts_top
     page.click(".points circle >> nth=3")
-    page.wait_for_selector("#cs-record h2:text('hotel-0003')")
+    page.wait_for_selector("#cs-record h2")
     page.click("text=← All records")
     page.focus(".stepper button >> nth=1")
     page.keyboard.press("Enter")
@@ -205,6 +214,40 @@ def test_the_scatter_leads_to_records_by_pointer_and_keyboard(
     assert said.startswith("2 of 11")
     page.click(".stepper >> text=Open")
     page.wait_for_selector(f"#cs-record h2:text('{said.split()[3].strip(',')}')")
+
+
+def test_one_metric_is_not_drawn_against_itself(browser: Browser, made_up: MakeUp) -> None:
+    """Of several, a choice of the same for both exchanges them."""
+    tables = made_up(12)
+    page = browser.open(tables, "#explore")
+    across, up = (page.locator(".charts select").nth(n) for n in range(2))
+    before = across.input_value(), up.input_value()
+    across.select_option(before[1])
+    assert (across.input_value(), up.input_value()) == before[::-1]
+    alone = tables.scores.filter(metric="ds")
+    page = browser.open(
+        dataclasses.replace(tables, metrics=tables.metrics[1:2], scores=alone), "#explore"
+    )
+    page.wait_for_selector(".brush")
+    assert page.locator(".points").count() == 0
+
+
+def test_a_record_has_its_id_as_its_address(browser: Browser, made_up: MakeUp) -> None:
+    """Also from the records to look at first, which the page may lack; signs are no obstacle."""
+    name = "50 % / a#b"
+    tables = made_up(3)
+    (chunk,) = tables.chunks()
+    named = chunk._replace(records=chunk.records.with_columns(id=pl.Series([name, "1", "2"])))
+    worst = [{"id": name, "value": 1.0}, {"id": "of another page", "value": 2.0}]
+    caspr = dataclasses.replace(tables.metrics[0], worst=worst)
+    page = browser.open(dataclasses.replace(tables, metrics=[caspr], chunks=lambda: [named]))
+    assert page.locator(".first a").all_inner_texts() == [name]
+    page.click(".first a")
+    page.wait_for_selector(f"#cs-record h2:text-is('{name}')")
+    page.evaluate("location.hash = '#record-1'")
+    page.wait_for_selector("#cs-record h2:text-is('1')")
+    page.evaluate("location.hash = '#record-nobody'")
+    page.wait_for_selector("#cs-missing:visible")
 
 
 def test_correlations_are_those_of_scipy(browser: Browser, made_up: MakeUp) -> None:
@@ -225,11 +268,12 @@ def test_correlations_are_those_of_scipy(browser: Browser, made_up: MakeUp) -> N
 def test_a_record_can_be_read_without_a_pointer(browser: Browser, made_up: MakeUp) -> None:
     """From the list into a matrix and back, by keys alone."""
     page = browser.open(made_up(3), "#explore")
+    second = rows(page)[1]
     page.focus("table.list tbody a >> nth=0")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    page.wait_for_selector("#cs-record h2:text('hotel-0001')")
-    assert page.evaluate("document.activeElement.textContent") == "hotel-0001"
+    page.wait_for_selector(f"#cs-record h2:text('{second}')")
+    assert page.evaluate("document.activeElement.textContent") == second
     page.focus("#cs-record .matrix td[tabindex='0']")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
@@ -238,7 +282,7 @@ def test_a_record_can_be_read_without_a_pointer(browser: Browser, made_up: MakeU
     assert page.locator("#cs-record .claims li.on").count() == 2
     page.keyboard.press("Escape")
     page.wait_for_selector("#explore:visible")
-    assert page.evaluate("document.activeElement.textContent") == "hotel-0001"
+    assert page.evaluate("document.activeElement.textContent") == second
 
 
 def coloured(page: Any, selector: str) -> list[str]:
@@ -268,10 +312,12 @@ def test_sentences_are_coloured_as_caspr_counts(browser: Browser, made_up: MakeU
     chunk = DetailChunk(
         pl.DataFrame([record]), schemas.CLAIMS.frame(claims), schemas.NLI.frame(nli)
     )
-    page = browser.open(made_up(1, chunks=lambda: [chunk]), "#record-1")
+    page = browser.open(made_up(1, chunks=lambda: [chunk]), "#record-x")
     assert coloured(page, ".side:nth-child(1) .tint") == ["M", "N", "E"]
     assert coloured(page, ".side:nth-child(2) .tint") == ["E", "E"]
     assert coloured(page, ".side:nth-child(1) .claims .tag") == ["E", "C", "N", "E"]
+    reasons = page.locator(".side:nth-child(1) .reason").all_inner_texts()
+    assert reasons == ["said by B1 Five.", "contradicted by B1 Five.", "said by B2 Six."]
 
 
 def test_sentences_are_coloured_by_their_best_block(browser: Browser, made_up: MakeUp) -> None:
@@ -290,7 +336,7 @@ def test_sentences_are_coloured_by_their_best_block(browser: Browser, made_up: M
     }
     empty = (schemas.CLAIMS.empty(), schemas.NLI.empty())
     chunk = DetailChunk(pl.DataFrame([record]), *empty, block_nli=schemas.BLOCK_NLI.frame(blocks))
-    page = browser.open(made_up(1, chunks=lambda: [chunk]), "#record-1")
+    page = browser.open(made_up(1, chunks=lambda: [chunk]), "#record-x")
     assert coloured(page, ".side .tint") == ["E", "C", "N"]
     page.hover(".matrix td[tabindex='0']")
     assert page.locator(".block.on").all_inner_texts() == [
@@ -314,7 +360,7 @@ def test_claims_stand_beside_verdict_and_evidence(browser: Browser, made_up: Mak
     support = schemas.SUPPORT.frame([sides | dict(zip(names, row, strict=True)) for row in rows])
     records = pl.DataFrame([{"id": "x", "sources": reviews, "summary": "It is fast and red."}])
     chunk = DetailChunk(records, schemas.CLAIMS.frame(claims), schemas.NLI.empty(), support=support)
-    page = browser.open(made_up(1, chunks=lambda: [chunk]), "#record-1")
+    page = browser.open(made_up(1, chunks=lambda: [chunk]), "#record-x")
     assert coloured(page, ".side .claims .tag") == ["E", "N"]
     assert page.locator("table.support th[scope=row] [dir]").all_inner_texts() == [
         "It is red.",
@@ -334,7 +380,7 @@ def test_findings_stand_beside_claims_and_hide_the_others(
     browser: Browser, made_up: MakeUp
 ) -> None:
     """Beside the claim and the sentence; the box leaves the claims with a finding."""
-    page = browser.open(made_up(1), "#record-1")
+    page = browser.open(made_up(1), "#record-hotel-0000")
     claims = page.locator("#cs-record .claims li:visible")
     n_claims = claims.count()
     assert page.locator(".claims .mark").all_inner_texts() == [
@@ -349,7 +395,7 @@ def test_findings_stand_beside_claims_and_hide_the_others(
 
 def test_a_matrix_shows_labels_or_probabilities(browser: Browser, made_up: MakeUp) -> None:
     """The same cells as a heat map of one probability."""
-    page = browser.open(made_up(1), "#record-1")
+    page = browser.open(made_up(1), "#record-hotel-0000")
     assert page.inner_text(".matrix td[tabindex='0']") in "ENC-"
     page.select_option(".matrix-bar select", "entailment")
     cell = page.locator(".matrix td[tabindex='0']")
@@ -365,7 +411,7 @@ def test_prompt_and_answer_open_and_close(browser: Browser, made_up: MakeUp) -> 
     tables = dataclasses.replace(
         tables, chunks=lambda: [chunk._replace(claims=claims)], llm_calls=SameCall("said so")
     )
-    page = browser.open(tables, "#record-1")
+    page = browser.open(tables, "#record-hotel-0000")
     page.click(".asked button >> nth=0")
     shown = page.inner_text("dialog[open]")
     for words in ("said so", "m-1", "k" * 64, "7 in, 3 out", "$0.5", "decompose"):
@@ -544,7 +590,7 @@ def test_axe_finds_nothing(browser: Browser, scheme: str, width: int) -> None:
         bypass_csp=True,
     )
     page.wait_for_selector("#cs-groups-0 svg")
-    for view in ("#overview", "#explore", "#record-1"):
+    for view in ("#overview", "#explore", "#record-a%20text"):
         page.evaluate(f"location.hash = '{view}'")
         page.wait_for_selector(f"html[data-ready='{view}']")
         page.evaluate("for (const d of document.querySelectorAll('main details')) d.open = true")

@@ -80,7 +80,12 @@ def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:
             truncated={string: {"rows": 2, "records": 1, "limits": [], "unknown": 0}},
             claim_checks=summarized({"repeat": 1}, 2, 2),
         ),
-        metrics=[MetricFacts("caspr", description=string, higher_is=string, reference=string)],
+        metrics=[
+            MetricFacts(
+                *("caspr", None, string, string, None, string, string),
+                worst=[{"id": string, "value": 1.0}],
+            )
+        ],
         records=records,
         llm_calls=SameCall(string),
         scores=schemas.SCORES.frame(

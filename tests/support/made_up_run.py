@@ -48,13 +48,15 @@ SENTENCES: tuple[tuple[str, ...], ...] = (  # a sentence, then its claims
 FACTS = (
     MetricFacts(
         "caspr",
-        half_width=5.21,
+        interval=(70.8, 81.2),
         description="Contrast of claims by natural language inference",
         higher_is="more contrastive",
         range=(0.0, 100.0),
     ),
-    MetricFacts("ds", 2.08, "Stemmed tokens not shared", "more contrastive", (0.0, 100.0)),
-    MetricFacts("bs-inverse", 1.4, "One minus rescaled BERTScore", "more contrastive", (0, 100)),
+    MetricFacts("ds", (63.9, 68.1), "Stemmed tokens not shared", "more contrastive", (0.0, 100.0)),
+    MetricFacts(
+        "bs-inverse", (82.6, 85.4), "One minus rescaled BERTScore", "more contrastive", (0, 100)
+    ),
 )
 REASON = "decompose failed for summary_b: no JSON object in the answer"
 

@@ -23,7 +23,7 @@ export function draw(options) {
 }
 
 /* A distribution: `bins` are [from, to, records]. */
-export function histogram({ name, bins, mean, half, description, width = 360, height = 176 }) {
+export function histogram({ name, bins, mean, interval, description, width = 360, height = 176 }) {
   const [low, high] = [bins[0][0], bins.at(-1)[1]];
   const most = Math.max(1, ...bins.map((bin) => bin[2]));
   return draw({
@@ -31,10 +31,11 @@ export function histogram({ name, bins, mean, half, description, width = 360, he
     x: { domain: [low, high], ticks: 5, label: null, tickFormat: tickOf },
     y: { ticks: wholeTicks(most), grid: true, label: null, tickFormat: "~s", domain: [0, most] },
     marks: [
-      mean !== null && half !== null ? Plot.rect([0], { x1: () => Math.max(low, mean - half), x2: () => Math.min(high, mean + half), y1: 0, y2: most, fill: "var(--ink)", fillOpacity: 0.13 }) : null,
       Plot.rectY(bins, { x1: "0", x2: "1", y: "2", fill: "var(--bar)", inset: 0.6, rx: 1.5,
         title: ([from, to, n]) => tickOf(from) + " to " + tickOf(to) + ": " + n.toLocaleString("en"), tip: TIP }),
       Plot.ruleY([0], { stroke: "var(--soft)" }),
+      interval === null ? null : Plot.rect([interval], { x1: "0", x2: "1", y1: 0, y2: most, fill: "var(--ink)", fillOpacity: 0.12 }),
+      interval === null ? null : Plot.ruleX(interval, { stroke: "var(--ink)", strokeDasharray: "3 2" }),
       mean === null ? null : Plot.ruleX([mean], { stroke: "var(--ink)", strokeWidth: 1.5 }),
       mean === null ? null : Plot.text([mean], { x: (value) => value, frameAnchor: "top", dy: -12, text: (value) => "mean " + value.toFixed(2), fill: "var(--ink)",
         textAnchor: mean > low + 0.75 * (high - low) ? "end" : mean < low + 0.25 * (high - low) ? "start" : "middle" }),
@@ -43,11 +44,12 @@ export function histogram({ name, bins, mean, half, description, width = 360, he
 }
 
 /* One line a group: the box of its values, its mean with the interval, and the published mean. */
-function boxes({ name, groups, description, width = 360 }) {
+function boxes({ name, groups, description, within = null, width = 360 }) {
   const longest = Math.min(23, Math.max(...groups.map((group) => group.level.length)));
   const at = { y: "level" };
+  const inside = (value) => (within ? Math.max(within[0], Math.min(within[1], value)) : value);
   const interval = (rows, mean, half, more) => Plot.ruleY(rows.filter((group) => group[half] !== null && group[half] !== undefined),
-    { ...at, x1: (group) => group[mean] - group[half], x2: (group) => group[mean] + group[half], strokeLinecap: "round", ...more });
+    { ...at, x1: (group) => inside(group[mean] - group[half]), x2: (group) => inside(group[mean] + group[half]), strokeLinecap: "round", ...more });
   const published = groups.filter((group) => (group.published ?? null) !== null);
   const said = (group) => group.level + "\nmean " + signed(group.mean, 2) + (group.half_width === null ? "" : " ± " + group.half_width.toFixed(2)) + "\n" + group.n.toLocaleString("en") + " records";
   return draw({

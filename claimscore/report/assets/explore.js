@@ -4,7 +4,7 @@ import { button, byId, el, fixed, labelled, option, tableOf, whole } from "./dom
 import { takeAway } from "./download.js";
 import { loadLibrary } from "./packed.js";
 import { buildScatter, drawScatter, numericNames } from "./scatter.js";
-import { levelOf, number, page, select, state } from "./selection.js";
+import { addressOf, levelOf, number, page, select, state, worstFirst } from "./selection.js";
 
 const PAGE = 25;
 
@@ -62,7 +62,7 @@ function sorter([key, label, kind]) {
 }
 
 function row(index) {
-  const link = el("a", { href: "#record-" + (index + 1), dir: "auto" }, page.data.ids[index]);
+  const link = el("a", { href: addressOf(index), dir: "auto" }, page.data.ids[index]);
   const cells = listColumns().map(([key, name, kind]) => {
     if (kind === "id") return el("th", { class: "id", scope: "row" }, link);
     if (kind === "preview") return el("td", { class: "preview", dir: "auto" }, page.data.previews[index]);
@@ -169,7 +169,7 @@ export function buildExplore() {
     if (target) { event.preventDefault(); target.focus(); }
   });
   const clear = button("Clear", () => {
-    Object.assign(state, { query: "", show: "all", group: "", level: "", sort: "order", down: false });
+    Object.assign(state, { query: "", show: "all", group: "", level: "", ...worstFirst() });
     state.ranges.clear();
     byId("cs-explore").replaceChildren();
     buildExplore();
@@ -180,9 +180,8 @@ export function buildExplore() {
     el("div", { class: "controls", role: "search", "aria-label": "Records" },
       labelled("Find in ids, texts and claims", query, { class: "grow" }), labelled("Show", show),
       ...(groupNames().length ? levelControl() : []), numericNames().length ? rangeControl() : "", clear),
-    chips, found, buildScatter(refresh), groupTable,
-    el("h3", {}, "Records"),
+    chips, found,
     el("div", { class: "scroll" }, el("table", { class: "list", "aria-label": "Records" }, listHead, listBody)),
-    pager, takeAway("Records shown", { rows: selectedRows }));
+    pager, takeAway("Records shown", { rows: selectedRows }), buildScatter(refresh), groupTable);
   refresh();
 }

@@ -4,9 +4,9 @@ import { button, byId, el, fixed, whole } from "./dom.js";
 import { factsOf } from "./facts.js";
 import { blockMatrixOf, matrixOf } from "./matrix.js";
 import { block } from "./packed.js";
-import { page } from "./selection.js";
-import { blockMatrixFor, claimLabels, cutAt, sentenceLabel, supportLabel, supportOf, tag, textOf, VERDICTS } from "./sentences.js";
-import { supportFor, supportLabels, supportOfClaims, supportWords, textTag } from "./support.js";
+import { addressOf, page } from "./selection.js";
+import { blockMatrixFor, claimLabels, cutAt, partnerOf, sentenceLabel, supportLabel, supportOf, tag, textOf, VERDICTS } from "./sentences.js";
+import { evidenceByClaim, supportFor, supportLabels, supportOfClaims, supportWords, textTag } from "./support.js";
 
 export const article = byId("cs-record");
 
@@ -50,11 +50,21 @@ function sentence(text, label, words, note) {
 
 const marksOf = (marks) => (marks || []).flatMap((words) => [" ", el("span", { class: "mark" }, words)]);
 
-function claimItem(record, side, labels, words, index) {
+// Why a claim has its label: the claim, or the words of the source, that say or contradict it.
+function reasonOf(record, side, label, index, evidence) {
+  const partner = evidence ? null : partnerOf(record, side.side, index, label);
+  const [name, text] = partner
+    ? [tag(...partner), record.sides.find((one) => one.side === partner[0])?.claims[partner[1]]]
+    : evidence?.get(index) || ["", ""];
+  if (!text) return null;
+  return el("span", { class: "reason" }, { C: "contradicted by ", E: evidence ? "supported by " : "said by " }[label] + name, name ? " " : "", el("q", { dir: "auto" }, text));
+}
+
+function claimItem(record, side, labels, words, evidence, index) {
   const label = labels?.[index];
   const marks = side.marks?.[index];
   const item = el("li", { "data-unit": side.side + ":" + index, class: marks ? "marked" : "" }, el("span", { class: "tag " + (label || "") }, tag(side.side, index)),
-    el("span", {}, el("span", { dir: "auto" }, side.claims[index]), ...marksOf(marks)));
+    el("span", {}, el("span", { dir: "auto" }, side.claims[index]), ...marksOf(marks), reasonOf(record, side, label, index, evidence)));
   if (label) item.append(el("span", { class: "sr" }, words[label]));
   if (side.scores) {
     const score = side.scores[index];
@@ -67,6 +77,7 @@ function claimItem(record, side, labels, words, index) {
 function claimedText(record, side) {
   const support = supportFor(record, side.side);
   const labels = support ? supportLabels(support) : claimLabels(record, side.side);
+  const evidence = support && evidenceByClaim(support);
   const words = support ? { ...VERDICTS.claims, ...supportWords(support) } : VERDICTS.claims;
   const used = new Set();
   const parts = side.segments.flatMap(([text, claims], place) => {
@@ -76,7 +87,7 @@ function claimedText(record, side) {
     const line = sentence(text, label, words);
     line.append(...marksOf(side.segment_marks?.[place]));
     return [line,
-      claims.length ? el("ol", { class: "claims" }, ...claims.map((index) => claimItem(record, side, labels, words, index))) : null,
+      claims.length ? el("ol", { class: "claims" }, ...claims.map((index) => claimItem(record, side, labels, words, evidence, index))) : null,
       asked.length ? el("p", { class: "asked" }, ...asked.map((at, n) => callButton(record, at, asked.length > 1 ? "Prompt and answer " + (n + 1) : "Prompt and answer"))) : null];
   });
   return [used.size ? legendFor(words, used) : null, ...parts];
@@ -152,7 +163,7 @@ function markedOnly(record) {
 function navigation(index) {
   const place = page.order.indexOf(index);
   const go = (to, label) => {
-    const step = button(label, () => { location.hash = "#record-" + (page.order[to] + 1); });
+    const step = button(label, () => { location.hash = addressOf(page.order[to]); });
     step.disabled = place < 0 || to < 0 || to >= page.order.length;
     return step;
   };

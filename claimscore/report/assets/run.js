@@ -6,7 +6,7 @@ import { addTableDownloads } from "./download.js";
 import { buildExplore, listBody } from "./explore.js";
 import { block } from "./packed.js";
 import { article, openRecord } from "./record.js";
-import { page } from "./selection.js";
+import { addressOf, page, recordAt, select, state, worstFirst } from "./selection.js";
 
 addCopyButtons();
 addTableDownloads();
@@ -27,9 +27,12 @@ let drawnOverview = null;
 
 async function route() {
   if (dialog.open) dialog.close();
-  const wanted = /^#record-(\d{1,9})$/.exec(location.hash);
-  const index = wanted ? Number(wanted[1]) - 1 : -1;
-  if (index >= 0 && index < page.data.ids.length) {
+  const isRecord = location.hash.startsWith("#record-");
+  const index = isRecord ? recordAt(location.hash) : -1;
+  const missing = byId("cs-missing");
+  missing.hidden = !isRecord || index >= 0;
+  missing.textContent = missing.hidden ? "" : "This page has no record with the id of the address.";
+  if (index >= 0) {
     await openRecord(index);
     show("record");
     scrollTo({ top: 0, behavior: "instant" });
@@ -40,7 +43,7 @@ async function route() {
       explored = true;
       buildExplore();
     } else if (page.current >= 0) {
-      listBody.querySelector('a[href="#record-' + (page.current + 1) + '"]')?.focus();
+      [...listBody.querySelectorAll("a")].find((link) => link.hash === addressOf(page.current))?.focus();
     }
   } else {
     const first = views.overview.hidden;
@@ -62,12 +65,14 @@ const wholeFile = new Promise((resolve) => {
 });
 
 (async () => {
-  if (!/^#(explore|record-\d+)$/.test(location.hash)) drawnOverview = drawFigures();
+  if (!/^#(explore$|record-)/.test(location.hash)) drawnOverview = drawFigures();
   await wholeFile;
   page.data = await block("cs-index");
   page.data.numbers = new Map(page.data.numbers);
   page.data.groups = new Map(page.data.groups);
-  page.order = page.data.ids.map((_, index) => index);
+  Object.assign(state, worstFirst());
+  await select();
+  for (const link of document.querySelectorAll(".first a")) if (recordAt(link.hash) < 0) link.replaceWith(link.textContent);
   for (const part of document.querySelectorAll(".needs-script")) part.hidden = false;
   addEventListener("hashchange", route);
   await route();

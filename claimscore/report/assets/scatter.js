@@ -3,7 +3,7 @@ import { draw, histogram, tickOf, TIP } from "./charts.js";
 import { button, el, fixed, labelled, option, whole } from "./dom.js";
 import { takeAway } from "./download.js";
 import { loadLibrary } from "./packed.js";
-import { levelOf, number, page, pearson, spearman, state } from "./selection.js";
+import { addressOf, levelOf, number, page, pearson, spearman, state } from "./selection.js";
 
 const MAX_COLOURS = 9;
 const axes = { x: "", y: "" };
@@ -22,15 +22,21 @@ export function buildScatter(again) {
   const names = numericNames();
   if (!names.length) return el("p", { class: "note" }, "There is no number to draw.");
   axes.x ||= names[0];
-  axes.y ||= names.find((name) => name.startsWith("ratings.")) || names[1] || names[0]; // against people, where they are
-  const choose = (axis, label) => {
-    const control = el("select", {}, ...names.map((name) => option(name, name)));
+  axes.y ||= names.find((name) => name.startsWith("ratings.") && name !== axes.x) || names[1] || names[0]; // against people, where they are
+  const controls = { x: el("select"), y: el("select") };
+  for (const [axis, control] of Object.entries(controls)) {
+    const other = axis === "x" ? "y" : "x";
+    control.append(...names.map((name) => option(name, name)));
     control.value = axes[axis];
-    control.addEventListener("change", () => { axes[axis] = control.value; drawScatter(); });
-    return labelled(label, control);
-  };
+    control.addEventListener("change", () => {
+      if (control.value === axes[other]) axes[other] = axes[axis]; // nothing against itself
+      axes[axis] = control.value;
+      controls[other].value = axes[other];
+      drawScatter();
+    });
+  }
   const box = el("details", { class: "charts", open: "" }, el("summary", {}, "Charts"),
-    el("div", { class: "controls" }, choose("x", "Across"), choose("y", "Up")), scatterBox);
+    names.length > 1 ? el("div", { class: "controls" }, labelled("Across", controls.x), labelled("Up", controls.y)) : "", scatterBox);
   box.addEventListener("toggle", () => { if (box.open) drawScatter(); });
   return box;
 }
@@ -63,7 +69,7 @@ function scatterPlot(shown, levels) {
     ],
   });
   drawn.classList.add("points");
-  drawn.addEventListener("click", () => { if (drawn.value) location.hash = "#record-" + (drawn.value.index + 1); });
+  drawn.addEventListener("click", () => { if (drawn.value) location.hash = addressOf(drawn.value.index); });
   return drawn;
 }
 
@@ -83,7 +89,7 @@ function legendOf(levels) {
 function stepper(shown, drawn) {
   const sorted = [...shown].sort((a, b) => a.x - b.x || a.y - b.y);
   const said = el("span", { class: "said", "aria-live": "polite", dir: "auto" });
-  const open = button("Open", () => { location.hash = "#record-" + (sorted[pointAt].index + 1); }, { class: "small" });
+  const open = button("Open", () => { location.hash = addressOf(sorted[pointAt].index); }, { class: "small" });
   open.disabled = true;
   pointAt = -1;
   const go = (step) => {
@@ -118,7 +124,7 @@ function brushed(name) {
   const bins = values.length && found[0].x0 < found.at(-1).x1 ? found.map((bin) => [bin.x0, bin.x1, bin.length]) : [[(values[0] ?? 0) - 0.5, (values[0] ?? 0) + 0.5, values.length]];
   const middle = values.length ? d3.mean(values) : null;
   const title = "Distribution of " + name;
-  const drawn = histogram({ name: title, bins, mean: middle, half: null, height: 150,
+  const drawn = histogram({ name: title, bins, mean: middle, interval: null, height: 150,
     description: whole(values.length) + " values" + (middle === null ? "" : ", mean " + fixed(middle)) });
   const scale = drawn.scale("x");
   const [left, right] = scale.range;
@@ -141,6 +147,11 @@ export async function drawScatter() {
     scatterBox.replaceChildren(el("p", { class: "note" }, "None of these records has both numbers."));
     return;
   }
+  const distributions = [el("p", { class: "hint" }, "Drag over a distribution to keep a range; press beside it to let it go."), ...[...new Set([axes.x, axes.y])].map(brushed)];
+  if (axes.x === axes.y) {
+    scatterBox.replaceChildren(el("div", { class: "sides-by" }, ...distributions));
+    return;
+  }
   const levels = coloured(shown);
   const drawn = scatterPlot(shown, levels);
   const title = axes.y + " against " + axes.x;
@@ -148,5 +159,5 @@ export async function drawScatter() {
     figureOf(title, drawn, [legendOf(levels), el("p", { class: "hint" }, correlations(shown) + whole(shown.length) + " records. Press a point to open its record."),
       stepper(shown, drawn), takeAway(title, { svg: () => drawn,
         rows: () => [["id", axes.x, axes.y, ...(state.group ? [state.group] : [])], ...shown.map((point) => [page.data.ids[point.index], point.x, point.y, ...(state.group ? [point.level] : [])])] })].filter(Boolean)),
-    el("div", { class: "sides-by" }, el("p", { class: "hint" }, "Drag over a distribution to keep a range; press beside it to let it go."), ...[...new Set([axes.x, axes.y])].map(brushed)));
+    el("div", { class: "sides-by" }, ...distributions));
 }

@@ -6,6 +6,21 @@ export const state = { query: "", show: "all", group: "", level: "", ranges: new
    shown records, `current` the one that is open, `texts` what a search reads. */
 export const page = { data: null, order: [], current: -1, texts: null };
 
+/* The address of a record is its id; half of a surrogate pair has none. */
+const nameOf = (index) => page.data.ids[index].replace(/\p{Surrogate}/gu, "\ufffd");
+export const addressOf = (index) => "#record-" + encodeURIComponent(nameOf(index));
+export function recordAt(address) {
+  try {
+    const name = decodeURIComponent(address.slice("#record-".length));
+    return page.data.ids.findIndex((_, index) => nameOf(index) === name);
+  } catch {
+    return -1; // no address of ours
+  }
+}
+
+/* The first metric's worst records first. */
+export const worstFirst = () => (page.data.metrics.length ? { sort: "=" + page.data.metrics[0], down: page.data.down[0] } : { sort: "order", down: false });
+
 export const number = (name) => {
   const metric = page.data.metrics.indexOf(name);
   return metric >= 0 ? page.data.values[metric] : page.data.numbers.get(name) || null;

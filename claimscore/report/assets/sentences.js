@@ -20,8 +20,10 @@ export const VERDICTS = {
 
 // The labels that a claim has with the claims of the other side, as CASPR counts them:
 // all neutral N; else E where entailments are at least as many as contradictions; else C.
+const matrixOfClaims = (record, side) => record.matrices.find((found) => found.labels && found.rows !== found.columns && (found.rows === side || found.columns === side));
+
 export function claimLabels(record, side) {
-  const matrix = record.matrices.find((found) => found.labels && found.rows !== found.columns && (found.rows === side || found.columns === side));
+  const matrix = matrixOfClaims(record, side);
   if (!matrix) return null;
   const [rows, columns] = matrix.size;
   const byRow = matrix.rows === side;
@@ -33,6 +35,23 @@ export function claimLabels(record, side) {
     if (!(count.E + count.C)) return count.N ? "N" : null;
     return count.E >= count.C ? "E" : "C";
   });
+}
+
+/* The claim of the other side for which a claim has its label E or C, the surest one: [side, index]; null without. */
+export function partnerOf(record, side, index, label) {
+  const matrix = matrixOfClaims(record, side);
+  const which = { E: 0, C: 2 }[label];
+  if (!matrix || which === undefined) return null;
+  const [rows, columns] = matrix.size;
+  const byRow = matrix.rows === side;
+  let best = [-1, null];
+  for (let other = 0; other < (byRow ? columns : rows); other += 1) {
+    const cell = byRow ? index * columns + other : other * columns + index;
+    if (matrix.labels[cell] !== label) continue;
+    const sure = Math.max(...[matrix.forward, matrix.backward].map((code) => probabilities(code, cell)?.[which] ?? 0));
+    if (sure > best[0]) best = [sure, other];
+  }
+  return best[1] === null ? null : [byRow ? matrix.columns : matrix.rows, best[1]];
 }
 
 export function sentenceLabel(labels, claims) {

@@ -24,6 +24,12 @@ function decisive(found) {
   return best;
 }
 
+/* Of each claim that is supported or contradicted the text that decides, and its words there. */
+export function evidenceByClaim(found) {
+  return new Map([...decisive(found)].filter(([, row]) => row[2] !== "N" && row[4])
+    .map(([claim, row]) => [claim, [found.count > 1 ? textTag(row[1]) : "", row[4]]]));
+}
+
 export function supportLabels(found) {
   const labels = [];
   for (const [claim, row] of decisive(found)) labels[claim] = row[2];

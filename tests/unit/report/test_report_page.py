@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import polars as pl
 import pytest
 
 import claimscore.report
-from claimscore.report import DetailChunk, ReportTables, write_report
+from claimscore.report import DetailChunk, MetricFacts, ReportTables, write_report
 from claimscore.report.html_page import asset, module_script
 from tests.support.hostile_run import EVIL, hostile
 from tests.support.report_pages import Page, read
@@ -21,7 +22,8 @@ from tests.support.report_pages import Page, read
 MakeUp = Callable[..., ReportTables]
 ASSETS = Path(claimscore.report.__file__).parent / "assets"
 PAGE_SCRIPTS = ("run.js", "evaluation.js")
-BASELINE_NOTICE = "The claims of this run were made by a baseline of rules, not a language model"
+WORST = {"id": "a/b%", "value": 1.5}
+BASELINE_NOTICE = "The claims were made by {}, not by a language model"
 
 
 def test_hostile_text_makes_no_element_and_no_attribute(tmp_path: Path) -> None:
@@ -140,19 +142,20 @@ def test_metric_without_a_value_has_a_dash(made_up: MakeUp, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("llm", "expected"),
+    ("llm", "maker"),
     [
-        pytest.param("builtin", True, id="builtin"),
-        pytest.param("openai:builtin", False, id="a server's model"),
+        ("builtin-rules-1", "built-in rules"),
+        ("builtin-parser-2", "the built-in parser"),
+        ("openai:builtin", None),
     ],
 )
 def test_baseline_says_that_it_is_one(
-    llm: str, expected: bool, made_up: MakeUp, tmp_path: Path
+    llm: str, maker: str | None, made_up: MakeUp, tmp_path: Path
 ) -> None:
     tables = made_up(1)
     run = dataclasses.replace(tables.run, llm=llm)
     page, _ = read(dataclasses.replace(tables, run=run), tmp_path)
-    assert (BASELINE_NOTICE in page.text) is expected
+    assert (BASELINE_NOTICE.format(maker) in page.text) is (maker is not None)
 
 
 def test_cap_is_stated_and_kept(made_up: MakeUp, tmp_path: Path) -> None:
@@ -160,7 +163,27 @@ def test_cap_is_stated_and_kept(made_up: MakeUp, tmp_path: Path) -> None:
     assert "first 70 of 150 records" in page.text
     assert len(page.details()) == 70
     assert len(page.index["ids"]) == 70
-    assert "± 2.08 150 0" in page.text
+    assert "63.90 to 68.10 150 0" in page.text
+
+
+@pytest.mark.parametrize(
+    ("bounds", "scale"),
+    [
+        ((0.0, 100.0), "0 to 100, higher is better"),
+        ((1.0, math.inf), "from 1 on, higher is better"),
+        ((-math.inf, 0.0), "up to 0, higher is better"),
+        (None, "higher is better"),
+    ],
+)
+def test_a_metric_says_what_it_means_and_where_to_look(
+    bounds: tuple[float, float] | None, scale: str, made_up: MakeUp, tmp_path: Path
+) -> None:
+    facts = MetricFacts(
+        "ds", None, "share of words", "better", bounds, verdict="much", worst=[WORST]
+    )
+    page, source = read(made_up(2, metrics=[facts]), tmp_path)
+    assert f"ds Much. Share of words: {scale}. Look first at a/b% 1.50" in page.text
+    assert 'href="#record-a/b%25"' in source
 
 
 def test_failed_writing_leaves_the_old_report(made_up: MakeUp, tmp_path: Path) -> None:
