@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import random
 import resource
 import time
@@ -63,6 +64,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
+    os.environ["CLAIMSCORE_STATE_DIR"] = str(arguments.out / "state")
     records = arguments.out / "records.jsonl"
     write_records(records, arguments.records, arguments.sentences)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import sys
 import tempfile
 import tomllib
@@ -20,6 +21,44 @@ from tests.support.command_line import Command, Result
 from tests.support.object_store import gs, gs_server, s3, s3_server
 
 __all__ = ["gs", "gs_server", "s3", "s3_server"]  # fixtures that any test may ask for
+
+#: Variables that name folders of the user's which a command may write into.
+_FOLDERS = (
+    *(f"XDG_{kind}_HOME" for kind in ("CACHE", "CONFIG", "DATA", "STATE")),
+    *("HF_HOME", "HF_HUB_CACHE", "TRANSFORMERS_CACHE", "TORCH_HOME"),
+    *("CLAIMSCORE_CACHE_DIR", "CLAIMSCORE_STATE_DIR"),
+)
+
+
+def _leave_home() -> Path | None:
+    """Give the session a home folder of its own, for fixtures of any scope, for its workers and
+    subprocesses; None in a worker, which has it already. pip and git keep their settings."""
+    if "CLAIMSCORE_TESTS_HOME" in os.environ:
+        return None
+    home, own = Path.home(), Path(tempfile.mkdtemp(prefix="claimscore-home-"))
+    kept = {
+        "PIP_CACHE_DIR": home / ".cache/pip",
+        "PIP_CONFIG_FILE": home / ".config/pip/pip.conf",
+        "GIT_CONFIG_GLOBAL": home / ".gitconfig",
+    }
+    for name, path in kept.items():
+        if path.exists():
+            os.environ.setdefault(name, str(path))
+    for name in _FOLDERS:
+        os.environ.pop(name, None)
+    os.environ["HOME"] = os.environ["CLAIMSCORE_TESTS_HOME"] = str(own)
+    return own
+
+
+_HOME = _leave_home()
+
+
+def pytest_unconfigure() -> None:
+    """The session's home folder goes with it."""
+    if _HOME is not None:
+        shutil.rmtree(_HOME, ignore_errors=True)
+        del os.environ["CLAIMSCORE_TESTS_HOME"]
+
 
 # The models of the tests are small: more threads wait for one another, or for other workers.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

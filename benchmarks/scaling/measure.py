@@ -306,6 +306,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=640, help="Of the larger measurements.")
     arguments = parser.parse_args()
     work, data = arguments.work, arguments.data
+    os.environ["CLAIMSCORE_STATE_DIR"] = str(work / "state")
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     os.environ |= {
