@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from claimscore.baseline.modifiers import without_modifiers
 from claimscore.baseline.surface import article
-from claimscore.baseline.tree import Tree, words_of
+from claimscore.baseline.tree import Tree, Words, words_of
 
 _FORMS = {"VBG": 0, "VB": 1, "VBP": 1, "VBZ": 2, "VBD": 3, "VBN": 3}
 _SUBJECTS = ("nsubj", "nsubjpass")
@@ -23,7 +23,7 @@ class Coordination(NamedTuple):
 Inserts = dict[int, tuple[int | str, ...]]
 
 
-def coordinations(tree: Tree, nodes: set[int]) -> Iterator[Coordination]:
+def coordinations(tree: Tree, nodes: Words) -> Iterator[Coordination]:
     """The coordinations among some words of a tree, from the left."""
     for first in sorted(nodes):
         if tree.labels[first] == "conj" and tree.heads[first] in nodes:
@@ -222,15 +222,10 @@ def _does_each(tree: Tree, head: int, verb: int | None) -> bool:
     return not present or tree.lower[present[0]] in ("are", "have", "do")
 
 
-def own_words(tree: Tree, members: list[int]) -> list[set[int]]:
+def own_words(tree: Tree, members: list[int]) -> list[frozenset[int]]:
     """The words of each member without those of the others and without conjunctions."""
-    nodes = [tree.subtree(m) for m in members]
-    found = []
-    for number, member in enumerate(members):
-        others = [n for k, n in enumerate(nodes) if k != number and members[k] in nodes[number]]
-        marks = set(tree.of(member, "cc", "punct", "preconj"))
-        found.append(nodes[number] - set().union(*others) - marks)
-    return found
+    shares = _shares(tree, members)
+    return [shares[m].difference(tree.of(m, "cc", "punct", "preconj")) for m in members]
 
 
 def is_plain_list(tree: Tree, members: list[int]) -> bool:
@@ -295,7 +290,8 @@ def choose(
     return nodes - dropped - commas, inserts
 
 
-def _shares(tree: Tree, members: list[int]) -> dict[int, set[int]]:
+def _shares(tree: Tree, members: list[int]) -> dict[int, frozenset[int]]:
+    """The words of each member without those of the others."""
     nodes = {m: tree.subtree(m) for m in members}
     return {
         m: words.difference(*(nodes[o] for o in members if o != m and o in words))
@@ -320,7 +316,7 @@ def _shared_determiner(tree: Tree, first: int, member: int, start: int) -> Inser
     return {start: ("the",)} if low == "the" and tree.tags[member] in ("NN", "NNS") else {}
 
 
-def _shared_beginning(tree: Tree, nodes: set[int], first: int, member: int, start: int) -> Inserts:
+def _shared_beginning(tree: Tree, nodes: Words, first: int, member: int, start: int) -> Inserts:
     shared: list[int] = []
     if tree.of(first, *_SUBJECTS) and not tree.of(member, *_SUBJECTS):
         for child in tree.of(first, "mark", *_SUBJECTS):

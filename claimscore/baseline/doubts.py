@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from claimscore.baseline.conjuncts import is_listing
-from claimscore.baseline.tree import Tree, words_of
+from claimscore.baseline.tree import Tree, Words, words_of
 
 _CLAUSES = ("nsubj", "nsubjpass", "expl", "xcomp", "advcl", "ccomp", "prep")
 
@@ -48,7 +48,9 @@ def _is_clause_between(tree: Tree, first: int, verb: int, index: int) -> bool:
     the first has in it."""
     if tree.labels[verb] in ("relcl", "acl"):
         return tree.heads[verb] == first
-    return tree.is_verb(verb) and tree.is_finite(verb) and first not in tree.ancestors_of(verb)
+    return (
+        tree.is_verb(verb) and tree.is_finite(verb) and first not in (verb, *tree.ancestors(verb))
+    )
 
 
 def _is_share(tree: Tree, index: int) -> bool:
@@ -87,7 +89,7 @@ def is_doubtful_beside(tree: Tree, verb: int, first: int) -> bool:
     return tag in ("VBD", "VBN") or tree.is_past(verb)
 
 
-def precedes_object(tree: Tree, verb: int, adjunct: set[int], core: set[int]) -> bool:
+def precedes_object(tree: Tree, verb: int, adjunct: Words, core: Words) -> bool:
     """Whether a name behind an adjunct is read as an object: in the film "Kick"."""
     following = max(adjunct) + 1
     if any(following == opening and opening + 1 in core for opening, _ in tree.quotes):
@@ -112,7 +114,7 @@ def is_universal(tree: Tree, noun: int) -> bool:
     return any(tree.lower[c] in ("all", "every", "any", "no", "each", "only") for c in said)
 
 
-def is_inside_a_list(tree: Tree, adjunct: set[int]) -> bool:
+def is_inside_a_list(tree: Tree, adjunct: Words) -> bool:
     """Whether a phrase stands between members of a list, or behind one of "including"."""
     first = min(adjunct)
     for node in (first - 1, tree.first_conjunct(first - 1)):
@@ -122,7 +124,7 @@ def is_inside_a_list(tree: Tree, adjunct: set[int]) -> bool:
     return tree.tags[head].startswith("NN") and any(c > first for c in tree.of(head, "conj"))
 
 
-def is_orphan(tree: Tree, index: int, nodes: set[int], verb: int | None) -> bool:
+def is_orphan(tree: Tree, index: int, nodes: Words, verb: int | None) -> bool:
     """Whether a word has lost what it hangs on, other than to one that takes its place."""
     head = tree.heads[index]
     if head in nodes or index == verb or tree.labels[index] in ("conj", "punct", "cc"):
@@ -132,4 +134,4 @@ def is_orphan(tree: Tree, index: int, nodes: set[int], verb: int | None) -> bool
     beside = [tree.first_conjunct(head)]
     for member in beside:
         beside += tree.of(member, "conj")
-    return not nodes.intersection(beside)
+    return nodes.isdisjoint(beside)

@@ -34,7 +34,7 @@ from claimscore.baseline.doubts import (
     precedes_object,
 )
 from claimscore.baseline.surface import Draft, Items, Unsure, article, be, past_of, text_of
-from claimscore.baseline.tree import Tree, words_of
+from claimscore.baseline.tree import Tree, Words, words_of
 
 MAX_WORDS = 90
 #: More claims of one clause than this: coordinations are cut in its adjuncts only.
@@ -62,9 +62,12 @@ class _Part(NamedTuple):
 
 def extract(tree: Tree) -> list[str] | None:
     """The claims of a sentence, at least two; None where it is one, or its parts are unsure."""
+    if len(tree) > MAX_WORDS or is_doubtful(tree):
+        return None
+    titles = list(filter(None, (modifiers.title_of(tree, index) for index in range(len(tree)))))
     for cuts_lists, cuts_adjuncts in ((True, True), (False, True), (True, False), (False, False)):
         try:
-            found = _Extraction(tree, cuts_lists, cuts_adjuncts).claims()
+            found = _Extraction(tree, titles, cuts_lists, cuts_adjuncts).claims()
         except Unsure:
             continue
         if len(found) > 1:
@@ -73,19 +76,17 @@ def extract(tree: Tree) -> list[str] | None:
 
 
 class _Extraction:
-    def __init__(self, tree: Tree, cuts_lists: bool, cuts_adjuncts: bool) -> None:
-        self.tree = tree
+    def __init__(
+        self, tree: Tree, titles: list[modifiers.Title], cuts_lists: bool, cuts_adjuncts: bool
+    ) -> None:
+        self.tree, self.titles = tree, titles
         self.cuts_lists = cuts_lists
         self.cuts_adjuncts = cuts_adjuncts
         #: Words that say nothing, such as "for example".
         self.empty: set[int] = set()
-        titles = [modifiers.title_of(tree, index) for index in range(len(tree))]
-        self.titles = [title for title in titles if title]
 
     def claims(self) -> list[str]:
         tree = self.tree
-        if len(tree) > MAX_WORDS or is_doubtful(tree):
-            raise Unsure
         drafts: list[Draft] = []
         for root in (index for index in range(len(tree)) if tree.heads[index] == index):
             if tree.labels[root] == "punct":
@@ -133,8 +134,8 @@ class _Extraction:
         if own_subject == dropped:
             own_subject = None
         nodes, verbs, participles = self._kept(verb)
-        nodes = modifiers.without_modifiers(tree, nodes - {dropped}) - tree.brackets
-        drafts = self._variants(verb, nodes, own_subject is not None, subject, form)
+        kept = modifiers.without_modifiers(tree, nodes - {dropped}) - tree.brackets
+        drafts = self._variants(verb, kept, own_subject is not None, subject, form)
         carried = subject
         if own_subject is not None:
             carried = modifiers.subject_phrase(tree, own_subject)
@@ -148,7 +149,7 @@ class _Extraction:
                 drafts += self._participle(participle, carried, is_past)
         return drafts
 
-    def _kept(self, verb: int) -> tuple[set[int], list[int], list[int]]:
+    def _kept(self, verb: int) -> tuple[frozenset[int], list[int], list[int]]:
         """The words of a clause, the verbs beside its own, the participles that say more of its
         subject."""
         tree = self.tree
@@ -266,7 +267,7 @@ class _Extraction:
             raise Unsure
         if adjuncts and any(tree.labels[n] == "prep" and tree.heads[n] in chain for n in core):
             has_object = True
-        variants = [(core, core)] if has_object or not adjuncts else []
+        variants: list[tuple[Words, Words]] = [(core, core)] if has_object or not adjuncts else []
         after = [adjunct for adjunct in adjuncts if min(adjunct) > verb]
         for adjunct in adjuncts:
             needed = after[0] if after and not has_object and min(adjunct) < verb else set()
@@ -283,19 +284,19 @@ class _Extraction:
         found = drafts(only=False)
         return drafts(only=True) if len(found) > _MANY and adjuncts else found
 
-    def _instead_of(self, verb: int, adjunct: set[int]) -> set[int]:
+    def _instead_of(self, verb: int, adjunct: Words) -> Words:
         """Of "is cheap and always on time" the "cheap and", where the adjunct is the last part."""
         tree, before = self.tree, min(adjunct) - 1
         if before < 0 or tree.labels[before] != "cc":
-            return set()
+            return frozenset()
         predicates = tree.of(verb, "acomp", "attr")
         if len(predicates) != 1 or tree.lower[before] != "and":
             raise Unsure
         return tree.subtree(predicates[0]) | {before}
 
-    def _adjuncts(self, chain: list[int], nodes: set[int]) -> list[set[int]]:
+    def _adjuncts(self, chain: list[int], nodes: set[int]) -> list[Words]:
         tree = self.tree
-        found: list[set[int]] = []
+        found: list[Words] = []
         for link in chain:
             if link != chain[0] and tree.of(link, "conj"):
                 break
@@ -323,7 +324,7 @@ class _Extraction:
         found = [a for a in found if not any(c < min(a) for c in universal)]
         if any(tree.lower[n] in ("first", "only", "last") or tree.tags[n] == "JJS" for n in nodes):
             found = [a for a in found if tree.lower[min(a)] != "since"]
-        merged: list[set[int]] = []
+        merged: list[Words] = []
         for adjunct in sorted(found, key=min):
             if tree.lower[min(adjunct)] == "including" and tree.is_verb(tree.heads[min(adjunct)]):
                 raise Unsure
@@ -337,7 +338,7 @@ class _Extraction:
                 merged.append(adjunct)
         return merged
 
-    def _with_degree(self, adjunct: set[int]) -> set[int]:
+    def _with_degree(self, adjunct: Words) -> Words:
         """An adjunct with a word such as the "shortly" of "shortly after"."""
         tree, before = self.tree, min(adjunct) - 1
         if before < 0 or tree.lower[before] not in words_of("degrees"):
@@ -364,7 +365,7 @@ class _Extraction:
             and not any(tree.lower[m] in words_of("kept_marks") for m in tree.of(child, "mark"))
         )
 
-    def _continues(self, before: set[int], adjunct: set[int]) -> bool:
+    def _continues(self, before: Words, adjunct: Words) -> bool:
         """Whether an adjunct belongs to the one before it: "from 1990 to 2000", "with X as Y"."""
         low, opening = self.tree.lower[min(adjunct)], self.tree.lower[min(before)]
         beside = min(adjunct) == max(before) + 1
@@ -383,7 +384,7 @@ class _Extraction:
             or (low in ("of", "than", "to") and beside)
         )
 
-    def _take_complements(self, chain: list[int], adjuncts: list[set[int]]) -> None:
+    def _take_complements(self, chain: list[int], adjuncts: list[Words]) -> None:
         """Take from the adjuncts what a verb without an object cannot be without."""
         tree, last = self.tree, max(chain)
         if tree.lower[chain[-1]] in words_of("staying"):
@@ -405,7 +406,7 @@ class _Extraction:
 
     # Coordinations
 
-    def _parts(self, nodes: set[int], verb: int | None, within: set[int]) -> list[_Part]:
+    def _parts(self, nodes: Words, verb: int | None, within: Words) -> list[_Part]:
         """Some words with one member of each coordination that begins in `within`."""
         parts = [_Part(set(nodes), {})]
         if self.cuts_lists:
@@ -438,7 +439,7 @@ class _Extraction:
             is_singular = is_subject and tree.tags[member] in ("NN", "NNP")
             yield _Part(nodes, {**part.inserts, **inserts}, part.is_singular or is_singular)
 
-    def _items(self, parts: list[_Part], nodes: set[int], listing: int) -> list[_Part]:
+    def _items(self, parts: list[_Part], nodes: Words, listing: int) -> list[_Part]:
         """Of "films including X and Y": the films without the list, X, and Y."""
         tree = self.tree
         if not is_listing(tree, listing) or listing in tree.hypothetical:
@@ -477,9 +478,9 @@ class _Extraction:
             for item in items:
                 beside = tree.of(item, "conj", "cc", "punct")
                 own = tree.subtree(item).difference(*map(tree.subtree, beside))
-                own = {n for n in own if tree.lower[n] not in ("others", "among")}
+                said = {n for n in own if tree.lower[n] not in ("others", "among")}
                 rest = part.nodes - tree.subtree(head)
-                found.append(part._replace(nodes=rest | (own & part.nodes)))
+                found.append(part._replace(nodes=rest | (said & part.nodes)))
         return found
 
     def _draft(
@@ -519,12 +520,11 @@ class _Extraction:
     def _of_noun(self, noun: int) -> list[Draft]:
         """The claims that phrases of a noun make."""
         tree = self.tree
-        verb = noun
-        while tree.heads[verb] != verb and not (tree.is_verb(verb) and tree.is_finite(verb)):
-            verb = tree.heads[verb]
-        is_past = tree.is_verb(verb) and tree.is_past(verb)
         drafts: list[Draft] = []
-        for child in tree.children[noun]:
+        titles = [title for title in self.titles if title.name[-1] == noun]
+        phrases = tree.of(noun, "appos", "relcl", "acl") if tree.children[noun] else []
+        is_past = bool(phrases or titles) and self._is_past_around(noun)
+        for child in phrases:
             label = tree.labels[child]
             if label == "appos" and modifiers.is_apposition_claim(tree, noun, child):
                 if tree.tags[noun].startswith("NN"):
@@ -537,10 +537,15 @@ class _Extraction:
                 about = self._antecedent(noun, child)
                 plural = tree.tags[noun] in ("NNS", "NNPS")
                 drafts += self._participle(child, about, is_past, plural)
-        for title in self.titles:
-            if title.name[-1] == noun:
-                drafts.append(names.said_by_title(tree, title, is_past))
+        drafts += [names.said_by_title(tree, title, is_past) for title in titles]
         return [*drafts, *names.said_of_name(tree, noun)]
+
+    def _is_past_around(self, noun: int) -> bool:
+        """Whether the clause that a noun stands in is about the past."""
+        tree, verb = self.tree, noun
+        while tree.heads[verb] != verb and not (tree.is_verb(verb) and tree.is_finite(verb)):
+            verb = tree.heads[verb]
+        return tree.is_verb(verb) and tree.is_past(verb)
 
     def _antecedent(self, noun: int, clause: int) -> list[int]:
         found = modifiers.antecedent(self.tree, noun, clause)

@@ -26,16 +26,20 @@ def said_by_title(tree: Tree, title: modifiers.Title, is_past: bool) -> Draft:
 
 def said_of_name(tree: Tree, noun: int) -> Iterator[Draft]:
     """What a noun says of the name that it is, belongs to, or stands beside."""
-    yield from _nationality(tree, noun)
-    yield from _birth(tree, noun)
-    yield from _place(tree, noun)
+    label = tree.labels[noun]
+    if label == "attr":
+        yield from _nationality(tree, noun)
+    elif label in ("nsubj", "nsubjpass"):
+        yield from _birth(tree, noun)
+    elif label in ("pobj", "appos", "npadvmod"):
+        yield from _place(tree, noun)
 
 
 def _nationality(tree: Tree, noun: int) -> Iterator[Draft]:
     """ "X is an American actor": X is American."""
     verb = tree.heads[noun]
     subject = tree.subject(verb)
-    if tree.labels[noun] != "attr" or tree.lower[verb] not in ("is", "was") or subject is None:
+    if tree.lower[verb] not in ("is", "was") or subject is None:
         return
     who = modifiers.subject_phrase(tree, subject)
     if not who or tree.tags[subject] not in ("NNP", "PRP"):
@@ -66,8 +70,6 @@ def _birth(tree: Tree, noun: int) -> Iterator[Draft]:
     """ "X (born on a day in a place)": when X was born, and where."""
     opening = noun + 1
     if tree.lower[opening : opening + 2] != ["(", "born"] or not tree.is_name(noun):
-        return
-    if tree.labels[noun] not in ("nsubj", "nsubjpass"):
         return
     born = opening + 1
     end = next((n for n in range(born, len(tree)) if tree.words[n] in ");–—-"), born)

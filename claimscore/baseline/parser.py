@@ -3,8 +3,8 @@
 Word pieces go through three transformer layers; a word is the states of its first and its last
 piece. Heads are found by a biaffine product, labels by a bilinear one (Dozat and Manning 2017,
 sections 2.2 and 3), tags by a linear layer. Written in numpy, so that cutting claims needs neither
-torch nor a GPU, and one sentence at a time, so that its tree does not depend on what is parsed
-beside it.
+torch nor a GPU. Sentences are parsed together, without padding; the tree of a sentence does not
+depend on what is parsed beside it.
 `data/MODEL_CARD.md` says how the weights were made and how good they are.
 """
 
@@ -15,13 +15,14 @@ import importlib.util
 import json
 import threading
 import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from claimscore.baseline.tree import Tree, tokenise
+from claimscore.baseline.tree import Tree, Word, tokenise
 from claimscore.errors import ConfigError
 
 WEIGHTS = Path(__file__).parent / "data" / "parser.safetensors"
@@ -31,6 +32,9 @@ MAX_PIECES = 250
 #: No cut depends on a head that has a lower probability; of members of a list, on a lower second.
 SURE, SURE_MEMBER = 0.4, 0.6
 _PIECES_A_WORD = 8
+_PIECES_A_PACK = 250
+#: Scores that differ by less may change their order where matrices of other sizes are multiplied.
+_CLOSE = 3e-4
 _HEADS = 12
 _CLS, _SEP, _UNKNOWN = 101, 102, 100
 
@@ -38,13 +42,20 @@ _Floats = NDArray[np.floating[Any]]
 _lock = threading.Lock()
 
 
-class _Scores(NamedTuple):
-    """Of ``n`` words: heads ``[n, n + 1]`` (the root first), tags ``[n, tags]``, and states."""
+class _Read(NamedTuple):
+    """A sentence as words, and the word pieces of each."""
 
-    heads: _Floats
+    words: list[Word]
+    pieces: list[list[int]]
+
+
+class _Scores(NamedTuple):
+    """Of the ``n`` words of some sentences: heads ``[words, words + 1]`` of each sentence (the root
+    first), tags ``[n, tags]``, and states ``[1 + n, width]`` (the root first)."""
+
+    heads: list[_Floats]
     tags: _Floats
-    words: _Floats
-    with_root: _Floats
+    states: _Floats
 
 
 class Parser:
@@ -68,22 +79,64 @@ class Parser:
         self._layers = 1 + max(int(k.split(".")[1]) for k in weights if k.startswith("layer."))
 
     def parse(self, sentence: str) -> Tree | None:
-        """The tree of a sentence; None where it is empty, too long, or the heads are no tree."""
-        words = tokenise(sentence)
-        if not words:
-            return None
-        pieces = [self.pieces(word.text) for word in words]
-        if sum(map(len, pieces)) > MAX_PIECES:
-            return None
-        scores = self._scores([word.text for word in words], pieces)
-        heads = tree_of(scores.heads)
-        tags = [self.tags[k] for k in scores.tags.argmax(axis=1)]
-        labels = [self.labels[k] for k in self._label_scores(scores, heads).argmax(axis=1)]
-        own = [k if head == 0 else int(head) - 1 for k, head in enumerate(heads)]
-        certainty = _certainty(scores.heads).tolist()
-        needed = [SURE_MEMBER if label == "conj" else SURE for label in labels]
-        unsure = frozenset(k for k, least in enumerate(needed) if certainty[k] < least)
-        return Tree(words, tags, labels, own, unsure)
+        """The tree of a sentence; None where it is empty or too long."""
+        return self.parse_all([sentence])[0]
+
+    def parse_all(self, sentences: Sequence[str]) -> list[Tree | None]:
+        """The trees of sentences, computed together in packs of some hundred word pieces.
+
+        A tree does not depend on the sentences beside it: matrix products of other sizes round
+        otherwise, so a sentence that this could change is parsed again alone.
+        """
+        found: list[Tree | None] = [None] * len(sentences)
+        pack: dict[int, _Read] = {}
+        size = 0
+        for place, sentence in enumerate(sentences):
+            words = tokenise(sentence)
+            read = _Read(words, [self.pieces(word.text) for word in words])
+            length = sum(map(len, read.pieces))
+            if not 0 < length <= MAX_PIECES:
+                continue
+            if pack and size + length > _PIECES_A_PACK:
+                self._parse_pack(pack, found)
+                pack, size = {}, 0
+            pack[place] = read
+            size += length
+        if pack:
+            self._parse_pack(pack, found)
+        return found
+
+    def _parse_pack(self, pack: dict[int, _Read], found: list[Tree | None]) -> None:
+        scores = self._scores(list(pack.values()))
+        heads = [tree_of(own) for own in scores.heads]
+        sizes = [len(own) for own in heads]
+        starts = np.cumsum([0, *sizes[:-1]])
+        in_pack = [np.where(own, own + start, 0) for own, start in zip(heads, starts, strict=True)]
+        of_labels = self._label_scores(scores.states, np.concatenate(in_pack))
+        tags, labels = scores.tags.argmax(axis=1).tolist(), of_labels.argmax(axis=1).tolist()
+        is_close = _is_close(scores.tags) | _is_close(of_labels)
+        places = zip(pack.items(), heads, scores.heads, starts.tolist(), strict=True)
+        for (place, read), own, of_heads, start in places:
+            end = start + len(own)
+            certainty = _certainty(of_heads)
+            if len(pack) > 1 and (
+                is_close[start:end].any()
+                or _is_close(of_heads).any()
+                or (own != of_heads.argmax(axis=1)).any()
+                or any((abs(certainty - least) < _CLOSE).any() for least in (SURE, SURE_MEMBER))
+            ):
+                self._parse_pack({place: read}, found)
+                continue
+            said = [self.labels[k] for k in labels[start:end]]
+            needed = [SURE_MEMBER if label == "conj" else SURE for label in said]
+            unsure = frozenset(k for k, sure in enumerate(certainty.tolist()) if sure < needed[k])
+            found[place] = Tree(
+                read.words,
+                [self.tags[k] for k in tags[start:end]],
+                said,
+                [head - 1 if head else k for k, head in enumerate(own.tolist())],
+                unsure,
+            )
 
     def pieces(self, word: str) -> list[int]:
         """Word pieces, longest first from the left (Wordpiece, uncased, accents stripped)."""
@@ -100,45 +153,57 @@ class Parser:
                 return [_UNKNOWN]
         return found or [_UNKNOWN]
 
-    def _scores(self, words: list[str], pieces: list[list[int]]) -> _Scores:
+    def _scores(self, pack: Sequence[_Read]) -> _Scores:
         w = self._w
-        ids = [_CLS, *(p for word in pieces for p in word), _SEP]
-        pairs = zip(words, pieces, strict=True)
-        kinds = [0, *(kind_of(word) for word, own in pairs for _ in own), 0]
-        x = self._embeddings[ids] + w["position"][: len(ids)] + w["type"][0]
-        x = _norm(x, w["embedding_norm.weight"], w["embedding_norm.bias"]) + w["case"][kinds]
+        ids: list[int] = []
+        kinds: list[int] = []
+        places: list[int] = []
+        lengths, firsts, lasts = [], [], []
+        for read in pack:
+            start = len(ids)
+            ids.append(_CLS)
+            kinds.append(0)
+            for word, own in zip(read.words, read.pieces, strict=True):
+                firsts.append(len(ids))
+                ids += own
+                kinds += [kind_of(word.text)] * len(own)
+                lasts.append(len(ids) - 1)
+            ids.append(_SEP)
+            kinds.append(0)
+            lengths.append(len(ids) - start)
+            places += range(lengths[-1])
+        x = self._embeddings[ids] + w["position"][places] + w["type"][0]
+        x = _norm(x, w["embedding_norm.weight"], w["embedding_norm.bias"])
+        x += w["case"][kinds]
         for layer in range(self._layers):
-            x = self._layer(x, f"layer.{layer}.")
-        ends = np.cumsum([len(own) for own in pieces])
-        starts = ends - [len(own) for own in pieces] + 1
-        states = np.concatenate([x[starts], x[ends]], axis=1)
-        with_root = np.concatenate([w["root"][None], states])
-        dependents = _with_one(_gelu(states @ w["arc_dependent.weight"] + w["arc_dependent.bias"]))
-        heads = _gelu(with_root @ w["arc_head.weight"] + w["arc_head.bias"])
-        tags = states @ w["tag.weight"] + w["tag.bias"]
-        return _Scores(dependents @ w["arc"] @ heads.T, tags, states, with_root)
+            x = self._layer(x, lengths, f"layer.{layer}.")
+        words = np.concatenate([x[firsts], x[lasts]], axis=1)
+        states = np.concatenate([w["root"][None], words])
+        dependents = _gelu(words @ w["arc_dependent.weight"] + w["arc_dependent.bias"])
+        products = _with_one(dependents) @ w["arc"]
+        of = _gelu(states @ w["arc_head.weight"] + w["arc_head.bias"])
+        heads, end = [], 0
+        for read in pack:
+            start, end = end, end + len(read.words)
+            with_root = np.concatenate([of[:1], of[1 + start : 1 + end]])
+            heads.append(products[start:end] @ with_root.T)
+        return _Scores(heads, words @ w["tag.weight"] + w["tag.bias"], states)
 
-    def _label_scores(self, scores: _Scores, heads: NDArray[np.intp]) -> _Floats:
+    def _label_scores(self, states: _Floats, heads: NDArray[np.intp]) -> _Floats:
         w = self._w
-        own = _with_one(
-            _gelu(scores.words @ w["label_dependent.weight"] + w["label_dependent.bias"])
-        )
-        of = scores.with_root[heads] @ w["label_head.weight"] + w["label_head.bias"]
-        products = (own @ self._label).reshape(self._label_shape)
-        found: _Floats = (products @ _with_one(_gelu(of))[:, :, None])[:, :, 0]
+        own = _gelu(states[1:] @ w["label_dependent.weight"] + w["label_dependent.bias"])
+        of = _gelu(states[heads] @ w["label_head.weight"] + w["label_head.bias"])
+        products = (_with_one(own) @ self._label).reshape(self._label_shape)
+        found: _Floats = (products @ _with_one(of)[:, :, None])[:, :, 0]
         return found
 
-    def _layer(self, x: _Floats, name: str) -> _Floats:
-        w, n = self._w, len(x)
+    def _layer(self, x: _Floats, lengths: Sequence[int], name: str) -> _Floats:
+        w = self._w
         qkv = x @ w[name + "qkv.weight"]
         qkv += w[name + "qkv.bias"]
-        q, k, v = qkv.reshape(n, 3, _HEADS, -1).transpose(1, 2, 0, 3)
-        attention = q @ k.transpose(0, 2, 1)
-        attention *= np.float32(1 / np.sqrt(q.shape[-1]))
-        attention -= attention.max(axis=-1, keepdims=True)
-        np.exp(attention, out=attention)
-        attention /= np.add.reduce(attention, axis=-1, keepdims=True)
-        mixed = (attention @ v).transpose(1, 0, 2).reshape(n, -1) @ w[name + "out.weight"]
+        ends = np.cumsum(lengths).tolist()
+        attended = [_attend(qkv[end - n : end]) for n, end in zip(lengths, ends, strict=True)]
+        mixed = np.concatenate(attended) @ w[name + "out.weight"]
         mixed += x
         mixed += w[name + "out.bias"]
         x = _norm(mixed, w[name + "norm1.weight"], w[name + "norm1.bias"])
@@ -148,6 +213,25 @@ class Parser:
         down += x
         down += w[name + "down.bias"]
         return _norm(down, w[name + "norm2.weight"], w[name + "norm2.bias"])
+
+
+def _attend(qkv: _Floats) -> _Floats:
+    """Attention of one sentence, from queries, keys and values ``[pieces, 3 * width]``."""
+    n = len(qkv)
+    q, k, v = qkv.reshape(n, 3, _HEADS, -1).transpose(1, 2, 0, 3)
+    attention = q @ k.transpose(0, 2, 1)
+    attention *= np.float32(1 / np.sqrt(q.shape[-1]))
+    attention -= attention.max(axis=-1, keepdims=True)
+    np.exp(attention, out=attention)
+    attention /= np.add.reduce(attention, axis=-1, keepdims=True)
+    return (attention @ v).transpose(1, 0, 2).reshape(n, -1)
+
+
+def _is_close(scores: _Floats) -> NDArray[np.bool_]:
+    """Of each row whether its two best scores hardly differ."""
+    best = np.partition(scores, -2, axis=1)[:, -2:]
+    found: NDArray[np.bool_] = best[:, 1] - best[:, 0] < _CLOSE
+    return found
 
 
 def _certainty(scores: _Floats) -> _Floats:

@@ -6,11 +6,12 @@ import json
 import os
 import re
 from collections.abc import Callable
+from itertools import islice
 
-from anyio import CapacityLimiter, to_thread
+from anyio import CapacityLimiter, Event, to_thread
 
 from claimscore.baseline import decompose_text, facts, negate, paraphrase
-from claimscore.baseline.claim_maker import make_claims
+from claimscore.baseline.claim_maker import ClaimMaker
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
 from claimscore.types import ANSWERS, JSON, TEXT_NUMBER, Completion, Request
@@ -51,6 +52,19 @@ _NUMBERED = re.compile(r"(\d+)\. (.*)")
 _INSTRUCTION = re.compile(r"\A\s*paraphrase this:\s*", re.IGNORECASE)
 
 
+#: Most requests whose sentences are parsed together.
+_TOGETHER = 32
+
+
+class _Asked:
+    """The texts of a request, and their claims once they are made."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self.texts = texts
+        self.claims: list[list[str]] | None = None
+        self.is_over = Event()
+
+
 class BuiltinProvider:
     """Answers the tasks of `TASKS`; the same request gets the same bytes.
 
@@ -63,7 +77,9 @@ class BuiltinProvider:
 
     def __init__(self, model: str = PARSER) -> None:
         self.model = model
-        self._threads = CapacityLimiter(os.cpu_count() or 1)
+        self._maker = ClaimMaker()
+        self._turns = CapacityLimiter(os.cpu_count() or 1)
+        self._waiting: list[_Asked] = []
 
     @classmethod
     def from_config(cls, config: LLMConfig) -> BuiltinProvider:
@@ -73,7 +89,7 @@ class BuiltinProvider:
         """`ConfigError` for a task that the rules do not know."""
         answer: JSON | None
         if self.model == PARSER and request.output and request.output.name == "decompose":
-            answer = await to_thread.run_sync(_parsed, request, limiter=self._threads)
+            answer = await self._parsed(request)
         else:
             answer = ruled(request)
         if answer is None:
@@ -83,6 +99,28 @@ class BuiltinProvider:
                 f"builtin can only do {known}, not {task or 'free text'}; use --llm openai:MODEL"
             )
         return Completion(text=json.dumps(answer, ensure_ascii=False), model=self.model)
+
+    async def _parsed(self, request: Request) -> JSON:
+        """The claims of a request's texts. All requests that wait for a thread go together, since
+        the parser reads many sentences in less time than one by one."""
+        asked = _Asked(_texts(request))
+        self._waiting.append(asked)
+        async with self._turns:
+            if asked in self._waiting:
+                together, self._waiting = self._waiting[:_TOGETHER], self._waiting[_TOGETHER:]
+                try:
+                    texts = [text for each in together for text in each.texts]
+                    made = iter(await to_thread.run_sync(self._maker.claims, texts))
+                    for each in together:
+                        each.claims = list(islice(made, len(each.texts)))
+                finally:
+                    for each in together:
+                        each.is_over.set()
+        await asked.is_over.wait()
+        if asked.claims is None:  # the request that took it along was cancelled, or failed
+            return await self._parsed(request)
+        claims = iter(asked.claims)
+        return _answer(request, lambda _: {"claims": next(claims)})
 
     async def aclose(self) -> None:
         """Nothing to close."""
@@ -105,16 +143,22 @@ def ruled(request: Request) -> JSON | None:
     return None if rule is None else _answer(request, rule)
 
 
-def _parsed(request: Request) -> JSON:
-    return _answer(request, lambda text: {"claims": make_claims(text)})
+def _is_numbered(request: Request) -> bool:
+    properties = request.output.schema.get("properties", {}) if request.output else {}
+    return set(properties) == {ANSWERS}
+
+
+def _texts(request: Request) -> list[str]:
+    if _is_numbered(request):
+        return numbered_texts(_last_user(request))
+    return [input_text(request)]
 
 
 def _answer(request: Request, answer: Callable[[str], JSON]) -> JSON:
-    properties = request.output.schema.get("properties", {}) if request.output else {}
-    if set(properties) != {ANSWERS}:
-        return answer(input_text(request))
-    texts = enumerate(numbered_texts(_last_user(request)), start=1)
-    return {ANSWERS: [{TEXT_NUMBER: number, **answer(text)} for number, text in texts]}
+    answers = [answer(text) for text in _texts(request)]
+    if not _is_numbered(request):
+        return answers[0]
+    return {ANSWERS: [{TEXT_NUMBER: k, **own} for k, own in enumerate(answers, start=1)]}
 
 
 def input_text(request: Request) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +34,9 @@ _QUOTES = ("'", "‘", "’")
 #: Labels of noun phrases that a date hangs on.
 _DATE_LABELS = ("nummod", "pobj", "npadvmod", "prep")
 _PERSONS = ("er", "or", "ist", "ess", "ian", "man", "woman", "ant", "ent")
+#: Words by their places in the sentence.
+Words = Set[int]
+
 FINITE = ("VBD", "VBZ", "VBP", "MD")
 
 
@@ -103,6 +106,7 @@ class Tree:
         for child, head in enumerate(self.heads):
             if head != child:
                 self.children[head].append(child)
+        self._subtrees: dict[int, frozenset[int]] = {}
         self.quotes = list(self._quotes())
         self.quote_marks = {mark for pair in self.quotes for mark in pair}
         self._correct()
@@ -123,11 +127,12 @@ class Tree:
         """The children of a word that have one of the labels."""
         return [child for child in self.children[index] if self.labels[child] in labels]
 
-    def subtree(self, index: int) -> set[int]:
-        found = {index}
-        for child in self.children[index]:
-            if child not in self.quote_marks:
-                found |= self.subtree(child)
+    def subtree(self, index: int) -> frozenset[int]:
+        """A word and all that hangs on it."""
+        found = self._subtrees.get(index)
+        if found is None:
+            below = [self.subtree(c) for c in self.children[index] if c not in self.quote_marks]
+            found = self._subtrees[index] = frozenset((index,)).union(*below)
         return found
 
     def first_conjunct(self, index: int) -> int:
@@ -139,9 +144,6 @@ class Tree:
         while self.heads[index] != index:
             index = self.heads[index]
             yield index
-
-    def ancestors_of(self, index: int) -> set[int]:
-        return {index, *self.ancestors(index)}
 
     def quoted_in(self, index: int) -> int | None:
         """The number of the quotation that a word stands in."""
@@ -263,6 +265,7 @@ class Tree:
         self.children[self.heads[index]].remove(index)
         self.heads[index] = head
         self.children[head] = sorted([*self.children[head], index])
+        self._subtrees.clear()
 
     def _correct(self) -> None:
         for index in range(len(self)):

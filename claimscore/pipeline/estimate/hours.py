@@ -31,7 +31,7 @@ from claimscore.pipeline.plan import Plan
 #: What a server may take for an answer, to begin and for each token.
 _LATENCY_S, _TOKEN_S = 1.0, 0.02
 #: What an answer of `builtin` takes, by the parser and by rules.
-_PARSER_S, _RULE_S = 0.008, 0.0003
+_PARSER_S, _RULE_S = 0.005, 0.0003
 
 
 def _builtin_s(llm: LLMConfig) -> float:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from claimscore.baseline import parser
-from claimscore.baseline.claim_maker import make_claims, sentence_claims
+from claimscore.baseline.claim_maker import ClaimMaker, make_claims, sentence_claims
 from claimscore.baseline.surface import article, past_of
 from claimscore.baseline.tree import tokenise
 
@@ -169,6 +169,23 @@ def test_a_parse_that_is_no_tree_is_none() -> None:
     assert [tree.words[head] for head in tree.heads] == ["won", "won", "cup", "won", "won"]
     assert tree.labels == ["nsubj", "ROOT", "det", "dobj", "punct"]
     assert tree.tags == ["NNP", "VBD", "DT", "NN", "."]
+
+
+def test_a_sentence_is_read_alike_whatever_stands_beside_it() -> None:
+    """In packs of several sizes, in any order, twice, beside what is not parsed."""
+    sentences = [*CUT, *WHOLE, "", "word " * 400, *list(CUT)[:3]]
+    model = parser.load()
+    alone = {sentence: model.parse(sentence) for sentence in sentences}
+    for order in (sentences, sentences[::-1]):
+        for sentence, tree in zip(order, model.parse_all(order), strict=True):
+            known = alone[sentence]
+            assert (tree is None) == (known is None)
+            if tree is not None and known is not None:
+                assert (tree.heads, tree.labels, tree.tags) == (
+                    *(known.heads, known.labels, known.tags),
+                )
+                assert tree.unsure == known.unsure
+    assert ClaimMaker().claims([" ".join(CUT), "", "..."]) == [make_claims(" ".join(CUT)), [], []]
 
 
 @given(st.integers(1, 12).flatmap(lambda n: arrays(np.float32, (n, n + 1), elements=_SCORES)))

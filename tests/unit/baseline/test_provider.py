@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from claimscore.baseline import parser
@@ -137,6 +138,37 @@ def test_the_parser_makes_the_claims_of_each_numbered_text() -> None:
         {"text": 1, "claims": ["Ann left.", "Ann was a doctor."]},
         {"text": 2, "claims": ["Bob slept."]},
     ]
+
+
+def test_requests_at_the_same_time_get_their_own_claims() -> None:
+    """Also where those are cancelled that were asked first."""
+    sentences = [f"Bob, {k}, slept." for k in range(70, 30, -1)]
+    provider = BuiltinProvider(PARSER)
+    answers: dict[str, Any] = {}
+
+    async def ask(sentence: str) -> None:
+        answers[sentence] = json.loads(
+            (await provider.complete(request(sentence, "decompose"))).text
+        )
+
+    async def ask_all() -> None:
+        async with anyio.create_task_group() as group:
+            cancelled = await group.start(_first, provider)
+            for sentence in sentences:
+                group.start_soon(ask, sentence)
+            await anyio.lowlevel.checkpoint()
+            cancelled.cancel()
+
+    anyio.run(ask_all)
+    assert answers == {s: {"claims": ["Bob slept.", f"Bob was {s[5:7]}."]} for s in sentences}
+
+
+async def _first(provider: BuiltinProvider, *, task_status: Any) -> None:
+    with anyio.CancelScope() as scope:
+        task_status.started(scope)
+        async with anyio.create_task_group() as group:
+            for k in range(10):
+                group.start_soon(provider.complete, request(f"Ann, {k}, left.", "decompose"))
 
 
 def test_without_the_backbone_the_message_names_both_ways_out(
