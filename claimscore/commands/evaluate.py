@@ -209,17 +209,19 @@ def claims_command(config: ClaimsConfig, out: Path | None, quiet: bool, as_json:
 
 @evaluate.command("support", settings={"config": f"{_HERE}.support_benchmark:SupportConfig"})
 @_out_option
-@json_option
-def support_command(config: SupportConfig, out: Path | None, as_json: bool) -> None:
-    """Evaluate scores as judges of whether a source supports a claim or a summary.
+@output_options
+def support_command(config: SupportConfig, out: Path | None, quiet: bool, as_json: bool) -> None:
+    """Evaluate scores and verifiers as judges of whether a source supports a claim or a summary.
 
     Prints ROC-AUC, balanced accuracy by the threshold of the other half of the documents, and the
     share of twins in the right order, also by kind of error, beside word overlap and ROUGE-1.
     """
+    from claimscore.console.progress import counts_display
     from claimscore.evaluation.support_benchmark import evaluate_support
     from claimscore.report.evaluation.benchmark_pages import write_support_page
 
-    _finish(evaluate_support(config), as_json, out, "support.html", write_support_page, config)
+    result = evaluate_support(config, counts_display(quiet or as_json, "rows"))
+    _finish(result, as_json, out, "support.html", write_support_page, config)
 
 
 @evaluate.command("labels", settings={"config": f"{_HERE}.labels:LabelsConfig"})

@@ -6,13 +6,15 @@ that is best on the other one. Where a row names its twin, a supported text from
 by one error, the share of twins in the right order counts, ties one half. Intervals resample
 documents, because rows of one document are not independent.
 
-Word overlap and ROUGE-1 precision of the same texts stand beside the scores.
+Word overlap and ROUGE-1 precision of the same texts stand beside the scores. A verifier that is
+named judges every row itself, its summary as one claim.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,13 +23,19 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from claimscore.config import check_least
+from claimscore.config import NLI_OPTIONS, EncoderConfig, check_least
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.published import support_figures
 from claimscore.evaluation.ratings_table import ID, RatedTable, read_table
 from claimscore.evaluation.result import EvaluationResult, Row, Section, percent
+from claimscore.metrics.base import PassRequirement
 from claimscore.metrics.rouge import by_rouge_score
-from claimscore.option import argument, option
+from claimscore.metrics.support import MODEL
+from claimscore.option import argument, nested, option
+from claimscore.pipeline.encoders import load_model
+from claimscore.pipeline.encoders.results import open_store
+from claimscore.pipeline.passes import PassInput
+from claimscore.pipeline.passes.support import SUPPORT_PASS
 from claimscore.records.columns import in_first_half
 from claimscore.stats.bootstrap import percentile_bounds, ratio, resamples
 from claimscore.stats.classification import (
@@ -38,7 +46,19 @@ from claimscore.stats.classification import (
     weighted_accuracy,
     weighted_auc,
 )
+from claimscore.tables import CLAIMS
 from claimscore.text import content_words
+
+logger = logging.getLogger("claimscore")
+
+#: Hears how many rows a verifier has judged, and of how many.
+OnPairs = Callable[[int, int], None]
+
+#: What the score of a verifier is called.
+_SCORE = "verifier {}"
+
+#: Rows that a verifier judges between two words to `OnPairs`.
+ROWS_AT_ONCE = 128
 
 #: Measure -> what people call it.
 MEASURES = {
@@ -66,7 +86,14 @@ class SupportConfig:
         help="Labelled records: run directories, or tables that have the scores."
     )
     scores: tuple[str, ...] = option(
-        panel="Essential", help="Metrics of the runs, or columns with scores."
+        (), panel="Essential", help="Metrics of the runs, or columns with scores."
+    )
+    verifiers: tuple[str, ...] = option(
+        (),
+        name="verifier",
+        metavar="MODEL,...",
+        panel="Essential",
+        help="Verifiers that judge each summary as one claim, as --verifier of run.",
     )
     label: str = option(
         "label", metavar="COLUMN", panel="Data", help="Column of the labels; 1 is supported."
@@ -92,11 +119,19 @@ class SupportConfig:
     )
     samples: int = option(1000, help="Number of bootstrap samples.")
     seed: int = option(0, help="Seed of the bootstrap.")
+    encoders: EncoderConfig = nested(EncoderConfig, only=(*NLI_OPTIONS, "verifier_labels"))
 
     def __post_init__(self) -> None:
-        if not self.scores:
-            raise ConfigError("name at least one column of --scores")
+        if not self.all_scores:
+            raise ConfigError("name at least one column of --scores, or a --verifier")
+        if "llm" in self.verifiers:
+            raise ConfigError("--verifier llm asks in a run; evaluate the run's scores by --scores")
         check_least(self, samples=1, seed=0)
+
+    @property
+    def all_scores(self) -> tuple[str, ...]:
+        """The scores, and those of the verifiers."""
+        return (*self.scores, *map(_SCORE.format, self.verifiers))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,27 +219,74 @@ def _cell(row: Row, measure: str) -> str:
 
 
 class _Dataset(NamedTuple):
-    """The rows of one table: id, label, case, kinds, twin and every score."""
+    """The rows of one table: id, label, case, kinds, twin and every score; their `pairs` of source
+    and summary, none where the table has no texts."""
 
     name: str
     frame: pl.DataFrame
+    pairs: list[tuple[str, str]]
 
 
-def evaluate_support(config: SupportConfig) -> SupportResult:
+def evaluate_support(config: SupportConfig, on_rows: OnPairs | None = None) -> SupportResult:
     """Read the tables and evaluate every score and both baselines on each.
 
     `InputError` where a column is missing, a label is neither 0 nor 1, a half of the documents
-    lacks a label, or a score is missing (unless `drop_missing`).
+    lacks a label, or a score is missing (unless `drop_missing`). `ConfigError` where a verifier
+    cannot be used.
     """
-    rows, left_out, taken = list[dict[str, object]](), 0, set[str]()
+    datasets = dict[str, _Dataset]()
     for path in config.tables:
-        dataset, missing = _read(path, config)
-        if dataset.name in taken:
-            dataset = dataset._replace(name=path)
-        taken.add(dataset.name)
-        left_out += missing
-        rows += _rows(dataset, config)
+        dataset = _read(path, config)
+        name = path if dataset.name in datasets else dataset.name
+        datasets[name] = dataset._replace(name=name)
+    for verifier in config.verifiers:
+        score = _SCORE.format(verifier)
+        model = _load(dataclasses.replace(config.encoders, verifier=verifier))
+        for name, dataset in datasets.items():
+            values = pl.Series(score, _judged(model, dataset.pairs, on_rows), dtype=pl.Float64)
+            datasets[name] = dataset._replace(frame=dataset.frame.with_columns(values))
+    rows, left_out = list[dict[str, object]](), 0
+    for dataset in datasets.values():
+        kept = _complete(dataset, config)
+        left_out += dataset.frame.height - kept.frame.height
+        rows += _rows(kept, config)
     return SupportResult(config, pl.DataFrame(rows, schema=SCHEMA), left_out)
+
+
+def _load(config: EncoderConfig) -> Any:
+    """The model of a verifier, with its stored results."""
+    store = open_store(None, on_notice=logger.warning)
+    return store.around(load_model(config.role_of("verifier"), config))
+
+
+def _judged(
+    model: Any, pairs: Sequence[tuple[str, str]], on_rows: OnPairs | None
+) -> list[float | None]:
+    """The probability of support of each summary by its source, read as `faithfulness` does; none
+    where the model refused a text."""
+    need = PassRequirement("support", (f"source.{MODEL}", "summary"))
+    found = list[float | None]()
+    for start in range(0, len(pairs), ROWS_AT_ONCE):
+        block = pairs[start : start + ROWS_AT_ONCE]
+        records = pl.DataFrame(
+            {"id": list(map(str, range(len(block)))), "source": [source for source, _ in block]}
+        )
+        summaries = enumerate(summary for _, summary in block)
+        claims = CLAIMS.frame(
+            [{"id": str(n), "side": "summary", "text": text} for n, text in summaries]
+        )
+        tables = {CLAIMS.name: claims}
+        given = PassInput(model, need, records, tables.__getitem__, frozenset(), _unheard)
+        rows = SUPPORT_PASS.compute(given).rows["support"]
+        by_id = dict(rows.select("id", "probability").iter_rows())
+        found += [by_id.get(str(n)) for n in range(len(block))]
+        if on_rows is not None:
+            on_rows(len(found), len(pairs))
+    return found
+
+
+def _unheard(_items: int) -> Callable[[int], None]:
+    return lambda done: None
 
 
 def _overlap(text: str, claim: str) -> float:
@@ -221,8 +303,8 @@ def _rouge_1(text: str, claim: str) -> float:
 BASELINES = {"word overlap": _overlap, "ROUGE-1 precision": _rouge_1}
 
 
-def _read(path: str, config: SupportConfig) -> tuple[_Dataset, int]:
-    """The rows that have every score, and how many have not."""
+def _read(path: str, config: SupportConfig) -> _Dataset:
+    """The rows of a table with its own scores, also those that lack some."""
     optional = (config.kind, config.twin)
     texts = ("source", "sources", "summary")
     table = read_table(path, [ID, *config.scores, config.label, config.case, *optional, *texts])
@@ -231,6 +313,9 @@ def _read(path: str, config: SupportConfig) -> tuple[_Dataset, int]:
         raise InputError(f"{table.name}: column {config.label} must hold 0 or 1 in every row")
     rows = pl.Series([str(n) for n in range(table.frame.height)], dtype=pl.String)
     ids = table.texts(ID) if table.has(ID) else rows
+    pairs = _pairs(table)
+    if config.verifiers and not pairs:
+        raise InputError(f"{table.name}: --verifier needs the columns source and summary")
     frame = pl.DataFrame(
         [
             ids.alias("id"),
@@ -240,19 +325,24 @@ def _read(path: str, config: SupportConfig) -> tuple[_Dataset, int]:
             (table.frame[config.twin] if table.has(config.twin) else rows.clear(rows.len()))
             .cast(pl.String)
             .alias("twin"),
-            *_baselines(table),
+            *_baselines(pairs),
             *(table.numbers(name).alias(name) for name in config.scores),
         ]
     )
-    kept = frame.drop_nulls(config.scores)
-    missing = frame.height - kept.height
-    if missing and not config.drop_missing:
-        worst = max(config.scores, key=lambda name: frame[name].null_count())
+    return _Dataset(Path(path.rstrip("/")).stem, frame, pairs)
+
+
+def _complete(dataset: _Dataset, config: SupportConfig) -> _Dataset:
+    """The rows that have every score; `InputError` where others are not to be left out."""
+    frame = dataset.frame
+    kept = frame.drop_nulls(config.all_scores)
+    if kept.height < frame.height and not config.drop_missing:
+        worst = max(config.all_scores, key=lambda name: frame[name].null_count())
         raise InputError(
-            f"{table.name}: {frame[worst].null_count()} rows have no {worst}; --drop-missing "
+            f"{dataset.name}: {frame[worst].null_count()} rows have no {worst}; --drop-missing "
             "leaves such rows out"
         )
-    return _Dataset(Path(path.rstrip("/")).stem, kept), missing
+    return dataset._replace(frame=kept)
 
 
 def _kinds_of(table: RatedTable, name: str) -> pl.Series:
@@ -268,19 +358,23 @@ def _kinds_in(value: object) -> list[str]:
     return [str(kind) for kind in found if kind not in (None, "")]
 
 
-def _baselines(table: RatedTable) -> Iterator[pl.Series]:
-    """Both baselines, where the table has the texts."""
+def _pairs(table: RatedTable) -> list[tuple[str, str]]:
+    """Source and summary of each row; nothing where the table has no such columns."""
     source = next((name for name in ("source", "sources") if table.has(name)), None)
     if source is None or not table.has("summary"):
-        return
-    pairs = list(zip(table.texts(source), table.texts("summary"), strict=True))
-    for name, value in BASELINES.items():
+        return []
+    return list(zip(table.texts(source), table.texts("summary"), strict=True))
+
+
+def _baselines(pairs: Sequence[tuple[str, str]]) -> Iterator[pl.Series]:
+    """Both baselines, where there are texts."""
+    for name, value in BASELINES.items() if pairs else ():
         yield pl.Series(name, [value(text, claim) for text, claim in pairs], dtype=pl.Float64)
 
 
 def _rows(dataset: _Dataset, config: SupportConfig) -> Iterator[dict[str, object]]:
     frame = dataset.frame
-    scores = [name for name in BASELINES if name in frame.columns] + list(config.scores)
+    scores = [name for name in BASELINES if name in frame.columns] + list(config.all_scores)
     halves = np.array([in_first_half(case, config.split_seed) for case in frame["case"]])
     kinds = frame["kind"].explode().drop_nulls().unique(maintain_order=True).sort().to_list()
     masks: dict[str | None, NDArray[np.bool_]] = {None: np.ones(frame.height, dtype=bool)}

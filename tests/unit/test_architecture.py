@@ -64,7 +64,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"report", "runs", "cache", "prompts", "pipeline", "pipeline.llm", "pipeline.tasks"},
     "report.evaluation": BASE
     | {"report", "runs", "evaluation", "evaluation.compare", "evaluation.summac_grid"}
-    | {"evaluation.caspr_texts", "evaluation.caspr_experiment", "evaluation.human_claims"},
+    | {"evaluation.caspr_texts", "evaluation.caspr_experiment", "evaluation.human_claims"}
+    | {"evaluation.support_benchmark"},
     "evaluation": BASE | {"text", "metrics", "stats", "records", "runs"},
     "evaluation.compare": BASE
     | {"text", "blocks", "evaluation", "metrics", "stats", "runs", "pipeline.encoders"},
@@ -78,6 +79,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"text", "evaluation", "stats", "records", "runs", "pipeline.encoders"},
     "evaluation.nli_benchmark": BASE  # it asks the model itself
     | {"evaluation", "stats", "records", "pipeline.encoders"},
+    "evaluation.support_benchmark": BASE  # it asks verifiers itself
+    | {"text", "evaluation", "metrics", "stats", "records", "runs"}
+    | {"pipeline.encoders", "pipeline.passes"},
     "evaluation.summac_grid": BASE  # it scores its tables by runs
     | {"blocks", "evaluation", "metrics", "runs", "pipeline"},
     "training": BASE
@@ -102,7 +106,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     }
     | {"evaluation", "evaluation.caspr_experiment", "evaluation.factsim_examples"}
     | {"evaluation.compare", "evaluation.human_claims", "evaluation.nli_benchmark", "metrics"}
-    | {"evaluation.summac_grid"}
+    | {"evaluation.summac_grid", "evaluation.support_benchmark"}
     | {"evaluation.correlations", "report.evaluation"},
     "cli": {"__init__", "errors", "commands", "config"},
 }

@@ -12,7 +12,9 @@ import pytest
 from claimscore.config import EncoderConfig, RunConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.run import run
+from claimscore.records.columns import in_first_half
 from claimscore.runs import RunDirectory
+from tests.support.command_line import Command
 from tests.support.tiny_models import Folders, save_tiny_nli
 
 RECORDS = [
@@ -84,3 +86,38 @@ def test_each_premise_and_claim_goes_through_the_model_once(tmp_path: Path, tiny
         )
         premises, claims = 3 + 1, 2  # three sentences and the window of all
         assert found.summary["last_call"]["model_items"]["computed"] == premises * claims
+
+
+def test_evaluate_support_asks_verifiers_itself(
+    tmp_path: Path, tiny: Folders, cli: Command
+) -> None:
+    """The summary of a row is one claim: the probability is that of the table `support`."""
+    path, source = tmp_path / "rows.jsonl", RECORDS[0]["source"]
+    cases = [next(c for c in "abcdefgh" if in_first_half(c, 0) == half) for half in (True, False)]
+    claims = ["The hotel was clean.", "The pool was warm.", "The staff was rude!", "It was bad."]
+    rows = [
+        {
+            "id": str(n),
+            "summary": claim,
+            "source": source,
+            "label": int(n < 2),
+            "case": cases[n % 2],
+        }
+        for n, claim in enumerate(claims)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    nli, two = str(tiny("bert", "nli")), save_tiny_nli(tmp_path / "two", labels=("yes", "correct"))
+    verifiers = f"nli,{two}"
+    options = ("--nli", nli, "--device", "cpu", "--offline", "--set", "samples=9", "--json")
+    refused = cli("evaluate", "support", str(path), "--verifier", verifiers, *options)
+    assert "--verifier-labels" in refused.err
+    labels = ("--set", "verifier-labels=unsupported,supported")
+    said = cli("evaluate", "support", str(path), "--verifier", verifiers, *options, *labels).json()
+    found = {row["score"]: row["auc"] for row in said["rows"]}
+    assert list(found)[2:] == ["verifier nli", f"verifier {two}"]
+    config = EncoderConfig(nli=nli, device="cpu", offline=True)
+    run(RunConfig(rows, tmp_path / "run", "faithfulness", units="sentences", encoders=config))
+    by_run = RunDirectory.reader(tmp_path / "run").scan("support").sort("id").collect()
+    values = by_run["probability"].to_list()
+    above = [(a > b) + (a == b) / 2 for a in values[:2] for b in values[2:]]
+    assert found["verifier nli"] == pytest.approx(sum(above) / 4)
