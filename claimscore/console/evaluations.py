@@ -16,8 +16,10 @@ from claimscore.console.table import print_block, print_table, print_text
 from claimscore.evaluation.compare.comparison_tables import (
     method_notes,
     move_cells,
+    noise_section,
     sections_of,
     source_lines,
+    verdict_lines,
 )
 
 if TYPE_CHECKING:
@@ -46,6 +48,12 @@ def print_comparison(found: Comparison, page: Path | None = None) -> None:
     for line in source_lines(found):
         print(plain(line))
     print()
+    for run in found.runs:
+        print_text(plain(f"{run.b.label} against {run.a.label}"), "bold")
+        for line in verdict_lines(found, run):
+            print_text(plain(line))
+    print()
+    _print_sections([noise_section(found)] if found.noise else [])
     for run in found.runs:
         _print_sections(sections_of(found, run))
         _print_records(run)

@@ -50,7 +50,8 @@ class Difference:
     `higher`, `same`, `lower` count the records. `p_sign` and `p_wilcoxon` are of the records that
     changed. `d_z` is the mean difference by the standard deviation of the differences,
     `rank_biserial` the share of ranks in favour of `b` minus those in favour of `a`,
-    `least_detectable` the difference that so many records show at least.
+    `least_detectable` the difference that so many records show at least, `deviation` the standard
+    deviation of the differences.
     """
 
     n: int
@@ -69,6 +70,15 @@ class Difference:
     rank_biserial: float | None = None
     reason: str | None = None
     least_detectable: float | None = None
+    deviation: float | None = None
+
+    def records_needed(self, wanted: float | None = None) -> int | None:
+        """How many records show a `wanted` difference, else the observed one, in `POWER` of cases;
+        None where no number does."""
+        size = abs(self.mean or 0.0) if wanted is None else wanted
+        if self.deviation is None or size <= EQUAL_WITHIN:
+            return None
+        return records_needed(self.deviation, size)
 
 
 def paired_difference(a: Array, b: Array, *, samples: int, seed: int) -> Difference:
@@ -104,6 +114,7 @@ def paired_difference(a: Array, b: Array, *, samples: int, seed: int) -> Differe
         rank_biserial=rank_biserial(changed),
         reason=reason,
         least_detectable=least_detectable(float(d.std(ddof=1)), d.size) if interval else None,
+        deviation=float(d.std(ddof=1)) if interval else None,
     )
 
 
@@ -197,6 +208,29 @@ def records_needed(deviation: float, difference: float) -> int:
     while least_detectable(deviation, n) > difference:
         n += 1
     return n
+
+
+class Repeatability(NamedTuple):
+    """How much the same records move when they are measured twice: the standard deviation within
+    a record, and the `limit` that 95 % of the moves keep."""
+
+    n: int
+    deviation: float
+    limit: float
+
+
+def repeatability(d: Array) -> Repeatability:
+    """Of the differences between two measurements of each of n records, ``[n]``, n at least 1.
+
+    The deviation is √(Σd²/2n); two measurements of a record differ by less than Φ⁻¹(0.975)·√2 of
+    it in 95 % of cases where errors are normal (Bland and Altman 1996, Measurement error, BMJ
+    313:744).
+    """
+    if not d.size:
+        raise ValueError("repeatability needs at least one record")
+    deviation = math.sqrt(float(np.square(d).mean()) / 2)
+    quantile = float(stats.norm.ppf((1 + LEVEL) / 2))
+    return Repeatability(d.size, deviation, quantile * math.sqrt(2) * deviation)
 
 
 def sign_test(higher: int, lower: int) -> float | None:

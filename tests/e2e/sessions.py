@@ -261,7 +261,8 @@ def _after_runs(session: Session) -> None:
     session.call("compare", "compare", run, other, "--quiet", *few, *files, out=out)
     silent = ("--json",)
     with contextlib.redirect_stderr(io.StringIO()):
-        session.call("compare json", "compare", run, other, *few, *silent)
+        noise = ("--noise", run, "--wanted", "caspr=2")
+        session.call("compare json", "compare", run, other, *few, *silent, *noise)
     session.call("metrics list", "metrics", "list", "--json")
     session.call("metrics show", "metrics", "show", "summac-zs:op1=min", "--json")
     session.call("completion", "completion", "bash")

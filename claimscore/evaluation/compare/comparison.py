@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -49,6 +50,8 @@ from claimscore.evaluation.label_items import corrected_differences
 from claimscore.option import argument, option
 from claimscore.pipeline.encoders.protocols import Embedder
 from claimscore.runs import retry_if_compacted
+from claimscore.stats.bootstrap import MIN_VALUES
+from claimscore.stats.paired import Difference, Repeatability, paired_difference, repeatability
 from claimscore.stats.prediction_powered import CorrectedMean
 
 #: So many ids that one run lacks are named.
@@ -75,6 +78,16 @@ class CompareConfig:
     by: str | None = option(
         None, metavar="COLUMN", help="Compare also by the values of a column of the records."
     )
+    noise: str | None = option(
+        None,
+        metavar="RUN",
+        help="The baseline answered again (--cache-namespace): how much identical inputs move.",
+    )
+    wanted: Mapping[str, str] = option(
+        dict,
+        metavar="METRIC=DIFFERENCE,...",
+        help="Differences that are to be shown, as caspr=2: how many records they need.",
+    )
     top: int = option(5, help="Number of records to show of each metric.")
     samples: int = option(10_000, help="Number of bootstrap samples.")
     seed: int = option(0, help="Seed of the bootstrap.")
@@ -89,8 +102,21 @@ class CompareConfig:
         if len(self.runs) > len(RUN_LABELS):
             raise ConfigError(f"at most {len(RUN_LABELS)} runs are compared at once")
         check_least(self, samples=1, seed=0, top=0)
+        for metric in self.wanted:
+            self.wanted_difference(metric)
         if self.threshold is not None and not 0 < self.threshold <= 1:
             raise ConfigError(f"--threshold must be above 0 and at most 1, not {self.threshold}")
+
+    def wanted_difference(self, metric: str) -> float | None:
+        """The difference of a metric that is to be shown; None where none was named."""
+        text = self.wanted.get(metric)
+        try:
+            wanted = None if text is None else abs(float(text))
+        except ValueError:
+            wanted = math.nan
+        if wanted is not None and not 0 < wanted < math.inf:
+            raise ConfigError(f"--wanted {metric}={text}: write a number that is not 0, as caspr=2")
+        return wanted
 
 
 class MissingIds(NamedTuple):
@@ -140,15 +166,24 @@ class RunComparison:
     by_labels: Mapping[str, CorrectedMean]
 
 
+class Noise(NamedTuple):
+    """How much a metric of the baseline moved when it was answered again."""
+
+    difference: Difference
+    repeatability: Repeatability
+
+
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """All runs against the first; `similarity` says how reworded claims are found."""
+    """All runs against the first; `similarity` says how reworded claims are found, `noise` of each
+    metric how much the baseline moved when it was answered again."""
 
     config: CompareConfig
     sources: tuple[ComparedRun, ...]
     runs: tuple[RunComparison, ...]
     similarity: str
     threshold: float
+    noise: Mapping[str, Noise]
 
     @property
     def family(self) -> int:
@@ -185,9 +220,47 @@ def compare(
         if metric not in source.metrics:
             known = ", ".join(source.metrics) or "none"
             raise ConfigError(f"{source.path}: no scores of {metric}; there are: {known}")
+    shared = {metric for one in sources[1:] for metric in one.metrics} & set(sources[0].metrics)
+    if unknown := next((metric for metric in config.wanted if metric not in shared), None):
+        raise ConfigError(
+            f"--wanted {unknown}: the runs share no such metric; they share: "
+            f"{', '.join(sorted(shared)) or 'none'}"
+        )
+    noise = _noise(config, sources[0]) if config.noise is not None else {}
     parts = [_compare(config, sources[0], other, similarity) for other in sources[1:]]
     runs = tuple(_corrected(parts))
-    return Comparison(config, tuple(sources), runs, similarity.name, similarity.threshold)
+    return Comparison(config, tuple(sources), runs, similarity.name, similarity.threshold, noise)
+
+
+def _noise(config: CompareConfig, baseline: ComparedRun) -> dict[str, Noise]:
+    """The moves from the baseline to the run that answers it again; `ConfigError` where that is
+    another run in more than the cache that its answers went to."""
+    again = open_run("noise", path_or_address(config.noise or ""))
+    ids = baseline.ids.filter(baseline.ids.is_in(again.ids.implode()))
+    if not (baseline.settings and again.settings):
+        raise ConfigError(f"--noise {again.path}: it and the baseline must be run directories")
+    settings = {one.name: (one.a, one.b) for one in setting_differences(baseline, again)}
+    namespaces = settings.pop("llm.namespace", None)
+    others = [f"{name} ({a or 'not set'}, {b or 'not set'})" for name, (a, b) in settings.items()]
+    others += [f"column {one.column}" for one in data_differences(baseline, again, ids)]
+    if others:
+        raise ConfigError(
+            f"--noise {again.path}: it does not repeat the baseline; other are: {', '.join(others)}"
+        )
+    llm = baseline.settings.get("additive", {}).get("llm", {})
+    if namespaces is None and llm.get("provider", "builtin") != "builtin":
+        raise ConfigError(
+            f"--noise {again.path}: its answers are those of the baseline, from the cache; run it "
+            "with another --cache-namespace"
+        )
+    found = {}
+    for metric in baseline.metrics:
+        rows = paired_scores(baseline, again, metric, ids).rows.drop_nulls("difference")
+        a, b = rows["a"].to_numpy(), rows["b"].to_numpy()
+        if a.size >= MIN_VALUES:
+            difference = paired_difference(a, b, samples=config.samples, seed=config.seed)
+            found[metric] = Noise(difference, repeatability(b - a))
+    return found
 
 
 def _corrected(parts: Sequence[RunComparison]) -> Iterator[RunComparison]:

@@ -19,6 +19,7 @@ from claimscore.evaluation.compare.comparison import (
     RecordDetail,
     RunComparison,
 )
+from claimscore.evaluation.compare.comparison_tables import verdict_lines
 from claimscore.evaluation.compare.gate import Gate
 from claimscore.evaluation.compare.nli_cells import (
     CellTexts,
@@ -64,8 +65,14 @@ def to_json(found: Comparison, gates: Sequence[Gate] = ()) -> JSON:
             "threshold": found.threshold,
             "by": config.by,
             "top": config.top,
+            "noise": config.noise,
         },
-        "runs": [_run(run) for run in found.runs],
+        "noise": [
+            {"metric": metric, **_attributes(one.difference, "n", "mean", "low", "high", "same")}
+            | _attributes(one.repeatability, "deviation", "limit")
+            for metric, one in found.noise.items()
+        ],
+        "runs": [{**_run(run), "verdict": list(verdict_lines(found, run))} for run in found.runs],
         **({"gates": [_gate(gate) for gate in gates]} if gates else {}),
     }
 
@@ -131,7 +138,8 @@ def _difference(row: MetricDifference) -> JSON:
         "p_bootstrap_holm": row.holm_bootstrap,
         "p_sign_holm": row.holm_sign,
         "p_wilcoxon_holm": row.holm_wilcoxon,
-        **_attributes(found, "d_z", "rank_biserial", "least_detectable"),
+        **_attributes(found, "d_z", "rank_biserial", "least_detectable", "deviation"),
+        "records_needed": found.records_needed(),
         "verdict": row.verdict,
         "reason": found.reason,
         "nulls": {

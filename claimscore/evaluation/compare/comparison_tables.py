@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 
 from claimscore.evaluation.compare.claim_matching import Agreement
@@ -12,7 +13,7 @@ from claimscore.evaluation.compare.run_differences import MetricDifference, Move
 from claimscore.evaluation.result import Section
 from claimscore.pipeline.encoders.protocols import NLI_LABELS
 from claimscore.stats.bootstrap import MOST_RESAMPLED
-from claimscore.stats.paired import ALPHA, EQUAL_WITHIN, LEVEL, POWER
+from claimscore.stats.paired import ALPHA, EQUAL_WITHIN, LEVEL, POWER, least_detectable
 
 #: So many records are named in a line; JSON has more.
 MOST_NAMED = 10
@@ -34,6 +35,74 @@ def source_lines(found: Comparison) -> Iterator[str]:
         yield f"{source.label}  {source.path}{role}: {records}"
         for notice in source.notices:
             yield f"   {notice}"
+
+
+def verdict_lines(found: Comparison, run: RunComparison) -> Iterator[str]:
+    """What the comparison says of each metric, what its records could have shown, and how many a
+    difference takes."""
+    for row in run.metrics:
+        one, wanted = row.difference, found.config.wanted_difference(row.metric)
+        places = digits(one.mean_a, one.mean_b)
+        if one.mean is None or one.low is None or one.high is None:
+            yield f"{row.metric}: nothing can be said: {one.reason or _VERDICTS[row.verdict]}"
+            continue
+        says = f"{signed(one.mean, places)} ({_interval(one.low, one.high, places)})"
+        many = f"{one.n:,} records"
+        if row.verdict == "same":
+            says = f"no record of {one.n:,} changed"
+        elif row.verdict == "not shown":
+            says = f"no difference is shown: {says} over {many}"
+        else:
+            says = f"{run.b.label} is {row.verdict}: {says} over {many}"
+        if row.metric in found.noise:
+            limit = found.noise[row.metric].repeatability.limit
+            by = f"a record by up to {number(limit, places)}" if limit else "none of them"
+            says += f"; identical inputs move {by}"
+        needed = one.records_needed(wanted)
+        if row.verdict == "not shown" or wanted is not None:
+            least = number(one.least_detectable, places)
+            says += f". {many} show a difference of {least} in {100 * POWER:.0f} % of cases"
+            if needed is not None:
+                size = number(abs(one.mean) if wanted is None else wanted, places)
+                says += f"; one of {size} takes about {needed:,}"
+        yield f"{row.metric}: {says}"
+
+
+def noise_section(found: Comparison) -> Section:
+    """How much each metric of the baseline moved when it was answered again."""
+    rows = []
+    for metric, (one, again) in found.noise.items():
+        places = digits(one.mean_a, one.mean_b)
+        least = least_detectable(math.sqrt(2) * again.deviation, one.n)
+        shift = f"{signed(one.mean, places)} [{_interval(one.low, one.high, places)}]"
+        moved = f"{one.n - one.same:,}"
+        cells = (number(again.deviation, places), number(again.limit, places))
+        rows.append((metric, f"{one.n:,}", moved, shift, *cells, number(least, places)))
+    header = (
+        "metric",
+        "n",
+        "moved",
+        "mean shift",
+        "sd in a record",
+        "95 % of moves",
+        "least shown",
+    )
+    return Section(
+        f"Noise: A answered again ({found.config.noise})",
+        header,
+        rows,
+        (
+            "95 % of moves: a record that moves less may not have changed (Bland and Altman 1996)",
+            "least shown: where nothing but this noise moved the records",
+            "the intervals of the comparison have this noise in them: it moves records, which are "
+            "drawn with both scores",
+        ),
+    )
+
+
+def _interval(low: float | None, high: float | None, places: int) -> str:
+    """Bounds of a difference, with their signs."""
+    return f"{signed(low, places)} to {signed(high, places)}"
 
 
 def settings_section(run: RunComparison) -> Section:
@@ -69,7 +138,7 @@ def _means_row(row: MetricDifference, *first: str) -> tuple[str, ...]:
     places = digits(found.mean_a, found.mean_b)
     difference = signed(found.mean, places)
     if found.low is not None and found.high is not None:
-        difference += f" [{signed(found.low, places)}, {signed(found.high, places)}]"
+        difference += f" [{_interval(found.low, found.high, places)}]"
     return (
         *(first or (row.metric,)),
         f"{found.n:,}",
@@ -123,8 +192,8 @@ def tests_section(run: RunComparison) -> Section:
         rows,
         (
             "p-values are two-sided, then corrected by Holm in brackets",
-            f"least shown: the mean difference that so many records show in {POWER:.0%} of cases; "
-            "half of it takes about four times as many",
+            f"least shown: the mean difference that so many records show in {100 * POWER:.0f} % of "
+            "cases; half of it takes about four times as many",
         ),
     )
 
@@ -217,11 +286,23 @@ def _changes(row: LabelAgreement) -> Iterator[str]:
             yield f"{n:,} {one} to {other}"
 
 
-def moves_section(run: RunComparison) -> Section:
-    """The records that moved most, metric by metric."""
-    rows = [(move.metric, move.id, *move_cells(move)) for move in run.moves]
+def moves_section(found: Comparison, run: RunComparison) -> Section:
+    """The records that moved most, metric by metric; where noise is known, if that is more."""
     a, b = run.a.label, run.b.label
-    return Section("Moved most", ("metric", "record", a, b, f"{b} − {a}"), rows)
+    header: tuple[str, ...] = ("metric", "record", a, b, f"{b} − {a}")
+    rows: list[tuple[str, ...]] = [(move.metric, move.id, *move_cells(move)) for move in run.moves]
+    if found.noise:
+        header = (*header, "beyond noise")
+        rows = [
+            (*row, "yes" if _is_beyond(found, move) else "no")
+            for row, move in zip(rows, run.moves, strict=True)
+        ]
+    return Section("Moved most", header, rows)
+
+
+def _is_beyond(found: Comparison, move: Move) -> bool:
+    noise = found.noise.get(move.metric)
+    return noise is not None and abs(move.difference) > noise.repeatability.limit
 
 
 def _missing_notes(run: RunComparison) -> Iterator[str]:
@@ -283,7 +364,7 @@ def sections_of(found: Comparison, run: RunComparison) -> Iterator[Section]:
         groups_section(run, found.config.by or ""),
         agreement_section(run),
         labels_section(run),
-        moves_section(run),
+        moves_section(found, run),
     )
     yield from (section for section in later if section.rows)
 

@@ -17,8 +17,10 @@ from claimscore.evaluation.compare.comparison_tables import (
     method_notes,
     move_cells,
     moves_section,
+    noise_section,
     settings_section,
     tests_section,
+    verdict_lines,
 )
 from claimscore.evaluation.compare.nli_cells import Flip, RecordCells
 from claimscore.evaluation.compare.run_differences import MetricDifference
@@ -54,10 +56,14 @@ def write_compare_page(found: Comparison, path: Path, command: str) -> None:
     first = found.sources[0]
     shared = {metric for run in found.runs for metric in (row.metric for row in run.metrics)}
     notes = Block(notes=(*method_notes(found), *_notices(*found.sources)))
+    noise = []
+    if found.noise:
+        noise.append(PageSection("noise", "Noise", [section_block(noise_section(found))]))
     settings = {
         "runs": found.config.runs,
         "metrics": found.config.metrics or "all",
         "by": found.config.by,
+        "noise": found.config.noise,
         "similarity": found.similarity,
         "threshold": found.threshold,
         "samples": found.config.samples,
@@ -77,6 +83,7 @@ def write_compare_page(found: Comparison, path: Path, command: str) -> None:
         sources=[_source_link(source, path) for source in found.sources],
         sections=[
             *(section for run in found.runs for section in _sections(found, run)),
+            *noise,
             PageSection("notes", "Notes", [notes]),
         ],
         signatures=[
@@ -102,6 +109,9 @@ def _notices(*sources: ComparedRun) -> tuple[str, ...]:
 def _sections(found: Comparison, run: RunComparison) -> Iterator[PageSection]:
     """The sections of one run; their names are ours, the titles name the run."""
     name, title = run.b.label.lower(), f"{run.b.label} against {run.a.label}"
+    yield PageSection(
+        f"verdict-{name}", f"{title}: verdict", [Block(says=tuple(verdict_lines(found, run)))]
+    )
     settings = settings_section(run)
     differs = [Block(notices=_notices(run.a, run.b))]
     differs.append(section_block(settings) if settings.rows else Block(notes=settings.notes))
@@ -126,7 +136,9 @@ def _sections(found: Comparison, run: RunComparison) -> Iterator[PageSection]:
             _record(record, run, is_open=place == 0) for place, record in enumerate(run.records)
         ]
         yield PageSection(
-            f"moved-{name}", f"{title}: moved most", [section_block(moves_section(run)), *moved]
+            f"moved-{name}",
+            f"{title}: moved most",
+            [section_block(moves_section(found, run)), *moved],
         )
 
 

@@ -188,12 +188,14 @@ class Block:
 
     With a `summary` all of it is folded away. `legend` are kinds of the template's legend.
     `cell_levels` make the table a heat map: (row, column) -> 0 to `LEVELS`. `words` are the rows
-    of a table whose cells are marked words, under `header`. Sentences of `notes` lack their end.
+    of a table whose cells are marked words, under `header`. Sentences of `says` and `notes` lack
+    their end.
     """
 
     summary: str = ""
     is_open: bool = False
     notices: tuple[str, ...] = ()
+    says: tuple[str, ...] = ()
     title: str = ""
     lead: str = ""
     legend: tuple[str, ...] = ()

@@ -26,7 +26,7 @@ def test_a_section_a_run_and_its_records(tmp_path: Path):
     runs = hostile_runs(tmp_path, "x")
     found = page(tmp_path, [*runs, runs[1]], by="group")
     names = [attributes.get("id") for tag, attributes in found.elements if tag == "section"]
-    each = ("settings", "means", "groups", "claims", "moved")
+    each = ("verdict", "settings", "means", "groups", "claims", "moved")
     assert names == [*(f"{part}-{run}" for run in "bc" for part in each), "notes", "again"]
     links = {attributes.get("href") for tag, attributes in found.elements if tag == "a"}
     assert {f"#{name}" for name in names} <= links
