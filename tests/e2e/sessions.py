@@ -26,7 +26,7 @@ from tests.e2e.shapes import Shape, shape, tables
 from tests.fake_server import AnswerFunction, Body, FakeServer, builtin_answer, text_answer
 from tests.fake_server.http import Exchange
 from tests.support.language_model import judging_answer
-from tests.support.tiny_models import save_tiny_causal, save_tiny_seq2seq
+from tests.support.tiny_models import save_tiny_causal, save_tiny_nli, save_tiny_seq2seq
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 KEY = "made-up-key"
@@ -216,6 +216,12 @@ def _runs(session: Session) -> None:
         arguments = ("run", records, "--out", out, "--metrics", metrics, *options, "--json")
         session.call(f"run {name}", *arguments, out=out)
         session.scores[name] = out / "scores.parquet"
+    two = save_tiny_nli(folder / "MiniCheck", labels=("LABEL_0", "LABEL_1"))
+    verifier, out = ("--verifier", two, "--units", "sentences"), folder / "verifier"
+    arguments = ("run", products, "--out", out, "--metrics", "faithfulness", *verifier, "--json")
+    session.call("run verifier", *arguments, out=out)
+    checked = ("models", "check", two, "--role", "verifier", "--device", "cpu", "--json")
+    session.call("models check verifier", *checked)
     out = folder / "model-summaries"
     metrics = f"{MODEL_SUMMARY_METRICS},summac-conv:weights={_summac_weights(session)}"
     with Recorder(every_answer) as server:

@@ -35,7 +35,7 @@ NO_REASON = "no reason given"
 MAX_REASONS = 5
 
 #: The settings of a run that people change first; others follow.
-_FIRST = ("records", "prompts", "llm", "texts", "nli", "embedder", "token_encoder")
+_FIRST = ("records", "prompts", "llm", "texts", "nli", "verifier", "embedder", "token_encoder")
 
 #: The size of a piece of work says nothing about the numbers.
 _LEFT_OUT = frozenset(("chunk_records",))

@@ -24,7 +24,6 @@ import struct
 import threading
 import time
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, cast
@@ -85,12 +84,8 @@ class StoreStats:
 
     found: int = 0
     computed: int = 0
-    usage: list[Counter[str]] = dataclasses.field(default_factory=list)
-
-    @property
-    def served(self) -> Counter[str]:
-        """Requests and tokens of verifiers that are asked in words."""
-        return sum(self.usage, start=Counter())
+    #: Models that are asked in words: their ``usage`` counts requests and tokens.
+    served: list[Any] = dataclasses.field(default_factory=list)
 
     def add(self, found: int, computed: int) -> None:
         """Count a call's; several threads may."""
@@ -115,8 +110,8 @@ class ModelStore:
         depend on besides `info`, and its ``truncates`` which items it cuts.
         """
         facts = getattr(model, "facts", None)
-        if (usage := getattr(model, "usage", None)) is not None:
-            self.stats.usage.append(usage)
+        if hasattr(model, "usage"):
+            self.stats.served.append(model)
         if facts is not None and hasattr(model, "classify"):
             return StoredClassifier(model, self._folder("nli", model, facts), self.stats)
         if facts is not None and hasattr(model, "embed"):

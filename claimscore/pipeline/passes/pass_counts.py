@@ -19,6 +19,7 @@ from claimscore.pipeline.encoders.throughput import (
     tokens_of_each,
 )
 from claimscore.pipeline.passes.model_pass import ModelPass, PassInput
+from claimscore.pipeline.passes.pair_nli import PAIRS_AT_ONCE
 from claimscore.pipeline.passes.token_movers import GROUP_PAIRS
 
 
@@ -44,6 +45,7 @@ class _Scales:
     kind = "nli"  # of two kinds of verifiers, the one that reads more
     threshold = text_lengths = None
     told_of_parts = True
+    pairs_at_once = PAIRS_AT_ONCE
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit

@@ -105,6 +105,8 @@ class ChatVerifier(Metered):
 
     kind = "binary"
     threshold = None
+    #: Answers are stored after so many, so a kill loses no more.
+    pairs_at_once = 1024
 
     def __init__(self, client: ServerClient, model: str) -> None:
         self.client = client

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,9 @@ import pytest
 from claimscore.config import EncoderConfig, RunConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import load_model
-from claimscore.pipeline.encoders.protocols import RejectedItemsError
+from claimscore.pipeline.encoders.protocols import ModelInfo, RejectedItemsError
 from claimscore.pipeline.encoders.served.chat import prompt_of
-from claimscore.pipeline.run import run
+from claimscore.pipeline.run import run, usage_of
 from claimscore.runs import RunDirectory
 from claimscore.types import Completion, TokenLogprob, Usage
 from tests.fake_server import FakeServer
@@ -109,6 +111,21 @@ def test_what_says_neither_fails_alone(server: FakeServer) -> None:
     assert caught.value.indices == (1,)
 
 
+def test_tokens_are_priced_where_the_price_is_known() -> None:
+    """One model of OpenAI's table beside one that nobody sells."""
+
+    def asked(model: str) -> Any:
+        usage = Counter(requests=2, prompt_tokens=10**6, cached_prompt_tokens=9)
+        info = ModelInfo(f"openai:{model}", "unknown", "unknown")
+        client = SimpleNamespace(address="https://api.openai.com/v1")
+        return SimpleNamespace(usage=usage, info=info, client=client)
+
+    found = usage_of([asked("gpt-4o-mini")])
+    assert found["usd"] == pytest.approx(0.15)
+    assert (found["requests"], found["cached_prompt_tokens"]) == (2, 9)
+    assert usage_of([asked("gpt-4o-mini"), asked("mine")])["usd"] is None
+
+
 def test_a_server_without_log_probabilities_is_refused(server: FakeServer) -> None:
     server.change(logprobs="ignored")
     with pytest.raises(ConfigError, match=r"cannot verify: .* no log-probabilities"):
@@ -129,6 +146,7 @@ def test_a_run_stores_and_counts_what_it_asks(
     first, second = judged("one"), judged("two")
     used = first["last_call"]["model_items"]["served"]
     assert (used["requests"], used["prompt_tokens"], used["completion_tokens"]) == (3, 27, 3)
+    assert used["usd"] is None
     assert second["last_call"]["model_items"]["served"]["requests"] == 1
     assert second["last_call"]["model_items"]["stored"] == 2
     rows = RunDirectory.reader(tmp_path / "one").scan("support").collect()
