@@ -18,6 +18,7 @@ from claimscore.pipeline.encoders.devices import device_lock, free_memory, is_ou
 from claimscore.pipeline.encoders.distinct import Distinct
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch, RejectedItemsError
 from claimscore.pipeline.encoders.throughput import LOWERED, save_lowered_budget, token_budget
+from claimscore.pipeline.encoders.token_rows import TokenBatch
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +31,8 @@ AHEAD_TOKENS = 2**17
 
 #: Indices of rows.
 Places = NDArray[np.int64]
-Build = Callable[[Places], object]
+Build = Callable[[Places], TokenBatch]
+Prepare = Callable[[TokenBatch], TokenBatch]
 
 
 class BatchPlan(NamedTuple):
@@ -112,24 +114,26 @@ class BatchRunner:
         forward: Callable[..., None],
         *,
         build: Build | None = None,
+        prepare: Prepare | None = None,
         item: str = "a text",
         owners: Callable[[int], tuple[int, ...]] = lambda row: (row,),
     ) -> Iterator[Places]:
         """Call ``forward`` with the places of each batch's rows, longest first; yield those done.
 
-        Places are indices into ``lengths``. What ``build`` makes of them, while another thread
-        may have the device, is given to ``forward`` too. Raises `RejectedItemsError` for an
-        ``item`` that does not fit alone, naming the ``owners`` of its row.
+        Places are indices into ``lengths``. ``forward`` gets their batch too, where ``build`` makes
+        one of places; it makes the rows of several batches at once, and ``prepare`` sees each
+        batch, while another thread may have the device. Raises `RejectedItemsError` for an ``item``
+        that does not fit alone, naming the ``owners`` of its row.
         """
         given = np.asarray(lengths, dtype=np.int64)
         order = longest_first(given)
         ordered = given[order]
         start, planned_for = 0, 0
-        ahead: deque[tuple[BatchPlan, Places, tuple[object, ...]]] = deque()
+        ahead: deque[tuple[BatchPlan, Places, tuple[TokenBatch, ...]]] = deque()
         while start < len(ordered):
             if not ahead or planned_for != self.budget:
                 planned_for = self.budget
-                ahead = deque(self._build_ahead(ordered, order, start, build))
+                ahead = deque(self._build_ahead(ordered, order, start, build, prepare))
             batch, places, built = ahead.popleft()
             with self._lock:
                 fits = _fits(forward, places, *built)
@@ -155,6 +159,7 @@ class BatchRunner:
         forward: Callable[..., None],
         *,
         build: Build | None = None,
+        prepare: Prepare | None = None,
         item: str = "a text",
         owners: Places | None = None,
         on_batch: OnBatch | None = None,
@@ -163,35 +168,50 @@ class BatchRunner:
 
         ``owners`` says to which item a row belongs, where an item may have several rows.
         """
-        owner = np.arange(len(items.items)) if owners is None else owners
-        rows_left = np.bincount(owner, minlength=len(items.items))
-        counts, done = items.counts, 0
+        n_items, counts, done = len(items.items), items.counts, 0
+        owner = np.arange(n_items) if owners is None else owners
+        rows_left = np.bincount(owner, minlength=n_items)
         for places in self.run(
             lengths,
             forward,
             build=build,
+            prepare=prepare,
             item=item,
             owners=lambda row: items.positions(int(owner[row])),
         ):
-            touched = owner[places]
-            np.subtract.at(rows_left, touched, 1)
-            done += int(counts[np.unique(touched[rows_left[touched] == 0])].sum())
+            finished = places  # of items with one row each
+            if owners is not None:
+                touched = owner[places]
+                np.subtract.at(rows_left, touched, 1)
+                finished = np.unique(touched[rows_left[touched] == 0])
+            done += int(counts[finished].sum())
             if on_batch is not None:
                 on_batch(done)
 
     def _build_ahead(
-        self, ordered: Places, order: Places, start: int, build: Build | None
-    ) -> Iterator[tuple[BatchPlan, Places, tuple[object, ...]]]:
+        self,
+        ordered: Places,
+        order: Places,
+        start: int,
+        build: Build | None,
+        prepare: Prepare | None,
+    ) -> Iterator[tuple[BatchPlan, Places, tuple[TokenBatch, ...]]]:
         """The next batches of at most `AHEAD_TOKENS`, one at least."""
+        plans: list[BatchPlan] = []
         stop, tokens = start, 0
         while stop < len(ordered):
-            batch = next_batch(ordered, stop, self.budget, padded=self.padded)
-            tokens += batch.tokens
-            if stop > start and tokens > AHEAD_TOKENS:
-                return
-            places = order[batch.start : batch.stop]
-            yield batch, places, () if build is None else (build(places),)
-            stop = batch.stop
+            plan = next_batch(ordered, stop, self.budget, padded=self.padded)
+            tokens += plan.tokens
+            if plans and tokens > AHEAD_TOKENS:
+                break
+            plans.append(plan)
+            stop = plan.stop
+        built: list[tuple[TokenBatch, ...]] = [()] * len(plans)
+        if build is not None:
+            batches = build(order[start:stop]).cut([plan.rows for plan in plans])
+            built = [(batch if prepare is None else prepare(batch),) for batch in batches]
+        for plan, given in zip(plans, built, strict=True):
+            yield plan, order[plan.start : plan.stop], given
 
     def _lower(self, batch: BatchPlan) -> None:
         if batch.rows == 1:

@@ -124,7 +124,8 @@ class BatchedPairClassifier(BatchedModel):
             given.pairs,
             encoded.lengths,
             forward,
-            build=lambda places: self._model.prepare(encoded.rows.batch(places)),
+            build=encoded.rows.batch,
+            prepare=self._model.prepare,
             item="a pair",
             on_batch=on_batch,
         )

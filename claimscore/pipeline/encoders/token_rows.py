@@ -42,6 +42,15 @@ class TokenBatch(NamedTuple):
         """Where each row begins."""
         return np.cumsum(self.lengths) - self.lengths
 
+    def cut(self, rows: Sequence[int]) -> list[TokenBatch]:
+        """Batches of so many of the rows each, as views."""
+        ends = np.cumsum(rows)
+        tokens = np.cumsum(self.lengths)[ends - 1].tolist()
+        return [
+            TokenBatch(self.ids[a:b], self.types[a:b], self.within[a:b], self.lengths[first:end])
+            for a, b, first, end in zip([0, *tokens], tokens, [0, *ends], ends, strict=False)
+        ]
+
     def split(self) -> list[Ints]:
         """The ids row by row."""
         return np.split(self.ids, self.starts[1:]) if len(self.lengths) else []

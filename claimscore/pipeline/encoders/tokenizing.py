@@ -100,16 +100,20 @@ class KnownTexts:
         with alone(self._tokenizer):
             new = [text for text in texts if text not in self._known]
             found = text_ids(self._tokenizer, new)
-            for i, text in enumerate(new):
-                row = found.row(i).copy()  # which keeps nothing else in memory
-                self._known[text] = row
-                self._n_bytes += _ENTRY_BYTES + len(text) + row.nbytes
-            rows = [self._known[text] for text in texts]
+            ends = np.cumsum(found.lengths).tolist()
+            flat, starts = found.flat, [0, *ends]
+            self._known.update(
+                (text, flat[a:b]) for text, a, b in zip(new, starts, ends, strict=False)
+            )
+            self._n_bytes += flat.nbytes + _ENTRY_BYTES * len(new) + sum(map(len, new))
+            rows = [] if len(new) == len(texts) else [self._known[text] for text in texts]
             if self._n_bytes > self._most_bytes:
                 self._known.clear()
                 self._n_bytes = 0
+        if not rows:
+            return found
         lengths = np.fromiter(map(len, rows), np.int64, count=len(rows))
-        return Ragged(np.concatenate([*rows, np.zeros(0, dtype=np.int32)]), lengths)
+        return Ragged(np.concatenate(rows), lengths)
 
 
 class EncodedRows(NamedTuple):

@@ -20,6 +20,7 @@ from claimscore.pipeline.encoders.batching import (
 from claimscore.pipeline.encoders.distinct import distinct
 from claimscore.pipeline.encoders.protocols import ModelInfo, RejectedItemsError
 from claimscore.pipeline.encoders.throughput import GIVEN, LOWERED
+from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
 
 LENGTHS = st.lists(st.integers(1, 200), max_size=60)
 BUDGET = st.integers(1, 1000)
@@ -88,13 +89,16 @@ def test_a_smaller_device_computes_the_same_rows(
     are the same, each given what was built of it."""
     device, plain = Device(lengths, most_tokens), Device(lengths, most_tokens)
 
-    def forward(places: NDArray[np.int64], built: list[int]) -> None:
-        assert built == places.tolist()
+    rows = WholeRows(ragged([[place] * length for place, length in enumerate(lengths)]))
+
+    def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
+        one_by_one = rows.batch(places)
+        assert all(map(np.array_equal, batch, one_by_one))
         device(places)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batching, "AHEAD_TOKENS", ahead)
-        list(runner(budget).run(lengths, forward, build=lambda places: places.tolist()))
+        list(runner(budget).run(lengths, forward, build=rows.batch, prepare=lambda batch: batch))
     yielded = [places.tolist() for places in runner(budget).run(lengths, plain)]
     assert yielded == plain.done == device.done
     assert [i for places in plain.done for i in places] == longest_first(lengths).tolist()
