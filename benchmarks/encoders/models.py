@@ -13,11 +13,27 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from workloads import BASE, LARGE, TINY, Pair, Shape
+from workloads import BASE, DEBERTA, LARGE, MODERNBERT, TINY, Pair, Shape
 
 LABELS = ("entailment", "neutral", "contradiction")
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
-SHAPES = {"roberta-base": BASE, "roberta-large": LARGE, "tiny": TINY}
+SHAPES = {
+    **{"roberta-base": BASE, "roberta-large": LARGE, "tiny": TINY},
+    **{"deberta-v3-base": DEBERTA, "modernbert-base": MODERNBERT},
+}
+#: What a config of the family says beside the sizes of its shape.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "roberta": {"max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+    "deberta-v2": {
+        **{"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "share_att_key": True},
+        **{"position_buckets": 256, "norm_rel_ebd": "layer_norm", "position_biased_input": False},
+        **{"type_vocab_size": 0, "layer_norm_eps": 1e-7},
+    },
+    "modernbert": {
+        **{"intermediate_size": 1152, "local_attention": 128, "max_position_embeddings": 8192},
+        **{"cls_token_id": 0, "sep_token_id": 2},
+    },
+}
 #: Learnt pieces. So many make the pairs of w1 as long as RoBERTa's own make them: 38.0 tokens
 #: on average, 95 % of them at most 56.
 PIECES = 7_500
@@ -34,7 +50,8 @@ def find_model(
     place = folder / name
     if not (place / "done").exists():
         shutil.rmtree(place, ignore_errors=True)
-        _make(place, SHAPES[name], texts(), pairs)
+        family = {"deberta": "deberta-v2", "modernbert": "modernbert"}.get(name.split("-")[0])
+        _make(place, family or "roberta", SHAPES[name], texts(), pairs)
         (place / "done").touch()
     return place
 
@@ -48,27 +65,28 @@ def _minilm() -> Path:
     return Path(found.origin).parent / "model"
 
 
-def _make(place: Path, shape: Shape, texts: Sequence[str], pairs: Sequence[Pair]) -> None:
+def _make(
+    place: Path, family: str, shape: Shape, texts: Sequence[str], pairs: Sequence[Pair]
+) -> None:
     import torch
-    from transformers import RobertaConfig, RobertaForSequenceClassification
+    from transformers import AutoConfig, AutoModelForSequenceClassification
 
     model: Any  # untyped where it is used
     tokenizer = make_tokenizer(texts)
-    config = RobertaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=shape.hidden,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=max(1, shape.hidden // 64),
-        intermediate_size=shape.inner,
-        max_position_embeddings=514,
-        type_vocab_size=1,
-        layer_norm_eps=1e-5,
-        id2label=dict(enumerate(LABELS)),
-        label2id={label: i for i, label in enumerate(LABELS)},
-    )
+    sizes = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": shape.hidden,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": max(1, shape.hidden // 64),
+        "intermediate_size": shape.inner,
+        **{"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2},
+        "id2label": dict(enumerate(LABELS)),
+        "label2id": {label: i for i, label in enumerate(LABELS)},
+    }
+    config = AutoConfig.for_model(family, **{**sizes, **SETTINGS[family]})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = RobertaForSequenceClassification(config)
+        model = AutoModelForSequenceClassification.from_config(config)
     model.train(False)
     _scale_head(model, tokenizer, pairs)
     model.save_pretrained(place)
@@ -106,7 +124,7 @@ def _scale_head(model: Any, tokenizer: Any, pairs: Sequence[Pair]) -> None:
         logits = model(**inputs).logits
     with torch.no_grad():
         factor = LOGIT_DEVIATION / logits.std(dim=0)
-        head = model.classifier.out_proj
+        head = getattr(model.classifier, "out_proj", model.classifier)
         head.weight.mul_(factor[:, None])
         head.bias.copy_(-logits.mean(dim=0) * factor)
 

@@ -7,7 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workloads import BASE, LARGE, MINILM, Shape, block, read_pairs, read_texts, spread
+from workloads import (
+    BASE,
+    DEBERTA,
+    LARGE,
+    MINILM,
+    MODERNBERT,
+    Shape,
+    block,
+    read_pairs,
+    read_texts,
+    spread,
+)
 
 Options = Mapping[str, Any]
 
@@ -98,6 +109,28 @@ ONE_BY_ONE = Variant("pipeline, batch 1", "pipeline", {"batch_size": 1})
 BUDGETS = ("batch_tokens", (512, 1024, 2048))
 BF16_WAYS = ("torch bf16", "oneDNN bf16")
 
+
+def family(name: str, model: str, shape: Shape, what: str) -> Row:
+    """Another family than RoBERTa on W1, as both are by default and at their best."""
+    return Row(
+        name=name,
+        task="nli",
+        model=model,
+        shape=shape,
+        items=w1,
+        n=96,
+        unit="pairs",
+        variants=(Variant(OWN, OWN), st(CE), st(CE_BEST, best=BEST_SIZES), ONE_BY_ONE),
+        comparisons=(
+            Comparison(f"W1 {what} fp32", CE),
+            Comparison(f"W1 {what} fp32", CE_BEST, 1.5),
+            Comparison(f"W1 {what} fp32, share of the peak", None),
+        ),
+        reference=ONE_BY_ONE,
+        bound=NLI_BOUND,
+    )
+
+
 ROWS: tuple[Row, ...] = (
     Row(
         name="w1",
@@ -126,6 +159,8 @@ ROWS: tuple[Row, ...] = (
         reference=ONE_BY_ONE,
         bound=NLI_BOUND,
     ),
+    family("w1-deberta", "deberta-v3-base", DEBERTA, "DeBERTa-v3-base"),
+    family("w1-modernbert", "modernbert-base", MODERNBERT, "ModernBERT-base"),
     Row(
         name="w1-bf16",
         task="nli",

@@ -87,6 +87,10 @@ class Shape(NamedTuple):
 
 BASE = Shape(12, 768, 3072)
 LARGE = Shape(24, 1024, 4096)
+#: DeBERTa-v3-base; what its attention to distances costs besides is left out.
+DEBERTA = BASE
+#: ModernBERT-base: a gate makes three products of 1,152 of the two of 1,728.
+MODERNBERT = Shape(22, 768, 1728)
 MINILM = Shape(6, 384, 1536)
 TINY = Shape(1, 64, 128)
 

@@ -335,8 +335,8 @@ class PackedBatch(TokenBatch):
     inputs: dict[str, Tensor]
 
 
-class PackedBackbone:
-    """An encoder that runs packed; see `Backbone`.
+class PackedBackbone(nn.Module):
+    """An encoder that runs packed; see `Backbone`. As a module it can be watched like others.
 
     ``embed`` gives the states ``[tokens, hidden]`` of a batch's inputs, ``norm`` is applied to the
     last layer's. Positions count from after ``padding_index``, where there is one.
@@ -354,6 +354,7 @@ class PackedBackbone:
         norm: nn.Module | None = None,
         padding_index: int | None = None,
     ) -> None:
+        super().__init__()
         self.device = device
         self._embed, self._layers, self._norm = embed, layers, norm
         self._with_types, self._padding_index = with_types, padding_index
@@ -378,15 +379,20 @@ class PackedBackbone:
         packed = self.prepare(batch)
         if read is not None:
             packed.segments.read = torch.from_numpy(read).to(self.device)
-        return self._run(packed)[-1]
+        return self._last(packed)
 
     def first(self, batch: TokenBatch) -> Tensor:
-        return self._run(batch, first_only=True)[-1]
+        return self._last(batch, first_only=True)
 
     def layers(self, batch: TokenBatch, n_layers: int) -> list[Tensor]:
-        return self._run(batch, n=n_layers)
+        found: list[Tensor] = self(batch, n=n_layers)
+        return found
 
-    def _run(self, batch: TokenBatch, *, first_only: bool = False, n: int = 1) -> list[Tensor]:
+    def _last(self, batch: TokenBatch, **options: bool) -> Tensor:
+        found: list[Tensor] = self(batch, **options)
+        return found[-1]
+
+    def forward(self, batch: TokenBatch, *, first_only: bool = False, n: int = 1) -> list[Tensor]:
         """The states of the last ``n`` layers; those of the embeddings where there is none."""
         packed = self.prepare(batch)
         found = [self._embed(packed.inputs)]
