@@ -30,7 +30,7 @@ from claimscore.option import (
 
 Granularity = Literal["sentence", "summary"]
 Units = Literal["claims", "sentences"]
-DType = Literal["float32", "bfloat16", "float16"]
+DType = Literal["auto", "float32", "bfloat16", "float16"]
 Runner = Literal["local", "ray"]
 
 TASK_NAMES = ("decompose", "paraphrase", "negate", "facts", "judge", "questions", "answers")
@@ -236,7 +236,11 @@ class EncoderConfig:
         metavar="DEVICE",
         help="Device: auto, cpu, cuda (all GPUs), cuda:N, or a list of them.",
     )
-    dtype: DType = model_option("float32", help="Number format of the models.")
+    dtype: DType = model_option(
+        "auto",
+        help="Number format of the models; auto: bfloat16 where it is faster and safe for models "
+        "that you name, else float32.",
+    )
     batch_tokens: int | None = model_option(
         None, hidden=True, help="Tokens that a model gets at once; default: chosen for the device."
     )

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 from claimscore.cli import main
+from claimscore.pipeline.encoders import arithmetic
 from claimscore.types import JSON
 from tests.support.command_line import Command, Result
 from tests.support.object_store import gs, gs_server, s3, s3_server
@@ -138,6 +139,8 @@ def _own_state() -> Iterator[None]:
         patch.setenv("CLAIMSCORE_CACHE_DIR", f"{folder}/cache")
         for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
             patch.delenv(name, raising=False)
+        # Nor do numbers depend on the machine: `auto` is float32.
+        patch.setattr(arithmetic, "multiplies_faster", lambda device: False)
         yield
 
 

@@ -180,6 +180,7 @@ def _print_facts(facts: dict[str, Any]) -> None:
             False: "tokenised pair by pair: this tokenizer joins texts in a way of its own",
         }[facts["pairs_from_ids"]],
         "device": f"{facts['device']}, {facts['dtype']}",
+        "--dtype auto": facts["auto"] and f"{facts['auto']} on this machine",
         "products": facts["products"],
         "pace": f"{facts['tokens_per_s']:,.0f} tokens a second, remembered for estimates"
         if "tokens_per_s" in facts

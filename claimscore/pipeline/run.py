@@ -52,6 +52,7 @@ from claimscore.pipeline.settings import (
     result_settings,
     signature_facts,
     unused_settings,
+    with_dtype,
 )
 from claimscore.pipeline.spending import run_spent, take_over_spending
 from claimscore.pipeline.stages import missing_roles, run_stages
@@ -303,6 +304,7 @@ class _Work:
         """Compare the settings with the folder's, and store them and the call."""
         provider = load_provider(config.llm) if plan.needs_llm else None
         directory.forget_settings(unused_settings(directory))
+        config = with_dtype(config, plan, directory.settings)
         directory.check_settings(result_settings(config, plan, provider, records), CALLED)
         directory.write_options(options_of(config))
         return cls(config, directory, plan, provider, records["count"], reporter)

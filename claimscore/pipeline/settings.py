@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from claimscore import __version__
-from claimscore.config import TASK_NAMES, EncoderConfig, LLMConfig, RunConfig
+from claimscore.config import TASK_NAMES, DType, EncoderConfig, LLMConfig, RunConfig
 from claimscore.metrics.support import THRESHOLD, threshold_of
-from claimscore.pipeline.encoders import ROLES, Models
+from claimscore.pipeline.encoders import ROLES, Models, load_model
+from claimscore.pipeline.encoders.arithmetic import resolve_auto
 from claimscore.pipeline.encoders.protocols import TokenEncoder
 from claimscore.pipeline.encoders.served import is_served
 from claimscore.pipeline.llm.providers.base import Provider, params_settings
@@ -94,6 +95,24 @@ def result_settings(
         "seed": config.seed,
         "additive": additive,
     }
+
+
+def with_dtype(config: RunConfig, plan: Plan, stored: Mapping[str, Any]) -> RunConfig:
+    """Return the run's call with a number format in place of ``auto``: that of its folder.
+
+    A new run asks this machine (`resolve_auto`); one on a cluster, whose machines may differ, is
+    in float32.
+    """
+    if config.encoders.dtype != "auto":
+        return config
+    models = [stored.get("additive", {}).get(role, {}) for role in ROLES]
+    earlier = [one["dtype"] for one in models if one and not one["name"].endswith(":")]
+    if earlier or config.engine == "ray":
+        dtype: DType = earlier[0] if earlier else "float32"
+        encoders = dataclasses.replace(config.encoders, dtype=dtype)
+    else:
+        encoders = resolve_auto(config.encoders, plan.roles, load_model)
+    return dataclasses.replace(config, encoders=encoders)
 
 
 def _named_models(prompt: Prompt) -> JSON:

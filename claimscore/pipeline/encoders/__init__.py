@@ -12,6 +12,7 @@ from typing import NamedTuple, cast
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
+from claimscore.pipeline.encoders.arithmetic import resolve_auto
 from claimscore.pipeline.encoders.devices import device_names, resolve_device, shared_device
 from claimscore.pipeline.encoders.protocols import Model, PairClassifier, TokenEncoder
 from claimscore.pipeline.encoders.served import is_served
@@ -71,6 +72,8 @@ def load_model(role: str, config: EncoderConfig) -> Model:
     """
     check_named(role, config)
     served = is_served(getattr(config, role) or "")
+    config = resolve_auto(config, [role], load_model)
+    config = resolve_auto(config, [role], load_model)
     if served:
         model = load_served(role, config)
     else:

@@ -7,6 +7,7 @@ with a model is said in one line that names what to do, before anything is spent
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import logging
 import re
@@ -305,6 +306,8 @@ class ModelLoader:
     """
 
     def __init__(self, config: EncoderConfig) -> None:
+        if config.dtype == "auto":  # resolved before, where it is to be more
+            config = dataclasses.replace(config, dtype="float32")
         self.config = config
         self.device = resolve_device(config.device)
         self.dtype = resolve_dtype(config.dtype, self.device)

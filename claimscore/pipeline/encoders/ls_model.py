@@ -19,9 +19,8 @@ from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.backbone import BatchedModel, encoder_backbone, refuse_nan
 from claimscore.pipeline.encoders.batching import BatchRunner
-from claimscore.pipeline.encoders.devices import resolve_device
 from claimscore.pipeline.encoders.distinct import Distinct, distinct
-from claimscore.pipeline.encoders.loading import resolve_dtype
+from claimscore.pipeline.encoders.loading import ModelLoader
 from claimscore.pipeline.encoders.ls_checkpoint import (
     Checkpoint,
     HeadKind,
@@ -196,12 +195,11 @@ class LSModel(BatchedModel):
 def load(config: EncoderConfig) -> LSModel:
     """Load the checkpoint that ``config.ls_model`` names; `ConfigError` where it names none."""
     assert config.ls_model is not None, "check_named"
-    device = resolve_device(config.device)
-    dtype = resolve_dtype(config.dtype, device)
+    loader = ModelLoader(config)
     folder = Path(config.ls_model).expanduser()
-    checkpoint = read_checkpoint(folder, offline=config.offline, device=device)
-    info = ModelInfo(config.ls_model, checkpoint.revision, config.dtype)
-    return LSModel(info, checkpoint, config.batch_tokens, device, dtype)
+    checkpoint = read_checkpoint(folder, offline=config.offline, device=loader.device)
+    info = ModelInfo(config.ls_model, checkpoint.revision, loader.config.dtype)
+    return LSModel(info, checkpoint, config.batch_tokens, loader.device, loader.dtype)
 
 
 def _stacked(vectors: dict[int, Tensor], texts: Distinct[str]) -> Tensor:

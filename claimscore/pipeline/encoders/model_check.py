@@ -18,7 +18,15 @@ from torch.nn import functional as F
 
 from claimscore.config import DType, EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders import embedded, embedder, nli, token_encoder, verifier
+from claimscore.pipeline.encoders import (
+    embedded,
+    embedder,
+    load_model,
+    nli,
+    token_encoder,
+    verifier,
+)
+from claimscore.pipeline.encoders.arithmetic import resolve_auto
 from claimscore.pipeline.encoders.loading import EMBEDDED, LoadedModel, ModelLoader, load_config
 from claimscore.pipeline.encoders.packed import packing_pays
 from claimscore.pipeline.encoders.packed_families import FAMILIES, family_of
@@ -56,6 +64,8 @@ class ModelCheck:
     ``labels`` is the order of the model's own columns (nli, verifier); ``pairs_from_ids`` whether
     pairs are put together from the ids of single texts (the same); ``labels_differ`` counts the
     probes whose label differs although the stock model's margin exceeds ``bound`` (the same).
+    ``auto`` is what ``--dtype auto`` means for the model on this machine, where that was asked;
+    then ``dtype``, in which it was compared, is float32.
     """
 
     model: str
@@ -77,6 +87,7 @@ class ModelCheck:
     difference: float
     bound: float
     labels_differ: int | None = None
+    auto: DType | None = None
 
     @property
     def agrees(self) -> bool:
@@ -102,8 +113,12 @@ def check_model(model: str, config: EncoderConfig, role: Role | None = None) -> 
         "embedder": _check_embedder,
         "token-encoder": _check_tokens,
     }
+    auto = None
+    if config.dtype == "auto":
+        auto = resolve_auto(config, list(named), load_model).dtype
+        config = dataclasses.replace(config, dtype="float32")
     with torch.inference_mode():
-        return checks[role](model, config)
+        return dataclasses.replace(checks[role](model, config), auto=auto)
 
 
 def find_role(model: str, config: EncoderConfig) -> Role:

@@ -162,7 +162,7 @@ def load(config: EncoderConfig) -> BatchedPairClassifier:
     own = load_packed_nli(device=loader.device, dtype=loader.dtype, offline=config.offline)
     backbone, logits = own.encoder.backbone, partial(_segment_logits, own)
     return BatchedPairClassifier(
-        ModelInfo(EMBEDDED, own.revision, config.dtype),
+        ModelInfo(EMBEDDED, own.revision, loader.config.dtype),
         PairLogits(loader.device, backbone.padded, logits, backbone.prepare),
         PairTokenizer(own.encoder.tokenizer, own.encoder.limit),
         columns=label_columns(EMBEDDED, ID2LABEL),

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from claimscore.atomic import write_text
-from claimscore.config import EncoderConfig, user_state_dir
+from claimscore.config import DType, EncoderConfig, user_state_dir
 from claimscore.errors import ClaimscoreError
 from claimscore.pipeline.encoders.devices import device_label, device_wait_s, gpu_name
 from claimscore.pipeline.encoders.protocols import ModelInfo
@@ -72,7 +72,7 @@ def token_budget(given: int | None, info: ModelInfo, device: torch.device) -> To
     """Return the budget of a model on a device: given, else lowered by an earlier run, else new."""
     if given is not None:
         return TokenBudget(given, GIVEN)
-    row = _read_state(budgets_file()).get(_budget_name(info, device))
+    row = read_state(budgets_file()).get(_budget_name(info, device))
     tokens = row.get("tokens") if isinstance(row, dict) else None
     if type(tokens) is int and tokens >= 1:
         return TokenBudget(tokens, LOWERED)
@@ -81,7 +81,7 @@ def token_budget(given: int | None, info: ModelInfo, device: torch.device) -> To
 
 def save_lowered_budget(info: ModelInfo, device: torch.device, tokens: int) -> None:
     """Keep for later runs that memory ran out above ``tokens``."""
-    _write_state(budgets_file(), _budget_name(info, device), {"tokens": tokens})
+    write_state(budgets_file(), _budget_name(info, device), {"tokens": tokens})
 
 
 def budgets_file() -> Path:
@@ -119,12 +119,22 @@ class ThroughputKey(NamedTuple):
 def throughput_key(role: str, config: EncoderConfig, *, served: bool = False) -> ThroughputKey:
     """The key of a config's model of a role; the config's device is a single one."""
     device = "its server" if served else device_label(config.device)
-    return ThroughputKey(role, getattr(config, role) or "", config.dtype, device)
+    model = getattr(config, role) or ""
+    return ThroughputKey(role, model, likely_dtype(role, model, config.dtype), device)
+
+
+def likely_dtype(role: str, model: str, dtype: DType) -> DType:
+    """What ``auto`` will be, as far as earlier runs tell; torch is not asked."""
+    if dtype != "auto":
+        return dtype
+    start = " | ".join((role, model, "bfloat16", ""))
+    known = any(name.startswith(start) for name in read_state(throughput_file()))
+    return "bfloat16" if known and model != "embedded" else "float32"
 
 
 def known_throughput(key: ThroughputKey) -> Throughput | None:
     """The throughput that was saved last; None where there is none that can be read."""
-    return _throughput(_read_state(throughput_file()).get(" | ".join(key)))
+    return _throughput(read_state(throughput_file()).get(" | ".join(key)))
 
 
 def _throughput(row: object) -> Throughput | None:
@@ -141,16 +151,16 @@ def _throughput(row: object) -> Throughput | None:
 def save_throughput(key: ThroughputKey, found: Throughput) -> None:
     """Keep it in the user's state folder; a folder that cannot be written is no error."""
     row = found._asdict() | {"tokens": round(found.tokens), "seconds": round(found.seconds, 6)}
-    _write_state(throughput_file(), " | ".join(key), row)
+    write_state(throughput_file(), " | ".join(key), row)
 
 
-def throughput_anywhere(role: str, model: str, dtype: str) -> Throughput | None:
+def throughput_anywhere(role: str, model: str, dtype: DType) -> Throughput | None:
     """A model's throughput on any device, which also tells its limit; None where none is known.
 
     Devices need not be looked up for it, which imports torch.
     """
-    start = " | ".join(ThroughputKey(role, model, dtype, ""))
-    rows = _read_state(throughput_file()).items()
+    start = " | ".join(ThroughputKey(role, model, likely_dtype(role, model, dtype), ""))
+    rows = read_state(throughput_file()).items()
     found = (_throughput(row) for name, row in rows if name.startswith(start))
     return next(filter(None, found), None)
 
@@ -247,10 +257,10 @@ def calibrate(model: Any) -> Throughput:
     key, limit = model.meter.key, model.meter.total.limit
     model.meter = None  # what a run saves is of real texts
     n, start = _FIRST, 0
-    _ask(model, key.role, _made_up_pairs(start, n))
+    _ask(model, key.role, made_up_pairs(start, n))
     while True:
         start += n
-        pairs = _made_up_pairs(start, n)
+        pairs = made_up_pairs(start, n)
         began = time.monotonic()
         tokens = _ask(model, key.role, pairs)
         seconds = time.monotonic() - began
@@ -262,7 +272,7 @@ def calibrate(model: Any) -> Throughput:
     return found
 
 
-def _made_up_pairs(start: int, n: int) -> list[tuple[str, str]]:
+def made_up_pairs(start: int, n: int) -> list[tuple[str, str]]:
     """Pairs of texts, no two alike."""
 
     def text(i: int, n: int) -> str:
@@ -284,7 +294,7 @@ def _ask(model: Any, role: str, pairs: list[tuple[str, str]]) -> int:
     return estimated_tokens([*firsts, *seconds])
 
 
-def _read_state(path: Path) -> dict[str, Any]:
+def read_state(path: Path) -> dict[str, Any]:
     """The rows of a state file by name; none where it is not there or damaged."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -293,9 +303,9 @@ def _read_state(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _write_state(path: Path, name: str, row: dict[str, Any]) -> None:
+def write_state(path: Path, name: str, row: dict[str, Any]) -> None:
     """Add a row, or replace it; a folder that cannot be written is no error."""
-    content = {**_read_state(path), name: row}
+    content = {**read_state(path), name: row}
     with contextlib.suppress(OSError, ClaimscoreError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n")

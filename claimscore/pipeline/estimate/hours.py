@@ -201,7 +201,7 @@ def _how_to_find_out(role: str, one: PassEstimate, config: EncoderConfig) -> str
         return f"models: {option} is missing, so its time is not known"
     said = f"models: how fast {option} {one.model} is here is not known"
     device = "" if config.device == "auto" else f" --device {config.device}"
-    dtype = "" if config.dtype == "float32" else f" --dtype {config.dtype}"
+    dtype = "" if config.dtype in ("auto", "float32") else f" --dtype {config.dtype}"
     if role in ("nli", "verifier", "embedder", "token_encoder") and not is_served(one.model):
         known_role = "" if role == "nli" else f" --role {role.replace('_', '-')}"
         return f"{said}; claimscore models check {one.model}{known_role}{device}{dtype} finds out"

@@ -185,7 +185,7 @@ def test_calibrating_remembers_what_it_measured(
     known = known_throughput(throughput_key(role, config))
     assert known is not None
     assert known.tokens == found.tokens > 0
-    texts = [text for pair in throughput._made_up_pairs(8, 500) for text in pair]
+    texts = [text for pair in throughput.made_up_pairs(8, 500) for text in pair]
     assert len(set(texts)) == len(texts)
     if role == "nli":
         model.meter = Meter(KEY)

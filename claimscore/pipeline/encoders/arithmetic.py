@@ -1,0 +1,135 @@
+"""``--dtype auto``: bfloat16 where the hardware is faster with it and a model's numbers stay.
+
+Both are properties, not timings, so that a machine always decides alike. The embedded models stay
+in float32: the numbers of a default run do not depend on the machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import platform
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from claimscore import __version__
+from claimscore.config import DType, EncoderConfig, user_state_dir
+from claimscore.pipeline.encoders.devices import device_names, gpu_name, resolve_device
+from claimscore.pipeline.encoders.served import is_served
+from claimscore.pipeline.encoders.throughput import made_up_pairs, read_state, write_state
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger("claimscore")
+
+VERDICTS_FILE = "bfloat16.json"
+#: Pairs of made-up texts that a model is tried with.
+N_PAIRS = 300
+#: The most that bfloat16 may differ by, by role: in probabilities, 1 - cosine, BERTScore.
+BOUNDS = {"nli": 5e-2, "verifier": 5e-2, "embedder": 1e-3, "token_encoder": 5e-3}
+#: The share of pairs whose label must be the same.
+SAME_LABELS = 0.998
+
+Load = Callable[[str, EncoderConfig], Any]
+
+
+def resolve_auto(config: EncoderConfig, roles: Iterable[str], load: Load) -> EncoderConfig:
+    """Return the config with a number format in place of ``auto``, one for the models of all roles.
+
+    bfloat16 only where each of them is here, named by the user, of a role in `BOUNDS`, and found
+    safe; ``load`` loads one to try it. Models behind servers have their own.
+    """
+    if config.dtype != "auto":
+        return config
+    named = {role: getattr(config, role) for role in roles}
+    local = [role for role, name in named.items() if not is_served(name or "")]
+    dtype: DType = "float32"
+    if local and all(role in BOUNDS and named[role] != "embedded" for role in local):
+        own = dataclasses.replace(config, device=device_names(config.device)[0])
+        device = resolve_device(own.device)
+        if multiplies_faster(device) and all(is_safe(role, own, device, load) for role in local):
+            dtype = "bfloat16"
+    return dataclasses.replace(config, dtype=dtype)
+
+
+def multiplies_faster(device: torch.device) -> bool:
+    """Whether a device has instructions that multiply bfloat16 faster than float32: AMX or
+    AVX-512's on a CPU, tensor cores since Ampere."""
+    import torch
+
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0)
+    names = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+    found = (getattr(torch.cpu, name, None) for name in names)  # private to torch
+    return any(is_supported is not None and is_supported() for is_supported in found)
+
+
+def is_safe(role: str, config: EncoderConfig, device: torch.device, load: Load) -> bool:
+    """Whether a model's numbers in bfloat16 are near those in float32 on `N_PAIRS` pairs.
+
+    Found out once, and kept in the user's state by model, version, processor and libraries.
+    """
+    import torch
+
+    from claimscore.pipeline.encoders.loading import ModelLoader
+
+    name = getattr(config, role)
+    revision = ModelLoader(config).find(name).revision
+    kind = gpu_name(device) if device.type == "cuda" else _cpu_name()
+    layer = str(config.token_layer) if role == "token_encoder" else ""
+    key = " | ".join((role, name, layer, revision, kind, torch.__version__, __version__))
+    path = user_state_dir() / VERDICTS_FILE
+    row = read_state(path).get(key)
+    if not isinstance(row, dict) or type(row.get("safe")) is not bool:
+        logger.warning("%s: comparing bfloat16 with float32, once on this machine", name)
+        exact, rounded = (
+            _numbers(role, load(role, dataclasses.replace(config, dtype=dtype)))
+            for dtype in ("float32", "bfloat16")
+        )
+        row = compare_numbers(role, exact, rounded)
+        write_state(path, key, row)
+    return bool(row["safe"])
+
+
+def compare_numbers(
+    role: str, exact: NDArray[np.floating[Any]], rounded: NDArray[np.floating[Any]]
+) -> dict[str, Any]:
+    """Return whether ``rounded`` is near enough to ``exact``, each ``[n, d]``, and how near."""
+    if role == "embedder":
+        lengths = np.linalg.norm(exact, axis=1) * np.linalg.norm(rounded, axis=1)
+        difference = float((1 - (exact * rounded).sum(axis=1) / lengths).max())
+    else:
+        difference = float(np.nanmax(np.abs(exact - rounded)))
+    row: dict[str, Any] = {"safe": difference <= BOUNDS[role], "difference": difference}
+    if role in ("nli", "verifier"):
+        same = np.nanargmax(exact, axis=1) == np.nanargmax(rounded, axis=1)
+        row["same_labels"] = float(same.mean())
+        row["safe"] = row["safe"] and row["same_labels"] >= SAME_LABELS
+    return row
+
+
+def _numbers(role: str, model: Any) -> NDArray[np.floating[Any]]:
+    pairs = made_up_pairs(0, N_PAIRS)
+    firsts, seconds = [first for first, _ in pairs], [second for _, second in pairs]
+    if role == "embedder":
+        found = model.embed([*firsts, *seconds])
+    elif role == "token_encoder":
+        found = model.bertscore(firsts, seconds)
+    else:
+        found = model.classify(pairs)
+    return np.asarray(found, dtype=np.float64)
+
+
+def _cpu_name() -> str:
+    """The kind of CPU, as far as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    told = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(told, platform.processor() or platform.machine())
