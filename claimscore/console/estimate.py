@@ -30,11 +30,15 @@ def print_plan(plan: Plan, todo: Sequence[ChunkTodo]) -> None:
         lines.append("nothing is missing: no LLM and no model is asked")
     for name in {planned.task.name: None for item in todo for planned in item.tasks}:
         chunks = sum(any(p.task.name == name for p in item.tasks) for item in todo)
-        lines.append(f"LLM task {name}: {chunks} chunks of records")
+        lines.append(f"LLM task {name}: {_chunks(chunks)}")
     for step in {planned.step: None for item in todo for planned in item.passes}:
         chunks = sum(any(p.step == step for p in item.passes) for item in todo)
-        lines.append(f"model pass {step}: {chunks} chunks of records")
+        lines.append(f"model pass {step}: {_chunks(chunks)}")
     _tell(lines)
+
+
+def _chunks(n: int) -> str:
+    return f"{n:,} {'chunk' if n == 1 else 'chunks'} of records"
 
 
 def _tell(lines: Iterable[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from claimscore.console.table import print_block, print_table, print_text
+from claimscore.console.table import plain, print_block, print_table, print_text
 from claimscore.evaluation.compare.comparison_tables import (
     method_notes,
     move_cells,
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 #: So many records are shown with their claims, so many flipped labels of each.
 MAX_RECORDS, MAX_FLIPS = 5, 5
 
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _SIGNS = {"vanished": "−", "appeared": "+", "changed": "~", "normalised": "≈"}
 
 
@@ -60,11 +58,6 @@ def print_comparison(found: Comparison, page: Path | None = None) -> None:
     for note in method_notes(found):
         print_text(plain(note))
     _print_page(page)
-
-
-def plain(text: str) -> str:
-    """One line that does nothing to a terminal, wherever it comes from."""
-    return _CONTROL.sub(" ", text)
 
 
 def _print_sections(sections: Iterable[Section]) -> None:

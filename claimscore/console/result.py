@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from claimscore.console.amounts import cost, counted, duration, servers_text
-from claimscore.console.table import print_facts, print_table
+from claimscore.console.table import plain, print_facts, print_table
 from claimscore.stats.bootstrap import interval_text
 
 Facts = Iterator[tuple[str, str]]
@@ -71,7 +71,7 @@ def _verdicts(metrics: Mapping[str, Mapping[str, Any]]) -> Facts:
     for name, row in metrics.items():
         yield name, row["verdict"]
         if row["worst"]:
-            ends = ", ".join(f"{one['id'][:60]} {one['value']:.2f}" for one in row["worst"])
+            ends = ", ".join(f"{plain(one['id'])[:60]} {one['value']:.2f}" for one in row["worst"])
             yield "", f"look first at: {ends}"
 
 

@@ -7,6 +7,7 @@ broken there.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,14 @@ FILE_WIDTH = 10_000
 
 #: Columns that no table needs.
 UNBOUNDED = 10_000
+
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def plain(text: str) -> str:
+    """One line that does nothing to a terminal, wherever it comes from."""
+    return _CONTROL.sub(" ", text)
 
 
 def terminal_width() -> int | None:

@@ -189,16 +189,19 @@ class Progress:
         """Seconds to the end at the recent pace of the slower stage, pauses and limits
         included; None where one of them has not done anything lately.
 
-        Before the first chunk the requests tell the pace; models that have not begun are taken to
-        be no slower.
+        Requests tell the pace where their number is expected: the first chunks are done late, and
+        many of them at once. Models that have done what there was wait for the language model, and
+        are taken to be no slower.
         """
         if not (self.llm_chunks_todo or self.model_chunks_todo):
             return None
-        llm_s = self.llm_pace.seconds_for(self.llm_chunks_todo - self.llm_chunks_done)
-        if llm_s is None and self.requests_expected and self.engine is not None:
-            llm_s = self.asked_pace.seconds_for(self.requests_expected - self.engine.sent) or None
+        llm_left = self.llm_chunks_todo - self.llm_chunks_done
+        llm_s = self.llm_pace.seconds_for(llm_left)
+        requests_left = (self.requests_expected or 0) - (self.engine.sent if self.engine else 0)
+        if llm_left and requests_left > 0:
+            llm_s = self.asked_pace.seconds_for(requests_left)
         needed = [llm_s]
-        if self.model_chunks or not (self.llm_chunks_done < self.llm_chunks_todo):
+        if not llm_left or self.llm_chunks_done - self.model_chunks >= 1:
             left = self.model_chunks_todo - self.model_chunks
             needed.append(self.model_pace.seconds_for(left))
         if self.engine is not None and self.llm_chunks_done < self.llm_chunks_todo:

@@ -55,9 +55,10 @@ def verdict_lines(found: Comparison, run: RunComparison) -> Iterator[str]:
         else:
             says = f"{run.b.label} is {row.verdict}: {says} over {many}"
         if row.metric in found.noise:
-            limit = found.noise[row.metric].repeatability.limit
-            by = f"a record by up to {number(limit, places)}" if limit else "none of them"
-            says += f"; identical inputs move {by}"
+            noise = found.noise[row.metric]
+            limit, mean = noise.repeatability.limit, noise.difference.mean
+            by = f"a record by up to {number(limit, places)}, the mean by {signed(mean, places)}"
+            says += f"; identical inputs move {by if limit else 'none of them'}"
         needed = one.records_needed(wanted)
         if row.verdict == "not shown" or wanted is not None:
             least = number(one.least_detectable, places)

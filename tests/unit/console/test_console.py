@@ -75,8 +75,10 @@ def test_progress_is_in_records_and_requests_with_an_end_before_the_first_chunk(
     assert "0 of 100 records asked about | 125 of about 400 requests, 5.0/s" in line
     assert "0 of 100 records judged | 0 pairs, waiting for answers" in line
     assert line.endswith("about 2 min 23 s left")
-    progress.llm_chunks_done = 1
-    assert "64 of 100 records asked about" in shown_lines(progress)[0]
+    progress.llm_chunks_done = progress.model_chunks_done = 1
+    (line,) = shown_lines(progress)
+    assert "64 of 100 records asked about" in line
+    assert line.endswith("about 2 min 23 s left"), "the first chunk, all at once, tells no pace"
 
 
 def shown_lines(progress: Progress) -> list[str]:
@@ -100,7 +102,7 @@ def test_ctrl_c_ends_watching_and_is_no_error(monkeypatch: pytest.MonkeyPatch) -
 
 
 NONE: dict[str, Any] = {"verdict": "no record has a value", "worst": []}
-DS = {"verdict": "50 % of the words differ", "worst": [{"id": "a b", "value": 61.234}]}
+DS = {"verdict": "50 % of the words differ", "worst": [{"id": "a\nb", "value": 61.234}]}
 METRICS = {
     "caspr": NONE | {"n": 0, "null": 2, "reasons": {"no claims in summary_b": 2}, "mean": None},
     "ds": DS | {"n": 2, "null": 0, "reasons": {}, "mean": 50.0, "low": 40.0, "high": 60.0},
@@ -129,7 +131,7 @@ def summary_of(**changed: Any) -> dict[str, Any]:
                 "caspr  2 without a value: no claims in summary_b",
                 "40.00 to 60.00",
                 "ds     50 % of the words differ\n       look first at: a b 61.23",
-                "report.html#record-a%20b",
+                "report.html#record-a%0Ab",
                 "records  2: 1 done, 1 with failures",
                 "3 x decompose: parse, e.g. no JSON",
                 "--retry-failed",
