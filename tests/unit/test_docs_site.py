@@ -15,7 +15,7 @@ import pytest
 
 import claimscore
 from claimscore.cli import cli
-from claimscore.metrics import FUNCTIONS
+from claimscore.metrics import FUNCTIONS, METRICS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -51,6 +51,11 @@ def test_every_decision_has_a_number_of_its_own_and_is_in_the_index() -> None:
     assert sorted(int(number) for number, _ in linked) == numbers
     for page, number in zip(DECISIONS, numbers, strict=True):
         assert TEXTS[page].startswith(f"# {number}. "), page
+
+
+def test_every_metric_answers_a_question() -> None:
+    table, _, _ = TEXTS["metrics/index.md"].partition("## All metrics")
+    assert [name for name in METRICS if f"`{name}`" not in table] == []
 
 
 @pytest.mark.parametrize("page", [*TEXTS])
