@@ -107,7 +107,26 @@ CHECKS: dict[str, Check] = {
         "their requests cost twice; use a prompt that asks about one text at a time, such as "
         "decompose=v1, or try another model",
     ),
+    "evidence_again": Check(
+        "claims",
+        "asked again for evidence",
+        "were asked about again, as the evidence was not in the text",
+        "asked about again: the evidence was not in the text",
+        0.20,
+        "such questions cost twice; try another model",
+    ),
+    "evidence_dropped": Check(
+        "claims",
+        "with a verdict without evidence",
+        "have a verdict whose evidence is not in the text",
+        "the evidence of a verdict is not in the text and was dropped",
+        0.05,
+        "the model makes evidence up, so trust such verdicts less; try another model",
+    ),
 }
+
+#: The checks of a verifier's answers; the others are made with the claims.
+EVIDENCE_CHECKS = ("evidence_again", "evidence_dropped")
 
 
 class Finding(NamedTuple):

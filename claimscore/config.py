@@ -33,7 +33,9 @@ Units = Literal["claims", "sentences"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Runner = Literal["local", "ray"]
 
-TASK_NAMES = ("decompose", "paraphrase", "negate", "facts", "judge", "questions", "answers")
+TASK_NAMES = (
+    *("decompose", "paraphrase", "negate", "facts", "judge", "questions", "answers", "verify"),
+)
 
 
 class FailureLimit(NamedTuple):
@@ -42,6 +44,9 @@ class FailureLimit(NamedTuple):
     rows: int | None = None
     share: float | None = None
 
+
+#: The verifier that is the language model of `--llm`.
+LLM_VERIFIER = "llm"
 
 #: The options of `EncoderConfig` for commands that ask an NLI model only.
 NLI_OPTIONS = ("nli", "device", "dtype", "offline")
@@ -198,7 +203,7 @@ class EncoderConfig:
     verifier: str = model_option(
         "nli",
         metavar="MODEL",
-        help="Model that judges claims: nli (that of --nli), or another one, as --nli.",
+        help="Judges claims: as --nli, or llm.",
     )
     verifier_labels: tuple[str, ...] = model_option(
         (),
@@ -306,6 +311,12 @@ class RunConfig:
     )
     granularity: Granularity = llm_option("sentence", help="Text of one request.")
     units: Units = metric_option("claims", help="Texts that caspr compares.")
+    window_tokens: int = llm_option(
+        3000,
+        metavar="N",
+        hidden=True,
+        help="Most tokens of a source, 4 bytes each, in a question of --verifier llm.",
+    )
     columns: Mapping[str, str] = essential_option(
         dict,
         metavar="NAME=COLUMN,...",
@@ -351,7 +362,9 @@ class RunConfig:
                 f"unknown task {', '.join(unknown)}; known tasks: {', '.join(TASK_NAMES)}"
             )
         object.__setattr__(self, "out", path_or_address(self.out))
-        check_least(self, seed=0, chunk_records=0)
+        check_least(self, seed=0, chunk_records=0, window_tokens=100)
+        if "verify" in self.tasks and self.encoders.verifier != LLM_VERIFIER:
+            raise ConfigError("--tasks verify: name --verifier llm too, so that metrics read it")
         if self.limit is not None:
             check_least(self, limit=1)
         if self.prompts_dir is not None and not self.prompts_dir.is_dir():

@@ -226,8 +226,10 @@ SUPPORT = Table(
     "contradicted or unmentioned; `probability` is that of support, the largest over what `read` "
     "says (sentence, window, both; model: as fits the verifier). `evidence` is the sentence or the "
     "window with the most support, of a claim without support the one that shares most of its "
-    "words, and `contradiction` its probability. `verifier` is nli (three labels) or binary "
-    "(supported or not, and no contradiction).",
+    "words, and `contradiction` its probability. `verifier` is nli (three labels), binary "
+    "(supported or not, and no contradiction) or llm: there `evidence` is what the model quotes, "
+    "null where that is not in the text or the verdict is unmentioned, and probabilities are 1 and "
+    "0 where the server gives none.",
     {
         "id": pl.String(),
         "side": pl.String(),
@@ -243,6 +245,7 @@ SUPPORT = Table(
         "evidence": pl.String(),
         "truncated": pl.Boolean(),
         "verifier": pl.String(),
+        **LLM_PROVENANCE,
         **MODEL_PROVENANCE,
     },
 )

@@ -35,6 +35,7 @@ MODEL_CHOICES: tuple[tuple[str, str, str], ...] = (
     ("--verifier", "ORG/NAME or PATH", "another NLI model, or MiniCheck, FactCC and their kin"),
     ("--verifier", "openai:MODEL@URL", "Bespoke-MiniCheck or Granite Guardian behind a server"),
     ("--verifier", "tei:URL", "an NLI model behind a text-embeddings-inference server"),
+    ("--verifier", "llm", "the language model of --llm, which quotes the text"),
     ("--embedder", "embedded", "all-MiniLM-L6-v2: sentence embeddings (extra: offline)"),
     ("--embedder", "ORG/NAME or PATH", "a sentence-transformers model, or any encoder"),
     ("--embedder", "tei:URL", "one behind a text-embeddings-inference server"),

@@ -42,6 +42,13 @@ def cost(spent: Mapping[str, Any]) -> str:
     return bound + dollars(spent["usd"])
 
 
+def tokens_text(spent: Mapping[str, Any]) -> str:
+    """The tokens of prompts and answers, and how many of them the server had read before."""
+    cached = spent.get("cached_prompt_tokens", 0)
+    known = f" ({cached:,} from the server's cache)" if cached else ""
+    return f"{spent['prompt_tokens'] + spent['completion_tokens']:,} tokens{known}"
+
+
 def counted(counts: Mapping[str, int]) -> str:
     """`3 rate_limit, 1 timeout`, the most frequent first."""
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
@@ -64,7 +71,7 @@ def engine_parts(engine: Mapping[str, Any], per_s: float) -> list[str]:
     parts = [f"{engine['sent']:,} requests", f"{per_s:,.1f}/s"]
     parts += [f"{engine['in_flight']:,} in flight"] if engine["in_flight"] else []
     parts.append(f"{engine['hits']:,} cached")
-    parts += [f"{tokens:,} tokens"] if tokens else []
+    parts += [tokens_text(engine)] if tokens else []
     parts += [cost(engine)] if engine["usd"] or (tokens and engine["usd"] is None) else []
     parts += [f"limit {limits_text(engine)}"] if engine["limits_from"] != "none" else []
     parts += [f"{counted(engine['retries'])} tried again"] if engine["retries"] else []

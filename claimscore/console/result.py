@@ -102,6 +102,9 @@ def _answers(call: Mapping[str, Any], in_all: Mapping[str, Any] | None) -> Facts
         "answers",
         f"{call['requests']:,} requests{_paid(call)}, {call['cache_hits']:,} from the cache",
     )
+    if read_before := call.get("cached_prompt_tokens"):
+        share = read_before / call["prompt_tokens"]
+        yield "", f"{read_before:,} prompt tokens ({share:.0%}) were in the server's own cache"
     if shares := servers_text(call.get("servers", ())):
         yield "", shares
     if in_all and in_all["requests"] > call["requests"]:

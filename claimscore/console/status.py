@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from claimscore.console.amounts import cost, duration, engine_parts
+from claimscore.console.amounts import cost, duration, engine_parts, tokens_text
 from claimscore.console.result import claims_facts, print_metrics
 from claimscore.console.table import print_facts
 
@@ -65,9 +65,8 @@ def _failed(failures: list[Mapping[str, Any]]) -> Facts:
 
 
 def _spent(spent: Mapping[str, Any]) -> Facts:
-    tokens = spent["prompt_tokens"] + spent["completion_tokens"]
     paid = f", {cost(spent)}" if spent["requests"] and spent["usd"] != 0 else ""
-    yield "spent", f"{spent['requests']:,} requests, {tokens:,} tokens{paid} in all"
+    yield "spent", f"{spent['requests']:,} requests, {tokens_text(spent)}{paid} in all"
 
 
 def _work(note: Mapping[str, Any] | None, is_run: bool) -> Facts:

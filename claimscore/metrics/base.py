@@ -70,6 +70,9 @@ class Requirements:
         found: dict[str, set[str]] = {}
         for stage, sides in (*self.tasks, *((need.kind, need.sides) for need in self.passes)):
             found.setdefault(stage, set()).update(sides)
+        for need in self.passes:
+            if need.kind == "support":  # `--verifier llm` does a task in its place
+                found.setdefault("verify", set()).add(need.sides[-1])
         return found
 
 

@@ -33,7 +33,7 @@ from claimscore.prompts import Prompt, numbered
 from claimscore.prompts.prompt import PromptSettings
 from claimscore.runs import ChunkFiles
 from claimscore.tables import CLAIM_CHECKS, FAILURES
-from claimscore.types import Completion, Failure, OutputSchema, Request
+from claimscore.types import Completion, Failure, Message, OutputSchema, Request
 
 T = TypeVar("T")
 
@@ -58,6 +58,7 @@ class AskableEngine(Protocol):
         max_tokens_limit: int | None = None,
         counted: bool = True,
         known: Mapping[str, Failure] = MappingProxyType({}),
+        shared: Sequence[str] = (),
     ) -> list[Answer[T] | Failure]:
         """See `Engine.answer_all`."""
 
@@ -141,7 +142,8 @@ def task_units(
 ) -> list[Unit]:
     """The units of a chunk that the task asks about; `tables` are those of the tasks before it."""
     texts = side_texts(records, planned.sides)
-    return planned.task.units(TaskInput(texts, granularity, tables, records))
+    window = planned.window_tokens
+    return planned.task.units(TaskInput(texts, granularity, tables, records, window))
 
 
 def task_result(
@@ -165,8 +167,9 @@ def task_result(
             made = task.rows(unit, outcome.value)
             column = {"sample": sample} if task.samples else {}
             rows += [{**row, **provenance, **column} for row in made]
-            was_misplaced = (index, sample) in prompt_requests.misplaced
-            answers.append(UnitAnswer(unit, outcome.value, was_misplaced))
+            place = index, sample
+            about = place in prompt_requests.misplaced, place in prompt_requests.asked_again
+            answers.append(UnitAnswer(unit, outcome.value, *about))
     if task.join is not None:
         rows = task.join(rows)
     findings: list[dict[str, Any]] = []
@@ -186,7 +189,8 @@ async def ask_units(
     """An answer or a failure for every unit and sample.
 
     Requests about several units come first; a unit that such an answer leaves out is asked about
-    alone.
+    alone. Where the task objects to an answer, the model is told so and asked once more; the first
+    answer stays where the second is no better.
 
     Where a request about several is not sent, all of its units get `NOT_SENT`: which of them its
     answer would leave is not known.
@@ -220,9 +224,30 @@ async def ask_units(
         step=prompt_requests.n_samples,
         max_tokens_limit=prompt_requests.settings.max_tokens_limit,
         known=known,
+        shared=prompt_requests.shared(alone, units),
     )
     for question, outcome in zip(alone, single_outcomes, strict=True):
         outcomes[question.units[0], question.sample] = outcome
+    if prompt_requests.task.objection is not None:
+        again = {
+            place: request
+            for place, outcome in outcomes.items()
+            if isinstance(outcome, Answer)
+            and (request := prompt_requests.again(units, place, outcome))
+        }
+        second = await engine.answer_all(
+            list(again.values()),
+            prompt_requests.parse_one,
+            step=prompt_requests.n_samples,
+            max_tokens_limit=prompt_requests.settings.max_tokens_limit,
+            counted=False,
+        )
+        for place, outcome in zip(again, second, strict=True):
+            if outcome is NOT_SENT:
+                continue
+            prompt_requests.asked_again.add(place)
+            if isinstance(outcome, Answer) and not prompt_requests.again(units, place, outcome):
+                outcomes[place] = outcome
     return outcomes
 
 
@@ -284,6 +309,8 @@ class PromptRequests:
         self.n_samples = self.settings.samples
         #: Units of the chunk whose answer in a request about several belonged to another unit.
         self.misplaced: set[UnitSample] = set()
+        #: Those that were asked about again, because of the task's objection.
+        self.asked_again: set[UnitSample] = set()
         self._provider = provider
         schema = prompt.schema
         self._output = OutputSchema(task.name, schema.schema) if schema else None
@@ -302,6 +329,24 @@ class PromptRequests:
     ) -> list[PromptRequest]:
         """The same about each unit that is left, by itself."""
         return [self._question(units, (unit,), question.sample) for unit in left]
+
+    def again(
+        self, units: Sequence[Unit], place: UnitSample, answer: Answer[dict[str, Any]]
+    ) -> Request | None:
+        """What is sent after an answer that the task objects to; None where it does not."""
+        index, sample = place
+        objection = self.task.objection(units[index], answer.value) if self.task.objection else ""
+        if not objection:
+            return None
+        request = self._question(units, (index,), sample).request
+        said = (Message("assistant", answer.completion.text), Message("user", objection))
+        return dataclasses.replace(request, messages=(*request.messages, *said))
+
+    def shared(self, questions: Sequence[PromptRequest], units: Sequence[Unit]) -> list[str]:
+        """What the prompts begin with, for `Engine.answer_all`; empty in most tasks."""
+        if not self.task.shared:
+            return []
+        return [units[question.units[0]].more[self.task.shared] for question in questions]
 
     def parse_one(self, completion: Completion) -> dict[str, Any]:
         """The answer about one unit; `ParseError` where it cannot be used."""

@@ -12,17 +12,20 @@ from typing import BinaryIO, NamedTuple
 from claimscore.baseline.parser import find_backbone
 from claimscore.baseline.provider import PARSER, model_of
 from claimscore.baseline.provider import TASKS as RULES
-from claimscore.config import TASK_NAMES, EncoderConfig, LLMConfig, RunConfig
+from claimscore.config import LLM_VERIFIER, TASK_NAMES, EncoderConfig, LLMConfig, RunConfig
 from claimscore.errors import ConfigError, refuse_all
 from claimscore.metrics import catalogue
 from claimscore.metrics.base import SIDES, Metric, PassRequirement, TaskRequirement
+from claimscore.metrics.support import MODEL
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.encoders import check_named
 from claimscore.pipeline.llm.providers.base import load_provider
 from claimscore.pipeline.passes import PASSES, ModelPass
 from claimscore.pipeline.passes.claim_entailment import CLAIM_ENTAILMENT_PASS
+from claimscore.pipeline.passes.support import SUPPORT_PASS
 from claimscore.pipeline.tasks import TASKS
-from claimscore.pipeline.tasks.base import Task
+from claimscore.pipeline.tasks.base import WINDOW_TOKENS, Task
+from claimscore.pipeline.tasks.verify import VERIFY
 from claimscore.prompts import DEFAULT_VERSION, Prompt, load_prompt
 from claimscore.prompts.prompt import TEXT_FIELD, TEXTS_FIELD
 from claimscore.records import Dataset, MissingColumnsError, Selection, prepare
@@ -36,12 +39,13 @@ class PlannedTask:
     """One task with the prompt it uses and the sides it is done for.
 
     `prompt` is None for `--units sentences`: the claims are the sentences; and for a task
-    that is finished.
+    that is finished. `window_tokens` is for tasks that ask about windows of long texts.
     """
 
     task: Task
     prompt: Prompt | None
     sides: tuple[str, ...]
+    window_tokens: int = WINDOW_TOKENS
 
     @property
     def step(self) -> str:
@@ -150,13 +154,14 @@ def make_plan(
     """
     if metrics is None:
         metrics = load_metrics(config.metrics, config.metric_files)
+    metrics = [with_verifier(metric, config.encoders) for metric in metrics]
     refuse_all(functools.partial(_refuse_unknown_needs, metric) for metric in metrics)
     sides = _task_sides(config, metrics, columns)
     tasks: list[PlannedTask] = []
 
     def add(name: str) -> None:
         prompt = _prompt_or_none(config, name) if name in asked else None
-        tasks.append(PlannedTask(TASKS[name], prompt, sides[name]))
+        tasks.append(PlannedTask(TASKS[name], prompt, sides[name], config.window_tokens))
 
     names = [name for name in TASKS if sides.get(name)]
     refuse_all(
@@ -169,6 +174,29 @@ def make_plan(
     is_checked = config.check_entailment and config.units == "claims"
     claim_sides = sides.get("decompose", ()) if is_checked else ()
     return Plan(tuple(metrics), tuple(tasks), _passes(config.encoders, metrics, claim_sides))
+
+
+def with_verifier(metric: Metric, encoders: EncoderConfig) -> Metric:
+    """The metric as this run does it: with `--verifier llm` the task `verify` is asked in the place
+    of the pass `support`. `ConfigError` where the metric wants texts read in another way."""
+    needs = [need for need in metric.requires.passes if need.kind == SUPPORT_PASS.kind]
+    if encoders.verifier != LLM_VERIFIER or not needs:
+        return metric
+    for text, _ in (need.over for need in needs):
+        if not text.endswith(f".{MODEL}"):
+            raise ConfigError(
+                f"metric {metric.name}: read says how other verifiers read; leave it out with "
+                "--verifier llm, which reads windows of --window-tokens"
+            )
+    requires = dataclasses.replace(
+        metric.requires,
+        tasks=(
+            *metric.requires.tasks,
+            TaskRequirement(VERIFY.name, tuple(need.sides[-1] for need in needs)),
+        ),
+        passes=tuple(need for need in metric.requires.passes if need not in needs),
+    )
+    return dataclasses.replace(metric, requires=requires)
 
 
 def refuse_obstacles(
@@ -195,7 +223,7 @@ def refuse_obstacles(
     roles = dict.fromkeys(
         config.encoders.role_of(PASSES[need.kind].role)
         for metric in metrics
-        for need in metric.requires.passes
+        for need in with_verifier(metric, config.encoders).requires.passes
         if need.kind in PASSES
     )
     refuse_all(

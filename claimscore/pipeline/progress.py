@@ -178,6 +178,7 @@ class Progress:
             "cache_hits": engine.hits,
             "prompt_tokens": engine.prompt_tokens,
             "completion_tokens": engine.completion_tokens,
+            "cached_prompt_tokens": engine.cached_prompt_tokens,
             "usd": engine.usd,
             "possibly_billed_usd": engine.possibly_billed_usd,
             "answers_without_usage": engine.answers_without_usage,

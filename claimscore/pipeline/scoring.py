@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from claimscore.claim_checks import CHECKS, summarized
+from claimscore.claim_checks import CHECKS, EVIDENCE_CHECKS, summarized
 from claimscore.errors import ConfigError
 from claimscore.metrics.base import ChunkTables, Metric, Score, signature
 from claimscore.pipeline.passes import PASSES
@@ -225,20 +225,24 @@ def failed(directory: RunDirectory) -> Failed:
 def count_claim_checks(directory: RunDirectory) -> JSON | None:
     """What checks found about the claims so far, with warnings (`claim_checks.summarized`).
 
-    None where no language model was asked for claims. A check that was not made is left out.
+    None where no language model was asked for claims or about them. A check that was not made is
+    left out.
     """
     steps = {step.partition("-")[0] for step in directory.all_steps()}
     texts = directory.settings.get("additive", {}).get("texts", {})
-    if "decompose" not in steps or texts.get("units") == "sentences":
+    made: set[str] = set() if "verify" not in steps else set(EVIDENCE_CHECKS)
+    if "decompose" in steps and texts.get("units") != "sentences":
+        made |= CHECKS.keys() - EVIDENCE_CHECKS
+        if CLAIM_ENTAILMENT_PASS.kind not in steps:
+            made.remove("not_entailed")
+    if not made:
         return None
     counts = directory.scan("claim_checks").group_by("check").len().collect(engine="streaming")
-    found = dict.fromkeys(CHECKS, 0) | dict(counts.iter_rows())
+    found = dict.fromkeys(made, 0) | dict(counts.iter_rows())
     first = pl.col("claim_index") == 0
     claims = directory.scan("claims").select(pl.len(), first.sum().alias("sentences"))
     n_claims, n_sentences = claims.collect(engine="streaming").row(0)
-    if CLAIM_ENTAILMENT_PASS.kind not in steps:
-        del found["not_entailed"]
-    return summarized(found, n_claims, n_sentences + found["no_claims"])
+    return summarized(found, n_claims, n_sentences + found.get("no_claims", 0))
 
 
 class _Cut(NamedTuple):

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from claimscore import __version__
-from claimscore.config import TASK_NAMES, DType, EncoderConfig, LLMConfig, RunConfig
+from claimscore.config import (
+    LLM_VERIFIER,
+    TASK_NAMES,
+    DType,
+    EncoderConfig,
+    LLMConfig,
+    RunConfig,
+)
 from claimscore.metrics.support import THRESHOLD, threshold_of
 from claimscore.pipeline.encoders import ROLES, Models, load_model
 from claimscore.pipeline.encoders.arithmetic import resolve_auto
@@ -22,6 +29,7 @@ from claimscore.pipeline.llm.providers.base import Provider, params_settings
 from claimscore.pipeline.passes import PASSES
 from claimscore.pipeline.passes.support import SUPPORT_PASS
 from claimscore.pipeline.plan import Plan, other_models
+from claimscore.pipeline.tasks.verify import VERIFY
 from claimscore.prompts import Prompt
 from claimscore.runs import RunDirectory
 from claimscore.types import JSON
@@ -34,6 +42,7 @@ CALLED = {
     "seed": "--seed",
     "additive.support.verifier": "--verifier",
     "additive.verifier.labels": "--verifier-labels",
+    "additive.support.window_tokens": "--window-tokens",
     "additive.texts.granularity": "--granularity",
     "additive.texts.units": "--units",
     "additive.llm.provider": "--llm",
@@ -89,6 +98,8 @@ def result_settings(
         additive[role] = _role_settings(role, config.encoders)
     if any(planned.need.kind == SUPPORT_PASS.kind for planned in plan.passes):
         additive["support"] = {"verifier": config.encoders.role_of("verifier")}
+    if any(planned.task is VERIFY for planned in plan.tasks):
+        additive["support"] = {"verifier": LLM_VERIFIER, "window_tokens": config.window_tokens}
     return {
         "records": dict(records),
         "chunk_records": config.chunk_records,
@@ -156,6 +167,8 @@ def unused_settings(directory: RunDirectory) -> list[str]:
     judge = directory.settings["additive"].get("support", {}).get("verifier", "nli")
     if SUPPORT_PASS.kind in works:
         used.add(judge)
+    if VERIFY.name in works:
+        used.add(SUPPORT_PASS.kind)
     unused += [f"additive.{role}" for role in (*ROLES, "support") if role not in used | works]
     if not works - {"records"}:
         unused.append("additive.metrics")
@@ -214,7 +227,10 @@ def signature_facts(settings: Mapping[str, Any]) -> dict[str, str]:
             facts[role] += f" ({model['labels']})" if model.get("labels") else ""
             facts.setdefault("dtype", model["dtype"])
     judge = additive.get("support", {}).get("verifier", "nli")
-    if judge in additive:
+    if judge == LLM_VERIFIER:
+        window = additive["support"]["window_tokens"]
+        facts["verifier"] = f"{facts[VERIFY.name]},window_tokens={window}"
+    elif judge in additive:
         facts["verifier"] = facts[judge]
         facts["threshold"] = str(additive[judge].get("threshold", THRESHOLD))
     if "token_encoder" in additive:

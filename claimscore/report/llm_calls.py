@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,13 +18,13 @@ from claimscore.cache.base import Cache
 from claimscore.cache.key import request_key
 from claimscore.cache.store import DiskCache
 from claimscore.config import LLMConfig, user_cache_dir
-from claimscore.errors import ClaimscoreError
+from claimscore.errors import ClaimscoreError, ParseError
 from claimscore.pipeline.llm.budget.pricing import PICO, Price, find_price
 from claimscore.pipeline.llm.providers.base import Provider
-from claimscore.pipeline.llm.question import token_steps
-from claimscore.pipeline.llm_stage import PromptRequests
+from claimscore.pipeline.llm.question import Answer, token_steps
+from claimscore.pipeline.llm_stage import PromptRequest, PromptRequests
 from claimscore.pipeline.tasks import TASKS
-from claimscore.pipeline.tasks.base import TaskInput, side_texts
+from claimscore.pipeline.tasks.base import WINDOW_TOKENS, TaskInput, Unit, side_texts
 from claimscore.prompts import DEFAULT_VERSION, Prompt, load_prompt
 from claimscore.report.report_tables import DetailChunk, LLMCall
 from claimscore.runs import RunDirectory
@@ -60,6 +60,7 @@ class RunLLMCalls:
         )
         self._provider = cast("Provider", named)
         self._granularity = additive.get("texts", {}).get("granularity", "sentence")
+        self._window = additive.get("support", {}).get("window_tokens", WINDOW_TOKENS)
         self._prompts = dict(_prompts(additive.get("prompts", {}), options))
         self._max_samples = LLMConfig(**options["llm"]).max_samples
         self._cache = cache
@@ -102,7 +103,8 @@ class RunLLMCalls:
         for name, prompt in self._prompts.items():
             task = TASKS[name]
             texts = side_texts(chunk.records, task.sides(chunk.records.columns))
-            units = task.units(TaskInput(texts, self._granularity, tables, chunk.records))
+            given = TaskInput(texts, self._granularity, tables, chunk.records, self._window)
+            units = task.units(given)
             prompt_requests = PromptRequests(task, prompt, self._provider, self._granularity)
             first = prompt_requests.questions(units)
             _match((question.request for question in first), keys, found)
@@ -116,7 +118,27 @@ class RunLLMCalls:
                     [*(question.request for question in first), *single], prompt_requests
                 )
                 _match(later, keys, found)
+            if task.objection is not None and len(found) < len(keys):
+                _match(self._again(first, units, prompt_requests), keys, found)
         return found
+
+    def _again(
+        self,
+        questions: Sequence[PromptRequest],
+        units: Sequence[Unit],
+        prompt_requests: PromptRequests,
+    ) -> Iterator[Request]:
+        """What was sent after stored answers that the task objects to."""
+        for question in questions:
+            place = question.units[0], question.sample
+            requests = {request_key(r): r for r in self._later([question.request], prompt_requests)}
+            stored = self._cache.get_many(list(requests)) if self._cache is not None else {}
+            for key, entry in stored.items():
+                with contextlib.suppress(ParseError):
+                    value = prompt_requests.parse_one(entry.completion)
+                    answer = Answer(key, entry.completion, value, cached=True)
+                    again = prompt_requests.again(units, place, answer)
+                    yield from self._later([again] if again else [], prompt_requests)
 
     def _later(
         self, requests: Iterable[Request], prompt_requests: PromptRequests

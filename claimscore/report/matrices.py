@@ -14,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from claimscore.blocks import find_cut
+from claimscore.config import LLM_VERIFIER
 from claimscore.errors import ConfigError
 from claimscore.metrics.fact_similarity import MATCH, SIDES, facts_by_side, similarities_by_record
 from claimscore.metrics.matrices import NO_CELLS
@@ -248,6 +249,7 @@ class SupportRows:
     def of(self, record: str, limit: SizeLimit) -> list[JSON]:
         """For each side with claims: the texts that were asked, how many (`count`), and as `rows`
         claim, text, verdict as E, C or N, probability and evidence; none where there is no room.
+        A language model `quotes` its evidence.
 
         Of several ways of reading the first one is shown.
         """
@@ -263,6 +265,7 @@ class SupportRows:
                 "claims": rows["claim_position"].n_unique(),
                 "count": rows["source_index"].n_unique(),
                 "verifier": rows["model"][0],
+                "quotes": rows["verifier"][0] == LLM_VERIFIER,
             }
             if limit.take(int(rows["evidence"].str.len_chars().sum()) + 20 * rows.height):
                 entry["rows"] = [

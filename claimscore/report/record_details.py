@@ -62,6 +62,7 @@ _TASKS = {
     "negations": ("negate", "sentence_index"),
     "facts": ("facts", None),
     "llm_answers": (None, "index"),
+    "support": ("verify", "claim_position"),
 }
 
 

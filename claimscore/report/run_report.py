@@ -141,6 +141,7 @@ def _counts(summary: Mapping[str, Any], asked_llm: bool) -> dict[str, object]:
             "Cost, all calls": _dollars(spent.get("usd"), spent.get("answers_without_usage", 0)),
             "Requests, all calls": spent.get("requests"),
             "Prompt tokens, all calls": spent.get("prompt_tokens"),
+            "From the server's cache of prompts, all calls": spent.get("cached_prompt_tokens"),
             "Completion tokens, all calls": spent.get("completion_tokens"),
             "Requests, last call": call["requests"],
             "Answers from the cache, last call": call["cache_hits"],

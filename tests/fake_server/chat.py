@@ -323,6 +323,9 @@ def chat_completion(
             "total_tokens": prompt_tokens + tokens,
         },
     }
+    if usage is not None and usage.cached_prompt_tokens is not None:
+        details = {"cached_tokens": usage.cached_prompt_tokens}
+        reply["usage"]["prompt_tokens_details"] = details
     return reply, prompt_tokens, tokens
 
 

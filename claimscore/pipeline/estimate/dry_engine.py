@@ -86,6 +86,7 @@ class DryEngine:
         max_tokens_limit: int | None = None,
         counted: bool = True,
         known: Mapping[str, Failure] = MappingProxyType({}),
+        shared: Sequence[str] = (),
     ) -> list[Answer[T] | Failure]:
         """The stored answer to every request, its failure where no more samples may be asked, or
         `NOT_SENT`; parameters as in `Engine.answer_all`."""

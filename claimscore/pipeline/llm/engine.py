@@ -7,7 +7,8 @@ requests in flight. A failure of one request is a value (`Failure`); an error th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, cast
 
@@ -164,6 +165,7 @@ class Engine:
         max_tokens_limit: int | None = None,
         counted: bool = True,
         known: Mapping[str, Failure] = MappingProxyType({}),
+        shared: Sequence[str] = (),
     ) -> list[Answer[T] | Failure]:
         """An answer or a failure for every request, in their order.
 
@@ -176,15 +178,23 @@ class Engine:
         Stored answers are judged again, so a changed `parse` needs no request. Equal requests are
         asked once. A failure that is not `counted` is no failed row: the caller asks in another
         way. `known` are failures of earlier calls by key, which are not asked again.
+
+        `shared` has for each request the text that its prompt begins with. Of requests that share
+        one, the first is answered before the others are sent: a server that keeps the beginnings
+        of prompts reads and bills it once. Requests that wait so hold up no others.
         """
         self._stop.check()
         if self._tasks is None:
             raise RuntimeError("enter the engine first: async with Engine(...) as engine")
         keys = request_keys(requests)
         positions = dict(zip(keys, range(len(keys)), strict=True))
+        if isinstance(self.provider, Collecting):
+            shared = ()  # the others would wait for a whole batch job
 
         def question(key: str) -> Question[T]:
-            return Question(requests[positions[key]], key, step, max_tokens_limit)
+            place = positions[key]
+            beginning = shared[place] if shared else ""
+            return Question(requests[place], key, step, max_tokens_limit, beginning)
 
         call = _Call(self, list(positions), question, parse, counted=counted, known=known)
         outcomes = await call.run()
@@ -209,6 +219,7 @@ class Engine:
         stats.rpm, stats.tpm, stats.limits_from = limits.rpm, limits.tpm, limits.source
         stats.prompt_tokens = totals.prompt_tokens
         stats.completion_tokens = totals.completion_tokens
+        stats.cached_prompt_tokens = totals.cached_prompt_tokens
         stats.usd, stats.possibly_billed_usd = totals.usd, totals.possibly_billed_usd
         stats.answers_without_usage = totals.answers_without_usage
         stats.waiting_s = max(0.0, limits.paused_until - anyio.current_time())
@@ -274,7 +285,8 @@ class _Call(Generic[T]):
     """One call of `Engine.answer_all`: stored answers first, then workers for what is missing.
 
     There are as many workers as slots. One that waits before a retry holds no slot, so another
-    worker takes its place; many may wait where refusals come with a second to wait.
+    worker takes its place; many may wait where refusals come with a second to wait. Questions
+    whose prompts begin alike come after the first of them.
     """
 
     def __init__(
@@ -295,7 +307,9 @@ class _Call(Generic[T]):
         self._known = known
         self._n_unbegun = 0
         self._n_more = 0
-        self._missing: Iterator[Question[T]] = iter(())
+        self._n_workers = 0
+        self._missing: deque[Question[T]] = deque()
+        self._followers: dict[str, list[Question[T]]] = {}
         self._tasks: TaskGroup
 
     async def run(self) -> dict[str, Answer[T] | Failure]:
@@ -359,21 +373,38 @@ class _Call(Generic[T]):
     async def _ask(self, questions: Sequence[Question[T]]) -> None:
         """Let workers ask all questions, in all slots."""
         engine, most = self._engine, self._engine.max_concurrency
-        n_workers = min(len(questions), most)
-        self._n_more = min(len(questions) - n_workers, _WAITING_A_SLOT * most)
-        self._missing = iter(questions)  # one is taken without awaiting: no stream
+        self._n_more = min(max(0, len(questions) - most), _WAITING_A_SLOT * most)
+        first = [question for question in questions if not self._follows(question)]
+        self._begin(len(questions) - len(first))  # others may be asked while these wait
         with engine._stop.call():
             async with anyio.create_task_group() as self._tasks:
-                for _ in range(n_workers):
-                    self._tasks.start_soon(self._work)
+                self._hand_out(first)
         if any(question.outcome is None for question in questions):
             # The error may end everything: first let what is in flight land, also of other calls.
             await engine._dispatcher.all_landed()
             engine._stop.check()
 
+    def _follows(self, question: Question[T]) -> bool:
+        """Whether it waits for another that begins alike; else others will wait for it."""
+        if question.shared in self._followers:
+            self._followers[question.shared].append(question)
+            return True
+        if question.shared:
+            self._followers[question.shared] = []
+        return False
+
+    def _hand_out(self, questions: Sequence[Question[T]]) -> None:
+        """Put questions before those that are left, and let so many workers more take them."""
+        self._missing.extendleft(reversed(questions))
+        n_new = min(len(questions), self._engine.max_concurrency - self._n_workers)
+        for _ in range(n_new):
+            self._n_workers += 1
+            self._tasks.start_soon(self._work)
+
     async def _work(self) -> None:
         """Take question after question, until there are no more or the engine stops."""
-        for question in self._missing:
+        while self._missing:
+            question = self._missing.popleft()  # without awaiting: no stream
             self._begin()
             try:
                 await self._answer(question)
@@ -382,6 +413,10 @@ class _Call(Generic[T]):
             except Exception as exc:
                 self._engine._stop.halt(exc)  # `_ask` raises it
                 return
+            following = self._followers.pop(question.shared, [])
+            self._begin(-len(following))
+            self._hand_out(following)
+        self._n_workers -= 1
 
     async def _answer(self, question: Question[T]) -> None:
         """Go through the samples of a question until it has an outcome."""
@@ -464,6 +499,7 @@ class _Call(Generic[T]):
             return  # the circuit breaker holds it back
         if self._n_more:
             self._n_more -= 1
+            self._n_workers += 1
             self._tasks.start_soon(self._work)
         with engine._stop.waiting():
             await engine._sleep(seconds)

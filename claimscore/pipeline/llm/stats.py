@@ -39,7 +39,8 @@ class EngineStats:
     `sent` counts requests to the provider, attempts included; `answered` those that brought
     an answer; `hits` stored answers used; `rejected` new answers that failed their check;
     `failed` rows given a `Failure`, `failures` the same by kind; `retries` failed attempts that
-    may be repeated, by kind of error. `usd` is None where the price is unknown; it has the most
+    may be repeated, by kind of error. Of the prompt tokens servers had `cached_prompt_tokens` in a
+    cache of their own. `usd` is None where the price is unknown; it has the most
     that `answers_without_usage` can have cost. For `waiting_s` seconds nothing will be sent
     (`is_down`: nothing has been answered), and `why` says the reason. `rpm` and `tpm` are the
     limits that are kept, `limits_from` their source. `last_error` is the last error that may pass.
@@ -54,6 +55,7 @@ class EngineStats:
     in_flight: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cached_prompt_tokens: int = 0
     usd: float | None = 0.0
     possibly_billed_usd: float = 0.0
     answers_without_usage: int = 0

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,11 +16,14 @@ from claimscore.config import Granularity
 from claimscore.errors import ParseError
 from claimscore.tables import SIDE_COLUMNS, SOURCE_SIDE, Table, texts_on_side
 from claimscore.text import split_sentences
-from claimscore.types import Completion
+from claimscore.types import Completion, TokenLogprob
 
 #: What a prompt about one text may use: the text asked about, and the whole text it is part of.
 FIELDS = ("text", "summary")
 
+
+#: A window of a long text has at most so many tokens, where the user does not say.
+WINDOW_TOKENS = 3000
 
 #: An example of a prompt: the user's turn, and the answers in the other one.
 ExampleAnswers = tuple[str, Sequence[Mapping[str, Any]]]
@@ -33,7 +39,10 @@ class SideText(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Unit:
-    """One question: a text of a record, or a sentence or claim of it, by its position."""
+    """One question: a text of a record, or a sentence or claim of it, by its position.
+
+    `place` is what else a task must know of the place of its rows.
+    """
 
     id: str
     side: str
@@ -42,6 +51,7 @@ class Unit:
     sentence_index: int | None = None
     claim_index: int | None = None
     more: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    place: tuple[int, ...] = ()
 
     def fields(self, wanted: frozenset[str]) -> dict[str, str]:
         """The values of the placeholders that a prompt uses."""
@@ -50,11 +60,13 @@ class Unit:
 
 
 class UnitAnswer(NamedTuple):
-    """A unit and its checked answer; whether an answer about several was `misplaced` before."""
+    """A unit and its checked answer; whether an answer about several was `misplaced` before, and
+    whether it was asked about again because of `Task.objection`."""
 
     unit: Unit
     answer: Mapping[str, Any]
     was_misplaced: bool = False
+    asked_again: bool = False
 
 
 #: Rows of `claim_checks` about units with their answers; see `Task.findings`.
@@ -63,12 +75,16 @@ Findings = Callable[[Sequence[UnitAnswer], Sequence[ExampleAnswers]], list[dict[
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaskInput:
-    """The input of a task: the texts of its sides, the tables of tasks before it, the records."""
+    """The input of a task: the texts of its sides, the tables of tasks before it, the records.
+
+    A text longer than `window_tokens` (4 bytes each) is asked about by windows, in tasks that do.
+    """
 
     texts: Sequence[SideText]
     granularity: Granularity
     tables: Mapping[str, pl.DataFrame]
     records: pl.DataFrame = dataclasses.field(default_factory=pl.DataFrame)
+    window_tokens: int = WINDOW_TOKENS
 
     def whole_texts(self, side: str) -> dict[str, str]:
         """The text of a side for each record that has one; several are joined by a blank line."""
@@ -98,6 +114,10 @@ class Task:
     the answers by their positions, and returns the positions whose answers belong to other texts.
     `samples`: several answers may be asked for; the rows have a column `sample`. `guess` is what
     an estimate takes for an answer that is not known yet, and `guessed` says so in words.
+
+    `objection`, where there is one, says what is wrong with a checked answer about a unit, "" for
+    nothing; the model is told so and asked once more. `shared` is the long field at the head of
+    the prompt that the questions about several units have in common.
     """
 
     name: str
@@ -121,6 +141,8 @@ class Task:
     samples: bool = False
     guess: Callable[[Unit], dict[str, Any]] | None = None
     guessed: str = ""
+    objection: Callable[[Unit, Mapping[str, Any]], str] | None = None
+    shared: str = ""
 
 
 def side_texts(records: pl.DataFrame, sides: Sequence[str]) -> list[SideText]:
@@ -174,6 +196,30 @@ def numbered_through(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         row["index"] = seen[key]
         seen[key] += 1
     return rows
+
+
+def value_probabilities(
+    column: str, values: Sequence[str], answered: str, logprobs: Sequence[TokenLogprob]
+) -> dict[str, float] | None:
+    """The probability of each value that is among the likeliest tokens where that of `column`
+    begins in the answer.
+
+    A token counts for the value that it begins, with no more than JSON's signs around it; values
+    begin differently. Tokens of one value are added up; what is no value has no part, so the sum
+    is 1 or less. None where there are no log-probabilities or they are of another answer.
+    """
+    said = re.search(rf'"{column}"\s*:\s*"?(\w+)', "".join(place.token for place in logprobs))
+    if said is None or said[1] != answered:
+        return None
+    ends = itertools.accumulate(len(place.token) for place in logprobs)
+    place = next(p for p, end in zip(logprobs, ends, strict=True) if end > said.start(1))
+    sums: dict[str, float] = {}
+    for token, logprob in dict([place[:2], *place.top]).items():
+        start = token.strip(' \t\r\n":,}')
+        for value in values:
+            if start and value.startswith(start):
+                sums[value] = sums.get(value, 0.0) + math.exp(min(logprob, 0.0))
+    return dict(sorted(sums.items())) or None
 
 
 def refuse_empty(what: str, *texts: str) -> None:

@@ -82,7 +82,7 @@ def _findings(
             "sentence_index": unit.sentence_index,
             **found._asdict(),
         }
-        for unit, answer, was_misplaced in answers
+        for unit, answer, was_misplaced, _ in answers
         for found in (
             *word_checks(unit.text, answer["claims"], known),
             *((Finding(None, "wrong_number", None),) if was_misplaced else ()),

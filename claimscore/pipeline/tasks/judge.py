@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from claimscore.errors import ParseError
 from claimscore.metrics.llm_judge import DIMENSIONS, SCALE
-from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, sides_and_source_in
+from claimscore.pipeline.tasks.base import (
+    Task,
+    TaskInput,
+    Unit,
+    sides_and_source_in,
+    value_probabilities,
+)
 from claimscore.tables import LLM_ANSWERS, SOURCE_SIDE
-from claimscore.types import Completion, TokenLogprob
+from claimscore.types import Completion
 
 #: The likeliest tokens whose probabilities are asked for: as many as there are scores; some
 #: servers give no more.
 TOP_LOGPROBS = len(SCALE)
-
-_SCORE = re.compile(r'"score"\s*:\s*([1-5])')
-#: A token that says one score: the digit, with no more than JSON's signs around it.
-_SCORE_TOKEN = re.compile(r'[\s":]*([1-5])[\s}]*')
 
 
 def _units(given: TaskInput) -> list[Unit]:
@@ -48,27 +47,10 @@ def _check(answer: Mapping[str, Any]) -> None:
 
 
 def _refine(completion: Completion, answer: dict[str, Any]) -> dict[str, Any]:
-    probabilities = score_probabilities(answer["score"], completion.logprobs or ())
+    probabilities = value_probabilities(
+        "score", list(map(str, SCALE)), str(answer["score"]), completion.logprobs or ()
+    )
     return {**answer, "probabilities": probabilities}
-
-
-def score_probabilities(score: int, logprobs: Sequence[TokenLogprob]) -> dict[str, float] | None:
-    """The probability of each score that is among the likeliest tokens at the place of `score`.
-
-    Tokens that say the same score are added up; what is no score has no part, so the sum is
-    1 or less. None where there are no log-probabilities or they are of another answer.
-    """
-    found = _SCORE.search("".join(place.token for place in logprobs))
-    if found is None or int(found[1]) != score:
-        return None
-    ends = itertools.accumulate(len(place.token) for place in logprobs)
-    place = next(p for p, end in zip(logprobs, ends, strict=True) if end > found.start(1))
-    sums: dict[str, float] = {}
-    for token, logprob in dict([place[:2], *place.top]).items():
-        said = _SCORE_TOKEN.fullmatch(token)
-        if said is not None:
-            sums[said[1]] = sums.get(said[1], 0.0) + math.exp(min(logprob, 0.0))
-    return dict(sorted(sums.items())) or None
 
 
 def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -42,6 +42,7 @@ class SpendTotals:
     `usd` is what answers cost, None where the price is unknown; `possibly_billed_usd` is what
     may be billed besides, for requests that were sent and whose answer never came. Of
     `answers_without_usage` the server told no tokens: `usd` has the most that they can have cost.
+    `cached_prompt_tokens` are those of `prompt_tokens` that servers had in a cache of their own.
     """
 
     requests: int = 0
@@ -50,6 +51,7 @@ class SpendTotals:
     usd: float | None = None
     possibly_billed_usd: float = 0.0
     answers_without_usage: int = 0
+    cached_prompt_tokens: int = 0
 
     def __add__(self, other: SpendTotals) -> SpendTotals:
         known = self.usd is not None and other.usd is not None
@@ -60,6 +62,7 @@ class SpendTotals:
             (self.usd or 0.0) + (other.usd or 0.0) if known else None,
             self.possibly_billed_usd + other.possibly_billed_usd,
             self.answers_without_usage + other.answers_without_usage,
+            self.cached_prompt_tokens + other.cached_prompt_tokens,
         )
 
 
@@ -202,12 +205,16 @@ class Budget:
             most_prompt, most_completion = self._most_tokens(reservation.request)
             prompt = most_prompt if prompt is None else prompt
             completion = most_completion if completion is None else completion
-        price, pico = self._price_of(reservation.request), 0
+        price, pico, cached = (
+            self._price_of(reservation.request),
+            0,
+            usage.cached_prompt_tokens or 0,
+        )
         if price is not None:
-            pico = price.cost(prompt, completion, usage.cached_prompt_tokens or 0)
+            pico = price.cost(prompt, completion, cached)
             prompt = completion = 0  # priced
         reported = reported_prompt, reported_completion, pico, 0
-        self._end(reservation, Spent(1, *reported, prompt, completion, without_usage))
+        self._end(reservation, Spent(1, *reported, prompt, completion, without_usage, cached))
 
     def release(self, reservation: Reservation, *, sent: bool = True) -> None:
         """It cost nothing: refused by the server, or never sent or received, and then it is no
@@ -384,6 +391,7 @@ def _totals(spent: Spent, pico_usd: int | None) -> SpendTotals:
         None if pico_usd is None else pico_usd / PICO,
         spent.possibly_pico_usd / PICO,
         spent.without_usage,
+        spent.cached_prompt_tokens,
     )
 
 

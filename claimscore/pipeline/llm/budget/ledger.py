@@ -38,7 +38,8 @@ class Spent:
 
     `possibly` is what may have been billed though no answer came. Tokens of requests whose
     price was not known are `unpriced`, as the most that they can have been. `without_usage` are
-    answers whose tokens the server did not tell: they are counted at their most.
+    answers whose tokens the server did not tell: they are counted at their most. Of the prompt
+    tokens `cached_prompt_tokens` came from the server's own cache.
     """
 
     requests: int = 0
@@ -49,6 +50,7 @@ class Spent:
     unpriced_prompt_tokens: int = 0
     unpriced_completion_tokens: int = 0
     without_usage: int = 0
+    cached_prompt_tokens: int = 0
 
     def add(self, other: Spent) -> None:
         for name in _COUNTS:

@@ -124,6 +124,40 @@ async def test_concurrency_is_bounded_over_all_calls() -> None:
 # -- samples
 
 
+async def test_the_first_question_of_a_text_goes_ahead_and_holds_up_no_others() -> None:
+    """Those that share its prompt's beginning follow once it is answered, failed or not, before
+    questions that came later; meanwhile others are sent in all slots."""
+    first, others = Gate(), Gate(n_expected=3)
+
+    async def answer(request: Request) -> Completion:
+        name = request.messages[-1].content
+        if name == "a1":
+            await first(request)
+            raise RejectedError("no")
+        return await others(request) if name[0] in "bcd" else completion(name)
+
+    provider = FakeProvider(answer)
+    shared = ["a", "a", "a", "b", "b", "c", "", "e", "e"]
+    async with make(provider, max_concurrency=4) as engine, anyio.create_task_group() as group:
+        requests = ask(engine, "a1", "a2", "a3", "b1", "b2", "c1", "d1", "e1", "e2")
+
+        async def work() -> None:
+            outcomes = await engine.answer_all(requests, text, shared=shared)
+            assert [isinstance(outcome, Answer) for outcome in outcomes] == [False] + 8 * [True]
+
+        group.start_soon(work)
+        await others.full.wait()
+        assert sorted(r.messages[-1].content for r in provider.asked) == ["a1", "b1", "c1", "d1"]
+        first.open.set()
+        with anyio.move_on_after(5):
+            while len(provider.asked) < 8:  # an answer is kept by a thread
+                await anyio.sleep(0.001)
+        sent = [request.messages[-1].content for request in provider.asked[4:]]
+        assert sent == ["a2", "a3", "e1", "e2"]
+        others.open.set()
+    assert provider.asked[-1].messages[-1].content == "b2"
+
+
 async def test_a_refused_answer_is_kept_and_the_next_sample_asked() -> None:
     provider, cache = FakeProvider(scripted(completion("bad"), completion("good"))), MemoryCache()
     outcomes, engine = await asked(provider, "a", cache=cache)

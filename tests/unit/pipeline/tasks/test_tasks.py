@@ -12,9 +12,14 @@ import pytest
 
 from claimscore.errors import ParseError
 from claimscore.pipeline.tasks import TASKS
-from claimscore.pipeline.tasks.base import SideText, TaskInput, Unit, side_texts
+from claimscore.pipeline.tasks.base import (
+    SideText,
+    TaskInput,
+    Unit,
+    side_texts,
+    value_probabilities,
+)
 from claimscore.pipeline.tasks.decompose import sentences_as_claims
-from claimscore.pipeline.tasks.judge import score_probabilities
 from claimscore.tables import CLAIMS, LLM_ANSWERS
 from claimscore.types import TokenLogprob
 
@@ -204,7 +209,8 @@ def tokens(*texts: str, **top: float) -> list[TokenLogprob]:
 def test_probabilities_are_those_at_the_place_of_the_score(
     found: list[TokenLogprob], expected: dict[str, float] | None
 ) -> None:
-    assert score_probabilities(4, found) == (expected and pytest.approx(expected))
+    probabilities = value_probabilities("score", list("12345"), "4", found)
+    assert probabilities == (expected and pytest.approx(expected))
 
 
 # -- rows
@@ -294,9 +300,10 @@ def test_every_tasks_rows_fit_its_table(name: str) -> None:
         "judge": {"score": 4, "probabilities": None},
         "questions": {"questions": [{"question": "a?", "answer": "b"}]},
         "answers": {"answerable": True, "answer": "b"},
+        "verify": {"verdict": "supported", "evidence": "x", "probabilities": {"supported": 1.0}},
     }
     task = TASKS[name]
     more = dict.fromkeys(task.fields, "x")
-    rows = task.rows(Unit("r1", "a", "t", "t", 0, 0, more), answers[name])
+    rows = task.rows(Unit("r1", "summary", "t", "t", 0, 0, more, (0, 0, 0)), answers[name])
     assert task.table.frame(rows).height == 1
     assert set(rows[0]) <= set(task.table.schema)

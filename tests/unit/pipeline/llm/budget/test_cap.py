@@ -56,7 +56,9 @@ class TestCounting:
         spending = Budget(price=PRICE)
         spending.settle(taken(spending.try_reserve(request())), Usage(100, 20))
         spending.settle(taken(spending.try_reserve(request())), Usage(100, 20, 60))
-        assert spending.totals == SpendTotals(2, 200, 40, pytest.approx(0.12 + 0.09))
+        usd = pytest.approx(0.12 + 0.09)
+        expected = SpendTotals(2, 200, 40, usd, cached_prompt_tokens=60)
+        assert spending.totals == expected
 
     def test_an_unknown_price_is_not_zero(self) -> None:
         spending = Budget(price=None)

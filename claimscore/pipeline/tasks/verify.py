@@ -1,0 +1,235 @@
+"""Verdicts: whether a text supports a claim, and the passage of the text that says so.
+
+The verdict comes before the evidence, so its log-probabilities are those of the decision: after a
+quotation the verdict would be settled. The questions about one window of a text follow one another,
+with the window at the head of the prompt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from claimscore.config import LLM_VERIFIER
+from claimscore.metrics.support import CONTRADICTED, MODEL, SUPPORTED, UNMENTIONED, VERDICTS
+from claimscore.pipeline.tasks.base import (
+    ExampleAnswers,
+    Task,
+    TaskInput,
+    Unit,
+    UnitAnswer,
+    side_texts,
+    sides_and_source_in,
+    value_probabilities,
+)
+from claimscore.tables import REFERENCES_SIDE, SOURCE_SIDE, SUPPORT
+from claimscore.text import split_sentences
+from claimscore.types import Completion
+
+#: The side whose texts the claims of each side are looked for in.
+TEXTS_OF = {"summary": SOURCE_SIDE, REFERENCES_SIDE: "summary"}
+
+#: The estimate's assumption: a token has so many bytes.
+_BYTES_A_TOKEN = 4
+
+#: More than there are verdicts, because several tokens may begin one; some servers give no more.
+TOP_LOGPROBS = 5
+
+_OBJECTION = (
+    "This evidence is not in the source. Answer again, with a passage that is copied from the "
+    "source word for word."
+)
+
+#: Signs that do not count at the ends of a quotation.
+_AROUND = "\"'.,;:!?… \t\r\n"
+
+#: Quotation marks that count as the same.
+_QUOTES = str.maketrans("“”„‟«»‘’‚‛`´", '"' * 6 + "'" * 6)
+
+
+def _units(given: TaskInput) -> list[Unit]:
+    """One unit a claim and window of a text, window by window."""
+    most_bytes = given.window_tokens * _BYTES_A_TOKEN
+    claims: dict[tuple[str, str], list[tuple[int, int, str]]] = {}
+    rows = given.tables["claims"].select("id", "side", "sentence_index", "claim_index", "text")
+    for record, side, *claim in rows.iter_rows():
+        claims.setdefault((record, side), []).append(tuple(claim))
+    units = []
+    for side in dict.fromkeys(item.side for item in given.texts):
+        n_texts: Counter[str] = Counter()
+        for item in side_texts(given.records, (TEXTS_OF[side],)):
+            text_index = n_texts[item.id]
+            n_texts[item.id] += 1
+            for first, window in windows(item.text, most_bytes):
+                units += [
+                    Unit(
+                        item.id,
+                        side,
+                        claim,
+                        claim,
+                        sentence,
+                        index,
+                        more={"source": window},
+                        place=(position, text_index, first),
+                    )
+                    for position, (sentence, index, claim) in enumerate(
+                        claims.get((item.id, side), ())
+                    )
+                ]
+    return units
+
+
+def windows(text: str, most_bytes: int) -> Iterator[tuple[int, str]]:
+    """The slices of a text with at most so many bytes, each after the place of its first sentence.
+
+    They are cut between sentences; a longer sentence is cut at white space, and where it has none
+    anywhere. A blank text has none.
+    """
+    first = start = end = 0
+    for place, piece in _pieces(text, most_bytes):
+        at = text.index(piece, end)
+        if end > start and len(text[start : at + len(piece)].encode()) > most_bytes:
+            yield first, text[start:end]
+            start = end
+        if end == start:
+            first, start = place, at
+        end = at + len(piece)
+    if end > start:
+        yield first, text[start:end]
+
+
+def _pieces(text: str, most_bytes: int) -> Iterator[tuple[int, str]]:
+    most = max(1, most_bytes // 4)  # a character has at most four bytes
+    cut = re.compile(rf"\S.{{0,{most - 1}}}(?!\S)|\S{{1,{most}}}", re.DOTALL)
+    for place, sentence in enumerate(split_sentences(text)):
+        if len(sentence.encode()) <= most_bytes:
+            yield place, sentence
+        else:
+            yield from ((place, piece.rstrip()) for piece in cut.findall(sentence))
+
+
+def find_quotation(quotation: str, text: str) -> tuple[int, int] | None:
+    """From where to where a text has these words; None where it has not, or there is none.
+
+    White space, quotation marks, capitals, and what stands around all of it may differ.
+    """
+    said, text = quotation.translate(_QUOTES), text.translate(_QUOTES)
+    bare = said.strip(_AROUND)
+    for words in (said.split(), bare.split()) if bare else ():
+        pattern = r"\s+".join(map(re.escape, words))
+        found = re.search(rf"(?<!\w){pattern}(?!\w)", text, re.IGNORECASE)
+        if found is not None:
+            return found.span()
+    return None
+
+
+def _objection(unit: Unit, answer: Mapping[str, Any]) -> str:
+    needs_evidence = answer["verdict"] != UNMENTIONED
+    found = find_quotation(answer["evidence"], unit.more["source"])
+    return _OBJECTION if needs_evidence and found is None else ""
+
+
+def _refine(completion: Completion, answer: dict[str, Any]) -> dict[str, Any]:
+    """The answer with the probability of each verdict: 1 and 0 where the server gave none."""
+    verdict, logprobs = answer["verdict"], completion.logprobs or ()
+    found = value_probabilities("verdict", VERDICTS, verdict, logprobs) or {verdict: 1.0}
+    total = sum(found.values())
+    return {**answer, "probabilities": {name: p / total for name, p in found.items()}}
+
+
+def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    verdict, probabilities = answer["verdict"], answer["probabilities"]
+    position, text_index, sentence = unit.place
+    window, evidence = unit.more["source"], None
+    found = find_quotation(answer["evidence"], window) if verdict != UNMENTIONED else None
+    if found is not None:
+        evidence = window[slice(*found)]
+        sentence += max(0, len(split_sentences(window[: found[0] + 1])) - 1)
+    return [
+        {
+            "id": unit.id,
+            "side": unit.side,
+            "claim_position": position,
+            "claim": unit.text,
+            "source_side": TEXTS_OF[unit.side],
+            "source_index": text_index,
+            "read": MODEL,
+            "verdict": verdict,
+            "probability": probabilities.get(SUPPORTED, 0.0),
+            "contradiction": probabilities.get(CONTRADICTED, 0.0),
+            "evidence_index": sentence if evidence else None,
+            "evidence": evidence,
+            "truncated": False,
+            "verifier": LLM_VERIFIER,
+        }
+    ]
+
+
+def _join(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row a claim and text: that of the window which decides, with the largest probability.
+
+    A window that supports the claim comes before one that contradicts it.
+    """
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        place = tuple(row[name] for name in ("id", "side", "claim_position", "source_index"))
+        known = found.setdefault(place, row)
+        most = max(known["probability"], row["probability"])
+        found[place] = max(known, row, key=_weight) | {"probability": most}
+    return list(found.values())
+
+
+def _weight(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    against = row["verdict"] == CONTRADICTED
+    return (
+        row["verdict"] == SUPPORTED,
+        against,
+        row["contradiction" if against else "probability"],
+    )
+
+
+def _findings(
+    answers: Sequence[UnitAnswer], examples: Sequence[ExampleAnswers]
+) -> list[dict[str, Any]]:
+    """Each claim at most once: about whom the question was asked again, whose evidence is not in
+    the text."""
+    found = {}
+    for unit, answer, _, asked_again in answers:
+        of_claim = {
+            "id": unit.id,
+            "side": unit.side,
+            "sentence_index": unit.sentence_index,
+            "claim_index": unit.claim_index,
+        }
+        is_dropped = bool(_objection(unit, answer))
+        for check, holds in (("evidence_again", asked_again), ("evidence_dropped", is_dropped)):
+            if holds:
+                found[*of_claim.values(), check] = {**of_claim, "check": check}
+    return list(found.values())
+
+
+def _sides(columns: Sequence[str]) -> tuple[str, ...]:
+    there = {*sides_and_source_in(columns), *({REFERENCES_SIDE} & set(columns))}
+    return tuple(side for side, texts in TEXTS_OF.items() if {side, texts} <= there)
+
+
+VERIFY = Task(
+    name="verify",
+    table=SUPPORT,
+    output={"verdict": list(VERDICTS), "evidence": "string"},
+    units=_units,
+    check=lambda answer: None,
+    rows=_rows,
+    sides=_sides,
+    after=("decompose",),
+    fields=("text", "source"),
+    n_required=2,
+    join=_join,
+    findings=_findings,
+    top_logprobs=TOP_LOGPROBS,
+    refine=_refine,
+    objection=_objection,
+    shared="source",
+)

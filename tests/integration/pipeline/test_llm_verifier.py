@@ -1,0 +1,212 @@
+"""`--verifier llm`: a language model as verifier, on the fake server and with recorded answers."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from claimscore.types import Completion, TokenLogprob, Usage
+from tests.fake_server import Body, FakeServer
+from tests.support.command_line import Command
+
+EXAMPLES = Path("examples/products.jsonl").resolve()
+CLEAN, BIG, WARM = "The room is clean.", "The room is big.", "The pool is warm."
+SOURCE = f"{CLEAN} Guests say that the pool is cold. {BIG}"
+RECORDS = [
+    {"id": "one", "summary": f"{CLEAN} {WARM}", "source": SOURCE, "references": [BIG]},
+    {"id": "two", "summary": f"{BIG} The bar is shut.", "source": SOURCE, "references": [WARM]},
+]
+
+
+async def verdict(body: Body) -> Completion:
+    """What is in the source is supported, something about the pool contradicted. The evidence for
+    what is big is made up at first; that about the pool too, and asked again it is no JSON."""
+    asked_again = len(body["messages"]) > 2
+    question = body["messages"][1]["content"].partition("Source:\n")[2]
+    source, claim = question.split("\n\nClaim: ")
+    said, evidence = ("supported", claim) if claim in source else ("unmentioned", "")
+    if "pool" in claim and "pool" in source:
+        said, evidence = "contradicted", "The pool is icy."
+    if claim == BIG and not asked_again:
+        evidence = "It is really big."
+    text = json.dumps({"verdict": said, "evidence": evidence})
+    if "pool" in claim and asked_again:
+        return Completion("no", "m", "stop", Usage(100, 10, 80))
+    head = text.index(said)
+    top = ((said, math.log(0.6)), ("supported"[:4], math.log(0.2)))
+    tokens = (text[:head], said, text[head + len(said) :])
+    logprobs = tuple(TokenLogprob(t, -0.5, top if t == said else ()) for t in tokens)
+    return Completion(text, "m", "stop", Usage(100, 10, 80 if asked_again else 0), None, logprobs)
+
+
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, RECORDS)), encoding="utf-8")
+    return tmp_path / "in.jsonl"
+
+
+def table(out: Path, name: str = "support") -> pl.DataFrame:
+    return pl.read_parquet(sorted((out / name).glob("*.parquet")))
+
+
+def test_a_language_model_verifies_claims(tmp_path: Path, cli: Command) -> None:
+    """Verdicts, probabilities and evidence in one table; scores, counts and prices of a run."""
+    out = tmp_path / "run"
+    call = ("run", files(tmp_path), "--out", out, "--verifier", "llm", "--units", "sentences")
+    call = (*call, "--metrics", "faithfulness,faithfulness:score=probability,claim-recall")
+    with FakeServer(answer=verdict) as server:
+        llm = ("--llm", "openai:m", "--base-url", server.base_url, "--max-concurrency", "1")
+        priced = (*llm, "--input-price", "1", "--output-price", "10")
+        counted = cli("estimate", *call[1:2], *call[4:], *priced, "--json").json()
+        assert [task["requests"] for task in counted["tasks"] if task["task"] == "verify"] == [6]
+        said = " ".join(cli(*call, *priced).out.split())
+        asked = [body["messages"] for body in server.bodies]
+        summary = cli(*call, *priced, "--json").json()
+        assert len(server.bodies) == len(asked), "the second call asks nothing"
+        assert all(body["top_logprobs"] == 5 for body in server.bodies)
+    rows = table(out).sort("id", "side", "claim_position", descending=[False, True, False])
+    shown = rows.select("id", "side", "verdict", pl.col("probability").round(2), "evidence")
+    assert [row[:3] + row[4:] for row in shown.rows()] == [
+        ("one", "summary", "supported", CLEAN),
+        ("one", "summary", "contradicted", None),
+        ("one", "references", "unmentioned", None),
+        ("two", "summary", "supported", BIG),
+        ("two", "summary", "unmentioned", None),
+        ("two", "references", "unmentioned", None),
+    ]
+    assert rows["probability"].to_list() == pytest.approx([1, 0.25, 0.25, 1, 0.25, 0.25])
+    assert rows["evidence_index"].to_list() == [0, None, None, 2, None, None]
+    assert rows.select("verifier", "prompt", "prompt_version").unique().row(0) == (
+        *("llm", "verify", "v1"),
+    )
+    means = {name: metric["mean"] for name, metric in summary["metrics"].items()}
+    assert means == pytest.approx(
+        {"faithfulness": 0.5, "faithfulness:score=probability": 0.625, "claim-recall": 0}
+    )
+    signature = summary["metrics"]["faithfulness"]["signature"]
+    assert "|verifier:verify=v1@" in signature
+    assert ",window_tokens=3000|" in signature
+    # two of the six questions were asked again, after the words of the first answer; one of them
+    # three times in vain, which leaves the first verdict
+    again = [messages for messages in asked if len(messages) > 2]
+    assert len(asked) == 6 + len(again) == 6 + 1 + 3
+    assert summary["records"] == {"total": 2, "done": 2, "failed": 0}
+    assert all("word for word" in messages[-1]["content"] for messages in again)
+    assert summary["claim_checks"]["found"] == {"evidence_again": 2, "evidence_dropped": 1}
+    assert "2 asked again for evidence, 1 with a verdict without evidence" in said
+    assert "320 prompt tokens (32%) were in the server's own cache" in said
+    assert summary["spent"]["cached_prompt_tokens"] == 320
+
+
+def test_the_report_shows_the_evidence_and_what_was_asked(tmp_path: Path, cli: Command) -> None:
+    """Each request is found again, also one that was asked again."""
+    from tests.support.report_pages import Page
+
+    out = tmp_path / "run"
+    with FakeServer(answer=verdict) as server:
+        llm = ("--llm", "openai:m", "--base-url", server.base_url, "--verifier", "llm")
+        call = ("run", files(tmp_path), "--out", out, "--units", "sentences", *llm)
+        cli(*call, "--metrics", "faithfulness", "--window-tokens", "100")
+        cli("report", out)
+    one, two = Page((out / "report.html").read_text(encoding="utf-8")).details()
+    assert [row[2:] for row in two["support"][0]["rows"]] == [["E", 1.0, BIG], ["N", 0.25, None]]
+    assert two["support"][0]["quotes"]
+    assert one["sides"][0]["marks"] == {
+        "1": [
+            "asked about again: the evidence was not in the text",
+            "the evidence of a verdict is not in the text and was dropped",
+        ]
+    }
+    calls = [call for record in (one, two) for call in record["calls"]]
+    assert all("user" in call and "answer" in call for call in calls)
+    assert any("word for word" in call["user"] for call in calls)
+
+
+def test_a_long_source_is_read_whole(tmp_path: Path, cli: Command) -> None:
+    """Window after window; one that supports the claim is enough, and no text is left out."""
+    filler = " ".join(f"Sentence number {n} says nothing of interest." for n in range(40))
+    record = {"id": "one", "summary": BIG, "source": f"{filler} {BIG} {filler}"}
+    (tmp_path / "in.jsonl").write_text(json.dumps(record), encoding="utf-8")
+    with FakeServer(answer=verdict) as server:
+        llm = ("--llm", "openai:m", "--base-url", server.base_url, "--verifier", "llm")
+        call = ("run", tmp_path / "in.jsonl", "--out", tmp_path / "run", "--units", "sentences")
+        cli(*call, *llm, "--metrics", "faithfulness", "--window-tokens", "200")
+        sources = [m["messages"][1]["content"].split("\n\nClaim: ")[0] for m in server.bodies]
+    assert sum(len(body["messages"]) == 2 for body in server.bodies) == 5
+    assert all(sum(f"number {n} says" in s for s in sources) >= 2 for n in range(40))
+    (row,) = table(tmp_path / "run").to_dicts()
+    assert (row["verdict"], row["evidence"], row["evidence_index"]) == ("supported", BIG, 40)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--verifier", "llm"), "faithfulness: a language model must do verify, which the rules"),
+        (
+            ("--verifier", "llm", "--llm", "openai:m", "-m", "faithfulness:read=sentence"),
+            "leave it out with --verifier llm",
+        ),
+        (("--tasks", "verify", "--llm", "openai:m"), "--tasks verify: name --verifier llm too"),
+        (("--verifier", "llm", "--window-tokens", "9"), "--window-tokens must be at least 100"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    tmp_path: Path, cli: Command, options: tuple[str, ...], message: str
+) -> None:
+    chosen = () if "-m" in options else ("-m", "faithfulness")
+    call = ("run", files(tmp_path), "--out", tmp_path / "run", "--quiet")
+    found = cli(*call, *chosen, *options)
+    assert found.status == 2
+    assert message in found.err
+    assert len(found.err.strip().splitlines()) == 1
+
+
+def test_a_folder_takes_one_verifier(tmp_path: Path, cli: Command) -> None:
+    with FakeServer(answer=verdict) as server:
+        llm = ("--llm", "openai:m", "--base-url", server.base_url, "--verifier", "llm")
+        call = ("run", files(tmp_path), "--out", tmp_path / "run", "--units", "sentences", *llm)
+        cli(*call, "--metrics", "faithfulness")
+        found = cli(*call, "--metrics", "faithfulness", "--window-tokens", "500")
+        assert "--window-tokens" in found.err
+        n_asked = len(server.bodies)
+        cli("score", tmp_path / "run", "--metrics", "source-coverage")
+        assert len(server.bodies) == n_asked, "verdicts that are there are read"
+
+
+def test_a_small_models_evidence_is_checked(tmp_path: Path, cli: Command) -> None:
+    """Answers of SmolLM2-135M, recorded with its log-probabilities: of 18 verdicts 3 quoted what is
+    not in the source, and were changed when asked again."""
+    said = json.loads(Path(__file__).with_name("recorded_verdicts.json").read_text("utf-8"))
+    recorded = {f"Source:\n{item['source']}\n\nClaim: {item['claim']}": item for item in said}
+
+    async def answer(body: Body) -> Completion:
+        found = recorded[body["messages"][1]["content"]]["answers"][len(body["messages"]) > 2]
+        tokens = tuple(TokenLogprob(t, p, tuple(map(tuple, top))) for t, p, top in found["tokens"])
+        return Completion(found["text"], "smollm2-135m-instruct", "stop", Usage(), None, tokens)
+
+    records = [json.loads(line) for line in EXAMPLES.read_text("utf-8").splitlines()]
+    lines = (json.dumps({"source": " ".join(row.pop("sources")), **row}) for row in records)
+    (tmp_path / "in.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    with FakeServer(answer=answer) as server:
+        llm = ("--llm", "openai:m", "--base-url", server.base_url, "--verifier", "llm")
+        call = ("run", tmp_path / "in.jsonl", "--out", tmp_path / "run", "--units", "sentences")
+        chosen = ("--metrics", "faithfulness,claim-recall", "--max-outage-s", "5")
+        summary = cli(*call, *llm, *chosen, "--json").json()
+        assert len(server.bodies) == 18 + 3
+    assert summary["claim_checks"]["found"] == {"evidence_again": 3, "evidence_dropped": 0}
+    rows = table(tmp_path / "run")
+    found = rows.filter(verdict="supported").sort("id").select("id", "claim", "evidence").rows()
+    assert found == [
+        ("kettle-1", "A fast kettle with a cool handle that is easy to clean.", "Boils"),
+        ("kettle-2", "Buyers love the quiet motor.", "Boils fast and the handle stays cool"),
+        ("radio-2", "The sound is clear.", "The sound is clear"),
+    ]
+    assert rows["verdict"].value_counts().sort("count").rows() == [
+        ("supported", 3),
+        ("unmentioned", 15),
+    ]
+    # its server answers by a grammar, and has two verdicts among the likeliest tokens once
+    assert rows["probability"].is_between(0, 1, closed="none").sum() == 1
