@@ -105,7 +105,7 @@ class CutOptions:
     )
     blocks: str = option(
         BY_VARIANT,
-        "Whether all blocks are read, or those that the code reads; without it, as the variant.",
+        "Blocks to read: all, those of the published code, or as the variant says.",
         CUT_VALUES["blocks"],
     )
 
