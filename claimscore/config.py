@@ -110,7 +110,7 @@ class LLMConfig:
     )
     max_requests: int | None = limit_option(None, help="Stop before the run sends more requests.")
     max_failures: str | None = limit_option(
-        None, metavar="N|P%", help="Stop when more rows, or a larger share, have failed."
+        None, metavar="N|P%", help="Stop when more rows, or a larger share, fail."
     )
     input_price: float | None = llm_option(
         None,
@@ -198,7 +198,7 @@ class EncoderConfig:
     nli: str = model_option(
         "embedded",
         metavar="MODEL",
-        help="NLI model that compares claims: embedded, HF_ID[@REV], a folder, tei:URL.",
+        help="NLI model: embedded, HF_ID[@REV], a folder, tei:URL.",
     )
     verifier: str = model_option(
         "nli",

@@ -97,7 +97,8 @@ def result_settings(
     for role in plan.roles:
         additive[role] = _role_settings(role, config.encoders)
     if any(planned.need.kind == SUPPORT_PASS.kind for planned in plan.passes):
-        additive["support"] = {"verifier": config.encoders.role_of("verifier")}
+        role = config.encoders.role_of("verifier")
+        additive["support"] = {"verifier": "nli" if role == "nli" else additive[role]["name"]}
     if any(planned.task is VERIFY for planned in plan.tasks):
         additive["support"] = {"verifier": LLM_VERIFIER, "window_tokens": config.window_tokens}
     return {
@@ -164,15 +165,20 @@ def unused_settings(directory: RunDirectory) -> list[str]:
     if not works.intersection(TASK_NAMES):
         unused += ["additive.llm", "additive.prompts", "additive.tasks", "additive.texts"]
     used = {PASSES[kind].role for kind in works if kind in PASSES}
-    judge = directory.settings["additive"].get("support", {}).get("verifier", "nli")
     if SUPPORT_PASS.kind in works:
-        used.add(judge)
+        used.add(_judge(directory.settings["additive"]))
     if VERIFY.name in works:
         used.add(SUPPORT_PASS.kind)
     unused += [f"additive.{role}" for role in (*ROLES, "support") if role not in used | works]
     if not works - {"records"}:
         unused.append("additive.metrics")
     return unused
+
+
+def _judge(additive: Mapping[str, Any]) -> str:
+    """The role of the model that judged claims, or the verifier that is the language model."""
+    named: str = additive.get("support", {}).get("verifier", "nli")
+    return named if named in ("nli", LLM_VERIFIER) else "verifier"
 
 
 def model_settings(models: Models) -> JSON:
@@ -226,7 +232,7 @@ def signature_facts(settings: Mapping[str, Any]) -> dict[str, str]:
             facts[role] = f"{model.get('model', model['name'])}@{model['revision']}"
             facts[role] += f" ({model['labels']})" if model.get("labels") else ""
             facts.setdefault("dtype", model["dtype"])
-    judge = additive.get("support", {}).get("verifier", "nli")
+    judge = _judge(additive)
     if judge == LLM_VERIFIER:
         window = additive["support"]["window_tokens"]
         facts["verifier"] = f"{facts[VERIFY.name]},window_tokens={window}"

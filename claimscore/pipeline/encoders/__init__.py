@@ -73,7 +73,6 @@ def load_model(role: str, config: EncoderConfig) -> Model:
     check_named(role, config)
     served = is_served(getattr(config, role) or "")
     config = resolve_auto(config, [role], load_model)
-    config = resolve_auto(config, [role], load_model)
     if served:
         model = load_served(role, config)
     else:

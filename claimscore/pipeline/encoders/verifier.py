@@ -121,7 +121,7 @@ def _load_sequence_to_sequence(
     if loader.config.verifier_labels:
         raise ConfigError(f"--verifier-labels: {source.name} answers with 1 or 0, not by labels")
     loaded = loader.load(source, AutoModelForSeq2SeqLM, settings)
-    tokens = [text_ids(loaded.tokenizer, [answer]).flat[0] for answer in "10"]
+    tokens = [int(text_ids(loaded.tokenizer, [answer]).flat[0]) for answer in "10"]
     begin = getattr(settings, "decoder_start_token_id", None)
     if tokens[0] == tokens[1] or begin is None:
         raise ConfigError(

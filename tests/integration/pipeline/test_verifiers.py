@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,13 @@ def test_the_verifier_is_recorded_and_decides_what_a_folder_takes(
     assert "nli" not in settings
     summary = json.loads((tmp_path / "verifier" / "summary.json").read_text())
     assert f"verifier:{nli}@" in summary["metrics"]["faithfulness"]["signature"]
-    for folder, changed in (
-        ("nli", {"nli": nli, "verifier": other}),
-        ("verifier", {"verifier": other}),
-        ("verifier", {"nli": nli}),
+    for folder, changed, was, now in (
+        ("nli", {"nli": nli, "verifier": other}, "nli", other),
+        ("verifier", {"verifier": other}, nli, other),
+        ("verifier", {"nli": nli}, nli, "nli"),
     ):
-        with pytest.raises(ConfigError, match="--verifier"):
+        said = re.escape(f'--verifier: was "{was}", now "{now}"')
+        with pytest.raises(ConfigError, match=said):
             judged(tmp_path / folder, **changed)
 
 
