@@ -159,7 +159,9 @@ class CircuitBreaker:
         return min(breaker.failing_s for breaker in self._group)
 
     def _out_of_patience(self, error: TransientError) -> OutageError:
+        slow = "; --timeout-s may be too short for it, or --max-concurrency too high"
         return OutageError(
             f"nothing was answered for {self._silent_s():,.0f} s (--max-outage-s "
             f"{self._max_outage_s:g}); the server's last word: {error}"
+            f"{slow if error.kind == 'timeout' else ''}"
         )

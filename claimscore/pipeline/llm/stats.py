@@ -44,7 +44,8 @@ class EngineStats:
     that `answers_without_usage` can have cost. For `waiting_s` seconds nothing will be sent
     (`is_down`: nothing has been answered), and `why` says the reason. `rpm` and `tpm` are the
     limits that are kept, `limits_from` their source. `last_error` is the last error that may pass.
-    `servers` has one entry each where there are several.
+    `servers` has one entry each where there are several. `too_long` is what was said of the last
+    request that the model's context does not hold.
     """
 
     sent: int = 0
@@ -69,12 +70,13 @@ class EngineStats:
     limits_from: str = "none"
     last_error: str = ""
     servers: list[ServerStats] = dataclasses.field(default_factory=list)
+    too_long: str = ""
 
     def as_json(self) -> JSON:
         """All of it as plain values; `servers` only where there are several."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         values |= {"retries": dict(self.retries), "failures": dict(self.failures)}
-        del values["servers"]
+        del values["servers"], values["too_long"]
         return {**values, **self.servers_json()}
 
     def servers_json(self) -> JSON:
@@ -90,10 +92,10 @@ class EngineStats:
         share = min(1.0, self.sent / self.rows_done) if self.rows_done else 1.0
         return self.waiting_s + (60 * share * n_rows / self.rpm if self.rpm else 0.0)
 
-    @property
-    def all_too_long(self) -> bool:
-        """Whether every row failed because it was too long for the model."""
-        return 0 < self.failed == self.failures["context_length"] == self.rows_done
+    def check_lengths(self, least: int = 1) -> None:
+        """`ConfigError` where every row, and so many at `least`, was too long for the model."""
+        if least <= self.failed == self.failures["context_length"] == self.rows_done:
+            raise ConfigError(f"every request is too long for the model: {self.too_long}")
 
     @property
     def rows_done(self) -> int:
@@ -105,8 +107,9 @@ class EngineStats:
         `ConfigError` where every request is too long for the model."""
         self.failed += 1
         self.failures[failure.kind] += 1
-        if self.all_too_long and self.failed >= _ALL_TOO_LONG:
-            raise ConfigError(f"every request is too long for the model: {failure.message}")
+        if failure.kind == "context_length":
+            self.too_long = failure.message
+            self.check_lengths(_ALL_TOO_LONG)
         n_done = self.rows_done
         share = self.failed / n_done if n_done else 1.0
         if limit.rows is not None and self.failed > limit.rows:

@@ -16,7 +16,6 @@ import polars as pl
 from anyio import lowlevel
 
 from claimscore import __version__
-from claimscore.errors import ConfigError
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.llm.budget.ledger import Ledger
 from claimscore.pipeline.llm.engine import Engine
@@ -170,10 +169,7 @@ def map(
                     llm, engine, directory, reporter, waiting_for=waiting_for, fail=fail
                 ):
                     await asker.run(todo)
-                if engine.stats.all_too_long:
-                    raise ConfigError(
-                        "every request is too long for the model; nothing was answered"
-                    )
+                engine.stats.check_lengths()
 
         if todo:
             with (

@@ -110,6 +110,14 @@ def test_patience_ends_after_max_outage_s() -> None:
         fail(breaker, "probe", probe=True)
 
 
+def test_where_answers_time_out_the_options_are_named() -> None:
+    clock = VirtualClock()
+    breaker = opened(clock, max_outage_s=60)
+    clock.now += 60
+    with pytest.raises(OutageError, match=r"HTTP 503: down; --timeout-s may be too short"):
+        fail(breaker, "probe", "timeout", probe=True)
+
+
 def test_a_server_that_refuses_everything_for_too_long_ends_patience_too() -> None:
     clock = VirtualClock()
     breaker = closed(clock, max_outage_s=60)
