@@ -379,7 +379,8 @@ class _Call(Generic[T]):
         with engine._stop.call():
             async with anyio.create_task_group() as self._tasks:
                 self._hand_out(first)
-        if any(question.outcome is None for question in questions):
+        unanswered = any(question.outcome is None for question in questions)
+        if unanswered or engine._dispatcher.first_answers.are_refused:
             # The error may end everything: first let what is in flight land, also of other calls.
             await engine._dispatcher.all_landed()
             engine._stop.check()

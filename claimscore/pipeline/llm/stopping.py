@@ -48,6 +48,11 @@ class FirstAnswers:
         """A request was answered: what is refused from now on is the request's own fault."""
         self._is_accepted = True
 
+    @property
+    def are_refused(self) -> bool:
+        """Whether enough equal refusals have come, and nothing else."""
+        return not self._is_accepted and self._n >= _ALL_REFUSED
+
     def refused(self, error: Exception) -> bool:
         """Count a refusal; whether enough have come, all equal but for numbers."""
         is_failing = isinstance(error, TransientError) and error.status == _SERVER_ERROR
@@ -57,7 +62,7 @@ class FirstAnswers:
         said = _NUMBERS.sub("#", str(error))
         self._n = self._n + 1 if said == self._said else 1
         self._said = said
-        return self._n >= _ALL_REFUSED
+        return self.are_refused
 
 
 class Stop:

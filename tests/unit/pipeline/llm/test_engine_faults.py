@@ -209,6 +209,9 @@ async def test_the_same_refusal_of_the_first_requests_stops_the_run(
     with pytest.raises(StoppedEarly if known else ConfigError, match="all the same refusal"):
         await asked(provider, *numbers(500), cache=cache, max_concurrency=4)
     assert 10 <= len(provider.asked) < 10 + 4
+    at_once = FakeProvider(failing(lambda _, said: error))
+    with pytest.raises(StoppedEarly if known else ConfigError, match="all the same refusal"):
+        await asked(at_once, *numbers(12), cache=cache, max_concurrency=64)
 
 
 @pytest.mark.parametrize(
