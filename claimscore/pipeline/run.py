@@ -57,6 +57,7 @@ from claimscore.pipeline.settings import (
 from claimscore.pipeline.spending import run_spent, take_over_spending
 from claimscore.pipeline.stages import missing_roles, run_stages
 from claimscore.pipeline.supervision import signals_held
+from claimscore.pipeline.tasks.verify import VERIFY
 from claimscore.records import Dataset, MissingColumnsError, Prepared, keep, recall
 from claimscore.records.columns import ALTERNATIVES
 from claimscore.records.dataset import SPOOLED, Required
@@ -424,7 +425,7 @@ class _Work:
             "truncated": truncations(self.directory, self.plan.metrics),
             "text_checks": self.text_checks,
             "claim_checks": count_claim_checks(self.directory),
-            "notices": [SMALL_JUDGE] if self._is_judge_small else [],
+            "notices": list(self._notices()),
             "spent": dataclasses.asdict(run_spent(self.directory)),
             "last_call": {
                 "seconds": round(progress.elapsed_s, 3),
@@ -435,15 +436,27 @@ class _Work:
             },
         }
 
-    @property
-    def _is_judge_small(self) -> bool:
-        return "nli" in self.plan.roles and self.config.encoders.nli == "embedded"
+    def _notices(self) -> Iterator[str]:
+        if "nli" in self.plan.roles and self.config.encoders.nli == "embedded":
+            yield SMALL_JUDGE
+        if any(planned.task is VERIFY for planned in self.plan.tasks):
+            rows, p = self.directory.scan("support"), pl.col("probability")
+            is_sure = (pl.len() > 0) & ((p == 0) | (p == 1)).all()
+            if rows.select(is_sure).collect(engine="streaming").item():
+                yield NO_LOGPROBS
 
 
 #: What the summary says where the embedded NLI model judged.
 SMALL_JUDGE = (
     "The embedded NLI model is small (22 million parameters): it often misses a changed name, "
     "number or role, above all in long texts. --nli names another."
+)
+
+
+#: The same where a language model verified, and its server gave no log-probabilities.
+NO_LOGPROBS = (
+    "Every probability of support is 1 or 0: the server gave no log-probabilities of verdicts, so "
+    "score=probability ranks no better than score=share."
 )
 
 

@@ -150,7 +150,7 @@ def _short(value: Any) -> Any:
 async def every_answer(body: Body) -> Completion:
     """By the rules of `builtin`; judges, questions and answers by the stand-in for those."""
     asked = body.get("response_format", {}).get("json_schema", {}).get("name")
-    if asked in ("judge", "questions", "answers"):
+    if asked in ("judge", "questions", "answers", "verify"):
         return await judging_answer(body)
     return await builtin_answer(body)
 
@@ -284,6 +284,7 @@ def _requests(session: Session) -> None:
         ("run in order", few, ("--metrics", "", "--tasks", "decompose"), 1),
         ("run summary", few, (*every_task, "--granularity", "summary"), 4),
         ("run judge", products, ("--metrics", "llm-judge,qa"), 4),
+        ("run llm verifier", products, ("--metrics", "faithfulness", "--verifier", "llm"), 1),
         ("run batch", few, ("--metrics", "", "--tasks", "decompose"), 64),
     )
     with environment(OPENAI_API_KEY=KEY):

@@ -13,7 +13,7 @@ _WORDS = re.compile(r"\w+")
 
 
 async def judging_answer(body: Body) -> Completion:
-    """By the schema's name: a grade with log-probabilities, questions, or an answer.
+    """By the schema's name: a grade with log-probabilities, questions, an answer, or a verdict.
 
     A question asks for the word after another one; the answer is looked up in the text.
     """
@@ -23,6 +23,10 @@ async def judging_answer(body: Body) -> Completion:
         return grade(_score_of(content))
     if task == "questions":
         return _saying({"questions": questions_about(content)})
+    if task == "verify":
+        source, _, claim = content.rpartition("\n\nClaim: ")
+        said = "supported" if claim in source else "unmentioned"
+        return _saying({"verdict": said, "evidence": claim if claim in source else ""})
     text, _, question = content.rpartition("Question: ")
     found = re.search(rf"\b{question.split()[-1].rstrip('?')} (\w+)", text)
     return _saying({"answerable": found is not None, "answer": found[1] if found else ""})

@@ -125,6 +125,24 @@ def test_the_report_shows_the_evidence_and_what_was_asked(tmp_path: Path, cli: C
     assert any("word for word" in call["user"] for call in calls)
 
 
+def test_batch_jobs_hold_nothing_back(tmp_path: Path, cli: Command) -> None:
+    """All questions are in the first job, those asked again in the next; without log-probabilities
+    a run says that probabilities are 1 and 0."""
+    lengths: list[int] = []
+
+    async def answer(body: Body) -> Completion:
+        lengths.append(len(body["messages"]))
+        return await verdict(body)
+
+    with FakeServer(answer=answer, logprobs="ignored") as server:
+        llm = ("--llm", "openai-batch:m", "--base-url", server.base_url, "--verifier", "llm")
+        call = ("run", files(tmp_path), "--out", tmp_path / "run", "--units", "sentences", *llm)
+        summary = cli(*call, "--metrics", "faithfulness", "--json").json()
+    assert lengths[:5] == [2, 2, 2, 2, 4]
+    assert summary["metrics"]["faithfulness"]["mean"] == 0.5
+    assert "Every probability of support is 1 or 0" in summary["notices"][0]
+
+
 def test_a_long_source_is_read_whole(tmp_path: Path, cli: Command) -> None:
     """Window after window; one that supports the claim is enough, and no text is left out."""
     filler = " ".join(f"Sentence number {n} says nothing of interest." for n in range(40))
