@@ -51,7 +51,9 @@ def run(config: RunConfig, as_csv: bool, quiet: bool, as_json: bool) -> int:
     from claimscore.console.estimate import print_preflight
     from claimscore.console.progress import progress_display
     from claimscore.pipeline.run import run as run_pipeline
+    from claimscore.text import import_nltk_alone
 
+    import_nltk_alone()
     silent = quiet or as_json
     unread = config.llm.family == "builtin" and bool(config.prompts)
     with progress_display(silent) as show:
@@ -102,7 +104,9 @@ def score(
     from claimscore.console.estimate import print_plan
     from claimscore.console.progress import progress_display
     from claimscore.pipeline.run import score as score_pipeline
+    from claimscore.text import import_nltk_alone
 
+    import_nltk_alone()
     silent = quiet or as_json
     with progress_display(silent) as show:
         result = score_pipeline(
@@ -164,7 +168,9 @@ def estimate(
     """
     from claimscore.console.estimate import machine_usd, print_estimate
     from claimscore.pipeline.estimate import estimate_run
+    from claimscore.text import import_nltk_alone
 
+    import_nltk_alone()
     out = config.out if is_given(ctx, "out") else None
     found = estimate_run(config, out=out, stdin=sys.stdin.buffer).to_json()
     found["time"]["machine_usd"] = machine_usd(found["time"], machine_price)

@@ -9,6 +9,11 @@ import pytest
 
 HEAVY = {"torch", "openai", "transformers", "polars", "nltk", "numpy", "obstore", "ray"}
 METRICS = "from claimscore.metrics import METRICS, load_metric; [*map(load_metric, METRICS)]"
+NLTK = (
+    "import importlib.util; from claimscore.text import import_nltk_alone, split_sentences;"
+    "import_nltk_alone(); assert len(split_sentences('It rains. We stay.')) == 2;"
+    "assert importlib.util.find_spec('scipy')"
+)
 PRICE = (
     "from claimscore.pipeline.llm.budget.pricing import find_price;"
     "from claimscore.config import LLMConfig; find_price(LLMConfig())"
@@ -27,8 +32,17 @@ PRICE = (
         (["-c", METRICS], {"nltk", "regex", "torch", "openai"}),
         (["-c", PRICE], {"genai_prices"}),
         (["-c", "import claimscore.pipeline.llm.providers.openai"], {"openai"}),
+        (["-c", NLTK], {"scipy.stats", "sklearn.base"}),
     ],
-    ids=["import", "help", "help of a group", "metrics", "price of the rules", "OpenAI's API"],
+    ids=[
+        "import",
+        "help",
+        "help of a group",
+        "metrics",
+        "price of the rules",
+        "OpenAI's API",
+        "nltk",
+    ],
 )
 def test_nothing_heavy_is_imported(arguments: list[str], heavy: set[str]) -> None:
     result = subprocess.run(

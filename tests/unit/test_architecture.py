@@ -91,6 +91,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "console.evaluations": {"console", "evaluation", "evaluation.compare"},
     "commands": BASE
     | {
+        "text",
         "console",
         "console.evaluations",
         "cache",
