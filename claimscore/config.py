@@ -230,6 +230,9 @@ class EncoderConfig:
     seq2seq_lm: str | None = model_option(
         None, metavar="MODEL", help="Model of bart-score: HF_ID[@REV], a folder."
     )
+    masked_lm: str | None = model_option(
+        None, metavar="MODEL", help="Model of blanc: HF_ID[@REV], a folder."
+    )
     token_layer: int | None = model_option(
         None, hidden=True, help="Layer of the token encoder whose embeddings are used."
     )
@@ -260,7 +263,7 @@ class EncoderConfig:
         if not 0 <= self.max_outage_s < math.inf:
             raise ConfigError(f"--max-outage-s must be a number from zero on: {self.max_outage_s}")
         models = ("nli", "verifier", "embedder", "token_encoder")
-        for role in (*models, "ls_model", "causal_lm", "seq2seq_lm"):
+        for role in (*models, "ls_model", "causal_lm", "seq2seq_lm", "masked_lm"):
             refuse_secrets(getattr(self, role) or "", role)
 
     def role_of(self, role: str) -> str:

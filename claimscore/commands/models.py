@@ -44,6 +44,7 @@ MODEL_CHOICES: tuple[tuple[str, str, str], ...] = (
     ("--token-encoder", "ORG/NAME or PATH", "any encoder; published baselines where there are any"),
     ("--causal-lm", "ORG/NAME or PATH", "any causal language model, for perplexity"),
     ("--seq2seq-lm", "ORG/NAME or PATH", "any sequence-to-sequence model, for bart-score"),
+    ("--masked-lm", "ORG/NAME or PATH", "any masked language model, for blanc"),
     ("--ls-model", "PATH", "a folder made by `claimscore train ls-score`"),
 )
 

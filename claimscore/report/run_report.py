@@ -31,6 +31,7 @@ _MODELS = {
     "ls_model": "LS_Score model",
     "causal_lm": "Causal language model",
     "seq2seq_lm": "Sequence-to-sequence model",
+    "masked_lm": "Masked language model",
 }
 
 

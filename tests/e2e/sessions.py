@@ -26,7 +26,12 @@ from tests.e2e.shapes import Shape, shape, tables
 from tests.fake_server import AnswerFunction, Body, FakeServer, builtin_answer, text_answer
 from tests.fake_server.http import Exchange
 from tests.support.language_model import judging_answer
-from tests.support.tiny_models import save_tiny_causal, save_tiny_nli, save_tiny_seq2seq
+from tests.support.tiny_models import (
+    save_tiny_causal,
+    save_tiny_masked,
+    save_tiny_nli,
+    save_tiny_seq2seq,
+)
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 KEY = "made-up-key"
@@ -205,6 +210,7 @@ def _runs(session: Session) -> None:
         *("--ls-model", ls),
         *("--causal-lm", save_tiny_causal(folder / "causal")),
         *("--seq2seq-lm", save_tiny_seq2seq(folder / "seq2seq")),
+        *("--masked-lm", save_tiny_masked(folder / "masked")),
     )
     plain = (
         ("plain-pairs", pairs, PLAIN_PAIR_METRICS, ()),

@@ -81,6 +81,15 @@ class FakeModel:
         self._ask(list(zip(*columns, strict=True)), on_batch)
         return np.array([(-len(text), len(text)) for text in columns[-1]], float).reshape(-1, 2)
 
+    def help_counts(
+        self, *columns: Sequence[str], on_batch: OnBatch | None = None
+    ) -> NDArray[np.float64]:
+        """One masked token a text, and none that is predicted."""
+        self._ask(list(zip(*columns, strict=True)), on_batch)
+        return np.array([[1.0, 0, 0, 0]] * len(columns[0])).reshape(-1, 4)
+
+    tune_counts = help_counts
+
     def score(
         self, pairs: Sequence[tuple[str, str]], *, on_batch: OnBatch | None = None
     ) -> _PairNumbers:

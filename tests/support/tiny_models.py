@@ -117,6 +117,21 @@ def save_tiny_causal(folder: Path, family: str = "gpt2", **options: Any) -> Path
     return _save(folder, "AutoModelForCausalLM", family, {}, **options)
 
 
+def save_tiny_masked(folder: Path, family: str = "bert", **options: Any) -> Path:
+    """Write a masked language model that likes some words of `TEXTS`; return its folder."""
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    no_dropout = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
+    _save(folder, "AutoModelForMaskedLM", family, no_dropout, **options)
+    model = AutoModelForMaskedLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    bias = model.get_output_embeddings().bias
+    for word in ("hotel", "clean", "staff", "pool", "great", "warm", "rooms", "nothing"):
+        bias.data[tokenizer.convert_tokens_to_ids(word)] += 3.0
+    model.save_pretrained(folder)
+    return folder
+
+
 def save_tiny_seq2seq(folder: Path, family: str = "bart", **options: Any) -> Path:
     """Write a sequence-to-sequence language model; return its folder."""
     return _save(folder, "AutoModelForSeq2SeqLM", family, {}, **options)

@@ -42,6 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metrics.bert_score": BASE | {"metrics", "pipeline.encoders"},  # its function asks a model
     "baseline": BASE | {"text"},
     "pipeline.encoders": BASE | {"addresses", "http_headers", "http_policy", "retry"},
+    "pipeline.encoders.masked_lm": BASE | {"text", "pipeline.encoders"},  # sentence by sentence
     "pipeline.llm": BASE | {"addresses", "http_headers", "http_policy", "retry", "cache", "text"},
     "pipeline.tasks": BASE | {"claim_checks", "text", "metrics", "baseline", "pipeline.llm"},
     "pipeline.passes": BASE | {"text", "blocks", "metrics", "pipeline.encoders", "pipeline.tasks"},

@@ -28,6 +28,7 @@ ROLES: dict[str, str] = {
     "ls_model": "claimscore.pipeline.encoders.ls_model:load",
     "causal_lm": "claimscore.pipeline.encoders.language_models:load_causal",
     "seq2seq_lm": "claimscore.pipeline.encoders.language_models:load_seq2seq",
+    "masked_lm": "claimscore.pipeline.encoders.masked_lm:load",
 }
 
 #: Roles without a default model: what to say where no option names one.
@@ -38,6 +39,8 @@ UNNAMED = {
     "--causal-lm openai-community/gpt2",
     "seq2seq_lm": "bart-score needs a sequence-to-sequence model; name one with --seq2seq-lm, as "
     "in --seq2seq-lm facebook/bart-large-cnn",
+    "masked_lm": "blanc needs a masked language model; name one with --masked-lm, as in "
+    "--masked-lm google-bert/bert-base-uncased",
 }
 
 #: Threads that share a device. A GPU waits while a thread tokenises, reads and writes, so another

@@ -67,7 +67,7 @@ class PaddedModel:
     ) -> None:
         self.device = device
         self._call = call
-        self._pad_id = pad_id
+        self.pad_id = pad_id
         self._pad_left = pad_left
         self._with_types = with_types
 
@@ -100,7 +100,7 @@ class PaddedModel:
 
     def filled(self, rows: Sequence[Any], value: int | None = None) -> Tensor:
         """Return rows ``[rows, width]`` filled up with padding, or with another value."""
-        width, value = max(map(len, rows)), self._pad_id if value is None else value
+        width, value = max(map(len, rows)), self.pad_id if value is None else value
         return torch.from_numpy(pad(rows, width, value, left=self._pad_left)).to(self.device)
 
 

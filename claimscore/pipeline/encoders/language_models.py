@@ -60,7 +60,7 @@ def sliding_windows(n_tokens: int, limit: int) -> Iterator[TextWindow]:
         first = stop
 
 
-class _Likelihood(BatchedModel):
+class Likelihood(BatchedModel):
     """The base of both kinds: one model on one device, and batches that fit into its memory.
 
     ``logits`` is the model's forward; a budget allows for `MOST_LOGITS` at most.
@@ -92,7 +92,7 @@ class _Likelihood(BatchedModel):
         return -float(refuse_nan(loss, self.info))
 
 
-class CausalLikelihood(_Likelihood):
+class CausalLikelihood(Likelihood):
     """Log-probabilities of texts under a causal language model."""
 
     def truncates(self, texts: Sequence[str]) -> NDArray[np.bool_]:
@@ -143,7 +143,7 @@ class CausalLikelihood(_Likelihood):
         return numbers[unique.inverse]
 
 
-class Seq2SeqLikelihood(_Likelihood):
+class Seq2SeqLikelihood(Likelihood):
     """Log-probabilities of target texts given source texts."""
 
     @property
@@ -204,7 +204,7 @@ def load_causal(config: EncoderConfig) -> CausalLikelihood:
     from transformers import AutoModelForCausalLM
 
     assert config.causal_lm is not None, "check_named"
-    loaded, options = _load(config, config.causal_lm, AutoModelForCausalLM)
+    loaded, options = load_language_model(config, config.causal_lm, AutoModelForCausalLM)
 
     def logits(**inputs: Tensor) -> Tensor:
         found: Tensor = loaded.model(**inputs, use_cache=False).logits
@@ -219,7 +219,7 @@ def load_seq2seq(config: EncoderConfig) -> Seq2SeqLikelihood:
     from transformers import AutoModelForSeq2SeqLM
 
     assert config.seq2seq_lm is not None, "check_named"
-    loaded, options = _load(config, config.seq2seq_lm, AutoModelForSeq2SeqLM)
+    loaded, options = load_language_model(config, config.seq2seq_lm, AutoModelForSeq2SeqLM)
     model = loaded.model
     if not hasattr(model, "prepare_decoder_input_ids_from_labels"):
         raise ConfigError(
@@ -235,7 +235,9 @@ def load_seq2seq(config: EncoderConfig) -> Seq2SeqLikelihood:
     return Seq2SeqLikelihood(loaded.info, logits, loaded.tokenizer, **options)
 
 
-def _load(config: EncoderConfig, name: str, auto_class: Any) -> tuple[LoadedModel, dict[str, Any]]:
+def load_language_model(
+    config: EncoderConfig, name: str, auto_class: Any
+) -> tuple[LoadedModel, dict[str, Any]]:
     """A language model, and the options of the likelihoods under it."""
     loader = ModelLoader(config)
     loaded = loader.load(loader.find(name), auto_class, needs_padding=False)

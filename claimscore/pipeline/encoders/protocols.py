@@ -158,6 +158,24 @@ class PairLikelihood(Protocol):
         ...
 
 
+class MaskedPredictions(Protocol):
+    """Counts the masked tokens of sources that are predicted, with a summary's help and without."""
+
+    info: ModelInfo
+
+    def help_counts(
+        self, sources: Sequence[str], summaries: Sequence[str], *, on_batch: OnBatch | None = None
+    ) -> NDArray[np.float64]:
+        """Return ``[n, 4]``: right in neither case, only with the help, only without, in both."""
+        ...
+
+    def tune_counts(
+        self, sources: Sequence[str], summaries: Sequence[str], *, on_batch: OnBatch | None = None
+    ) -> NDArray[np.float64]:
+        """The same, of a copy of the model that was trained on the summary."""
+        ...
+
+
 class TellsTruncation(Protocol):
     """A model that can say which items it reads in part only; any of the others may be one."""
 

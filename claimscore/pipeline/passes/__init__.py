@@ -16,6 +16,8 @@ from claimscore.pipeline.passes.similarities import (
 from claimscore.pipeline.passes.support import SUPPORT_PASS
 from claimscore.pipeline.passes.text_scores import (
     BART_SCORE_PASS,
+    BLANC_HELP_PASS,
+    BLANC_TUNE_PASS,
     PERPLEXITY_PASS,
     TOKEN_SCORES_PASS,
 )
@@ -38,6 +40,8 @@ PASSES: dict[str, ModelPass] = {
         MOVER_SCORE_PASS,
         PERPLEXITY_PASS,
         BART_SCORE_PASS,
+        BLANC_HELP_PASS,
+        BLANC_TUNE_PASS,
     )
 }
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from claimscore.metrics.blanc import COUNTS as BLANC_COUNTS
 from claimscore.pipeline.encoders.protocols import (
+    MaskedPredictions,
     PairLikelihood,
     TextLikelihood,
     TokenEncoder,
@@ -26,9 +30,10 @@ from claimscore.pipeline.passes.model_pass import (
 from claimscore.tables import TEXT_SCORES, TOKEN_SCORES
 
 PERPLEXITY, BART_SCORE = "perplexity", "bart_score"
+BLANC_HELP, BLANC_TUNE = "blanc_help", "blanc_tune"
 
 #: Names of the two numbers of each text: a sum in nats, and how many tokens it is over.
-LOG_LIKELIHOOD, TOKENS = "log_likelihood", "tokens"
+LIKELIHOOD = LOG_LIKELIHOOD, TOKENS = "log_likelihood", "tokens"
 
 
 def token_pass(given: PassInput) -> PassResult:
@@ -70,6 +75,7 @@ def token_pass(given: PassInput) -> PassResult:
 
 def perplexity_pass(given: PassInput) -> PassResult:
     """The log-likelihood of every text of one side; blank texts have no row."""
+    model: TextLikelihood = given.model
     (side,) = given.need.sides
     texts = texts_of(given.records, side)
     every = [
@@ -77,27 +83,50 @@ def perplexity_pass(given: PassInput) -> PassResult:
         for record in given.records["id"]
         for place, text in texts.get(record, ())
     ]
-    return _likelihoods(given, every)
+
+    def ask(left: list[RecordTexts]) -> NDArray[np.float64]:
+        return model.log_likelihoods(
+            [item.first for item in left], on_batch=given.listen(len(left))
+        )
+
+    return _numbers(given, every, ask, LIKELIHOOD)
 
 
 def bart_score_pass(given: PassInput) -> PassResult:
     """The log-likelihood of each text of the second side given each text of the first."""
-    source, target = given.need.sides
-    return _likelihoods(given, text_pairs(given.records, first=source, second=target))
+    model: PairLikelihood = given.model
+    return _of_pairs(given, model.log_likelihoods, LIKELIHOOD)
 
 
-def _likelihoods(given: PassInput, every: list[RecordTexts]) -> PassResult:
-    """Two rows an item; the index is that of the side which has several texts."""
-    model: TextLikelihood | PairLikelihood = given.model
-    kind, sides = given.need.kind, given.need.sides
+def blanc_pass(given: PassInput) -> PassResult:
+    """Masked tokens of each text of the first side that are predicted, by that of the second."""
+    model: MaskedPredictions = given.model
+    tuned = given.need.kind == BLANC_TUNE
+    return _of_pairs(given, model.tune_counts if tuned else model.help_counts, BLANC_COUNTS)
 
+
+def _of_pairs(
+    given: PassInput, call: Callable[..., NDArray[np.float64]], names: Sequence[str]
+) -> PassResult:
     def ask(left: list[RecordTexts]) -> NDArray[np.float64]:
-        columns = [[item.first for item in left], [item.second for item in left]][: len(sides)]
-        return model.log_likelihoods(*columns, on_batch=given.listen(len(left)))
+        firsts, seconds = [item.first for item in left], [item.second for item in left]
+        return call(firsts, seconds, on_batch=given.listen(len(left)))
 
+    first, second = given.need.sides
+    return _numbers(given, text_pairs(given.records, first=first, second=second), ask, names)
+
+
+def _numbers(
+    given: PassInput,
+    every: list[RecordTexts],
+    ask: Callable[[list[RecordTexts]], NDArray[np.float64]],
+    names: Sequence[str],
+) -> PassResult:
+    """A row an item and name; the index is that of the side which has several texts."""
+    kind, sides = given.need.kind, given.need.sides
     items, values, failures = without_rejected(kind, every, ask, side=failed_side(sides))
     pairs = [(item.first, item.second) for item in items]
-    cut = truncated(model, pairs if len(sides) == 2 else [text for text, _ in pairs])
+    cut = truncated(given.model, pairs if len(sides) == 2 else [text for text, _ in pairs])
     rows = [
         {
             "id": item.id,
@@ -107,13 +136,13 @@ def _likelihoods(given: PassInput, every: list[RecordTexts]) -> PassResult:
             "truncated": flag,
         }
         for item, numbers, flag in zip(items, values, cut, strict=True)
-        for name, value in zip((LOG_LIKELIHOOD, TOKENS), numbers, strict=True)
+        for name, value in zip(names, numbers, strict=True)
     ]
     return pass_result(
         TEXT_SCORES,
         TEXT_SCORES.frame(rows),
         failures,
-        model.info,
+        given.model.info,
         measure=pl.lit(kind),
         side=pl.lit(sides[-1]),
         given_side=pl.lit(sides[0] if len(sides) == 2 else None, pl.String()),
@@ -123,3 +152,5 @@ def _likelihoods(given: PassInput, every: list[RecordTexts]) -> PassResult:
 TOKEN_SCORES_PASS = ModelPass("token_scores", "token_encoder", token_pass)
 PERPLEXITY_PASS = ModelPass(PERPLEXITY, "causal_lm", perplexity_pass, unit="texts")
 BART_SCORE_PASS = ModelPass(BART_SCORE, "seq2seq_lm", bart_score_pass)
+BLANC_HELP_PASS = ModelPass(BLANC_HELP, "masked_lm", blanc_pass)
+BLANC_TUNE_PASS = ModelPass(BLANC_TUNE, "masked_lm", blanc_pass)

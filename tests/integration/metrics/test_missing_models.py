@@ -12,7 +12,8 @@ from claimscore.pipeline.run import run
 
 
 @pytest.mark.parametrize(
-    ("metric", "option"), [("perplexity", "--causal-lm"), ("bart-score", "--seq2seq-lm")]
+    ("metric", "option"),
+    [("perplexity", "--causal-lm"), ("bart-score", "--seq2seq-lm"), ("blanc", "--masked-lm")],
 )
 def test_a_run_is_refused_with_the_option(tmp_path: Path, metric: str, option: str) -> None:
     (tmp_path / "in.jsonl").write_text('{"summary": "A.", "source": "B."}')

@@ -27,6 +27,8 @@ OVER = {
     "text_similarities": ("summary.text", "references.text"),
     "perplexity": ("summary",),
     "bart_score": ("summary", "references"),
+    "blanc_help": ("source", "summary"),
+    "blanc_tune": ("source", "summary"),
     "sentence_movers": ("summary", "references"),
     "mover_score": ("summary", "references"),
 }
