@@ -20,6 +20,7 @@ METRICS: dict[str, str] = {
     "meteor": "claimscore.metrics.meteor:METEOR",
     "ner-overlap": "claimscore.metrics.ner_overlap:NER_OVERLAP",
     "perplexity": "claimscore.metrics.perplexity:PERPLEXITY",
+    "supert": "claimscore.metrics.supert:SUPERT",
     "blanc": "claimscore.metrics.blanc:BLANC",
     "bart-score": "claimscore.metrics.bart_score:BART_SCORE",
     "rouge-1": "claimscore.metrics.rouge:ROUGE_1",

@@ -21,7 +21,11 @@ from claimscore.pipeline.passes.text_scores import (
     PERPLEXITY_PASS,
     TOKEN_SCORES_PASS,
 )
-from claimscore.pipeline.passes.token_movers import MOVER_SCORE_PASS, SENTENCE_MOVERS_PASS
+from claimscore.pipeline.passes.token_movers import (
+    MOVER_SCORE_PASS,
+    SENTENCE_MOVERS_PASS,
+    SUPERT_PASS,
+)
 
 #: Every pass by its kind, in the order in which a chunk goes through them.
 PASSES: dict[str, ModelPass] = {
@@ -38,6 +42,7 @@ PASSES: dict[str, ModelPass] = {
         TEXT_SIMILARITIES_PASS,
         SENTENCE_MOVERS_PASS,
         MOVER_SCORE_PASS,
+        SUPERT_PASS,
         PERPLEXITY_PASS,
         BART_SCORE_PASS,
         BLANC_HELP_PASS,

@@ -1,7 +1,8 @@
 """The cost of moving a summary's token embeddings onto those of its references or its source.
 
 `sentence_movers` reads every sentence by itself and one layer, `mover_score` whole texts and
-several layers, as the authors' programs do. Numbers go to `text_scores`.
+several layers, as the authors' programs do. `supert` aligns the tokens of a summary and those of
+the first sentences of its source. Numbers go to `text_scores`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from claimscore.metrics.movers import (
     mover_similarities,
     power_means,
 )
+from claimscore.metrics.supert import MEASURES, SALIENT, STOP_WORDS, supert
 from claimscore.pipeline.encoders.protocols import (
     OnBatch,
     RejectedItemsError,
@@ -51,16 +53,24 @@ GROUP_PAIRS = 16
 #: A text as its parts, which are embedded one by one; parts as vectors to compare; the numbers.
 Parts = Callable[[str], list[str]]
 Prepared = list[NDArray[np.float32]]
+#: A text and its side, 0 or 1.
+_Own = tuple[int, str]
 Prepare = Callable[[Sequence["TokenLayers"]], Prepared]
 Compare = Callable[[Prepared, Prepared], Mapping[str, float | None]]
 
 
 class _Measure(NamedTuple):
+    """`parts` cuts the text of the first side, `given_parts` (or `parts`) that of the second."""
+
     kind: str
     n_layers: int
     parts: Parts
     prepare: Prepare
     compare: Compare
+    given_parts: Parts | None = None
+
+    def cut(self, side: int, text: str) -> list[str]:
+        return (self.given_parts if side and self.given_parts else self.parts)(text)
 
 
 def word_vectors(text: TokenLayers) -> NDArray[np.float32]:
@@ -109,6 +119,26 @@ def _mover_scores(a: Prepared, b: Prepared) -> Mapping[str, float | None]:
     }
 
 
+def aligned_tokens(text: TokenLayers) -> NDArray[np.float32]:
+    """The last layer of the tokens that SUPERT compares: all but stop words."""
+    kept = [i for i, piece in enumerate(text.pieces) if piece.lower() not in STOP_WORDS]
+    found: NDArray[np.float32] = text.layers[-1][kept]
+    return found
+
+
+def _alignments(summary: Prepared, source: Prepared) -> Mapping[str, float | None]:
+    found = supert(np.concatenate(summary), np.concatenate(source)) if summary and source else None
+    return dict(zip(MEASURES, found or (None,) * len(MEASURES), strict=True))
+
+
+SUPERT = _Measure(
+    "supert",
+    1,
+    split_sentences,
+    lambda parts: [aligned_tokens(part) for part in parts],
+    _alignments,
+    lambda text: split_sentences(text)[:SALIENT],
+)
 SENTENCE_MOVERS = _Measure(
     "sentence_movers",
     1,
@@ -158,36 +188,40 @@ def _movers(given: PassInput, measure: _Measure) -> PassResult:
     )
 
 
+def _sides_of(pair: RecordTexts) -> tuple[_Own, _Own]:
+    return (0, pair.first), (1, pair.second)
+
+
 def _prepared(
     encoder: TokenEncoder, measure: _Measure, pairs: Sequence[RecordTexts], on_batch: OnBatch
-) -> dict[str, tuple[Prepared, bool | None]]:
+) -> dict[_Own, tuple[Prepared, bool | None]]:
     """Each distinct text's vectors, and whether one of its parts is longer than the model reads.
 
     `RejectedItemsError` counts pairs, not parts of texts.
     """
-    texts = list(dict.fromkeys(text for pair in pairs for text in (pair.first, pair.second)))
-    of_texts = [(text, measure.parts(text)) for text in texts]
-    owners = [text for text, parts in of_texts for _ in parts]
+    texts = dict.fromkeys(own for pair in pairs for own in _sides_of(pair))
+    of_texts = [(own, measure.cut(*own)) for own in texts]
+    owners = [own for own, parts in of_texts for _ in parts]
     flat = [part for _, parts in of_texts for part in parts]
     try:
         layers = iter(encoder.token_layers(flat, measure.n_layers, on_batch=on_batch))
     except RejectedItemsError as exc:
         rejected = {owners[index] for index in exc.indices}
-        places = [i for i, p in enumerate(pairs) if rejected.intersection((p.first, p.second))]
+        places = [i for i, pair in enumerate(pairs) if rejected.intersection(_sides_of(pair))]
         raise RejectedItemsError(str(exc), exc.kind, tuple(places)) from exc
     cut = iter(truncated(encoder, flat))
     found = {}
-    for text, parts in of_texts:
+    for own, parts in of_texts:
         flags = [next(cut) for _ in parts]
         vectors = measure.prepare([next(layers) for _ in parts])
-        found[text] = vectors, None if None in flags else any(flags)
+        found[own] = vectors, None if None in flags else any(flags)
     return found
 
 
 def _rows(
-    measure: _Measure, pair: RecordTexts, texts: Mapping[str, tuple[Prepared, bool | None]]
+    measure: _Measure, pair: RecordTexts, texts: Mapping[_Own, tuple[Prepared, bool | None]]
 ) -> Iterator[dict[str, Any]]:
-    (one, cut), (other, other_cut) = texts[pair.first], texts[pair.second]
+    (one, cut), (other, other_cut) = (texts[own] for own in _sides_of(pair))
     beside = {
         "id": pair.id,
         "given_index": pair.second_index,
@@ -206,3 +240,4 @@ SENTENCE_MOVERS_PASS = ModelPass(
 MOVER_SCORE_PASS = ModelPass(
     "mover_score", "token_encoder", partial(_movers, measure=MOVER_SCORE), check=check_transport
 )
+SUPERT_PASS = ModelPass("supert", "token_encoder", partial(_movers, measure=SUPERT))

@@ -31,6 +31,7 @@ OVER = {
     "blanc_tune": ("source", "summary"),
     "sentence_movers": ("summary", "references"),
     "mover_score": ("summary", "references"),
+    "supert": ("summary", "source"),
 }
 #: Those that need no optimal transport, whose library imports torch.
 every_kind = pytest.mark.parametrize("kind", [kind for kind in PASSES if "mover" not in kind])
