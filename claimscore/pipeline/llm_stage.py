@@ -261,7 +261,11 @@ def known_failures(rows: pl.DataFrame, task: str) -> dict[str, Failure]:
 
 
 def _which(failure: Failure, sample: int, prompt_requests: PromptRequests) -> Failure:
-    """The failure, with the sample that it is of, where there are several."""
+    """The failure, with the sample that it is of, where there are several, and with the way out
+    where a window is too long for the model."""
+    if failure.kind == "context_length" and prompt_requests.task.shared:
+        way_out = "--window-tokens with a smaller number asks about shorter windows of the source"
+        failure = dataclasses.replace(failure, message=f"{failure.message}; {way_out}")
     if prompt_requests.n_samples == 1 or failure.message.startswith(f"sample {sample}: "):
         return failure
     return dataclasses.replace(failure, message=f"sample {sample}: {failure.message}")

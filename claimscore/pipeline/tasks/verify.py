@@ -7,6 +7,8 @@ with the window at the head of the prompt.
 
 from __future__ import annotations
 
+import bisect
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -110,12 +112,26 @@ def _pieces(text: str, most_bytes: int) -> Iterator[tuple[int, str]]:
             yield from ((place, piece.rstrip()) for piece in cut.findall(sentence))
 
 
+@functools.lru_cache(maxsize=256)
+def _plain(text: str) -> str:
+    return text.translate(_QUOTES)
+
+
+@functools.lru_cache(maxsize=256)
+def _sentence_starts(text: str) -> list[int]:
+    starts, end = [], 0
+    for sentence in split_sentences(text):
+        starts.append(text.index(sentence, end))
+        end = starts[-1] + len(sentence)
+    return starts
+
+
 def find_quotation(quotation: str, text: str) -> tuple[int, int] | None:
     """From where to where a text has these words; None where it has not, or there is none.
 
     White space, quotation marks, capitals, and what stands around all of it may differ.
     """
-    said, text = quotation.translate(_QUOTES), text.translate(_QUOTES)
+    said, text = quotation.translate(_QUOTES), _plain(text)
     bare = said.strip(_AROUND)
     for words in (said.split(), bare.split()) if bare else ():
         pattern = r"\s+".join(map(re.escape, words))
@@ -134,9 +150,10 @@ def _objection(unit: Unit, answer: Mapping[str, Any]) -> str:
 def _refine(completion: Completion, answer: dict[str, Any]) -> dict[str, Any]:
     """The answer with the probability of each verdict: 1 and 0 where the server gave none."""
     verdict, logprobs = answer["verdict"], completion.logprobs or ()
-    found = value_probabilities("verdict", VERDICTS, verdict, logprobs) or {verdict: 1.0}
+    found = value_probabilities("verdict", VERDICTS, verdict, logprobs) or {}
     total = sum(found.values())
-    return {**answer, "probabilities": {name: p / total for name, p in found.items()}}
+    shares = {name: p / total for name, p in found.items()} if total else {verdict: 1.0}
+    return {**answer, "probabilities": shares}
 
 
 def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -146,7 +163,7 @@ def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = find_quotation(answer["evidence"], window) if verdict != UNMENTIONED else None
     if found is not None:
         evidence = window[slice(*found)]
-        sentence += max(0, len(split_sentences(window[: found[0] + 1])) - 1)
+        sentence += max(0, bisect.bisect(_sentence_starts(window), found[0]) - 1)
     return [
         {
             "id": unit.id,

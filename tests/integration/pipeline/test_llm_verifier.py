@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from claimscore.errors import RejectedError
 from claimscore.types import Completion, TokenLogprob, Usage
 from tests.fake_server import Body, FakeServer
 from tests.support.command_line import Command
@@ -180,6 +181,23 @@ def test_what_cannot_be_is_one_line(
     assert found.status == 2
     assert message in found.err
     assert len(found.err.strip().splitlines()) == 1
+
+
+def test_a_window_too_long_for_the_model_says_the_way_out(tmp_path: Path, cli: Command) -> None:
+    async def answer(body: Body) -> Completion:
+        if "Claim: The bar" in body["messages"][1]["content"]:
+            raise RejectedError("maximum context length is 300 tokens", "context_length")
+        return await verdict(body)
+
+    with FakeServer(answer=answer) as server:
+        llm = ("--llm", "openai:m", "--base-url", server.base_url, "--verifier", "llm")
+        call = ("run", files(tmp_path), "--out", tmp_path / "run", "--units", "sentences", *llm)
+        summary = cli(*call, "--metrics", "faithfulness", "--json").json()
+    (failure,) = summary["failures"]
+    assert (failure["stage"], failure["kind"]) == ("verify", "context_length")
+    assert failure["example"].endswith("asks about shorter windows of the source")
+    (reason,) = summary["metrics"]["faithfulness"]["reasons"]
+    assert reason == "verify failed for summary"
 
 
 def test_a_folder_takes_one_verifier(tmp_path: Path, cli: Command) -> None:

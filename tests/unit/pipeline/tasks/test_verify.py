@@ -95,12 +95,12 @@ def test_a_quotation_is_found_word_for_word(quotation: str, found: str | None) -
 
 def answered(verdict: str, evidence: str, **probabilities: float) -> dict[str, Any]:
     """A checked answer, with these probabilities at the token where the verdict begins."""
-    top = tuple((token, math.log(p)) for token, p in probabilities.items())
+    top = tuple((token, math.log(p) if p else -9999.0) for token, p in probabilities.items())
     tokens = None
     if top:
         start = verdict[:3]
         places = ('{"verdict": "', start, verdict[3:] + '", ...}')
-        tokens = tuple(TokenLogprob(t, -9.0, top if t == start else ()) for t in places)
+        tokens = tuple(TokenLogprob(t, -9999.0, top if t == start else ()) for t in places)
     answer = {"verdict": verdict, "evidence": evidence}
     assert VERIFY.refine is not None
     return VERIFY.refine(Completion(json.dumps(answer), "m", logprobs=tokens), answer)
@@ -112,6 +112,7 @@ def answered(verdict: str, evidence: str, **probabilities: float) -> dict[str, A
         (answered("supported", "", sup=0.5, supported=0.1, con=0.2, Hm=0.2), 0.75, 0.25),
         (answered("contradicted", "", con=0.6, un=0.2), 0.0, 0.75),
         (answered("supported", ""), 1.0, 0.0),
+        (answered("supported", "", sup=0.0), 1.0, 0.0),
         (answered("unmentioned", ""), 0.0, 0.0),
     ],
 )
