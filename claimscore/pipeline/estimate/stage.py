@@ -27,6 +27,7 @@ from claimscore.errors import ConfigError, ParseError
 from claimscore.metrics.base import Metric, TaskRequirement
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.chunks import ChunkTodo, find_todo, with_chunk_size
+from claimscore.pipeline.encoders.protocols import CHAT_LIMIT
 from claimscore.pipeline.encoders.throughput import throughput_anywhere
 from claimscore.pipeline.estimate.dry_engine import DryEngine, open_cache_if_there
 from claimscore.pipeline.estimate.figures import Estimate, MetricRequirements, PassEstimate
@@ -342,8 +343,9 @@ class _DryStage:
 
         for planned in passes:
             given = planned.model_pass, planned.need, records, read
-            self._expected_items[planned.step] += count_items(*given)
-            self._tokens[planned.step] += count_tokens(*given, self._limit(planned))
+            model = self._limit(planned), self._kind(planned)
+            self._expected_items[planned.step] += count_items(*given, *model)
+            self._tokens[planned.step] += count_tokens(*given, *model)
 
     def _limit(self, planned: PlannedPass) -> int | None:
         """The tokens that the model reads at most of a text or pair; None where that is not known.
@@ -353,7 +355,15 @@ class _DryStage:
         role, encoders = planned.model_pass.role, self._config.encoders
         model = getattr(encoders, role) or ""
         found = throughput_anywhere(role, model, encoders.dtype)
+        if found is None and self._kind(planned) == "binary":
+            return CHAT_LIMIT
         return None if found is None else found.limit
+
+    def _kind(self, planned: PlannedPass) -> str:
+        """The kind of a verifier: that of one behind a chat server is known before it is asked."""
+        role = planned.model_pass.role
+        is_chat = role == "verifier" and self._config.encoders.verifier.startswith("openai:")
+        return "binary" if is_chat else "nli"
 
     def estimate(self) -> Estimate:
         """The counts, for all of the records."""

@@ -42,13 +42,13 @@ class _Scales:
     """In the place of a model: what it is asked first ends the pass with the tokens of it all."""
 
     head = "ls"  # of two kinds of LS models, the one that has work for every pass
-    kind = "nli"  # of two kinds of verifiers, the one that reads more
     threshold = text_lengths = None
     told_of_parts = True
     pairs_at_once = PAIRS_AT_ONCE
 
-    def __init__(self, limit: int | None = None) -> None:
+    def __init__(self, limit: int | None = None, kind: str = "nli") -> None:
         self.limit = limit
+        self.kind = kind  # of a verifier; where it is not known, the one that reads more
         self._items = 0
 
     def listen(self, items: int) -> OnBatch:
@@ -79,13 +79,19 @@ def count_items(
     need: PassRequirement,
     records: pl.DataFrame,
     read: Callable[[str], pl.DataFrame],
+    limit: int | None = None,
+    kind: str = "nli",
 ) -> int:
-    """The items (`ModelPass.unit`) of a pass on a chunk, whose tasks are done."""
+    """The items (`ModelPass.unit`) of a pass on a chunk, whose tasks are done.
+
+    `limit` and `kind` are those of its model (`Verifier`), as far as they are known.
+    """
 
     def listen(n: int) -> NoReturn:
         raise _Counted(n)
 
-    return _run(model_pass, PassInput(_Scales(), need, records, read, frozenset(), listen))
+    scales = _Scales(limit, kind)
+    return _run(model_pass, PassInput(scales, need, records, read, frozenset(), listen))
 
 
 def count_tokens(
@@ -94,13 +100,14 @@ def count_tokens(
     records: pl.DataFrame,
     read: Callable[[str], pl.DataFrame],
     limit: int | None = None,
+    kind: str = "nli",
 ) -> int:
     """About how many tokens the model of a pass would read of a chunk, whose tasks are done.
 
     By the characters of the distinct texts or pairs, at most `limit` tokens each: nothing is
     tokenised, and what is stored of earlier runs counts as well.
     """
-    scales = _Scales(limit)
+    scales = _Scales(limit, kind)
     return _run(model_pass, PassInput(scales, need, records, read, frozenset(), scales.listen))
 
 

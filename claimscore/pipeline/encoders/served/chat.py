@@ -19,16 +19,13 @@ from numpy.typing import NDArray
 
 from claimscore.errors import ConfigError, RejectedError
 from claimscore.pipeline.encoders.distinct import Pair, distinct
-from claimscore.pipeline.encoders.protocols import NLI_LABELS, ModelInfo, OnBatch
+from claimscore.pipeline.encoders.protocols import CHAT_LIMIT, NLI_LABELS, ModelInfo, OnBatch
 from claimscore.pipeline.encoders.served.client import BatchesInFlight, ServerClient
 from claimscore.pipeline.encoders.throughput import Metered, metered
 
 #: Documents that are asked about at the same time; the claims of each follow one another, so that
 #: the server's prefix cache has the document from the second on.
 IN_FLIGHT = 32
-
-#: Tokens of a prompt where the server does not say how many its model reads.
-ASSUMED_LIMIT = 2048
 
 #: Tokens of the prompts beside document and claim, at most.
 PROMPT_TOKENS = 400
@@ -116,7 +113,7 @@ class ChatVerifier(Metered):
         self._model = model
         self._counting = threading.Lock()
         told = client.ask("/models", threading.Event(), lambda answer: _limit(answer, model))
-        self.limit = max(1, (told or ASSUMED_LIMIT) - PROMPT_TOKENS)
+        self.limit = told - PROMPT_TOKENS if told else CHAT_LIMIT
         self.facts = {
             "asked": model,
             "server": client.address,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,3 +107,13 @@ def test_a_model_that_answers_otherwise_is_refused(tmp_path: Path) -> None:
     (folder / "tokenizer.json").write_text(text.replace('"▁1"', '"▁one"'))
     with pytest.raises(ConfigError, match="do not begin with tokens of their own"):
         load(dataclasses.replace(CPU, verifier=str(folder)))
+
+
+@pytest.mark.parametrize(("stored", "found"), [(0.3, 0.3), (2.0, None), ("high", None)])
+def test_the_threshold_is_the_one_in_the_models_configuration(
+    tmp_path: Path, stored: Any, found: float | None
+) -> None:
+    folder = save_tiny_nli(tmp_path / "two", labels=("supported", "unsupported"))
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**settings, "threshold": stored}))
+    assert load(dataclasses.replace(CPU, verifier=str(folder))).threshold == found

@@ -10,8 +10,11 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 
+from claimscore.metrics.base import PassRequirement
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
 from claimscore.pipeline.passes import pair_nli
+from claimscore.pipeline.passes.pass_counts import count_items
+from claimscore.pipeline.passes.support import SUPPORT_PASS
 from tests.support.pass_doubles import claims, run_pass
 
 #: Entailment and contradiction of a premise, whatever the claim.
@@ -178,3 +181,14 @@ def test_each_source_has_a_row_for_each_claim_whatever_the_blocks(
 def test_a_cut_premise_is_marked() -> None:
     rows: Any = support(Model(of({})), "w" * 300, ONE)
     assert rows["truncated"].to_list() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("model", "items"), [((), 3 + 1), ((None, "binary"), 1), ((40, "binary"), 2)]
+)
+def test_the_pairs_of_a_model_are_counted_without_it(model: tuple[Any, ...], items: int) -> None:
+    """Three sentences: one window, or two of a model that reads little."""
+    records = pl.DataFrame([{"id": "r", "sources": [f"{ONE} {TWO} " + "It was very cold " * 4]}])
+    table = claims(r_a=["x"])
+    need = PassRequirement("support", ("source.model", "a"))
+    assert count_items(SUPPORT_PASS, need, records, lambda _: table, *model) == items
