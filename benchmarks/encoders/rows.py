@@ -110,7 +110,7 @@ BUDGETS = ("batch_tokens", (512, 1024, 2048))
 BF16_WAYS = ("torch bf16", "oneDNN bf16")
 
 
-def family(name: str, model: str, shape: Shape, what: str) -> Row:
+def family(name: str, model: str, shape: Shape, what: str, bound: float = NLI_BOUND) -> Row:
     """Another family than RoBERTa on W1, as both are by default and at their best."""
     return Row(
         name=name,
@@ -127,7 +127,7 @@ def family(name: str, model: str, shape: Shape, what: str) -> Row:
             Comparison(f"W1 {what} fp32, share of the peak", None),
         ),
         reference=ONE_BY_ONE,
-        bound=NLI_BOUND,
+        bound=bound,
     )
 
 
@@ -160,7 +160,8 @@ ROWS: tuple[Row, ...] = (
         bound=NLI_BOUND,
     ),
     family("w1-deberta", "deberta-v3-base", DEBERTA, "DeBERTa-v3-base"),
-    family("w1-modernbert", "modernbert-base", MODERNBERT, "ModernBERT-base"),
+    # Random weights make its 22 layers amplify the last bits: CrossEncoder is as far off.
+    family("w1-modernbert", "modernbert-base", MODERNBERT, "ModernBERT-base", 5e-5),
     Row(
         name="w1-bf16",
         task="nli",

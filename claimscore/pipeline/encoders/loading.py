@@ -355,21 +355,24 @@ class ModelLoader:
         *,
         needs_padding: bool = True,
         may_lack: Callable[[str], bool] = lambda name: False,
+        is_packed: bool = False,
     ) -> LoadedModel:
         """Load a model as `load_weights` does; ``settings`` is its config where that is changed.
 
-        A model that runs packed is loaded in float32, and keeps that beside its products.
+        A model that runs packed, as those of a family do, is loaded in float32, and keeps that
+        beside its products.
         """
         settings = load_config(source) if settings is None else settings
         tokenizer = load_tokenizer(source, needs_padding=needs_padding)
         if needs_padding and getattr(settings, "pad_token_id", None) is None:
             settings.pad_token_id = tokenizer.pad_token_id
+        is_packed = is_packed or family_of(settings) is not None
         model = load_weights(
             source,
             auto_class,
             settings,
             device=self.device,
-            dtype=self.dtype if family_of(settings) is None else torch.float32,
+            dtype=torch.float32 if is_packed else self.dtype,
             may_lack=may_lack,
         )
         return self.take(source.name, source.revision, model, tokenizer)

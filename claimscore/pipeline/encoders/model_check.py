@@ -29,7 +29,7 @@ from claimscore.pipeline.encoders import (
 from claimscore.pipeline.encoders.arithmetic import resolve_auto
 from claimscore.pipeline.encoders.loading import EMBEDDED, LoadedModel, ModelLoader, load_config
 from claimscore.pipeline.encoders.packed import packing_pays
-from claimscore.pipeline.encoders.packed_families import FAMILIES, family_of
+from claimscore.pipeline.encoders.packed_families import FAMILIES
 from claimscore.pipeline.encoders.protocols import NLI_LABELS, label_columns
 from claimscore.pipeline.encoders.token_encoder import bertscore_from_embeddings, keep_layers
 
@@ -256,13 +256,13 @@ def _described(
         role=role,
         family=str(settings.model_type),
         runs="packed" if ours.packed else "padded",
-        why=why_so(settings),
+        why=why_so(settings, packed=ours.packed),
         token_limit=ours.limit,
         budget_tokens=ours.budget.tokens,
         budget_origin=ours.budget.origin,
         device=str(device),
         dtype=config.dtype,
-        products=products(settings, config.dtype, device),
+        products=products(config.dtype, device, packed=ours.packed),
         probes=len(differences),
         compared=_WHAT[role],
         difference=float(differences.max()),
@@ -271,24 +271,24 @@ def _described(
     )
 
 
-def why_so(settings: Any) -> str:
+def why_so(settings: Any, *, packed: bool) -> str:
     """Return why a model of this config runs packed or padded."""
-    name = settings.model_type
-    if family_of(settings) is not None:
-        return f"{name} is one of the packed families ({', '.join(FAMILIES)})"
+    name, known = settings.model_type, ", ".join(FAMILIES)
+    if packed:
+        return f"{name} is one of the packed families ({known}; t5 as a verifier)"
     if name not in FAMILIES:
-        return f"{name} has no packed forward pass here; packed are {', '.join(FAMILIES)}"
+        return f"{name} has no packed forward pass here; packed are {known}"
     if getattr(settings, "is_decoder", False) or getattr(settings, "add_cross_attention", False):
         return "it is a decoder; only encoders run packed"
     return f"its positions, or a layer of it, are not those of a {name} model that runs packed"
 
 
-def products(settings: Any, dtype: DType, device: torch.device) -> str:
+def products(dtype: DType, device: torch.device, *, packed: bool) -> str:
     """Return in words how matrix products are computed on this device."""
     if device.type != "cpu":
         return f"torch on the device, in {dtype}"
     fast = packing_pays(getattr(torch, dtype))
-    how = "oneDNN with packed weights" if fast and family_of(settings) else "torch's own"
+    how = "oneDNN with packed weights" if fast and packed else "torch's own"
     slow = dtype == "bfloat16" and not fast
     told = " (this CPU has none in bfloat16: float32 is faster)" if slow else ""
     return f"{how}, in {dtype}{told}"

@@ -182,11 +182,12 @@ def _on_device(
 class Product(nn.Module):
     """A linear layer in ``dtype``, its weights cast and packed once; ``out`` is of the result.
 
-    ``gelu`` is applied to the result, and ``plus`` added; oneDNN does either within the product.
+    The form of GELU that ``gelu`` names is applied to the result, ``plus`` is added; oneDNN does
+    either within the product.
     """
 
     def __init__(
-        self, linear: nn.Linear, dtype: torch.dtype, out: torch.dtype, *, gelu: bool = False
+        self, linear: nn.Linear, dtype: torch.dtype, out: torch.dtype, *, gelu: str | None = None
     ) -> None:
         super().__init__()
         weight = linear.weight.detach().to(dtype)
@@ -201,13 +202,13 @@ class Product(nn.Module):
         found: Tensor
         if not self._packed:
             found = F.linear(given, self.weight, self.bias)
-            found = F.gelu(found) if self._gelu else found
+            found = found if self._gelu is None else F.gelu(found, approximate=self._gelu)
         elif plus is not None and plus.dtype == self._dtype:
             found = ops._linear_pointwise.binary(given, plus, self.weight, self.bias, "add")
             return found
         else:
-            name = "gelu" if self._gelu else "none"
-            found = ops._linear_pointwise(given, self.weight, self.bias, name, [], "none")
+            name, form = ("none", "none") if self._gelu is None else ("gelu", self._gelu)
+            found = ops._linear_pointwise(given, self.weight, self.bias, name, [], form)
         found = found.to(self._out)
         return found if plus is None else found.add_(plus)
 
@@ -256,6 +257,15 @@ def made_by_intel() -> bool:
     return "AuthenticAMD" not in name
 
 
+def tanh_gelu(states: Tensor) -> Tensor:
+    """GELU as T5 and others approximate it."""
+    return F.gelu(states, approximate="tanh")
+
+
+#: The activations that are computed within a product, by torch's names of GELU's forms.
+_GELUS: dict[Callable[[Tensor], Tensor], str] = {F.gelu: "none", tanh_gelu: "tanh"}
+
+
 class LayerParts(NamedTuple):
     """The parts of one layer. ``norms`` are before attention and feed-forward, or after them and
     the sum where ``normed_sum``; ``gate`` is multiplied with what ``activation`` gives."""
@@ -278,8 +288,8 @@ class Layer:
     """One layer of any family; ``dtype`` is that of the products, states and norms are float32."""
 
     def __init__(self, parts: LayerParts, dtype: torch.dtype) -> None:
-        gelu = parts.activation is F.gelu
-        self._activation = None if gelu else parts.activation
+        gelu = _GELUS.get(parts.activation)
+        self._activation = parts.activation if gelu is None else None
         self._asked, self._key, self._value = (
             Product(linear, dtype, dtype) for linear in (parts.query, parts.key, parts.value)
         )
@@ -302,6 +312,12 @@ class Layer:
         normed = first(states)
         given = normed[segments.starts] if first_only else normed
         attended = self._attend(given, normed, segments, asked)
+        return self._feed(second(attended), attended)
+
+    def cross(self, asked: Tensor, read: Tensor, segments: Segments) -> Tensor:
+        """A decoder's: ``[rows, hidden]`` to the same, each attending to its row of ``read``."""
+        first, second = self._norms
+        attended = self._attend(first(asked), read, segments, asked)
         return self._feed(second(attended), attended)
 
     def _attend(self, asked: Tensor, states: Tensor, segments: Segments, plus: Tensor) -> Tensor:

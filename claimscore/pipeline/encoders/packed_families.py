@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -14,12 +15,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from claimscore.pipeline.encoders.packed import (
+    Attention,
     Layer,
     LayerParts,
     LengthGroup,
     PackedBackbone,
+    Product,
     Segments,
     attend,
+    tanh_gelu,
 )
 from claimscore.pipeline.encoders.token_rows import TokenBatch
 
@@ -111,14 +115,19 @@ def _find(model: Any, path: str | None) -> Any:
 
 def _gelu_or(name: Any, module: Any) -> Callable[[Tensor], Tensor]:
     """An activation; GELU as the function that is computed within the product."""
-    found: Callable[[Tensor], Tensor] = F.gelu if name == "gelu" else module
+    found: Callable[[Tensor], Tensor] = _GELUS.get(name, module)
     return found
+
+
+#: By transformers' names of activations.
+_GELUS = {"gelu": F.gelu, "gelu_new": tanh_gelu, "gelu_pytorch_tanh": tanh_gelu}
 
 
 def _bert_layers(model: Any) -> list[LayerParts]:
     return [
         _feed_forward(
             layer,
+            model.config.hidden_act,
             query=layer.attention.self.query,
             key=layer.attention.self.key,
             value=layer.attention.self.value,
@@ -130,13 +139,12 @@ def _bert_layers(model: Any) -> list[LayerParts]:
     ]
 
 
-def _feed_forward(layer: Any, **parts: Any) -> LayerParts:
+def _feed_forward(layer: Any, act: Any, **parts: Any) -> LayerParts:
     """The parts of a layer whose feed-forward block is BERT's."""
-    act = layer.intermediate.intermediate_act_fn
     return LayerParts(
         inner=layer.intermediate.dense,
         outer=layer.output.dense,
-        activation=_gelu_or("gelu" if type(act).__name__ == "GELUActivation" else None, act),
+        activation=_gelu_or(act, layer.intermediate.intermediate_act_fn),
         **parts,
     )
 
@@ -182,10 +190,12 @@ def _distilbert_layers(model: Any) -> list[LayerParts]:
 
 
 def _mpnet_layers(model: Any) -> list[LayerParts]:
-    attention = _Bucketed(model.encoder)
+    encoder = model.encoder
+    attention = _Bucketed(encoder.relative_position_bucket, encoder.relative_attention_bias)
     return [
         _feed_forward(
             layer,
+            model.config.hidden_act,
             query=layer.attention.attn.q,
             key=layer.attention.attn.k,
             value=layer.attention.attn.v,
@@ -199,10 +209,12 @@ def _mpnet_layers(model: Any) -> list[LayerParts]:
 
 
 class _Bucketed:
-    """MPNet's attention: a learnt bias for each head by the distance of two tokens."""
+    """MPNet's and T5's attention: a learnt bias for each head by the distance of two tokens."""
 
-    def __init__(self, encoder: Any) -> None:
-        self._bucket, self._bias = encoder.relative_position_bucket, encoder.relative_attention_bias
+    def __init__(
+        self, bucket: Callable[[Tensor], Tensor], bias: nn.Embedding, scale: float | None = None
+    ) -> None:
+        self._bucket, self._bias, self._scale = bucket, bias, scale
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, segments: Segments) -> Tensor:
         first_only = len(query) != len(key)
@@ -211,7 +223,7 @@ class _Bucketed:
             table: Tensor = segments.once(("bias", group.length), lambda: self._table(group.length))
             return table[:, :1] if first_only else table
 
-        return attend(query, key, value, segments, bias=bias)
+        return attend(query, key, value, segments, scale=self._scale, bias=bias)
 
     def _table(self, length: int) -> Tensor:
         places = torch.arange(length, device=self._bias.weight.device)
@@ -223,6 +235,7 @@ def _deberta_layers(model: Any) -> list[LayerParts]:
     return [
         _feed_forward(
             layer,
+            model.config.hidden_act,
             query=layer.attention.self.query_proj,
             key=layer.attention.self.key_proj,
             value=layer.attention.self.value_proj,
@@ -374,6 +387,83 @@ def _turned(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     given = states.float()
     other = given.roll(given.shape[-1] // 2, dims=-1)
     return torch.addcmul(given * cos, other, sin).to(states.dtype)
+
+
+def packed_t5(
+    model: Any, *, dtype: torch.dtype
+) -> tuple[PackedBackbone, Callable[[TokenBatch], Tensor]]:
+    """Return a T5's encoder, to run packed, and what gives the logits ``[rows, vocabulary]`` of the
+    first token of each row's answer. It takes the model over; ``dtype`` is that of the products.
+
+    At that token the decoder attends to nothing but itself, so its self-attention is two products.
+    """
+    model = model.float()
+    config, decoder = model.config, model.decoder
+    encoder, embedding, head = model.encoder, model.shared, model.lm_head
+    own = encoder.block[0].layer[0].SelfAttention
+    bucket = partial(
+        own._relative_position_bucket,
+        num_buckets=config.relative_attention_num_buckets,
+        max_distance=config.relative_attention_max_distance,
+    )
+    bucketed = _Bucketed(bucket, own.relative_attention_bias, scale=1.0)
+
+    def parts(attention: Any, norm: nn.Module, feed: Any, attend_as: Attention) -> LayerParts:
+        block = feed.DenseReluDense
+        return LayerParts(
+            query=attention.q,
+            key=attention.k,
+            value=attention.v,
+            attended=attention.o,
+            inner=block.wi_0 if config.is_gated_act else block.wi,
+            gate=block.wi_1 if config.is_gated_act else None,
+            outer=block.wo,
+            norms=(norm, feed.layer_norm),
+            heads=config.num_heads,
+            activation=_gelu_or(config.dense_act_fn, block.act),
+            attention=attend_as,
+            normed_sum=False,
+        )
+
+    reading = [
+        Layer(parts(one.SelfAttention, one.layer_norm, feed, bucketed), dtype)
+        for one, feed in (block.layer for block in encoder.block)
+    ]
+    answering = []
+    for first, cross, feed in (block.layer for block in decoder.block):
+        itself = first.SelfAttention
+        layer = parts(cross.EncDecAttention, cross.layer_norm, feed, partial(attend, scale=1.0))
+        answering.append(
+            (
+                first.layer_norm,
+                Product(itself.v, dtype, dtype),
+                Product(itself.o, dtype, torch.float32),
+                Layer(layer, dtype),
+            )
+        )
+    backbone = PackedBackbone(
+        lambda inputs: embedding(inputs["input_ids"][0]),
+        reading,
+        device=next(model.parameters()).device,
+        with_types=False,
+        norm=encoder.final_layer_norm,
+    )
+    norm, begin = decoder.final_layer_norm, embedding.weight[config.decoder_start_token_id]
+    model.encoder = model.decoder = None  # their weights are laid out anew
+
+    def logits(batch: TokenBatch) -> Tensor:
+        packed = backbone.prepare(batch)
+        read = backbone.states(packed)
+        states = begin.expand(len(batch.lengths), -1)
+        for normed, value, out, layer in answering:
+            states = layer.cross(out(value(normed(states)), states), read, packed.segments)
+        states = norm(states)
+        if config.scale_decoder_outputs:
+            states = states * config.d_model**-0.5
+        found: Tensor = head(states)
+        return found
+
+    return backbone, logits
 
 
 def _bert_head(model: Any, first: Tensor) -> Tensor:

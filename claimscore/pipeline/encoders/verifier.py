@@ -13,17 +13,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import nli
-from claimscore.pipeline.encoders.backbone import padded_model
 from claimscore.pipeline.encoders.loading import EMBEDDED, ModelFolder, ModelLoader, load_config
 from claimscore.pipeline.encoders.nli import BatchedPairClassifier, PairLogits
+from claimscore.pipeline.encoders.packed_families import packed_t5
 from claimscore.pipeline.encoders.protocols import LABEL_NAMES, NLI_LABELS
-from claimscore.pipeline.encoders.token_rows import TokenBatch
 from claimscore.pipeline.encoders.tokenizing import PairTokenizer, joined_template, text_ids
 
 MINICHECK = "minicheck"
@@ -120,7 +116,12 @@ def _load_sequence_to_sequence(
 
     if loader.config.verifier_labels:
         raise ConfigError(f"--verifier-labels: {source.name} answers with 1 or 0, not by labels")
-    loaded = loader.load(source, AutoModelForSeq2SeqLM, settings)
+    if settings.model_type != "t5":
+        raise ConfigError(
+            f"--verifier {source.name}: of models that answer with a text only T5s are known, as "
+            f"MiniCheck's Flan-T5; this is a {settings.model_type}"
+        )
+    loaded = loader.load(source, AutoModelForSeq2SeqLM, settings, is_packed=True)
     tokens = [int(text_ids(loaded.tokenizer, [answer]).flat[0]) for answer in "10"]
     begin = getattr(settings, "decoder_start_token_id", None)
     if tokens[0] == tokens[1] or begin is None:
@@ -128,18 +129,14 @@ def _load_sequence_to_sequence(
             f"--verifier {source.name}: its answers 1 and 0 do not begin with tokens of their own; "
             "a model that answers with a text must be one as MiniCheck's Flan-T5"
         )
-    stock = padded_model(loaded.model, loaded.tokenizer)
-
-    def logits(batch: TokenBatch) -> Tensor:
-        start = torch.full((len(batch.lengths), 1), begin, device=stock.device)
-        found: Tensor = stock(batch, decoder_input_ids=start, use_cache=False).logits
-        return found[:, 0, tokens]
-
+    backbone, answers = packed_t5(loaded.model, dtype=loader.dtype)
     template = joined_template(loaded.tokenizer, PREFIX)
     limit = loaded.limit if loaded.limit < 10**6 else MOST_TOKENS
     return BatchedPairClassifier(
         loaded.info,
-        PairLogits(stock.device, True, logits),
+        PairLogits(
+            backbone.device, False, lambda batch: answers(batch)[:, tokens], backbone.prepare
+        ),
         PairTokenizer(loaded.tokenizer, limit, template),
         columns=(0, 1),
         batch_tokens=loader.config.batch_tokens,
