@@ -34,6 +34,7 @@ METRICS: dict[str, str] = {
     "source-coverage": "claimscore.metrics.support:SOURCE_COVERAGE",
     "summac-zs": "claimscore.metrics.summac.zero_shot:SUMMAC_ZS",
     "summac-conv": "claimscore.metrics.summac.convolution:SUMMAC_CONV",
+    "factcc": "claimscore.metrics.factcc:FACTCC",
     "mnli-doc": "claimscore.metrics.summac.zero_shot:MNLI_DOC",
     "ls-score": "claimscore.metrics.linguistic_semantic:LS_SCORE",
     "llm-judge": "claimscore.metrics.llm_judge:LLM_JUDGE",

@@ -23,6 +23,7 @@ from claimscore.pipeline.llm.providers.base import load_provider
 from claimscore.pipeline.passes import PASSES, ModelPass
 from claimscore.pipeline.passes.claim_entailment import CLAIM_ENTAILMENT_PASS
 from claimscore.pipeline.passes.support import SUPPORT_PASS
+from claimscore.pipeline.passes.text_scores import FACTCC_PASS
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import WINDOW_TOKENS, Task
 from claimscore.pipeline.tasks.verify import VERIFY
@@ -180,6 +181,12 @@ def with_verifier(metric: Metric, encoders: EncoderConfig) -> Metric:
     """The metric as this run does it: with `--verifier llm` the task `verify` is asked in the place
     of the pass `support`. `ConfigError` where the metric wants texts read in another way."""
     needs = [need for need in metric.requires.passes if need.kind == SUPPORT_PASS.kind]
+    whole = any(need.kind == FACTCC_PASS.kind for need in metric.requires.passes)
+    if encoders.verifier == LLM_VERIFIER and whole:
+        raise ConfigError(
+            f"metric {metric.name}: --verifier llm judges claims; name a model of two labels, as "
+            "in --verifier manueldeprada/FactCC"
+        )
     if encoders.verifier != LLM_VERIFIER or not needs:
         return metric
     for text, _ in (need.over for need in needs):

@@ -96,7 +96,7 @@ def result_settings(
         }
     for role in plan.roles:
         additive[role] = _role_settings(role, config.encoders)
-    if any(planned.need.kind == SUPPORT_PASS.kind for planned in plan.passes):
+    if any(PASSES[planned.need.kind].role == SUPPORT_PASS.role for planned in plan.passes):
         role = config.encoders.role_of("verifier")
         additive["support"] = {"verifier": "nli" if role == "nli" else additive[role]["name"]}
     if any(planned.task is VERIFY for planned in plan.tasks):

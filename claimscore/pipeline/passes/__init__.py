@@ -18,6 +18,7 @@ from claimscore.pipeline.passes.text_scores import (
     BART_SCORE_PASS,
     BLANC_HELP_PASS,
     BLANC_TUNE_PASS,
+    FACTCC_PASS,
     PERPLEXITY_PASS,
     TOKEN_SCORES_PASS,
 )
@@ -47,6 +48,7 @@ PASSES: dict[str, ModelPass] = {
         BART_SCORE_PASS,
         BLANC_HELP_PASS,
         BLANC_TUNE_PASS,
+        FACTCC_PASS,
     )
 }
 

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from claimscore.metrics.blanc import COUNTS as BLANC_COUNTS
 from claimscore.pipeline.encoders.protocols import (
     MaskedPredictions,
+    OnBatch,
     PairLikelihood,
     TextLikelihood,
     TokenEncoder,
+    Verifier,
 )
 from claimscore.pipeline.passes.model_pass import (
     ModelPass,
@@ -105,6 +107,19 @@ def blanc_pass(given: PassInput) -> PassResult:
     return _of_pairs(given, model.tune_counts if tuned else model.help_counts, BLANC_COUNTS)
 
 
+def factcc_pass(given: PassInput) -> PassResult:
+    """The probability that a text of the first side supports the whole text of the second."""
+    model: Verifier = given.model
+
+    def supported(
+        sources: Sequence[str], summaries: Sequence[str], *, on_batch: OnBatch
+    ) -> NDArray[np.float64]:
+        pairs = list(zip(sources, summaries, strict=True))
+        return model.classify(pairs, on_batch=on_batch)[:, :1].astype(np.float64)
+
+    return _of_pairs(given, supported, ("supported",))
+
+
 def _of_pairs(
     given: PassInput, call: Callable[..., NDArray[np.float64]], names: Sequence[str]
 ) -> PassResult:
@@ -154,3 +169,4 @@ PERPLEXITY_PASS = ModelPass(PERPLEXITY, "causal_lm", perplexity_pass, unit="text
 BART_SCORE_PASS = ModelPass(BART_SCORE, "seq2seq_lm", bart_score_pass)
 BLANC_HELP_PASS = ModelPass(BLANC_HELP, "masked_lm", blanc_pass)
 BLANC_TUNE_PASS = ModelPass(BLANC_TUNE, "masked_lm", blanc_pass)
+FACTCC_PASS = ModelPass("factcc", "verifier", factcc_pass)

@@ -49,6 +49,7 @@ SIGNATURES = {
     "meteor": "|against:references|multi:max|synonyms:wordnet-3.0|splitter:rules-2|claimscore:*",
     "ner-overlap": "|ner:en_core_web_sm|types:all|measure:precision|claimscore:*",
     "perplexity": "|first_token:not_scored|window:limit/2|causal_lm:*|dtype:*|claimscore:*",
+    "factcc": "|multi:max|verifier:*|dtype:*|claimscore:*",
     "supert": (
         "|measure:f1|multi:mean|sentences:15|splitter:rules-2|token_encoder:*|layer:*|dtype:*"
         "|claimscore:*"
@@ -125,6 +126,7 @@ def rows_of(record: str) -> Rows:
             number("bart_score", "log_likelihood", -9.0, source),
             number("bart_score", "tokens", 3.0, source),
             number("supert", "f1", 0.5, source),
+            number("factcc", "supported", 0.5, source),
             number("blanc_help", "neither", 3.0, source),
             number("blanc_help", "helped", 2.0, source),
             number("ls", "linguistic", -9.0),

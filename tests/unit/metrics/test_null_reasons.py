@@ -98,6 +98,7 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, list[Row]], str]]] = {
         ({}, {"token_scores": TOKENS}, "no token scores"),
         ({}, {"token_scores": [token_row("x", NAN)]}, "the BERTScore F1 is not a number"),
     ],
+    "factcc": [({}, {}, "no probability of support: source 0")],
     "supert": [({}, {}, "no alignment of tokens: source 0")],
     "blanc": [({}, {}, "no word of the source could be masked")],
     "bart-score": [

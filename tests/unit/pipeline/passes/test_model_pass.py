@@ -32,6 +32,7 @@ OVER = {
     "sentence_movers": ("summary", "references"),
     "mover_score": ("summary", "references"),
     "supert": ("summary", "source"),
+    "factcc": ("source", "summary"),
 }
 #: Those that need no optimal transport, whose library imports torch.
 every_kind = pytest.mark.parametrize("kind", [kind for kind in PASSES if "mover" not in kind])
