@@ -101,12 +101,14 @@ class SlowStart:
     def answered(self, in_flight: int, answer_s: float) -> None:
         """Grow by one if the window was used; else nothing was tried.
 
-        The first answer makes up for the wait for what it might have told of limits.
+        The first answer makes up for the wait for what it might have told of limits, but the
+        window stays a bound: requests go out over a round trip, and not all at once.
         """
         if not self._is_heard:
             self._is_heard = True
             waited = min(answer_s, _FIRST_PATIENCE_S) / _PATIENCE_S
-            self._grow_to(max(self._window, _FIRST_WINDOW * 2**waited))
+            caught_up = min(_FIRST_WINDOW * 2**waited, self._largest - 1)
+            self._grow_to(max(self._window, caught_up))
         self._round_trip_s = min(self._round_trip_s, answer_s)
         self._timeouts = max(0.0, self._timeouts - 1 / _IN_TIME)
         if in_flight >= self._window / 2:
@@ -200,7 +202,7 @@ _RISEN = 1.2
 #: Without a measurement the rate falls to the share that passed, as if this many more had passed;
 #: the first time, if there is no doubt, to this share: a full bucket may have let the rest through.
 _MORE_PASSED = 2
-_FIRST_CUT = 1 / 8
+_FIRST_CUT = 1 / 5
 
 _LEAST_PER_S = 0.05
 

@@ -89,6 +89,15 @@ def test_a_limit_that_changes_is_found_again(
     assert sum(t > 120 for t in server.refused) <= refused_share * n_sent
 
 
+@pytest.mark.parametrize(("rpm", "latency_s", "share"), [(3000, 2, 0.8), (1500, 4, 0.75)])
+def test_slow_answers_use_most_of_the_first_half_minute(rpm: int, latency_s: int, share: float):
+    """... and the first of them does not let all requests out at once, only to be refused."""
+    server = SimulatedServer(rpm=rpm, latency_s=latency_s, seed=1)
+    client = simulate(server, until=60)
+    assert sum(t < 30 for t in client.done) >= share * rpm / 2
+    assert client.refused_share <= 0.03
+
+
 def test_refusals_that_come_as_late_as_answers_are_waited_for():
     server = SimulatedServer(rpm=3000, latency_s=0.3, refusal_s=0.3, retry_after="none", seed=1)
     client = simulate(server, until=120, concurrency=256)
