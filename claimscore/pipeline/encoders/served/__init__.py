@@ -116,7 +116,9 @@ def check_served(spec: str, config: EncoderConfig, role: str | None = None) -> S
     from claimscore.pipeline.encoders.served.servers import PROBE, TeiClassifier, TeiEmbedder
 
     if role not in (None, "nli", "verifier", "embedder"):
-        raise ConfigError(f"a server's model is for --nli, --verifier or --embedder, not --{role}")
+        raise ConfigError(
+            f"a server's model is for --nli, --verifier or --embedder, not for --{role}"
+        )
     served = parse(spec, role or ("embedder" if spec.startswith("openai:") else "nli"))
     if role is None:
         role = "embedder" if served.kind == "openai" else _find_role(served, config)
