@@ -31,6 +31,9 @@ REFERENCE = (
 #: What each part is made of: the questions of this side, asked of the other one.
 _SIDE_OF = {"precision": "summary", "recall": "source"}
 
+#: Values of the option `overlap` -> what signatures call them.
+_OVERLAPS = {"f1": "squad-token-f1", "exact": "squad-exact-match", "answered": "answered"}
+
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -72,6 +75,12 @@ class _Question(NamedTuple):
     def f1(self) -> float:
         return 0.0 if self.given is None else token_f1(self.expected, self.given)
 
+    def agreement(self, overlap: str) -> float:
+        """How far both answers agree, in [0, 1]; 0 without an answer."""
+        if overlap == "answered":
+            return float(self.given is not None)
+        return float(self.f1 == 1) if overlap == "exact" else self.f1
+
 
 #: By record and side, then by the place of the question: the question and an answer.
 _Answers = dict[tuple[str, str], dict[int, tuple[str, Any]]]
@@ -86,6 +95,15 @@ class QaOptions:
         "Questions of the summary (precision), of the source (recall), or both.",
         ("f1", "precision", "recall"),
     )
+    overlap: str = option(
+        "f1",
+        "What two answers have in common: F1 of their words, all words or none, or that there is "
+        "an answer.",
+        ("f1", "exact", "answered"),
+    )
+    unanswered: str = option(
+        "zero", "Whether questions without an answer count 0 or are left out.", ("zero", "left_out")
+    )
 
 
 def _make(name: str, options: QaOptions) -> Metric:
@@ -99,7 +117,9 @@ def _make(name: str, options: QaOptions) -> Metric:
     def score(tables: ChunkTables) -> list[Score]:
         questions, answers = _answers(tables, "questions"), _answers(tables, "answers")
         return score_records(
-            tables, requires, lambda row: _score_record(row["id"], parts, questions, answers)
+            tables,
+            requires,
+            lambda row: _score_record(row["id"], parts, questions, answers, options),
         )
 
     return Metric(
@@ -112,7 +132,11 @@ def _make(name: str, options: QaOptions) -> Metric:
         range=(0.0, 1.0),
         description=f"Agreement of summary and source on the answers to questions: {options.value}",
         reference=REFERENCE,
-        facts=(("value", options.value), ("overlap", "squad-token-f1")),
+        facts=(
+            ("value", options.value),
+            ("overlap", _OVERLAPS[options.overlap]),
+            *((("unanswered", "left_out"),) if options.unanswered != "zero" else ()),
+        ),
     )
 
 
@@ -126,7 +150,11 @@ def _answers(tables: ChunkTables, task: str) -> _Answers:
 
 
 def _score_record(
-    record: str, parts: tuple[str, ...], questions: _Answers, answers: _Answers
+    record: str,
+    parts: tuple[str, ...],
+    questions: _Answers,
+    answers: _Answers,
+    options: QaOptions,
 ) -> Score:
     components: dict[str, Any] = {}
     values: list[float] = []
@@ -141,10 +169,22 @@ def _score_record(
             reason = f"answers do not match the questions: {len(given)} of {len(expected)}"
             return unscored(record, reason, components)
         asked = [_Question(*expected[index], given[index][1]) for index in sorted(expected)]
-        scores = [question.f1 for question in asked]
-        values.append(sum(scores) / len(scores))
-        components |= {part: values[-1], f"{part}_f1": scores}
-        failed += [{"from": side, **question._asdict()} for question in asked if question.f1 == 0]
+        agreements = [question.agreement(options.overlap) for question in asked]
+        counted = [
+            value
+            for question, value in zip(asked, agreements, strict=True)
+            if options.unanswered == "zero" or question.given is not None
+        ]
+        if not counted:
+            reason = f"no question from {SIDE_COLUMNS.get(side, side)} has an answer"
+            return unscored(record, reason, components)
+        values.append(sum(counted) / len(counted))
+        components |= {part: values[-1], f"{part}_{options.overlap}": agreements}
+        failed += [
+            {"from": side, **question._asdict()}
+            for question, value in zip(asked, agreements, strict=True)
+            if value == 0
+        ]
     value = harmonic_mean(*values) if len(values) == len(_SIDE_OF) else values[0]
     return scored(record, value, components | {"failed": failed})
 

@@ -71,6 +71,11 @@ BOTH = [
         ("qa:value=precision", (2 / 3 + 0) / 2),
         ("qa:value=recall", 0.5),
         ("qa", 2 * (1 / 3) * 0.5 / (1 / 3 + 0.5)),
+        ("qa:value=recall:overlap=exact", 0.5),
+        ("qa:value=precision:overlap=exact", 0),
+        ("qa:value=recall:overlap=answered", 0.75),
+        ("qa:value=precision:unanswered=left_out", 2 / 3),
+        ("qa:value=recall:unanswered=left_out", 2 / 3),
     ],
 )
 def test_scores_are_means_over_questions(spec, value):
@@ -88,6 +93,12 @@ def test_components_name_the_questions_that_failed():
         {"from": "source", "question": "Q1?", "expected": "July", "given": "May"},
         {"from": "source", "question": "Q3?", "expected": "x", "given": None},
     ]
+
+
+def test_no_answer_at_all_is_no_score_where_such_questions_are_left_out():
+    unanswered = rows("summary", ("42", None))
+    (score,) = scores("qa:value=precision:unanswered=left_out", unanswered)
+    assert (score.value, score.reason) == (None, "no question from summary has an answer")
 
 
 def failure(stage: str, side: str) -> dict[str, object]:
