@@ -31,7 +31,7 @@ SHOTS = {
     "report": ("hotels/report.html", "", "Scores", (1000, 900)),
     "record": ("hotels/report.html", "#record-phone-mixed", "phone-mixed", (1000, 1090)),
     "facts": ("products/report.html", "#record-kettle-2", "kettle-2", (1000, 1250)),
-    "comparison": ("compare.html", "", "B − A: 12 shared records", (1000, 900)),
+    "comparison": ("compare.html", "", "B against A: verdict", (1000, 900)),
 }
 COLUMNS = 88
 
