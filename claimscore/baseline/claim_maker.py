@@ -9,10 +9,18 @@ from itertools import islice
 from claimscore.baseline import parser
 from claimscore.baseline.decomposition import whole
 from claimscore.baseline.extraction import extract
-from claimscore.baseline.tree import Tree
+from claimscore.baseline.tree import Tree, move_stops
 from claimscore.text import split_sentences
 
 _REMEMBERED = 10_000
+_YEAR = r"(?: \([12]\d{3}(?:[–-](?:\d{2,4}|present))?\))"
+_TITLE = rf'(?:["“][^"“”()]+["”]{_YEAR}?|[A-Z0-9][^,;()"“”]*?{_YEAR})'
+#: "essays and books on it, including": it is not said which of them a title is.
+_JOINED = re.compile(r"\band(?: [^ ]+){1,5} (?:including|such as|like) $")
+_LISTING = re.compile(
+    r"(?P<before>.*?\b(?:include|includes|included|including|such as|like|in|series) )"
+    rf"(?P<titles>{_TITLE}(?:, {_TITLE})*),? and (?P<last>{_TITLE})\.?"
+)
 
 
 def make_claims(text: str) -> list[str]:
@@ -48,14 +56,41 @@ class ClaimMaker:
         found = {s: known[s] for s in sentences if s in known}
         new = [s for s in dict.fromkeys(sentences) if s not in found and re.search(r"\w", s)]
         if new:
-            trees = iter(parser.load().parse_all([part for s in new for part in s.split("; ")]))
+            read = {s: _with_first_title(s) for s in new}
+            parts = {s: text.split("; ") for s, (text, _) in read.items()}
+            trees = iter(parser.load().parse_all([part for s in new for part in parts[s]]))
             for sentence in new:
-                parts = sentence.split("; ")
-                found[sentence] = _claims_of(sentence, parts, list(islice(trees, len(parts))))
-                known[sentence] = found[sentence]
+                text, titles = read[sentence]
+                made = _claims_of(text, parts[sentence], list(islice(trees, len(parts[sentence]))))
+                known[sentence] = found[sentence] = _with_each_title(made, titles)
         for oldest in list(islice(known, max(0, len(known) - _REMEMBERED))):
             known.pop(oldest, None)
         return [found.get(sentence, []) for sentence in sentences]
+
+
+def _with_first_title(sentence: str) -> tuple[str, list[str]]:
+    """A sentence that ends with a list of titles, with the first of them alone; and the titles.
+
+    Titles are in quotation marks, or each has a year in brackets behind it, so that they are known
+    from the text: parsers read such lists badly.
+    """
+    text = move_stops(sentence)
+    listing = _LISTING.fullmatch(text)
+    if listing is None or _JOINED.search(listing["before"]):
+        return sentence, []
+    found = [*re.findall(_TITLE, listing["titles"]), listing["last"]]
+    titles = [re.sub(f"{_YEAR}$", "", title) for title in found]
+    return f"{listing['before']}{titles[0]}.", titles
+
+
+def _with_each_title(claims: list[str], titles: list[str]) -> list[str]:
+    """Claims of a sentence with its first title, and those with this one for each other title."""
+    said = [
+        claim.replace(titles[0], title) if titles else claim
+        for claim in claims
+        for title in (titles if titles and titles[0] in claim else titles[:1] or [""])
+    ]
+    return list(dict.fromkeys(said))
 
 
 def _claims_of(sentence: str, parts: list[str], trees: list[Tree | None]) -> list[str]:

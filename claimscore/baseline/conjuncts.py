@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import NamedTuple
 
 from claimscore.baseline.modifiers import without_modifiers
@@ -51,6 +50,8 @@ def is_distributive(tree: Tree, found: Coordination, verb: int | None) -> bool:
         return False
     if tree.unsure.intersection(members) or _shares_last_word(tree, members):
         return False
+    if _is_compared(tree, first) and not _is_compared(tree, last) and not tree.of(last, "det"):
+        return False
     others = any(tree.lower[c] == "other" for m in members[1:] for c in tree.of(m, "amod"))
     if others and tree.of(first, "poss") and not tree.of(last, "poss"):
         return False
@@ -74,11 +75,6 @@ def is_distributive(tree: Tree, found: Coordination, verb: int | None) -> bool:
     if tree.tags[first] == "IN":
         return len(tags) == 1
     if tree.tags[first].startswith("JJ"):
-        if tree.labels[first] == "amod":
-            near = all(b - a <= 2 for a, b in pairwise(members))
-            if any(c < first for c in tree.of(tree.heads[first], "amod")):
-                return False
-            return near and len(tags) == 1 and tree.tags[tree.heads[first]] in ("NNS", "NNPS")
         return tree.labels[first] in ("acomp", "attr", "conj")
     above = list(tree.ancestors(first))[:2]
     if tree.labels[first] == "pobj" and any(tree.lower[n] == "including" for n in above[1:]):
@@ -110,6 +106,10 @@ def is_distributive(tree: Tree, found: Coordination, verb: int | None) -> bool:
         and len(own_words(tree, members)[0]) == 2
         and tree.of(second, "compound", "amod")
     )
+
+
+def _is_compared(tree: Tree, noun: int) -> bool:
+    return any(tree.tags[c] == "JJR" for c in tree.of(noun, "amod"))
 
 
 def _shares_last_word(tree: Tree, members: list[int]) -> bool:

@@ -15,6 +15,7 @@ def is_doubtful(tree: Tree) -> bool:
         or "respectively" in tree.lower
         or tree.has_stray_quote()
         or not tree.is_closed
+        or _is_glued(tree)
         or any(label.startswith("csubj") for label in tree.labels)
         or any(_is_doubtful_word(tree, index) for index in range(len(tree)))
     )
@@ -36,11 +37,29 @@ def _is_doubtful_word(tree: Tree, index: int) -> bool:
         return not tree.is_time(index)
     if tree.tags[index] in ("VBD", "VBP", "VBZ") and label in ("ROOT", "conj"):
         return bool(tree.of(index, "compound", "det", "amod", "poss", "nummod"))  # a noun
+    if tree.tags[index] in ("VBD", "VBP", "VBZ") and label == "ROOT" and _is_cut_off(tree, index):
+        return True
+    if label == "mark" and low == "that" and not tree.is_finite(head):
+        return True
     if label == "ccomp" and tree.tags[index] == "VBG" and tree.of(index, "mark"):
         return not tree.auxiliaries(index)
     if label == "ccomp" and index < head:
         return tree.quoted_in(index) is None and tree.lower[head] not in words_of("speech")
     return _is_share(tree, index) or _is_cleft(tree, index)
+
+
+def _is_cut_off(tree: Tree, verb: int) -> bool:
+    """Whether one comma stands between a verb and its subject, and none closes what it opens."""
+    subject = tree.subject(verb)
+    return subject is not None and tree.words[subject:verb].count(",") == 1
+
+
+def _is_glued(tree: Tree) -> bool:
+    """Whether a sentence goes on behind a quotation in which another one ends."""
+    return any(
+        tree.words[closing] == "'" and closing + 1 < len(tree) and tree.is_capital(closing + 1)
+        for _, closing in tree.quotes
+    )
 
 
 def _is_clause_between(tree: Tree, first: int, verb: int, index: int) -> bool:

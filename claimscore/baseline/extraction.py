@@ -42,6 +42,8 @@ _MANY = 8
 _MOST_MEMBERS = 10
 _OBJECTS = ("dobj", "attr", "acomp", "oprd", "ccomp", "dative")
 _SUBJECTS = ("nsubj", "nsubjpass", "expl")
+#: Prepositions that belong to a noun without an article before them: "in line for".
+_AFTER_BARE = ("by", "for", "from", "in", "of", "on", "over", "to", "with")
 _SINGULAR = {"were": "was", "are": "is", "have": "has", "do": "does"}
 
 
@@ -258,6 +260,9 @@ class _Extraction:
             if c in nodes
         )
         adjuncts = self._adjuncts(chain, nodes) if self.cuts_adjuncts else []
+        if len(chain) > 1:  # "is in the frame to replace", "calls for wages to be paid"
+            adjuncts = [a for a in adjuncts if not verb < min(a) < chain[1]]
+        self._take_complements_of_objects(chain[-1], adjuncts)
         if not has_object:
             self._take_complements(chain, adjuncts)
         elif tree.lower[chain[-1]] in words_of("placing"):
@@ -283,6 +288,10 @@ class _Extraction:
 
         found = drafts(only=False)
         return drafts(only=True) if len(found) > _MANY and adjuncts else found
+
+    def _ends_list(self, adjunct: int) -> bool:
+        """Whether "and" stands before an adjunct, so that it belongs to no word beside it."""
+        return self.tree.labels[max(0, min(self.tree.subtree(adjunct)) - 1)] == "cc"
 
     def _instead_of(self, verb: int, adjunct: Words) -> Words:
         """Of "is cheap and always on time" the "cheap and", where the adjunct is the last part."""
@@ -313,6 +322,7 @@ class _Extraction:
                     phrase = tree.subtree(below) & nodes
                     if (
                         child not in tree.hypothetical
+                        and below not in tree.unsure
                         and below in nodes
                         and tree.lower[below] in prepositions
                         and len(phrase) > 1
@@ -348,7 +358,7 @@ class _Extraction:
     def _is_adjunct(self, child: int, verb: int, is_main: bool) -> bool:
         tree = self.tree
         label = tree.labels[child]
-        if verb in tree.hypothetical:
+        if verb in tree.hypothetical or (child in tree.unsure and not self._ends_list(child)):
             return False
         if label in ("prep", "agent"):
             return len(tree.subtree(child)) > 1
@@ -377,6 +387,9 @@ class _Extraction:
                 return dated and not timed
             if opening == "by" and not dated:
                 return not any(map(tree.is_capital, before))
+        noun = max(before)
+        if beside and len(before) == 2 and tree.tags[noun] == "NN" and low in _AFTER_BARE:
+            return not tree.is_time(noun) and not tree.is_time(min(adjunct))  # "in line for"
         return (
             low == "including"
             or (low == "as" and opening == "with" and beside)
@@ -403,6 +416,24 @@ class _Extraction:
             after = [adjunct for adjunct in adjuncts if min(adjunct) > chain[0]]
             if after:
                 adjuncts.remove(after[0])
+
+    def _take_complements_of_objects(self, verb: int, adjuncts: list[Words]) -> None:
+        """Take from the adjuncts what an object cannot be without: "took advantage of", "left them
+        with", "had three players in", "described him as", "turned it into"."""
+        tree = self.tree
+        for index in tree.of(verb, "dobj"):
+            pronoun = tree.tags[index] == "PRP"
+            bare = tree.tags[index] == "NN" and not tree.children[index]
+            bare = bare or tree.lower[index] in words_of("times")
+            needs = pronoun or bare or tree.lower[verb] in ("have", "has", "had", "having")
+            own = {*tree.subtree(index).difference(*adjuncts), *tree.of(verb, "prt")}
+            adjuncts[:] = [
+                a
+                for a in adjuncts
+                if not (needs and min(a) == 1 + max(own))
+                and not (pronoun and tree.lower[min(a)] == "as")
+                and tree.lower[min(a)] != "into"
+            ]
 
     # Coordinations
 

@@ -39,6 +39,8 @@ def is_relative_claim(tree: Tree, noun: int, clause: int) -> bool:
             return False
         if tree.tags[noun] in _COMMON and not tree.of(noun, "det", "poss", "nummod"):
             return False
+    if tree.labels[noun] == "pobj" and tree.lower[tree.heads[noun]] in ("as", "like", "than"):
+        return False
     first = min(tree.subtree(clause))
     if not tree.follows_comma(clause) and any(noun < c < clause for c in tree.of(noun, "prep")):
         return False
@@ -131,12 +133,7 @@ def is_apposition_claim(tree: Tree, noun: int, other: int) -> bool:
     coordinated = tree.of(other, "conj")
     if any(tree.words[c - 1] == "," for c in tree.of(other, "cc")) and len(coordinated) == 1:
         return False
-    if (
-        tag == "NN"
-        and not described
-        and tree.tags[noun] == "NN"
-        and not tree.of(noun, "det", "poss")
-    ):
+    if tree.tags[noun] == "NN" and not tree.of(noun, "det", "poss"):
         return False
     if coordinated and tree.tags[noun] not in ("NNS", "NNPS") and not tree.of(other, "det", "amod"):
         return False
@@ -217,7 +214,7 @@ def antecedent(tree: Tree, noun: int, clause: int) -> list[int] | None:
     plural = tree.labels[clause] == "relcl" and any(
         tree.lower[n] in ("were", "are", "have") or tree.tags[n] == "VBP" for n in nodes
     )
-    if plural and (tree.tags[noun] == "NN" or (tree.tags[noun] == "NNP" and first != noun)):
+    if plural and tree.tags[noun] in ("NN", "NNP"):
         return None
     title = title_of(tree, noun)
     gone = tree.subtree(clause) | tree.brackets | set(title.words if title else ())

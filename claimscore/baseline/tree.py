@@ -64,9 +64,14 @@ class Word(NamedTuple):
     space: bool  # whether a space follows
 
 
+def move_stops(sentence: str) -> str:
+    """A sentence with the full stops and commas at the end of quotations behind them."""
+    return _STOP_IN_QUOTES.sub(r"\2\1", sentence)
+
+
 def tokenise(sentence: str) -> list[Word]:
     """The words and marks of a sentence; clitics are words, full stops leave closing quotes."""
-    text = _STOP_IN_QUOTES.sub(r"\2\1", sentence)
+    text = move_stops(sentence)
     matches = list(_WORD.finditer(text))
     words = []
     for number, match in enumerate(matches):

@@ -74,6 +74,25 @@ CUT = {
         "He died in 1990.",
         "Rosario is in Argentina.",
     ],
+    'She was in films such as "Art," "The Way and the Sea" (1999) and "Home".': [
+        "She was in films.",
+        'She was in "Art".',
+        'She was in "The Way and the Sea".',
+        'She was in "Home".',
+    ],
+    "He appeared in Black Panther (2018), Thor: Ragnarok (2017) and Kin (2018).": [
+        "He appeared in Black Panther.",
+        "He appeared in Thor: Ragnarok.",
+        "He appeared in Kin.",
+    ],
+    "Slaven Bilic is in the frame to replace Sam Allardyce at West Ham.": [
+        "Slaven Bilic is in the frame to replace Sam Allardyce.",
+        "Slaven Bilic is in the frame to replace Sam Allardyce at West Ham.",
+    ],
+    "Ben Parsons, 34, from Brighton, proposed to Anna.": [
+        "Ben Parsons from Brighton proposed to Anna.",
+        "Ben Parsons from Brighton was 34.",
+    ],
     "The band split in 1999; the singer moved to Berlin.": [
         "The band split in 1999.",
         "The singer moved to Berlin.",
@@ -98,6 +117,12 @@ WHOLE = [
     "QPR have no injuries with Dunne out.",
     "Taylor had a hit in 1970 with the No.",
     "He was arrested after he allegedly hit and choked her.",
+    "He described himself at the time as a bomb.",
+    "Robbers may have taken advantage of a holiday.",
+    "She said it was 'inadequate' The family spoke out in May and in June.",
+    "He appeared in a video calling for support of medics.",
+    "They sold fewer new clothes and cuddly toys.",
+    "He left them with an unsafe building.",
 ]
 
 
@@ -152,8 +177,8 @@ def test_words_are_told_apart() -> None:
 
 
 def test_the_words_that_are_put_in() -> None:
-    assert [article(word) for word in ("actor", "singer", "hour", "unit", "8")] == [
-        *("an", "a", "an", "a", "an"),
+    assert [article(word) for word in ("actor", "singer", "hour", "unit", "8", "NPR", "NATO")] == [
+        *("an", "a", "an", "a", "an", "an", "a"),
     ]
     assert [past_of(word) for word in ("winning", "studying", "playing", "stopping", "using")] == [
         *("won", "studied", "played", "stopped", "used"),
