@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from collections.abc import Sequence
 from statistics import median
 
@@ -10,7 +12,7 @@ from figures import TableLine, difference, difference_text
 from models import VOCABULARY, token_lengths
 from play import Bench, say, values_of
 from rows import NLI_BOUND, OWN, w1
-from workers import WorkerError
+from workers import ROOT, WorkerError
 from workloads import Pair, padded_tokens, read_pairs
 
 WINDOWS = (256, 512, 2048)
@@ -127,6 +129,15 @@ def lookup(bench: Bench) -> list[TableLine]:
             what = f"{line.what}, asked {order}"
             lines.append(line._replace(what=what, met=reading >= 200_000, own=text))
     return lines
+
+
+def gpu_tests(bench: Bench) -> list[TableLine]:
+    """The tests marked `gpu`, which compare every packed family with itself on the CPU."""
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "tests/integration"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    said = (done.stdout or done.stderr).strip().splitlines()
+    what = "GPU: packed families as on the CPU, in float32, bfloat16 and float16"
+    return [TableLine(what, "GPU", "all pass", "", done.returncode == 0, said[-1] if said else "")]
 
 
 def gpu_memory(bench: Bench) -> list[TableLine]:

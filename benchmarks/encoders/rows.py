@@ -163,6 +163,22 @@ ROWS: tuple[Row, ...] = (
     # Random weights make its 22 layers amplify the last bits: CrossEncoder is as far off.
     family("w1-modernbert", "modernbert-base", MODERNBERT, "ModernBERT-base", 5e-5),
     Row(
+        name="w1-auto",
+        task="nli",
+        model="roberta-base",
+        shape=BASE,
+        items=w1,
+        n=192,
+        unit="pairs",
+        variants=(Variant(OWN, OWN, job={"dtype": "auto"}), st(CE), st(CE_BEST, best=BEST_SIZES)),
+        comparisons=(
+            Comparison("W1 NLI, --dtype auto, peer as it is by default: fp32", CE),
+            Comparison("W1 NLI, --dtype auto, peer in fp32", CE_BEST),
+        ),
+        reference=ONE_BY_ONE,
+        peak_ways=(*BF16_WAYS, "oneDNN fp32"),
+    ),
+    Row(
         name="w1-bf16",
         task="nli",
         model="roberta-base",

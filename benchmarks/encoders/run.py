@@ -5,6 +5,7 @@
 Models are loaded once by clients in processes of their own, held to one core and then to two;
 within each round they take turns, together with a measurement of what the machine can do.
 Peers are used where `setup_peers.sh` installed them; rows of a GPU are skipped without one.
+`--rows gpu` is all that a GPU is measured and tested by.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from workers import CLIENTS, WorkerError
 from workloads import find_workloads
 
 HERE = Path(__file__).parent
+GPU = "gpu"
 
 
 class OwnRow(NamedTuple):
@@ -44,6 +46,7 @@ OWN_ROWS = (
     OwnRow("lookup", "look-up of stored results", own.lookup),
     OwnRow("overlap", "a run whose two stages take equal time", overlap),
     OwnRow("gpu-memory", "half the memory of a GPU", own.gpu_memory, needs_gpu=True),
+    OwnRow("gpu-tests", "the tests of a GPU: the CPU's numbers", own.gpu_tests, needs_gpu=True),
 )
 
 
@@ -53,7 +56,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
+    shown = ", ".join([*names, GPU])
+    parser.add_argument("--rows", nargs="+", choices=[*names, GPU], metavar="NAME", help=shown)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clients", nargs="+", choices=clients, default=clients)
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
@@ -62,6 +66,9 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="a part of the items: to try it")
     parser.add_argument("--out", type=Path, help="everything measured, as JSON")
     asked = parser.parse_args()
+    chosen = set(asked.rows or names)
+    if GPU in chosen:
+        chosen |= {name for name in names if name.startswith(GPU)}
 
     bench = Bench(
         workloads=find_workloads(asked.workloads),
@@ -74,7 +81,7 @@ def main() -> None:
     everything: dict[str, Any] = {}
     cuda = has_cuda()
     for row in ROWS:
-        if row.name not in (asked.rows or names):
+        if row.name not in chosen:
             continue
         if row.device == "cuda" and not cuda:
             lines += [skipped(comparison.what) for comparison in row.comparisons]
@@ -84,7 +91,7 @@ def main() -> None:
             lines += figures.lines(played)
             everything[f"{row.name}, {threads}"] = figures.as_json(played)
     for own_row in OWN_ROWS:
-        if own_row.name not in (asked.rows or names):
+        if own_row.name not in chosen:
             continue
         if own_row.needs_gpu and not cuda:
             lines.append(skipped(own_row.what))

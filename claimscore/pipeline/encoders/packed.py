@@ -236,15 +236,15 @@ def packing_pays(dtype: torch.dtype) -> bool:
 
     A property of the CPU and not a timing, so that every run on a machine takes the same path and
     gives the same bits. float32: MKL, torch's default, uses half of a vector unit with AVX-512
-    unless Intel made it; with AVX2 both are equal. bfloat16: oneDNN is what torch calls anyway,
-    packing saves it the reordering.
+    unless Intel made it; with AVX2 both are equal, but oneDNN computes GELU besides. bfloat16:
+    oneDNN is what torch calls anyway, packing saves it the reordering.
     """
     onednn: Any = torch.backends.mkldnn  # untyped
     if not onednn.is_available():
         return False
     if dtype == torch.float32:
         capability = torch.backends.cpu.get_cpu_capability()
-        return capability.startswith("AVX512") and not made_by_intel()
+        return capability == "AVX2" or (capability.startswith("AVX512") and not made_by_intel())
     return dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
