@@ -194,6 +194,7 @@ def score(
         todo = work.todo()
         if on_plan is not None:
             on_plan(plan, todo)
+        work.estimate(todo, None)
         return work.finish(todo)
 
 

@@ -12,7 +12,7 @@ import pytest
 from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline import run as run_module
-from claimscore.pipeline.run import run
+from claimscore.pipeline.run import run, score
 from claimscore.records import dataset as dataset_module
 
 
@@ -76,13 +76,16 @@ def test_a_run_that_can_ask_nothing_is_refused_before_models_are_loaded(
     config: RunConfig,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(run_module, "local_models", lambda *_: pytest.fail("models are loaded"))
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     if key is not None:
         monkeypatch.setenv("OPENAI_API_KEY", key)
     asking = dataclasses.replace(config, metrics=("caspr",), llm=LLMConfig(**llm))
+    run(dataclasses.replace(asking, metrics=("ds",), out=f"{config.out}-ds"))
+    monkeypatch.setattr(run_module, "local_models", lambda *_: pytest.fail("models are loaded"))
     with pytest.raises(ConfigError, match=says):
         run(asking)
+    with pytest.raises(ConfigError, match=says):
+        score(f"{config.out}-ds", ("caspr",))
 
 
 def test_another_input_for_the_same_folder_is_named_first(
