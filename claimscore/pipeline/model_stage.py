@@ -383,6 +383,11 @@ class ModelStage:
         tokens = await anyio.to_thread.run_sync(tokens_of, item.passes, files)
         await self._queue.put(_Waiting(item, tokens), tokens)
 
+    @property
+    def has_work(self) -> bool:
+        """Whether a chunk was put in, or all were."""
+        return self._n_open > 0 or self._has_all
+
     async def no_more(self) -> None:
         """Nothing more will be put in."""
         self._has_all = True

@@ -35,6 +35,10 @@ from claimscore.runs import RunDirectory
 
 logger = logging.getLogger(__name__)
 
+#: Seconds in which no further request is sent: then the first ones are out; and the most that the
+#: models wait for them.
+_LEAD_S, _LONGEST_LEAD_S = 0.05, 1.0
+
 
 def missing_roles(plan: Plan, todo: Sequence[ChunkTodo]) -> list[str]:
     """The models that missing passes ask; `ConfigError` where a pass cannot be done here."""
@@ -130,11 +134,24 @@ class Stages:
     async def run(self) -> None:
         """Do all that is missing; `StoppedEarly` after `stop`."""
         async with anyio.create_task_group() as group:
-            group.start_soon(self._model_stage.run)
+            group.start_soon(self._models)
             await self._llm_stage()
             await self._model_stage.no_more()
         if self._reason is not None:
             raise self._reason
+
+    async def _models(self) -> None:
+        """The model stage, begun once the first requests are sent, or there is work without them:
+        while torch is imported no other thread runs for seconds, and servers would wait."""
+        engine, sent = self._engine, 0
+        asks = engine is not None and engine.provider.family != "builtin"
+        with anyio.move_on_after(_LONGEST_LEAD_S if asks else 0):
+            while engine is not None and not self._model_stage.has_work:
+                before, sent = sent, engine.stats.sent
+                if sent and sent == before:
+                    break
+                await anyio.sleep(_LEAD_S)
+        await self._model_stage.run()
 
     async def _llm_stage(self) -> None:
         """Open chunks in order, so many at a time that the engine's workers never starve.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +102,18 @@ def test_work_can_be_started_inside_an_event_loop() -> None:
     assert done == [1]
 
 
-def n_claims(provider: FakeProvider, chunks: list[list[str]], folder: Path) -> int:
+def n_claims(
+    provider: FakeProvider,
+    chunks: list[list[str]],
+    folder: Path,
+    on_load: Callable[[], None] = lambda: None,
+) -> int:
     """Ask for the claims of these texts, chunk by chunk, with four requests in flight."""
+
+    def load() -> list[Worker]:
+        on_load()
+        return [Worker({"nli": FakeModel()})]
+
     with RunDirectory(folder / "run") as directory:
         for number, texts in enumerate(chunks):
             ids = [f"{number}-{i}" for i in range(len(texts))]
@@ -115,11 +126,32 @@ def n_claims(provider: FakeProvider, chunks: list[list[str]], folder: Path) -> i
         async def work() -> None:
             async with Engine(provider, MemoryCache(), max_concurrency=4) as engine:
                 progress = Progress()
-                pool = LocalModels([Worker({"nli": FakeModel()})], directory, progress)
+                pool = LocalModels([], directory, progress, later=load)
                 await Stages(settings, directory, left, engine, pool, progress).run()
 
         run_blocking(work)
         return directory.counts()["claims"]
+
+
+def test_models_are_loaded_once_the_first_requests_are_out(tmp_path: Path) -> None:
+    """Importing torch stops all other threads for seconds: no server is to wait for that. A server
+    that is slow to answer holds no model up."""
+    n_asked: list[int] = []
+    loaded = threading.Event()
+
+    async def answer(request: Request) -> Completion:
+        while not loaded.is_set():
+            await anyio.sleep(0.01)
+        return claim("It is warm.")
+
+    def load() -> None:
+        n_asked.append(len(provider.asked))
+        loaded.set()
+
+    provider = FakeProvider(answer)
+    texts = [f"House {i} is warm." for i in range(20)]
+    assert n_claims(provider, [texts], tmp_path, load) == 2 * 20
+    assert n_asked == [4]
 
 
 def claim(text: str) -> Completion:
