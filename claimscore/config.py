@@ -246,8 +246,7 @@ class EncoderConfig:
     )
     dtype: DType = model_option(
         "auto",
-        help="Number format of the models; auto: bfloat16 where it is faster and safe for models "
-        "that you name, else float32.",
+        help="Number format of the models you name; auto: the fastest that is safe.",
     )
     batch_tokens: int | None = model_option(
         None, hidden=True, help="Tokens that a model gets at once; default: chosen for the device."

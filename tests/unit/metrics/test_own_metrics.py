@@ -68,7 +68,7 @@ def test_a_file_that_has_gone(capsys: pytest.CaptureFixture[str], tmp_path: Path
     for arguments in (("status", "run"), ("score", "run", "--metrics", "ds"), again):
         assert gone in call(capsys, *arguments)
     assert main(["report", "run"]) == 0
-    assert "words of summary_a less those of summary_b" in Path("run/report.html").read_text()
+    assert "Words of summary_a less those of summary_b" in Path("run/report.html").read_text()
     capsys.readouterr()
     found = call(capsys, "score", "run", "--metrics", "ds", "--metric-file", "moved.py")
     assert list(found["metrics"]) == ["more-words", "ds"]

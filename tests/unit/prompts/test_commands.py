@@ -11,6 +11,7 @@ import pytest
 
 from claimscore.cli import main
 from claimscore.prompts import prompt_names
+from claimscore.prompts.folders import available_versions
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -78,8 +79,10 @@ def test_diff_is_of_all_that_is_sent(said: Any, tmp_path: Path) -> None:
     assert "+++ decompose v2 @" in said("diff", "decompose=v1", "decompose=v2")
 
 
-@pytest.mark.parametrize("version", ["v1", "v2"])
-@pytest.mark.parametrize("task", prompt_names())
+@pytest.mark.parametrize(
+    ("task", "version"),
+    [(task, version) for task in prompt_names() for version in available_versions(task)],
+)
 def test_our_prompts_are_right(task: str, version: str, said: Any) -> None:
     checked = json.loads(said("check", f"{task}={version}", "--json"))
     trial = checked["trial"]
