@@ -67,7 +67,7 @@ from claimscore.types import Completion, Failure, Request
 
 #: Of larger inputs every n-th chunk is counted, about so many records in all; fewer by a run that
 #: is about to begin, since it waits for it.
-COUNTED_RECORDS, COUNTED_BEFORE_A_RUN = 20_000, 5_000
+COUNTED_RECORDS, COUNTED_BEFORE_A_RUN = 20_000, 1_000
 
 #: Tasks that ask about claims are counted on about so many: the rules make the claims.
 RULED_RECORDS = 3_000
