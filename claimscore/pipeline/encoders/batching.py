@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("claimscore")
 
 #: Tokens of the batches that are built at once: between two forward passes a batch costs several
-#: times what it costs in one go.
-AHEAD_TOKENS = 2**17
+#: times what it costs in one go, and arrays of more tokens do not stay in the cache of a core.
+AHEAD_TOKENS = 2**15
 
 #: Indices of rows.
 Places = NDArray[np.int64]
