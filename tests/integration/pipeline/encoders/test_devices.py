@@ -29,6 +29,7 @@ from claimscore.pipeline.encoders.devices import (
     shared_device,
 )
 from claimscore.pipeline.encoders.protocols import ModelInfo
+from claimscore.pipeline.encoders.token_rows import TokenBatch
 
 
 def have_gpus(patch: pytest.MonkeyPatch, n: int) -> None:
@@ -188,12 +189,16 @@ def test_a_batch_is_built_while_another_thread_computes() -> None:
         lock = device_lock()
     built, computed = threading.Event(), list[int]()
 
-    def build(places: NDArray[np.int64]) -> int:
+    def build(places: NDArray[np.int64]) -> TokenBatch:
         built.set()
-        return len(places)
+        ones = np.ones(len(places), dtype=np.int64)
+        return TokenBatch.of(ones, ones, ones)
+
+    def compute(places: NDArray[np.int64], batch: TokenBatch) -> None:
+        computed.append(len(batch.lengths))
 
     def work() -> None:
-        list(own.run([1] * 4, lambda places, n: computed.append(n), build=build))
+        list(own.run([1] * 4, compute, build=build))
 
     thread = threading.Thread(target=work)
     with lock:

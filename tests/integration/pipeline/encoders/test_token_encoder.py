@@ -78,8 +78,8 @@ def test_batches_equal_one_pair_at_a_time(
 
 def test_layers_above_the_chosen_one_are_not_loaded(tiny: Folders) -> None:
     """They would cost memory and time and change nothing."""
-    models = [load(config(tiny(), layer))._backbone._model for layer in (0, 1)]
-    assert [len(model.encoder.layer) for model in models] == [0, 1]
+    backbones = [load(config(tiny(), layer))._backbone for layer in (0, 1)]
+    assert [len(backbone._layers) for backbone in backbones] == [0, 1]
     settings = AutoConfig.for_model("modernbert", num_hidden_layers=6)
     token_encoder.keep_layers("m", settings, 4, None)
     assert (settings.num_hidden_layers, len(settings.layer_types)) == (4, 4)
