@@ -419,7 +419,8 @@ def test_a_real_model_on_two_workers_that_were_interrupted(
     def arguments(out: Path, device: str) -> list[str]:
         return [
             *("run", str(records), "--out", str(out), "--metrics", "caspr", "--quiet"),
-            *("--units", "sentences", "--nli", str(model), "--device", device, "--no-model-store"),
+            *("--units", "sentences", "--nli", str(model), "--device", device),
+            *("--no-model-store", "--dtype", "float32"),
         ]
 
     out = tmp_path / "run"
