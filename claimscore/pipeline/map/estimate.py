@@ -41,7 +41,7 @@ def estimate_map(
         if finished is None:
             table = source.open()
             table_prompt = TablePrompt(prompt, table.schema, table.name)
-            frames = table.chunks(config.chunk_rows)
+            frames = table.chunks(config.rows_of_a_chunk(table.n_rows))
         else:
             finished.refuse_others(
                 map_settings(config, prompt, provider, source.digest(), finished.rows)

@@ -33,8 +33,9 @@ from claimscore.pipeline.supervision import signals_held, supervised
 from claimscore.runs import RunDirectory
 from claimscore.types import JSON, Completion
 
-#: Chunks that may be open beyond those that keep the engine busy: their last rows are slow.
-LINGERING = 2
+#: Chunks, and rows of them, that may be open beyond those that keep the engine busy: their last
+#: rows are slow.
+LINGERING, LINGERING_ROWS = 7, 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +143,7 @@ def map(
         files.remove_leftovers()
         take_over_spending(directory)
         reporter.phase("reading", directory)
-        parts = MapParts(files, directory, config.chunk_rows)
+        parts = MapParts(files, directory)
         source = find_source(config.input, directory.state, stdin)
         table_prompt = parts.take(source, settings, prompt)
         todo = parts.todo(retry_failed=config.retry_failed)
@@ -226,8 +227,9 @@ class _ChunkAsker:
 
     async def run(self, todo: Sequence[int]) -> None:
         """Do these chunks; raise what stopped them, after answers in flight have landed."""
-        enough = math.ceil(2 * self._engine.max_concurrency / self._parts.chunk_rows)
-        slots = anyio.Semaphore(enough + LINGERING)
+        size = self._parts.chunk_rows
+        enough = math.ceil(2 * self._engine.max_concurrency / size)
+        slots = anyio.Semaphore(enough + min(LINGERING, math.ceil(LINGERING_ROWS / size)))
         async with anyio.create_task_group() as group:
             for number in todo:
                 await slots.acquire()

@@ -60,8 +60,7 @@ class MapParts:
     Threads may read and write different chunks at once.
     """
 
-    def __init__(self, files: MapFiles, directory: RunDirectory, chunk_rows: int) -> None:
-        self.chunk_rows = chunk_rows
+    def __init__(self, files: MapFiles, directory: RunDirectory) -> None:
         self._files = files
         self._directory = directory
         self._finished = files.finished()
@@ -119,6 +118,11 @@ class MapParts:
     def nothing_new(self) -> FinishedMap | None:
         """The finished file where nothing is left to do and nothing was done since."""
         return None if self._left or self._directory.steps_done(STAGE) else self._finished
+
+    @property
+    def chunk_rows(self) -> int:
+        """The rows of a chunk."""
+        return int(self._settings["chunk_records"])
 
     @property
     def n_rows(self) -> int:

@@ -21,7 +21,8 @@ class MapConfig:
     `input` is a file, a glob, an address, "-" (JSONL on standard input), or rows in memory as
     `RunConfig` takes them. `out` is a file, or its address in an object store. `prompt` is a TOML
     file, a `Prompt`, or the name of one in `prompts_dir` or ours (`tone`, `tone=v2`). Rows are
-    asked and kept in chunks of `chunk_rows`; the bytes of the result depend on it.
+    asked and kept in chunks of `chunk_rows` (None: 1,000, of more than 10,000 rows 5,000); the
+    bytes of the result depend on it.
     """
 
     input: str | Path | Any = argument(
@@ -42,15 +43,19 @@ class MapConfig:
     llm: LLMConfig = dataclasses.field(default_factory=LLMConfig)
     cache_dir: Path | None = like(RunConfig, "cache_dir")
     retry_failed: bool = like(RunConfig, "retry_failed")
-    chunk_rows: int = 5_000
+    chunk_rows: int | None = None
     prompts_dir: Path | None = like(RunConfig, "prompts_dir")
 
     def __post_init__(self) -> None:
         take_texts(self)
         if not str(self.out).endswith(".parquet"):
             raise ConfigError(f"--out {self.out}: the file is Parquet; let it end in .parquet")
-        if self.chunk_rows < 1:
+        if self.chunk_rows is not None and self.chunk_rows < 1:
             raise ConfigError(f"chunk_rows must be at least 1, not {self.chunk_rows}")
+
+    def rows_of_a_chunk(self, count: int) -> int:
+        """The rows of a chunk of an input with so many."""
+        return self.chunk_rows or (1_000 if count <= 10_000 else 5_000)
 
     def load_prompt(self) -> Prompt:
         """The prompt, from its file where it is one."""
@@ -68,7 +73,7 @@ def map_settings(
     """Everything that determines the file, for an input of `count` rows and that digest."""
     return {
         "records": {"digest": digest, "count": count},
-        "chunk_records": config.chunk_rows,
+        "chunk_records": config.rows_of_a_chunk(count),
         "prompt": {"name": prompt.name, "digest": prompt.digest},
         "llm": {
             "provider": provider.family,
