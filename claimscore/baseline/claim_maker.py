@@ -15,8 +15,6 @@ from claimscore.text import split_sentences
 _REMEMBERED = 10_000
 _YEAR = r"(?: \([12]\d{3}(?:[–-](?:\d{2,4}|present))?\))"
 _TITLE = rf'(?:["“][^"“”()]+["”]{_YEAR}?|[A-Z0-9][^,;()"“”]*?{_YEAR})'
-#: "essays and books on it, including": it is not said which of them a title is.
-_JOINED = re.compile(r"\band(?: [^ ]+){1,5} (?:including|such as|like) $")
 _LISTING = re.compile(
     r"(?P<before>.*?\b(?:include|includes|included|including|such as|like|in|series) )"
     rf"(?P<titles>{_TITLE}(?:, {_TITLE})*),? and (?P<last>{_TITLE})\.?"
@@ -76,7 +74,7 @@ def _with_first_title(sentence: str) -> tuple[str, list[str]]:
     """
     text = move_stops(sentence)
     listing = _LISTING.fullmatch(text)
-    if listing is None or _JOINED.search(listing["before"]):
+    if listing is None:
         return sentence, []
     found = [*re.findall(_TITLE, listing["titles"]), listing["last"]]
     titles = [re.sub(f"{_YEAR}$", "", title) for title in found]

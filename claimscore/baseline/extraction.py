@@ -255,8 +255,7 @@ class _Extraction:
             chain += below
         has_object = any(
             tree.labels[c] in _OBJECTS or (tree.labels[c] == "xcomp" and not tree.is_verb(c))
-            for link in chain
-            for c in tree.children[link]
+            for c in tree.children[chain[-1]]
             if c in nodes
         )
         adjuncts = self._adjuncts(chain, nodes) if self.cuts_adjuncts else []
@@ -334,8 +333,12 @@ class _Extraction:
         found = [a for a in found if not any(c < min(a) for c in universal)]
         if any(tree.lower[n] in ("first", "only", "last") or tree.tags[n] == "JJS" for n in nodes):
             found = [a for a in found if tree.lower[min(a)] != "since"]
+        found.sort(key=min)
+        opening = [tree.lower[min(adjunct)] for adjunct in found]
+        if "from" in opening and "to" in opening[opening.index("from") + 2 :]:
+            raise Unsure
         merged: list[Words] = []
-        for adjunct in sorted(found, key=min):
+        for adjunct in found:
             if tree.lower[min(adjunct)] == "including" and tree.is_verb(tree.heads[min(adjunct)]):
                 raise Unsure
             if is_inside_a_list(tree, adjunct):
@@ -443,10 +446,12 @@ class _Extraction:
         if self.cuts_lists:
             for listing in sorted(nodes):
                 parts = self._items(parts, nodes, listing)
+        listings = [n for part in parts for n in part.nodes if is_listing(self.tree, n)]
         found = [
             c
             for c in coordinations(self.tree, nodes)
             if c.members[0] in within
+            and not any(c.members[-1] < n for n in listings)  # whose items are they?
             and (self.cuts_lists or self.tree.tags[c.members[0]].startswith("VB"))
             and is_distributive(self.tree, c, verb)
         ]

@@ -41,10 +41,7 @@ def is_relative_claim(tree: Tree, noun: int, clause: int) -> bool:
             return False
     if tree.labels[noun] == "pobj" and tree.lower[tree.heads[noun]] in ("as", "like", "than"):
         return False
-    first = min(tree.subtree(clause))
     if not tree.follows_comma(clause) and any(noun < c < clause for c in tree.of(noun, "prep")):
-        return False
-    if word != first and tree.words[first] != ",":
         return False
     low, head = tree.lower[word], tree.heads[word]
     if low == "whose":
@@ -68,8 +65,6 @@ def is_participle_claim(tree: Tree, noun: int, participle: int) -> bool:
         return False
     if tree.of(participle, "neg", "mark", "aux", "nsubj"):
         return False
-    if _is_quantified(tree, noun) or any(tree.lower[c] == "more" for c in tree.of(noun, "amod")):
-        return False
     if tree.has_article(noun) and tree.labels[noun] in ("dobj", "pobj", "appos", "oprd"):
         return False
     if not comma and not (
@@ -79,8 +74,6 @@ def is_participle_claim(tree: Tree, noun: int, participle: int) -> bool:
     ):
         return False
     if tree.tags[participle] == "VBG" and not comma:
-        return False
-    if any(c < participle and tree.labels[c] not in ("advmod", "punct") for c in children):
         return False
     return any(c > participle and tree.labels[c] != "punct" for c in children)
 
@@ -97,8 +90,6 @@ def is_free_participle(tree: Tree, participle: int) -> bool:
     if low in words_of("results") and first > tree.heads[participle]:
         return False
     if tree.of(participle, "mark", "nsubj", "nsubjpass", "neg", "aux", "auxpass", "expl"):
-        return False
-    if any(c < participle and tree.labels[c] not in ("advmod", "punct") for c in children):
         return False
     set_off = tree.words[first - 1] if first else "".join(tree.words[last : last + 2])
     if "," not in set_off:
@@ -119,8 +110,6 @@ def is_apposition_claim(tree: Tree, noun: int, other: int) -> bool:
     if located and tree.lower[other] not in words_of("places"):
         return False
     if not first or tree.words[first - 1] not in (",", "—", "–"):
-        return False
-    if tree.words[other].isupper() and len(tree.words[other]) <= 6:
         return False
     if tag == "CD":
         ends = last + 1 >= len(tree) or tree.words[last + 1] in (",", ".")
@@ -143,7 +132,7 @@ def is_apposition_claim(tree: Tree, noun: int, other: int) -> bool:
 
 
 def _is_place(tree: Tree, noun: int) -> bool:
-    if tree.tags[noun] == "CD" or tree.is_year_or_month(noun):
+    if tree.is_year_or_month(noun):
         return False
     preposition = tree.heads[noun]
     located = tree.labels[noun] == "pobj" and tree.lower[preposition] in ("in", "at")
@@ -252,6 +241,6 @@ def title_of(tree: Tree, name: int) -> Title | None:
         return None
     if last in words_of("no_titles") or not tree.is_agent(title[-1]):
         return None
-    if tree.lower[title[0]].startswith("then-") or tree.lower[title[0]] == "then":
+    if tree.lower[title[0]].startswith("then-") or tree.lower[title[0]] in ("that", "then", "this"):
         return None
     return Title(title, named)

@@ -185,6 +185,8 @@ def _check(tree: Tree, items: list[int | str], titles: set[int]) -> None:
             continue
         if _is_phrase_end(tree, left) and _is_phrase_start(tree, right):
             raise Unsure
+        if tree.tags[right] in FINITE and left < right - 1 and _is_object(tree, left, items):
+            raise Unsure
         is_beside = tree.labels[right] == "conj" and tree.heads[right] in words
         if is_beside and tree.is_verb(right) and left != right - 1:
             raise Unsure
@@ -194,6 +196,15 @@ def _check(tree: Tree, items: list[int | str], titles: set[int]) -> None:
             gone = 0 <= other < len(tree) and other not in present and other not in titles
             if gone and _belong_together(tree, min(word, other), max(word, other)):
                 raise Unsure
+
+
+def _is_object(tree: Tree, noun: int, items: Sequence[int | str]) -> bool:
+    """Whether a noun behind a finite verb is in no subject, so that no other verb can follow it."""
+    before = items[: items.index(noun)]
+    has_verb = any(isinstance(x, int) and tree.tags[x] in FINITE for x in before)
+    subjects = ("nsubj", "nsubjpass")
+    said = any(tree.labels[n] in subjects for n in (noun, *tree.ancestors(noun)))
+    return has_verb and not said and _is_phrase_end(tree, noun)
 
 
 def _lists(tree: Tree, index: int) -> bool:
