@@ -10,7 +10,6 @@ import struct
 import subprocess
 import sys
 import termios
-import time
 from pathlib import Path
 from typing import Any
 
@@ -142,17 +141,12 @@ def test_a_prompt_for_a_task_is_named_once(capsys: Any) -> None:
     assert "decompose is given twice: v1 and v2" in capsys.readouterr().err
 
 
-def test_help_comes_soon_and_imports_little() -> None:
+def test_help_imports_little() -> None:
     """Neither polars nor torch is loaded for it, also for that of a command."""
     code = (
         "import sys; from claimscore.cli import main; main(['--help']); main(['map', '--help'])\n"
         "heavy = {'polars', 'numpy', 'torch', 'rich', 'pydantic', 'anyio'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
-    spent = []
-    for _ in range(3):
-        begun = time.perf_counter()
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        spent.append(time.perf_counter() - begun)
-        assert done.returncode == 0, done.stderr
-    assert min(spent) < 1.0  # 0.15 s where nothing else is at work
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
