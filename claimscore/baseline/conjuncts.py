@@ -52,16 +52,11 @@ def is_distributive(tree: Tree, found: Coordination, verb: int | None) -> bool:
         return False
     if _is_compared(tree, first) and not _is_compared(tree, last) and not tree.of(last, "det"):
         return False
-    others = any(tree.lower[c] == "other" for m in members[1:] for c in tree.of(m, "amod"))
-    if others and tree.of(first, "poss") and not tree.of(last, "poss"):
-        return False
     if not any(members[-2] < c < last for c in conjunctions) or any(
         tree.lower[c] not in ("and", "both") for c in conjunctions
     ):
         return False
     if first in tree.hypothetical or not is_plain_list(tree, members):
-        return False
-    if _is_possessor(tree, last) and not tree.of(first, "poss"):
         return False
     quotation = tree.quoted_in(first)
     if quotation is not None and any(tree.quoted_in(m) == quotation for m in members[1:]):
@@ -131,14 +126,6 @@ def is_listing(tree: Tree, preposition: int) -> bool:
         return False
     such = any(tree.lower[child] == "such" for child in tree.children[preposition])
     return tree.lower[preposition] == "including" or (tree.lower[preposition] == "as" and such)
-
-
-def _is_possessor(tree: Tree, index: int) -> bool:
-    return any(
-        tree.lower[mark] in ("'s", "'", "’s", "’")
-        for owner in tree.of(index, "poss")
-        for mark in tree.children[owner]
-    )
 
 
 def _is_in_subject(tree: Tree, first: int, verb: int | None) -> bool:
