@@ -290,7 +290,7 @@ def _requests(session: Session) -> None:
         ("run in order", few, ("--metrics", "", "--tasks", "decompose"), 1),
         ("run summary", few, (*every_task, "--granularity", "summary"), 4),
         ("run judge", products, ("--metrics", "llm-judge,qa"), 4),
-        ("run llm verifier", products, ("--metrics", "faithfulness", "--verifier", "llm"), 1),
+        ("run llm verifier", products, ("--metrics", "faithfulness", "--verifier", "llm"), 4),
         ("run batch", few, ("--metrics", "", "--tasks", "decompose"), 64),
     )
     with environment(OPENAI_API_KEY=KEY):
