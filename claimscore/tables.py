@@ -225,8 +225,9 @@ SUPPORT = Table(
     "and `source_index` that of the text among those of `source_side`. The verdict is supported, "
     "contradicted or unmentioned; `probability` is that of support, the largest over what `read` "
     "says (sentence, window, both; model: as fits the verifier). `evidence` is the sentence or the "
-    "window with the most support, of a claim without support the one that shares most of its "
-    "words, and `contradiction` its probability. `verifier` is nli (three labels), binary "
+    "window with the most support; where only a window supports the claim, and of one without "
+    "support, the sentence that shares most of its words; and `contradiction` its probability. "
+    "`verifier` is nli (three labels), binary "
     "(supported or not, and no contradiction) or llm: there `evidence` is what the model quotes, "
     "null where that is not in the text or the verdict is unmentioned, and probabilities are 1 and "
     "0 where the server gives none.",

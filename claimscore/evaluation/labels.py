@@ -164,15 +164,18 @@ class LabelsResult(EvaluationResult):
         if wanted is None:
             yield "too few labels for an interval"
             return
+        said = f"an interval of ± {wanted:.3g}"
+        if self.config.half_width is None:
+            said = f"an interval half as wide (± {wanted:.3g}; --half-width names another)"
         n = self.mean.labels_needed(wanted)
         if n is None:
             least = self.mean.least_half_width or 0.0
             yield (
-                f"an interval of ± {wanted:.3g} needs more records: with a label for every item it "
-                f"would still be ± {least:.3g}"
+                f"{said} needs more records: with a label for every item it would still be "
+                f"± {least:.3g}"
             )
         else:
-            yield f"an interval of ± {wanted:.3g} needs about {n:,} labels"
+            yield f"{said} needs about {n:,} labels"
 
     def _agreement(self) -> Section:
         cells = [

@@ -453,7 +453,10 @@ def _predicted(
     predicted = np.zeros(len(values), dtype=bool)
     for half in (halves, ~halves):
         if not (positive[half].any() and (~positive[half]).any()):
-            raise ValueError("a half of the documents lacks a label; try another --split-seed")
+            raise ValueError(
+                "a half of the documents has rows of one label only; try another --split-seed, or "
+                "more documents"
+            )
         threshold = best_threshold(values[half], positive[half])
         predicted[~half] = values[~half] > threshold
     return predicted

@@ -113,12 +113,13 @@ def score_run(
             for metric in metrics:
                 scored = scores.filter(metric=metric.name).drop_nulls("value")
                 values[metric.name].add(scored["value"].to_numpy())
-                ranked = pl.concat(
-                    [worst[metric.name], scored.select("id", "value")], how="diagonal"
-                )
-                worst[metric.name] = ranked.sort(
-                    "value", descending=metric.worst == "highest", maintain_order=True
-                ).head(WORST)
+                best = metric.range[metric.worst == "lowest"]
+                improvable = scored.filter(pl.col("value") != best).select("id", "value")
+                ranked = pl.concat([worst[metric.name], improvable], how="diagonal")
+                if ranked.height:
+                    worst[metric.name] = ranked.sort(
+                        "value", descending=metric.worst == "highest", maintain_order=True
+                    ).head(WORST)
             nulls = scores.filter(pl.col("value").is_null()).group_by("metric", "reason").len()
             for name, reason, n in nulls.iter_rows():
                 reasons[name][reason.partition(":")[0]] += n  # what is after it is one record's

@@ -226,8 +226,9 @@ def _number(value: np.float32) -> float | None:
 def _evidence(text: _ReadText, support: NDArray[np.float32], threshold: float) -> list[int]:
     """The place of the premise behind the verdict on each claim: a sentence where those are read.
 
-    Of a supported claim that with the most support, or the best sentence of a window. Of another
-    the one that shares most of its words, and of these that with the most support.
+    Of a supported claim that with the most support; where only a window supports it, the sentence
+    in it that shares most of its words. Of another claim the premise that shares most of its words.
+    Of equal ones that with the most support.
     """
     alone = [i for i, span in enumerate(text.spans) if len(span) == 1]
     shown = alone if len(alone) == len(text.sentences) else range(len(text.spans))
@@ -235,7 +236,9 @@ def _evidence(text: _ReadText, support: NDArray[np.float32], threshold: float) -
     near = shared_words([premises[i] for i in shown], text.claims)
     for claim, best in enumerate(support.argmax(0)):
         if support[best, claim] >= threshold:
-            near[:, claim] = [text.spans[i].start in text.spans[best] for i in shown]
+            inside = np.array([text.spans[i].start in text.spans[best] for i in shown])
+            by_itself = support[shown, claim][inside].max() >= threshold
+            near[:, claim] = inside if by_itself else inside * (1 + near[:, claim])
     order = np.lexsort((support[shown], near), axis=0)
     return [shown[place] for place in order[-1]]
 

@@ -111,7 +111,7 @@ def test_published_figures_stand_beneath_a_data_set_of_that_name(tmp_path: Path)
     [
         pytest.param([row("a", FIRST, 2, 0.1)], "label must hold 0 or 1", id="a label"),
         pytest.param([row("a", FIRST, 1, None), *ROWS[1:]], "1 rows have no s", id="no score"),
-        pytest.param(ROWS[:3], "lacks a label; try another --split-seed", id="one half"),
+        pytest.param(ROWS[:3], "has rows of one label only", id="one half"),
         pytest.param(ROWS[:1], "both labels must occur", id="one label"),
     ],
 )
