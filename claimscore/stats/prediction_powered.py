@@ -69,9 +69,8 @@ class CorrectedMean:
     """Three estimates of the mean that people would give all records.
 
     `uncorrected` is the metric's own mean, `classical` the weighted mean of the labels alone,
-    `corrected` that with the predictions. `power` is the weight of the predictions (0: of no use).
-    `half_width` is half the corrected interval; labels can shrink it to `least_half_width` at most,
-    because the records are a sample too.
+    `corrected` that with the predictions. `half_width` is half the corrected interval; labels can
+    shrink it to `least_half_width` at most, because the records are a sample too.
     """
 
     n_records: int
@@ -79,7 +78,6 @@ class CorrectedMean:
     uncorrected: Estimate
     classical: Estimate
     corrected: Estimate
-    power: float = 0.0
     half_width: float | None = None
     least_half_width: float | None = None
 
@@ -154,8 +152,8 @@ class _Estimator:
         self.n_records = int(sample.record.max()) + 1
         self.n_labels = int(sample.labelled.sum())
         self._sample = sample
-        stratum = self._strata()
-        self.power = self._power(stratum)
+        stratum = self._stratum = self._strata()
+        self._power = self._weight_of_predictions()
         weight = np.where(sample.labelled, sample.weight, 0.0) * sample.share
         label = np.where(sample.labelled, sample.label, 0.0)
         places = sample.record, stratum
@@ -168,10 +166,10 @@ class _Estimator:
 
         self._share = summed(sample.share)
         self._metric = summed(sample.share * sample.metric).sum(1)
-        self._predicted = summed(sample.share * self.power * sample.predicted)
+        self._predicted = summed(sample.share * self._power * sample.predicted)
         self._weight = summed(weight)
         self._label = summed(weight * label)
-        self._error = summed(weight * (label - self.power * sample.predicted))
+        self._error = summed(weight * (label - self._power * sample.predicted))
 
     def _strata(self) -> NDArray[np.intp]:
         """The strata, those with few labels joined with the one that has most."""
@@ -181,9 +179,9 @@ class _Estimator:
         joined: NDArray[np.intp] = np.where(few[sample.stratum], n_labels.argmax(), sample.stratum)
         return joined
 
-    def _power(self, stratum: NDArray[np.intp]) -> float:
+    def _weight_of_predictions(self) -> float:
         """PPI++'s weight of the predictions: their covariance with the labels within strata."""
-        sample = self._sample
+        sample, stratum = self._sample, self._stratum
         along = across = 0.0
         for own in (sample.labelled & (stratum == one) for one in np.unique(stratum)):
             n = int(own.sum())
@@ -213,13 +211,15 @@ class _Estimator:
 
     def labels_variance(self) -> float:
         """The part of the corrected mean's variance that comes from labelling some items only."""
-        sample, stratum = self._sample, self._strata()
+        sample, stratum = self._sample, self._stratum
         found = 0.0
         for one in np.unique(stratum):
             own = sample.labelled & (stratum == one)
             n, n_items = int(own.sum()), int((stratum == one).sum())
             if n > 1:
-                error = sample.share[own] * (sample.label[own] - self.power * sample.predicted[own])
+                error = sample.share[own] * (
+                    sample.label[own] - self._power * sample.predicted[own]
+                )
                 error -= sample.share[own] * error.sum() / sample.share[own].sum()
                 found += n_items**2 / n * max(0.0, 1 - n / n_items) * float(error.var(ddof=1))
         return found / self.n_records**2
@@ -251,9 +251,7 @@ def _corrected(
         half = (corrected.high - corrected.low) / 2
         of_labels = sum(one.labels_variance() for one in both) * _QUANTILE**2
         least_half = math.sqrt(max(0.0, half**2 - of_labels))
-    return CorrectedMean(
-        n_records, n_labels, uncorrected, classical, corrected, main.power, half, least_half
-    )
+    return CorrectedMean(n_records, n_labels, uncorrected, classical, corrected, half, least_half)
 
 
 def _bounds(draws: Array, n: int) -> Bounds:
