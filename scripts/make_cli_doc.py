@@ -24,10 +24,13 @@ A duration is a number of seconds, or has a unit: `90s`, `30m`, `12h`, `30d`, `2
 Options can stand in a TOML file (`--config FILE`, one `option = value` a line) or behind `--set`.
 A typed option goes before `--set`, and that before the file. Options with ° are rare: only
 `--help-all` shows them. [Shared options](#shared-options) are described once. A command names those
-that it takes, with its own defaults.
+that it takes, with its own defaults; {often} are in most commands and not named.
 
 A stopped `run`, `map`, evaluation or training goes on when the same command is run again.
 """
+
+#: Options of most commands, which do not name them.
+OFTEN = ("--json", "--quiet", "--verbose", "--log-file", "--config", "--set", "--help-all")
 
 #: Stands where other options have a default.
 REQUIRED = "required"
@@ -59,14 +62,16 @@ def cli_doc() -> str:
     sections = [_section(path, commands[path], options[path], shared) for path in commands]
     sections.append("## Shared options\n")
     sections += [f"### {panel}\n\n{_lines(shared[panel])}" for panel in PANELS if panel in shared]
-    return HEAD + "".join(f"\n{section}" for section in sections)
+    head = HEAD.replace("{often}", ", ".join(f"`{name}`" for name in OFTEN))
+    return head + "".join(f"\n{section}" for section in sections)
 
 
 def _commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
     for name, command in group.commands.items():
-        yield f"{path} {name}", command
         if isinstance(command, click.Group):
             yield from _commands(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}", command
 
 
 def _section(
@@ -93,9 +98,9 @@ def _taken(panel: str, every: Mapping[Row, str], rows: Rows) -> str:
     names = [
         f"`{row.name}`" if rows[row] == default else f"`{row.name}` ({rows[row] or 'optional'})"
         for row, default in every.items()
-        if row in rows
+        if row in rows and row.name not in OFTEN
     ]
-    missing = [f"`{row.name}`" for row in every if row not in rows]
+    missing = [f"`{row.name}`" for row in every if row not in rows and row.name not in OFTEN]
     link = f"[{panel}](#{panel.lower().replace(' ', '-')})"
     if len(names) > 2 and len(names) > len(missing):
         own = [name for name in names if "(" in name]

@@ -84,9 +84,10 @@ def metrics_show(metric: str, metric_files: tuple[Path, ...], as_json: bool) -> 
         ("higher is", facts["higher_is"]),
         ("source", facts["reference"]),
     ]
-    for name, values in facts["options"].items():
-        lines.append((f":{name}=", " | ".join(values) if values else "any text"))
-        lines.append(("", facts["option_help"][name]))
+    for one in known.options(metric):
+        free = f"{one.default} (default), or another value" if one.default else "free text"
+        lines.append((f":{one.name}=", " | ".join(one.values) if one.values else free))
+        lines.append(("", one.help))
     print_facts(lines)
     return EXIT_OK
 

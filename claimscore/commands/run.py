@@ -122,12 +122,18 @@ def score(
 @click.command(cls=Command)
 @click.argument("path", metavar="DIR|FILE", type=RUN_PATH, help="Run directory, or file of a map.")
 @own_option("--watch", is_flag=True, help="Show it every two seconds until the work ends.")
+@own_option("--record", metavar="ID", help="Show a record: scores, claims, verdicts, evidence.")
 @json_option
-def status(path: Path | str, watch: bool, as_json: bool) -> None:
+def status(path: Path | str, watch: bool, record: str | None, as_json: bool) -> None:
     """Show how far a run or a map is: done, failed, spent, left, and when it will end."""
-    from claimscore.console.status import print_status, watch_status
+    from claimscore.console.status import print_record, print_status, watch_status
     from claimscore.pipeline.map.map_files import map_status
-    from claimscore.pipeline.status import run_status
+    from claimscore.pipeline.status import record_status, run_status
+
+    if record is not None:
+        found = record_status(path, record)
+        print(json.dumps(found)) if as_json else print_record(found)
+        return
 
     def look() -> dict[str, Any]:
         return map_status(path) or run_status(path)

@@ -94,11 +94,15 @@ def preflight_lines(
 
 
 def _new_requests(task: Mapping[str, Any], about: str) -> str:
-    """`48 requests (6 of 54 are answered)`."""
-    known = f"{task['answered']:,} of {task['questions']:,} are answered"
+    """`48 requests for 48 of 54 questions (6 have stored answers)`."""
+    left = task["questions"] - task["answered"] - task["given_up"]
+    known = f"{left:,} questions"
+    if task["answered"]:
+        stored = f"{task['answered']:,} have stored answers"
+        known = f"{left:,} of {task['questions']:,} questions ({stored})"
     if task["given_up"]:
         known += f", {task['given_up']:,} given up: --retry-failed asks again"
-    return f"{about}{task['requests']:,} requests ({known})"
+    return f"{about}{task['requests']:,} requests for {known}"
 
 
 def print_estimate(found: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from claimscore.console.amounts import cost, duration, engine_parts, tokens_text
 from claimscore.console.result import claims_facts, print_metrics
-from claimscore.console.table import print_facts
+from claimscore.console.table import plain, print_facts
 
 Facts = Iterator[tuple[str, str]]
 
@@ -31,6 +31,22 @@ def print_status(state: Mapping[str, Any]) -> None:
             *_next_step(state, is_run),
         ]
     )
+
+
+def print_record(found: Mapping[str, Any]) -> None:
+    """Print the scores of a record, its failures, and its claims with verdict and evidence."""
+    facts = [("record", found["id"])]
+    for row in found["scores"]:
+        value = f"null: {row['reason']}" if row["value"] is None else f"{row['value']:.2f}"
+        facts.append((row["metric"], value))
+    facts += [("failed", f"{row['stage']}: {row['message']}") for row in found["failures"]]
+    for row in found["claims"]:
+        facts.append((f"claim of {row['side']}", row["claim"]))
+        if row["verdict"]:
+            sure = f" (support {row['probability']:.2f})" if "probability" in row else ""
+            evidence = f": {row['evidence']}" if row["evidence"] else ""
+            facts.append(("", f"{row['verdict']}{sure}{evidence}"))
+    print_facts([(label, plain(text)) for label, text in facts])
 
 
 def _run(state: Mapping[str, Any]) -> Facts:

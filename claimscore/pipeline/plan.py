@@ -138,7 +138,7 @@ def _fitting(config: RunConfig, names: Sequence[str]) -> str:
         return "; no metric fits these columns (claimscore metrics list)"
     renamed = sorted({column for columns in needed.values() for column in columns})
     pairs = ",".join(f"{column}={likely[column]}" for column in renamed)
-    how = f" with --columns {pairs}" if pairs else ""
+    how = f" with --columns {pairs} (Python: columns=)" if pairs else ""
     return f"; metrics that fit{how}: {', '.join(needed)}"
 
 

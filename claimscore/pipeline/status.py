@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import polars as pl
+
+from claimscore.errors import ConfigError
 from claimscore.pipeline.chunks import ChunkTodo, find_todo
 from claimscore.pipeline.plan import make_plan
 from claimscore.pipeline.scoring import count_claim_checks
@@ -65,3 +70,63 @@ def _status(out: Path | str, directory: RunDirectory) -> JSON:
         "complete": complete,
         "metrics": directory.summary().get("metrics", {}) if complete else {},
     }
+
+
+@retry_if_compacted
+def record_status(out: Path | str, record_id: str) -> JSON:
+    """One record: its scores, its failures, and its claims with verdict and evidence.
+
+    Beside a source `probability` is that of support; of several sources the one that supports a
+    claim most decides. `ConfigError` where there is no such run or record.
+    """
+    directory = RunDirectory.reader(out)
+    own = pl.col("id").cast(pl.String) == record_id
+
+    def rows(table: str) -> list[JSON]:
+        return directory.scan(table).filter(own).collect().to_dicts()
+
+    scores: list[JSON] = []
+    with damage_as_error(out):
+        if not rows("records"):
+            raise ConfigError(f"{out}: the run has no record {record_id!r}")
+        if directory.storage.exists("scores.parquet"):
+            found = pl.scan_parquet(directory.storage.address("scores.parquet"), glob=False)
+            scores = found.filter(own).collect().to_dicts()
+        texts: defaultdict[str, list[str]] = defaultdict(list)
+        for row in rows("claims"):
+            texts[row["side"]].append(row["text"])
+        judged = _judged_by_claims(rows("nli"), texts)
+        order = ("unmentioned", "contradicted", "supported")
+        said = [(order.index(row["verdict"]), row["probability"], row) for row in rows("support")]
+        for _, probability, row in sorted(said, key=lambda one: one[:2]):  # the most support last
+            verdict = {"verdict": row["verdict"], "probability": probability}
+            judged[row["side"], row["claim_position"]] = verdict | {"evidence": row["evidence"]}
+        claims = [
+            {"side": side, "claim": claim, **judged.get((side, place), {"verdict": None})}
+            for side, own_claims in texts.items()
+            for place, claim in enumerate(own_claims)
+        ]
+        return {"id": record_id, "scores": scores, "failures": rows("failures"), "claims": claims}
+
+
+def _judged_by_claims(rows: Sequence[JSON], texts: Mapping[str, Sequence[str]]) -> dict[Any, JSON]:
+    """Verdicts by side and place, as CASPR counts pairs; the surest such pair is the evidence."""
+    pairs: defaultdict[Any, Any] = defaultdict(lambda: defaultdict(lambda: (0, 0.0, 0.0)))
+    for row in rows:
+        p = row["entailment"], row["neutral"], row["contradiction"]
+        ends = [(row[f"{end}_side"], row[f"{end}_index"]) for end in ("premise", "hypothesis")]
+        for mine, its in (ends, ends[::-1]):
+            sign, said, denied = pairs[mine][its]
+            pairs[mine][its] = sign + 1 - p.index(max(p)), max(said, p[0]), max(denied, p[2])
+    judged = {}
+    for mine, cells in pairs.items():
+        said, denied = (
+            [(cell[which], its) for its, cell in cells.items() if cell[0] * way > 0]
+            for which, way in ((1, 1), (2, -1))
+        )
+        judged[mine] = {"verdict": "not in the other text", "evidence": None}
+        if said or denied:
+            _, (side, place) = max(said if len(said) >= len(denied) else denied)
+            verdict = "said" if len(said) >= len(denied) else "contradicted"
+            judged[mine] = {"verdict": verdict, "evidence": texts[side][place]}
+    return judged

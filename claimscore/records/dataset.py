@@ -329,7 +329,7 @@ class _Validation:
         likely = likely_columns(names)
         lacking = [column for columns in missing.values() for column in columns]
         pairs = ",".join(f"{column}={likely[column]}" for column in lacking if column in likely)
-        meant = f"; is --columns {_shown(pairs)} meant?" if pairs else ""
+        meant = f"; is --columns {_shown(pairs)} meant? (Python: columns=)" if pairs else ""
         if meant and not set(lacking).isdisjoint(self._types.names):  # earlier records have it
             meant = f"; is {_shown(next(iter(likely.values())))} meant?"
         raise MissingColumnsError(

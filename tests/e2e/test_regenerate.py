@@ -161,8 +161,8 @@ def test_it_is_said_before_anything_is_sent(
     capsys.readouterr()
     sent = run(server, source, tmp_path / "b", "--prompt", "decompose=v2", *PRICES)
     said = capsys.readouterr().err
-    assert "asks openai:m: decompose v2, 8 requests (0 of 8 are answered); " in said
-    assert "; facts v1, 0 requests (12 of 12 are answered)\n" in said
+    assert "asks openai:m: decompose v2, 8 requests for 8 questions; " in said
+    assert "; facts v1, 0 requests for 0 of 12 questions (12 have stored answers)\n" in said
     assert "cost: about $0.00" in said
     assert sent == {"decompose": 8}
     capsys.readouterr()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
 import hashlib
 import logging
 import re
@@ -248,6 +249,8 @@ def _from_hub(
     )
 
     asked = f"{name}@{revision}" if revision else name
+    near = difflib.get_close_matches(name, (EMBEDDED, "nli", "llm"), 1)
+    meant = f"; is {near[0]} meant?" if near else ""
     try:
         folder = Path(
             snapshot_download(
@@ -263,12 +266,13 @@ def _from_hub(
     except (RepositoryNotFoundError, RevisionNotFoundError, HFValidationError) as exc:
         raise UnknownModelError(
             f"{asked}: the model hub has no such model or revision, and there is no such folder"
+            f"{meant}"
         ) from exc
     except (LocalEntryNotFoundError, OfflineModeIsEnabled) as exc:
         raise UnknownModelError(
             f"{asked} is not in the local model cache and "
             f"{'--offline is set' if offline else 'the model hub cannot be reached'}; "
-            "fetch it once with a network, name a folder, or use 'embedded'"
+            f"fetch it once with a network, name a folder, or use 'embedded'{meant}"
         ) from exc
     except OSError as exc:
         raise ConfigError(f"{asked} cannot be fetched: {exc}") from exc

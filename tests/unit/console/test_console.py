@@ -244,5 +244,6 @@ def test_what_was_counted_on_a_sample_is_said_to_be_about_so_much(
     notes = ["decompose: counted on 5 of 9 records"] if about else []
     found = {"tasks": [task], "total": task, "price": None, "assumptions": notes, "passes": []}
     asked, paid = preflight_lines("openai:m", {"decompose": "v2"}, found)
-    assert asked == f"asks openai:m: decompose v2, {about}{requests} requests (1 of 8 are answered)"
+    known = "for 7 of 8 questions (1 have stored answers)"
+    assert asked == f"asks openai:m: decompose v2, {about}{requests} requests {known}"
     assert paid.startswith(cost)

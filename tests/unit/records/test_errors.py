@@ -92,7 +92,7 @@ REFUSED: dict[str, list[tuple[bytes, str]]] = {
         (
             b"id,summary_a,Summary_B\na,x,y\n",
             "r.csv, line 1: no column summary_b (needed by caspr, ds); the columns are: "
-            "id, summary_a, Summary_B; is --columns summary_b=Summary_B meant?",
+            "id, summary_a, Summary_B; is --columns summary_b=Summary_B meant? (Python: columns=)",
         ),
         (b'summary_a,summary_b\n"x\nx",y\nx,y,z\n', "line 4: 3 fields where the header names 2"),
         (
