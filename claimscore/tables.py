@@ -91,14 +91,10 @@ CLAIMS = Table(
 
 CLAIM_CHECKS = Table(
     "claim_checks",
-    "What looks wrong about a claim, or about the claims of a sentence (claim_index is null); a "
-    "claim or sentence without a row passed all checks. `value`, by `check`: repeat, the "
-    "claim_index of the earlier claim; example_copy, the number of the prompt's example, from 1; "
-    "little_overlap, the share of the claim's content words that are in its sentence; "
-    "not_entailed, the entailment; dangling_pronoun, null; uncovered_words, the share of the "
-    "sentence's content words that no claim has; no_claims, how many those are; wrong_number, "
-    "null: an answer about several texts had claims of another one here, and this was asked about "
-    "alone.",
+    "What looks wrong about a claim, or about the claims of a sentence (`claim_index` is null). "
+    "`value` is a share (little_overlap, uncovered_words), the entailment (not_entailed), the "
+    "number of words (no_claims), the number of the earlier claim (repeat) or of the prompt's "
+    "example (example_copy), else null.",
     {
         "id": pl.String(),
         "side": pl.String(),
@@ -112,8 +108,8 @@ CLAIM_CHECKS = Table(
 
 PARAPHRASES = Table(
     "paraphrases",
-    "A paraphrase of each sentence (or of the whole text: sentence_index is null); `sample` counts "
-    "them where the prompt asks for several.",
+    "Paraphrases of a sentence, or of the whole text (`sentence_index` is null); `sample` "
+    "counts them.",
     {
         "id": pl.String(),
         "side": pl.String(),
@@ -127,9 +123,8 @@ PARAPHRASES = Table(
 
 NEGATIONS = Table(
     "negations",
-    "level `claim`: the negation of one claim; level `sentence`: the negated claims of "
-    "one sentence joined again into a complex sentence (claim_index is null); `sample` counts "
-    "them where the prompt asks for several.",
+    "level `claim`: the negation of a claim; level `sentence`: the negated claims of a sentence "
+    "joined again (`claim_index` is null); `sample` counts them.",
     {
         "id": pl.String(),
         "side": pl.String(),
@@ -158,8 +153,8 @@ FACTS = Table(
 
 NLI = Table(
     "nli",
-    "Probabilities of an NLI model for every claim of one side with every claim of the "
-    "other, in both directions; indices are positions among the side's claims.",
+    "Probabilities of an NLI model for every claim of one side with every claim of the other, "
+    "in both directions; an index is a position among the side's claims.",
     {
         "id": pl.String(),
         "premise_side": pl.String(),
@@ -177,9 +172,8 @@ NLI = Table(
 
 TOKEN_SCORES = Table(
     "token_scores",
-    "BERTScore of a candidate text against a reference text: precision, recall and F1 "
-    "as the model gives them, and the model's baseline (null where it has none); "
-    "`reference_index` counts the texts of a side that may have several.",
+    "BERTScore of a candidate text against a reference text, and the model's baseline (null "
+    "where it has none); `reference_index` counts the texts of a side that may have several.",
     {
         "id": pl.String(),
         "candidate_side": pl.String(),
@@ -200,8 +194,8 @@ TOKEN_SCORES = Table(
 BLOCK_NLI = Table(
     "block_nli",
     "Probabilities of an NLI model for every block of one text (the premise) with every block "
-    "of another; a cut is sentence, 2sents, 2sents_disjoint, paragraph, document, mixed or window, "
-    "with `_punkt` for that splitter and `_code` where blocks are left out as in SummaC's code.",
+    "of another; a cut is a granularity of SummaC, with `_punkt` for that splitter and `_code` "
+    "where blocks are left out as in SummaC's code.",
     {
         "id": pl.String(),
         "premise_side": pl.String(),
@@ -220,17 +214,11 @@ BLOCK_NLI = Table(
 
 SUPPORT = Table(
     "support",
-    "Whether a text supports a claim: `claim_position` is the place of the `claim` among those of "
-    "`side`, as they follow each other in `claims` (`pl.int_range(pl.len()).over('id', 'side')`), "
-    "and `source_index` that of the text among those of `source_side`. The verdict is supported, "
-    "contradicted or unmentioned; `probability` is that of support, the largest over what `read` "
-    "says (sentence, window, both; model: as fits the verifier). `evidence` is the sentence or the "
-    "window with the most support; where only a window supports the claim, and of one without "
-    "support, the sentence that shares most of its words; and `contradiction` its probability. "
-    "`verifier` is nli (three labels), binary "
-    "(supported or not, and no contradiction) or llm: there `evidence` is what the model quotes, "
-    "null where that is not in the text or the verdict is unmentioned, and probabilities are 1 and "
-    "0 where the server gives none.",
+    "Whether a text supports a claim, as metric faithfulness says. `claim_position` is the "
+    "place of the claim among those of `side` in `claims` (`pl.int_range(pl.len()).over('id', "
+    "'side')`), `source_index` that of the text. `verdict` is supported, contradicted or "
+    "unmentioned. `contradiction` is that of the evidence. `verifier` is nli (three labels), "
+    "binary (two) or llm, whose evidence is quoted, and null where the text does not have it.",
     {
         "id": pl.String(),
         "side": pl.String(),
@@ -286,10 +274,9 @@ TEXT_SCORES = Table(
 
 LLM_ANSWERS = Table(
     "llm_answers",
-    "Checked answers of tasks without a table of their own, as a JSON object. judge: `question` is "
-    "the dimension; questions, answers: `side` is the text that the question was made from, and "
-    "`index` its place among that side's questions. `sample` counts the answers of a judge that is "
-    "asked for several.",
+    "Checked answers of tasks without a table of their own, as a JSON object. Of judge, "
+    "`question` is the dimension. Of questions and answers, `side` is the text that the "
+    "question was made from, and `index` its place among that side's questions.",
     {
         "id": pl.String(),
         "task": pl.String(),

@@ -51,20 +51,6 @@ def pages() -> dict[str, Path]:
     return found
 
 
-def index_table() -> str:
-    """A row for the metrics of a page that need the same, with links to the page."""
-    where = pages()
-    rows: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-    for name in METRICS:
-        facts = metric_facts(name)
-        rows[where[name].name, _columns(facts), _models(facts)].append(name)
-    lines = ["| metric | columns | models |", "|---|---|---|"]
-    for (page, *cells), names in rows.items():
-        links = ", ".join(f"[`{name}`]({page})" for name in names)
-        lines.append(f"| {links} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def facts_list(names: list[str]) -> str:
     """The facts of one page: of several metrics each value that they do not share, by name."""
     all_facts = {name: metric_facts(name) for name in names}
@@ -128,13 +114,7 @@ def page_with(text: str, scores: pl.DataFrame | None) -> str:
         return f"{found[1]}\n{example_list(found[2].split(), scores)}\n{found[3]}"
 
     text = re.sub(r"(<!-- facts: (.*?) -->\n).*?(<!-- end -->)", facts, text, flags=re.DOTALL)
-    text = re.sub(r"(<!-- example: (.*?) -->\n).*?(<!-- end -->)", example, text, flags=re.DOTALL)
-    return re.sub(
-        r"(<!-- table: metrics -->\n).*?(<!-- end -->)",
-        lambda found: f"{found[1]}\n{index_table()}\n{found[2]}",
-        text,
-        flags=re.DOTALL,
-    )
+    return re.sub(r"(<!-- example: (.*?) -->\n).*?(<!-- end -->)", example, text, flags=re.DOTALL)
 
 
 def _columns(facts: Mapping[str, Any]) -> str:
@@ -171,7 +151,7 @@ def _shared(told: Mapping[str, str]) -> str:
 
 def _component(name: str, value: Any) -> str:
     """A number, or a list of numbers or texts; nothing of what is nested deeper."""
-    if name == "best":  # the place of the reference, of which the examples have one
+    if name == "best" or "repeats" in name:  # the examples have one reference and no repeats
         return ""
     if isinstance(value, float):
         return f"{name} {value:.2f}"

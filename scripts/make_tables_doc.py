@@ -22,8 +22,7 @@ HEAD = f"""# Tables
 
 Written by `scripts/make_tables_doc.py` from `claimscore/tables.py`.
 
-Each table is a folder of Parquet parts in the run directory; `scores.parquet` is one file. Any
-Parquet reader takes them:
+Each table is a folder of Parquet parts in the run directory; `scores.parquet` is one file:
 
 <!-- not run: it needs a run directory -->
 ```python
@@ -53,12 +52,10 @@ A run warns where the share of a check is above its threshold, from {LEAST_FINDI
         for name, check in CHECKS.items()
     )
     + """
-Words are compared as [`evaluate claims`](evaluation.md) compares them. Claims of whole texts are
-compared with the text. `repeat` compares all words but articles, without case and punctuation. A
-claim that its sentence says itself is no `example_copy`. `not_entailed` is asked where a metric
-of the run needs the NLI model: a pair for each claim that differs from its sentence, below the
-model's threshold (.5 where it states none). It never fails a record; `--no-check-entailment` leaves
-it out. `--units sentences` has no checks, nor have `facts`, `paraphrases` and `negations`.
+Words are compared as [`evaluate claims`](evaluation.md#evaluate-claims) does. `not_entailed` is
+below the model's threshold (.5 where it has none). It is asked where a metric of the run needs the
+NLI model; `--no-check-entailment` leaves it out. No check fails a record. `--units sentences` has
+no checks.
 """
 )
 MADE_BY = {

@@ -50,7 +50,7 @@ def test_every_row_to_reach_is_on_the_page() -> None:
 
 
 def _first_cells(table: str) -> set[str]:
-    cells = re.findall(r"^\| (`[^|]+`)[^|]*\|", table, flags=re.MULTILINE)
+    cells = re.findall(r"^[|-] (`[^|:]+`)", table, flags=re.MULTILINE)
     return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
 
 

@@ -54,7 +54,7 @@ def test_every_decision_has_a_number_of_its_own_and_is_in_the_index() -> None:
 
 
 def test_every_metric_answers_a_question() -> None:
-    table, _, _ = TEXTS["metrics/index.md"].partition("## All metrics")
+    table, _, _ = TEXTS["metrics/index.md"].partition("## Name a metric")
     assert [name for name in METRICS if f"`{name}`" not in table] == []
 
 
