@@ -13,17 +13,11 @@ import pytest
 from claimscore.cache.store import DiskCache
 from claimscore.cli import main
 from claimscore.config import user_cache_dir
-from tests.fake_server import FakeServer, text_answer
+from tests.fake_server import FakeServer
 
 LINES = [
     {"id": f"r{i}", "summary": f"Room {i} is clean and quiet. Floor {i} is loud."} for i in (1, 2)
 ]
-
-
-@pytest.fixture(autouse=True)
-def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
@@ -107,15 +101,3 @@ def test_still_cut_off_is_one_row_with_both_numbers_and_the_setting(
         prompt(tmp_path, "max_tokens = 16\nmax_tokens_limit = 48")
         assert decompose(server, records, tmp_path / "two", file) == 0
         assert asked(server) == {16: 4, 24: 4, 32: 4, 48: 4}
-
-
-def test_a_map_asks_again_with_more_tokens(records: Path, tmp_path: Path) -> None:
-    """By the settings of its prompt."""
-    file, out = tmp_path / "tone.toml", tmp_path / "out.parquet"
-    text = 'name = "tone"\nversion = "v1"\nuser = "$summary"\n[settings]\nmax_tokens = 8\n'
-    file.write_text(text, encoding="utf-8")
-    with FakeServer(answer=text_answer("warm"), completion_tokens=20) as server:
-        call = ("map", records, "--prompt", file, "--out", out, "--llm", "openai:m")
-        assert main([str(word) for word in (*call, "--base-url", server.base_url)]) == 0
-        assert asked(server) == {8: 2, 16: 2, 32: 2}
-    assert pl.read_parquet(out)["error"].to_list() == [None, None]

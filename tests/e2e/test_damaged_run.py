@@ -358,12 +358,3 @@ def test_damage_found_while_a_metric_is_added(copied: RunConfig, finished: RunCo
         score(copied.out, ("ds",))
     assert again(copied)[1] == 0
     assert_as_before(copied, finished)
-
-
-def test_a_flipped_bit_where_no_metric_reads(copied: RunConfig, finished: RunConfig) -> None:
-    """A report would meet it."""
-    flip(out_of(copied) / "negations" / "part-000006-negate-a-b.parquet", 3000)
-    _, n_asked, told = again(copied)
-    assert n_asked == 0
-    assert "part-000006-negate-a-b.parquet: damaged: not what was written; 1 step of" in told[0]
-    assert_as_before(copied, finished)

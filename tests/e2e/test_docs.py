@@ -47,7 +47,6 @@ def test_python_examples_run(
     """
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
     names, printed = {"__name__": "__main__"}, None
     for kind, text in blocks:
         if kind == "python":
@@ -83,7 +82,6 @@ def test_the_examples_of_the_metrics_are_their_scores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pages show what a run over `examples/` gives."""
-    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
     make = script("make_metrics_doc")
     scores = make["example_scores"](tmp_path)
     for page in (ROOT / "docs" / "metrics").glob("*.md"):

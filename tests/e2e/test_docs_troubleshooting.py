@@ -85,8 +85,6 @@ def test_messages_are_as_printed(
     """`...` on the page stands for anything."""
     trouble = TROUBLES[heading]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-a-test")
     Path(trouble.file).write_text(trouble.content, encoding="utf-8")

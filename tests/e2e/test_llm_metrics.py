@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import threading
 import tomllib
 from pathlib import Path
 from typing import Any
 
-import anyio
 import polars as pl
 import pytest
 
 from claimscore.cli import main
-from claimscore.pipeline.llm.batch_jobs.provider import OpenAIBatchProvider
 from claimscore.types import Completion
 from tests.fake_server import Body, FakeServer
-from tests.support.children import killed_at_last
 from tests.support.language_model import grade, judging_answer
 
 BOTH = ("--metrics", "llm-judge,qa")
-
-
-@pytest.fixture(autouse=True)
-def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads or fills the user's cache, or knows a key."""
-    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
 
 
 def claimscore(*arguments: object) -> int:
@@ -130,15 +116,6 @@ class TestAWholeRun:
                 assert found["value"] == pytest.approx((2 * said + said % 5 + 1) / 3, abs=1e-12)
             assert row["value"] == pytest.approx(sum(g["value"] for g in grades) / 4)
 
-    def test_scores_say_what_made_them(self, whole: Path) -> None:
-        """The signature names prompts with their digests, the model and the options."""
-        (judge,) = {row["signature"] for row in scores_of(whole, "llm-judge").values()}
-        (qa,) = {row["signature"] for row in scores_of(whole, "qa").values()}
-        assert judge.startswith("llm-judge|v1|dimension:overall|expectation:auto|judge:judge=v1@")
-        assert "|questions:questions=v1@" in qa
-        assert "|answers:answers=v1@" in qa
-        assert "|llm:openai:m@http://127.0.0.1" in qa
-
     def test_other_options_later_ask_nothing(self, tmp_path: Path) -> None:
         """One dimension, the scores as they were said, precision alone: all there already."""
         records, out = write_records(tmp_path / "in.jsonl"), tmp_path / "run"
@@ -189,28 +166,6 @@ class TestStopped:
         assert url in resumed["signature"][0]
         assert resumed.drop("signature").equals(undisturbed.drop("signature"))
 
-    def test_killed(self, tmp_path: Path) -> None:
-        """`kill -9` half way: what was in flight may be asked again, the bytes are the same."""
-        records, half = write_records(tmp_path / "in.jsonl", 8), threading.Event()
-
-        async def answer(body: Body) -> Completion:
-            if server.n_requests >= 40:
-                half.set()
-            return await judging_answer(body)
-
-        with FakeServer(answer=answer, latency_s=0.01) as server:
-            more = options(server, "--max-concurrency", 4)
-            call = ("run", records, *BOTH, *more, "--out")
-            command = [sys.executable, "-m", "claimscore", *map(str, (*call, tmp_path / "run"))]
-            with killed_at_last(subprocess.Popen(command)):
-                assert half.wait(timeout=60)
-            assert claimscore(*call, tmp_path / "run") == 0
-            assert sum(count - 1 for count in server.contents.values()) <= 4
-            again = ("--cache-dir", tmp_path / "other")
-            assert claimscore(*call, tmp_path / "whole", *again) == 0
-        scores = [(tmp_path / name / "scores.parquet").read_bytes() for name in ("run", "whole")]
-        assert scores[0] == scores[1]
-
 
 class TestServersWithoutLogprobs:
     """The score as it was said, found out once."""
@@ -242,59 +197,8 @@ class TestServersWithoutLogprobs:
         assert (required["value"], required["reason"]) == (None, "no log-probabilities: coherence")
 
 
-class TestBatches:
-    """`--llm openai-batch:MODEL` asks the same and gets the same."""
-
-    @pytest.fixture(autouse=True)
-    def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A batch is not waited for by the second."""
-
-        async def nap(seconds: float) -> None:
-            await anyio.sleep(min(seconds, 0.05))
-
-        defaults = OpenAIBatchProvider.__init__.__kwdefaults__
-        monkeypatch.setitem(defaults, "linger_s", 0.05)
-        monkeypatch.setitem(defaults, "sleep", nap)
-
-    @pytest.mark.parametrize(("logprobs", "by"), [("given", "expectation"), ("refused", "score")])
-    def test_log_probabilities_come_in_lines_too(
-        self, logprobs: str, by: str, whole: Path, tmp_path: Path
-    ) -> None:
-        """Lines whose server refuses them are asked without, in the next batch."""
-        records, out = write_records(tmp_path / "in.jsonl"), tmp_path / "run"
-        with FakeServer(answer=judging_answer, logprobs=logprobs) as server:
-            llm = ("--llm", "openai-batch:m", "--base-url", server.base_url, "--quiet")
-            assert claimscore("run", records, "--out", out, "--metrics", "llm-judge", *llm) == 0
-            assert set(server.paid.values()) == {1}
-        found, online = scores_of(out, "llm-judge"), scores_of(whole, "llm-judge")
-        for record, row in found.items():
-            for name in DIMS:
-                assert row[name]["by"] == by
-                assert row[name]["score"] == online[record][name]["score"]
-        if logprobs == "given":
-            assert {r: row["value"] for r, row in found.items()} == {
-                r: row["value"] for r, row in online.items()
-            }
-
-
 class TestRefusedAnswers:
     """What cannot be used is asked for again, then a failure with a reason."""
-
-    def test_a_grade_beyond_the_scale_is_asked_again(self, tmp_path: Path) -> None:
-        """As a new sample, in its own place in the cache; the second answer counts."""
-        records, out = write_records(tmp_path / "in.jsonl", 1), tmp_path / "run"
-        asked: dict[str, int] = {}
-
-        async def answer(body: Body) -> Completion:
-            content = body["messages"][-1]["content"]
-            asked[content] = asked.get(content, 0) + 1
-            return grade(6, {6: 1.0}) if asked[content] == 1 else grade(4, {4: 1.0})
-
-        with FakeServer(answer=answer) as server:
-            judge = ("run", records, "--out", out, "--metrics", "llm-judge")
-            assert claimscore(*judge, *options(server)) == 0
-        assert list(asked.values()) == [2, 2, 2, 2]
-        assert scores_of(out, "llm-judge")["r0"]["value"] == 4.0
 
     def test_grades_that_stay_beyond_the_scale_are_failures(self, tmp_path: Path) -> None:
         """Null with the reason for what needs that dimension; the others are scored."""
@@ -333,32 +237,6 @@ class TestRefusedAnswers:
             broken["on"] = False
             assert claimscore(*call, "--retry-failed") == 0
         assert scores_of(out, "qa")["r1"]["value"] is not None
-
-    def test_texts_that_are_empty_or_say_nothing(self, tmp_path: Path) -> None:
-        """Null with the column, and nothing asked about them."""
-        records, out = tmp_path / "in.jsonl", tmp_path / "run"
-        rows = [
-            ("x", " ", "Room smells nice."),
-            ("y", "Room smells nice.", ""),
-            ("z", "Wow.", "Hm."),
-        ]
-        lines = [
-            json.dumps(dict(zip(("id", "summary", "source"), row, strict=True))) for row in rows
-        ]
-        records.write_text("\n".join(lines))
-        with FakeServer(answer=judging_answer) as server:
-            assert claimscore("run", records, "--out", out, *BOTH, *options(server)) == 0
-        qa, judge = scores_of(out, "qa"), scores_of(out, "llm-judge")
-        assert [qa[i]["reason"] for i in "xyz"] == [
-            "no text in summary",
-            "no text in source",
-            "no questions from summary",
-        ]
-        assert [judge[i]["reason"] for i in "xyz"] == [
-            "no text in summary",
-            "no text in source",
-            None,
-        ]
 
 
 def _last(body: Body) -> str:
@@ -446,20 +324,6 @@ def test_parameters_and_headers_that_cannot_be_are_refused(
     said = capsys.readouterr().err
     assert message in said
     assert "1234" not in said
-
-
-def test_the_tasks_can_be_asked_for_by_name(tmp_path: Path) -> None:
-    """Their rows lie in one table; `answers` brings `questions`."""
-    records, out = write_records(tmp_path / "in.jsonl", 2), tmp_path / "run"
-    with FakeServer(answer=judging_answer) as server:
-        tasks = ("--metrics", "", "--tasks", "answers,judge")
-        assert claimscore("run", records, "--out", out, *tasks, *options(server)) == 0
-    rows = table(out, "llm_answers")
-    counts = dict(rows.group_by("task").len().rows())
-    assert counts == {"judge": 8, "questions": 10, "answers": 10}
-    assert (
-        rows.select("request_key", "prompt_digest", "model").null_count().sum_horizontal()[0] == 0
-    )
 
 
 @pytest.mark.parametrize(

@@ -29,15 +29,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "hotels.jsonl"
 WORDS_ONLY = ("--metrics", "ds", "--tasks", "decompose")
 
 
-@pytest.fixture(autouse=True)
-def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No test reads or fills the user's cache, or knows a key."""
-    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
-    return tmp_path / "cache"
-
-
 def claimscore(*arguments: object) -> int:
     """The command line, in this process."""
     return main([str(argument) for argument in arguments])
@@ -90,14 +81,6 @@ class TestOffline:
         assert scores["value"].null_count() == 0
         assert scores["signature"].str.contains("claimscore:").all()
 
-    def test_caspr_tells_paraphrases_from_negations(self, out: Path) -> None:
-        """What DS cannot see: a paraphrase is low, a negation is high, whatever the words."""
-        values = pl.read_parquet(out / "scores.parquet").filter(metric="caspr")
-        score = dict(zip(values["id"], values["value"], strict=True))
-        for topic in ("hotel", "phone", "university"):
-            assert score[f"{topic}-paraphrase"] < score[f"{topic}-negated"]
-            assert score[f"{topic}-negated"] >= 75
-
     def test_rows_say_what_made_them(self, out: Path) -> None:
         """Claims name prompt, digest, model and request; NLI rows name model and revision."""
         claims, nli = table(out, "claims"), table(out, "nli")
@@ -110,12 +93,6 @@ class TestOffline:
         total = nli.select(pl.sum_horizontal("entailment", "neutral", "contradiction"))
         assert total.to_series().is_between(0.999, 1.001).all()
 
-    def test_nli_has_both_directions_of_every_pair_of_claims(self, out: Path) -> None:
-        """m claims and n claims make 2mn rows."""
-        claims = table(out, "claims").group_by("id", "side").len()
-        expected = claims.group_by("id").agg(n=2 * pl.col("len").product())["n"].sum()
-        assert table(out, "nli").height == expected
-
     def test_the_summary_adds_up(self, out: Path) -> None:
         """Counts of records, scores and failures; the report lies beside it."""
         summary = json.loads((out / "summary.json").read_text())
@@ -127,15 +104,6 @@ class TestOffline:
         }
         page = Page((out / "report.html").read_text(encoding="utf-8"))
         assert "hotel-negated" in page.index["ids"]
-
-    def test_running_again_does_nothing_and_gives_the_same_bytes(self, out: Path) -> None:
-        """Resuming a finished run asks nobody."""
-        before = (out / "scores.parquet").read_bytes()
-        cache = out.parent / "cache"
-        assert claimscore("run", EXAMPLES, "--out", out, "--cache-dir", cache, "--quiet") == 0
-        assert (out / "scores.parquet").read_bytes() == before
-        call = json.loads((out / "summary.json").read_text())["last_call"]
-        assert (call["requests"], call["nli_pairs"]) == (0, 0)
 
     def test_the_toy_pairs_of_the_paper(self, tmp_path: Path) -> None:
         """CASPR paper, Table 1: a paraphrase scores 0, a negation 100."""
@@ -165,43 +133,6 @@ def test_a_metric_added_later_asks_no_llm_again(tmp_path: Path, few: Path, capsy
 
 class TestOnAServer:
     """`--llm openai:MODEL --base-url URL`."""
-
-    def test_a_server_with_the_same_answers_gives_the_same_claims(self, tmp_path: Path) -> None:
-        """The way the answers came leaves no trace; asked again, nothing is sent."""
-        with FakeServer() as server:
-            llm = ("--llm", "openai:rules", "--base-url", server.base_url)
-            assert claimscore("run", EXAMPLES, "--out", tmp_path / "s", *WORDS_ONLY, *llm) == 0
-            rules = ("--out", tmp_path / "b", "--llm", "builtin-rules")
-            assert claimscore("run", EXAMPLES, *rules, *WORDS_ONLY) == 0
-            columns = ["id", "side", "sentence_index", "claim_index", "text"]
-            theirs, ours = (table(tmp_path / d, "claims")[columns] for d in ("s", "b"))
-            assert theirs.equals(ours)
-            asked = server.n_requests
-            assert asked == table(tmp_path / "b", "claims")["sentence"].n_unique()
-            assert claimscore("run", EXAMPLES, "--out", tmp_path / "s2", *WORDS_ONLY, *llm) == 0
-            assert server.n_requests == asked
-
-    def test_all_four_tasks_write_their_tables(self, tmp_path: Path) -> None:
-        """`--tasks` works without a metric that needs them; negation brings decomposition."""
-        out = tmp_path / "run"
-        with FakeServer() as server:
-            llm = ("--llm", "openai:rules", "--base-url", server.base_url)
-            tasks = ("--metrics", "", "--tasks", "paraphrase,negate,facts")
-            assert claimscore("run", EXAMPLES, "--out", out, *tasks, *llm, "--quiet") == 0
-        heights = {name: table(out, name).height for name in ("claims", "paraphrases", "facts")}
-        assert all(heights.values())
-        negations = table(out, "negations")
-        assert negations.filter(level="claim").height == heights["claims"]
-        assert pl.read_parquet(out / "scores.parquet").height == 0
-
-    def test_a_summary_can_be_asked_about_in_one_request(self, tmp_path: Path) -> None:
-        """`--granularity summary`: one request a text; the paraphrase too."""
-        with FakeServer() as server:
-            llm = ("--llm", "openai:rules", "--base-url", server.base_url)
-            options = ("--granularity", "summary", *WORDS_ONLY, *llm, "--quiet")
-            assert claimscore("run", EXAMPLES, "--out", tmp_path / "run", *options) == 0
-            lines = [json.loads(line) for line in EXAMPLES.read_text().splitlines()]
-            assert server.n_requests == len({line[f"summary_{s}"] for line in lines for s in "ab"})
 
     def test_rubbish_answers_are_failure_rows_and_exit_3(self, tmp_path: Path) -> None:
         """Nothing is invented: CASPR is null with the reason, the raw answer is kept."""
@@ -330,27 +261,6 @@ class TestRefused:
     """Wrong input and wrong use: one line, exit 2, nothing spent."""
 
     @pytest.mark.parametrize(
-        ("name", "content", "message"),
-        [
-            pytest.param("x.jsonl", b'{"summary_a": "a"\n', "x.jsonl, line 1", id="broken-json"),
-            pytest.param("x.jsonl", b"", "no records", id="empty"),
-            pytest.param("x.jsonl", b'{"id": "1", "summary_a": "a"}\n', "summary_b", id="column"),
-            pytest.param("x.csv", b"id,summary_a,summary_b\n1,\xff,b\n", "UTF-8", id="encoding"),
-            pytest.param("x.parquet", b"PAR1 no", "x.parquet", id="parquet"),
-        ],
-    )
-    def test_wrong_input(
-        self, tmp_path: Path, capsys: Any, name: str, content: bytes, message: str
-    ) -> None:
-        """File, place and reason on one line."""
-        path = tmp_path / name
-        path.write_bytes(content)
-        assert claimscore("run", path, "--out", tmp_path / "run", "--quiet") == 2
-        error = capsys.readouterr().err
-        assert error.count("\n") == 1
-        assert message in error
-
-    @pytest.mark.parametrize(
         ("options", "message"),
         [
             pytest.param(["--metrics", "casper"], "known metrics: caspr", id="metric"),
@@ -406,21 +316,6 @@ class TestRefused:
             assert claimscore(*run, *llm, broken.base_url) == 2
         assert "--base-url: was" in capsys.readouterr().err.splitlines()[-1]
 
-    def test_a_refused_run_leaves_no_folder(self, tmp_path: Path) -> None:
-        """Nothing was made, so nothing is there."""
-        records = tmp_path / "x.jsonl"
-        records.write_text("no json\n")
-        assert claimscore("run", records, "--out", tmp_path / "deep" / "run", "--quiet") == 2
-        assert not (tmp_path / "deep" / "run").exists()
-
-    def test_other_records_for_the_same_folder(self, tmp_path: Path, capsys: Any) -> None:
-        """Said in words, not in digests."""
-        out = tmp_path / "run"
-        assert claimscore("run", EXAMPLES, "--out", out, *WORDS_ONLY, "--quiet") == 0
-        other = write_records(tmp_path / "other.jsonl", 3)
-        assert claimscore("run", other, "--out", out, *WORDS_ONLY, "--quiet") == 2
-        assert "other records (12 then, 3 now" in capsys.readouterr().err
-
     def test_a_prompt_with_other_output_types_is_refused(self, tmp_path: Path, capsys: Any) -> None:
         """One text in place of a list of claims would be read letter by letter."""
         prompt = tmp_path / "mine.toml"
@@ -431,31 +326,6 @@ class TestRefused:
         assert claimscore(*arguments, "--prompt", f"decompose={prompt}") == 2
         assert '[output] must be {"claims": ["string"]}' in capsys.readouterr().err
 
-    @pytest.mark.parametrize(
-        ("name", "content"),
-        [
-            pytest.param(".state/options.json", "[]", id="options"),
-            pytest.param("summary.json", "{", id="summary"),
-            pytest.param("scores.parquet", "PAR1", id="scores"),
-            pytest.param(
-                ".state/manifest.log",
-                '{"chunk": 0, "step": "records", "rows": {"records": "a"}}\n',
-                id="manifest",
-            ),
-        ],
-    )
-    def test_a_damaged_folder_is_one_clear_line(
-        self, tmp_path: Path, capsys: Any, name: str, content: str
-    ) -> None:
-        """`status` and `report` say which folder is damaged; no traceback."""
-        out = tmp_path / "run"
-        assert claimscore("run", EXAMPLES, "--out", out, *WORDS_ONLY, "--quiet") == 0
-        (out / name).write_text(content)
-        codes = {claimscore("status", out), claimscore("report", out)}
-        assert codes <= {0, 2}
-        assert 2 in codes
-        assert "damaged" in capsys.readouterr().err
-
     def test_status_before_the_records_are_read(self, tmp_path: Path, capsys: Any) -> None:
         """A run that was stopped while reading has nothing to show yet, and says so."""
         out = tmp_path / "run"
@@ -465,14 +335,6 @@ class TestRefused:
         (out / ".state" / "manifest.log").write_text("")
         assert claimscore("status", out) == 0
         assert "records are not read yet" in capsys.readouterr().out
-
-    def test_other_settings_for_the_same_folder(self, tmp_path: Path, capsys: Any) -> None:
-        """The difference is shown; more metrics are welcome."""
-        run = ("run", EXAMPLES, "--out", tmp_path / "run", "--quiet")
-        assert claimscore(*run, *WORDS_ONLY) == 0
-        assert claimscore(*run, *WORDS_ONLY, "--granularity", "summary") == 2
-        assert '--granularity: was "sentence", now "summary"' in capsys.readouterr().err
-        assert claimscore(*run, "--metrics", "ds,ds", "--tasks", "decompose,facts") == 0
 
     def test_a_key_is_not_sent_over_plain_http(
         self, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
@@ -495,29 +357,6 @@ def test_records_on_standard_input(
         run = ("run", "-", "--out", tmp_path / "run", "--metrics", "ds", "--json")
         assert claimscore(*run) == 0
     assert json.loads(capsys.readouterr().out)["metrics"]["ds"]["n"] == 12
-
-
-def test_status_and_small_commands(tmp_path: Path, capsys: Any) -> None:
-    """Each prints what it says it prints."""
-    out = tmp_path / "run"
-    assert claimscore("run", EXAMPLES, "--out", out, *WORDS_ONLY, "--quiet") == 0
-    capsys.readouterr()
-    assert claimscore("status", out, "--json") == 0
-    state = json.loads(capsys.readouterr().out)
-    assert state["complete"] is True
-    assert state["rows"]["claims"] == table(out, "claims").height
-    for command, expected in (
-        (("status", out), "complete"),
-        (("report", out), "report.html"),
-        (("prompts", "list"), "decompose"),
-        (("prompts", "show", "facts"), "subject"),
-        (("prompts", "show", "facts", "--toml"), 'name = "facts"'),
-        (("cache", "stats"), "answers"),
-        (("models", "list"), "embedded"),
-    ):
-        assert claimscore(*command) == 0
-        assert expected in capsys.readouterr().out
-    assert claimscore("status", tmp_path) == 2
 
 
 def test_settings_from_a_file(tmp_path: Path, capsys: Any) -> None:

@@ -38,15 +38,6 @@ IN_FLIGHT = 16
 PROMPT = 'name = "echo"\nversion = "v1"\nuser = "Say $text"\n'
 
 
-@pytest.fixture(autouse=True)
-def private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads or fills the user's folders, or knows a key."""
-    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "state"))
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
-
-
 async def echo(body: Body) -> Completion:
     """The question, loud; one row in a hundred is answered with nothing."""
     text = body["messages"][-1]["content"].removeprefix("Say ")
@@ -306,32 +297,6 @@ class TestStops:
         asked_twice = {r.messages for r in provider.asked} & {r.messages for r in again.asked}
         assert [messages[-1].content for messages in asked_twice] == ["Say row 7"]
 
-    def test_a_full_disk_lets_what_is_in_flight_land(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The chunk that cannot be written stops the others in good order."""
-        write = RunDirectory.write_parts
-
-        def full(self: RunDirectory, chunk: int, step: str, frames: Any) -> None:
-            if chunk == 0 and step == "map":
-                raise StoppedEarly("the disk is full")
-            write(self, chunk, step, frames)
-
-        async def slowly(request: Request) -> Completion:
-            await anyio.sleep(0.01)
-            return await say(request)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(RunDirectory, "write_parts", full)
-            provider = FakeProvider(slowly)
-            llm = claimscore.LLMConfig(max_concurrency=1)
-            with pytest.raises(StoppedEarly, match="disk is full"):
-                run_map(tmp_path, self.TABLE, provider, chunk_rows=10, llm=llm)
-            assert 10 <= len(provider.asked) < 20
-        again = FakeProvider(say)
-        run_map(tmp_path, self.TABLE, again, chunk_rows=10)
-        assert len(provider.asked) + len(again.asked) == 20
-
     def test_finished_chunks_are_not_looked_at_again(self, tmp_path: Path) -> None:
         """Going on needs neither the cache nor the files of finished rows."""
         with pytest.raises(StoppedEarly):
@@ -471,12 +436,6 @@ class TestStops:
         with pytest.raises(claimscore.ClaimscoreError, match=r"thesis\.tex"):
             run_map(tmp_path, self.TABLE)
         assert [path.name for path in parts.iterdir()] == ["thesis.tex"]
-
-    def test_a_folder_that_cannot_be(self, tmp_path: Path) -> None:
-        """One line, not a traceback."""
-        (tmp_path / "file").touch()
-        with pytest.raises(claimscore.ClaimscoreError, match="a file, not a folder"):
-            run_map(tmp_path, self.TABLE, out="file/out.parquet")
 
 
 def test_few_chunks_are_open_at_a_time(tmp_path: Path) -> None:

@@ -22,12 +22,6 @@ TASKS = "decompose,paraphrase,negate,facts"
 PRICES = ("--input-price", "1", "--output-price", "4")
 
 
-@pytest.fixture(autouse=True)
-def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.fixture
 def server() -> Iterator[FakeServer]:
     with FakeServer() as server:
@@ -219,13 +213,3 @@ def test_interrupted_and_resumed(server: FakeServer, tmp_path: Path) -> None:
     assert not run(server, source, whole, *new)
     for name in ("claims", "paraphrases", "negations", "facts"):
         assert rows(tmp_path / "b", name).equals(rows(whole, name))
-
-
-def test_another_prompt_for_the_same_folder_is_refused(
-    server: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The difference is shown by the option that it comes from."""
-    source = records(tmp_path / "in.jsonl", 2)
-    run(server, source, tmp_path / "a")
-    assert not run(server, source, tmp_path / "a", "--prompt", "decompose=v2", code=2)
-    assert "--prompt decompose" in capsys.readouterr().err

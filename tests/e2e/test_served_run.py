@@ -17,7 +17,7 @@ from claimscore.cli import main
 from claimscore.pipeline.encoders import nli
 from claimscore.pipeline.encoders.protocols import ModelInfo
 from tests.support.served_models import make_hasty
-from tests.support.tei_server import SHA, Tei, probabilities, serving, vector
+from tests.support.tei_server import SHA, Tei, probabilities, serving
 
 pytestmark = pytest.mark.usefixtures("rules_answer_once")
 
@@ -154,16 +154,6 @@ def test_another_address_of_the_same_model(server: Tei, tmp_path: Path, capsys: 
         assert last_call(tmp_path / "three")["model_items"]["stored"] == 0
 
 
-def test_without_a_version_nothing_is_stored(server: Tei, tmp_path: Path) -> None:
-    """Another run asks the server again."""
-    server.info["model_sha"] = None
-    for name in ("one", "two"):
-        before = sum(server.sizes)
-        assert scored(tmp_path / name, f"tei:{server.address}") == 0
-        assert sum(server.sizes) - before > 50
-    assert table(tmp_path / "two", "nli")["revision"].unique().to_list() == ["unknown"]
-
-
 def test_a_refused_pair_is_a_failure_of_its_record(
     server: Tei, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,27 +178,6 @@ def test_a_refused_pair_is_a_failure_of_its_record(
     scores = pl.read_parquet(out / "scores.parquet")
     assert set(scores.filter(pl.col("value").is_null())["id"]) == set(guilty)
     assert 0 < len(set(guilty)) < 12
-
-
-def test_an_embedder_behind_a_server(tmp_path: Path) -> None:
-    """FactSim's similarities are cosines of the server's vectors."""
-    products = EXAMPLES.parent / "products.jsonl"
-    out = tmp_path / "run"
-    with serving(Tei(embeds=True)) as server:
-        server.info["max_input_length"] = 512
-        arguments = ["run", products, "--out", out, "--metrics", "factsim", "--quiet"]
-        served = ["--embedder", f"tei:{server.address}"]
-        assert main([str(argument) for argument in (*arguments, *served)]) == 0
-    facts = table(out, "facts").with_columns(text=pl.col("subject") + " " + pl.col("description"))
-    texts = {(row["id"], row["side"], row["index"]): row["text"] for row in facts.to_dicts()}
-    rows = table(out, "similarities")
-    assert rows.height > 10
-    for row in rows.head(50).to_dicts():
-        one = np.array(vector(texts[row["id"], row["row_side"], row["row_index"]]))
-        two = np.array(vector(texts[row["id"], row["column_side"], row["column_index"]]))
-        cosine = one @ two / np.linalg.norm(one) / np.linalg.norm(two)
-        assert row["similarity"] == pytest.approx(cosine, abs=1e-5)
-    assert rows["truncated"].to_list() == [False] * rows.height
 
 
 class TestCommands:
@@ -245,26 +214,3 @@ class TestCommands:
         assert "5 numbers" in said
         assert "not stored across runs" in said
         assert "not told" in said
-
-    @pytest.mark.parametrize(
-        ("role", "said"),
-        [("embedder", "is no embedder"), ("token-encoder", "not for --token-encoder")],
-    )
-    def test_check_refuses_what_a_run_would(
-        self, server: Tei, capsys: Any, role: str, said: str
-    ) -> None:
-        """One line, exit status 2."""
-        assert main(["models", "check", f"tei:{server.address}", "--role", role]) == 2
-        error = capsys.readouterr().err
-        assert said in error
-        assert "Traceback" not in error
-
-    def test_list_and_estimate(self, server: Tei, capsys: Any) -> None:
-        """The ways are named; an estimate asks the server nothing that it need not."""
-        assert main(["models", "list"]) == 0
-        listed = capsys.readouterr().out
-        assert "tei:URL" in listed
-        assert "openai:MODEL@URL" in listed
-        arguments = ["estimate", str(EXAMPLES), "--metrics", "caspr", "--nli"]
-        assert main([*arguments, f"tei:{server.address}"]) == 0
-        assert server.sizes == []

@@ -90,13 +90,6 @@ def test_without_arguments(capsys: Any) -> None:
     assert "claimscore --help" in shown
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts(shell: str, capsys: Any) -> None:
-    """Each asks this program for its words."""
-    assert main(["completion", shell]) == 0
-    assert f"_CLAIMSCORE_COMPLETE={shell}_complete" in capsys.readouterr().out
-
-
 def test_words_are_completed(tmp_path: Path) -> None:
     """Commands and options, as the scripts ask for them."""
 

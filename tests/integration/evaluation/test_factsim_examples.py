@@ -35,12 +35,6 @@ EXAMPLES: dict[str, Any] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads or fills the user's cache."""
-    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
-
-
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny_encoder(tmp_path_factory.mktemp("enc") / "bert")

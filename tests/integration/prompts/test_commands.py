@@ -13,12 +13,6 @@ from tests.unit.prompts.test_commands import mine
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-@pytest.fixture(autouse=True)
-def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
-
-
 def test_check_asks_a_language_model_once_and_keeps_the_answer(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

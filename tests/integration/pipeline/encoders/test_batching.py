@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 
 import numpy as np
@@ -56,13 +55,6 @@ def plan(lengths: list[int], budget: int, *, padded: bool) -> Iterator[BatchPlan
         start = batch.stop
 
 
-@given(LENGTHS)
-def test_longest_first_is_a_permutation_sorted_downwards_and_stable(lengths: list[int]) -> None:
-    """Order is a function of the lengths alone; ties keep the order of the input."""
-    order = longest_first(lengths).tolist()
-    assert order == sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
-
-
 @given(LENGTHS, BUDGET, st.booleans())
 def test_batches_fill_the_budget_and_keep_within_it(
     lengths: list[int], budget: int, padded: bool
@@ -104,25 +96,6 @@ def test_a_smaller_device_computes_the_same_rows(
     assert [i for places in plain.done for i in places] == longest_first(lengths).tolist()
 
 
-def test_the_lower_budget_stays(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A device says once how much it can hold; a smaller batch needs the blocks of the failed
-    one."""
-    freed: list[object] = []
-    monkeypatch.setattr(batching, "free_memory", freed.append)
-    device, budgeted = Device([10] * 70, 100), runner(350)
-    with caplog.at_level(logging.WARNING, logger="claimscore"):
-        for _ in range(2):
-            list(budgeted.run([10] * 70, device))
-            assert (device.failed, budgeted.budget) == (2, 85)
-    assert freed == [torch.device("cpu")] * 2
-    assert [record.getMessage() for record in caplog.records] == [
-        "out of memory at 350 tokens (35 rows): the token budget is now 175",
-        "out of memory at 170 tokens (17 rows): the token budget is now 85",
-    ]
-
-
 def test_a_lowered_budget_is_kept_for_later_runs_unless_it_was_given() -> None:
     for budget, later in ((600, 1024), (None, 125)):
         list(runner(budget).run([10] * 200, Device([10] * 200, 200)))
@@ -141,13 +114,3 @@ def test_an_item_is_done_when_all_its_rows_are() -> None:
     with pytest.raises(RejectedItemsError, match="a text of 80 tokens") as rejected:
         runner(10).run_items(items, [10, 9, 80], Device([10, 9, 80], 50), owners=owners)
     assert (rejected.value.kind, rejected.value.indices) == ("out_of_memory", (0, 2))
-
-
-def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
-    def broken(places: NDArray[np.int64]) -> None:
-        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
-
-    own = runner(10)
-    with pytest.raises(RuntimeError, match="shapes"):
-        list(own.run([1, 1], broken))
-    assert [places.tolist() for places in own.run([1, 1], lambda places: None)] == [[0, 1]]

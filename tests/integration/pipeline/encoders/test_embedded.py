@@ -120,20 +120,6 @@ def test_the_tokenizer_is_that_of_transformers() -> None:
 
 
 @needs_backbone
-def test_the_model_says_what_it_is() -> None:
-    torch.manual_seed(1)
-    expected = torch.rand(3)
-    torch.manual_seed(1)
-    model, _ = embedded.load_embedded_nli(offline=True)
-    assert torch.equal(torch.rand(3), expected)
-    assert model.id2label == {0: "contradiction", 1: "neutral", 2: "entailment"}
-    assert model.revision == embedded.adapter_revision()
-    assert model.revision.startswith(embedded.ADAPTER_VERSION)
-    assert model.temperature > 0
-    assert not model.training
-
-
-@needs_backbone
 @pytest.mark.parametrize("threshold", [None, 0.25])
 def test_an_adapter_may_come_with_a_threshold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threshold: float | None

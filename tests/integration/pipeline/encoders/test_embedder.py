@@ -193,12 +193,6 @@ def test_a_broken_layout_says_what_is_wrong(
         load(config(tmp_path / "m"))
 
 
-def test_an_encoder_decoder_is_refused(tiny: Folders) -> None:
-    """Its last state is the decoder's."""
-    with pytest.raises(ConfigError, match="not a plain encoder"):
-        load(config(tiny("bart")))
-
-
 def test_a_blank_text_has_no_embedding(tiny: Folders) -> None:
     with pytest.raises(ValueError, match="text 1 is empty"):
         load(config(tiny())).embed(["a", " \n"])

@@ -259,21 +259,6 @@ def test_every_text_that_is_cut_is_told(embedding: Tei, prompt: str) -> None:
     check()
 
 
-def test_only_texts_that_may_be_too_long_are_tokenised(server: Tei) -> None:
-    """Twenty letters cannot be more than twenty tokens; the server refuses texts of very many
-    characters, which it cuts before it tokenises."""
-    model = classifier(server)
-    before = len(server.asked)
-    assert model.truncates([("short", "pair"), ("also", "short")] * 9).tolist() == [False] * 18
-    assert len(server.asked) == before
-    long = "word " * 30
-    assert model.truncates([("short", "pair"), (long, "short")]).tolist() == [False, True]
-    asked = {"inputs": ["short", long], "add_special_tokens": False}
-    assert server.asked[before:] == [("/tokenize", asked)]
-    pairs = [("a b c d e f g", "h"), ("word" * 2000, "h"), ("a " * 30, "h")]
-    assert model.truncates(pairs).tolist() == [False, True, True]
-
-
 def test_a_server_that_does_not_say_how_long_a_pair_is_is_refused(server: Tei) -> None:
     server.faults.extend([None, (200, [])])
     with pytest.raises(ConfigError, match="how long a pair is"):

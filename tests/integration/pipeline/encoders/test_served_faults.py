@@ -100,21 +100,6 @@ def test_refused_pairs_are_named(server: Tei, word: str, kind: str) -> None:
     assert_right(model.classify(rest), rest)
 
 
-def test_two_reasons_are_two_refusals(server: Tei) -> None:
-    """Each with its own words; of an embedder each place of a text, however it is spaced."""
-    model = classifier(server)
-    pairs = [("POISON", "a"), ("HEAVY", "b"), *PAIRS]
-    for status in ("422", "413"):
-        with pytest.raises(RejectedItemsError, match=status) as refusal:
-            model.classify(pairs)
-        assert refusal.value.indices == (0,)
-        pairs.pop(0)
-    assert_right(model.classify(pairs), pairs)
-    with serving(Tei(embeds=True)) as embedding, pytest.raises(RejectedItemsError) as refusal:
-        embedder(embedding).embed(["POISON", "a", "POISON "])
-    assert refusal.value.indices == (0, 2)
-
-
 def test_a_smaller_batch_size_after_a_restart_is_found(server: Tei) -> None:
     """A batch that is refused is halved."""
     model = classifier(server)

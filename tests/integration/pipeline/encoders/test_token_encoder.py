@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch.nn import functional as F
-from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
@@ -74,15 +74,6 @@ def test_batches_equal_one_pair_at_a_time(
         found = encoder.bertscore(CANDIDATES, REFERENCES)
         assert found.dtype == np.float64
         assert np.abs(found - expected).max() <= 2e-6
-
-
-def test_layers_above_the_chosen_one_are_not_loaded(tiny: Folders) -> None:
-    """They would cost memory and time and change nothing."""
-    backbones = [load(config(tiny(), layer))._backbone for layer in (0, 1)]
-    assert [len(backbone._layers) for backbone in backbones] == [0, 1]
-    settings = AutoConfig.for_model("modernbert", num_hidden_layers=6)
-    token_encoder.keep_layers("m", settings, 4, None)
-    assert (settings.num_hidden_layers, len(settings.layer_types)) == (4, 4)
 
 
 def test_a_classifiers_encoder_can_be_read(tiny: Folders) -> None:
@@ -259,11 +250,3 @@ def test_texts_without_layers_are_named(encoder: BatchedTokenEncoder) -> None:
     with pytest.raises(RejectedItemsError, match="leaves nothing") as caught:
         encoder.token_layers(["a", "\u200b", "\u200b"], 1)
     assert (caught.value.kind, caught.value.indices) == ("no_tokens", (1, 2))
-
-
-def test_a_tokenizer_that_tells_no_places_is_refused(
-    encoder: BatchedTokenEncoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(encoder, "_tokenizer", object())
-    with pytest.raises(ConfigError, match="name another token encoder"):
-        encoder.token_layers(["a"], 1)

@@ -348,18 +348,6 @@ class TestAnyRequests:
         assert found.total.prompt_tokens.expected == pytest.approx(200 * 42)
         assert found.total.completion_tokens.expected == 200 * 7
 
-    def test_a_refused_answer_leads_to_the_next_sample(self) -> None:
-        """As long as there are samples left, and final ones excepted."""
-        for sample_index in range(3):
-            self.keep(self.requests(2, sample_index=sample_index), Completion("bad", "m"))
-            found = self.estimate(self.requests(2))
-            assert found.requests == (2 if sample_index < 2 else 0)
-        assert found.tasks[0].given_up == 2
-        assert self.estimate(self.requests(2), retry_failed=True).requests == 2
-        stopped = Completion("", "m", finish_reason="content_filter")
-        self.keep(self.requests(1, temperature=1.0), stopped)
-        assert self.estimate(self.requests(1, temperature=1.0)).tasks[0].given_up == 1
-
     def test_no_answer_is_expected_to_be_longer_than_it_may_be(self) -> None:
         """`max_tokens` cuts it off; bytes are nearer to tokens than characters are."""
         output = OutputSchema("decompose", load_prompt("decompose").schema.schema)  # type: ignore[union-attr]

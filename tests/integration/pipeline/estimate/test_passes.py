@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import claimscore.pipeline.estimate.stage as counting
 import claimscore.pipeline.model_stage as working
 from claimscore.config import RunConfig
 from claimscore.metrics import METRICS, load_metric
@@ -20,8 +19,6 @@ from claimscore.pipeline.estimate import Estimate, estimate_run
 from claimscore.pipeline.estimate.stage import metric_requirements
 from claimscore.pipeline.run import run, score
 from claimscore.runs import RunDirectory
-from tests.integration.pipeline.estimate.test_estimate import NOWHERE
-from tests.support.command_line import Command
 
 N = 5
 
@@ -121,16 +118,6 @@ def test_what_tasks_make_is_known_after_them(
     assert items(estimated(records, *metrics, out=out)) == {"nli": 0, "block_nli": 4, **checks}
 
 
-def test_of_large_inputs_a_sample_is_counted(
-    records: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(counting, "COUNTED_RECORDS", 2)
-    monkeypatch.setattr(counting, "RULED_RECORDS", 2)
-    found = estimated(records, "mnli-doc")
-    assert found.assumptions[0] == "model passes: counted on 2 of 5 records"
-    assert items(found) == {"block_nli": 10}
-
-
 def test_a_metric_that_is_added_costs_the_difference(
     records: Path, tmp_path: Path, models: dict[str, Any]
 ) -> None:
@@ -168,30 +155,3 @@ def test_tasks_that_others_wait_for_are_named() -> None:
     assert [need.task for need in metric_requirements(negated).tasks] == ["decompose", "negate"]
     for name in set(METRICS) - {"summac-conv"}:
         assert metric_requirements(load_metric(name)).metric == name
-
-
-def test_the_command_shows_it(records: Path, cli: Command) -> None:
-    """As tables for people, as JSON for programs; a model that is missing is named."""
-    call = ("estimate", records, "--metrics", "factsim,bert-cosine:against=source,perplexity")
-    call = (*call, "--llm", "openai:m", "--base-url", NOWHERE)
-    found, shown = cli(*call, "--json").json(), cli(*call).out
-    lines = [" ".join(line.split()) for line in shown.splitlines()]
-    fact_step = "fact_similarities-source.fact-summary.fact"
-    assert f"factsim facts (source, summary) {fact_step}" in lines
-    assert f"{fact_step} --embedder embedded known after the tasks" in lines
-    assert "text_similarities-summary.text-source.text --embedder embedded 14 texts" in lines
-    assert "perplexity-summary --causal-lm is missing 5 texts" in lines
-    assert found["metrics"][0]["tasks"] == [{"task": "facts", "sides": ["source", "summary"]}]
-    assert found["passes"][0] == {
-        "step": fact_step,
-        "role": "embedder",
-        "model": "embedded",
-        "metrics": ["factsim"],
-        "items": None,
-        "unit": "texts",
-        "expected_items": 33,
-        "tokens": 116,
-        "tokens_per_s": None,
-        "seconds": None,
-    }
-    assert found["passes"][2]["model"] is None

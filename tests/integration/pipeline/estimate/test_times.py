@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import claimscore.pipeline.estimate.stage as counting
 from claimscore.config import EncoderConfig, LLMConfig, RunConfig
 from claimscore.pipeline.encoders.devices import device_label
 from claimscore.pipeline.encoders.throughput import Throughput, ThroughputKey, save_throughput
@@ -161,15 +160,6 @@ def test_the_language_models_hours_are_its_part(monkeypatch: pytest.MonkeyPatch)
     found = estimated("caspr", llm=LLMConfig(model="openai-batch:m", base_url=NOWHERE))
     assert (found.hours, time_of(found).unknown) == (None, ("language model",))
     assert "24 hours" in found.assumptions[-1]
-
-
-def test_of_large_inputs_the_work_is_counted_on_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = estimated("bs-inverse", chunk_records=2).passes[0]
-    monkeypatch.setattr(counting, "WEIGHED_RECORDS", 4)
-    found = estimated("bs-inverse", chunk_records=2)
-    assert "work of the models: counted on 4 of 12 records" in found.assumptions
-    assert found.passes[0].expected_items == whole.expected_items == 12
-    assert found.passes[0].tokens == pytest.approx(whole.tokens, rel=0.5)
 
 
 GOLDEN = """\

@@ -196,20 +196,6 @@ class TestOneTable:
         assert made["tags"].to_list() == [None, ["a"]]
         assert not list(tmp_path.glob("*.parts"))
 
-    def test_what_it_would_cost(self, tmp_path: Path, cli: Command) -> None:
-        """`--estimate` asks and writes nothing, and counts what the cache does not have."""
-        price = ("--input-price", "1", "--output-price", "2")
-        with FakeServer(answer=tone_answer) as server:
-            llm = ("--llm", "openai:m", "--base-url", server.base_url)
-            call = ("map", REVIEWS, "--prompt", TONE, *llm, *price, "--json")
-            call = (*call, "--out", tmp_path / "out.parquet")
-            before = cli(*call, "--estimate").json()
-            assert (server.n_requests, list(tmp_path.glob("out*"))) == (0, [])
-            done, after = cli(*call).json(), cli(*call, "--estimate").json()
-        assert (before["total"]["requests"], after["total"]["requests"]) == (12, 0)
-        assert done["requests"] == 12
-        assert 0 < done["usd"] < before["total"]["usd_at_most"]
-
 
 def every_type() -> pl.DataFrame:
     """One column of each type that Parquet can hold."""
@@ -359,19 +345,6 @@ class TestFailures:
         assert retried(FakeProvider()).failed == {}
         assert not (tmp_path / "out.failures.parquet").exists()
         assert retried(FakeProvider()).summary["was_finished"] is True
-
-    def test_retry_failed_goes_on_after_a_stop(self, tmp_path: Path) -> None:
-        """Failed rows of unfinished work are tried again too; good ones are kept."""
-        frame = pl.DataFrame({"text": ["bad 0", "row 1", "row 2", "row 3", "row 4", "row 5"]})
-        one = claimscore.LLMConfig(max_concurrency=1)
-        stop_after(tmp_path, frame, 4, chunk_rows=2)
-        provider = FakeProvider()
-        options = {"chunk_rows": 2, "llm": one, "cache_dir": tmp_path / "another-cache"}
-        result = run_map(tmp_path, frame, provider=provider, retry_failed=True, **options)
-        made = result.frame().collect()
-        assert made["error"].null_count() == 6
-        assert made["answer"].to_list()[:2] == ["Say bad 0/0", "ROW 1"]
-        assert "Say row 1" not in {r.messages[-1].content for r in provider.asked}
 
 
 class TestRefused:

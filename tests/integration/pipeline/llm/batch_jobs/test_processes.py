@@ -103,14 +103,3 @@ def test_killed_processes_pay_nothing_twice(tmp_path: Path):
     answers = {json.loads(line)["key"] for line in kept.read_text().splitlines()}
     assert len(answers) == N_REQUESTS
     assert JobJournal(tmp_path / "batches").names() == []
-
-
-def test_two_processes_at_once_pay_nothing_twice(tmp_path: Path):
-    """They share the batches of the folder."""
-    with FakeServer(answer=text_answer("fine"), batch_delay_s=0.2) as server:
-        processes = [start(server, tmp_path) for _ in range(2)]
-        for process in processes:
-            process.join(60)
-            assert process.exitcode == 0
-        assert set(server.paid.values()) == {1}
-        assert len(server.paid) == N_REQUESTS
