@@ -165,16 +165,18 @@ def make_plan(
         tasks.append(PlannedTask(TASKS[name], prompt, sides[name], config.window_tokens))
 
     names = [name for name in TASKS if sides.get(name)]
+    is_checked = config.check_entailment and config.units == "claims"
+    claim_sides = sides.get("decompose", ()) if is_checked else ()
+    passes = _passes(config.encoders, metrics, claim_sides)
     refuse_all(
         [
             *(metric.check for metric in metrics),
             *(functools.partial(add, name) for name in names),
             lambda: _refuse_rules(config, metrics, names),
+            lambda: _refuse_caps(config, passes),
         ]
     )
-    is_checked = config.check_entailment and config.units == "claims"
-    claim_sides = sides.get("decompose", ()) if is_checked else ()
-    return Plan(tuple(metrics), tuple(tasks), _passes(config.encoders, metrics, claim_sides))
+    return Plan(tuple(metrics), tuple(tasks), passes)
 
 
 def with_verifier(metric: Metric, encoders: EncoderConfig) -> Metric:
@@ -311,6 +313,19 @@ def _refuse_rules(config: RunConfig, metrics: Sequence[Metric], names: Sequence[
         f"{', '.join(asking) or '--tasks'}: a language model must do {', '.join(beyond)}, which "
         "the rules of --llm builtin cannot; name one, as in --llm openai:MODEL"
     )
+
+
+def _refuse_caps(config: RunConfig, passes: Iterable[PlannedPass]) -> None:
+    """`ConfigError` where caps are given and a chat server verifies, which is asked beside them."""
+    caps = {"--max-cost": config.llm.max_cost, "--max-requests": config.llm.max_requests}
+    given = [name for name, cap in caps.items() if cap is not None]
+    asks = any(planned.model_pass.role == "verifier" for planned in passes)
+    if given and asks and config.encoders.verifier.startswith("openai:"):
+        raise ConfigError(
+            f"{' and '.join(given)}: --verifier {config.encoders.verifier} is asked without a cap; "
+            'run with --metrics "" --tasks decompose first, which makes the claims under the cap, '
+            f"then the whole command without {' and '.join(given)}"
+        )
 
 
 def _prompt_or_none(config: RunConfig, name: str) -> Prompt | None:

@@ -156,3 +156,23 @@ def test_a_run_stores_and_counts_what_it_asks(
     assert rows["contradiction"].null_count() == 2
     checked = cli("models", "check", spec(server), "--role", "verifier")
     assert "supported 0.8000" in checked.out
+
+
+@pytest.mark.parametrize("cap", ["--max-cost", "--max-requests"])
+def test_a_cap_that_would_not_bind_is_refused(
+    server: FakeServer, tmp_path: Path, cli: Command, cap: str
+) -> None:
+    """What the message says to do works: the claims under the cap, then the scores without it."""
+    records = tmp_path / "records.jsonl"
+    records.write_text('{"id": "a", "summary": "Rain fell.", "source": "It rained."}\n')
+    out, asks = str(tmp_path / "run"), ["--metrics", "faithfulness", "--verifier", spec(server)]
+    command = ["run", str(records), "--out", out, "--cache-dir", str(tmp_path / "cache")]
+    server.bodies.clear()
+    refused = cli(*command, *asks, cap, "5")
+    assert refused.status == 2
+    assert f"{cap}: --verifier {spec(server)} is asked without a cap" in refused.err
+    assert not server.bodies
+    assert cli(*command, "--metrics", "", "--tasks", "decompose", cap, "5").status == 0
+    assert cli(*command, *asks).status == 0
+    scores = RunDirectory.reader(out).scan("support").collect()
+    assert scores["verdict"].to_list() == ["supported"]
