@@ -9,7 +9,7 @@ from typing import Any
 
 from claimscore.config import RunConfig
 from claimscore.pipeline.plan import Plan, PlannedPass, PlannedTask
-from claimscore.runs import KEPT, RunDirectory
+from claimscore.runs import RunDirectory
 
 #: Records that are worked on together, where the user does not say.
 CHUNK_RECORDS = 64
@@ -103,5 +103,5 @@ def _forget_failed(plan: Plan, directory: RunDirectory, chunk: int) -> None:
         if stages.intersection(planned_pass.model_pass.after):
             stages.add(planned_pass.model_pass.kind)
     for step in directory.steps(chunk):
-        if step.removeprefix(KEPT).partition("-")[0] in stages:
+        if step.partition("-")[0] in stages:
             directory.forget(chunk, step)

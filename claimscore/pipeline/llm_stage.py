@@ -11,7 +11,6 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import anyio
@@ -57,7 +56,6 @@ class AskableEngine(Protocol):
         step: int = 1,
         max_tokens_limit: int | None = None,
         counted: bool = True,
-        known: Mapping[str, Failure] = MappingProxyType({}),
         shared: Sequence[str] = (),
     ) -> list[Answer[T] | Failure]:
         """See `Engine.answer_all`."""
@@ -88,13 +86,11 @@ async def do_tasks(
     once the engine knows of the first requests. Raises what stops the engine.
     """
     records = await anyio.to_thread.run_sync(files.read, "records")
-    failed = await anyio.to_thread.run_sync(files.read, "failures")
 
     async def do_task(planned: PlannedTask) -> None:
         before = {TASKS[name].table.name for name in planned.task.after}
         tables = {table: await anyio.to_thread.run_sync(files.read, table) for table in before}
-        known = known_failures(failed, planned.task.name)
-        result = await run_task(planned, records, tables, engine, granularity, known)
+        result = await run_task(planned, records, tables, engine, granularity)
         frames = {planned.task.table.name: result.rows, "failures": result.failures}
         if planned.task.findings is not None:
             frames[CLAIM_CHECKS.name] = result.findings
@@ -116,12 +112,8 @@ async def run_task(
     tables: Mapping[str, pl.DataFrame],
     engine: AskableEngine | None,
     granularity: Granularity,
-    known: Mapping[str, Failure] = MappingProxyType({}),
 ) -> TaskResult:
-    """Ask the task's questions about the chunk and put the answers into its table.
-
-    `known` are failures of earlier that are not to be tried again, by request key.
-    """
+    """Ask the task's questions about the chunk and put the answers into its table."""
     task, prompt = planned.task, planned.prompt
     if prompt is None:
         rows_only = sentences_as_claims(side_texts(records, planned.sides))
@@ -129,9 +121,7 @@ async def run_task(
     assert engine is not None, "a task with a prompt needs an engine"
     units = task_units(planned, records, tables, granularity)
     prompt_requests = PromptRequests(task, prompt, engine.provider, granularity)
-    return task_result(
-        prompt_requests, units, await ask_units(prompt_requests, units, engine, known)
-    )
+    return task_result(prompt_requests, units, await ask_units(prompt_requests, units, engine))
 
 
 def task_units(
@@ -181,10 +171,7 @@ def task_result(
 
 
 async def ask_units(
-    prompt_requests: PromptRequests,
-    units: Sequence[Unit],
-    engine: AskableEngine,
-    known: Mapping[str, Failure] = MappingProxyType({}),
+    prompt_requests: PromptRequests, units: Sequence[Unit], engine: AskableEngine
 ) -> dict[UnitSample, Answer[dict[str, Any]] | Failure]:
     """An answer or a failure for every unit and sample.
 
@@ -223,7 +210,6 @@ async def ask_units(
         prompt_requests.parse_one,
         step=prompt_requests.n_samples,
         max_tokens_limit=prompt_requests.settings.max_tokens_limit,
-        known=known,
         shared=prompt_requests.shared(alone, units),
     )
     for question, outcome in zip(alone, single_outcomes, strict=True):
@@ -249,15 +235,6 @@ async def ask_units(
             if isinstance(outcome, Answer) and not prompt_requests.again(units, place, outcome):
                 outcomes[place] = outcome
     return outcomes
-
-
-def known_failures(rows: pl.DataFrame, task: str) -> dict[str, Failure]:
-    """The failures of a task, from their table, by request key."""
-    if rows.is_empty():
-        return {}
-    columns = ("kind", "message", "attempts", "request_key", "raw")
-    of_task = rows.filter(pl.col("stage") == task, pl.col("request_key").is_not_null())
-    return {row[3]: Failure(*row) for row in of_task.select(columns).iter_rows()}
 
 
 def _which(failure: Failure, sample: int, prompt_requests: PromptRequests) -> Failure:

@@ -1,7 +1,8 @@
 """Damaged files of a run directory: what they stood for counts as not done.
 
 The run then does it like anything that is missing. Answers are in the cache and results of models
-in their store, so this costs time, and a question only where its answer is there no more.
+in their store, so this costs time. A question is sent where it had failed without an answer, or
+where its answer is there no more.
 """
 
 from __future__ import annotations
@@ -47,12 +48,11 @@ def repair(
         **{kind: model_pass.after for kind, model_pass in PASSES.items()},
     }
     invalid = _invalid(directory, parts, made_from, is_manifest_damaged=bool(lines))
-    asked = [step for step in invalid if _work(step) in TASKS]
-    lost = directory.invalidate(invalid, keep=asked)
+    directory.invalidate(invalid)
     n_steps = sum(map(len, invalid.values()))
     n_chunks = len({chunk for chunks in invalid.values() for chunk in chunks})
     directory.event("damaged", files=said[:_NAMED], damaged=len(said), steps=n_steps)
-    reporter.notice(_notice(said, n_steps, n_chunks, lost, has_lost_lines=bool(lines)))
+    reporter.notice(_notice(said, n_steps, n_chunks, has_lost_lines=bool(lines)))
 
 
 def _invalid(
@@ -100,18 +100,10 @@ def _work(step: str) -> str:
     return step.partition("-")[0]
 
 
-def _notice(
-    said: Sequence[str], n_steps: int, n_chunks: int, lost: int, *, has_lost_lines: bool
-) -> str:
+def _notice(said: Sequence[str], n_steps: int, n_chunks: int, *, has_lost_lines: bool) -> str:
     more = f" (and {len(said) - 1:,} more)" if len(said) > 1 else ""
     of_chunks = f"{n_chunks:,} chunk{'s' * (n_chunks != 1)}"
     what = f"{n_steps:,} step{'s' * (n_steps != 1)} of {of_chunks} made again" if n_steps else ""
     if has_lost_lines:
         what = "what it said to be done is made again"
-    parts = [f"{said[0]}{more}", what or "written again from its copy"]
-    if lost:
-        parts.append(
-            f"which questions had failed is not known any more in {lost:,} of them: those without "
-            "an answer in the cache are asked"
-        )
-    return "; ".join(parts)
+    return f"{said[0]}{more}; {what or 'written again from its copy'}"

@@ -8,11 +8,10 @@ growing files) and `directory`, which puts them together for the one process tha
 from __future__ import annotations
 
 from claimscore.runs.damage import damage_as_error, polars_errors, retry_if_compacted
-from claimscore.runs.directory import KEPT, RunDirectory
+from claimscore.runs.directory import RunDirectory
 from claimscore.runs.parts import ChunkFiles, DamagedPart, PartSet, RowRange, WorkerChunk
 
 __all__ = [
-    "KEPT",
     "ChunkFiles",
     "DamagedPart",
     "PartSet",

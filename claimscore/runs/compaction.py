@@ -64,15 +64,12 @@ class Compactor:
         self._files.remove(self._manifest.add(whole))
 
     def write(
-        self, first: int, step: str, table: str, frames: Sequence[pl.DataFrame | None]
+        self, first: int, step: str, table: str, frames: Sequence[pl.DataFrame]
     ) -> None:
-        """Write new rows of several chunks into one file; a None leaves its chunk out."""
-        rows = pl.concat([frame for frame in frames if frame is not None])
-        rows = checked({table: rows})[table]
-        heights = [0 if frame is None else frame.height for frame in frames]
-        absent = [chunk for chunk, frame in enumerate(frames, first) if frame is None]
-        end = first + len(frames)
-        parts = self._manifest.new_set(step, first, end, {table: heights}, absent)
+        """Write new rows of several chunks into one file."""
+        rows = checked({table: pl.concat(frames)})[table]
+        heights = [frame.height for frame in frames]
+        parts = self._manifest.new_set(step, first, first + len(frames), {table: heights})
         sums = {}
         if rows.height:
             sums[table] = self._files.sink(parts.location(table), rows.lazy(), rows.height)

@@ -21,7 +21,7 @@ import datetime
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
@@ -56,9 +56,6 @@ from claimscore.runs.settings_file import (
 from claimscore.runs.workspace import NOTE, Workspace
 from claimscore.storage import Storage
 from claimscore.tables import TABLES
-
-#: Begins the names of steps that hold the failures of a step that is to be done again.
-KEPT = "kept."
 
 _OPTIONS = f"{STATE}/options.json"
 
@@ -149,9 +146,6 @@ class RunDirectory:
             self._files.remove_others(manifest.parts())
             self._compactor = Compactor(manifest, self._files)
             self._is_open = True
-            for kept in [step for step in self.all_steps() if step.startswith(KEPT)]:
-                for chunk in self.chunks_with(kept):  # a kill may have come in between
-                    self._drop_kept(chunk)
         except BaseException:
             self._is_open = False
             self.workspace.release()
@@ -343,7 +337,7 @@ class RunDirectory:
         self._for_writing()
         frames = checked(frames)
         self.forget(chunk, step)
-        self._add(self._files.write(chunk, step, frames))
+        self._files.remove(self._manifest.add(self._files.write(chunk, step, frames)))
 
     def finish_written(self, parts: PartSet) -> None:
         """Make a step count whose parts another process has written (`WorkerChunk.written`).
@@ -357,7 +351,7 @@ class RunDirectory:
             ours = all(rows.part.generation == 0 for rows in known)
             if not ours or known == parts.ranges(chunk):
                 return
-        self._add(parts)
+        self._files.remove(self._manifest.add(parts))
 
     def write_chunks(
         self, first: int, step: str, table: str, frames: Sequence[pl.DataFrame]
@@ -384,10 +378,6 @@ class RunDirectory:
         by one. Threads may call it."""
         self._for_writing()
         self._compactor.seal(chunks)
-
-    def _add(self, parts: PartSet) -> None:
-        self._files.remove(self._manifest.add(parts))
-        self._drop_kept(parts.first)
 
     # Reading parts
 
@@ -442,45 +432,14 @@ class RunDirectory:
         for part in self._manifest.parts(chunks):
             self._files.compare(part)
 
-    def invalidate(self, steps: Mapping[str, Sequence[int]], keep: Collection[str] = ()) -> int:
-        """Make steps of chunks undone whose parts are damaged, or were made from damaged ones.
-
-        The steps are invalidated in the order given. Of the steps in `keep` the readable failures
-        stay, as those of a step of their own (`KEPT`), until the step is finished again. Returns
-        for how many chunks failures could not be read.
-        """
+    def invalidate(self, steps: Mapping[str, Sequence[int]]) -> None:
+        """Make steps of chunks undone, in the order given: their parts are damaged, or were made
+        from damaged ones."""
         manifest = self._for_writing()
-        lost = sum(self._keep_failures(step, steps[step]) for step in steps if step in keep)
         invalid = [(step, *span) for step, chunks in steps.items() for span in spans(chunks)]
         if invalid:
             self._files.remove(manifest.invalidate(*invalid))
             self._compactor = Compactor(manifest, self._files)
-        return lost
-
-    def _keep_failures(self, step: str, chunks: Sequence[int]) -> int:
-        """Write the failures of a step once more; the number of chunks whose are unreadable."""
-        lost = 0
-        for first, end in spans(chunks):
-            found: dict[int, pl.DataFrame] = {}
-            for chunk in range(first, end):
-                rows = self._manifest.finished(chunk).get(step, [])
-                rows = [each for each in rows if each.part.table == "failures"]
-                try:
-                    if rows:
-                        found[chunk] = self._files.read("failures", rows)
-                except DamagedPart:
-                    lost += 1
-            if found:
-                frames = [found.get(chunk) for chunk in range(min(found), max(found) + 1)]
-                self._compactor.write(min(found), KEPT + step, "failures", frames)
-        return lost
-
-    def _drop_kept(self, chunk: int) -> None:
-        """Forget the kept failures of steps that are finished again."""
-        steps = self.steps(chunk)
-        for kept in [step for step in steps if step.startswith(KEPT)]:
-            if _is_covered(kept.removeprefix(KEPT), steps):
-                self.forget(chunk, kept)
 
     # Results
 
@@ -550,11 +509,3 @@ class RunDirectory:
     def _refuse_reader(self) -> None:
         if not self._is_open:
             raise RuntimeError("the run directory is not open for writing: use `with`")
-
-
-def _is_covered(step: str, finished: Iterable[str]) -> bool:
-    """Whether finished steps of the same work cover all sides of a step."""
-    work, *sides = step.split("-")
-    done = [other.split("-") for other in finished]
-    of_work = [other for other in done if other[0] == work]
-    return bool(of_work) and set(sides) <= {side for other in of_work for side in other[1:]}

@@ -199,18 +199,11 @@ class Manifest:
         it short on a disk, the first ones; returns as `add` does."""
         return self._commit([Invalidation(*each) for each in invalid])
 
-    def new_set(
-        self,
-        step: str,
-        first: int,
-        end: int,
-        rows: dict[str, list[int]],
-        absent: Iterable[int] = (),
-    ) -> PartSet:
+    def new_set(self, step: str, first: int, end: int, rows: dict[str, list[int]]) -> PartSet:
         """A set without checksums, whose files have names that were never used."""
         with self._mutex:
             generation = 1 + self._generations.get((step, first, end), 0)
-        return PartSet.of(step, first, end, generation, rows, {}, absent)
+        return PartSet.of(step, first, end, generation, rows, {})
 
     def compactable(self, step: str, first: int, end: int) -> PartSet | None:
         """The set that the parts of these chunks would make together.
@@ -308,8 +301,6 @@ def _line(entry: Entry) -> bytes:
         line["chunks"].append(entry.generation)
         line["rows"] = {table: entry.rows(table) for table in entry.starts}
         line["checksums"] = entry.checksums
-        if entry.absent:
-            line["absent"] = sorted(entry.absent)
     body = json.dumps(line, separators=(",", ":")).encode()
     return b"%08x %b\n" % (zlib.crc32(body), body)
 
@@ -324,5 +315,4 @@ def _entry(line: bytes) -> Entry:
         return Invalidation(found["step"], *found["chunks"])
     first, end, generation = found["chunks"]
     sums = {table: Checksum(*numbers) for table, numbers in found["checksums"].items()}
-    absent = found.get("absent", ())
-    return PartSet.of(found["step"], first, end, generation, found["rows"], sums, absent)
+    return PartSet.of(found["step"], first, end, generation, found["rows"], sums)

@@ -107,7 +107,7 @@ class PartSet:
     """The parts of one step for the chunks `first` to `end` (exclusive): one a table.
 
     `starts` has by table the number of rows before each chunk and, at its end, the number of all;
-    a table without rows has no part and no checksum. Chunks in `absent` are not in the set.
+    a table without rows has no part and no checksum.
     """
 
     step: str
@@ -116,7 +116,6 @@ class PartSet:
     generation: int
     starts: Mapping[str, array[int]]
     checksums: Mapping[str, Checksum]
-    absent: frozenset[int] = frozenset()
 
     @classmethod
     def of(
@@ -127,20 +126,19 @@ class PartSet:
         generation: int,
         rows: Mapping[str, Iterable[int]],
         checksums: Mapping[str, Checksum],
-        absent: Iterable[int] = (),
     ) -> PartSet:
         """The set with so many rows by table and chunk."""
         starts = {t: array("q", itertools.accumulate(n, initial=0)) for t, n in rows.items()}
-        return cls(step, first, end, generation, starts, checksums, frozenset(absent))
+        return cls(step, first, end, generation, starts, checksums)
 
     @property
     def key(self) -> tuple[str, int, int, int]:
         """What the names of its files are made of."""
         return self.step, self.first, self.end, self.generation
 
-    def chunks(self) -> list[int]:
+    def chunks(self) -> Sequence[int]:
         """The chunks that are in it."""
-        return [chunk for chunk in range(self.first, self.end) if chunk not in self.absent]
+        return range(self.first, self.end)
 
     def rows(self, table: str) -> list[int]:
         """The rows of a table by chunk."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import array
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -85,7 +84,6 @@ class DryEngine:
         step: int = 1,
         max_tokens_limit: int | None = None,
         counted: bool = True,
-        known: Mapping[str, Failure] = MappingProxyType({}),
         shared: Sequence[str] = (),
     ) -> list[Answer[T] | Failure]:
         """The stored answer to every request, its failure where no more samples may be asked, or
@@ -100,7 +98,7 @@ class DryEngine:
             following = []
             for question in unanswered:
                 if question.key not in stored:
-                    question.outcome = self._not_stored(question, known)
+                    question.outcome = self._not_stored(question)
                     continue
                 completion = stored[question.key].completion
                 self.lengths.learn(question.request, question.key, completion)
@@ -117,14 +115,12 @@ class DryEngine:
         self._n_given_up += (len(outcomes) - n_answered - n_missing) if counted else 0
         return cast("list[Answer[T] | Failure]", outcomes)
 
-    def _not_stored(self, question: Question[Any], known: Mapping[str, Failure]) -> Failure:
+    def _not_stored(self, question: Question[Any]) -> Failure:
         """Count a request that would be sent; or the failure that the question ends in."""
-        failure = known.get(question.key)
-        if not question.may_ask(self._max_samples, retry_failed=self._retry_failed):
-            failure = question.failure
-        if failure is not None:
+        may_ask = question.may_ask(self._max_samples, retry_failed=self._retry_failed)
+        if not may_ask and question.failure is not None:
             self._count_end(question.n_answers, question.n_cut_off)
-            return failure
+            return question.failure
         request = question.request
         sizes = prompt_bytes(request), request.max_tokens
         self._missing.extend((key_number(question.key), *sizes))

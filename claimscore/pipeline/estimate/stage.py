@@ -42,7 +42,6 @@ from claimscore.pipeline.llm_stage import (
     PromptRequests,
     ask_units,
     asked_settings,
-    known_failures,
     task_result,
     task_units,
 )
@@ -269,9 +268,6 @@ class _DryStage:
         if self._directory is None or (retry_failed and self._there(chunk, FAILURES).height):
             left = ChunkTodo(chunk, self._plan.tasks, self._plan.passes)
         missing = {planned.task.name: planned for planned in left.tasks}
-        failed = FAILURES.empty()
-        if missing and not retry_failed:
-            failed = self._there(chunk, FAILURES)
         tables: dict[str, pl.DataFrame] = {}
         for task in (planned.task for planned in self._plan.tasks):
             if task.after and not ruled:
@@ -281,8 +277,7 @@ class _DryStage:
             if wanted and name not in tables:
                 tables[name] = self._there(chunk, task.table)
             if task.name in missing:
-                given = missing[task.name], records, tables, known_failures(failed, task.name)
-                rows = await self._count_task(*given, wanted=wanted)
+                rows = await self._count_task(missing[task.name], records, tables, wanted=wanted)
                 if rows is not None:
                     tables[name] = pl.concat([tables[name], rows])
         self._n_counted += records.height
@@ -302,7 +297,6 @@ class _DryStage:
         planned: PlannedTask,
         records: pl.DataFrame,
         tables: Mapping[str, pl.DataFrame],
-        known: Mapping[str, Failure],
         *,
         wanted: bool,
     ) -> pl.DataFrame | None:
@@ -313,7 +307,7 @@ class _DryStage:
             return sentences_as_claims(texts) if wanted else None
         units = task_units(planned, records, tables, granularity)
         prompt_requests = PromptRequests(task, prompt, self._provider, granularity)
-        outcomes = await ask_units(prompt_requests, units, self._engines[task.name], known)
+        outcomes = await ask_units(prompt_requests, units, self._engines[task.name])
         if not wanted:
             return None
         not_sent = [place for place, outcome in outcomes.items() if outcome is NOT_SENT]

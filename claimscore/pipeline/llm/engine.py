@@ -164,7 +164,6 @@ class Engine:
         step: int = 1,
         max_tokens_limit: int | None = None,
         counted: bool = True,
-        known: Mapping[str, Failure] = MappingProxyType({}),
         shared: Sequence[str] = (),
     ) -> list[Answer[T] | Failure]:
         """An answer or a failure for every request, in their order.
@@ -177,7 +176,7 @@ class Engine:
 
         Stored answers are judged again, so a changed `parse` needs no request. Equal requests are
         asked once. A failure that is not `counted` is no failed row: the caller asks in another
-        way. `known` are failures of earlier calls by key, which are not asked again.
+        way.
 
         `shared` has for each request the text that its prompt begins with. Of requests that share
         one, the first is answered before the others are sent: a server that keeps the beginnings
@@ -196,7 +195,7 @@ class Engine:
             beginning = shared[place] if shared else ""
             return Question(requests[place], key, step, max_tokens_limit, beginning)
 
-        call = _Call(self, list(positions), question, parse, counted=counted, known=known)
+        call = _Call(self, list(positions), question, parse, counted=counted)
         outcomes = await call.run()
         return [outcomes[key] for key in keys]
 
@@ -297,14 +296,12 @@ class _Call(Generic[T]):
         parse: Parse[T],
         *,
         counted: bool,
-        known: Mapping[str, Failure],
     ) -> None:
         self._engine = engine
         self._keys = keys
         self._question = question
         self._parse = parse
         self._counted = counted
-        self._known = known
         self._n_unbegun = 0
         self._n_more = 0
         self._n_workers = 0
@@ -435,8 +432,6 @@ class _Call(Generic[T]):
                     pass
                 elif not question.may_ask(engine._max_samples, retry_failed=engine._retry_failed):
                     question.outcome = question.failure
-                elif question.key in self._known:
-                    question.outcome = self._known[question.key]
                 else:
                     question.outcome = outcome = await self._buy(question)
                     flight.failure = outcome if isinstance(outcome, Failure) else None

@@ -358,15 +358,13 @@ class ManifestAgainstRows(RuleBasedStateMachine):
             sums = {t: Checksum(1, 1) for t in parts.starts if parts.range(t, first, first + size)}
             self._add(dataclasses.replace(parts, checksums=sums))
 
-    @rule(step=st.sampled_from(STEPS), chosen=st.sets(chunks, min_size=1, max_size=4))
-    def write_some(self, step: str, chosen: set[int]) -> None:
-        """One file for a few chunks, as failures are kept."""
-        first, end = min(chosen), max(chosen) + 1
-        heights = [int(chunk in chosen) for chunk in range(first, end)]
-        absent = set(range(first, end)) - chosen
-        parts = self.manifest.new_set(step, first, end, {"failures": heights}, absent)
+    @rule(step=st.sampled_from(STEPS), first=chunks, size=st.integers(1, 4))
+    def write_some(self, step: str, first: int, size: int) -> None:
+        """One file for a few chunks, as records are written."""
+        end = min(CHUNKS, first + size)
+        parts = self.manifest.new_set(step, first, end, {"failures": [1] * (end - first)})
         self._add(dataclasses.replace(parts, checksums={"failures": Checksum(1, 1)}))
-        self.rows |= {(chunk, step): {"failures": 1} for chunk in chosen}
+        self.rows |= {(chunk, step): {"failures": 1} for chunk in range(first, end)}
 
     @rule()
     def reopen(self) -> None:
