@@ -2,7 +2,7 @@
 
 Chunks of records go through the LLM stage (a window of open chunks, requests in flight, limits,
 latencies of different length, an outage), the engine's core, the cache's writer, a
-queue that is bounded in tokens, the devices (chunks of different size, devices that are lost and
+queue of so many chunks, the devices (chunks of different size, devices that are lost and
 come back) and the writer of parts, each as the package does it; then everything is scored. Nothing
 is shared with the closed form but the figures that both are given.
 """
@@ -21,8 +21,8 @@ from machines import Encoders, Host, LanguageModel
 
 from claimscore.pipeline.estimate.run_time import Costs, Work
 
-#: Tokens that may wait for a device, as `pipeline.model_stage` bounds them.
-QUEUED_TOKENS = 1_000_000
+#: Chunks that may wait for a device, as `pipeline.model_stage` bounds them.
+QUEUED_CHUNKS = 8
 
 #: A device that is the run's own cores works in slices of this length, so that requests get theirs.
 SLICE_S = 0.05
@@ -84,12 +84,11 @@ class _Line:
 
 
 class _Chunk:
-    def __init__(self, number: int, waves: list[int], tokens_s: float, tokens: float) -> None:
+    def __init__(self, number: int, waves: list[int], device_s: float) -> None:
         self.number = number
         self.waves = deque(waves)
         self.left = 0
-        self.device_s = tokens_s
-        self.tokens = tokens
+        self.device_s = device_s
 
 
 class Simulation:
@@ -123,7 +122,6 @@ class Simulation:
         self._idle = list(range(encoders.devices))
         self._lives = [self._life() for _ in self._idle]
         self._queue: deque[_Chunk] = deque()
-        self._queued = 0.0
         self._held: deque[_Chunk] = deque()
         self._todo = deque(self._chunks())
         self.found = Simulated(0.0, math.inf, 0.0, 0.0)
@@ -145,14 +143,13 @@ class Simulation:
         work, n = self._work, self._work.chunks
         paces = self._encoders.tokens_per_s
         device_s = sum(one.tokens / (paces[one.step] or 1.0) for one in work.passes if one.tokens)
-        tokens = sum(one.tokens for one in work.passes)
         shares = self._shares(n)
         each_wave = work.requests / n / work.waves
         chunks = []
         for number, share in enumerate(shares):
             sizes = [each_wave * share] * work.waves
             counts = [max(1, round(size / self._group)) if size else 0 for size in sizes]
-            chunks.append(_Chunk(number, counts, device_s * share / n, tokens * share / n))
+            chunks.append(_Chunk(number, counts, device_s * share / n))
         self._each = work.requests / max(1, sum(sum(chunk.waves) for chunk in chunks))
         return chunks
 
@@ -243,11 +240,10 @@ class Simulation:
         self._take_held()
 
     def _take_held(self) -> None:
-        most = QUEUED_TOKENS * self._encoders.devices
-        while self._held and (not self._queue or self._queued + self._held[0].tokens <= most):
+        most = QUEUED_CHUNKS * self._encoders.devices
+        while self._held and len(self._queue) < most:
             chunk = self._held.popleft()
             self._queue.append(chunk)
-            self._queued += chunk.tokens
             self._open -= 1
             self._work_on()
         self._clock.at(self._clock.now, self._open_chunks)
@@ -255,7 +251,6 @@ class Simulation:
     def _work_on(self) -> None:
         while self._queue and self._idle:
             chunk = self._queue.popleft()
-            self._queued -= chunk.tokens
             device = self._idle.pop()
             if self._encoders.on_cpu:
                 self._slice(device, chunk, chunk.device_s)
@@ -287,7 +282,6 @@ class Simulation:
     def _again(self, chunk: _Chunk) -> None:
         """Its device is gone: the chunk is the next one's."""
         self._queue.appendleft(chunk)
-        self._queued += chunk.tokens
         self._work_on()
 
     def _back(self, device: int) -> None:

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 import anyio
 import anyio.to_thread
@@ -29,21 +29,16 @@ from claimscore.pipeline.encoders.protocols import OnBatch
 from claimscore.pipeline.encoders.results import open_store
 from claimscore.pipeline.llm_stage import At
 from claimscore.pipeline.passes import PassInput
-from claimscore.pipeline.passes.pass_counts import count_tokens
 from claimscore.pipeline.plan import PlannedPass
 from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.settings import check_model_facts, model_settings
 from claimscore.runs import ChunkFiles, RunDirectory
 from claimscore.types import JSON
 
-T = TypeVar("T")
-
-#: Tokens of model work that may wait, for each worker: about two chunks of 64 pairs of summaries
-#: of ten claims (12,800 pairs of 40 tokens each). Enough that a device never waits for a chunk
-#: that is about to come (on one that does 200,000 tokens a second, five seconds), little enough
-#: that requests are not paid far ahead of what the models can take. Waiting chunks are on disk,
-#: so they take no memory; each costs at least one token, so their number is bounded too.
-QUEUED_TOKENS = 1_000_000
+#: Chunks that may wait for each worker. Enough that a device never waits for a chunk that is about
+#: to come, little enough that requests are not paid far ahead of what the models can take. Waiting
+#: chunks are on disk, so they take no memory.
+QUEUED_CHUNKS = 8
 
 #: A chunk is given to so many workers that die over it, one after the other; then the run stops.
 CHUNK_TRIES = 5
@@ -111,14 +106,6 @@ def _batch_listener(
         return on_batch
 
     return listen
-
-
-def tokens_of(passes: Sequence[PlannedPass], files: ChunkFiles) -> int:
-    """About how many tokens the passes of a chunk will give their models."""
-    records = files.read("records")
-    return sum(
-        count_tokens(planned.model_pass, planned.need, records, files.read) for planned in passes
-    )
 
 
 def _broken(planned: PlannedPass, files: ChunkFiles) -> frozenset[str]:
@@ -280,72 +267,10 @@ def _is_here(model: str | None) -> bool:
     return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
 
 
-class TokenQueue(Generic[T]):
-    """Items in the order in which they were put, each with the tokens that it costs.
-
-    Guarantees: an item enters once it fits into `most_tokens` beside those that wait, or once
-    none waits, so an item that is larger than the bound passes too. Items enter in the order of
-    the calls, so small items do not keep a large one out. An item costs at least one token, so
-    the number of items is bounded as well. For one event loop.
-    """
-
-    def __init__(self, most_tokens: int) -> None:
-        self.most_tokens = most_tokens
-        self.waiting_tokens = 0
-        self._items: deque[tuple[T, int]] = deque()
-        self._closed = False
-        self._entrance = anyio.Lock()
-        self._changed = anyio.Condition()
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    async def put(self, item: T, tokens: int) -> None:
-        """Wait until the item may enter; cancelled before that, it has not entered."""
-        cost = max(1, tokens)
-        async with self._entrance, self._changed:
-            while self._items and self.waiting_tokens + cost > self.most_tokens:
-                await self._changed.wait()
-            assert not self._closed, "the queue is closed"
-            self._add(item, cost, self._items.append)
-
-    async def put_back(self, item: T, tokens: int) -> None:
-        """Return an item that was taken; it is the next one. Does not wait for room."""
-        async with self._changed:
-            self._add(item, max(1, tokens), self._items.appendleft)
-
-    def _add(self, item: T, cost: int, add: Callable[[tuple[T, int]], None]) -> None:
-        add((item, cost))
-        self.waiting_tokens += cost
-        self._changed.notify_all()
-
-    async def close(self) -> None:
-        """Nothing more will be put: takers get the items that are left, then the end."""
-        async with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-
-    def __aiter__(self) -> TokenQueue[T]:
-        return self
-
-    async def __anext__(self) -> T:
-        """The next item; the end where the queue is closed and empty. Several may take at once."""
-        async with self._changed:
-            while not self._items:
-                if self._closed:
-                    raise StopAsyncIteration
-                await self._changed.wait()
-            item, cost = self._items.popleft()
-            self.waiting_tokens -= cost
-            self._changed.notify_all()
-            return item
-
-
 class _Waiting(NamedTuple):
-    """A chunk in the queue, about how many tokens it is, and how many workers died over it."""
+    """A chunk in the queue, and how many workers died over it."""
 
     item: ChunkTodo
-    tokens: int
     deaths: int = 0
 
 
@@ -366,7 +291,9 @@ class ModelStage:
         stopping: threading.Event,
         at: At,
     ) -> None:
-        self._queue = TokenQueue[_Waiting](QUEUED_TOKENS)
+        self._queue = deque[_Waiting]()
+        self._room = anyio.Semaphore(QUEUED_CHUNKS)
+        self._ready = anyio.Semaphore(0)  # what is in the queue, and at last its end
         self._directory = directory
         self._pool = pool
         self._progress = progress
@@ -379,19 +306,19 @@ class ModelStage:
     async def put(self, item: ChunkTodo) -> None:
         """Hand a chunk whose tasks are done to the models; waits while too much is waiting."""
         self._n_open += 1
-        files = self._directory.chunk(item.chunk)
-        tokens = await anyio.to_thread.run_sync(tokens_of, item.passes, files)
-        await self._queue.put(_Waiting(item, tokens), tokens)
+        await self._room.acquire()
+        self._queue.append(_Waiting(item))
+        self._ready.release()
 
     @property
     def has_work(self) -> bool:
         """Whether a chunk was put in, or all were."""
         return self._n_open > 0 or self._has_all
 
-    async def no_more(self) -> None:
+    def no_more(self) -> None:
         """Nothing more will be put in."""
         self._has_all = True
-        await self._close_if_done()
+        self._close_if_done()
 
     async def run(self) -> None:
         """Work until every chunk is done and `no_more` was called.
@@ -403,7 +330,8 @@ class ModelStage:
             around.start_soon(self._end_threads)
             with self._at("the models to be loaded"):
                 await self._pool.finish_loading()
-            self._queue.most_tokens *= max(1, len(self._pool.workers))
+            for _ in range(QUEUED_CHUNKS * (len(self._pool.workers) - 1)):
+                self._room.release()
             around.start_soon(self._pool.keep_in_touch, self._is_over)
             async with anyio.create_task_group() as group:
                 for worker in self._pool.workers:
@@ -419,9 +347,20 @@ class ModelStage:
 
     async def _work(self, worker: ModelWorker) -> None:
         await self._until_ready(worker)
-        async for waiting in self._queue:
+        while (waiting := await self._next()) is not None:
             await self._take(waiting, worker)
             await self._until_ready(worker)
+
+    async def _next(self) -> _Waiting | None:
+        """The next chunk; None, for each worker, once all are done."""
+        await self._ready.acquire()
+        if not self._queue:
+            self._ready.release()
+            return None
+        waiting = self._queue.popleft()
+        if not waiting.deaths:
+            self._room.release()
+        return waiting
 
     async def _until_ready(self, worker: ModelWorker) -> None:
         with self._at(f"{worker.name} to be ready"):
@@ -439,29 +378,30 @@ class ModelStage:
                 except ChunkUndoneError:
                     pass
                 except WorkerLostError as lost:
-                    await self._put_back(waiting, lost)
+                    self._put_back(waiting, lost)
                     return
                 except BaseException:
                     self._ended.set()
                     raise
         self._n_open -= 1
-        await self._close_if_done()
+        self._close_if_done()
 
-    async def _put_back(self, waiting: _Waiting, lost: WorkerLostError) -> None:
+    def _put_back(self, waiting: _Waiting, lost: WorkerLostError) -> None:
         again = waiting._replace(deaths=waiting.deaths + 1)
         if again.deaths == CHUNK_TRIES:
             raise StoppedEarly(
                 f"{CHUNK_TRIES} workers died over chunk {waiting.item.chunk}, the last one: {lost}"
             )
-        await self._queue.put_back(again, again.tokens)
+        self._queue.appendleft(again)
+        self._ready.release()
 
     @property
     def _is_done(self) -> bool:
         return self._has_all and not self._n_open
 
-    async def _close_if_done(self) -> None:
+    def _close_if_done(self) -> None:
         if self._is_done:
-            await self._queue.close()
+            self._ready.release()
 
     def _is_over(self) -> bool:
         """Whether no batch is to be begun any more."""

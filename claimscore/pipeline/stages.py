@@ -136,7 +136,7 @@ class Stages:
         async with anyio.create_task_group() as group:
             group.start_soon(self._models)
             await self._llm_stage()
-            await self._model_stage.no_more()
+            self._model_stage.no_more()
         if self._reason is not None:
             raise self._reason
 

@@ -29,7 +29,7 @@ from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.chunks import CHUNK_RECORDS, ChunkTodo, find_todo
 from claimscore.pipeline.encoders import Worker
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
-from claimscore.pipeline.model_stage import LocalModels, TokenQueue, WorkerLostError
+from claimscore.pipeline.model_stage import LocalModels, ModelStage, WorkerLostError
 from claimscore.pipeline.plan import make_plan
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.run import run
@@ -357,24 +357,22 @@ def test_threads_of_one_worker_share_its_models(tmp_path: Path) -> None:
         assert model.n_calls == directory.steps_done("nli-a-b") == N_CHUNKS
 
 
-@pytest.mark.parametrize(
-    ("most", "expected"),
-    [pytest.param(1, 2, id="one chunk waits"), pytest.param(10**6, N_CHUNKS, id="all may wait")],
-)
-def test_the_bound_holds_back_work_and_not_chunks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, expected: int
+@pytest.mark.parametrize("most", [1, 5, N_CHUNKS])
+def test_so_many_chunks_may_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    """While the models are at their first chunk: those that wait are bounded by their tokens."""
-    monkeypatch.setattr(model_stage, "QUEUED_TOKENS", most)
+    """While the models are at their first chunk."""
+    monkeypatch.setattr(model_stage, "QUEUED_CHUNKS", most)
+    expected = min(N_CHUNKS, 1 + most)
     put: list[int] = []
 
-    enter = TokenQueue.put
+    enter = ModelStage.put
 
-    async def counted(queue: TokenQueue[Any], item: Any, tokens: int) -> None:
-        await enter(queue, item, tokens)
-        put.append(tokens)
+    async def counted(stage: ModelStage, item: ChunkTodo) -> None:
+        await enter(stage, item)
+        put.append(item.chunk)
 
-    monkeypatch.setattr(TokenQueue, "put", counted)
+    monkeypatch.setattr(ModelStage, "put", counted)
 
     def look() -> None:
         if model.n_calls == 1:
@@ -388,7 +386,6 @@ def test_the_bound_holds_back_work_and_not_chunks(
     with stages(tmp_path / "run", [Worker({"nli": model})]) as (work, directory):
         run_blocking(work.run)
         assert directory.steps_done("nli-a-b") == N_CHUNKS
-    assert min(put) > 0
 
 
 @pytest.mark.parametrize(
