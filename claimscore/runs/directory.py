@@ -106,7 +106,7 @@ class RunDirectory:
         """A view for `status` and `report`: takes no lock and changes nothing.
 
         It shows the steps that were finished when it was opened. `ConfigError` where files are
-        damaged, or an older version of claimscore wrote them.
+        damaged.
         """
         directory = cls(where)
         if read_settings(directory.storage).settings is None:

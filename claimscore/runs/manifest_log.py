@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from claimscore.atomic import os_errors, sync_folder, write_bytes
-from claimscore.errors import ConfigError, StoppedEarly
+from claimscore.errors import StoppedEarly
 from claimscore.runs.settings_file import STATE
 
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ class ManifestLog(Protocol):
         """The files, oldest first: the name for people, and the lines, each whole. An empty line
         stands for lines that are lost.
 
-        Read to the end before the first `append`. `ConfigError` where an older version of
-        claimscore wrote them.
+        Read to the end before the first `append`.
         """
 
     def append(self, lines: bytes) -> None:
@@ -70,9 +69,6 @@ class FileLog:
         self._n_lines = 0
 
     def read(self) -> Iterator[tuple[str, Iterable[bytes]]]:
-        older = self._path.with_suffix(".jsonl")
-        if older.exists():
-            raise _older(older)
         if self._path.exists():
             yield str(self._path), self._whole_lines()
 
@@ -147,8 +143,6 @@ class ObjectLog:
     def _listed(self) -> list[str]:
         """The names of the latest snapshot and of all segments after it; notes their numbers."""
         names = list(self._storage.names())
-        if any(name.endswith(".jsonl") for name in names):
-            raise _older(self._storage.name)
         self._snapshot = max((_number(_SNAPSHOT, name) for name in names), default=0)
         later = sorted(n for name in names if (n := _number(_SEGMENT, name)) > self._snapshot)
         self._last = max(self._snapshot, *later, 0)
@@ -198,13 +192,6 @@ class ObjectLog:
     def is_long(self, n_sets: int) -> bool:
         most = max(_SEGMENTS, n_sets * _SEGMENTS_PER_CENT // 100)
         return self._last - self._snapshot >= most
-
-
-def _older(where: object) -> ConfigError:
-    return ConfigError(
-        f"{where}: an older version of claimscore wrote this run directory, and this version "
-        "cannot read it; name another --out and run again (answers are in the cache)"
-    )
 
 
 def _lines(content: bytes) -> list[bytes]:

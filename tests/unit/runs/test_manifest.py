@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from claimscore.errors import ConfigError, StoppedEarly
+from claimscore.errors import StoppedEarly
 from claimscore.runs import manifest_log
 from claimscore.runs.manifest import Manifest
 from claimscore.runs.manifest_log import FileLog, ManifestLog, ObjectLog
@@ -135,14 +135,6 @@ def test_damaged_lines_are_named_and_left_out(
     assert again.damaged == [where]
     again.add(own(1, "a", claims=1))
     assert (Manifest(log("")).damaged, Manifest(log("")).counts()) == ([], {"claims": 3})
-
-
-def test_an_older_format_is_refused(log: OpenLog, store: ObjectStorage, tmp_path: Path) -> None:
-    (tmp_path / ".state").mkdir(exist_ok=True)
-    (tmp_path / ".state" / "manifest.jsonl").write_text("{}\n")
-    store.write(".state/manifest/00000001.jsonl", b"{}\n")
-    with pytest.raises(ConfigError, match="an older version of claimscore wrote this run direct"):
-        Manifest(log(""))
 
 
 # A file

@@ -103,17 +103,12 @@ def test_a_damaged_record_may_stand_for_a_created_job(journal: JobJournal, damag
     assert (record.uuid, record.status, record.n_requests) == (name, "creating", 3)
 
 
-def test_journals_of_other_versions_are_refused(journal: JobJournal):
+def test_a_journal_of_a_newer_version_is_refused(journal: JobJournal):
     """Their jobs are paid for: they are not passed over in silence."""
     path = journal.record_path(note(journal).uuid)
     path.write_text(json.dumps({**json.loads(path.read_text()), "v": 3}))
     with pytest.raises(ConfigError, match="newer claimscore"):
         journal.read(path.stem)
-    old = journal.folder / "uuid" / "state.json"
-    old.parent.mkdir()
-    old.write_text("{}")
-    with pytest.raises(ConfigError, match="older claimscore"):
-        journal.names()
 
 
 def test_folders_are_private_and_one_a_server(journal: JobJournal, tmp_path: Path):
