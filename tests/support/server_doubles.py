@@ -139,12 +139,10 @@ class Crowd:
     async def ask(self, n: int, *, in_flight: int, until_s: float | None = None) -> None:
         """Ask `n` questions; or stop to send any when the time is over."""
         rows = iter(range(n))
-        async with anyio.create_task_group() as background:
-            self.dispatcher.start(background)
-            async with anyio.create_task_group() as workers:
-                for _ in range(in_flight):
-                    workers.start_soon(self._work, rows, until_s)
-            self.stop.halt(RuntimeError("all is done"))
+        async with anyio.create_task_group() as workers:
+            for _ in range(in_flight):
+                workers.start_soon(self._work, rows, until_s)
+        self.stop.halt(RuntimeError("all is done"))
 
     async def _work(self, rows: Iterator[int], until_s: float | None) -> None:
         for row in rows:

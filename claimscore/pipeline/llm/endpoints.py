@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import anyio
-from anyio.abc import TaskGroup
 
 from claimscore.errors import (
     ClaimscoreError,
@@ -28,7 +27,7 @@ from claimscore.errors import (
 )
 from claimscore.pipeline.llm.budget.cap import Budget, Reservation
 from claimscore.pipeline.llm.circuit_breaker import CircuitBreaker
-from claimscore.pipeline.llm.providers.base import Diagnosable, Provider, base_urls, servers_of
+from claimscore.pipeline.llm.providers.base import Provider, base_urls, servers_of
 from claimscore.pipeline.llm.providers.errors import probable_cause
 from claimscore.pipeline.llm.ratelimit.limiter import LimiterState, Permit, RateLimiter
 from claimscore.pipeline.llm.ratelimit.token_estimate import TokenEstimate
@@ -205,7 +204,6 @@ class Endpoint:
         self._max_concurrency = max_concurrency
         self._on_event = on_event
         self._estimate = TokenEstimate()
-        self._is_diagnosed = False
         self._answer_s: float | None = None
 
     @property
@@ -297,25 +295,9 @@ class Endpoint:
         counts = breaker.failed(key, error, probe=probe, others_answered=attempts.others_answered)
         if breaker.is_open and not was_open:
             self._on_event("outage began", error=str(error))
-            self._diagnose()
         if counts:
             here.used += TIMEOUT_COUNTS if error.kind == "timeout" else 1
             attempts.exhausted = attempts.used >= attempts.allowed
-
-    def _diagnose(self) -> None:
-        """Where nothing was ever answered, ask the server once why that may be."""
-        if isinstance(self.provider, Diagnosable) and not self.answered and not self._is_diagnosed:
-            self._is_diagnosed = True
-            self.dispatcher.background.start_soon(self._run_diagnosis, self.provider)
-
-    async def _run_diagnosis(self, provider: Diagnosable) -> None:
-        try:
-            with anyio.move_on_after(self.timeout_s):
-                await provider.diagnose()
-        except (ConfigError, StoppedEarly) as exc:
-            self.dispatcher.stop.halt(exc)
-        except ClaimscoreError:
-            pass  # no news: the outage goes on as one
 
 
 class Dispatcher:
@@ -343,7 +325,6 @@ class Dispatcher:
         self.stop = stop
         self.first_answers = FirstAnswers()
         self.stats = stats
-        self.background: TaskGroup
         self._on_event = on_event
         self._in_flight: dict[Slot, tuple[str, float]] = {}
         self._all_landed: anyio.Event | None = None
@@ -430,10 +411,6 @@ class Dispatcher:
         return len(self.endpoints) > 1
 
     # -- slots
-
-    def start(self, background: TaskGroup) -> None:
-        """Let `background` run what no request waits for."""
-        self.background = background
 
     async def slot(self, request: Request, attempts: Attempts) -> Slot:
         """Wait for a slot for the request. Raises `Halted` where the engine stops.

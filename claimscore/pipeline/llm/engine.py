@@ -110,7 +110,6 @@ class Engine:
 
     async def __aenter__(self) -> Engine:
         self._tasks = await anyio.create_task_group().__aenter__()
-        self._dispatcher.start(self._tasks)
         self._tasks.start_soon(self._commits.run)
         if isinstance(self.provider, Collecting):
             self.provider.start(self._tasks)

@@ -228,10 +228,6 @@ class OpenAIBatchProvider:
             if job.record.status == "created":
                 await self._try(functools.partial(self._collect_if_ended, job))
 
-    async def diagnose(self) -> None:
-        """Raise what will not change by waiting: a wrong key, an unknown model."""
-        await self._online.diagnose()
-
     async def aclose(self) -> None:
         """Close connections; may be called twice."""
         await self._client.aclose()

@@ -48,14 +48,6 @@ class Provider(Protocol):
 
 
 @runtime_checkable
-class Diagnosable(Protocol):
-    """A provider that can find out why nothing is answered."""
-
-    async def diagnose(self) -> None:
-        """Raise the error that waiting does not change (wrong key, unknown model), if any."""
-
-
-@runtime_checkable
 class Collecting(Protocol):
     """A provider that answers in batch jobs, after minutes or hours, and after a restart too.
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import json
 import math
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +26,9 @@ from claimscore.errors import (
     RateLimitError,
     RejectedError,
     TransientError,
-    UnknownModelError,
 )
 from claimscore.http_headers import rate_limits
-from claimscore.http_policy import key_for, refuse_unencrypted, scrubbed
+from claimscore.http_policy import key_for, refuse_unencrypted
 from claimscore.pipeline.llm.providers.errors import Refusal, read_refusal, translate_error
 from claimscore.pipeline.llm.providers.schema import (
     Dialect,
@@ -50,12 +47,8 @@ if TYPE_CHECKING:
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 KEY_NAME = "OPENAI_API_KEY"
 
-#: Keys with few rights may ask a model and not list them.
-_MAY_NOT_LIST = re.compile(r"missing[ _]scope|insufficient permissions")
-
 #: Finish reasons of a generation that the server broke off: OpenRouter; vLLM; DeepSeek.
 _BROKEN_OFF = {"error", "abort", "insufficient_system_resource"}
-_LONGEST_MODEL_LIST = 2000
 
 #: A shorter value of a header is no secret that could be told from other words.
 _LEAST_SECRET = 8
@@ -204,27 +197,6 @@ class OpenAIProvider:
                 raise server.error(refusal, request.model)
             if self._dialects.get(request.model, dialect) == dialect:
                 self._learn(request.model, learnt)  # else another task has learnt it meanwhile
-
-    async def diagnose(self) -> None:
-        """Raise `AuthenticationError` or `UnknownModelError` where the list of models proves it.
-
-        Some gateways answer a wrong name or key with a 5xx, as if it could pass. A reply that is
-        no proof is passed over in silence.
-        """
-        server = self.server
-        try:
-            reply = await self._transport.send("GET", "/models", server.headers)
-        except TransientError:
-            return
-        if reply.status in (401, 403):
-            refusal = server.refusal(*reply)
-            if not _MAY_NOT_LIST.search(refusal.words):
-                raise server.error(refusal, self.model)
-        elif reply.status == 200:
-            names = ", ".join(models_instead(reply.body, self.model))
-            if names:
-                names = scrubbed(names, *server.secrets)
-                raise UnknownModelError(f"{self.base_url} has no model {self.model!r}, but {names}")
 
     async def aclose(self) -> None:
         """Close connections; may be called twice."""
@@ -387,36 +359,3 @@ def _usage(reported: object) -> Usage:
 def _count(usage: Mapping[str, Any], name: str) -> int | None:
     value = usage.get(name)
     return value if type(value) is int and value >= 0 else None
-
-
-# -- the list of models; pure
-
-
-def models_instead(body: bytes, model: str) -> list[str]:
-    """Up to five names from a list of models that surely lacks `model`, the likest first.
-
-    Empty where the list is no proof: it is odd, one page of several or very long, has
-    wildcards, or names one model only (such servers often take any name), or has the model
-    under a longer name, with a date, an owner or a variant.
-    """
-    listed = decode_json(body)
-    more = isinstance(listed, dict) and (listed.get("has_more") or listed.get("next"))
-    items = listed.get("data") if isinstance(listed, dict) else listed
-    if more or not isinstance(items, list) or not 2 <= len(items) <= _LONGEST_MODEL_LIST:
-        return []
-    names = [item["id"] for item in items if isinstance(item, dict) and _is_name(item.get("id"))]
-    if len(names) < len(items):
-        return []
-    stem = _stem(model)
-    if any(_stem(name).startswith(stem) for name in names):
-        return []
-    return difflib.get_close_matches(model, names, 5, 0.0)
-
-
-def _stem(model: str) -> str:
-    """A model's name without owner, tag and "-latest"."""
-    return model.casefold().rpartition("/")[2].partition(":")[0].removesuffix("-latest")
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and value != "" and "*" not in value

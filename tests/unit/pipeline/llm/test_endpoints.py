@@ -255,7 +255,6 @@ async def test_who_stops_waiting_leaves_everything_free() -> None:
             await crowd.ask_one(question(str(number)))
 
     async with anyio.create_task_group() as background:
-        crowd.dispatcher.start(background)
         async with anyio.create_task_group() as tasks:
             for number in range(200):
                 tasks.start_soon(one, number, random.choice([0.0, 0.1, 0.1, 0.2, 0.25, 0.3, 5]))
@@ -277,12 +276,9 @@ async def test_a_limit_lets_requests_pass_in_the_order_of_asking() -> None:
         with anyio.move_on_after(0.05 if number in given_up else 60):
             await crowd.ask_one(question(str(number)))
 
-    async with anyio.create_task_group() as background:
-        crowd.dispatcher.start(background)
-        async with anyio.create_task_group() as tasks:
-            for number in range(20):
-                tasks.start_soon(one, number)
-        crowd.stop.halt(RuntimeError("done"))
+    async with anyio.create_task_group() as tasks:
+        for number in range(20):
+            tasks.start_soon(one, number)
     asked = [int(text) for _, text in server.asked]
     assert asked == [number for number in range(20) if number not in given_up]
     assert server.asked[-1][0] == pytest.approx(16 / 10, abs=0.1)

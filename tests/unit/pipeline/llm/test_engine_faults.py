@@ -100,31 +100,6 @@ async def test_a_poisonous_request_is_one_failure_and_no_outage() -> None:
     assert len(provider.asked) == 96 + 4 * 5
 
 
-class KnowsWhy(FakeProvider):
-    """A provider that can say why nothing comes."""
-
-    n_diagnosed = 0
-
-    async def diagnose(self) -> None:
-        self.n_diagnosed += 1
-        raise UnknownModelError("the server has no such model; it has: other-1")
-
-
-async def test_an_outage_at_the_start_is_looked_into() -> None:
-    """A server that answers 500 to an unknown model is found out at once, not after an hour."""
-    provider = KnowsWhy(down_between(1, 10**9, TransientError("HTTP 500: KeyError")))
-    with pytest.raises(UnknownModelError, match="other-1"):
-        await asked(provider, *numbers(30), max_concurrency=4)
-    assert provider.n_diagnosed == 1
-
-
-async def test_an_outage_after_answers_is_not_looked_into() -> None:
-    provider = KnowsWhy(down_between(10, 30, TransientError("down", "connect")))
-    outcomes, _ = await asked(provider, *numbers(30), max_concurrency=2)
-    assert values(outcomes) == numbers(30)
-    assert provider.n_diagnosed == 0
-
-
 # -- limits of failures and requests
 
 

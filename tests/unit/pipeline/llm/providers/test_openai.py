@@ -298,54 +298,6 @@ async def test_limits_come_with_answers_and_errors():
         assert caught.value.limits == expected
 
 
-# -- why nothing comes
-
-
-def models(*names: str) -> httpx2.Response:
-    return httpx2.Response(200, json={"data": [{"id": name} for name in names]})
-
-
-@pytest.mark.parametrize(
-    ("answer", "expected", "detail"),
-    [
-        (error(401), AuthenticationError, "OPENAI_API_KEY"),
-        (error(403, "region"), AuthenticationError, "region"),
-        (models(*"abcdefg"), UnknownModelError, r"'m', but (\w, ){4}\w$"),
-    ],
-    ids=["401", "403", "other models"],
-)
-async def test_a_diagnosis_names_what_waiting_does_not_help(
-    answer: httpx2.Response, expected: type[ClaimscoreError], detail: str
-):
-    """A wrong key or name behind a gateway that calls it an outage."""
-    server = Server(answer)
-    with pytest.raises(expected, match=detail):
-        await server.provider(key=KEY).diagnose()
-    assert server.urls == ["https://api.openai.com/v1/models"]
-    assert server.headers[0]["authorization"] == f"Bearer {KEY}"
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        models("m", "n"),
-        httpx2.Response(200, text="<html>"),
-        error(403, "Missing scopes: api.model.read"),
-        error(401, "You have insufficient permissions"),
-        error(404, "model"),
-        error(429, code="insufficient_quota"),
-        error(500),
-        httpx2.ConnectError("x"),
-    ],
-    ids=lambda answer: str(getattr(answer, "text", answer))[:40],
-)
-async def test_a_diagnosis_without_proof_says_nothing(answer: httpx2.Response | Exception):
-    """The list of models is asked for; an error, which stops a run, is raised for proof only."""
-    server = Server(answer)
-    await server.provider(key=KEY).diagnose()
-    assert len(server.headers) == 1
-
-
 # -- keys and URLs
 
 
